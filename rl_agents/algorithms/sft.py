@@ -1,0 +1,28 @@
+"""Supervised fine-tuning: imitate demonstrations (the warm start before reinforcement learning)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rl_agents.algorithms.base import LossInputs, Recipe
+
+if TYPE_CHECKING:
+    import torch
+
+    from rl_agents.settings import Settings
+
+
+def policy_loss(inputs: LossInputs, settings: Settings) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """Negative log-likelihood of the demonstrated assistant tokens."""
+    from rl_agents.objectives.likelihood import negative_log_likelihood
+
+    return negative_log_likelihood(inputs.logprobs, inputs.mask), {}
+
+
+RECIPE = Recipe(
+    name="sft",
+    summary="maximum likelihood of a demonstrator's turns: policy gradient with advantage 1 on somebody else's actions",
+    reference="worked example: docs/algorithms/sft.md; warm start of all five papers",
+    policy_loss=policy_loss,
+    source="demonstrations",
+)

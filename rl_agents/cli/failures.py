@@ -1,0 +1,40 @@
+"""How a failure looks to the person at the terminal: one line, and a file with the rest."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+
+TRACEBACK_VARIABLE = "RL_AGENTS_TRACEBACK"
+
+
+def one_line(error: BaseException) -> str:
+    """Return the message of ``error`` on one line; Ray's wrapper around a remote error is taken off."""
+    error = getattr(error, "cause", None) or error
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def report_crash(error: Exception, folder: Path | None = None, show: bool = False, hint: str = "") -> int:
+    """Write the traceback to ``error.log``, name the file on one line of stderr, and return exit code 1.
+
+    Args:
+        error: what was raised.
+        folder: where ``error.log`` goes; a fresh temporary folder when there is none.
+        show: print the traceback as well (also with RL_AGENTS_TRACEBACK=1).
+        hint: a further sentence, such as how to go on.
+    """
+    text = "".join(traceback.format_exception(error))
+    if folder is None:
+        folder = Path(tempfile.mkdtemp(prefix="rl_agents-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    log = folder / "error.log"
+    log.write_text(text, encoding="utf-8")
+    if show or os.environ.get(TRACEBACK_VARIABLE, "0") not in ("", "0"):
+        print(text, file=sys.stderr, end="")
+    message = one_line(error)
+    message = message if len(message) <= 200 else message[:197] + "..."
+    print(f"error: {type(error).__name__}: {message} (traceback: {log}){' ' + hint if hint else ''}", file=sys.stderr)
+    return 1

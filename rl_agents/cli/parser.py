@@ -1,0 +1,48 @@
+"""An argument parser whose complaints are one line and offer the nearest flag."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import NoReturn
+
+from rl_agents.errors import InputError, unknown
+
+
+class Parser(argparse.ArgumentParser):
+    """`argparse.ArgumentParser` that raises `InputError` instead of printing usage and exiting."""
+
+    def __init__(self, command: str, description: str, epilog: str = "") -> None:
+        super().__init__(
+            prog=f"run.py {command}".strip(),
+            description=description,
+            epilog=epilog,
+            allow_abbrev=False,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+
+    def error(self, message: str) -> NoReturn:
+        """Raise what argparse would have printed."""
+        raise InputError(f"{message} (see {self.prog} --help)")
+
+    def parse(self, argv: Sequence[str]) -> argparse.Namespace:
+        """Parse all of ``argv``.
+
+        Raises:
+            InputError: an unknown flag (the nearest is offered), a stray word, or a value of the wrong type.
+        """
+        args, rest = self.parse_known_args(argv)
+        for item in rest:
+            if item.startswith("-"):
+                flags = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]
+                raise unknown("flag", item.partition("=")[0], flags)
+        if rest:
+            raise InputError(f"unexpected argument '{rest[0]}' (see {self.prog} --help)")
+        return args
+
+    def add_settings_flag(self) -> None:
+        """Add ``--set key=value ...``."""
+        self.add_argument(
+            "--set", nargs="+", action="extend", default=[], metavar="key=value",
+            help="set keys of the configuration; `run.py list --keys` shows them all",
+        )  # fmt: skip

@@ -1,0 +1,250 @@
+"""``python run.py --algo grpo --env guess_numbers``: from flags to a finished run."""
+
+from __future__ import annotations
+
+import argparse
+import textwrap
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rl_agents.cli.failures import report_crash
+from rl_agents.cli.parser import Parser
+from rl_agents.errors import InputError
+from rl_agents.interrupts import Interrupts
+from rl_agents.reporting.run_folder import RunFolder
+from rl_agents.settings import Settings, load_recipe, parse_assignments
+
+if TYPE_CHECKING:
+    from rl_agents.train_loop import TrainableAgent
+
+#: Printed whether or not they differ from the defaults.
+ESSENTIAL_KEYS = ("algo", "env", "model", "engine", "seed", "iterations")
+LOCAL_KEYS: Mapping[str, Any] = {"num_env_runners": 0, "num_learners": 0, "engine": "torch"}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run that has been checked and not begun.
+
+    Attributes:
+        checkpoint: iteration and folder to go on from; None for a new run.
+    """
+
+    settings: Settings
+    output: Path
+    checkpoint: tuple[int, Path] | None = None
+
+
+def build_parser() -> Parser:
+    """Return the parser of the train command, which is also the parser of ``run.py`` itself."""
+    from rl_agents.cli import COMMANDS
+
+    commands = "\n".join(f"  {name:8}{summary}" for name, (_, summary) in COMMANDS.items())
+    parser = Parser(
+        "", "Train an LLM agent with reinforcement learning.",
+        epilog=f"other commands (run.py COMMAND --help):\n{commands}\n\nexit codes: 0 done, 1 failed, 2 bad input, "
+        "130 interrupted after a checkpoint",
+    )  # fmt: skip
+    parser.add_argument("--algo", help="algorithm (default: grpo); `run.py list` shows all")
+    parser.add_argument("--env", help="environment (default: guess_numbers); `run.py list` shows all")
+    parser.add_argument("--config", metavar="F.yaml", help="recipe: a flat mapping of keys")
+    parser.add_settings_flag()
+    parser.add_argument("--iterations", type=int, help="training iterations in all")
+    parser.add_argument("--output", type=Path, metavar="DIR", help="output folder (default: runs/ENV-ALGO-TIME)")
+    parser.add_argument(
+        "--resume", type=Path, metavar="DIR", help="go on with the run in DIR, or from its checkpoint DIR"
+    )
+    parser.add_argument("--seed", type=int, help="seed of the run (default: 0)")
+    parser.add_argument("--local", action="store_true", help="no actors: everything in this process, breakpoints hit")
+    return parser
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run the train command; return its exit code."""
+    args = build_parser().parse(argv)
+    plan = plan_resume(args) if args.resume else plan_new(args)
+    if plan.checkpoint and plan.checkpoint[0] == plan.settings.iterations and _is_finished(plan.output):
+        print(f"{plan.output} has done its {plan.settings.iterations} iterations; raise --iterations to go on")
+        return 0
+    print(describe(plan.settings), flush=True)
+    try:
+        with Interrupts() as interrupts:
+            return 0 if _train(plan, interrupts) else 130
+    except InputError:
+        raise
+    except Exception as error:
+        hint = f"Go on with: python run.py --resume {plan.output}" if _has_checkpoint(plan.output) else ""
+        return report_crash(error, plan.output, show=args.local, hint=hint)
+
+
+def plan_new(args: argparse.Namespace) -> Plan:
+    """Resolve the configuration of a new run; nothing is written.
+
+    Raises:
+        InputError: anything wrong with flags, recipe or output folder.
+    """
+    flags = named_flags(args)
+    recipe = load_recipe(args.config) if args.config else {}
+    settings = chosen_settings(recipe, flags, args.config)
+    if args.local:
+        make_local(settings, {**recipe, **flags})
+    settings = _resolve(settings)
+    output = args.output or _default_output(settings)
+    RunFolder.check_free(output)
+    return Plan(settings, output)
+
+
+def plan_resume(args: argparse.Namespace) -> Plan:
+    """Resolve the configuration of a run that goes on; nothing is written.
+
+    Raises:
+        InputError: not a run with a checkpoint, or flags that would make it another run.
+    """
+    folder, iteration, checkpoint = RunFolder.locate(args.resume)
+    if args.config:
+        raise InputError(f"--config with --resume: the run's own {folder.config_file} is used; change keys with --set")
+    if args.output and args.output.resolve() != folder.path.resolve():
+        raise InputError(f"--output with --resume: the run goes on in {folder.path}")
+    settings, flags = folder.load_settings(), named_flags(args)
+    for name in ("algo", "env", "seed"):
+        if flags.get(name, getattr(settings, name)) != getattr(settings, name):
+            raise InputError(
+                f"--resume {args.resume}: that run has {name}={getattr(settings, name)}, not {flags[name]}"
+            )
+    settings.update(flags)
+    if args.local:
+        make_local(settings, flags)
+    settings = _resolve(settings)
+    if settings.iterations < iteration:
+        raise InputError(f"iterations={settings.iterations}: the checkpoint is at iteration {iteration} already")
+    return Plan(settings, folder.path, (iteration, checkpoint))
+
+
+def named_flags(args: argparse.Namespace) -> dict[str, Any]:
+    """Merge ``--set`` with the flags that are keys of their own.
+
+    Raises:
+        InputError: both give a key different values.
+    """
+    flags = parse_assignments(args.set)
+    for name in ("algo", "env", "iterations", "seed"):
+        value = getattr(args, name, None)
+        if value is None:
+            continue
+        if flags.setdefault(name, value) != value:
+            raise InputError(f"{name} is given twice: --{name} {value} and --set {name}={flags[name]}")
+    return flags
+
+
+def chosen_settings(recipe: Mapping[str, Any], flags: Mapping[str, Any], recipe_name: str | None) -> Settings:
+    """Stack defaults < recipe file < flags; `resolve` slips the algorithm's defaults under what was chosen.
+
+    Raises:
+        InputError: unknown key or bad value; a recipe's error names its file.
+    """
+    settings = Settings()
+    try:
+        settings.update(recipe)
+    except InputError as error:
+        raise InputError(f"{recipe_name}: {error}") from None
+    settings.update(flags)
+    return settings
+
+
+def make_local(settings: Settings, given: Mapping[str, Any]) -> None:
+    """Set the keys of ``--local``.
+
+    Raises:
+        InputError: a key that the person gave says otherwise.
+    """
+    for name, value in LOCAL_KEYS.items():
+        if given.get(name, value) not in (value, "auto"):
+            raise InputError(f"--local means {name}={value}, but {name}={given[name]} is given")
+    settings.update(LOCAL_KEYS)
+
+
+def describe(settings: Settings) -> str:
+    """Return the essential keys and those that differ from the defaults, a few lines of text."""
+    defaults = Settings().to_dict()
+    items = settings.to_dict().items()
+    shown = [f"{name}={value}" for name, value in items if name in ESSENTIAL_KEYS or defaults.get(name) != value]
+    return textwrap.fill(" ".join(shown), 110, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+
+
+def build_algorithm(settings: Settings) -> TrainableAgent:
+    """Build the RLlib algorithm that ``settings`` describe."""
+    from rl_agents.core.config import AgentConfig
+
+    algo: TrainableAgent = AgentConfig.from_settings(settings).build_algo()
+    return algo
+
+
+def _resolve(settings: Settings) -> Settings:
+    from rl_agents.core.config import resolve
+
+    resolved: Settings = resolve(settings)
+    return resolved
+
+
+def _train(plan: Plan, interrupts: Interrupts) -> bool:
+    """Build, restore and run; return False when a signal ended the run early."""
+    from rl_agents.reporting.progress import make_progress
+    from rl_agents.train_loop import TrainLoop
+
+    with interrupts.abortable():
+        algo = build_algorithm(plan.settings)
+    try:
+        interrupts.install()
+        if plan.checkpoint:
+            algo.restore_run_checkpoint(plan.checkpoint[1])
+            folder = RunFolder(plan.output)
+            folder.cut_after(plan.checkpoint[0])
+            folder.save_settings(plan.settings)
+        else:
+            folder = RunFolder.create(plan.output, plan.settings)
+        progress = make_progress()
+        progress.note(algo.engine_description)
+        if plan.checkpoint:
+            progress.note(f"resumed from {plan.checkpoint[1]}")
+        done = TrainLoop(algo, folder, progress, interrupts).run()
+    finally:
+        algo.stop()
+    _print_outcome(folder, done)
+    return done
+
+
+def _print_outcome(folder: RunFolder, done: bool) -> None:
+    summary = folder.read_summary()
+    if done and summary["success_start"] is not None and summary["success_end"] is not None:
+        print(
+            f"success on the test tasks: {_with_interval(summary, 'success_start')} -> "
+            f"{_with_interval(summary, 'success_end')} in {summary['iterations']} iterations, "
+            f"{summary['seconds']:.0f} s"
+        )
+    if not done:
+        print(f"stopped after iteration {summary['iterations']}; go on with: python run.py --resume {folder.path}")
+    print(f"output: {folder.path}", flush=True)
+
+
+def _with_interval(summary: Mapping[str, Any], name: str) -> str:
+    low, high = summary[f"{name}_interval"]
+    return f"{summary[name]:.2f} [{low:.2f}, {high:.2f}]"
+
+
+def _default_output(settings: Settings) -> Path:
+    env = settings.env.replace(":", "-").replace("/", "-")
+    stem = f"{env}-{settings.algo}-{time.strftime('%Y%m%d-%H%M%S')}"
+    candidates = (Path("runs") / name for name in (stem, *(f"{stem}-{n}" for n in range(2, 1000))))
+    return next(path for path in candidates if not path.exists())
+
+
+def _has_checkpoint(output: Path) -> bool:
+    return bool(RunFolder(output).complete_checkpoints())
+
+
+def _is_finished(output: Path) -> bool:
+    summary = RunFolder(output).read_summary()
+    return summary.get("status") == "done" and summary.get("success_end") is not None

@@ -1,0 +1,302 @@
+"""`AgentAlgorithm`: one training iteration, from tasks to new weights in the engines."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import ray
+import yaml
+from ray.rllib.algorithms.algorithm import Algorithm
+
+from rl_agents.algorithms import ALGORITHMS
+from rl_agents.core.checkpoint import load_state, save_state, write_atomically
+from rl_agents.core.collect import Collected, Collector
+from rl_agents.core.config import AgentConfig
+from rl_agents.core.module import CRITIC, POLICY, REFERENCE
+from rl_agents.core.rollout_metrics import rollout_metrics
+from rl_agents.core.training_data import AgentTrainingData
+from rl_agents.data.lowering import lower
+from rl_agents.data.rows import Row
+from rl_agents.data.tasks import DEMONSTRATION, MINIBATCHES, evaluation_specs, stream_seed, training_specs
+from rl_agents.engines.group import InferenceGroup
+from rl_agents.engines.select import build_engine, resolve_engine
+from rl_agents.engines.settings import EngineSettings
+from rl_agents.envs.base import task_ids
+from rl_agents.errors import InputError
+from rl_agents.rollout.trajectory import Trajectory
+from rl_agents.settings import Settings
+
+
+class AgentAlgorithm(Algorithm):
+    """RLlib algorithm whose experience is token rows of LLM agents.
+
+    ``train()`` returns RLlib's result with our metrics under ``agent`` (see docs/metrics.md). Build one with
+    `AgentConfig.build_algo`.
+    """
+
+    @classmethod
+    def get_default_config(cls) -> AgentConfig:
+        return AgentConfig()
+
+    def __init__(self, config: Any = None, env: Any = None, **kwargs: Any) -> None:
+        config = config.completed() if isinstance(config, AgentConfig) else config
+        super().__init__(config=config, env=env, **kwargs)
+
+    def _setup_logdir(self) -> None:
+        """Outside Tune there is no trial folder: the run folder is ours, ~/ray_results stays empty."""
+        if self._storage is not None:
+            super()._setup_logdir()
+
+    def setup(self, config: Any) -> None:
+        self.settings: Settings = self.config.agent
+        self.recipe = ALGORITHMS[self.settings.algo]
+        self.kind, self.engine_description = resolve_engine(self.settings.engine)
+        self.is_local = self.config.num_env_runners == 0
+        self.policy_version = 0
+        self._engines_version: int | None = None
+        self.inference_group: InferenceGroup | None = None
+        self._local_engine: Any = None
+        self.last_trajectories: list[Trajectory] = []
+        self.train_tasks = task_ids(self.settings.env, "train", self.settings.env_options)
+        # Engines first: RLlib pins env runner i to bundle i of a placement group, where an engine could sit.
+        if self.recipe.source == "rollouts":
+            self._start_engines()
+        super().setup(config)
+        self.collector = Collector(self.env_runner_group, self.inference_group, self.settings.sample_timeout_s)
+        if self.inference_group is not None:
+            self.collector.introduce()
+
+    # --- one iteration -----------------------------------------------------------------------------------------
+
+    def step(self) -> dict[str, Any]:
+        """One iteration. Overrides RLlib's step: losses of actors are handled in `Collector`, nothing is retried
+        behind our back, and metrics are plain numbers."""
+        return {"agent": self.training_step()}
+
+    def training_step(self) -> dict[str, float]:
+        """tasks -> rollouts -> rows -> credit -> optimiser steps -> engines; returns this iteration's metrics."""
+        started = time.perf_counter()
+        if self.recipe.source == "demonstrations":
+            self.last_trajectories, metrics = self._demonstrations(), {}
+        else:
+            self.last_trajectories, metrics = self._rollouts()
+        metrics["timing_s/rollout"] = time.perf_counter() - started
+        metrics.update(self._learn([t for t in self.last_trajectories if not t.failed]))
+        elapsed = time.perf_counter() - started
+        tokens = sum(t.response_tokens for t in self.last_trajectories)
+        metrics.update({"timing_s/iteration": elapsed, "perf/tokens_per_s": tokens / elapsed})
+        return metrics
+
+    def _rollouts(self) -> tuple[list[Trajectory], dict[str, float]]:
+        settings = self.settings
+        specs = training_specs(
+            self.train_tasks, self.iteration, settings.tasks_per_iteration, settings.group_size, settings.seed
+        )
+        self._sync_engines()
+        collected: Collected = self.collector.collect(specs)
+        for event in collected.events:
+            print(f"[rl_agents] {event}; its episodes are played again", flush=True)
+        metrics = rollout_metrics(collected.trajectories)
+        metrics["rollout/resampled_episodes"] = float(collected.resampled)
+        return collected.trajectories, metrics
+
+    def _demonstrations(self) -> list[Trajectory]:
+        from rl_agents.rollout.demonstrations import demonstrated_trajectories
+
+        settings = self.settings
+        return demonstrated_trajectories(
+            settings,
+            self.config.model_dir,
+            count=settings.tasks_per_iteration * settings.group_size,
+            seed=stream_seed(settings.seed, DEMONSTRATION, self.iteration),
+        )
+
+    def _learn(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:
+        """Rows, credit and optimiser steps; nothing is updated when no episode can teach anything."""
+        settings = self.settings
+        started = time.perf_counter()
+        rows = [row for row in lower(trajectories, settings.rows) if row.mask.any()]
+        if not rows:
+            return {"actor/skipped_iterations": 1.0}
+        self._score(rows)
+        metrics: dict[str, float] = {}
+        if self.recipe.credit is not None:
+            self.recipe.credit(rows, trajectories, settings)
+            metrics.update(_credit_metrics(rows))
+        rng = np.random.default_rng(stream_seed(settings.seed, MINIBATCHES, self.iteration))
+        data = AgentTrainingData.build(rows, settings, rng)
+        warm = self.iteration >= settings.critic_warmup
+        metrics.update(self.learner_group.learn(data, train_policy=warm))
+        self.policy_version += 1
+        metrics["timing_s/learn"] = time.perf_counter() - started
+        metrics["rows/count"] = float(len(rows))
+        metrics["rows/tokens"] = float(sum(len(row) for row in rows))
+        metrics["rows/trained_tokens"] = float(sum(row.mask.sum() for row in rows)) * settings.epochs
+        return metrics
+
+    def _score(self, rows: Sequence[Row]) -> None:
+        """Fill what the learner's networks say about the rows before the first optimiser step."""
+        group, settings = self.learner_group, self.settings
+        if self.recipe.critic:
+            for row, values in zip(rows, group.score(rows, CRITIC), strict=True):
+                row.values = values
+        if settings.kl_coef:
+            for row, logprobs in zip(rows, group.score(rows, REFERENCE), strict=True):
+                row.reference_logprobs = logprobs
+        if settings.old_logprobs == "learner" and self.recipe.credit is not None:
+            for row, logprobs in zip(rows, group.score(rows, POLICY), strict=True):
+                row.old_logprobs = logprobs
+
+    # --- evaluation --------------------------------------------------------------------------------------------
+
+    def evaluate_policy(
+        self, split: str = "test", episodes: int = 128, temperature: float = 1.0, seed: int = 0
+    ) -> list[Trajectory]:
+        """Play frozen tasks with the current policy; nothing is learned.
+
+        Args:
+            split: ``train`` or ``test``.
+            episodes: number of episodes; tasks repeat when the set is smaller.
+            temperature: sampling temperature, 0 for greedy.
+            seed: seed of the sampling streams; the tasks are the same for every seed.
+        """
+        tasks = task_ids(self.settings.env, split, self.settings.env_options)
+        if self.inference_group is None and self._local_engine is None:
+            self._start_engines()
+            self.collector = Collector(self.env_runner_group, self.inference_group, self.settings.sample_timeout_s)
+            self._attach_local_engine()
+        self._sync_engines()
+        return self.collector.collect(evaluation_specs(tasks, episodes, seed), temperature).trajectories
+
+    # --- engines -----------------------------------------------------------------------------------------------
+
+    def _start_engines(self) -> None:
+        settings = self.settings
+        engine = EngineSettings(
+            model_dir=self.config.model_dir,
+            kind=self.kind,  # type: ignore[arg-type]
+            mode=settings.engine_mode,
+            dtype=settings.dtype,
+            max_model_len=settings.max_model_len,
+            kv_cache_gb=settings.kv_cache_gb,
+            tensor_parallel=settings.tensor_parallel,
+            seed=settings.seed,
+        )
+        if self.is_local:
+            self._local_engine = build_engine(engine)
+        else:
+            self.inference_group = InferenceGroup(
+                engine,
+                num_engines=settings.num_engines,
+                num_gpus=settings.gpus_per_engine,
+                timeout_s=settings.engine_timeout_s,
+            )
+
+    def _attach_local_engine(self) -> None:
+        self.env_runner_group.local_env_runner.set_engine(self._local_engine)
+
+    def _sync_engines(self) -> None:
+        """Give the engines the learner's weights unless they have them."""
+        if self._engines_version == self.policy_version:
+            return
+        weights = self.learner_group.export_weights()
+        if self.inference_group is not None:
+            self.inference_group.sync(weights, self.policy_version)
+        else:
+            self._attach_local_engine()
+            packed = ray.get(weights) if isinstance(weights, ray.ObjectRef) else weights
+            self.env_runner_group.local_env_runner.sync_engine(packed, self.policy_version)
+        self._engines_version = self.policy_version
+
+    # --- checkpoints -------------------------------------------------------------------------------------------
+
+    def save_run_checkpoint(self, folder: Path) -> None:
+        """Write a checkpoint (see `rl_agents.core.checkpoint`); it appears under its name when complete."""
+        write_atomically(Path(folder), self._fill_checkpoint)
+
+    def _fill_checkpoint(self, folder: Path) -> None:
+        self.learner_group.save_hf(folder / "hf")
+        counters = {"iteration": self.iteration, "policy_version": self.policy_version}
+        save_state(folder, self.learner_group.full_state(), counters, self.settings.to_dict())
+
+    def restore_run_checkpoint(self, folder: Path) -> None:
+        """Go on exactly where `save_run_checkpoint` was called.
+
+        Raises:
+            InputError: no complete checkpoint, or one of another algorithm.
+        """
+        folder = Path(folder)
+        state, counters = load_state(folder)
+        saved = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
+        for name in ("algo", "env"):
+            if saved[name] != getattr(self.settings, name):
+                raise InputError(f"{folder}: checkpoint of {name} {saved[name]}, not {getattr(self.settings, name)}")
+        self.learner_group.load_full_state(state)
+        self._iteration = int(counters["iteration"])
+        self.policy_version = int(counters["policy_version"])
+        self._engines_version = None
+
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
+        """Ray Tune's hook; the same format."""
+        self._fill_checkpoint(Path(checkpoint_dir))
+
+    def load_checkpoint(self, checkpoint_dir: str) -> None:
+        """Ray Tune's hook."""
+        self.restore_run_checkpoint(Path(checkpoint_dir))
+
+    def save_to_path(self, path: Any = None, **kwargs: Any) -> str:
+        """RLlib's name for `save_run_checkpoint`."""
+        self.save_run_checkpoint(Path(path))
+        return str(path)
+
+    def restore_from_path(self, path: Any, *args: Any, **kwargs: Any) -> None:
+        """RLlib's name for `restore_run_checkpoint`."""
+        self.restore_run_checkpoint(Path(path))
+
+    @classmethod
+    def from_checkpoint(cls, path: Any, *args: Any, **kwargs: Any) -> AgentAlgorithm:
+        """Build an algorithm from a checkpoint folder's own configuration and restore it."""
+        try:
+            saved = yaml.safe_load((Path(path) / "config.yaml").read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise InputError(f"{path}: no checkpoint, config.yaml is missing") from None
+        algo = AgentConfig.from_settings(Settings.restored(saved)).build_algo()
+        algo.restore_run_checkpoint(Path(path))
+        return algo
+
+    # --- RLlib hooks -------------------------------------------------------------------------------------------
+
+    def restore_env_runners(self, env_runner_group: Any) -> list[int]:
+        """Runners hold no state of ours; `Collector` brings them back and gives them engines."""
+        return []
+
+    def cleanup(self) -> None:
+        super().cleanup()
+        if self.inference_group is not None:
+            self.inference_group.stop()
+        if self._local_engine is not None:
+            self._local_engine.close()
+
+
+def _credit_metrics(rows: Sequence[Row]) -> dict[str, float]:
+    """Spread of the advantages, and the share of trajectories that teach nothing because theirs are all 0."""
+    advantages = np.concatenate([row.advantages[row.mask > 0] for row in rows if row.advantages is not None])
+    silent: dict[int, bool] = {}
+    for row in rows:
+        silent[row.trajectory] = silent.get(row.trajectory, True) and not np.any(row.advantages)
+    metrics = {
+        "actor/advantage_mean": float(advantages.mean()),
+        "actor/advantage_std": float(advantages.std()),
+        "rollout/zero_advantage_share": float(np.mean(list(silent.values()))),
+    }
+    values = [row.values[row.mask > 0] for row in rows if row.values is not None]
+    if values:
+        targets = np.concatenate([row.returns[row.mask > 0] for row in rows if row.returns is not None])
+        spread = float(targets.var())
+        error = float((targets - np.concatenate(values)).var())
+        metrics["critic/explained_variance"] = 1.0 - error / spread if spread > 0 else 0.0
+    return metrics

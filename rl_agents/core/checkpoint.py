@@ -1,0 +1,106 @@
+"""Checkpoints: a Hugging Face folder, and beside it everything needed to go on exactly.
+
+    hf/                         the policy, loadable by transformers and vLLM
+    training_state.safetensors  critic, adapters, optimiser moments
+    state.json                  counters and what is not a tensor
+    config.yaml                 the resolved configuration
+
+Nothing is pickled. A checkpoint appears under its name only when it is complete.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from rl_agents.errors import InputError
+
+STATE = "state.json"
+TENSORS = "training_state.safetensors"
+FORMAT = 1
+
+
+def write_atomically(folder: Path, fill: Callable[[Path], None]) -> None:
+    """Create ``folder`` by filling a temporary neighbour, flushing it to disk and renaming it."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    temporary = folder.parent / f".tmp-{folder.name}"
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir()
+    fill(temporary)
+    for path in [p for p in temporary.rglob("*") if p.is_file()]:
+        _flush(path)
+    if folder.exists():  # an older checkpoint of the same iteration gives way only now
+        shutil.rmtree(folder)
+    temporary.rename(folder)
+    _flush(folder.parent)
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def save_state(folder: Path, learner_state: dict[str, Any], counters: dict[str, Any], config: dict[str, Any]) -> None:
+    """Write all but ``hf/`` into ``folder``."""
+    tensors: dict[str, torch.Tensor] = {}
+    numbers: dict[str, Any] = {}
+    for name, value in flatten(learner_state).items():
+        (tensors if torch.is_tensor(value) else numbers)[name] = value
+    save_file({name: tensor.contiguous().clone() for name, tensor in tensors.items()}, folder / TENSORS)
+    state = {"format": FORMAT, "counters": counters, "learner": numbers}
+    (folder / STATE).write_text(json.dumps(state, indent=1), encoding="utf-8")
+    (folder / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
+
+
+def load_state(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return (learner state, counters).
+
+    Raises:
+        InputError: the folder is no complete checkpoint of this format.
+    """
+    try:
+        state = json.loads((folder / STATE).read_text(encoding="utf-8"))
+        tensors = load_file(folder / TENSORS)
+    except FileNotFoundError as error:
+        raise InputError(f"{folder}: no checkpoint, {Path(error.filename or TENSORS).name} is missing") from None
+    except (json.JSONDecodeError, SafetensorError, UnicodeDecodeError) as error:
+        raise InputError(f"{folder}: damaged checkpoint: {error}") from None
+    if state.get("format") != FORMAT:
+        raise InputError(f"{folder}: checkpoint format {state.get('format')}, this version reads {FORMAT}")
+    return unflatten({**tensors, **state["learner"]}), state["counters"]
+
+
+SEPARATOR = "|"
+
+
+def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested dictionaries to one level, path parts joined by ``|``."""
+    flat: dict[str, Any] = {}
+    for name, value in tree.items():
+        path = f"{prefix}{SEPARATOR}{name}" if prefix else str(name)
+        flat.update(flatten(value, path) if isinstance(value, dict) else {path: value})
+    return flat
+
+
+def unflatten(flat: dict[str, Any]) -> dict[str, Any]:
+    """Inverse of `flatten` (empty dictionaries are lost)."""
+    tree: dict[str, Any] = {}
+    for path, value in flat.items():
+        *parents, leaf = path.split(SEPARATOR)
+        node = tree
+        for parent in parents:
+            node = node.setdefault(parent, {})
+        node[leaf] = value
+    return tree

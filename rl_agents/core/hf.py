@@ -1,0 +1,84 @@
+"""Hugging Face folders: loading models with clear errors, and writing them back."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from rl_agents.errors import InputError
+
+TOKENIZER_FILES = (
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "tokenizer.model",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "chat_template.jinja",
+)
+
+
+def check_model_dir(model_dir: str | Path) -> Path:
+    """Return the folder as a path.
+
+    Raises:
+        InputError: the folder or its config.json or its safetensors weights are missing.
+    """
+    folder = Path(model_dir)
+    if not folder.is_dir():
+        raise InputError(f"model={model_dir}: no such folder")
+    if not (folder / "config.json").is_file():
+        raise InputError(f"model={model_dir}: no config.json; a Hugging Face model folder is needed")
+    if not any(folder.glob("*.safetensors")):
+        raise InputError(f"model={model_dir}: no *.safetensors weights (other formats are not loaded)")
+    return folder
+
+
+def load_causal_lm(model_dir: str | Path, dtype: str) -> Any:
+    """Load a causal language model from a local folder; safetensors only, no remote code."""
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(model_dir, **_load_options(dtype))
+
+
+def load_backbone(model_dir: str | Path, dtype: str) -> Any:
+    """Load the model without its vocabulary head (for critics)."""
+    from transformers import AutoModel
+
+    return AutoModel.from_pretrained(model_dir, **_load_options(dtype))
+
+
+def _load_options(dtype: str) -> dict[str, Any]:
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    return {
+        "dtype": getattr(torch, dtype),
+        "local_files_only": True,
+        "use_safetensors": True,
+        "trust_remote_code": False,
+    }
+
+
+def save_hf_folder(folder: Path, weights: Mapping[str, torch.Tensor], source_dir: str | Path) -> None:
+    """Write ``weights`` as model.safetensors beside the config and tokenizer files of ``source_dir``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    for name in TOKENIZER_FILES:
+        if (Path(source_dir) / name).is_file():
+            shutil.copyfile(Path(source_dir) / name, folder / name)
+
+
+def parameter_count(model: nn.Module) -> int:
+    """Number of parameters, tied ones counted once."""
+    return sum(p.numel() for p in model.parameters())

@@ -1,0 +1,199 @@
+"""The learner: turns weighted token rows into optimiser steps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from ray.rllib.core import COMPONENT_RL_MODULE
+from ray.rllib.core.learner.torch.torch_learner import TorchLearner
+from torch import distributed as dist
+
+from rl_agents.algorithms import ALGORITHMS
+from rl_agents.algorithms.base import LossInputs, Recipe
+from rl_agents.core.hf import save_hf_folder
+from rl_agents.core.learner_metrics import LearnerMetrics
+from rl_agents.core.module import CRITIC, POLICY, REFERENCE, CausalLMModule
+from rl_agents.core.optimizers import OptimizerSet
+from rl_agents.core.training_data import AgentTrainingData, Minibatch, collate, micro_batches, pad_weights
+from rl_agents.data.rows import FloatArray, Row
+from rl_agents.engines.weights import PackedWeights, pack
+from rl_agents.objectives.aggregation import weighted_sum
+from rl_agents.objectives.kl import kl_penalty
+from rl_agents.objectives.value import clipped_value_loss
+from rl_agents.settings import Settings
+
+
+class AgentLearner(TorchLearner):
+    """RLlib's torch learner with our data path: no episodes, connectors or padded sample batches.
+
+    Gradients are sums of globally weighted token losses. With several learners they are added up once per
+    optimiser step, so neither the number of learners nor the micro-batch size changes an update.
+    """
+
+    settings: Settings
+    recipe: Recipe
+
+    def build(self) -> None:
+        self.settings = self.config.agent
+        self.recipe = ALGORITHMS[self.settings.algo]
+        torch.manual_seed(self.settings.seed)
+        super().build()
+
+    # --- RLlib hooks -------------------------------------------------------------------------------------------
+
+    def configure_optimizers(self) -> None:
+        networks = {POLICY: self.module[POLICY]}
+        if CRITIC in self.module.keys():  # noqa: SIM118  (a MultiRLModule is no mapping)
+            networks[CRITIC] = self.module[CRITIC]
+        self.optimizers = OptimizerSet(networks, self.settings)
+
+    def _make_modules_ddp_if_necessary(self) -> None:
+        """No DDP wrapper: gradients are added up in `_optimizer_step`, after accumulation."""
+
+    def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
+        """Weights as torch tensors (RLlib's numpy conversion fails on bfloat16), nothing for inference.
+
+        Engines get their weights through `export_weights`; env runners hold none.
+        """
+        if kwargs.get("inference_only"):
+            return {COMPONENT_RL_MODULE: {}}
+        return {
+            COMPONENT_RL_MODULE: {
+                name: {key: tensor.detach().cpu() for key, tensor in self.module[name].state_dict().items()}
+                for name in (POLICY, CRITIC)
+                if name in self.module.keys()  # noqa: SIM118
+            },
+            "optimizer": self.optimizers.state(),
+        }
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Restore weights and optimiser exactly, older states included."""
+        for name, tensors in state.get(COMPONENT_RL_MODULE, {}).items():
+            self.module[name].load_state_dict(tensors)
+        if "optimizer" in state:
+            self.optimizers.load(state["optimizer"])
+
+    def update(
+        self, training_data: AgentTrainingData, *, timesteps: Any = None, return_state: bool = False, **kwargs: Any
+    ) -> dict[str, tuple[str, float, float]]:
+        """Run all optimiser steps of the schedule and return the metrics as plain data.
+
+        Keyword ``train_policy=False`` trains the critic only (warm-up).
+        """
+        started = time.perf_counter()
+        self.sums = LearnerMetrics()
+        networks = [name for name in self.optimizers.networks if name != POLICY or kwargs.get("train_policy", True)]
+        for index, minibatch in enumerate(training_data.minibatches):
+            self._before_first_step = index == 0
+            self._optimizer_step([training_data.rows[i] for i in minibatch.rows], minibatch, networks)
+        self.sums.add("timing_s/update", time.perf_counter() - started, how="max")
+        return self.sums.data
+
+    def compute_loss_for_module(
+        self, *, module_id: str, config: Any, batch: dict[str, torch.Tensor], fwd_out: dict[str, torch.Tensor]
+    ) -> torch.Tensor:
+        """Weighted loss of one network on one micro-batch; ``batch`` holds the rows' arrays and ``weights``."""
+        return (self._policy_loss if module_id == POLICY else self._value_loss)(batch, fwd_out)
+
+    # --- one optimiser step ------------------------------------------------------------------------------------
+
+    def _optimizer_step(self, rows: list[Row], minibatch: Minibatch, networks: list[str]) -> None:
+        self.optimizers.zero_grad()
+        for part in micro_batches(rows, self.settings.tokens_per_microbatch):
+            batch = collate([rows[i] for i in part], self._device)
+            batch["weights"] = pad_weights([minibatch.weights[i] for i in part], self._device)
+            for network in networks:
+                output = self._forward(network, batch, entropy_gradient=self.settings.entropy_coef > 0)
+                self.compute_loss_for_module(
+                    module_id=network, config=self.config, batch=batch, fwd_out=output
+                ).backward()
+        if self.distributed:
+            _sum_gradients(self.optimizers.parameters())
+        for network, norm in self.optimizers.step(networks).items():
+            prefix = "actor" if network == POLICY else "critic"
+            self.sums.add(f"{prefix}/grad_norm", norm, how="mean" if np.isfinite(norm) else "skip")
+            self.sums.add(f"{prefix}/skipped_steps", float(not np.isfinite(norm)), how="max")
+
+    def _policy_loss(self, batch: dict[str, torch.Tensor], scores: dict[str, torch.Tensor]) -> torch.Tensor:
+        settings, mask, weights = self.settings, batch["mask"], batch["weights"]
+        logprobs = scores["logprobs"]
+        token_loss, details = self.recipe.policy_loss(LossInputs.from_batch(logprobs, batch), settings)
+        loss = weighted_sum(token_loss, weights)
+        self.sums.add("actor/pg_loss", float(loss.detach()), how="sum")
+        if settings.kl_coef:
+            kl = kl_penalty(logprobs, batch["reference_logprobs"], mask, settings.kl_estimator)
+            loss = loss + settings.kl_coef * weighted_sum(kl, weights)
+            self.sums.add_tokens("actor/kl_reference", kl, mask)
+        if settings.entropy_coef:
+            loss = loss - settings.entropy_coef * weighted_sum(scores["entropy"], weights)
+        self.sums.add_tokens("actor/entropy", scores["entropy"], mask)
+        for name, value in details.items():
+            self.sums.add(f"actor/{name}", float(value), weight=float(mask.sum()))
+        if self._before_first_step:  # the weights are still those that sampled, so any difference is the engine's
+            gap = (logprobs.detach() - batch["logprobs"]).abs() * mask
+            self.sums.add_tokens("actor/engine_logprob_gap_mean", gap, mask)
+            self.sums.add("actor/engine_logprob_gap_max", float(gap.max()), how="max")
+        return loss
+
+    def _value_loss(self, batch: dict[str, torch.Tensor], scores: dict[str, torch.Tensor]) -> torch.Tensor:
+        mask = batch["mask"]
+        token_loss, details = clipped_value_loss(
+            scores["values"], batch["values"], batch["returns"], mask, clip=self.settings.critic_clip or None
+        )
+        loss = weighted_sum(token_loss, batch["weights"])
+        self.sums.add("critic/value_loss", float(loss.detach()), how="sum")
+        for name, value in details.items():
+            self.sums.add(f"critic/{name}", float(value), weight=float(mask.sum()))
+        return loss
+
+    def _forward(self, network: str, batch: dict[str, torch.Tensor], **extra: Any) -> dict[str, torch.Tensor]:
+        inputs = {"input_ids": batch["input_ids"], "mask": batch["mask"], "temperature": self.settings.temperature}
+        return self.module[network].forward_train({**inputs, **extra})  # type: ignore[no-any-return]
+
+    # --- what the driver asks for between updates --------------------------------------------------------------
+
+    @torch.no_grad()
+    def score(self, rows: Sequence[Row], network: str) -> list[FloatArray]:
+        """Per-token log-probabilities (policy, reference) or values (critic) of rows, in their order."""
+        output: list[FloatArray] = [np.zeros(0, np.float32)] * len(rows)
+        for part in micro_batches(rows, self.settings.tokens_per_microbatch):
+            batch = collate([rows[i] for i in part], self._device)
+            scores = self._forward(network, batch)["values" if network == CRITIC else "logprobs"].cpu().numpy()
+            for i, line in zip(part, scores, strict=True):
+                output[i] = line[: len(rows[i])].astype(np.float32)
+        return output
+
+    @property
+    def policy(self) -> CausalLMModule:
+        """The policy module."""
+        return self.module[POLICY]  # type: ignore[no-any-return]
+
+    def export_weights(self) -> PackedWeights:
+        """The policy's weights for engines: plain Hugging Face names, LoRA merged."""
+        return pack(dict(self.policy.merged_weights()))
+
+    def save_hf(self, folder: Path) -> None:
+        """Write the policy in Hugging Face layout."""
+        save_hf_folder(folder, dict(self.policy.merged_weights()), self.policy.model_config["model_dir"])
+
+    def drop_reference(self) -> None:
+        """Free the reference model."""
+        if REFERENCE in self.module.keys():  # noqa: SIM118
+            self.module.remove_module(REFERENCE)
+
+
+def _sum_gradients(parameters: Sequence[torch.nn.Parameter]) -> None:
+    """Add up gradients over learners in one collective; a learner without rows contributes zeros."""
+    for parameter in parameters:
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    flat = torch._utils._flatten_dense_tensors(gradients)
+    dist.all_reduce(flat)
+    for gradient, summed in zip(gradients, torch._utils._unflatten_dense_tensors(flat, gradients), strict=True):
+        gradient.copy_(summed)

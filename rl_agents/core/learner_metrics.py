@@ -1,0 +1,46 @@
+"""Metrics of learners as plain sums, so that they add up over micro-batches, optimiser steps and learners."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+
+How = Literal["sum", "mean", "max", "skip"]
+
+
+@dataclass
+class LearnerMetrics:
+    """name -> (how, value, weight): ``mean`` keeps a weighted sum and its weight, ``sum`` and ``max`` a value."""
+
+    data: dict[str, tuple[str, float, float]] = field(default_factory=dict)
+
+    def add(self, name: str, value: float, weight: float = 1.0, how: How = "mean") -> None:
+        """Fold one observation in; ``skip`` ignores it."""
+        if how == "skip":
+            return
+        _, old, old_weight = self.data.get(name, (how, float("-inf") if how == "max" else 0.0, 0.0))
+        total = max(old, value) if how == "max" else old + value * (weight if how == "mean" else 1.0)
+        self.data[name] = (how, total, old_weight + weight)
+
+    def add_tokens(self, name: str, values: torch.Tensor, mask: torch.Tensor) -> None:
+        """Fold in a per-token quantity; its mean is over the tokens with mask 1."""
+        count = float(mask.sum())
+        if count:
+            self.add(name, float((values.detach() * mask).sum()) / count, count)
+
+
+def reduce_metrics(parts: Iterable[dict[str, tuple[str, float, float]]], steps: int) -> dict[str, float]:
+    """Merge learners' metrics to numbers; a ``sum`` (a loss) is averaged over the optimiser steps."""
+    merged: dict[str, tuple[str, float, float]] = {}
+    for part in parts:
+        for name, (how, value, weight) in part.items():
+            _, old, old_weight = merged.get(name, (how, float("-inf") if how == "max" else 0.0, 0.0))
+            merged[name] = (how, max(old, value) if how == "max" else old + value, old_weight + weight)
+    return {
+        name: value / weight if how == "mean" else value / steps if how == "sum" else value
+        for name, (how, value, weight) in merged.items()
+        if how != "mean" or weight
+    }

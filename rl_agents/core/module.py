@@ -1,0 +1,117 @@
+"""The networks that learners train, as RLlib modules: a causal language model and a critic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from ray.rllib.core.rl_module.torch import TorchRLModule
+from torch import nn
+
+from rl_agents.core.hf import load_backbone, load_causal_lm
+
+POLICY = "default_policy"
+CRITIC = "critic"
+REFERENCE = "reference"
+
+
+class CausalLMModule(TorchRLModule):
+    """A Hugging Face causal language model, whole or with LoRA adapters.
+
+    ``model_config`` keys: ``model_dir``, ``dtype``, ``lora_rank``, ``lora_alpha``, ``gradient_checkpointing``,
+    ``frozen`` (the reference).
+    """
+
+    lm: nn.Module
+
+    def setup(self) -> None:
+        config = self.model_config
+        self.lm = load_causal_lm(config["model_dir"], config["dtype"])
+        _disable_dropout(self.lm)
+        if config.get("frozen"):
+            self.lm.requires_grad_(False)
+            return
+        if config.get("gradient_checkpointing"):
+            self.lm.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        if config.get("lora_rank"):
+            self.lm = _with_lora(self.lm, config["lora_rank"], config["lora_alpha"])
+
+    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, torch.Tensor]:
+        """Score the tokens of a right-padded batch.
+
+        Args:
+            batch: ``input_ids`` [B, L]; ``mask`` [B, L], 1 where a token is scored; ``temperature``.
+
+        Returns:
+            ``logprobs`` [B, L]: log p(input_ids[t] | input_ids[<t]) where ``mask`` is 1, else 0; ``entropy`` [B, L]:
+            entropy of the distribution that token t was drawn from (no gradient unless ``entropy_gradient``).
+        """
+        ids, mask = batch["input_ids"], batch["mask"]
+        # Only positions that some row scores go through the vocabulary head: it dominates small models' cost.
+        positions = torch.nonzero(mask[:, 1:].any(0)).squeeze(1)
+        logits = self.lm(input_ids=ids[:, :-1], use_cache=False, logits_to_keep=positions).logits
+        log_probs = torch.log_softmax(logits.float() / batch["temperature"], dim=-1)
+        targets = ids[:, 1:][:, positions].unsqueeze(-1)
+        kept = mask[:, 1:][:, positions]
+        logprobs = torch.zeros(mask.shape, device=log_probs.device)
+        logprobs[:, positions + 1] = log_probs.gather(-1, targets).squeeze(-1) * kept
+        with torch.set_grad_enabled(bool(batch.get("entropy_gradient")) and torch.is_grad_enabled()):
+            entropy = torch.zeros_like(logprobs)
+            entropy[:, positions + 1] = -(log_probs.exp() * log_probs).sum(-1) * kept
+        return {"logprobs": logprobs, "entropy": entropy}
+
+    def merged_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yield (Hugging Face name, tensor) of the plain model, adapters merged, a tied head once."""
+        tied = set(getattr(self.lm, "_tied_weights_keys", None) or ()) if _is_tied(self.lm) else set()
+        deltas = {
+            name: module.get_delta_weight("default")
+            for name, module in self.lm.named_modules()
+            if hasattr(module, "get_delta_weight")
+        }
+        for name, tensor in self.lm.state_dict().items():
+            if "lora_" in name:
+                continue
+            plain = name.removeprefix("base_model.model.").replace(".base_layer", "")
+            if plain in tied:
+                continue
+            delta = deltas.get(name.removesuffix(".base_layer.weight"))
+            yield plain, tensor.detach() if delta is None else (tensor + delta.to(tensor.dtype)).detach()
+
+
+class ValueModule(TorchRLModule):
+    """A critic: the backbone of a language model and a linear head that starts at zero."""
+
+    def setup(self) -> None:
+        self.backbone = load_backbone(self.model_config["model_dir"], self.model_config["dtype"])
+        _disable_dropout(self.backbone)
+        self.head = nn.Linear(self.backbone.config.hidden_size, 1, bias=True)
+        nn.init.zeros_(self.head.weight)
+        nn.init.zeros_(self.head.bias)
+
+    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, torch.Tensor]:
+        """Value of the prefix before each scored token: ``values`` [B, L], 0 where ``mask`` is 0."""
+        hidden = self.backbone(input_ids=batch["input_ids"][:, :-1], use_cache=False).last_hidden_state
+        values = self.head(hidden.float()).squeeze(-1)
+        return {"values": nn.functional.pad(values, (1, 0)) * batch["mask"]}
+
+
+def _with_lora(model: nn.Module, rank: int, alpha: float) -> nn.Module:
+    from peft import LoraConfig, get_peft_model
+
+    config = LoraConfig(r=rank, lora_alpha=alpha, lora_dropout=0.0, target_modules="all-linear", task_type="CAUSAL_LM")
+    return get_peft_model(model, config)  # type: ignore[no-any-return]
+
+
+def _disable_dropout(model: nn.Module) -> None:
+    """Dropout makes the ratio of a policy to itself differ from one, and RLlib trains in ``train()`` mode."""
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+        if hasattr(module, "attention_dropout"):
+            module.attention_dropout = 0.0
+
+
+def _is_tied(model: nn.Module) -> bool:
+    config: Any = model.config
+    return bool(config.tie_word_embeddings)

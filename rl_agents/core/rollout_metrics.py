@@ -1,0 +1,41 @@
+"""Metrics of a batch of episodes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from rl_agents.rollout.trajectory import Trajectory
+
+
+def rollout_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
+    """Success, return, length and causes; episodes that an environment failed count only as failed."""
+    played = [t for t in trajectories if not t.failed]
+    metrics = {
+        "rollout/episodes": float(len(trajectories)),
+        "rollout/failed_episodes": float(len(trajectories) - len(played)),
+    }
+    if not played:
+        return metrics
+    steps = [step for t in played for step in t.steps]
+    returns = np.array([t.episode_return for t in played])
+    metrics.update(
+        {
+            "rollout/success_rate": float(np.mean([t.success for t in played])),
+            "rollout/return_mean": float(returns.mean()),
+            "rollout/return_std": float(returns.std()),
+            "rollout/turns_mean": len(steps) / len(played),
+            "rollout/response_tokens": float(sum(t.response_tokens for t in played)),
+        }
+    )
+    if steps:
+        metrics["rollout/length_limited_share"] = float(np.mean([s.finish_reason == "length" for s in steps]))
+        metrics["rollout/invalid_action_share"] = float(np.mean([not s.valid for s in steps]))
+        metrics["rollout/response_length_mean"] = float(np.mean([len(s.response_ids) for s in steps]))
+    for cause, count in Counter(t.end_cause.split(":")[0] for t in trajectories).items():
+        metrics[f"end_cause/{cause}"] = count / len(trajectories)
+    for name in sorted({name for t in played for name in t.metrics}):
+        metrics[f"env/{name}"] = float(np.mean([t.metrics[name] for t in played if name in t.metrics]))
+    return metrics

@@ -1,0 +1,128 @@
+"""Ragged token rows on their way through RLlib's `LearnerGroup.update`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from ray.rllib.core.learner.training_data import TrainingData
+
+from rl_agents.data.rows import FloatArray, Row
+from rl_agents.objectives.aggregation import aggregation_weights
+from rl_agents.settings import Settings
+
+
+@dataclass(slots=True)
+class Minibatch:
+    """One optimiser step: which rows, and the global loss weight of each of their tokens."""
+
+    rows: list[int]
+    weights: list[FloatArray]
+
+
+@dataclass
+class AgentTrainingData(TrainingData):
+    """Rows and the schedule of optimiser steps over them.
+
+    RLlib calls `validate`, `solve_refs` and `shard` only. Loss weights come from global counts, so any split over
+    learners and micro-batches gives the same gradient.
+    """
+
+    rows: list[Row] = field(default_factory=list)
+    minibatches: list[Minibatch] = field(default_factory=list)
+
+    def validate(self) -> None:
+        if not self.rows:
+            raise ValueError("no rows to learn from")
+
+    def solve_refs(self) -> None:
+        """Rows travel by value."""
+
+    def shard(
+        self, num_shards: int, len_lookback_buffer: int | None = None, **kwargs: Any
+    ) -> list[tuple[AgentTrainingData, dict[str, Any]]]:
+        """Split the rows over learners, longest first to the one with the fewest tokens."""
+        return [(self._subset(indices), {}) for indices in split_by_tokens(self.rows, num_shards)]
+
+    def _subset(self, indices: list[int]) -> AgentTrainingData:
+        local = {row: position for position, row in enumerate(indices)}
+        minibatches = []
+        for minibatch in self.minibatches:
+            mine = [(local[row], w) for row, w in zip(minibatch.rows, minibatch.weights, strict=True) if row in local]
+            minibatches.append(Minibatch([row for row, _ in mine], [w for _, w in mine]))
+        return AgentTrainingData(rows=[self.rows[i] for i in indices], minibatches=minibatches)
+
+    @classmethod
+    def build(cls, rows: Sequence[Row], settings: Settings, rng: np.random.Generator) -> AgentTrainingData:
+        """Schedule ``epochs`` x ``minibatches`` optimiser steps; whole trajectories stay together."""
+        trajectories = np.array([row.trajectory for row in rows])
+        names = np.unique(trajectories)
+        minibatches = []
+        for _ in range(settings.epochs):
+            for part in np.array_split(rng.permutation(names), min(settings.minibatches, len(names))):
+                chosen = [int(i) for i in np.flatnonzero(np.isin(trajectories, part))]
+                minibatches.append(Minibatch(chosen, token_weights([rows[i] for i in chosen], settings)))
+        return cls(rows=list(rows), minibatches=minibatches)
+
+
+def token_weights(rows: Sequence[Row], settings: Settings) -> list[FloatArray]:
+    """Weights w with loss = sum w * token loss over all rows (algorithms of objectives/aggregation.py)."""
+    weights = aggregation_weights(
+        [row.mask for row in rows],
+        settings.aggregation,
+        trajectories=np.array([row.trajectory for row in rows]),
+        segments=[row.segments for row in rows],
+    )
+    return [w.astype(np.float32) for w in weights]
+
+
+def split_by_tokens(rows: Sequence[Row], num_shards: int) -> list[list[int]]:
+    """Row indices per shard: longest row first, to the shard with the fewest tokens."""
+    shards: list[list[int]] = [[] for _ in range(num_shards)]
+    loads = [0] * num_shards
+    for index in sorted(range(len(rows)), key=lambda i: -len(rows[i])):
+        shard = loads.index(min(loads))
+        shards[shard].append(index)
+        loads[shard] += len(rows[index])
+    return [sorted(shard) for shard in shards]
+
+
+def micro_batches(rows: Sequence[Row], max_tokens: int) -> Iterator[list[int]]:
+    """Row indices per forward pass, at most ``max_tokens`` padded tokens each (one row at least), similar lengths."""
+    batch: list[int] = []
+    for index in sorted(range(len(rows)), key=lambda i: -len(rows[i])):
+        longest = len(rows[(batch or [index])[0]])
+        if batch and longest * (len(batch) + 1) > max_tokens:
+            yield batch
+            batch = []
+        batch.append(index)
+    if batch:
+        yield batch
+
+
+PER_TOKEN = [f.name for f in dataclasses.fields(Row) if f.name not in ("trajectory", "group_id", "terminated", "last")]
+
+
+def collate(rows: Sequence[Row], device: torch.device | str = "cpu") -> dict[str, torch.Tensor]:
+    """Right-pad the per-token arrays that are filled in every row to tensors [rows, longest]."""
+    longest = max(len(row) for row in rows)
+    batch: dict[str, torch.Tensor] = {}
+    for name in PER_TOKEN:
+        if getattr(rows[0], name) is None:
+            continue
+        padded = np.full((len(rows), longest), -1 if name == "segments" else 0, getattr(rows[0], name).dtype)
+        for i, row in enumerate(rows):
+            padded[i, : len(row)] = getattr(row, name)
+        tensor = torch.from_numpy(padded)
+        batch[name] = (tensor.long() if tensor.dtype == torch.int32 else tensor).to(device)
+    return batch
+
+
+def pad_weights(weights: Sequence[FloatArray], device: torch.device | str = "cpu") -> torch.Tensor:
+    """Right-pad loss weights to [rows, longest]."""
+    padded = torch.nn.utils.rnn.pad_sequence([torch.from_numpy(w) for w in weights], batch_first=True)
+    return padded.to(device)

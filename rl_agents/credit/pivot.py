@@ -1,0 +1,56 @@
+"""PivotRL: which turns of an expert trajectory are worth training on, from profiling with the initial policy."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from rl_agents.credit.statistics import BoolArray, FloatArray
+
+
+class TurnProfile(NamedTuple):
+    """Per turn: ``mean`` μ̂ and population ``variance`` σ̂² of the verifier score, and whether the turn is a pivot."""
+
+    mean: FloatArray
+    variance: FloatArray
+    keep: BoolArray
+
+
+def turn_profile(
+    outcomes: Sequence[ArrayLike], *, maximum_mean: float = 0.6, minimum_variance: float = 1e-9
+) -> TurnProfile:
+    """Keep a turn when σ̂² > 0 and μ̂ < λ_diff: mixed outcomes, and not too easy (PivotRL, section 3).
+
+    The offline counterpart of DAPO's dynamic sampling, done once with the frozen initial policy.
+
+    Args:
+        outcomes: one [K] array of verifier scores per turn (K = 8 rollouts by default elsewhere).
+        maximum_mean: λ_diff (strict <); unpublished, 0.6 here.
+        minimum_variance: tolerance for "σ̂² > 0" with continuous scores.
+
+    Raises:
+        ValueError: a turn without rollouts.
+    """
+    turns = [np.asarray(outcome, dtype=np.float64) for outcome in outcomes]
+    if any(turn.size == 0 for turn in turns):
+        raise ValueError("turn_profile needs at least one rollout per turn")
+    mean = np.array([turn.mean() for turn in turns], dtype=np.float64)
+    variance = np.array([turn.var() for turn in turns], dtype=np.float64)
+    return TurnProfile(mean, variance, (variance > minimum_variance) & (mean < maximum_mean))
+
+
+def word_similarity(first: str, second: str) -> float:
+    """Σ_w min(count_a(w), count_b(w))/(n_a + n_b): the public verifier's "Jaccard", 0.5 for identical strings.
+
+    Words are split at whitespace and compared as they are. If either string has fewer than two words the measure is
+    exact equality (1 or 0).
+    """
+    words, other = first.split(), second.split()
+    if len(words) < 2 or len(other) < 2:
+        return float(first == second)
+    shared = sum((Counter(words) & Counter(other)).values())
+    return shared / (len(words) + len(other))

@@ -1,0 +1,128 @@
+"""VSPO: replace tasks without reward variance by repeats of the most valuable ones, and damp the repeats.
+
+DAPO refills a batch with fresh tasks after dropping the uniform ones; VSPO refills it from the batch itself, with
+probability proportional to exp(value/T). A task drawn N times is kept once with its advantage multiplied by
+α - (α-1)/N, which *replaces* the factor N that N copies would give. Keep the loss denominator at the original number of
+tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from rl_agents.credit.statistics import BoolArray, FloatArray, IntArray
+
+SamplingMode = Literal["value", "random", "none"]
+
+
+class TaskValues(NamedTuple):
+    """Per task: ``values`` V_x, population ``variances`` σ²_x and ``kept``, true where σ²_x reaches the threshold."""
+
+    values: FloatArray
+    variances: FloatArray
+    kept: BoolArray
+
+
+class Selection(NamedTuple):
+    """Per task: ``counts`` N_x (0 = dropped), factor ``weights`` on the advantage, draw ``probabilities``."""
+
+    counts: IntArray
+    weights: FloatArray
+    probabilities: FloatArray
+
+
+def value_scores(rewards: Sequence[ArrayLike], *, threshold: float = 1e-6) -> TaskValues:
+    """V_x = (R_max - μ_x)·σ²_x: tasks that are uncertain and not yet solved.
+
+    Args:
+        rewards: one [rollouts] array per task.
+        threshold: σ² below it drops the task (strict <; a task at the threshold stays).
+
+    Raises:
+        ValueError: no task, or a task without rollouts.
+    """
+    tasks = [np.asarray(reward, dtype=np.float64) for reward in rewards]
+    if not tasks or any(task.size == 0 for task in tasks):
+        raise ValueError("value_scores needs at least one task and one rollout per task")
+    best = max(float(task.max()) for task in tasks)
+    means = np.array([task.mean() for task in tasks])
+    variances = np.array([task.var() for task in tasks])
+    return TaskValues((best - means) * variances, variances, variances >= threshold)
+
+
+def softmax(values: ArrayLike, temperature: float = 0.1) -> FloatArray:
+    """p_x = exp(V_x/T)/Σ exp(V/T), the maximum subtracted first.
+
+    Raises:
+        ValueError: temperature not positive.
+    """
+    if temperature <= 0:
+        raise ValueError(f"temperature must be positive, got {temperature}")
+    scaled = np.asarray(values, dtype=np.float64) / temperature
+    exponentials = np.exp(scaled - scaled.max())
+    probabilities: FloatArray = exponentials / exponentials.sum()
+    return probabilities
+
+
+def smoothing_weight(counts: ArrayLike, alpha: float = 2.0, *, clip: bool = True) -> FloatArray:
+    """ω(N) = α - (α-1)/N for N >= 1, 0 for N = 0: grows from 1 to α instead of without bound.
+
+    Args:
+        counts: N_x.
+        alpha: α >= 1 (2 is the paper's best).
+        clip: False gives N itself ("no clip").
+
+    Raises:
+        ValueError: α < 1.
+    """
+    if alpha < 1:
+        raise ValueError(f"alpha must be at least 1, got {alpha}")
+    count = np.asarray(counts, dtype=np.float64)
+    smooth = alpha - (alpha - 1.0) / np.maximum(count, 1.0) if clip else count
+    weight: FloatArray = np.where(count > 0, smooth, 0.0)
+    return weight
+
+
+def vspo(
+    rewards: Sequence[ArrayLike],
+    generator: np.random.Generator,
+    *,
+    mode: SamplingMode = "value",
+    temperature: float = 0.1,
+    alpha: float = 2.0,
+    clip: bool = True,
+    threshold: float = 1e-6,
+) -> Selection:
+    """Drop uniform tasks (B₀), draw |B₀| tasks from the rest with replacement, N_x = 1 + draws, weight ω(N_x).
+
+    PRS/VSPO section 3.3. Multiply every advantage of task x by its weight; without a uniform task, or without any
+    other, this is plain GRPO with weights of 1.
+
+    Args:
+        rewards: one [rollouts] array per task of the batch.
+        generator: the only source of randomness.
+        mode: ``value``: p = softmax(V/T);  ``random``: uniform p;  ``none``: no resampling, plain GRPO.
+        temperature: T of the softmax.
+        alpha, clip: see `smoothing_weight`.
+        threshold: variance below which a task counts as uniform.
+
+    Raises:
+        ValueError: unknown mode, or a bad argument of the parts.
+    """
+    if mode not in ("value", "random", "none"):
+        raise ValueError(f"unknown mode '{mode}': valid: value, random, none")
+    tasks = value_scores(rewards, threshold=threshold)
+    total, kept = tasks.kept.size, int(tasks.kept.sum())
+    if mode == "none" or kept in (0, total):
+        return Selection(np.ones(total, dtype=np.int64), np.ones(total), np.zeros(total))
+    probabilities = np.zeros(total)
+    drawn_from = tasks.values[tasks.kept] if mode == "value" else np.zeros(kept)
+    probabilities[tasks.kept] = softmax(drawn_from, temperature)
+    draws = generator.multinomial(total - kept, probabilities[tasks.kept])
+    counts = np.zeros(total, dtype=np.int64)
+    counts[tasks.kept] = 1 + draws
+    return Selection(counts, smoothing_weight(counts, alpha, clip=clip), probabilities)

@@ -1,0 +1,49 @@
+"""DAPO's dynamic sampling: keep the task groups that carry a learning signal."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+
+def informative_groups(
+    metric: ArrayLike, groups: ArrayLike, *, tolerance: float = 1e-9, keep_singletons: bool = True
+) -> NDArray[np.bool_]:
+    """Rows of groups whose metric has population std > 0 (DAPO, Yu et al. 2025, eq. 11); groups stay whole.
+
+    Unlike VSPO, which refills the batch from itself, the caller generates more tasks until enough are kept.
+
+    Args:
+        metric: [rows], accuracy (ignores the overlong penalty) or the final reward (includes it).
+        groups: [rows], task instance.
+        tolerance: std up to this counts as 0.
+        keep_singletons: keep groups of one row.
+
+    Returns:
+        [rows] bool.
+    """
+    values, labels = np.asarray(metric, dtype=np.float64), np.asarray(groups)
+    keep = np.zeros(values.size, dtype=bool)
+    for group in np.unique(labels):
+        rows = labels == group
+        keep[rows] = keep_singletons if rows.sum() == 1 else values[rows].std() > tolerance
+    return keep
+
+
+def first_groups(groups: ArrayLike, keep: ArrayLike, count: int) -> NDArray[np.bool_]:
+    """Cut to the first ``count`` kept groups in row order, never through a group.
+
+    Args:
+        groups: [rows].
+        keep: [rows] bool, from `informative_groups`.
+        count: number of tasks to train on.
+
+    Raises:
+        ValueError: fewer groups are kept; generate again.
+    """
+    labels, kept = np.asarray(groups), np.asarray(keep, dtype=bool)
+    order = list(dict.fromkeys(labels[kept].tolist()))
+    if len(order) < count:
+        raise ValueError(f"{len(order)} informative groups, {count} wanted")
+    chosen: NDArray[np.bool_] = kept & np.isin(labels, order[:count])
+    return chosen

@@ -1,0 +1,51 @@
+"""Which tasks an iteration plays, and with which random streams."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from rl_agents.rollout.trajectory import EpisodeSpec
+
+TRAINING, EVALUATION, DEMONSTRATION, MINIBATCHES = range(4)
+
+
+def stream_seed(*key: int) -> int:
+    """A 63-bit seed from integers; unrelated for unequal keys, the same on every machine."""
+    return int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0] >> 1)
+
+
+def task_at(tasks: Sequence[str], position: int, seed: int) -> str:
+    """Task number ``position`` of an endless stream: every epoch a new permutation, fixed by ``seed``."""
+    epoch, offset = divmod(position, len(tasks))
+    order = np.random.default_rng(stream_seed(seed, TRAINING, epoch)).permutation(len(tasks))
+    return tasks[int(order[offset])]
+
+
+def training_specs(
+    tasks: Sequence[str], iteration: int, num_groups: int, group_size: int, seed: int
+) -> list[EpisodeSpec]:
+    """Episodes of a training iteration: the next ``num_groups`` tasks, ``group_size`` members each.
+
+    A pure function of its arguments: results do not depend on how many runners play, and a resumed run meets the
+    tasks that it would have met.
+    """
+    return [
+        EpisodeSpec(
+            task_id=task_at(tasks, iteration * num_groups + group, seed),
+            group_id=group,
+            member=member,
+            seed=stream_seed(seed, TRAINING, iteration, group, member),
+        )
+        for group in range(num_groups)
+        for member in range(group_size)
+    ]
+
+
+def evaluation_specs(tasks: Sequence[str], episodes: int, seed: int) -> list[EpisodeSpec]:
+    """Evaluation episodes: tasks in a fixed shuffled order, from the start again when there are too few."""
+    order = np.random.default_rng(stream_seed(EVALUATION)).permutation(len(tasks))
+    return [
+        EpisodeSpec(tasks[int(order[i % len(tasks)])], i, 0, stream_seed(seed, EVALUATION, i)) for i in range(episodes)
+    ]

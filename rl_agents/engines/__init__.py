@@ -1,0 +1,17 @@
+"""Inference engines: torch for tiny models, vLLM for the rest, alone or behind Ray actors."""
+
+from rl_agents.engines.base import Completion, Engine, EngineError, Sampling, Weights
+from rl_agents.engines.select import build_engine, resolve_engine, resolve_mode
+from rl_agents.engines.settings import EngineSettings
+
+__all__ = [
+    "Completion",
+    "Engine",
+    "EngineError",
+    "EngineSettings",
+    "Sampling",
+    "Weights",
+    "build_engine",
+    "resolve_engine",
+    "resolve_mode",
+]

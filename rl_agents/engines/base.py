@@ -1,0 +1,70 @@
+"""What every inference engine offers: tokens in, tokens out, and new weights in place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import torch
+
+#: Weights by Hugging Face parameter name; a tied head appears once, under the embedding's name.
+Weights = Mapping[str, "torch.Tensor"]
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How to sample one response.
+
+    Attributes:
+        max_tokens: response budget in tokens.
+        temperature: logits are divided by it; 0 is greedy.
+        top_p: nucleus mass; log-probabilities are renormalised over the nucleus when below 1.
+        stop_token_ids: sampling one of these ends the response; the token is part of the response.
+        seed: stream of this request; the same seed, prompt and weights give the same tokens.
+    """
+
+    max_tokens: int
+    temperature: float = 1.0
+    top_p: float = 1.0
+    stop_token_ids: tuple[int, ...] = ()
+    seed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """One sampled response.
+
+    Attributes:
+        token_ids: sampled ids, the stop token included when one was sampled.
+        logprobs: log-probability of each id under the distribution it was drawn from
+            (after temperature and top-p), the same length as ``token_ids``.
+        policy_version: the version given to the last ``sync`` before sampling.
+        finish_reason: ``stop`` or ``length``.
+    """
+
+    token_ids: list[int]
+    logprobs: list[float]
+    policy_version: int
+    finish_reason: str
+
+
+class EngineError(RuntimeError):
+    """An engine died or did not answer in time; the message names it and what it was doing."""
+
+
+class Engine(Protocol):
+    """The one interface. Many coroutines may await `generate` at the same time; the engine batches."""
+
+    async def generate(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
+        """Sample a response to ``prompt_ids``."""
+        ...
+
+    async def sync(self, weights: Weights, version: int) -> None:
+        """Replace the weights in place; later completions carry ``version``; no cached prefix survives."""
+        ...
+
+    def close(self) -> None:
+        """Free memory and processes."""
+        ...

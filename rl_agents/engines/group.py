@@ -1,0 +1,200 @@
+"""The engine actors of one run: start, push weights, restore after a crash, stop."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import replace
+from typing import Any
+
+import ray
+from ray.exceptions import ActorDiedError, RayError
+from ray.rllib.utils.actor_manager import FaultTolerantActorManager
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from rl_agents.engines.actor import EngineActor
+from rl_agents.engines.base import EngineError
+from rl_agents.engines.settings import EngineSettings
+from rl_agents.engines.weights import PackedWeights
+
+#: Seconds that a healthy engine may take to answer a ping.
+PING_S = 10.0
+#: Calls in a row that must fail with `ActorDiedError` before an actor counts as gone for good: a call that was
+#: under way fails with it too when Ray is about to restart the actor.
+CALLS_UNTIL_GONE = 3
+
+
+class InferenceGroup:
+    """Owns the engine actors. Engine ``i`` keeps its index for life, whatever replaces its actor."""
+
+    def __init__(
+        self,
+        settings: EngineSettings,
+        num_engines: int = 1,
+        first_bundle: int | None = None,
+        num_gpus: float | None = None,
+        num_cpus: float | None = None,
+        start_timeout_s: float = 300.0,
+    ) -> None:
+        """Start the actors and wait until they answer.
+
+        Args:
+            settings: of every engine; engine ``i`` gets ``seed + i``.
+            num_engines: how many.
+            first_bundle: bundle of engine 0 in the current placement group; engine ``i`` takes the ``i``-th after
+                it. Required inside a placement group (a Tune trial): an actor without an index may take an env
+                runner's bundle, and both wait for ever.
+            num_gpus: per engine; None: ``tensor_parallel`` where torch sees a GPU, else 0.
+            num_cpus: per engine, for Ray's accounting; None: ``settings.threads``.
+            start_timeout_s: for one engine to start, in seconds.
+
+        Raises:
+            ValueError: inside a placement group without ``first_bundle``.
+            EngineError: an engine does not start.
+        """
+        self._settings, self._first_bundle, self._start_timeout_s = settings, first_bundle, start_timeout_s
+        self._placement_group = ray.util.get_current_placement_group()
+        if self._placement_group is not None and first_bundle is None:
+            raise ValueError("InferenceGroup needs first_bundle inside a placement group")
+        self._num_gpus = _default_gpus(settings) if num_gpus is None else num_gpus
+        self._num_cpus = settings.threads if num_cpus is None else num_cpus
+        self._last: tuple[Any, int] | None = None
+        self._hung: set[int] = set()
+        self._manager = FaultTolerantActorManager([self._create(index) for index in range(num_engines)])
+        self._actor_ids = self._manager.actor_ids()
+        for index in range(num_engines):
+            self._await_start(index)
+
+    def handles(self) -> list[Any]:
+        """Return the actors, for `RemoteEngine`. They change only when `restore` had to replace one."""
+        return [self._handle(index) for index in range(len(self._actor_ids))]
+
+    def sync(self, packed: PackedWeights, version: int, timeout_s: float = 120.0) -> None:
+        """Push weights to all engines through one copy in the object store.
+
+        Raises:
+            EngineError: an engine died, refused, or did not answer in time; the others have the new weights.
+                Call `restore` before sampling from the ones named.
+        """
+        self._last = (ray.put(packed), version)
+        self._push(list(range(len(self._actor_ids))), timeout_s)
+
+    def restore(self) -> list[int]:
+        """Bring dead, hung and silently restarted engines back, with the last weights and version.
+
+        Returns:
+            The indices of the engines that were restored; call before every round of sampling, it is cheap.
+
+        Raises:
+            EngineError: an engine does not come back within ``start_timeout_s``.
+        """
+        broken = [index for index, healthy in enumerate(self._healthy()) if not healthy]
+        for index in broken:
+            with contextlib.suppress(RayError):
+                ray.kill(self._handle(index), no_restart=False)
+        for index in broken:
+            self._await_start(index)
+            self._manager.set_actor_state(self._actor_ids[index], healthy=True)
+        self._hung.clear()
+        if broken and self._last is not None:
+            self._push(broken, self._start_timeout_s)
+        for index in broken if self._last is None else []:
+            ray.get(self._handle(index).trust_checkpoint.remote())
+        return broken
+
+    def stats(self) -> list[dict[str, float]]:
+        """Return `EngineActor.stats` of the engines that answer, in the order of their indices."""
+        results = self._manager.foreach_actor("stats", timeout_seconds=PING_S)
+        return [result.get() for result in results.ignore_errors()]
+
+    def stop(self) -> None:
+        """End all engines and free their processes."""
+        self._manager.clear()
+        self._actor_ids = []
+
+    def _create(self, index: int) -> Any:
+        """Start the actor of engine ``index``; returns before it is ready."""
+        options: dict[str, Any] = {
+            "num_cpus": self._num_cpus,
+            "num_gpus": self._num_gpus,
+            "max_restarts": -1,
+            "max_concurrency": 10_000,
+        }
+        if self._placement_group is not None:
+            options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(
+                self._placement_group, placement_group_bundle_index=(self._first_bundle or 0) + index
+            )
+        settings = replace(self._settings, seed=self._settings.seed + index)
+        return ray.remote(EngineActor).options(**options).remote(settings, f"engine {index}")
+
+    def _handle(self, index: int) -> Any:
+        return self._manager.actors()[self._actor_ids[index]]
+
+    def _healthy(self) -> list[bool]:
+        """Ask every engine for its version: a live engine with another one was restarted behind our back."""
+        results = self._manager.foreach_actor(_health, healthy_only=False, timeout_seconds=PING_S)
+        versions = {result.actor_id: result.get() for result in results if result.ok}
+        wanted = None if self._last is None else self._last[1]
+        return [
+            actor_id in versions and wanted in (None, versions[actor_id]) and index not in self._hung
+            for index, actor_id in enumerate(self._actor_ids)
+        ]
+
+    def _push(self, indices: list[int], timeout_s: float) -> None:
+        """Send the last weights to engines ``indices``."""
+        assert self._last is not None
+        packed, version = self._last
+        results = self._manager.foreach_actor(
+            "sync_packed",
+            kwargs={"packed": packed, "version": version},
+            healthy_only=False,
+            remote_actor_ids=[self._actor_ids[index] for index in indices],
+            timeout_seconds=timeout_s,
+        )
+        answers = {result.actor_id: result for result in results}
+        problems = []
+        for index in indices:
+            answer = answers.get(self._actor_ids[index])
+            if answer is None:
+                self._hung.add(index)
+                problems.append(f"engine {index} did not answer sync to version {version} within {timeout_s:g} s")
+            elif not answer.ok:
+                problems.append(f"engine {index} failed in sync to version {version}: {answer.get()}")
+        if problems:
+            raise EngineError("; ".join(problems))
+
+    def _await_start(self, index: int) -> None:
+        """Wait until engine ``index`` answers; replace its actor when Ray has given it up."""
+        deadline, died, reason = time.monotonic() + self._start_timeout_s, 0, "no answer"
+        while (left := deadline - time.monotonic()) > 0:
+            try:
+                ray.get(self._handle(index).ping.remote(), timeout=left)
+                return
+            except ActorDiedError as error:
+                if "error in its creation task" in str(error) or "__init__" in str(error):
+                    raise EngineError(f"engine {index} cannot start: {error}") from error
+                died, reason = died + 1, str(error)
+                if died >= CALLS_UNTIL_GONE:
+                    self._replace(index)
+                    died = 0
+            except (RayError, TimeoutError) as error:
+                died, reason = 0, str(error)
+            time.sleep(0.5)
+        raise EngineError(f"engine {index} did not start within {self._start_timeout_s:g} s: {reason}")
+
+    def _replace(self, index: int) -> None:
+        self._manager.remove_actor(self._actor_ids[index])
+        self._manager.add_actors([self._create(index)])
+        self._actor_ids[index] = max(self._manager.actor_ids())
+
+
+async def _health(actor: EngineActor) -> int:
+    """Return the version of a live engine; runs inside the actor."""
+    await actor.ping()
+    return await actor.policy_version()
+
+
+def _default_gpus(settings: EngineSettings) -> float:
+    import torch
+
+    return float(settings.tensor_parallel) if torch.cuda.is_available() else 0.0

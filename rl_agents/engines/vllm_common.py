@@ -1,0 +1,164 @@
+"""What both vLLM engines share. Nothing here imports vLLM (10 s) before an engine is built."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rl_agents.engines.base import Completion, Sampling
+from rl_agents.engines.settings import EngineSettings
+from rl_agents.errors import InputError
+
+if TYPE_CHECKING:
+    import torch
+
+GIB = 1 << 30
+
+
+class WorkerExtension:
+    """Methods that vLLM adds to its workers; they run in the worker's process, between two steps."""
+
+    model_runner: Any
+    vllm_config: Any
+
+    def rl_load(self, weights: Mapping[str, torch.Tensor]) -> None:
+        """Replace all weights in place."""
+        from vllm.config import set_current_vllm_config
+
+        # Plain load_weights() fails on CPU half-way through (linear weights are packed and freed there):
+        # only the layerwise reload rebuilds them.
+        with set_current_vllm_config(self.vllm_config):
+            self.model_runner.reload_weights(weights_iterator=iter(weights.items()))
+        repack_tied_head(self.model_runner.model)
+
+    def rl_load_file(self, path: str, index: list[tuple[str, str, tuple[int, ...], int]]) -> None:
+        """Replace all weights by those in a shared file, laid out as `rl_agents.engines.weights` does."""
+        import numpy as np
+
+        from rl_agents.engines.weights import Entry, views
+
+        entries = tuple(Entry(name, dtype, tuple(shape), offset) for name, dtype, shape, offset in index)
+        # Copy-on-write: the file stays as it is, and torch does not warn of a read-only array.
+        self.rl_load(views(np.memmap(path, dtype=np.uint8, mode="c"), entries))
+
+
+def repack_tied_head(model: torch.nn.Module) -> None:
+    """Rebuild the packed head of a model that ties it to the embedding.
+
+    vLLM 0.32 on CPU: a tied head keeps its packed matrix over a reload, and samples from the old embedding
+    without any error.
+    """
+    head = getattr(model, "lm_head", None)
+    if head is not None and hasattr(head, "cpu_linear"):
+        head.quant_method.process_weights_after_loading(head)
+
+
+def prepare_environment() -> None:
+    """Set the variables that vLLM reads when it is imported. Call before the first import of vllm."""
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+
+def engine_args(settings: EngineSettings, is_cpu: bool) -> dict[str, Any]:
+    """Return the fields of vLLM's ``EngineArgs`` that both engines set.
+
+    Raises:
+        InputError: there is no model in ``settings.model_dir``.
+    """
+    if not (Path(settings.model_dir) / "config.json").is_file():
+        raise InputError(f"no config.json in model folder {settings.model_dir}")
+    args: dict[str, Any] = {
+        "model": settings.model_dir,
+        "skip_tokenizer_init": True,
+        "generation_config": "vllm",  # no top-k or penalties from the checkpoint behind our back
+        "dtype": settings.dtype,
+        "max_model_len": settings.max_model_len,
+        "max_num_seqs": settings.max_batch,
+        "seed": settings.seed,
+        "logprobs_mode": "processed_logprobs",  # the default is before temperature and top-p
+        "enable_prefix_caching": True,
+        "disable_log_stats": True,
+        "tensor_parallel_size": settings.tensor_parallel,
+        "worker_extension_cls": f"{WorkerExtension.__module__}.{WorkerExtension.__qualname__}",
+    }
+    if is_cpu:
+        # Blocks of 128 tokens, the CPU default, hardly ever hit in short turns. Eager, with the KV size given,
+        # skips compiling and warming up.
+        args |= {"block_size": 32, "enforce_eager": True}
+        # A prompt computed in two chunks kills vLLM 0.32's CPU runner when its request has a seed ("CPU Generator
+        # does not use offset").
+        args |= {"enable_chunked_prefill": False, "max_num_batched_tokens": max(2048, settings.max_model_len)}
+    if is_cpu or settings.kv_cache_gb is not None:
+        args["kv_cache_memory_bytes"] = int((settings.kv_cache_gb or 0.25) * GIB)
+    return args | dict(settings.vllm_args)
+
+
+def register_model_class(model_dir: str) -> bool:
+    """Register the checkpoint's model class in this process; return whether that was possible.
+
+    Otherwise vLLM starts a second process, which imports vLLM again (12 s), to inspect the class.
+    """
+    from vllm import ModelRegistry
+
+    config = json.loads((Path(model_dir) / "config.json").read_text())
+    try:
+        from vllm.model_executor.models.registry import _VLLM_MODELS
+
+        for architecture in config["architectures"]:
+            module, name = _VLLM_MODELS[architecture]
+            module = module if "." in module else f"vllm.model_executor.models.{module}"
+            ModelRegistry.register_model(architecture, getattr(importlib.import_module(module), name))
+    except (ImportError, AttributeError, KeyError, TypeError, ValueError):
+        return False  # private names moved, or a model outside the table: vLLM's ordinary way still works
+    return True
+
+
+def sampling_params(sampling: Sampling) -> Any:
+    """Convert to vLLM's ``SamplingParams``: only our stop tokens stop, and one final output comes back."""
+    from vllm import SamplingParams
+    from vllm.sampling_params import RequestOutputKind
+
+    return SamplingParams(
+        max_tokens=sampling.max_tokens,
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        stop_token_ids=list(sampling.stop_token_ids),
+        ignore_eos=True,
+        seed=sampling.seed,
+        logprobs=0,  # the sampled token's only
+        flat_logprobs=True,
+        detokenize=False,
+        output_kind=RequestOutputKind.FINAL_ONLY,
+    )
+
+
+def completion(output: Any, version: int) -> Completion:
+    """Convert a finished ``RequestOutput``; ``version`` is the one that sampling began with."""
+    result = output.outputs[0]
+    tokens = list(result.token_ids)
+    flat = result.logprobs
+    logprobs = list(flat.logprobs)
+    if list(flat.token_ids) != tokens:  # more than one entry per position: look the sampled token up
+        logprobs = [position[token].logprob for position, token in zip(flat, tokens, strict=True)]
+    return Completion(tokens, logprobs, version, result.finish_reason or "abort")
+
+
+class Counters:
+    """Totals that `EngineActor.stats` reports; safe to update from the step thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.sampled_tokens = self.prompt_tokens = self.cached_tokens = 0
+
+    def add(self, output: Any) -> None:
+        """Count one finished ``RequestOutput``."""
+        with self._lock:
+            self.sampled_tokens += len(output.outputs[0].token_ids)
+            self.prompt_tokens += len(output.prompt_token_ids or ())
+            self.cached_tokens += output.num_cached_tokens or 0

@@ -1,0 +1,197 @@
+"""GuessNumbers as a `gymnasium.Env` over text (T3, appendix C.1 and C.3).
+
+An episode is at most ten turns of the agent; the first guess, fixed by the task, is not one of them. Reward is the
+exact match of the final answer (0 or 1), given on the turn that answers; an episode without an answer earns 0.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+from gymnasium.spaces import Text
+
+from rl_agents.envs.guess_numbers.prompts import (
+    PROMPT_STYLES,
+    ParsedAction,
+    feedback_observation,
+    first_observation,
+    malformed_observation,
+    parse_action,
+)
+from rl_agents.envs.guess_numbers.rules import (
+    Feedback,
+    consistent,
+    feedback,
+    guess_progresses,
+    hypotheses,
+    set_progresses,
+)
+from rl_agents.envs.guess_numbers.tasks import Task, find_task, task_ids
+from rl_agents.errors import InputError, unknown
+
+MAX_TURNS = 10
+MALFORMED_RULES = ("retry", "end")
+PROGRESS_RULES = ("consistent", "shrunk")
+
+_OBSERVATIONS = Text(max_length=4096, charset=string.printable)
+_ACTIONS = Text(max_length=65536, min_length=0, charset=string.printable)
+
+StepResult = tuple[str, float, bool, bool, dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class GameState:
+    """All that changes in an episode; immutable, so a snapshot is a reference to it."""
+
+    task: Task
+    remaining: tuple[str, ...]
+    turns: int = 0
+    inconsistent_guesses: int = 0
+    done: bool = False
+    success: bool = False
+
+
+class GuessNumbersEnv(gymnasium.Env[str, str]):
+    """Find a secret code from ``xAyB`` feedback.
+
+    Args:
+        subgroups: tasks that `reset` draws from when no ``task_id`` is given: ``all``, or names such as
+            ``3-4-0-3,3-4-2-0``.
+        prompt: ``paper`` (figure 8) or ``compact`` (few words, for small models).
+        malformed: a response that cannot be read counts as a turn and then: ``retry`` continues with a message that
+            says what is wrong, ``end`` ends the episode with reward 0.
+        progress: what ``info["progress"]`` means: ``consistent`` (T3: the guess is in the hypothesis set) or
+            ``shrunk`` (softer: the hypothesis set became smaller).
+        max_turns: turns of the agent; after the last the episode is truncated.
+
+    ``info`` holds ``task_id``, ``success``, ``valid``, ``anchor`` (the game and its hypothesis set: what can be known
+    so far), ``progress`` (None before the first turn and when the response was malformed: T3 must treat those as if
+    it were not there), and ``metrics``: ``turns``, ``inconsistent_guesses``, ``hypotheses_left``.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012  (gymnasium's own declaration)
+    observation_space = _OBSERVATIONS
+    action_space = _ACTIONS
+
+    def __init__(
+        self,
+        *,
+        subgroups: str | Iterable[str] = "all",
+        prompt: str = "paper",
+        malformed: str = "retry",
+        progress: str = "consistent",
+        max_turns: int = MAX_TURNS,
+    ) -> None:
+        for key, value, valid in (
+            ("prompt", prompt, PROMPT_STYLES),
+            ("malformed", malformed, MALFORMED_RULES),
+            ("progress", progress, PROGRESS_RULES),
+        ):
+            if value not in valid:
+                raise unknown(f"value of env.{key}", value, valid)
+        if max_turns < 1:
+            raise InputError(f"env.max_turns is {max_turns}: it must be at least 1")
+        self._train_ids = task_ids("train", subgroups=subgroups)
+        self._prompt, self._malformed, self._progress, self._max_turns = prompt, malformed, progress, max_turns
+        self._state: GameState | None = None
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        """Start ``options["task_id"]``, or a train task drawn with ``seed``.
+
+        Raises:
+            InputError: unknown task id.
+        """
+        super().reset(seed=seed)
+        task_id = (options or {}).get("task_id")
+        if task_id is None:
+            task_id = self._train_ids[int(self.np_random.integers(len(self._train_ids)))]
+        task = find_task(task_id)
+        group = task.subgroup
+        value: Feedback = (group.x0, group.y0)
+        self._state = GameState(task, hypotheses(group.a, group.b, [(task.first_guess, value)]))
+        return first_observation(task, value, self._prompt), self._info(self._state, valid=True, progress=None)
+
+    def step(self, action: str) -> StepResult:
+        """Play one turn with the agent's whole response; see `parse_action` for how it is read.
+
+        Raises:
+            RuntimeError: before `reset`, or after the episode has ended.
+        """
+        state = self._state
+        if state is None or state.done:
+            raise RuntimeError("GuessNumbers: step() without a running episode; call reset() first")
+        parsed = parse_action(action, state.task.subgroup.a, state.task.subgroup.b)
+        if parsed.kind == "answer":
+            return self._answer(state, parsed.code)
+        if parsed.kind == "interact":
+            return self._guess(state, parsed.code)
+        return self._reject(state, parsed)
+
+    def snapshot(self) -> GameState | None:
+        """Return the episode's state, to give to `restore` of this or an equally configured environment."""
+        return self._state
+
+    def restore(self, state: GameState | None) -> None:
+        """Continue from ``state``. The random generator, which only `reset` uses, stays as it is."""
+        self._state = state
+
+    def _answer(self, state: GameState, code: str) -> StepResult:
+        success = code == state.task.secret
+        inside = code in state.remaining
+        new = GameState(state.task, state.remaining, state.turns + 1, state.inconsistent_guesses, True, success)
+        observation = "correct" if success else "wrong"
+        return self._result(new, observation, valid=True, progress=inside, terminated=True)
+
+    def _guess(self, state: GameState, guess: str) -> StepResult:
+        value = feedback(state.task.secret, guess)
+        remaining = consistent(state.remaining, guess, value)
+        inside = guess_progresses(guess, state.remaining)
+        progress = inside if self._progress == "consistent" else set_progresses(guess, state.remaining, remaining)
+        new = self._next(state, remaining, inconsistent=not inside)
+        return self._result(new, feedback_observation(value, self._prompt), valid=True, progress=progress)
+
+    def _reject(self, state: GameState, parsed: ParsedAction) -> StepResult:
+        new = self._next(state, state.remaining, inconsistent=False)
+        observation = malformed_observation(parsed, self._prompt)
+        ends = self._malformed == "end"
+        return self._result(new, observation, valid=False, progress=None, terminated=ends)
+
+    @staticmethod
+    def _next(state: GameState, remaining: tuple[str, ...], inconsistent: bool) -> GameState:
+        return GameState(state.task, remaining, state.turns + 1, state.inconsistent_guesses + inconsistent)
+
+    def _result(
+        self, new: GameState, observation: str, *, valid: bool, progress: bool | None, terminated: bool = False
+    ) -> StepResult:
+        truncated = not terminated and new.turns >= self._max_turns
+        done = terminated or truncated
+        self._state = GameState(
+            new.task, new.remaining, new.turns, new.inconsistent_guesses, done=done, success=new.success
+        )
+        info = self._info(self._state, valid=valid, progress=progress)
+        return observation, float(new.success), terminated, truncated, info
+
+    @staticmethod
+    def _info(state: GameState, *, valid: bool, progress: bool | None) -> dict[str, Any]:
+        group = state.task.subgroup
+        return {
+            "task_id": state.task.task_id,
+            "success": state.success,
+            "valid": valid,
+            "progress": progress,
+            "anchor": f"{group.a} of {group.b} : {' '.join(state.remaining)}",
+            "metrics": {
+                "turns": float(state.turns),
+                "inconsistent_guesses": float(state.inconsistent_guesses),
+                "hypotheses_left": float(len(state.remaining)),
+            },
+        }
+
+
+def make(**options: Any) -> GuessNumbersEnv:
+    """Create the environment; the options are those of `GuessNumbersEnv`."""
+    return GuessNumbersEnv(**options)

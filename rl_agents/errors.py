@@ -1,0 +1,28 @@
+"""Errors that a person caused and a person can mend: one line, exit code 2."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class InputError(ValueError):
+    """Bad input. The command line prints the message on one line and exits with code 2."""
+
+
+def nearest(name: str, valid: Iterable[str]) -> str:
+    """Return a hint that names the closest valid choice, or all of them when none is close.
+
+    >>> nearest("grop", ["grpo", "ppo"])
+    "did you mean 'grpo'?"
+    """
+    choices = sorted(valid)
+    close = difflib.get_close_matches(name, choices, n=1, cutoff=0.5)
+    if close:
+        return f"did you mean '{close[0]}'?"
+    return "valid: " + ", ".join(choices)
+
+
+def unknown(kind: str, name: str, valid: Iterable[str]) -> InputError:
+    """Build the error for an unknown ``kind`` called ``name``."""
+    return InputError(f"unknown {kind} '{name}': {nearest(name, valid)}")

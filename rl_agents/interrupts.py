@@ -1,0 +1,65 @@
+"""SIGINT and SIGTERM as a wish to stop that never leaves half a state behind."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def _never() -> bool:
+    return False
+
+
+def _always() -> bool:
+    return True
+
+
+class Interrupts:
+    """Turns the first signal into ``requested``, and into a KeyboardInterrupt where stopping at once does no harm.
+
+    Outside an `abortable` block the running code goes on and asks ``requested`` when it is done. A second
+    signal always raises.
+    """
+
+    def __init__(self) -> None:
+        self.requested = False
+        self._may_abort: Callable[[], bool] = _never
+        self._previous: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Interrupts:
+        self.install()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def install(self) -> None:
+        """Take the handlers; call it again after `ray.init`, which installs its own for SIGTERM."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        for number in SIGNALS:
+            previous = signal.signal(number, self._handle)
+            self._previous.setdefault(number, previous)
+
+    @contextmanager
+    def abortable(self, when: Callable[[], bool] = _always) -> Iterator[None]:
+        """Let a signal raise KeyboardInterrupt inside the block, as long as ``when()`` holds."""
+        if self.requested:
+            raise KeyboardInterrupt
+        self._may_abort = when
+        try:
+            yield
+        finally:
+            self._may_abort = _never
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        again, self.requested = self.requested, True
+        if again or self._may_abort():
+            raise KeyboardInterrupt

@@ -1,0 +1,55 @@
+"""Pictures of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+
+def plot_success(records: Sequence[Mapping[str, Any]], path: Path, title: str) -> bool:
+    """Draw success over iterations: training rollouts as a line, evaluations as points with their 95 % band.
+
+    Args:
+        records: lines of metrics.jsonl.
+        path: the PNG to write.
+        title: what was trained on what.
+
+    Returns:
+        False when the records hold no success rate, and nothing was drawn.
+    """
+    training = [
+        (r["iteration"], r["rollout/success_rate"]) for r in records if r.get("rollout/success_rate") is not None
+    ]
+    evaluations = [r for r in records if r.get("eval/success_rate") is not None]
+    if not training and not evaluations:
+        return False
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 4.8), dpi=120, facecolor="white", layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    if training:
+        axes.plot(*zip(*training, strict=True), color="#6b7280", linewidth=1.2, label="training rollouts")
+    if evaluations:
+        iterations = [r["iteration"] for r in evaluations]
+        low, mean, high = ([r[f"eval/success_{part}"] for r in evaluations] for part in ("low", "rate", "high"))
+        axes.fill_between(iterations, low, high, color="#1d4ed8", alpha=0.15, linewidth=0, label="95 % interval")
+        axes.plot(iterations, mean, "o-", color="#1d4ed8", linewidth=2, markersize=5, label="test tasks")
+        for index in {0, len(mean) - 1}:
+            axes.annotate(
+                f"{mean[index]:.2f}", (iterations[index], mean[index]), xytext=(0, 9),
+                textcoords="offset points", ha="center", fontsize=11, color="#1e3a8a",
+            )  # fmt: skip
+    axes.set_title(title, fontsize=13)
+    axes.set_xlabel("iteration", fontsize=12)
+    axes.set_ylabel("success rate", fontsize=12)
+    axes.set_ylim(0, 1.02)
+    axes.margins(x=0.04)
+    axes.tick_params(labelsize=11)
+    axes.grid(True, color="#e5e7eb")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(fontsize=11, frameon=False, loc="best")
+    figure.savefig(path)
+    return True

@@ -1,0 +1,151 @@
+"""What a person sees while a run goes on: a live table in a terminal, one line per iteration elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, TextIO
+
+Record = Mapping[str, Any]
+
+
+class Progress(Protocol):
+    """Shows a run."""
+
+    def start(self, completed: int, total: int) -> None:
+        """The loop begins with ``completed`` of ``total`` iterations behind it."""
+
+    def note(self, text: str) -> None:
+        """Say something once."""
+
+    def update(self, record: Record) -> None:
+        """An iteration is complete."""
+
+    def stop(self) -> None:
+        """Leave the screen as it is."""
+
+
+def _short_exponent(value: float) -> str:
+    return f"{value:.0e}".replace("e-0", "e-").replace("e+00", "").replace("e+0", "e+")
+
+
+#: (label, tag, how to write the value); a column whose tag is absent is left out.
+COLUMNS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
+    ("success", "rollout/success_rate", "{:.2f}".format),
+    ("return", "rollout/return_mean", "{:.2f}".format),
+    ("turns", "rollout/turns_mean", "{:.1f}".format),
+    ("tokens", "rollout/response_tokens", "{:.0f}".format),
+    ("loss", "actor/pg_loss", "{:.4f}".format),
+    ("failed", "rollout/failed_episodes", "{:.0f}".format),
+    ("gap", "actor/engine_logprob_gap_max", _short_exponent),
+)
+
+
+def cells(record: Record) -> dict[str, str]:
+    """Return the columns of a record that have a value, as text."""
+    found = {label: write(record[tag]) for label, tag, write in COLUMNS if record.get(tag) is not None}
+    if found.get("failed") == "0":
+        del found["failed"]
+    if "success" in found:
+        found.pop("loss", None)  # says something about supervised learning only
+    return found
+
+
+def evaluation_text(record: Record) -> str:
+    """Return ``0.71 [0.64, 0.78]``, or nothing when the iteration was not evaluated."""
+    rate, low, high = (record.get(f"eval/success_{part}") for part in ("rate", "low", "high"))
+    return "" if rate is None else f"{rate:.2f} [{low:.2f}, {high:.2f}]"
+
+
+def plain_line(record: Record, total: int) -> str:
+    """Return one iteration as one line of text."""
+    parts = [f"iter {record['iteration']}/{total}", *(f"{label} {text}" for label, text in cells(record).items())]
+    if record.get("timing_s/iteration") is not None:
+        parts.append(f"{record['timing_s/iteration']:.1f} s")
+    if evaluated := evaluation_text(record):
+        parts.append(f"(eval {evaluated})")
+    return "  ".join(parts)
+
+
+class PlainProgress:
+    """One flushed line per iteration: for jobs, pipes and logs."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._total = 0
+
+    def start(self, completed: int, total: int) -> None:
+        self._total = total
+
+    def note(self, text: str) -> None:
+        print(text, file=self._stream, flush=True)
+
+    def update(self, record: Record) -> None:
+        print(plain_line(record, self._total), file=self._stream, flush=True)
+
+    def stop(self) -> None:
+        pass
+
+
+class RichProgress:
+    """A bar with the time left, above the last iterations as a table."""
+
+    ROWS = 12
+
+    def __init__(self) -> None:
+        from rich.live import Live
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich.progress import Progress as Bar
+
+        self._bar = Bar(
+            TextColumn("iteration"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+            TextColumn("left"), TimeRemainingColumn(),
+        )  # fmt: skip
+        self._task = self._bar.add_task("train", total=None)
+        self._records: deque[Record] = deque(maxlen=self.ROWS)
+        self._live = Live(self._view(), refresh_per_second=4)
+
+    def start(self, completed: int, total: int) -> None:
+        self._bar.update(self._task, completed=completed, total=total)
+        self._live.start()
+
+    def note(self, text: str) -> None:
+        self._live.console.print(text, markup=False, highlight=False)
+
+    def update(self, record: Record) -> None:
+        self._records.append(record)
+        self._bar.update(self._task, completed=record["iteration"])
+        self._live.update(self._view())
+
+    def stop(self) -> None:
+        self._live.update(self._view(), refresh=True)
+        self._live.stop()
+
+    def _view(self) -> Any:
+        from rich.console import Group
+        from rich.table import Table
+
+        rows = [(record, cells(record)) for record in self._records]
+        labels = [label for label, _, _ in COLUMNS if any(label in row for _, row in rows)]
+        table = Table(box=None, pad_edge=False)
+        for label in ("iteration", *labels, "seconds", "test success"):
+            table.add_column(label, justify="right")
+        for record, row in rows:
+            seconds = record.get("timing_s/iteration")
+            table.add_row(
+                str(record["iteration"]), *(row.get(label, "") for label in labels),
+                "" if seconds is None else f"{seconds:.1f}", evaluation_text(record),
+            )  # fmt: skip
+        return Group(self._bar, table) if rows else self._bar
+
+
+def make_progress(stream: TextIO | None = None) -> Progress:
+    """Return the live view when ``stream`` (stdout) is a terminal, else plain lines."""
+    stream = stream or sys.stdout
+    if stream.isatty():
+        from rich.console import Console
+
+        if not Console().is_dumb_terminal:
+            return RichProgress()
+    return PlainProgress(stream)

@@ -1,0 +1,205 @@
+"""A run's output folder: what lies where, written so that a kill at any moment leaves a folder to resume from.
+
+config.yaml            resolved configuration
+metrics.jsonl          one object per iteration, evaluations merged in
+summary.json           start, end, cost
+success.png            success over iterations
+checkpoints/000010/    complete when the name is digits only; `hf/` inside is a Hugging Face model
+trajectories/          000010.jsonl, eval-000010.jsonl, latest.md
+tensorboard/
+error.log              traceback, when something broke
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rl_agents.errors import InputError, unknown
+from rl_agents.settings import Settings, load_recipe
+
+Record = dict[str, Any]
+
+_COMPLETE = re.compile(r"\d{6,}")
+
+
+class RunFolder:
+    """Paths and files of one run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config_file = path / "config.yaml"
+        self.metrics_file = path / "metrics.jsonl"
+        self.summary_file = path / "summary.json"
+        self.plot_file = path / "success.png"
+        self.checkpoints = path / "checkpoints"
+        self.trajectories = path / "trajectories"
+        self.tensorboard = path / "tensorboard"
+
+    @staticmethod
+    def check_free(path: Path) -> None:
+        """Refuse a folder that already holds something.
+
+        Raises:
+            InputError: the folder is not empty, or is a file.
+        """
+        if path.exists() and not path.is_dir():
+            raise InputError(f"--output {path}: a file of that name exists")
+        if path.is_dir() and any(path.iterdir()):
+            raise InputError(f"--output {path}: not empty; choose another folder, or go on with --resume {path}")
+
+    @classmethod
+    def create(cls, path: Path, settings: Settings) -> RunFolder:
+        """Make the folder of a new run and save its configuration."""
+        cls.check_free(path)
+        folder = cls(path)
+        for part in (folder.checkpoints, folder.trajectories, folder.tensorboard):
+            part.mkdir(parents=True, exist_ok=True)
+        folder.save_settings(settings)
+        return folder
+
+    @classmethod
+    def locate(cls, path: Path) -> tuple[RunFolder, int, Path]:
+        """Find a run by its folder or by one of its checkpoints.
+
+        Returns:
+            The run's folder, and iteration and path of the checkpoint: the one named, else the newest complete one.
+
+        Raises:
+            InputError: no such folder, not a run, or no complete checkpoint.
+        """
+        if not path.is_dir():
+            raise InputError(f"{path}: no such folder")
+        path = path.resolve()
+        if _COMPLETE.fullmatch(path.name) and path.parent.name == "checkpoints":
+            return cls(path.parent.parent), int(path.name), path
+        folder = cls(path)
+        if not folder.config_file.is_file():
+            raise InputError(f"{path}: not the output folder of a run (no config.yaml)")
+        complete = folder.complete_checkpoints()
+        if not complete:
+            raise InputError(f"{path}: no complete checkpoint to go on from")
+        return folder, *complete[-1]
+
+    def load_settings(self) -> Settings:
+        """Read config.yaml.
+
+        Raises:
+            InputError: missing or broken.
+        """
+        return restored_settings(self.config_file)
+
+    def save_settings(self, settings: Settings) -> None:
+        """Write config.yaml."""
+        text = yaml.safe_dump(settings.to_dict(), sort_keys=False, allow_unicode=True)
+        write_atomically(self.config_file, text)
+
+    def append_metrics(self, record: Mapping[str, Any]) -> None:
+        """Add one line to metrics.jsonl; it is on its way to disk when this returns."""
+        with self.metrics_file.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(json_safe(record)) + "\n")
+
+    def write_metrics(self, records: Iterable[Mapping[str, Any]]) -> None:
+        """Replace metrics.jsonl."""
+        write_atomically(self.metrics_file, "".join(json.dumps(json_safe(record)) + "\n" for record in records))
+
+    def read_metrics(self) -> list[Record]:
+        """Return all records; a last line torn by a kill is left out."""
+        if not self.metrics_file.exists():
+            return []
+        records = []
+        for line in self.metrics_file.read_text(encoding="utf-8").splitlines():
+            try:
+                records.append(json.loads(line))
+            except json.JSONDecodeError:
+                continue
+        return records
+
+    def cut_after(self, iteration: int) -> None:
+        """Drop metrics, trajectories and checkpoints of later iterations, so that nothing counts twice."""
+        kept = [record for record in self.read_metrics() if record["iteration"] <= iteration]
+        self.write_metrics(kept)
+        for file in self.trajectories.glob("*.jsonl"):
+            number = file.stem.removeprefix("eval-")
+            if number.isdigit() and int(number) > iteration:
+                file.unlink()
+        for later, path in self.complete_checkpoints():
+            if later > iteration:
+                shutil.rmtree(path)
+        for leftover in (*self.checkpoints.glob(".tmp-*"), *self.checkpoints.glob("*.deleted")):
+            shutil.rmtree(leftover)
+
+    def checkpoint(self, iteration: int) -> Path:
+        """Return where the checkpoint of ``iteration`` belongs."""
+        return self.checkpoints / f"{iteration:06d}"
+
+    def complete_checkpoints(self) -> list[tuple[int, Path]]:
+        """Return (iteration, folder) of every complete checkpoint, oldest first.
+
+        A checkpoint under way has another name until its last file is written.
+        """
+        if not self.checkpoints.is_dir():
+            return []
+        found = [path for path in self.checkpoints.iterdir() if path.is_dir() and _COMPLETE.fullmatch(path.name)]
+        return sorted((int(path.name), path) for path in found)
+
+    def prune_checkpoints(self, keep: int) -> None:
+        """Delete all but the newest ``keep`` checkpoints; 0 keeps all."""
+        for _, path in self.complete_checkpoints()[:-keep] if keep else []:
+            # Under its old name a half-deleted folder would pass for a complete checkpoint.
+            doomed = path.rename(path.with_name(f"{path.name}.deleted"))
+            shutil.rmtree(doomed)
+
+    def write_summary(self, summary: Mapping[str, Any]) -> None:
+        """Write summary.json."""
+        write_atomically(self.summary_file, json.dumps(json_safe(summary), indent=2) + "\n")
+
+    def read_summary(self) -> Record:
+        """Return summary.json, empty when there is none."""
+        if not self.summary_file.exists():
+            return {}
+        summary: Record = json.loads(self.summary_file.read_text(encoding="utf-8"))
+        return summary
+
+
+def restored_settings(config_file: Path) -> Settings:
+    """Read the resolved configuration of a run, so that resolving it again changes nothing.
+
+    Raises:
+        InputError: missing or broken.
+    """
+    from rl_agents.algorithms import ALGORITHMS
+    from rl_agents.algorithms.base import ALGORITHM_KEYS
+
+    settings = Settings.restored(load_recipe(str(config_file)))
+    if settings.algo not in ALGORITHMS:
+        raise unknown("algorithm", settings.algo, ALGORITHMS)
+    # As chosen, the run's values win over its algorithm's defaults; keys without effect must not look chosen.
+    settings.explicit = set(settings.to_dict()) - (ALGORITHM_KEYS - ALGORITHMS[settings.algo].uses)
+    return settings
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Replace ``path`` in one step; readers see the old text or the new one."""
+    draft = path.with_name(f".{path.name}.draft")
+    draft.write_text(text, encoding="utf-8")
+    os.replace(draft, path)
+
+
+def json_safe(value: Any) -> Any:
+    """Return ``value`` with NaN and infinities as None, which is all that JSON can say about them."""
+    if isinstance(value, Mapping):
+        return {name: json_safe(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_safe(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

@@ -1,0 +1,28 @@
+"""DAPO's soft penalty on responses that come close to the length limit."""
+
+from __future__ import annotations
+
+
+def overlong_penalty(length: int, maximum: int, cache: int, *, factor: float = 1.0) -> float:
+    """clamp(-(|y| - (L_max - L_cache))/L_cache·f, -f, 0): linear inside the cache, added before advantages.
+
+    DAPO (Yu et al. 2025, eq. 13). Overlong *filtering* instead gives such responses no loss weight at all.
+
+    Args:
+        length: |y|, sampled tokens.
+        maximum: L_max, response budget in tokens.
+        cache: L_cache, tokens before the budget over which the penalty grows.
+        factor: f, penalty at |y| >= L_max.
+
+    Returns:
+        A number in [-f, 0].
+
+    Raises:
+        ValueError: not 0 < cache <= maximum, or a negative factor.
+    """
+    if not 0 < cache <= maximum:
+        raise ValueError(f"cache must lie in 1..{maximum}, got {cache}")
+    if factor < 0:
+        raise ValueError(f"factor must not be negative, got {factor}")
+    excess = (length - (maximum - cache)) / cache
+    return -factor * min(max(excess, 0.0), 1.0)

@@ -1,0 +1,286 @@
+"""The agent loop: episodes of one policy in text environments, many at once on one event loop.
+
+Environments run inline, one call at a time: results do not depend on threads, and breakpoints in an environment hit.
+Only the engine is awaited. An environment that raises, hangs or answers nonsense ends its own episode with the cause
+on record. An engine that fails is not the episode's fault: such episodes are reported as unfinished, to be played
+again with the same seed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from rl_agents.engines.base import Completion, Engine, EngineError, Sampling
+from rl_agents.envs.base import TextEnv, env_spec
+from rl_agents.errors import InputError
+from rl_agents.rollout.context import ContextPolicy, Dialogue, History, RenderWindow
+from rl_agents.rollout.env_calls import Answer, EnvFailure, call_env, read_reset, read_step
+from rl_agents.rollout.env_pool import EnvFactory, EnvPool
+from rl_agents.rollout.trajectory import EpisodeSpec, Step, Trajectory
+from rl_agents.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What bounds an episode, and how its responses are sampled.
+
+    Attributes:
+        max_turns: steps at most.
+        max_response_tokens: sampled tokens per step at most; less where the context is nearly full.
+        max_model_len: prompt and response tokens at most.
+        temperature: sampling temperature; 0 is greedy.
+        top_p: nucleus mass.
+        env_timeout_s: seconds that one reset or step may take; 0 is no limit.
+    """
+
+    max_turns: int
+    max_response_tokens: int
+    max_model_len: int
+    temperature: float = 1.0
+    top_p: float = 1.0
+    env_timeout_s: float = 60.0
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> Limits:
+        """Read the keys of a run; ``max_turns=0`` takes the environment's."""
+        return cls(
+            max_turns=settings.max_turns or env_spec(settings.env).max_turns,
+            max_response_tokens=settings.max_response_tokens,
+            max_model_len=settings.max_model_len,
+            temperature=settings.temperature,
+            top_p=settings.top_p,
+            env_timeout_s=settings.env_timeout_s,
+        )
+
+
+@dataclass(slots=True)
+class Rollouts:
+    """What came of a list of specs; every spec is in exactly one of ``trajectories`` and ``unfinished``.
+
+    Attributes:
+        trajectories: in the order of the specs.
+        unfinished: specs whose engine failed; play them again with the same seeds.
+        engine_errors: one line per unfinished spec, saying why.
+        input_error: set when no episode could take a single step for a reason that a person has to mend (no first
+            prompt fits the context, or the environment cannot be created); else empty.
+    """
+
+    trajectories: list[Trajectory] = field(default_factory=list)
+    unfinished: list[EpisodeSpec] = field(default_factory=list)
+    engine_errors: list[str] = field(default_factory=list)
+    input_error: str = ""
+
+
+class Episode:
+    """One episode in progress."""
+
+    def __init__(self, spec: EpisodeSpec, env: TextEnv, engine: Engine, context: ContextPolicy, limits: Limits) -> None:
+        self.spec, self.env, self.engine, self.context, self.limits = spec, env, engine, context, limits
+        self.trajectory = Trajectory(spec.task_id, spec.group_id, spec.member, spec.seed)
+        self.prompt_ids: list[int] = []
+        self.answer = Answer("")
+        self.dialogue = Dialogue.start("")
+
+    async def play(self) -> Trajectory:
+        """Play to the end.
+
+        Raises:
+            EngineError: the engine failed.
+            InputError: the environment says that a person has to mend something.
+        """
+        try:
+            self._reset()
+            while not self.trajectory.end_cause:
+                await self._turn()
+        except EnvFailure as failure:
+            self.trajectory.end_cause, self.trajectory.failed = str(failure), True
+        self._close_books()
+        return self.trajectory
+
+    def _reset(self) -> None:
+        options = {"task_id": self.spec.task_id}
+        answer = call_env(self.limits.env_timeout_s, self.env.reset, seed=self.spec.seed, options=options)
+        self.answer = read_reset(answer)
+        self.dialogue = Dialogue.start(self.answer.observation)
+
+    async def _turn(self) -> None:
+        """Let the policy read, write and the environment answer; or end the episode when the context is full."""
+        self.prompt_ids = self.context.prompt(self.dialogue, self._render_window())
+        if len(self.prompt_ids) + 1 > self.limits.max_model_len:
+            self._cut("context_length")
+            return
+        completion = await self._generate()
+        response_ids = completion.token_ids
+        action = self.context.template.decode(response_ids)
+        step = Step(
+            prompt_ids=self.prompt_ids,
+            response_ids=response_ids,
+            logprobs=completion.logprobs,
+            policy_version=completion.policy_version,
+            finish_reason=completion.finish_reason,
+            observation=self.answer.anchor,
+            action=action,
+        )
+        # On record before the environment answers: a failing environment must not hide what it failed on.
+        self.trajectory.steps.append(step)
+        self.answer = read_step(call_env(self.limits.env_timeout_s, self.env.step, action))
+        step.reward, step.valid = self.answer.reward, self.answer.valid
+        self.dialogue = self.dialogue.after(self.prompt_ids, response_ids, action, self.answer.observation)
+        self._judge_end()
+
+    def _judge_end(self) -> None:
+        if self.answer.terminated:
+            self.trajectory.end_cause, self.trajectory.terminated = "terminated", True
+        elif self.answer.truncated:
+            self._cut("env_truncated")
+        elif len(self.trajectory.steps) >= self.limits.max_turns:
+            self._cut("max_turns")
+
+    def _cut(self, cause: str) -> None:
+        self.trajectory.end_cause, self.trajectory.truncated = cause, True
+
+    def _close_books(self) -> None:
+        trajectory, success = self.trajectory, self.answer.success
+        trajectory.metrics = self.answer.metrics
+        won = trajectory.episode_return > 0 if success is None else success
+        trajectory.success = bool(trajectory.steps) and not trajectory.failed and won
+
+    async def _generate(self) -> Completion:
+        budget = min(self.limits.max_response_tokens, self.limits.max_model_len - len(self.prompt_ids))
+        sampling = Sampling(
+            max_tokens=budget,
+            temperature=self.limits.temperature,
+            top_p=self.limits.top_p,
+            stop_token_ids=self.context.template.stop_token_ids,
+            seed=step_seed(self.spec.seed, len(self.trajectory.steps)),
+        )
+        completion = await self.engine.generate(self.prompt_ids, sampling)
+        _check_completion(completion, budget)
+        return completion
+
+    def _render_window(self) -> RenderWindow | None:
+        """Return the environment's own window format, guarded like its other calls; None when it has none."""
+        render = getattr(self.env, "render_window", None)
+        if render is None:
+            return None
+
+        def guarded(task: str, history: History, observation: str) -> str:
+            message = call_env(self.limits.env_timeout_s, render, task, history, observation)
+            if not isinstance(message, str):
+                raise EnvFailure(f"env_garbage: render_window returned {type(message).__name__}, not a str")
+            return message
+
+        return guarded
+
+
+async def play_episode(
+    spec: EpisodeSpec, env: TextEnv, engine: Engine, context: ContextPolicy, limits: Limits
+) -> Trajectory:
+    """Play one episode.
+
+    Returns:
+        The trajectory; ``failed`` with the steps so far when the environment failed, and without any step (cause
+        ``context_length``) when the first prompt leaves no room for a response.
+
+    Raises:
+        EngineError: the engine failed.
+        InputError: the environment says that a person has to mend something.
+    """
+    return await Episode(spec, env, engine, context, limits).play()
+
+
+async def play_episodes(
+    specs: Sequence[EpisodeSpec], make_env: EnvFactory | EnvPool, engine: Engine, context: ContextPolicy, limits: Limits
+) -> Rollouts:
+    """Play all episodes at once.
+
+    Args:
+        make_env: creates an environment, or a pool that keeps environments between calls.
+
+    Raises:
+        InputError: the environment cannot be created, or no episode's first prompt fits the context.
+    """
+    rollouts = await collect_episodes(specs, make_env, engine, context, limits)
+    if rollouts.input_error:
+        raise InputError(rollouts.input_error)
+    return rollouts
+
+
+async def collect_episodes(
+    specs: Sequence[EpisodeSpec], make_env: EnvFactory | EnvPool, engine: Engine, context: ContextPolicy, limits: Limits
+) -> Rollouts:
+    """Like `play_episodes`, with what a person has to mend in ``Rollouts.input_error`` instead of raised."""
+    pool = make_env if isinstance(make_env, EnvPool) else EnvPool(make_env)
+    rollouts, too_long = Rollouts(), ""
+    try:
+        played = [_play_pooled(spec, pool, engine, context, limits) for spec in specs]
+        results = await asyncio.gather(*played, return_exceptions=True)
+    finally:
+        if pool is not make_env:
+            pool.close()
+    for spec, result in zip(specs, results, strict=True):
+        if isinstance(result, Episode):
+            rollouts.trajectories.append(result.trajectory)
+            too_long = too_long or _too_long(result)
+        elif isinstance(result, EngineError | InputError):
+            rollouts.unfinished.append(spec)
+            if isinstance(result, InputError):
+                rollouts.input_error = rollouts.input_error or str(result)
+            else:
+                rollouts.engine_errors.append(str(result) or type(result).__name__)
+        else:
+            raise result
+    clean = [t for t in rollouts.trajectories if not t.failed]
+    if clean and not rollouts.unfinished and not any(t.steps for t in clean):
+        rollouts.input_error = too_long
+    return rollouts
+
+
+async def _play_pooled(
+    spec: EpisodeSpec, pool: EnvPool, engine: Engine, context: ContextPolicy, limits: Limits
+) -> Episode:
+    """Play one episode in an environment of the pool, which gets it back unless the episode failed."""
+    try:
+        env = call_env(0, pool.take)
+    except EnvFailure as failure:
+        episode = Episode(spec, None, engine, context, limits)  # type: ignore[arg-type]
+        episode.trajectory.end_cause, episode.trajectory.failed = str(failure), True
+        return episode
+    episode = Episode(spec, env, engine, context, limits)
+    try:
+        await episode.play()
+    except EngineError:
+        pool.give_back(env)  # mid-episode, but the next reset begins anew
+        raise
+    except BaseException:
+        pool.discard(env)
+        raise
+    (pool.discard if episode.trajectory.failed else pool.give_back)(env)
+    return episode
+
+
+def step_seed(episode_seed: int, step: int) -> int:
+    """Return the sampling seed of a step: 63 bits that depend on nothing but the two numbers."""
+    state = np.random.SeedSequence(episode_seed, spawn_key=(step,)).generate_state(1, np.uint64)
+    return int(state[0] >> np.uint64(1))
+
+
+def _too_long(episode: Episode) -> str:
+    if episode.trajectory.steps or episode.trajectory.failed:
+        return ""
+    tokens, limit = len(episode.prompt_ids), episode.limits.max_model_len
+    return f"prompt of {tokens} tokens does not fit max_model_len={limit} (task {episode.spec.task_id})"
+
+
+def _check_completion(completion: Completion, budget: int) -> None:
+    """Refuse what would corrupt training: importance ratios are built on these numbers."""
+    tokens, logprobs = len(completion.token_ids), completion.logprobs
+    if not 0 < tokens <= budget or len(logprobs) != tokens:
+        raise EngineError(f"engine returned {tokens} tokens and {len(logprobs)} logprobs for max_tokens={budget}")
+    if not all(math.isfinite(value) and value <= 1e-3 for value in logprobs):
+        raise EngineError("engine returned a log-probability that is not a finite number <= 0")

@@ -1,0 +1,214 @@
+"""Contexts: what the policy reads at each step, as exact token ids.
+
+`Append` keeps the whole dialogue: the next prompt is the last prompt, the sampled ids and whatever the chat template
+writes between two turns. Sampled ids are never decoded and tokenized again, so the prompts of an episode extend each
+other exactly. `Window` rebuilds a short prompt at every step, as the ALFWorld and WebShop papers do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Protocol
+
+from rl_agents.errors import InputError
+from rl_agents.settings import context_window
+
+History = tuple[tuple[str, str], ...]
+"""(observation, action) pairs of an episode, oldest first."""
+
+RenderWindow = Callable[[str, History, str], str]
+"""``render_window(task, history, observation)``: the user message of a window; ``history`` is already cut to n."""
+
+# Stands for an assistant's answer where only the text around it is wanted. No spaces: templates may trim.
+SENTINEL = "rl-agents-assistant-turn"
+CACHED_TURNS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Dialogue:
+    """What one episode has said so far. Immutable, so that branches may share it.
+
+    Attributes:
+        task: the first observation.
+        observation: the current one.
+        history: earlier (observation, action) pairs.
+        read_ids: last prompt and the ids sampled after it; empty before the first step.
+    """
+
+    task: str
+    observation: str
+    history: History = ()
+    read_ids: tuple[int, ...] = ()
+
+    @classmethod
+    def start(cls, observation: str) -> Dialogue:
+        """Begin with the environment's first observation."""
+        return cls(task=observation, observation=observation)
+
+    def after(self, prompt_ids: Sequence[int], response_ids: Sequence[int], action: str, observation: str) -> Dialogue:
+        """Return the dialogue one step later."""
+        history = (*self.history, (self.observation, action))
+        return Dialogue(self.task, observation, history, (*prompt_ids, *response_ids))
+
+
+class ChatTemplate:
+    """A tokenizer's chat template, taken apart into the pieces that a growing prompt needs.
+
+    Attributes:
+        end_of_turn: id that ends an assistant's turn.
+        stop_token_ids: ids that end a response: ``end_of_turn`` and the tokenizer's own end of sequence.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        """Find the end-of-turn token.
+
+        Raises:
+            InputError: the tokenizer has no chat template, or no special token ends an assistant's turn.
+        """
+        self.tokenizer = tokenizer
+        self.name = str(getattr(tokenizer, "name_or_path", "") or "tokenizer")
+        if not getattr(tokenizer, "chat_template", None):
+            raise InputError(f"{self.name}: the tokenizer has no chat template (chat_template.jinja)")
+        self.end_of_turn = self._find_end_of_turn()
+        eos = tokenizer.eos_token_id
+        self.stop_token_ids: tuple[int, ...] = tuple(dict.fromkeys([self.end_of_turn, *([] if eos is None else [eos])]))
+        # Tasks repeat within a group, and short observations repeat everywhere.
+        self.opening = lru_cache(maxsize=CACHED_TURNS)(self._opening)
+        self.between = lru_cache(maxsize=CACHED_TURNS)(self._between)
+
+    def decode(self, response_ids: Sequence[int]) -> str:
+        """Return the response as the environment reads it: no special tokens, spaces untouched."""
+        text: str = self.tokenizer.decode(
+            list(response_ids), skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
+        return text
+
+    def _opening(self, message: str) -> tuple[int, ...]:
+        """Return the prompt that consists of one user message and the generation prompt."""
+        return tuple(self._encode(self._render([{"role": "user", "content": message}], generate=True)))
+
+    def _between(self, message: str) -> tuple[int, ...]:
+        """Return the ids from right after an end-of-turn token to the end of the next generation prompt."""
+        ids = self._encode(self._after_sentinel([{"role": "user", "content": message}]))
+        return tuple(ids[ids.index(self.end_of_turn) + 1 :])
+
+    def _after_sentinel(self, further: list[dict[str, str]]) -> str:
+        """Render a dialogue and return what follows the sentinel answer, its end-of-turn token first."""
+        turns = [{"role": "user", "content": "task"}, {"role": "assistant", "content": SENTINEL}, *further]
+        text = self._render(turns, generate=bool(further))
+        _, sentinel, rest = text.partition(SENTINEL)
+        if not sentinel:
+            raise InputError(f"{self.name}: the chat template leaves out the assistant's answer")
+        return rest
+
+    def _find_end_of_turn(self) -> int:
+        added = self.tokenizer.added_tokens_decoder
+        special = {token for token, entry in added.items() if entry.special} | set(self.tokenizer.all_special_ids)
+        closing = self._encode(self._after_sentinel([]))
+        place = next((i for i, token in enumerate(closing) if token in special), -1)
+        # Some templates end only the last turn with a token: a growing dialogue would not have it.
+        followed = self._encode(self._after_sentinel([{"role": "user", "content": "x"}]))
+        if place < 0 or followed[: place + 1] != closing[: place + 1]:
+            raise InputError(f"{self.name}: no special token ends every assistant's turn in the chat template")
+        return int(closing[place])
+
+    def _render(self, messages: list[dict[str, str]], generate: bool) -> str:
+        try:
+            text: str = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=generate)
+        except Exception as error:  # jinja and the template itself may raise anything
+            reason = str(error).strip().splitlines()[:1] or [type(error).__name__]
+            raise InputError(f"{self.name}: the chat template fails: {reason[0]}") from error
+        return text
+
+    def _encode(self, text: str) -> list[int]:
+        ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False)
+        return ids
+
+
+class ContextPolicy(Protocol):
+    """How prompts are built; holds no episode's state."""
+
+    @property
+    def template(self) -> ChatTemplate:
+        """The tokenizer's side of the prompts."""
+        ...
+
+    def prompt(self, dialogue: Dialogue, render_window: RenderWindow | None = None) -> list[int]:
+        """Return the ids that the policy reads next; ``render_window`` is the environment's own format, if any."""
+        ...
+
+
+@dataclass(frozen=True)
+class Append:
+    """The dialogue grows; every prompt begins with the previous prompt and the sampled ids."""
+
+    template: ChatTemplate
+
+    def prompt(self, dialogue: Dialogue, render_window: RenderWindow | None = None) -> list[int]:
+        """See `ContextPolicy.prompt`; an answer cut by its budget gets the end-of-turn token it lacks."""
+        if not dialogue.read_ids:
+            return list(self.template.opening(dialogue.task))
+        end = self.template.end_of_turn
+        closing = () if dialogue.read_ids[-1] == end else (end,)
+        return [*dialogue.read_ids, *closing, *self.template.between(dialogue.observation)]
+
+
+@dataclass(frozen=True)
+class Window:
+    """One user message per step: the task, the last ``size`` (observation, action) pairs and the observation."""
+
+    template: ChatTemplate
+    size: int
+
+    def prompt(self, dialogue: Dialogue, render_window: RenderWindow | None = None) -> list[int]:
+        """See `ContextPolicy.prompt`."""
+        history = dialogue.history[max(0, len(dialogue.history) - self.size) :]
+        if render_window is not None:
+            return list(self.template.opening(render_window(dialogue.task, history, dialogue.observation)))
+        return list(self.template.opening(window_message(dialogue, history)))
+
+
+def window_message(dialogue: Dialogue, history: History) -> str:
+    """Write the default window. The first observation is the task, which is not said twice."""
+    if not dialogue.history:
+        return dialogue.task
+    first = len(dialogue.history) - len(history)
+    lines = [dialogue.task, ""]
+    if history:
+        lines.append(f"Steps taken so far: {len(dialogue.history)}. The last {len(history)}:")
+    for number, (observation, action) in enumerate(history, start=first + 1):
+        seen = [] if number == 1 else [f"[Observation {number}] {observation}"]
+        lines += [*seen, f"[Action {number}] {action}"]
+    lines += ["", f"[Current observation] {dialogue.observation}"]
+    return "\n".join(lines)
+
+
+def make_context(context: str, tokenizer: Any) -> ContextPolicy:
+    """Build the policy that the key ``context`` names: ``append`` or ``window(n)``.
+
+    Raises:
+        InputError: another name, or a tokenizer without chat template or end-of-turn token.
+    """
+    size = context_window(context)
+    template = ChatTemplate(tokenizer)
+    return Append(template) if size is None else Window(template, size)
+
+
+def load_tokenizer(model_dir: str | Path) -> Any:
+    """Load the tokenizer of a local Hugging Face folder; nothing is downloaded, no code of the folder is run.
+
+    Raises:
+        InputError: no such folder, or no tokenizer in it.
+    """
+    if not Path(model_dir).is_dir():
+        raise InputError(f"{model_dir}: no such model folder")
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(str(model_dir), local_files_only=True)
+    except Exception as error:  # the loaders of the many formats raise many types
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise InputError(f"{model_dir}: no tokenizer that transformers can load: {reason}") from error

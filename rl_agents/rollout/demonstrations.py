@@ -1,0 +1,71 @@
+"""Demonstrated dialogues as trajectories: the same records, rows and masks as sampled ones."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from functools import lru_cache
+
+from rl_agents.data.tasks import stream_seed
+from rl_agents.envs.base import starter_recipe, task_ids
+from rl_agents.rollout.context import ContextPolicy, Dialogue, load_tokenizer, make_context
+from rl_agents.rollout.trajectory import Step, Trajectory
+from rl_agents.settings import Settings
+
+
+def demonstrated_trajectories(settings: Settings, model_dir: str, count: int, seed: int) -> list[Trajectory]:
+    """Let the environment's demonstrator play ``count`` training tasks, drawn with replacement.
+
+    Raises:
+        InputError: the environment has no demonstrator.
+    """
+    recipe = starter_recipe(settings.env)
+    tasks = task_ids(settings.env, "train", settings.env_options)
+    context = _context(settings.context, model_dir)
+    rng = random.Random(seed)
+    trajectories = []
+    for index in range(count):
+        task = rng.choice(tasks)
+        dialogue = recipe.demonstrate(task, rng, **settings.env_options)
+        trajectory = encode_dialogue(dialogue, context, settings.max_model_len)
+        trajectory.task_id, trajectory.group_id, trajectory.seed = task, index, stream_seed(seed, index)
+        trajectories.append(trajectory)
+    return trajectories
+
+
+def encode_dialogue(turns: Sequence[tuple[str, str]], context: ContextPolicy, max_model_len: int) -> Trajectory:
+    """Tokenize (observation, action) turns as the policy would have read and written them.
+
+    Turns that no longer fit ``max_model_len`` are left out. Log-probabilities are 0: nobody sampled these tokens.
+    """
+    trajectory = Trajectory(task_id="", group_id=0, member=0, seed=0, terminated=True, end_cause="demonstration")
+    template = context.template
+    dialogue: Dialogue | None = None
+    for observation, action in turns:
+        if dialogue is None:
+            dialogue = Dialogue.start(observation)
+        else:
+            last = trajectory.steps[-1]
+            dialogue = dialogue.after(last.prompt_ids, last.response_ids, last.action, observation)
+        prompt = context.prompt(dialogue)
+        response = [*template.tokenizer.encode(action, add_special_tokens=False), template.end_of_turn]
+        if len(prompt) + len(response) > max_model_len:
+            trajectory.terminated, trajectory.truncated = False, True
+            break
+        trajectory.steps.append(
+            Step(
+                prompt_ids=prompt,
+                response_ids=response,
+                logprobs=[0.0] * len(response),
+                policy_version=-1,
+                finish_reason="stop",
+                observation=observation,
+                action=action,
+            )
+        )
+    return trajectory
+
+
+@lru_cache(maxsize=4)
+def _context(context: str, model_dir: str) -> ContextPolicy:
+    return make_context(context, load_tokenizer(model_dir))

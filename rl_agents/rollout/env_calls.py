@@ -1,0 +1,139 @@
+"""Calling an environment that may raise, hang or answer nonsense, and reading what it says."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from numbers import Real
+from typing import Any, TypeVar
+
+import numpy as np
+
+from rl_agents.errors import InputError
+from rl_agents.rollout.timeout import CallTimeout, call_with_timeout
+
+T = TypeVar("T")
+
+
+class EnvFailure(Exception):
+    """The environment failed; the message is the episode's ``end_cause``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What an environment said, checked.
+
+    Attributes:
+        anchor: the state's name for step-level grouping.
+        success: None when the environment does not say.
+        metrics: the finite numbers of ``info["metrics"]``.
+    """
+
+    observation: str
+    reward: float = 0.0
+    terminated: bool = False
+    truncated: bool = False
+    anchor: str = ""
+    valid: bool = True
+    success: bool | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+def call_env(timeout_s: float, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    """Return ``call(*args, **kwargs)``, or raise `EnvFailure` when it raises or takes longer than ``timeout_s``.
+
+    An `InputError` passes: a person can mend it, another episode cannot.
+    """
+    try:
+        return call_with_timeout(timeout_s, call, *args, **kwargs)
+    except InputError:
+        raise
+    except CallTimeout as error:
+        raise EnvFailure(f"env_timeout: {getattr(call, '__name__', 'call')}: {error}") from error
+    except (Exception, SystemExit) as error:
+        raise EnvFailure(f"env_error: {type(error).__name__}: {error}") from error
+
+
+def read_reset(answer: Any) -> Answer:
+    """Check what ``reset`` returned.
+
+    Raises:
+        EnvFailure: it is not ``(observation, info)`` as `rl_agents.envs.base` describes it.
+    """
+    observation, info = _parts(answer, 2, "reset")
+    return _answer(observation, info)
+
+
+def read_step(answer: Any) -> Answer:
+    """Check what ``step`` returned.
+
+    Raises:
+        EnvFailure: it is not ``(observation, reward, terminated, truncated, info)``.
+    """
+    observation, reward, terminated, truncated, info = _parts(answer, 5, "step")
+    return _answer(
+        observation, info,
+        reward=_number(reward, "reward"),
+        terminated=_flag(terminated, "terminated"),
+        truncated=_flag(truncated, "truncated"),
+    )  # fmt: skip
+
+
+def _answer(observation: Any, info: Any, **outcome: Any) -> Answer:
+    observation = _text(observation, "observation")
+    if not isinstance(info, Mapping):
+        raise EnvFailure(f"env_garbage: info is {_shown(info)}, not a dict")
+    success, metrics = info.get("success"), info.get("metrics") or {}
+    if not isinstance(metrics, Mapping):
+        raise EnvFailure(f"env_garbage: info['metrics'] is {_shown(metrics)}, not a dict")
+    return Answer(
+        observation=observation,
+        anchor=_text(info.get("anchor", observation), "info['anchor']"),
+        valid=_flag(info.get("valid", True), "info['valid']"),
+        success=None if success is None else _flag(success, "info['success']"),
+        metrics={str(k): float(v) for k, v in metrics.items() if isinstance(v, Real | np.bool_) and math.isfinite(v)},
+        **outcome,
+    )
+
+
+def _parts(answer: Any, count: int, call: str) -> tuple[Any, ...]:
+    if not isinstance(answer, tuple) or len(answer) != count:
+        size = f" of {len(answer)}" if isinstance(answer, tuple) else ""
+        raise EnvFailure(f"env_garbage: {call} returned {type(answer).__name__}{size}, not a tuple of {count}")
+    return answer
+
+
+def _text(value: Any, name: str) -> str:
+    if not isinstance(value, str):
+        raise EnvFailure(f"env_garbage: {name} is {_shown(value)}, not a str")
+    try:
+        value.encode()
+    except UnicodeEncodeError:  # a lone surrogate; tokenizers raise on it
+        raise EnvFailure(f"env_garbage: {name} is not valid Unicode: {_shown(value)}") from None
+    return str(value)
+
+
+def _number(value: Any, name: str) -> float:
+    try:
+        number = float(value) if isinstance(value, Real | np.bool_) else math.nan
+    except (OverflowError, ValueError):
+        number = math.inf
+    if not math.isfinite(number):
+        raise EnvFailure(f"env_garbage: {name} is {_shown(value)}, not a finite number")
+    return number
+
+
+def _flag(value: Any, name: str) -> bool:
+    if not isinstance(value, bool | np.bool_):
+        raise EnvFailure(f"env_garbage: {name} is {_shown(value)}, not a bool")
+    return bool(value)
+
+
+def _shown(value: Any) -> str:
+    """Return a value's type and the start of its text, whatever its ``__repr__`` does."""
+    try:
+        text = ascii(value)
+    except Exception:
+        text = "?"
+    return f"{type(value).__name__} {text[:80]}"

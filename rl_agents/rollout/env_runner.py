@@ -1,0 +1,133 @@
+"""The env runner: RLlib's actor that plays episodes. It holds environments and a tokenizer, never weights."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import gymnasium
+from ray.rllib.core import DEFAULT_MODULE_ID
+from ray.rllib.env import INPUT_ENV_SPACES
+from ray.rllib.env.env_runner import EnvRunner
+from ray.rllib.utils.checkpoints import Checkpointable
+from ray.rllib.utils.metrics import (
+    EPISODE_RETURN_MEAN,
+    NUM_ENV_STEPS_SAMPLED,
+    NUM_ENV_STEPS_SAMPLED_LIFETIME,
+    NUM_EPISODES,
+)
+
+from rl_agents.engines.base import Engine
+from rl_agents.envs.base import make_env
+from rl_agents.errors import InputError
+from rl_agents.rollout.agent_loop import Limits, Rollouts, collect_episodes
+from rl_agents.rollout.context import load_tokenizer, make_context
+from rl_agents.rollout.env_pool import EnvPool
+from rl_agents.rollout.trajectory import EpisodeSpec
+from rl_agents.settings import Settings
+
+TEXT_SPACE = gymnasium.spaces.Text(max_length=1 << 20)
+
+
+class TextEnvRunner(EnvRunner, Checkpointable):
+    """Plays many episodes at once.
+
+    RLlib ends an actor whose method raises, and says why in the actor's log only. Therefore `sample` reports failing
+    episodes and engines, and mistakes that a person has to mend, in the `Rollouts` that it returns.
+    """
+
+    def __init__(self, *, config: Any, **kwargs: Any) -> None:
+        """Build tokenizer, context and an empty environment pool.
+
+        Args:
+            config: an `AlgorithmConfig` with ``agent`` (`Settings`) and ``model_dir`` (where the tokenizer lies).
+            kwargs: RLlib's ``worker_index``, ``num_workers`` and so on.
+
+        Raises:
+            InputError: no usable tokenizer in ``model_dir``.
+        """
+        super().__init__(config=config, **kwargs)
+        agent: Settings = self.config.agent
+        self.limits = Limits.from_settings(agent)
+        self.context = make_context(agent.context, load_tokenizer(self.config.model_dir))
+        self.pool = EnvPool(lambda: make_env(agent.env, agent.env_options))
+        self.engine: Engine | None = None
+        # One loop for life: engine clients keep connections and locks that belong to it.
+        self._loop = asyncio.Runner()
+
+    def set_engine(self, engine: Engine) -> None:
+        """Use an engine in this process (local mode). It belongs to the caller, who closes it."""
+        self.engine = engine
+
+    def set_engines(self, handles: Sequence[Any]) -> None:
+        """Use engine actors; called again when actors were replaced."""
+        from rl_agents.engines.client import RemoteEngine
+
+        if isinstance(self.engine, RemoteEngine):
+            self.engine.set_handles(handles)
+            return
+        # The same name after a restart, so that engines drop what the dead predecessor had asked for.
+        caller = f"{'evaluation' if self.config.in_evaluation else 'training'} runner {self.worker_index}"
+        self.engine = RemoteEngine(handles, caller, self.config.agent.engine_timeout_s)
+
+    def sample(self, specs: Sequence[EpisodeSpec], temperature: float | None = None) -> Rollouts:  # type: ignore[override]
+        """Play the episodes, all at once.
+
+        Args:
+            specs: what to play; the result keeps their order.
+            temperature: instead of the configured one (evaluation).
+        """
+        if self.engine is None:
+            raise RuntimeError("call set_engine or set_engines before sample")
+        limits = self.limits if temperature is None else replace(self.limits, temperature=temperature)
+        try:
+            rollouts = self._loop.run(collect_episodes(specs, self.pool, self.engine, self.context, limits))
+        except InputError as error:
+            rollouts = Rollouts(unfinished=list(specs), input_error=str(error))
+        self._log(rollouts)
+        return rollouts
+
+    def _log(self, rollouts: Rollouts) -> None:
+        clean = [t for t in rollouts.trajectories if not t.failed]
+        steps = sum(t.env_steps() for t in clean)
+        failed = len(rollouts.trajectories) - len(clean)
+        self.metrics.log_value(NUM_ENV_STEPS_SAMPLED, steps, reduce="sum")
+        self.metrics.log_value(NUM_ENV_STEPS_SAMPLED_LIFETIME, steps, reduce="lifetime_sum")
+        self.metrics.log_value(NUM_EPISODES, len(clean), reduce="sum")
+        self.metrics.log_value("num_failed_episodes", failed, reduce="sum")
+        self.metrics.log_value("num_engine_errors", len(rollouts.engine_errors), reduce="sum")
+        for trajectory in clean:
+            self.metrics.log_value(EPISODE_RETURN_MEAN, trajectory.episode_return, reduce="mean", window=len(clean))
+
+    # --- RLlib's contract ----------------------------------------------------------------------------------------
+
+    def assert_healthy(self) -> None:
+        """See `EnvRunner.assert_healthy`."""
+        assert self.context is not None and self.pool is not None
+
+    def get_spaces(self) -> dict[str, tuple[gymnasium.Space, gymnasium.Space]]:
+        """Return text spaces, which RLlib only passes on to the modules."""
+        spaces = (TEXT_SPACE, TEXT_SPACE)
+        return {INPUT_ENV_SPACES: spaces, DEFAULT_MODULE_ID: spaces}
+
+    def get_metrics(self) -> Any:
+        """Return and reset the metrics of what was sampled since the last call."""
+        return self.metrics.reduce()
+
+    def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
+        """Return nothing: every episode's randomness comes with its spec."""
+        return {}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Take nothing, see `get_state`."""
+
+    def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return what RLlib writes beside a local runner's checkpoint."""
+        return (), {"config": self.config}
+
+    def stop(self) -> None:
+        """Close environments and the event loop; the engine belongs to whoever made it."""
+        self.pool.close()
+        self._loop.close()

@@ -1,0 +1,105 @@
+"""The vocabulary of experience: what an episode was asked for, and what it left behind.
+
+Token ids are exact: ``prompt_ids`` is what the engine read and ``response_ids`` what it sampled.
+Nothing downstream decodes and tokenizes them again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeSpec:
+    """One episode to play. ``seed`` fixes all its randomness, whoever plays it and whenever.
+
+    Attributes:
+        task_id: the task instance, a member of one of the environment's task sets.
+        group_id: episodes with one group id start from the same task and are compared (GRPO).
+        member: index within the group.
+        seed: stream derived from (run seed, iteration, group, member).
+    """
+
+    task_id: str
+    group_id: int
+    member: int
+    seed: int
+
+
+@dataclass(slots=True)
+class Step:
+    """One interaction step: the policy read ``prompt_ids``, wrote ``response_ids``, the world answered.
+
+    Attributes:
+        prompt_ids: the exact ids that the engine read.
+        response_ids: the exact ids that it sampled, end-of-turn token included when it was sampled.
+        logprobs: engine log-probabilities of ``response_ids`` at the sampling temperature.
+        policy_version: number of weight syncs the engine had seen when it sampled.
+        finish_reason: ``stop`` (end-of-turn sampled) or ``length`` (budget spent).
+        observation: anchor observation before the action (the state as the environment names it).
+        action: the decoded response, for people and for the environment only.
+        reward: reward of this step.
+        valid: the environment could parse the action.
+    """
+
+    prompt_ids: list[int]
+    response_ids: list[int]
+    logprobs: list[float]
+    policy_version: int
+    finish_reason: str
+    observation: str
+    action: str
+    reward: float = 0.0
+    valid: bool = True
+
+
+@dataclass(slots=True)
+class Trajectory:
+    """One finished episode.
+
+    Attributes:
+        end_cause: why it ended: ``terminated``, ``max_turns``, ``context_length``, ``env_truncated``,
+            or a failure: ``env_error: ...``, ``env_timeout: ...``, ``env_garbage: ...``.
+        failed: the environment, not the policy, ended it; such episodes never reach the learner.
+        terminated: the task ended by its own rules (no bootstrap).
+        truncated: it was cut from outside (turn or context limit).
+        metrics: what the environment reports at the end (``info["metrics"]``), numbers only.
+    """
+
+    task_id: str
+    group_id: int
+    member: int
+    seed: int
+    steps: list[Step] = field(default_factory=list)
+    terminated: bool = False
+    truncated: bool = False
+    end_cause: str = ""
+    failed: bool = False
+    success: bool = False
+    metrics: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def episode_return(self) -> float:
+        """Undiscounted sum of the step rewards."""
+        return sum(step.reward for step in self.steps)
+
+    @property
+    def response_tokens(self) -> int:
+        """Number of sampled tokens."""
+        return sum(len(step.response_ids) for step in self.steps)
+
+    # RLlib's evaluation loop counts episodes by these two names.
+    def env_steps(self) -> int:
+        return len(self.steps)
+
+    agent_steps = env_steps
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for ``trajectories/*.jsonl``."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Trajectory:
+        """Inverse of `to_json`."""
+        return cls(**{**data, "steps": [Step(**step) for step in data["steps"]]})

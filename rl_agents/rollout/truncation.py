@@ -1,0 +1,100 @@
+"""T3: when to stop an episode whose belief no longer moves (Definition 2 of the paper), as pure rules.
+
+What happens then (ask for the answer now, or end with reward 0) is the agent loop's business; truncation is for
+training only, never for evaluation.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+StallMode = Literal["consecutive", "cumulative"]
+
+
+@dataclass(slots=True)
+class StallWindow:
+    """Fires at the k-th step without progress; one object per episode.
+
+    Attributes:
+        k: number of stalls that fires, >= 1.
+        mode: ``consecutive``: progress resets the count (paper);  ``cumulative``: it does not (released code for
+            CircuitDecoding).
+        minimum_turns: never fire before this many steps (τ² uses 6).
+        stalls: stalls counted so far.
+        turns: steps seen so far.
+
+    >>> window = StallWindow(k=2)
+    >>> [window.update(progress) for progress in (False, True, False, False)]
+    [False, False, False, True]
+    """
+
+    k: int
+    mode: StallMode = "consecutive"
+    minimum_turns: int = 0
+    stalls: int = 0
+    turns: int = 0
+
+    def __post_init__(self) -> None:
+        if self.k < 1:
+            raise ValueError(f"k must be at least 1, got {self.k}")
+        if self.mode not in ("consecutive", "cumulative"):
+            raise ValueError(f"unknown stall mode '{self.mode}': valid: consecutive, cumulative")
+
+    def update(self, progress: bool) -> bool:
+        """Record one step and return whether the episode is to be truncated after it."""
+        self.turns += 1
+        if not progress:
+            self.stalls += 1
+        elif self.mode == "consecutive":
+            self.stalls = 0
+        return self.stalls >= self.k and self.turns >= self.minimum_turns
+
+
+def first_trigger(
+    progress: Iterable[bool], k: int, mode: StallMode = "consecutive", *, minimum_turns: int = 0
+) -> int | None:
+    """1-based step at which a fresh `StallWindow` fires on this sequence, or None."""
+    window = StallWindow(k, mode, minimum_turns)
+    for turn, moved in enumerate(progress, start=1):
+        if window.update(moved):
+            return turn
+    return None
+
+
+def gain_progress(values: Sequence[float | None], minimum_gain: float = 0.0) -> list[bool]:
+    """Progress of a step = its value exceeds the last parsed one by more than ``minimum_gain``.
+
+    For PreferenceEstimation (cosine with the hidden preference) and, negated, for counts that must fall. The first
+    estimate has nothing to compare with and counts as progress; None (an estimate that does not parse) is a stall.
+    """
+    progress: list[bool] = []
+    last: float | None = None
+    for value in values:
+        progress.append(value is not None and (last is None or value - last > minimum_gain))
+        last = last if value is None else value
+    return progress
+
+
+def similarity_trigger(cosine: float, threshold: float = 0.93) -> bool:
+    """Fire when the new question resembles an earlier one: cosine > α, α in {0.9, 0.93, 0.96}."""
+    return cosine > threshold
+
+
+def movement_trigger(distances: Sequence[float], *, window: int = 4, threshold: float = 0.28) -> bool:
+    """Fire when the last ``window`` movements ‖v_t - v_{t-1}‖ of the estimate average below ``threshold``.
+
+    The oracle-free rule of MovieRecommendation's code; never fires on fewer than ``window`` movements.
+    """
+    if window < 1:
+        raise ValueError(f"window must be at least 1, got {window}")
+    return len(distances) >= window and sum(distances[-window:]) / window < threshold
+
+
+def random_trigger(stream: random.Random, beta: float) -> bool:
+    """Fire with probability β at every step: the control that shows whether the rule or the cut itself helps."""
+    if not 0.0 <= beta <= 1.0:
+        raise ValueError(f"beta must be in [0, 1], got {beta}")
+    return stream.random() < beta

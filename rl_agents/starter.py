@@ -1,0 +1,99 @@
+"""Starter models: a small network built from nothing that plays an environment a little.
+
+    python run.py sft --env guess_numbers
+
+Runs with ``model=starter`` build theirs when it is absent and keep it in the cache folder
+(``RL_AGENTS_CACHE``, else ``~/.cache/rl_agents``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from rl_agents.core.checkpoint import write_atomically
+from rl_agents.envs.base import starter_recipe
+from rl_agents.settings import Settings
+
+STARTER_SEED = 0
+
+
+def starter_defaults(env: str) -> Mapping[str, Any]:
+    """Settings that runs with the environment's starter model take by default."""
+    return starter_recipe(env).defaults
+
+
+def starter_dir(env: str) -> Path:
+    """Where the starter of ``env`` is cached; its recipe is part of the name."""
+    recipe = starter_recipe(env)
+    key = json.dumps([recipe.version, dict(recipe.training), dict(recipe.defaults)], sort_keys=True, default=str)
+    digest = hashlib.sha256(key.encode()).hexdigest()[:8]
+    return cache_dir() / "starters" / f"{env}-{digest}"
+
+
+def cache_dir() -> Path:
+    """The cache folder of rl_agents."""
+    return Path(os.environ.get("RL_AGENTS_CACHE") or Path.home() / ".cache" / "rl_agents")
+
+
+def ensure_model(settings: Settings) -> Path:
+    """Return the folder of the starting weights; builds the starter model when it is asked for and absent."""
+    if settings.model != "starter":
+        return Path(settings.model).resolve()
+    folder = starter_dir(settings.env)
+    if not (folder / "model.safetensors").is_file():
+        print(f"[rl_agents] building the starter model of {settings.env} (about a minute, once)", flush=True)
+        build_starter(settings.env, folder, STARTER_SEED)
+    return folder
+
+
+def build_starter(
+    env: str,
+    output_dir: Path,
+    seed: int = STARTER_SEED,
+    set: Mapping[str, Any] | None = None,
+    on_iteration: Callable[[int, int, dict[str, float]], None] | None = None,
+) -> Path:
+    """Train the starter of ``env`` with the `sft` algorithm and write it in Hugging Face layout.
+
+    Args:
+        env: environment name.
+        output_dir: folder to create.
+        seed: seed of weights and demonstrations.
+        set: settings over the recipe's.
+        on_iteration: called with (iteration, iterations, metrics) after each.
+    """
+    from rl_agents.core.config import AgentConfig
+
+    recipe = starter_recipe(env)
+    output_dir = Path(output_dir)
+    output_dir.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".base-", dir=output_dir.parent) as base:
+        tokenizer = recipe.build_tokenizer()
+        recipe.build_model(tokenizer, seed).save_pretrained(base, safe_serialization=True)
+        tokenizer.save_pretrained(base)
+        keys = {**recipe.defaults, **recipe.training, **(set or {}), "env": env, "algo": "sft", "seed": seed}
+        settings = Settings.from_dict({**keys, "model": base})
+        algo = AgentConfig.from_settings(settings).local().build_algo()
+        try:
+            for iteration in range(settings.iterations):
+                metrics = algo.train()["agent"]
+                if on_iteration is not None:
+                    on_iteration(iteration + 1, settings.iterations, metrics)
+            write_atomically(output_dir, lambda folder: _copy_hf(algo, folder))
+        finally:
+            algo.stop()
+    return output_dir
+
+
+def _copy_hf(algo: Any, folder: Path) -> None:
+    algo.learner_group.save_hf(folder / "hf")
+    for path in (folder / "hf").iterdir():
+        shutil.move(path, folder / path.name)
+    (folder / "hf").rmdir()

@@ -1,0 +1,217 @@
+"""The loop around an algorithm: train, evaluate, show, keep, and stop without losing anything."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import psutil
+
+from rl_agents.interrupts import Interrupts
+from rl_agents.reporting.evaluation import evaluation_metrics
+from rl_agents.reporting.plots import plot_success
+from rl_agents.reporting.progress import Progress
+from rl_agents.reporting.run_folder import Record, RunFolder
+from rl_agents.reporting.tensorboard import TensorBoardLog
+from rl_agents.reporting.trajectory_log import TrajectoryLog
+from rl_agents.rollout.trajectory import Trajectory
+from rl_agents.settings import Settings
+
+
+class TrainableAgent(Protocol):
+    """What the loop needs of an algorithm.
+
+    An optional attribute ``learning`` is false only while `train` can be left without a trace: from its start to
+    the first optimiser step. There a signal ends the rollouts at once; otherwise, and where the attribute is
+    missing, it waits for the iteration under way.
+    """
+
+    @property
+    def settings(self) -> Settings: ...
+
+    @property
+    def iteration(self) -> int:
+        """Completed iterations."""
+        ...
+
+    @property
+    def engine_description(self) -> str: ...
+
+    @property
+    def last_trajectories(self) -> list[Trajectory]: ...
+
+    def train(self) -> dict[str, Any]:
+        """Do one iteration; ``result["agent"]`` holds its metrics by tag."""
+        ...
+
+    def evaluate_policy(
+        self, split: str = "test", episodes: int = 128, temperature: float = 1.0, seed: int = 0
+    ) -> list[Trajectory]:
+        """Play episodes of a task set without learning."""
+        ...
+
+    def save_run_checkpoint(self, folder: Path) -> None:
+        """Write everything that a resumed run needs; ``folder`` appears only when it is complete."""
+        ...
+
+    def restore_run_checkpoint(self, folder: Path) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+@dataclass
+class TrainLoop:
+    """Runs an algorithm from its current iteration to the last.
+
+    Attributes:
+        algo: the algorithm, restored already when the run is resumed.
+        folder: the output folder; a resumed run's records end at the algorithm's iteration.
+        progress: shows each iteration.
+        interrupts: signals; the caller keeps them installed.
+    """
+
+    algo: TrainableAgent
+    folder: RunFolder
+    progress: Progress
+    interrupts: Interrupts
+    _records: list[Record] = field(init=False)
+    _started: float = field(init=False)
+    _cpu_started: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._records = self.folder.read_metrics()
+        self._started = time.monotonic()
+        self._cpu_started = cpu_seconds()
+        last = self._records[-1] if self._records else {}
+        self._seconds_before: float = last.get("seconds", 0.0)
+        self._cpu_before: float = last.get("cpu_seconds", 0.0)
+        self._completed = self.algo.iteration
+        self._trajectories = TrajectoryLog(self.folder.trajectories, self.algo.settings.save_trajectories)
+        self._tensorboard = TensorBoardLog(self.folder.tensorboard, self._completed if self._records else None)
+
+    def run(self) -> bool:
+        """Train to the last iteration; return False when a signal ended the run early (after a checkpoint)."""
+        status = "failed"
+        self.progress.start(self._completed, self.algo.settings.iterations)
+        try:
+            self._iterate()
+            status = "done"
+        except KeyboardInterrupt:
+            self.interrupts.requested = True
+            self._save_checkpoint()
+            status = "interrupted"
+        finally:
+            self.progress.stop()
+            self._tensorboard.close()
+            self.folder.write_summary(self._summary(status))
+        settings = self.algo.settings
+        plot_success(self._records, self.folder.plot_file, f"{settings.algo} on {settings.env}")
+        return status == "done"
+
+    def _iterate(self) -> None:
+        total = self.algo.settings.iterations
+        if not self._evaluated(self._completed) and self._completed in (0, total):
+            self._log({"iteration": self._completed, **self._evaluate()})
+        while self._completed < total:
+            record = self._train_one()
+            try:
+                if _due(self._completed, self.algo.settings.eval_interval, total):
+                    record.update(self._evaluate())
+            finally:
+                self._log(record)
+            if _due(self._completed, self.algo.settings.checkpoint_interval, total):
+                self._save_checkpoint()
+
+    def _train_one(self) -> Record:
+        started = time.monotonic()
+        with self.interrupts.abortable(lambda: not getattr(self.algo, "learning", True)):
+            result = self.algo.train()
+        self._completed = self.algo.iteration
+        self._trajectories.write(self._completed, self.algo.last_trajectories)
+        metrics = {tag: float(value) for tag, value in result["agent"].items()}
+        return {"iteration": self._completed, "timing_s/iteration": time.monotonic() - started, **metrics}
+
+    def _evaluate(self) -> dict[str, float]:
+        settings, started = self.algo.settings, time.monotonic()
+        with self.interrupts.abortable():
+            # The same seed every time: evaluations differ by the policy alone.
+            trajectories = self.algo.evaluate_policy(
+                split="test", episodes=settings.eval_episodes, temperature=settings.eval_temperature, seed=settings.seed
+            )
+        self._trajectories.write(self._completed, trajectories, evaluation=True)
+        return {**evaluation_metrics(trajectories), "timing_s/eval": time.monotonic() - started}
+
+    def _evaluated(self, iteration: int) -> bool:
+        return any(r["iteration"] == iteration and r.get("eval/success_rate") is not None for r in self._records)
+
+    def _log(self, record: Record) -> None:
+        record["seconds"] = self._seconds_before + time.monotonic() - self._started
+        record["cpu_seconds"] = self._cpu_before + cpu_seconds() - self._cpu_started
+        if self._records and self._records[-1]["iteration"] == record["iteration"]:
+            # A resumed run makes up for the evaluation that a signal cut off.
+            record = {**self._records.pop(), **record}
+            self._records.append(record)
+            self.folder.write_metrics(self._records)
+        else:
+            self._records.append(record)
+            self.folder.append_metrics(record)
+        self._tensorboard.write(record)
+        self.progress.update(record)
+
+    def _save_checkpoint(self) -> None:
+        target = self.folder.checkpoint(self._completed)
+        if not target.exists():
+            self.algo.save_run_checkpoint(target)
+        self.folder.prune_checkpoints(self.algo.settings.keep_checkpoints)
+
+    def _summary(self, status: str) -> Record:
+        settings, checkpoints = self.algo.settings, self.folder.complete_checkpoints()
+        evaluations = [r for r in self._records if r.get("eval/success_rate") is not None]
+        start = next((r for r in evaluations if r["iteration"] == 0), None)
+        end = next((r for r in evaluations if r["iteration"] == settings.iterations), None)
+        best = max(evaluations, key=lambda r: r["eval/success_rate"], default=None)
+        last = self._records[-1] if self._records else {}
+        return {
+            "status": status,
+            "algorithm": settings.algo,
+            "env": settings.env,
+            "engine": self.algo.engine_description,
+            "seed": settings.seed,
+            **_evaluation("success_start", start),
+            **_evaluation("success_end", end),
+            **_evaluation("success_best", best),
+            "success_best_iteration": best["iteration"] if best else None,
+            "iterations": self._completed,
+            "seconds": round(last.get("seconds", 0.0), 2),
+            "cpu_seconds": round(last.get("cpu_seconds", 0.0), 2),
+            "sampled_tokens": self._sum("rollout/response_tokens"),
+            "episodes": self._sum("rollout/episodes"),
+            "failed_episodes": self._sum("rollout/failed_episodes"),
+            "checkpoint": str(checkpoints[-1][1].relative_to(self.folder.path)) if checkpoints else None,
+        }
+
+    def _sum(self, tag: str) -> int:
+        return round(sum(record.get(tag) or 0 for record in self._records))
+
+
+def _due(iteration: int, interval: int, total: int) -> bool:
+    return iteration == total or (interval > 0 and iteration % interval == 0)
+
+
+def _evaluation(name: str, record: Record | None) -> Record:
+    interval = [record["eval/success_low"], record["eval/success_high"]] if record else None
+    return {name: record["eval/success_rate"] if record else None, f"{name}_interval": interval}
+
+
+def cpu_seconds() -> float:
+    """CPU time of this process and its descendants so far, among them the actors of a Ray started here."""
+    total, me = 0.0, psutil.Process()
+    for process in [me, *me.children(recursive=True)]:
+        try:
+            times = process.cpu_times()
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+        total += times.user + times.system + times.children_user + times.children_system
+    return total

@@ -1,0 +1,78 @@
+"""HGPO (section 11)."""
+
+import numpy as np
+import pytest
+
+from rl_agents.credit.gae import discounted_returns
+from rl_agents.credit.gigpo import anchor_clusters, step_advantages
+from rl_agents.credit.hgpo import context_clusters, hgpo
+
+ANCHORS = ["s0", "s1", "s2", "s0", "s1", "s1", "s3", "s0", "s1", "s2"]
+TRAJECTORIES, STEPS = [0] * 3 + [1] * 4 + [2] * 3, [0, 1, 2, 0, 1, 2, 3, 0, 1, 2]
+GROUPS = [0] * 10
+RETURNS = discounted_returns([0, 0, 10] + [0] * 7, TRAJECTORIES, STEPS)
+ROWS = (ANCHORS, GROUPS, TRAJECTORIES, STEPS)
+
+
+@pytest.mark.parametrize(
+    ("offset", "expected"),
+    [
+        (2, [1.414213, 1.541348, 1.0, -0.707106, -0.655204, -0.577350, 0, -0.707106, -0.655204, -1.0]),
+        (1, [1.414213, 1.520159, 1.0, -0.707107, -0.663854, -0.577350, 0, -0.707107, -0.663854, -1.0]),
+    ],
+)
+def test_reference_example_with_weights_of_code_and_paper(offset, expected):
+    assert hgpo(RETURNS, *ROWS, history=1, weight_offset=offset) == pytest.approx(expected, abs=1e-5)
+
+
+def test_without_history_it_is_the_step_term_of_gigpo_with_population_deviation():
+    step = step_advantages(RETURNS, anchor_clusters(ANCHORS, GROUPS), norm="mean_std", ddof=0)
+    assert hgpo(RETURNS, *ROWS, history=0) == pytest.approx(step)
+
+
+def test_contexts_are_nested_and_absent_near_the_start():
+    clusters = [context_clusters(*ROWS, depth) for depth in range(3)]
+    assert (clusters[2] >= 0).sum() == 4
+    for shallow, deep in zip(clusters, clusters[1:], strict=False):
+        for cluster in set(deep[deep >= 0]):
+            assert len(set(shallow[deep == cluster])) == 1
+    assert clusters[1][[0, 3, 7]].tolist() == [-1, -1, -1]
+
+
+def test_alpha_zero_weighs_depths_alike():
+    depths = [
+        step_advantages(RETURNS, context_clusters(*ROWS, depth), norm="mean_std", ddof=0) for depth in range(2)
+    ]
+    row = 1
+    assert hgpo(RETURNS, *ROWS, history=1, alpha=0.0)[row] == pytest.approx((depths[0][row] + depths[1][row]) / 2)
+
+
+def test_zero_advantages_leave_the_vote():
+    # At depth 1 the row is average (advantage 0), so that only depth 0 counts, with full weight.
+    anchors, trajectories, steps = ["p", "x", "p", "x", "q", "x"], [0, 0, 1, 1, 2, 2], [0, 1] * 3
+    advantages = hgpo([0, 1.0, 0, 1.0, 0, 0.0], anchors, [0] * 6, trajectories, steps, history=1, norm="mean")
+    assert advantages[1] == pytest.approx(1 / 3)
+
+
+def test_base_item_joins_with_weight_one():
+    base = np.full(10, 2.0)
+    advantages = hgpo(RETURNS, *ROWS, history=1, base=base)
+    assert advantages[6] == pytest.approx(2.0)  # in no shared cluster: the base alone
+    assert advantages[0] == pytest.approx((1 * 1.414213 + 1 * 2.0) / 2, abs=1e-5)
+
+
+def test_row_without_company_and_group_of_one_get_zero():
+    assert hgpo(RETURNS, *ROWS)[6] == 0.0
+    assert hgpo([1.0], ["x"], [0], [0], [0]).tolist() == [0.0]
+
+
+def test_groups_do_not_mix_and_padding_is_zero():
+    split = hgpo([1.0, 0.0, 9.0], ["x"] * 3, [0, 0, 1], [0, 1, 2], [0, 0, 0], norm="mean")
+    assert split.tolist() == [0.5, -0.5, 0.0]
+    padded = hgpo([1.0, 0.0, 9.0], ["x"] * 3, [0] * 3, [0, 1, 1], [0, 0, 5], norm="mean", valid=[1, 1, 0])
+    assert padded.tolist() == [0.5, -0.5, 0.0]
+
+
+def test_negative_history_is_an_error():
+    with pytest.raises(ValueError, match="history"):
+        hgpo(RETURNS, *ROWS, history=-1)

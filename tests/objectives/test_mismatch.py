@@ -1,0 +1,142 @@
+"""Rollout/trainer mismatch correction (section 1.7)."""
+
+import math
+
+import pytest
+import torch
+
+from rl_agents.objectives import mismatch
+from rl_agents.objectives.aggregation import aggregation_weights
+
+
+def tensor(values):
+    return torch.tensor(values, dtype=torch.float64)
+
+
+DIFFERENCES = tensor([[0.2, 1.0, -0.3], [0.01, -0.02, float("nan")]])
+ROLLOUT = tensor([[-1.0, -2.0, -1.5], [-0.5, -0.25, 0.0]])
+MASK = tensor([[1, 1, 1], [1, 1, 0]])
+METHODS = [
+    mismatch.token_tis,
+    mismatch.sequence_tis,
+    mismatch.sequence_mis,
+    mismatch.geometric_rejection,
+    mismatch.k3_rejection,
+    mismatch.icepop,
+    mismatch.sequence_mask_tis,
+]
+
+
+def rows(correction):
+    return correction.weights[0].tolist(), correction.weights[1].tolist()
+
+
+def apply(method, **options):
+    return method(ROLLOUT + DIFFERENCES, ROLLOUT, MASK, **options)
+
+
+def test_token_tis():
+    first, second = rows(apply(mismatch.token_tis))
+    assert first == pytest.approx([1.221403, 2.0, 0.740818], abs=1e-6)
+    assert second == pytest.approx([1.010050, 0.980199, 0.0], abs=1e-6)
+
+
+def test_sequence_tis_truncates_the_product():
+    first, second = rows(apply(mismatch.sequence_tis))
+    assert first == pytest.approx([2.0] * 3)
+    assert second == pytest.approx([0.990050, 0.990050, 0.0], abs=1e-6)
+    first, _ = rows(apply(mismatch.sequence_tis, cap=10.0))
+    assert first == pytest.approx([2.459603] * 3, abs=1e-6)
+
+
+def test_sequence_mis_rejects_the_first_row_and_shrinks_the_denominator():
+    correction = apply(mismatch.sequence_mis)
+    assert correction.weights[0].tolist() == [0.0, 0.0, 0.0]
+    assert correction.weights[1].tolist() == pytest.approx([0.990050, 0.990050, 0.0], abs=1e-6)
+    assert correction.mask.tolist() == [[0, 0, 0], [1, 1, 0]]
+    weights = aggregation_weights(list(correction.mask.numpy()), "token-mean")
+    assert weights[1].tolist() == [0.5, 0.5, 0.0]
+
+
+def test_bounds_apply_to_r_itself():
+    # Products 2.46 and 0.99; 1/r = 0.41 would pass where r must not, and the other way round.
+    assert apply(mismatch.sequence_mis, bounds=(0.9, 3.0)).mask.sum() == 5
+    assert apply(mismatch.sequence_mis, bounds=(0.3, 2.0)).mask.sum() == 2
+
+
+def test_geometric_rejection():
+    assert apply(mismatch.geometric_rejection).mask.sum() == 0
+    assert apply(mismatch.geometric_rejection, bounds=(0.995, 1.001)).mask.tolist() == [[0, 0, 0], [1, 1, 0]]
+    assert apply(mismatch.geometric_rejection, bounds=(0.999, 1.34986)).mask.tolist() == [[1, 1, 1], [0, 0, 0]]
+    assert apply(mismatch.geometric_rejection, bounds=(0.999, 1.34985)).mask.sum() == 0
+
+
+def test_k3_rejection_adds_up_what_the_geometric_mean_cancels():
+    rollout = tensor([[-1.0, -1.0]])
+    old = rollout + tensor([[0.5, -0.5]])
+    mask = tensor([[1, 1]])
+    assert mismatch.geometric_rejection(old, rollout, mask).mask.tolist() == [[1, 1]]
+    assert mismatch.k3_rejection(old, rollout, mask).mask.tolist() == [[0, 0]]
+    assert mismatch.k3_rejection(old, rollout, mask, threshold=0.13).mask.tolist() == [[1, 1]]
+
+
+def test_icepop_keeps_raw_weights_inside_and_zeroes_outside():
+    first, _ = rows(apply(mismatch.icepop))
+    assert first == pytest.approx([1.221403, 2.718282, 0.740818], abs=1e-6)
+    correction = apply(mismatch.icepop, bounds=(0.75, 2.0))
+    assert correction.weights[0].tolist() == pytest.approx([1.221403, 0.0, 0.0], abs=1e-6)
+    assert correction.mask[0].tolist() == [1, 1, 1]
+
+
+def test_sequence_mask_tis_keeps_raw_token_weights():
+    correction = apply(mismatch.sequence_mask_tis, bounds=(0.99, 1.002))
+    assert correction.weights[0].tolist() == [0.0, 0.0, 0.0]
+    assert correction.weights[1].tolist() == pytest.approx([1.010050, 0.980199, 0.0], abs=1e-6)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_on_policy_is_a_no_op_bit_for_bit(method, dtype):
+    lp = torch.randn(3, 7, generator=torch.Generator().manual_seed(1)).to(dtype)
+    mask = torch.ones(3, 7)
+    mask[2, 3:] = 0
+    correction = method(lp, lp.clone(), mask)
+    assert torch.equal(correction.weights, mask.to(dtype))
+    assert torch.equal(correction.mask, mask.to(dtype))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_weights_carry_no_gradient_and_padding_is_zero(method):
+    old = (ROLLOUT + DIFFERENCES).requires_grad_()
+    correction = method(old, ROLLOUT, MASK)
+    assert not correction.weights.requires_grad
+    assert correction.weights[1, 2] == 0
+    assert torch.isfinite(correction.weights).all()
+
+
+def test_product_is_taken_in_log_space_and_in_double_precision():
+    count = 4096
+    old = torch.full((1, count), -1.0) + torch.where(torch.arange(count) % 2 == 0, 0.4, -0.4)
+    old[0, 0] += 0.1
+    weights = mismatch.sequence_tis(old, torch.full((1, count), -1.0), torch.ones(1, count)).weights
+    assert weights[0, 0].item() == pytest.approx(math.exp(0.1), abs=2e-4)
+
+
+def test_all_rejected_batch_divides_by_nothing():
+    correction = mismatch.normalise_weights(apply(mismatch.geometric_rejection))
+    assert correction.weights.abs().sum() == 0
+    weights = aggregation_weights(list(correction.mask.numpy()), "token-mean")
+    assert sum(w.sum() for w in weights) == 0
+
+
+def test_normalisation_to_mean_one():
+    correction = mismatch.normalise_weights(apply(mismatch.token_tis))
+    assert correction.weights.sum().item() == pytest.approx(5.0)
+
+
+def test_metrics_of_the_gap():
+    metrics = mismatch.mismatch_metrics(ROLLOUT + DIFFERENCES, ROLLOUT, MASK)
+    assert metrics["mismatch_kl"].item() == pytest.approx(-0.89 / 5)
+    assert metrics["mismatch_mean"].item() == pytest.approx(1.53 / 5)
+    assert metrics["mismatch_max"].item() == pytest.approx(1.0)
+    assert metrics["mismatch_k3"].item() > 0

@@ -1,0 +1,233 @@
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import time
+
+import gymnasium
+import pytest
+from chat_tokenizers import qwen
+from scripted import Broken, Countdown, ScriptedEngine
+
+from rl_agents.engines.base import Completion
+from rl_agents.errors import InputError
+from rl_agents.rollout.agent_loop import Limits, collect_episodes, play_episode, play_episodes, step_seed
+from rl_agents.rollout.context import make_context
+from rl_agents.rollout.env_pool import EnvPool
+from rl_agents.rollout.trajectory import EpisodeSpec, Trajectory
+
+CONTEXT = make_context("append", qwen())
+LIMITS = Limits(max_turns=10, max_response_tokens=20, max_model_len=1000, temperature=0.7, top_p=0.9, env_timeout_s=0.2)
+
+
+def specs(*numbers):
+    return [EpisodeSpec(f"task-{n}", group_id=n, member=i, seed=100 + i) for i, n in enumerate(numbers)]
+
+
+def engine(script=lambda text: "go", **kwargs):
+    return ScriptedEngine(qwen(), script, **kwargs)
+
+
+def play(numbers, make_env=Countdown, limits=LIMITS, by=None, context=CONTEXT):
+    return asyncio.run(play_episodes(specs(*numbers), make_env, by or engine(), context, limits))
+
+
+def test_a_terminated_episode_is_recorded_step_by_step():
+    by = engine(lambda text: "junk" if "turn 1" in text and "turn 2" not in text else "go")
+    (trajectory,) = play([2], by=by).trajectories
+    assert (trajectory.end_cause, trajectory.terminated, trajectory.truncated) == ("terminated", True, False)
+    assert trajectory.success and not trajectory.failed and trajectory.episode_return == 1.0
+    assert (trajectory.task_id, trajectory.group_id, trajectory.seed) == ("task-2", 2, 100)
+    assert [step.action for step in trajectory.steps] == ["go", "junk", "go"]
+    assert [step.valid for step in trajectory.steps] == [True, False, True]
+    assert [step.reward for step in trajectory.steps] == [0.0, 0.0, 1.0]
+    assert [step.observation for step in trajectory.steps] == ["start", "turn 1", "turn 2"]
+    assert {step.policy_version for step in trajectory.steps} == {3}
+    assert trajectory.metrics == {"turns": 3.0}
+    assert [step.prompt_ids for step in trajectory.steps] == [prompt for prompt, _ in by.requests]
+    assert Trajectory.from_json(json.loads(json.dumps(trajectory.to_json()))) == trajectory
+
+
+def test_prompts_contain_exactly_what_was_sampled():
+    (trajectory,) = play([2]).trajectories
+    for step, following in zip(trajectory.steps, trajectory.steps[1:], strict=False):
+        said = step.prompt_ids + step.response_ids
+        assert following.prompt_ids[: len(said)] == said
+
+
+def test_sampling_follows_the_limits_and_the_episodes_seed():
+    by = engine()
+    play([2, 2], by=by)
+    sampling = [s for _, s in by.requests]
+    assert {(s.max_tokens, s.temperature, s.top_p, s.stop_token_ids) for s in sampling} == {
+        (20, 0.7, 0.9, CONTEXT.template.stop_token_ids)
+    }
+    assert {s.seed for s in sampling} == {step_seed(100 + i, t) for i in range(2) for t in range(3)}
+    assert len({step_seed(seed, step) for seed in range(50) for step in range(50)}) == 2500
+    assert step_seed(7, 3) == 3411976877185804603  # the same in every release
+
+
+def test_turn_limit_and_environment_limit():
+    (limited,) = play([2], limits=dataclasses.replace(LIMITS, max_turns=2)).trajectories
+    assert (limited.end_cause, limited.truncated, limited.terminated, len(limited.steps)) == ("max_turns", True, False, 2)
+    assert not limited.success
+
+    class TimeLimited(Countdown):
+        def step(self, action):
+            observation, reward, _, _, info = super().step(action)
+            return observation, reward, False, self.turn >= 2, info
+
+    (cut,) = play([2], TimeLimited).trajectories
+    assert (cut.end_cause, cut.truncated, len(cut.steps)) == ("env_truncated", True, 2)
+
+
+def test_the_context_limit_cuts_the_response_and_then_the_episode():
+    first = len(CONTEXT.template.opening("task 2 begins"))
+    limits = dataclasses.replace(LIMITS, max_model_len=first + 4)
+    by = engine(lambda text: "a very long answer")
+    (trajectory,) = play([2], by=by, limits=limits).trajectories
+    assert (trajectory.end_cause, trajectory.truncated, trajectory.success) == ("context_length", True, False)
+    (step,) = trajectory.steps
+    assert (step.finish_reason, len(step.response_ids)) == ("length", 4)
+    assert by.requests[0][1].max_tokens == 4
+
+
+def test_first_prompts_that_do_not_fit():
+    first = len(CONTEXT.template.opening("task 2 begins"))
+    with pytest.raises(InputError, match=rf"prompt of {first} tokens does not fit max_model_len={first} \(task task-2\)"):
+        play([2, 3], limits=dataclasses.replace(LIMITS, max_model_len=first))
+
+    class Wordy(Countdown):
+        def reset(self, *, seed=None, options=None):
+            observation, info = super().reset(seed=seed, options=options)
+            return observation * (100 if self.number == 3 else 1), info
+
+    fits, too_long = play([2, 3], Wordy).trajectories
+    assert fits.end_cause == "terminated"
+    assert (too_long.end_cause, too_long.steps, too_long.truncated, too_long.failed) == ("context_length", [], True, False)
+
+
+@pytest.mark.parametrize(
+    ("number", "cause", "steps"),
+    [
+        (10, "env_error: KeyError: 'no such game'", 0),
+        (11, "env_garbage: reset returned str, not a tuple of 2", 0),
+        (12, "env_garbage: reward is str 'one', not a finite number", 2),
+        (13, "env_garbage: reward is float nan, not a finite number", 2),
+        (14, "env_garbage: observation is bytes b'bytes', not a str", 2),
+        (15, "env_garbage: info is NoneType None, not a dict", 2),
+        (16, "env_garbage: step returned tuple of 4, not a tuple of 5", 2),
+        (17, r"env_garbage: observation is not valid Unicode: str '\ud800'", 2),
+        (18, "env_garbage: terminated is NoneType None, not a bool", 2),
+        (19, "env_error: ZeroDivisionError: division by zero", 2),
+        (20, "env_timeout: step: no answer within 0.2 s", 2),
+        (21, "env_timeout: step: no answer within 0.2 s", 2),
+        (22, "env_error: SystemExit: 3", 2),
+        (23, "env_garbage: reward is int 1000", 2),
+    ],
+)
+def test_a_failing_environment_ends_its_own_episode_only(number, cause, steps):
+    Broken.closed, started = 0, time.monotonic()
+    pool = EnvPool(Broken)
+    rollouts = play([2, number, 3], pool)
+    assert time.monotonic() - started < 10
+    good, failed, lost = rollouts.trajectories
+    assert failed.end_cause.startswith(cause)
+    assert failed.failed and not failed.success and not failed.terminated and len(failed.steps) == steps
+    assert good.end_cause == lost.end_cause == "terminated" and good.success and not lost.success
+    assert not rollouts.unfinished and Broken.closed == 1
+    play([2, 2], pool)
+    assert pool.created == 3  # two were kept, the broken one was not
+
+
+def test_all_failures_at_once_add_up():
+    numbers = [2, *range(10, 24), 3]
+    rollouts = play(numbers, Broken)
+    assert [t.group_id for t in rollouts.trajectories] == numbers
+    assert sum(t.failed for t in rollouts.trajectories) == 14
+
+
+def test_an_environment_that_cannot_be_created():
+    def broken():
+        raise OSError("no display")
+
+    (trajectory,) = play([2], broken).trajectories
+    assert (trajectory.end_cause, trajectory.failed) == ("env_error: OSError: no display", True)
+
+    def unconfigured():
+        raise InputError("data folder is missing")
+
+    with pytest.raises(InputError, match="data folder is missing"):
+        play([2], unconfigured)
+
+
+def test_engine_failures_are_not_the_episodes_fault():
+    by = engine(fail=lambda text: "task 3" in text and "turn 1" in text)
+    rollouts = play([2, 3, 4], by=by)
+    assert [t.task_id for t in rollouts.trajectories] == ["task-2", "task-4"]
+    assert rollouts.unfinished == [specs(2, 3, 4)[1]]
+    assert rollouts.engine_errors == ["engine 0 died during generate"]
+    again = asyncio.run(play_episodes(rollouts.unfinished, Countdown, engine(), CONTEXT, LIMITS)).trajectories
+    assert again == [play([2, 3, 4]).trajectories[1]]
+
+
+@pytest.mark.parametrize(
+    ("ids", "logprobs"), [([], []), ([5], []), ([5], [float("nan")]), ([5], [0.5]), ([5] * 21, [-1.0] * 21)]
+)
+def test_malformed_completions_are_engine_errors(ids, logprobs):
+    class Malformed:
+        async def generate(self, prompt_ids, sampling):
+            return Completion(ids, logprobs, 0, "stop")
+
+    rollouts = play([2], by=Malformed())
+    assert not rollouts.trajectories and rollouts.engine_errors[0].startswith("engine returned")
+
+
+def test_our_own_bugs_are_not_hidden():
+    def script(text):
+        raise AttributeError("a bug")
+
+    with pytest.raises(AttributeError, match="a bug"):
+        play([2, 3], by=engine(script))
+
+
+def test_episodes_run_concurrently_and_keep_their_order():
+    by = engine()
+    rollouts = play(range(8), by=by)
+    assert by.most_running == 8
+    assert [t.task_id for t in rollouts.trajectories] == [f"task-{n}" for n in range(8)]
+    assert [t.member for t in rollouts.trajectories] == list(range(8))
+
+
+def test_environments_that_say_little():
+    class Terse(gymnasium.Env):
+        def reset(self, *, seed=None, options=None):
+            return "begin", {}
+
+        def step(self, action):
+            return "end", 1, True, False, {}
+
+    (trajectory,) = play([2], Terse).trajectories
+    assert trajectory.success and trajectory.steps[0].observation == "begin" and trajectory.steps[0].valid
+    assert asyncio.run(play_episode(specs(2)[0], Terse(), engine(), CONTEXT, LIMITS)) == trajectory
+
+
+def test_windows_use_the_environments_own_format():
+    class Formatting(Countdown):
+        def render_window(self, task, history, observation):
+            return f"{len(history)} before {observation}" if self.number != 19 else 19
+
+    window = make_context("window(1)", qwen())
+    good, failed = play([2, 19], Formatting, context=window).trajectories
+    texts = [qwen().decode(step.prompt_ids) for step in good.steps]
+    assert ["0 before task 2 begins" in texts[0], "1 before turn 1" in texts[1], "1 before turn 2" in texts[2]] == [True] * 3
+    assert failed.end_cause == "env_garbage: render_window returned int, not a str"
+
+
+def test_collect_reports_what_play_raises():
+    rollouts = asyncio.run(
+        collect_episodes(specs(2), Countdown, engine(), CONTEXT, dataclasses.replace(LIMITS, max_model_len=5))
+    )
+    assert "does not fit max_model_len=5" in rollouts.input_error and len(rollouts.trajectories) == 1
+    assert asyncio.run(play_episodes([], Countdown, engine(), CONTEXT, LIMITS)).trajectories == []

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+
+import pytest
+
+from rl_agents.rollout.timeout import CallTimeout, call_with_timeout
+
+
+def spin(seconds):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        pass
+
+
+def stubborn(seconds):
+    try:
+        time.sleep(seconds)
+    except Exception:
+        return "swallowed"
+
+
+@pytest.mark.parametrize("hang", [time.sleep, spin, stubborn])
+def test_a_hang_is_interrupted(hang):
+    started = time.monotonic()
+    with pytest.raises(CallTimeout, match=r"no answer within 0\.1 s"):
+        call_with_timeout(0.1, hang, 60)
+    assert time.monotonic() - started < 5
+
+
+def test_results_and_errors_pass():
+    assert call_with_timeout(5, max, 1, 2) == 2
+    with pytest.raises(ZeroDivisionError):
+        call_with_timeout(5, lambda: 1 / 0)
+
+
+def test_previous_handler_and_timer_come_back():
+    def handler(signum, frame):
+        raise AssertionError("fired")
+
+    outer_handler = signal.signal(signal.SIGALRM, handler)
+    outer_timer = signal.setitimer(signal.ITIMER_REAL, 100, 7)
+    try:
+        with pytest.raises(CallTimeout):
+            call_with_timeout(0.2, time.sleep, 60)
+        assert signal.getsignal(signal.SIGALRM) is handler
+        left, interval = signal.getitimer(signal.ITIMER_REAL)
+        assert 50 < left < 99.9 and interval == 7
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, *outer_timer)
+        signal.signal(signal.SIGALRM, outer_handler)
+
+
+def test_no_limit_outside_the_main_thread_under_a_debugger_and_for_zero():
+    results = []
+    thread = threading.Thread(target=lambda: results.append(call_with_timeout(0.01, stubborn, 0.1)))
+    thread.start()
+    thread.join()
+    assert results == [None]
+    assert call_with_timeout(0, stubborn, 0.05) is None
+    tracer = sys.gettrace()
+    sys.settrace(lambda *_: None)
+    try:
+        assert call_with_timeout(0.01, stubborn, 0.1) is None
+    finally:
+        sys.settrace(tracer)

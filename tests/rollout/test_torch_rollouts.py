@@ -1,0 +1,139 @@
+"""The loop, the runner and the lowering with a real model: what the engine read and sampled is what rows replay."""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+import pytest
+import torch
+from chat_tokenizers import qwen
+from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
+from scripted import Broken, Countdown
+from transformers import Qwen2Config, Qwen2ForCausalLM
+
+from rl_agents.data.lowering import lower
+from rl_agents.engines.torch_engine import TorchEngine
+from rl_agents.envs import base as envs
+from rl_agents.errors import InputError
+from rl_agents.rollout.agent_loop import Limits, play_episodes
+from rl_agents.rollout.context import make_context
+from rl_agents.rollout.env_runner import TextEnvRunner
+from rl_agents.rollout.trajectory import EpisodeSpec
+from rl_agents.settings import Settings
+
+LIMITS = Limits(max_turns=5, max_response_tokens=6, max_model_len=400)
+
+
+def tiny_model():
+    torch.manual_seed(0)
+    config = Qwen2Config(
+        vocab_size=len(qwen()), hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=2, tie_word_embeddings=True, initializer_range=0.1,
+    )  # fmt: skip
+    return Qwen2ForCausalLM(config).eval()
+
+
+class Recording(TorchEngine):
+    """Writes down what passes through."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.seen = []
+
+    async def generate(self, prompt_ids, sampling):
+        completion = await super().generate(prompt_ids, sampling)
+        self.seen.append((tuple(prompt_ids), tuple(completion.token_ids)))
+        return completion
+
+
+def specs(count):
+    return [EpisodeSpec(f"task-{n}", n, 0, seed=n) for n in range(count)]
+
+
+def rollouts(context="append", count=6, engine=None):
+    engine = engine or TorchEngine(tiny_model(), max_model_len=400)
+    return asyncio.run(play_episodes(specs(count), Countdown, engine, make_context(context, qwen()), LIMITS))
+
+
+@pytest.mark.parametrize(("context", "rows_of_an_episode"), [("append", 1), ("window(1)", 3)])
+def test_rows_replay_what_the_engine_saw(context, rows_of_an_episode):
+    engine = Recording(tiny_model(), max_model_len=400)
+    trajectories = rollouts(context, engine=engine).trajectories
+    assert sum(len(t.steps) for t in trajectories) == len(engine.seen) == 18
+    per_step = lower(trajectories, "per_step")
+    assert sorted(tuple(row.input_ids) for row in per_step) == sorted(p + r for p, r in engine.seen)
+    merged = lower(trajectories, "merged")
+    assert len(merged) == 6 * rows_of_an_episode
+    longest = {tuple(row.input_ids) for row in merged}
+    assert all(any(row[: len(p + r)] == p + r for row in longest) for p, r in engine.seen)
+
+
+def test_engine_logprobs_are_those_of_the_rows():
+    model = tiny_model()
+    for row in lower(rollouts(engine=TorchEngine(model, max_model_len=400)).trajectories, "merged"):
+        with torch.no_grad():
+            logits = model(torch.tensor(row.input_ids[None].astype(np.int64))).logits[0, :-1]
+        scored = logits.log_softmax(-1).gather(1, torch.tensor(row.input_ids[1:, None].astype(np.int64)))[:, 0].numpy()
+        chosen = row.mask[1:] == 1
+        np.testing.assert_allclose(row.logprobs[1:][chosen], scored[chosen], atol=1e-4)
+
+
+def test_the_same_specs_give_the_same_trajectories_in_any_company():
+    everything = rollouts().trajectories
+    assert rollouts().trajectories == everything
+    alone = asyncio.run(
+        play_episodes(specs(6)[3:4], Countdown, TorchEngine(tiny_model()), make_context("append", qwen()), LIMITS)
+    )
+    assert [s.response_ids for s in alone.trajectories[0].steps] == [s.response_ids for s in everything[3].steps]
+
+
+@pytest.fixture
+def runner(tmp_path, monkeypatch):
+    qwen().save_pretrained(tmp_path)
+    monkeypatch.setattr("rl_agents.rollout.env_runner.make_env", lambda name, options: Broken())
+    spec = envs.EnvSpec("countdown", "", "", "", "test/Countdown-v0", {}, max_turns=5)
+    monkeypatch.setitem(envs.ENVIRONMENTS, "countdown", spec)
+    config = AlgorithmConfig()
+    config.agent = Settings.from_dict(
+        {"env": "countdown", "max_response_tokens": 6, "max_model_len": 400, "env_timeout_s": 0.2}
+    )
+    config.model_dir = str(tmp_path)
+    runner = TextEnvRunner(config=config, worker_index=1)
+    yield runner
+    runner.stop()
+
+
+def test_the_runner_keeps_rllibs_contract(runner):
+    runner.assert_healthy()
+    assert runner.ping() == "pong" and runner.get_state() == {} and runner.limits.max_turns == 5
+    runner.set_state(runner.get_state())
+    assert runner.get_ctor_args_and_kwargs()[1]["config"].model_dir == runner.config.model_dir
+    with pytest.raises(RuntimeError, match="set_engine"):
+        runner.sample(specs(1))
+    runner.set_engine(TorchEngine(tiny_model(), max_model_len=400))
+    numbers = [2, 19, 3, 20]
+    result = runner.sample([EpisodeSpec(f"task-{n}", n, 0, seed=n) for n in numbers])
+    assert [t.failed for t in result.trajectories] == [False, True, False, True]
+    metrics = runner.get_metrics()
+    assert {name: metrics[name].peek() for name in ("num_episodes", "num_failed_episodes", "num_engine_errors")} == {
+        "num_episodes": 2, "num_failed_episodes": 2, "num_engine_errors": 0,
+    }  # fmt: skip
+    assert metrics["num_env_steps_sampled"].peek() == 6
+    assert metrics["episode_return_mean"].peek() == pytest.approx(0.5)
+    again = runner.sample([EpisodeSpec("task-2", 2, 0, seed=2)], temperature=0.0)
+    assert runner.pool.created == 4 and len(again.trajectories) == 1
+
+
+def test_the_runner_reports_what_a_person_has_to_mend(runner, monkeypatch):
+    runner.set_engine(TorchEngine(tiny_model(), max_model_len=400))
+    runner.limits = Limits(max_turns=5, max_response_tokens=6, max_model_len=8)
+    assert "does not fit max_model_len=8" in runner.sample(specs(2)).input_error
+
+    def unconfigured():
+        raise InputError("data folder is missing")
+
+    runner.pool.close()
+    runner.pool._make_env = unconfigured
+    result = runner.sample(specs(2))
+    assert result.input_error == "data folder is missing" and result.unfinished == specs(2)
