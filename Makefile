@@ -19,7 +19,7 @@ TORCH_SOURCE := $(if $(PIP_FIND_LINKS),--find-links $(PIP_FIND_LINKS),$(if $(fil
 	@touch $@
 
 demo: .venv/.ready
-	$(PY) run.py --algo grpo --env guess_numbers --output runs/demo
+	$(PY) run.py --algo grpo --env guess_numbers
 
 test: .venv/.ready
 	$(PY) -m pytest

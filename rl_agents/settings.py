@@ -105,7 +105,7 @@ class Settings:
     weight_decay: float = key(0.0, "decoupled weight decay")
     grad_clip: float = key(1.0, "global gradient norm; 0 is off")
     lr_warmup: int = key(0, "optimiser steps of linear warm-up")
-    lr_decay_steps: int = key(0, "optimiser steps over which the rate falls linearly to a twentieth; 0 is constant")
+    lr_decay: float = key(0.0, "share of the run's optimiser steps, at its end, over which the rate falls linearly")
     epochs: int = key(1, "passes over the rows of an iteration")
     minibatches: int = key(2, "optimiser steps per pass")
     tokens_per_microbatch: int = key(16384, "padded tokens per forward pass; gradients accumulate over micro-batches")
@@ -123,6 +123,8 @@ class Settings:
     def __post_init__(self) -> None:
         #: Keys that somebody chose; algorithm defaults do not override them.
         self.explicit: set[str] = set()
+        #: Resolved already: resolving again only checks.
+        self.complete = False
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data in declaration order, ``env.KEY`` flattened; `from_dict` is its inverse."""
@@ -143,9 +145,10 @@ class Settings:
 
     @classmethod
     def restored(cls, data: Mapping[str, Any]) -> Settings:
-        """Build from a resolved configuration (a run's config.yaml), where nothing counts as chosen by hand."""
+        """Build from a run's config.yaml, which is complete: no later default replaces a value of it."""
         settings = cls()
         settings.set_defaults(data)
+        settings.complete = True
         return settings
 
     def update(self, data: Mapping[str, Any]) -> None:
@@ -165,6 +168,8 @@ class Settings:
 
     def set_defaults(self, data: Mapping[str, Any]) -> None:
         """Like `update`, for keys that nobody chose; they stay open to later defaults."""
+        if self.complete:
+            return
         fresh = {name: value for name, value in data.items() if name not in self.explicit}
         chosen = set(self.explicit)
         self.update(fresh)
@@ -176,12 +181,10 @@ class Settings:
         Raises:
             InputError: the first key that cannot work, and why.
         """
-        for name in ("iterations", "tasks_per_iteration", "group_size", "max_response_tokens", "epochs", "minibatches",
-                     "num_engines", "tensor_parallel", "tokens_per_microbatch", "eval_episodes"):  # fmt: skip
+        for name in POSITIVE:
             if getattr(self, name) < 1:
                 raise InputError(f"{name}={getattr(self, name)}: must be at least 1")
-        for name in ("lr", "critic_lr", "kl_coef", "temperature", "max_turns", "lora_rank", "grad_clip",
-                     "num_env_runners", "num_learners", "eval_interval", "checkpoint_interval", "critic_clip"):  # fmt: skip
+        for name in NOT_NEGATIVE:
             if getattr(self, name) < 0:
                 raise InputError(f"{name}={getattr(self, name)}: must not be negative")
         if not 0 <= self.clip_low < 1:
@@ -206,6 +209,41 @@ class Settings:
         context_window(self.context)
 
 
+POSITIVE = tuple(
+    [
+        "iterations",
+        "tasks_per_iteration",
+        "group_size",
+        "max_response_tokens",
+        "epochs",
+        "minibatches",
+        "num_engines",
+        "tensor_parallel",
+        "tokens_per_microbatch",
+        "eval_episodes",
+    ]
+)
+NOT_NEGATIVE = tuple(
+    [
+        "lr",
+        "critic_lr",
+        "kl_coef",
+        "temperature",
+        "max_turns",
+        "lora_rank",
+        "grad_clip",
+        "num_env_runners",
+        "num_learners",
+        "eval_interval",
+        "checkpoint_interval",
+        "critic_clip",
+        "eval_temperature",
+        "keep_checkpoints",
+        "save_trajectories",
+        "lr_warmup",
+        "lr_decay",
+    ]
+)
 FIELD_TYPES: dict[str, Any] = typing.get_type_hints(Settings)
 HELP: dict[str, str] = {f.name: f.metadata["help"] for f in dataclasses.fields(Settings)}
 

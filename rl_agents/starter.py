@@ -17,16 +17,23 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rl_agents.core.checkpoint import write_atomically
 from rl_agents.envs.base import starter_recipe
 from rl_agents.settings import Settings
 
 STARTER_SEED = 0
+#: Beside a model that grew out of a starter: which environment and which settings it understands.
+MODEL_NOTE = "rl_agents.json"
 
 
-def starter_defaults(env: str) -> Mapping[str, Any]:
-    """Settings that runs with the environment's starter model take by default."""
-    return starter_recipe(env).defaults
+def model_defaults(settings: Settings) -> Mapping[str, Any]:
+    """Settings that the model was made for: of the starter, or of a folder that grew out of one."""
+    if settings.model == "starter":
+        return starter_recipe(settings.env).defaults
+    note = Path(settings.model) / MODEL_NOTE
+    if not note.is_file():
+        return {}
+    made_for = json.loads(note.read_text(encoding="utf-8"))
+    return made_for["settings"] if made_for["env"] == settings.env else {}
 
 
 def starter_dir(env: str) -> Path:
@@ -69,6 +76,7 @@ def build_starter(
         set: settings over the recipe's.
         on_iteration: called with (iteration, iterations, metrics) after each.
     """
+    from rl_agents.core.checkpoint import write_atomically
     from rl_agents.core.config import AgentConfig
 
     recipe = starter_recipe(env)
@@ -78,6 +86,8 @@ def build_starter(
         tokenizer = recipe.build_tokenizer()
         recipe.build_model(tokenizer, seed).save_pretrained(base, safe_serialization=True)
         tokenizer.save_pretrained(base)
+        note = {"env": env, "settings": dict(recipe.defaults)}
+        (Path(base) / MODEL_NOTE).write_text(json.dumps(note, indent=1), encoding="utf-8")
         keys = {**recipe.defaults, **recipe.training, **(set or {}), "env": env, "algo": "sft", "seed": seed}
         settings = Settings.from_dict({**keys, "model": base})
         algo = AgentConfig.from_settings(settings).local().build_algo()

@@ -88,6 +88,7 @@ class TrainLoop:
         self._seconds_before: float = last.get("seconds", 0.0)
         self._cpu_before: float = last.get("cpu_seconds", 0.0)
         self._completed = self.algo.iteration
+        self._clean = True
         self._trajectories = TrajectoryLog(self.folder.trajectories, self.algo.settings.save_trajectories)
         self._tensorboard = TensorBoardLog(self.folder.tensorboard, self._completed if self._records else None)
 
@@ -100,8 +101,9 @@ class TrainLoop:
             status = "done"
         except KeyboardInterrupt:
             self.interrupts.requested = True
-            self._save_checkpoint()
             status = "interrupted"
+            if self._clean:
+                self._save_checkpoint()
         finally:
             self.progress.stop()
             self._tensorboard.close()
@@ -126,12 +128,20 @@ class TrainLoop:
 
     def _train_one(self) -> Record:
         started = time.monotonic()
-        with self.interrupts.abortable(lambda: not getattr(self.algo, "learning", True)):
-            result = self.algo.train()
-        self._completed = self.algo.iteration
+        try:
+            with self.interrupts.abortable(self._can_leave):
+                self._clean = False  # a second signal can strike in the middle of an optimiser step
+                result = self.algo.train()
+        except KeyboardInterrupt:
+            self._clean = self._clean or self._can_leave()
+            raise
+        self._clean, self._completed = True, self.algo.iteration
         self._trajectories.write(self._completed, self.algo.last_trajectories)
         metrics = {tag: float(value) for tag, value in result["agent"].items()}
         return {"iteration": self._completed, "timing_s/iteration": time.monotonic() - started, **metrics}
+
+    def _can_leave(self) -> bool:
+        return not getattr(self.algo, "learning", True)
 
     def _evaluate(self) -> dict[str, float]:
         settings, started = self.algo.settings, time.monotonic()

@@ -74,3 +74,11 @@ def _save_tokenizer(folder: Path) -> None:
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>")
     fast.save_pretrained(folder)
+
+
+@pytest.fixture(scope="session")
+def beginner_model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A guess_numbers starter that was taught for a few seconds: most of its actions can be parsed."""
+    from rl_agents.starter import build_starter
+
+    return build_starter("guess_numbers", tmp_path_factory.mktemp("models") / "beginner", set={"iterations": 12})

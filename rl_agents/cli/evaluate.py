@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import Any
 
 from rl_agents.cli.parser import Parser
-from rl_agents.cli.train import build_algorithm, chosen_settings, make_local
+from rl_agents.cli.train import build_algorithm, chosen_settings, make_local, resolve_settings
 from rl_agents.errors import InputError
 from rl_agents.reporting.evaluation import success_interval
 from rl_agents.reporting.run_folder import RunFolder, json_safe, restored_settings
@@ -106,9 +106,7 @@ def evaluation_settings(args: argparse.Namespace) -> tuple[Settings, Path]:
         raise InputError(f"temperature={settings.eval_temperature}: must not be negative")
     if args.local:
         make_local(settings, flags)
-    from rl_agents.core.config import resolve
-
-    return resolve(settings), model
+    return resolve_settings(settings), model
 
 
 def evaluation_report(by_seed: Sequence[Sequence[Trajectory]]) -> dict[str, Any]:

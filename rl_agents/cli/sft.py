@@ -17,7 +17,7 @@ def build_parser() -> Parser:
     """Return the parser of the sft command."""
     parser = Parser("sft", "Build an environment's starter model from scripted demonstrations.")
     parser.add_argument("--env", default="guess_numbers", help="environment (default: guess_numbers)")
-    parser.add_argument("--output", type=Path, metavar="DIR", required=True, help="folder of the model to be written")
+    parser.add_argument("--output", type=Path, metavar="DIR", help="folder of the model (default: the cache)")
     parser.add_argument("--seed", type=int, default=0, help="seed of weights, demonstrations and batches (default: 0)")
     parser.add_settings_flag()
     return parser
@@ -34,11 +34,15 @@ def run(argv: Sequence[str]) -> int:
                 f"--set {name}={assignments[name]}: the sft command takes it as a flag, or has no use for it"
             )
     Settings.from_dict(assignments)  # unknown keys and wrong types, before anything is built
-    RunFolder.check_free(args.output)
-    from rl_agents.starter import build_starter
+    if args.output:
+        RunFolder.check_free(args.output)
+    elif args.seed or assignments:
+        raise InputError("--seed and --set make another model than the one in the cache: name a folder with --output")
+    from rl_agents.starter import build_starter, starter_dir
 
-    build_starter(args.env, args.output, args.seed, set=assignments, on_iteration=_show)
-    print(f"starter model of {args.env}: {args.output}", flush=True)
+    output = args.output or starter_dir(args.env)
+    build_starter(args.env, output, args.seed, set=assignments, on_iteration=_show)
+    print(f"starter model of {args.env}: {output}", flush=True)
     return 0
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rl_agents.cli.failures import report_crash
 from rl_agents.cli.parser import Parser
-from rl_agents.errors import InputError
+from rl_agents.errors import InputError, unknown
 from rl_agents.interrupts import Interrupts
 from rl_agents.reporting.run_folder import RunFolder
 from rl_agents.settings import Settings, load_recipe, parse_assignments
@@ -91,7 +91,7 @@ def plan_new(args: argparse.Namespace) -> Plan:
     settings = chosen_settings(recipe, flags, args.config)
     if args.local:
         make_local(settings, {**recipe, **flags})
-    settings = _resolve(settings)
+    settings = resolve_settings(settings)
     output = args.output or _default_output(settings)
     RunFolder.check_free(output)
     return Plan(settings, output)
@@ -117,7 +117,7 @@ def plan_resume(args: argparse.Namespace) -> Plan:
     settings.update(flags)
     if args.local:
         make_local(settings, flags)
-    settings = _resolve(settings)
+    settings = resolve_settings(settings)
     if settings.iterations < iteration:
         raise InputError(f"iterations={settings.iterations}: the checkpoint is at iteration {iteration} already")
     return Plan(settings, folder.path, (iteration, checkpoint))
@@ -182,8 +182,21 @@ def build_algorithm(settings: Settings) -> TrainableAgent:
     return algo
 
 
-def _resolve(settings: Settings) -> Settings:
-    from rl_agents.core.config import resolve
+def resolve_settings(settings: Settings) -> Settings:
+    """Check the configuration and fill in the algorithm's and the starter model's defaults.
+
+    Raises:
+        InputError: anything that cannot work, the cheap checks first.
+    """
+    from rl_agents.algorithms import ALGORITHMS
+    from rl_agents.envs.base import env_spec
+
+    # Typing errors are answered before torch is imported, which takes seconds.
+    if settings.algo not in ALGORITHMS:
+        raise unknown("algorithm", settings.algo, ALGORITHMS)
+    env_spec(settings.env)
+    settings.validate()
+    from rl_agents.core.resolve import resolve
 
     resolved: Settings = resolve(settings)
     return resolved

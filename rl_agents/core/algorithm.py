@@ -11,24 +11,28 @@ import numpy as np
 import ray
 import yaml
 from ray.rllib.algorithms.algorithm import Algorithm
+from ray.rllib.env.env_runner_group import EnvRunnerGroup
+from ray.rllib.utils import force_list
 
 from rl_agents.algorithms import ALGORITHMS
 from rl_agents.core.checkpoint import load_state, save_state, write_atomically
-from rl_agents.core.collect import Collected, Collector
+from rl_agents.core.collect import Collected, Collector, LocalRunner
 from rl_agents.core.config import AgentConfig
 from rl_agents.core.module import CRITIC, POLICY, REFERENCE
 from rl_agents.core.rollout_metrics import rollout_metrics
+from rl_agents.core.session import ensure_ray
 from rl_agents.core.training_data import AgentTrainingData
 from rl_agents.data.lowering import lower
 from rl_agents.data.rows import Row
 from rl_agents.data.tasks import DEMONSTRATION, MINIBATCHES, evaluation_specs, stream_seed, training_specs
+from rl_agents.engines.base import EngineError
 from rl_agents.engines.group import InferenceGroup
 from rl_agents.engines.select import build_engine, resolve_engine
 from rl_agents.engines.settings import EngineSettings
 from rl_agents.envs.base import task_ids
 from rl_agents.errors import InputError
 from rl_agents.rollout.trajectory import Trajectory
-from rl_agents.settings import Settings
+from rl_agents.settings import Settings, load_recipe
 
 
 class AgentAlgorithm(Algorithm):
@@ -52,23 +56,42 @@ class AgentAlgorithm(Algorithm):
             super()._setup_logdir()
 
     def setup(self, config: Any) -> None:
+        """Start engines, env runners and learners.
+
+        Replaces RLlib's setup, which prepares connectors, spaces, replay buffers and evaluation runners that nothing
+        here uses, and starts a Ray session even for a run without actors.
+        """
         self.settings: Settings = self.config.agent
         self.recipe = ALGORITHMS[self.settings.algo]
         self.kind, self.engine_description = resolve_engine(self.settings.engine)
-        self.is_local = self.config.num_env_runners == 0
         self.policy_version = 0
         self._engines_version: int | None = None
         self.inference_group: InferenceGroup | None = None
         self._local_engine: Any = None
+        self.collector: Collector | None = None
         self.last_trajectories: list[Trajectory] = []
+        #: False only while a training step can be left without a trace, that is, before its first optimiser step.
+        self.learning = True
+        if self.settings.num_env_runners or self.settings.num_learners:
+            settings = self.settings
+            ensure_ray(settings.num_engines + settings.num_env_runners + settings.num_learners)
+        self.callbacks = [callback() for callback in force_list(self.config.callbacks_class)]
         self.train_tasks = task_ids(self.settings.env, "train", self.settings.env_options)
-        # Engines first: RLlib pins env runner i to bundle i of a placement group, where an engine could sit.
         if self.recipe.source == "rollouts":
-            self._start_engines()
-        super().setup(config)
+            self._start_rollouts()
+        self._set_up_metrics()
+        spec = self.config.get_multi_rl_module_spec()
+        self.learner_group = self.config.build_learner_group(rl_module_spec=spec)
+
+    def _start_rollouts(self) -> None:
+        """Engines, then env runners (RLlib pins runner i to bundle i, where an engine without a bundle could sit)."""
+        self._start_engines()
+        if self.config.num_env_runners == 0:
+            self.env_runner_group = LocalRunner(self.config, self._local_engine)
+        else:
+            self.env_runner_group = EnvRunnerGroup(config=self.config, local_env_runner=False)
         self.collector = Collector(self.env_runner_group, self.inference_group, self.settings.sample_timeout_s)
-        if self.inference_group is not None:
-            self.collector.introduce()
+        self.collector.introduce()
 
     # --- one iteration -----------------------------------------------------------------------------------------
 
@@ -80,8 +103,10 @@ class AgentAlgorithm(Algorithm):
     def training_step(self) -> dict[str, float]:
         """tasks -> rollouts -> rows -> credit -> optimiser steps -> engines; returns this iteration's metrics."""
         started = time.perf_counter()
+        self.learning = False
         if self.recipe.source == "demonstrations":
-            self.last_trajectories, metrics = self._demonstrations(), {}
+            metrics: dict[str, float] = {}
+            self.last_trajectories = self._demonstrations()
         else:
             self.last_trajectories, metrics = self._rollouts()
         metrics["timing_s/rollout"] = time.perf_counter() - started
@@ -96,12 +121,16 @@ class AgentAlgorithm(Algorithm):
         specs = training_specs(
             self.train_tasks, self.iteration, settings.tasks_per_iteration, settings.group_size, settings.seed
         )
+        started = time.perf_counter()
         self._sync_engines()
+        synced = time.perf_counter() - started
+        assert self.collector is not None
         collected: Collected = self.collector.collect(specs)
         for event in collected.events:
             print(f"[rl_agents] {event}; its episodes are played again", flush=True)
         metrics = rollout_metrics(collected.trajectories)
         metrics["rollout/resampled_episodes"] = float(collected.resampled)
+        metrics["timing_s/sync"] = synced
         return collected.trajectories, metrics
 
     def _demonstrations(self) -> list[Trajectory]:
@@ -130,6 +159,7 @@ class AgentAlgorithm(Algorithm):
         rng = np.random.default_rng(stream_seed(settings.seed, MINIBATCHES, self.iteration))
         data = AgentTrainingData.build(rows, settings, rng)
         warm = self.iteration >= settings.critic_warmup
+        self.learning = True
         metrics.update(self.learner_group.learn(data, train_policy=warm))
         self.policy_version += 1
         metrics["timing_s/learn"] = time.perf_counter() - started
@@ -165,10 +195,9 @@ class AgentAlgorithm(Algorithm):
             seed: seed of the sampling streams; the tasks are the same for every seed.
         """
         tasks = task_ids(self.settings.env, split, self.settings.env_options)
-        if self.inference_group is None and self._local_engine is None:
-            self._start_engines()
-            self.collector = Collector(self.env_runner_group, self.inference_group, self.settings.sample_timeout_s)
-            self._attach_local_engine()
+        if self.collector is None:
+            self._start_rollouts()
+        assert self.collector is not None
         self._sync_engines()
         return self.collector.collect(evaluation_specs(tasks, episodes, seed), temperature).trajectories
 
@@ -186,18 +215,12 @@ class AgentAlgorithm(Algorithm):
             tensor_parallel=settings.tensor_parallel,
             seed=settings.seed,
         )
-        if self.is_local:
+        if self.config.num_env_runners == 0:
             self._local_engine = build_engine(engine)
         else:
             self.inference_group = InferenceGroup(
-                engine,
-                num_engines=settings.num_engines,
-                num_gpus=settings.gpus_per_engine,
-                timeout_s=settings.engine_timeout_s,
+                engine, num_engines=settings.num_engines, num_gpus=settings.gpus_per_engine or None
             )
-
-    def _attach_local_engine(self) -> None:
-        self.env_runner_group.local_env_runner.set_engine(self._local_engine)
 
     def _sync_engines(self) -> None:
         """Give the engines the learner's weights unless they have them."""
@@ -205,9 +228,12 @@ class AgentAlgorithm(Algorithm):
             return
         weights = self.learner_group.export_weights()
         if self.inference_group is not None:
-            self.inference_group.sync(weights, self.policy_version)
+            try:
+                self.inference_group.sync(weights, self.policy_version, self.settings.engine_timeout_s)
+            except EngineError as error:
+                print(f"[rl_agents] {error}; restarting it", flush=True)
+                self.inference_group.restore()
         else:
-            self._attach_local_engine()
             packed = ray.get(weights) if isinstance(weights, ray.ObjectRef) else weights
             self.env_runner_group.local_env_runner.sync_engine(packed, self.policy_version)
         self._engines_version = self.policy_version
@@ -260,11 +286,8 @@ class AgentAlgorithm(Algorithm):
     @classmethod
     def from_checkpoint(cls, path: Any, *args: Any, **kwargs: Any) -> AgentAlgorithm:
         """Build an algorithm from a checkpoint folder's own configuration and restore it."""
-        try:
-            saved = yaml.safe_load((Path(path) / "config.yaml").read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise InputError(f"{path}: no checkpoint, config.yaml is missing") from None
-        algo = AgentConfig.from_settings(Settings.restored(saved)).build_algo()
+        settings = Settings.restored(load_recipe(str(Path(path) / "config.yaml")))
+        algo = AgentConfig.from_settings(settings).build_algo()
         algo.restore_run_checkpoint(Path(path))
         return algo
 

@@ -11,6 +11,7 @@ from typing import Any
 import ray
 
 from rl_agents.engines.group import InferenceGroup
+from rl_agents.errors import InputError
 from rl_agents.rollout.trajectory import EpisodeSpec, Trajectory
 
 MAX_ROUNDS = 6
@@ -31,6 +32,23 @@ class Collected:
     events: list[str] = field(default_factory=list)
 
 
+class LocalRunner:
+    """The env runner in the driver's own process, in the place of RLlib's group of actors."""
+
+    def __init__(self, config: Any, engine: Any) -> None:
+        from rl_agents.rollout.env_runner import TextEnvRunner
+
+        self.local_env_runner = TextEnvRunner(config=config, worker_index=0)
+        self.local_env_runner.set_engine(engine)
+
+    def num_remote_env_runners(self) -> int:
+        return 0
+
+    def stop(self) -> None:
+        """Close the environments."""
+        self.local_env_runner.stop()
+
+
 class RolloutError(RuntimeError):
     """Episodes could not be completed although runners and engines were restarted."""
 
@@ -47,6 +65,7 @@ class Collector:
         """Play all ``specs``.
 
         Raises:
+            InputError: a mistake that a person has to mend, such as a prompt longer than the context.
             RolloutError: some are still missing after several rounds; the message names the last losses.
         """
         done: dict[EpisodeSpec, Trajectory] = {}
@@ -75,6 +94,8 @@ class Collector:
             answers = self._remote_round(specs, temperature, events)
         done: dict[EpisodeSpec, Trajectory] = {}
         for rollouts in answers:
+            if rollouts.input_error:
+                raise InputError(rollouts.input_error)
             events.extend(rollouts.engine_errors)
             for trajectory in rollouts.trajectories:
                 key = EpisodeSpec(trajectory.task_id, trajectory.group_id, trajectory.member, trajectory.seed)

@@ -91,8 +91,8 @@ class AgentConfig(AlgorithmConfig):
         """Derive RLlib's fields from ours."""
         agent = self.agent
         self.seed = agent.seed
-        self.num_env_runners = agent.num_env_runners if agent_needs_rollouts(agent) else 0
-        self.create_local_env_runner = self.num_env_runners == 0
+        self.num_env_runners = agent.num_env_runners
+        self.create_local_env_runner = False
         self.num_cpus_per_env_runner = 0.5
         self.sample_timeout_s = agent.sample_timeout_s
         self.num_learners = agent.num_learners
@@ -142,13 +142,6 @@ class AgentConfig(AlgorithmConfig):
 
         spec = kwargs.get("rl_module_spec")
         return AgentLearnerGroup(config=self.copy(), module_spec=spec, placement_group=kwargs.get("placement_group"))
-
-
-def agent_needs_rollouts(settings: Settings) -> bool:
-    """Whether the algorithm plays episodes (sft reads demonstrations)."""
-    from rl_agents.algorithms import ALGORITHMS
-
-    return ALGORITHMS[settings.algo].source == "rollouts"
 
 
 def _text_space() -> Any:

@@ -24,6 +24,7 @@ TOKENIZER_FILES = (
     "vocab.json",
     "merges.txt",
     "chat_template.jinja",
+    "rl_agents.json",
 )
 
 

@@ -134,7 +134,8 @@ class AgentLearner(TorchLearner):
         self.sums.add_tokens("actor/entropy", scores["entropy"], mask)
         for name, value in details.items():
             self.sums.add(f"actor/{name}", float(value), weight=float(mask.sum()))
-        if self._before_first_step:  # the weights are still those that sampled, so any difference is the engine's
+        # Before the first step the weights are those that sampled, so any difference is the engine's.
+        if self._before_first_step and self.recipe.credit is not None:
             gap = (logprobs.detach() - batch["logprobs"]).abs() * mask
             self.sums.add_tokens("actor/engine_logprob_gap_mean", gap, mask)
             self.sums.add("actor/engine_logprob_gap_max", float(gap.max()), how="max")

@@ -74,7 +74,7 @@ class OptimizerSet:
         return norms
 
     def _set_rates(self, name: str) -> None:
-        factor = schedule(self.steps, self.settings.lr_warmup, self.settings.lr_decay_steps)
+        factor = learning_rate_factor(self.steps, self.settings)
         for optimizer, rates in zip(self.optimizers[name], self._base_rates[name], strict=True):
             for group, rate in zip(optimizer.param_groups, rates, strict=True):
                 group["lr"] = rate * factor
@@ -110,9 +110,10 @@ class OptimizerSet:
                         yield network, names[id(parameter)], optimizer, parameter
 
 
-def schedule(step: int, warmup: int, decay_steps: int) -> float:
-    """Learning-rate factor: linear warm-up, then linear fall to 1/20 at ``decay_steps`` (0: constant)."""
-    factor = min(1.0, (step + 1) / warmup) if warmup else 1.0
-    if decay_steps:
-        factor *= max(0.05, 1.0 - 0.95 * step / decay_steps)
+def learning_rate_factor(step: int, settings: Settings) -> float:
+    """Linear warm-up over ``lr_warmup`` steps, constant, then a linear fall to 2 % over the last ``lr_decay`` share."""
+    factor = min(1.0, (step + 1) / settings.lr_warmup) if settings.lr_warmup else 1.0
+    if settings.lr_decay:
+        total = settings.iterations * settings.epochs * settings.minibatches
+        factor *= min(1.0, max(0.0, 1.0 - step / total) / settings.lr_decay + 0.02)
     return factor

@@ -18,7 +18,7 @@ def resolve(settings: Settings) -> Settings:
         InputError: unknown names, keys without effect for the algorithm, contradictions, missing model folder,
             unusable tokenizer, empty task set.
     """
-    from rl_agents.starter import starter_defaults
+    from rl_agents.starter import model_defaults
 
     settings = copy.deepcopy(settings)
     if settings.algo not in ALGORITHMS:
@@ -26,8 +26,7 @@ def resolve(settings: Settings) -> Settings:
     recipe = ALGORITHMS[settings.algo]
     spec = env_spec(settings.env)
     settings.set_defaults(recipe.defaults)
-    if settings.model == "starter":
-        settings.set_defaults(starter_defaults(settings.env))
+    settings.set_defaults(model_defaults(settings))
     settings.validate()
     settings.env_options = checked_options(spec, settings.env_options)
     settings.max_turns = settings.max_turns or spec.max_turns

@@ -126,14 +126,19 @@ class EngineActor:
         self._needs_weights = False
 
     async def policy_version(self) -> int:
-        """Return the version of the last weights, 0 before any.
+        """Return the version of the last weights, 0 before any."""
+        return self._version
+
+    async def health(self) -> tuple[bool, int]:
+        """Return whether the engine may sample, and its version.
+
+        After a restart it may not, until the last weights are pushed again.
 
         Raises:
-            EngineError: the actor was restarted and has not been given the last weights yet.
+            EngineError: the engine inside has died.
         """
-        if self._needs_weights:
-            raise EngineError(f"{self.name}: {_NO_WEIGHTS}")
-        return self._version
+        await self.ping()
+        return not self._needs_weights, self._version
 
     async def place(self) -> str:
         """Return process and node, for error messages."""

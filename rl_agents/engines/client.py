@@ -135,7 +135,7 @@ class RemoteEngine:
                 exchanges -= await self._step(link, exchanges)
         except Exception as error:  # whatever it is, nobody may wait for ever
             count = len(link.waiters)
-            self._fail(link, f"{link.name} failed in generate, {count} requests outstanding: {_brief(error)}")
+            self._fail(link, f"{link.name} failed in generate, {count} requests outstanding: {brief(error)}")
             link.rested_at, link.place = time.monotonic() + REST_S, ""
         finally:
             for exchange in exchanges:
@@ -189,7 +189,7 @@ class RemoteEngine:
             link.place = await asyncio.wait_for(link.handle.place.remote(), self._timeout_s)
 
 
-def _brief(error: Exception) -> str:
+def brief(error: Exception) -> str:
     """Return the line of an error that says most: Ray's own errors begin with it, tracebacks end with it."""
     lines = str(error).strip().splitlines() or [""]
     return f"{type(error).__name__}: {lines[-1 if isinstance(error, RayTaskError) else 0].strip()}"

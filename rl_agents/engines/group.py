@@ -8,17 +8,20 @@ from dataclasses import replace
 from typing import Any
 
 import ray
-from ray.exceptions import ActorDiedError, RayError
+from ray.exceptions import ActorDiedError, RayActorError, RayError
 from ray.rllib.utils.actor_manager import FaultTolerantActorManager
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from rl_agents.engines.actor import EngineActor
 from rl_agents.engines.base import EngineError
+from rl_agents.engines.client import brief
 from rl_agents.engines.settings import EngineSettings
 from rl_agents.engines.weights import PackedWeights
 
 #: Seconds that a healthy engine may take to answer a ping.
 PING_S = 10.0
+#: Seconds after which an engine that starts is asked again: a call made while Ray restarts it may be lost.
+STARTED_S = 30.0
 #: Calls in a row that must fail with `ActorDiedError` before an actor counts as gone for good: a call that was
 #: under way fails with it too when Ray is about to restart the actor.
 CALLS_UNTIL_GONE = 3
@@ -69,14 +72,14 @@ class InferenceGroup:
         """Return the actors, for `RemoteEngine`. They change only when `restore` had to replace one."""
         return [self._handle(index) for index in range(len(self._actor_ids))]
 
-    def sync(self, packed: PackedWeights, version: int, timeout_s: float = 120.0) -> None:
-        """Push weights to all engines through one copy in the object store.
+    def sync(self, packed: PackedWeights | ray.ObjectRef, version: int, timeout_s: float = 120.0) -> None:
+        """Push weights, or a reference to them, to all engines through one copy in the object store.
 
         Raises:
             EngineError: an engine died, refused, or did not answer in time; the others have the new weights.
                 Call `restore` before sampling from the ones named.
         """
-        self._last = (ray.put(packed), version)
+        self._last = (packed if isinstance(packed, ray.ObjectRef) else ray.put(packed), version)
         self._push(list(range(len(self._actor_ids))), timeout_s)
 
     def restore(self) -> list[int]:
@@ -88,10 +91,13 @@ class InferenceGroup:
         Raises:
             EngineError: an engine does not come back within ``start_timeout_s``.
         """
-        broken = [index for index, healthy in enumerate(self._healthy()) if not healthy]
+        states = self._states()
+        broken = [index for index, state in enumerate(states) if state != "ok"]
         for index in broken:
-            with contextlib.suppress(RayError):
-                ray.kill(self._handle(index), no_restart=False)
+            # Not while Ray restarts it already: a second kill then loses the actor's start for minutes.
+            if states[index] == "stuck":
+                with contextlib.suppress(RayError):
+                    ray.kill(self._handle(index), no_restart=False)
         for index in broken:
             self._await_start(index)
             self._manager.set_actor_state(self._actor_ids[index], healthy=True)
@@ -130,15 +136,24 @@ class InferenceGroup:
     def _handle(self, index: int) -> Any:
         return self._manager.actors()[self._actor_ids[index]]
 
-    def _healthy(self) -> list[bool]:
-        """Ask every engine for its version: a live engine with another one was restarted behind our back."""
-        results = self._manager.foreach_actor(_health, healthy_only=False, timeout_seconds=PING_S)
-        versions = {result.actor_id: result.get() for result in results if result.ok}
+    def _states(self) -> list[str]:
+        """Ask every engine for its version and return one word for each.
+
+        ``ok``; ``stale``: alive, but restarted behind our back; ``gone``: Ray has noticed, and restarts it where it
+        can; ``stuck``: its process lives and must be killed.
+        """
+        results = self._manager.foreach_actor("health", healthy_only=False, timeout_seconds=PING_S)
+        answers = {result.actor_id: result.get() for result in results}
+        return [self._state(index, answers.get(actor_id)) for index, actor_id in enumerate(self._actor_ids)]
+
+    def _state(self, index: int, answer: Any) -> str:
+        if isinstance(answer, RayActorError):
+            return "gone"
+        if index in self._hung or answer is None or isinstance(answer, Exception):
+            return "stuck"
+        alive, version = answer
         wanted = None if self._last is None else self._last[1]
-        return [
-            actor_id in versions and wanted in (None, versions[actor_id]) and index not in self._hung
-            for index, actor_id in enumerate(self._actor_ids)
-        ]
+        return "ok" if alive and wanted in (None, version) else "stale"
 
     def _push(self, indices: list[int], timeout_s: float) -> None:
         """Send the last weights to engines ``indices``."""
@@ -159,7 +174,7 @@ class InferenceGroup:
                 self._hung.add(index)
                 problems.append(f"engine {index} did not answer sync to version {version} within {timeout_s:g} s")
             elif not answer.ok:
-                problems.append(f"engine {index} failed in sync to version {version}: {answer.get()}")
+                problems.append(f"engine {index} failed in sync to version {version}: {brief(answer.get())}")
         if problems:
             raise EngineError("; ".join(problems))
 
@@ -168,16 +183,16 @@ class InferenceGroup:
         deadline, died, reason = time.monotonic() + self._start_timeout_s, 0, "no answer"
         while (left := deadline - time.monotonic()) > 0:
             try:
-                ray.get(self._handle(index).ping.remote(), timeout=left)
+                ray.get(self._handle(index).ping.remote(), timeout=min(left, STARTED_S))
                 return
             except ActorDiedError as error:
                 if "error in its creation task" in str(error) or "__init__" in str(error):
-                    raise EngineError(f"engine {index} cannot start: {error}") from error
+                    raise EngineError(f"engine {index} cannot start: {str(error).strip().splitlines()[-1]}") from error
                 died, reason = died + 1, str(error)
                 if died >= CALLS_UNTIL_GONE:
                     self._replace(index)
                     died = 0
-            except (RayError, TimeoutError) as error:
+            except RayError as error:  # restarting, or no answer within the time
                 died, reason = 0, str(error)
             time.sleep(0.5)
         raise EngineError(f"engine {index} did not start within {self._start_timeout_s:g} s: {reason}")
@@ -186,12 +201,6 @@ class InferenceGroup:
         self._manager.remove_actor(self._actor_ids[index])
         self._manager.add_actors([self._create(index)])
         self._actor_ids[index] = max(self._manager.actor_ids())
-
-
-async def _health(actor: EngineActor) -> int:
-    """Return the version of a live engine; runs inside the actor."""
-    await actor.ping()
-    return await actor.policy_version()
 
 
 def _default_gpus(settings: EngineSettings) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,8 @@ class EngineSettings:
     """
 
     model_dir: str
-    kind: Literal["torch", "vllm"] = "torch"
-    mode: Literal["inprocess", "async"] = "inprocess"
+    kind: str = "torch"
+    mode: str = "inprocess"
     dtype: str = "float32"
     max_model_len: int = 1024
     max_batch: int = 128
@@ -40,6 +40,8 @@ class EngineSettings:
     vllm_args: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if self.kind not in ("torch", "vllm") or self.mode not in ("inprocess", "async"):
+            raise ValueError(f"no engine of kind {self.kind!r} and mode {self.mode!r}")
         if self.tensor_parallel > 1 and (self.kind, self.mode) != ("vllm", "async"):
             raise ValueError("tensor_parallel > 1 needs kind='vllm' and mode='async'")
         if self.max_model_len < 2 or self.max_batch < 1:

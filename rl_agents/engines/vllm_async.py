@@ -14,7 +14,14 @@ import numpy as np
 
 from rl_agents.engines.base import Completion, EngineError, Sampling, Weights
 from rl_agents.engines.settings import EngineSettings
-from rl_agents.engines.vllm_common import Counters, completion, engine_args, prepare_environment, sampling_params
+from rl_agents.engines.vllm_common import (
+    Counters,
+    completion,
+    engine_args,
+    prepare_environment,
+    register_model_class,
+    sampling_params,
+)
 from rl_agents.engines.weights import layout, untied, write
 
 
@@ -108,6 +115,7 @@ def _start(settings: EngineSettings) -> Any:
 
     args = engine_args(settings, is_cpu)
     if is_cpu:
+        register_model_class(settings.model_dir)
         # By its short name ("uni") vLLM turns it into a third process that doubles the CPU time.
         args.setdefault("distributed_executor_backend", "vllm.v1.executor.uniproc_executor.UniProcExecutor")
     elif settings.tensor_parallel > 1:

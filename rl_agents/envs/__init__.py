@@ -1,0 +1,23 @@
+"""The built-in environments; importing this package registers them."""
+
+from __future__ import annotations
+
+from rl_agents.envs.base import EnvSpec, register
+
+register(
+    EnvSpec(
+        name="guess_numbers",
+        summary="find a secret code from feedback on guesses",
+        reference="T3, appendix C.1 (GuessNumbers)",
+        module="rl_agents.envs.guess_numbers",
+        gym_id="rl_agents/GuessNumbers-v0",
+        options={
+            "subgroups": "all",
+            "prompt": "paper",
+            "malformed": "retry",
+            "progress": "consistent",
+            "max_turns": 10,
+        },
+        max_turns=10,
+    )
+)

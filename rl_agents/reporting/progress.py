@@ -47,8 +47,8 @@ def cells(record: Record) -> dict[str, str]:
     found = {label: write(record[tag]) for label, tag, write in COLUMNS if record.get(tag) is not None}
     if found.get("failed") == "0":
         del found["failed"]
-    if "success" in found:
-        found.pop("loss", None)  # says something about supervised learning only
+    # The loss says something about supervised learning only, the gap only about sampled tokens.
+    found.pop("loss" if "success" in found else "gap", None)
     return found
 
 

@@ -177,13 +177,10 @@ def restored_settings(config_file: Path) -> Settings:
         InputError: missing or broken.
     """
     from rl_agents.algorithms import ALGORITHMS
-    from rl_agents.algorithms.base import ALGORITHM_KEYS
 
     settings = Settings.restored(load_recipe(str(config_file)))
     if settings.algo not in ALGORITHMS:
         raise unknown("algorithm", settings.algo, ALGORITHMS)
-    # As chosen, the run's values win over its algorithm's defaults; keys without effect must not look chosen.
-    settings.explicit = set(settings.to_dict()) - (ALGORITHM_KEYS - ALGORITHMS[settings.algo].uses)
     return settings
 
 

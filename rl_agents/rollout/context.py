@@ -7,6 +7,7 @@ other exactly. `Window` rebuilds a short prompt at every step, as the ALFWorld a
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -205,10 +206,22 @@ def load_tokenizer(model_dir: str | Path) -> Any:
     """
     if not Path(model_dir).is_dir():
         raise InputError(f"{model_dir}: no such model folder")
-    from transformers import AutoTokenizer
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
     try:
-        return AutoTokenizer.from_pretrained(str(model_dir), local_files_only=True)
+        # transformers 5 loads every tokenizer beside a Qwen2 model as Qwen2's, which splits words anew and drops
+        # those it does not know. A folder that says it holds a plain tokenizer.json is taken at its word.
+        loader = PreTrainedTokenizerFast if _plain_tokenizer(Path(model_dir)) else AutoTokenizer
+        return loader.from_pretrained(str(model_dir), local_files_only=True)
     except Exception as error:  # the loaders of the many formats raise many types
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise InputError(f"{model_dir}: no tokenizer that transformers can load: {reason}") from error
+
+
+def _plain_tokenizer(folder: Path) -> bool:
+    """Whether the folder's tokenizer is fully described by its tokenizer.json."""
+    path = folder / "tokenizer_config.json"
+    if not path.is_file() or not (folder / "tokenizer.json").is_file():
+        return False
+    kind = json.loads(path.read_text(encoding="utf-8")).get("tokenizer_class")
+    return kind in ("TokenizersBackend", "PreTrainedTokenizerFast")

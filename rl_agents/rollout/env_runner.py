@@ -20,6 +20,7 @@ from ray.rllib.utils.metrics import (
 )
 
 from rl_agents.engines.base import Engine
+from rl_agents.engines.weights import PackedWeights, unpack
 from rl_agents.envs.base import make_env
 from rl_agents.errors import InputError
 from rl_agents.rollout.agent_loop import Limits, Rollouts, collect_episodes
@@ -60,6 +61,11 @@ class TextEnvRunner(EnvRunner, Checkpointable):
     def set_engine(self, engine: Engine) -> None:
         """Use an engine in this process (local mode). It belongs to the caller, who closes it."""
         self.engine = engine
+
+    def sync_engine(self, packed: PackedWeights, version: int) -> None:
+        """Give the engine in this process new weights (local mode)."""
+        assert self.engine is not None
+        self._loop.run(self.engine.sync(unpack(packed), version))
 
     def set_engines(self, handles: Sequence[Any]) -> None:
         """Use engine actors; called again when actors were replaced."""

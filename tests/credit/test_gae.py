@@ -19,7 +19,9 @@ def test_token_gae_reference_example():
 
 def test_observation_tokens_and_padding_are_transparent():
     dense = token_gae([0, 0, 1], [0.2, 0.4, 0.1], [1, 1, 1], gamma=0.9, lam=0.8)
-    sparse = token_gae([NAN, 0, 5, 5, 0, 1, 9], [NAN, 0.2, 7, 7, 0.4, 0.1, 7], [0, 1, 0, 0, 1, 1, 0], gamma=0.9, lam=0.8)
+    sparse = token_gae(
+        [NAN, 0, 5, 5, 0, 1, 9], [NAN, 0.2, 7, 7, 0.4, 0.1, 7], [0, 1, 0, 0, 1, 1, 0], gamma=0.9, lam=0.8
+    )
     assert sparse.advantages[[1, 4, 5]] == pytest.approx(dense.advantages)
     assert sparse.advantages[[0, 2, 3, 6]].tolist() == [0.0] * 4
 
@@ -30,17 +32,26 @@ def test_fully_masked_row_gives_zeros():
 
 
 def test_bootstrap_enters_the_last_sampled_token():
-    plain, cut = token_gae([0, 0], [0.5, 0.5], [1, 1], gamma=0.9), token_gae([0, 0], [0.5, 0.5], [1, 1], gamma=0.9, bootstrap=2.0)
+    plain, cut = (
+        token_gae([0, 0], [0.5, 0.5], [1, 1], gamma=0.9),
+        token_gae([0, 0], [0.5, 0.5], [1, 1], gamma=0.9, bootstrap=2.0),
+    )
     assert cut.advantages - plain.advantages == pytest.approx([0.9 * 0.9 * 2.0, 0.9 * 2.0])
 
 
 def test_rows_of_a_trajectory_equal_the_concatenated_row():
     rewards, values = [[0, 0.5], [9, 9], [0, 7, 1]], [[0.1, 0.2], [8, 8], [0.3, 7, 0.4]]
     masks = [[1, 1], [0, 0], [1, 0, 1]]
-    whole = token_gae(sum(rewards, []), sum(values, []), sum(masks, []), gamma=0.9, lam=0.7)
+    whole = token_gae(*(np.concatenate(rows) for rows in (rewards, values, masks)), gamma=0.9, lam=0.7)
     order = [2, 0, 1]  # rows come in any order
     parts = token_gae_rows(
-        [rewards[i] for i in order], [values[i] for i in order], [masks[i] for i in order], [4] * 3, order, gamma=0.9, lam=0.7
+        [rewards[i] for i in order],
+        [values[i] for i in order],
+        [masks[i] for i in order],
+        [4] * 3,
+        order,
+        gamma=0.9,
+        lam=0.7,
     )
     rows = [parts.advantages[order.index(i)] for i in range(3)]
     assert np.concatenate(rows) == pytest.approx(whole.advantages)

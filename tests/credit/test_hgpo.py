@@ -1,5 +1,7 @@
 """HGPO (section 11)."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -33,16 +35,14 @@ def test_without_history_it_is_the_step_term_of_gigpo_with_population_deviation(
 def test_contexts_are_nested_and_absent_near_the_start():
     clusters = [context_clusters(*ROWS, depth) for depth in range(3)]
     assert (clusters[2] >= 0).sum() == 4
-    for shallow, deep in zip(clusters, clusters[1:], strict=False):
+    for shallow, deep in itertools.pairwise(clusters):
         for cluster in set(deep[deep >= 0]):
             assert len(set(shallow[deep == cluster])) == 1
     assert clusters[1][[0, 3, 7]].tolist() == [-1, -1, -1]
 
 
 def test_alpha_zero_weighs_depths_alike():
-    depths = [
-        step_advantages(RETURNS, context_clusters(*ROWS, depth), norm="mean_std", ddof=0) for depth in range(2)
-    ]
+    depths = [step_advantages(RETURNS, context_clusters(*ROWS, depth), norm="mean_std", ddof=0) for depth in range(2)]
     row = 1
     assert hgpo(RETURNS, *ROWS, history=1, alpha=0.0)[row] == pytest.approx((depths[0][row] + depths[1][row]) / 2)
 

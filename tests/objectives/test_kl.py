@@ -1,9 +1,12 @@
 """KL estimators, KL in the reward, adaptive coefficient (section 1.5)."""
 
+import math
+
 import pytest
 import torch
 
 from rl_agents.objectives.kl import adaptive_coefficient, kl_in_reward, kl_penalty
+from rl_agents.objectives.policy import ppo_loss
 
 
 def tensor(values):
@@ -86,6 +89,13 @@ def test_masked_tokens_give_no_kl_and_no_gradient():
     penalty.sum().backward()
     assert penalty[0, 1].item() == 0.0
     assert lp.grad[0, 1].item() == 0.0
+
+
+def test_group_without_signal_still_feels_the_reference():
+    lp = tensor([[-1.0, -0.5]]).requires_grad_()
+    policy, _ = ppo_loss(lp, lp.detach(), tensor([[0.0, 0.0]]), tensor([[1, 1]]))
+    (policy.sum() + 0.001 * kl_penalty(lp, tensor([[-1.5, -1.5]]), tensor([[1, 1]])).sum()).backward()
+    assert lp.grad[0].tolist() == pytest.approx([0.001 * (1 - math.exp(-0.5)), 0.001 * (1 - math.exp(-1.0))])
 
 
 def test_kl_in_reward_example():

@@ -195,7 +195,9 @@ def test_at_ratio_one_every_gradient_equals_reinforce(name):
     loss_of, options, shared = LENGTH_WEIGHTED[name]
     mask = tensor([[1, 1, 1], [1, 1, 0]])
     # Where the ratio is shared by a step or a row, the advantage must be constant within it.
-    advantages = tensor([[0.5, 0.5, 0.5], [-1.5, -1.5, 9.0]]) if shared else tensor([[0.5, -1.0, 2.0], [3.0, -1.5, 9.0]])
+    advantages = (
+        tensor([[0.5, 0.5, 0.5], [-1.5, -1.5, 9.0]]) if shared else tensor([[0.5, -1.0, 2.0], [3.0, -1.5, 9.0]])
+    )
     gradients = []
     for reinforce in (False, True):
         lp = tensor([[-1.0, -0.4, -2.0], [-0.1, -0.7, 0.0]]).requires_grad_()

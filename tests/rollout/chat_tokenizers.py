@@ -7,7 +7,12 @@ from functools import cache
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-LINES = ["you are in a room with a box", "go to the box and open it", "guess a number: 123 answer 0A3B", "<think></think>"]
+LINES = [
+    "you are in a room with a box",
+    "go to the box and open it",
+    "guess a number: 123 answer 0A3B",
+    "<think></think>",
+]
 
 # Qwen 2 and 3: a newline after the end of turn, a default system message, and reasoning that is cut from every
 # answer but the last.
@@ -33,7 +38,9 @@ def byte_level(special: list[str], eos: str, template: str | None) -> PreTrained
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=340, special_tokens=special, initial_alphabet=alphabet, show_progress=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=340, special_tokens=special, initial_alphabet=alphabet, show_progress=False
+    )
     backend.train_from_iterator(LINES * 4, trainer)
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token=eos, pad_token=special[0])
     tokenizer.chat_template = template

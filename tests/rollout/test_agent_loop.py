@@ -70,7 +70,12 @@ def test_sampling_follows_the_limits_and_the_episodes_seed():
 
 def test_turn_limit_and_environment_limit():
     (limited,) = play([2], limits=dataclasses.replace(LIMITS, max_turns=2)).trajectories
-    assert (limited.end_cause, limited.truncated, limited.terminated, len(limited.steps)) == ("max_turns", True, False, 2)
+    assert (limited.end_cause, limited.truncated, limited.terminated, len(limited.steps)) == (
+        "max_turns",
+        True,
+        False,
+        2,
+    )
     assert not limited.success
 
     class TimeLimited(Countdown):
@@ -95,7 +100,9 @@ def test_the_context_limit_cuts_the_response_and_then_the_episode():
 
 def test_first_prompts_that_do_not_fit():
     first = len(CONTEXT.template.opening("task 2 begins"))
-    with pytest.raises(InputError, match=rf"prompt of {first} tokens does not fit max_model_len={first} \(task task-2\)"):
+    with pytest.raises(
+        InputError, match=rf"prompt of {first} tokens does not fit max_model_len={first} \(task task-2\)"
+    ):
         play([2, 3], limits=dataclasses.replace(LIMITS, max_model_len=first))
 
     class Wordy(Countdown):
@@ -105,7 +112,12 @@ def test_first_prompts_that_do_not_fit():
 
     fits, too_long = play([2, 3], Wordy).trajectories
     assert fits.end_cause == "terminated"
-    assert (too_long.end_cause, too_long.steps, too_long.truncated, too_long.failed) == ("context_length", [], True, False)
+    assert (too_long.end_cause, too_long.steps, too_long.truncated, too_long.failed) == (
+        "context_length",
+        [],
+        True,
+        False,
+    )
 
 
 @pytest.mark.parametrize(
@@ -221,7 +233,9 @@ def test_windows_use_the_environments_own_format():
     window = make_context("window(1)", qwen())
     good, failed = play([2, 19], Formatting, context=window).trajectories
     texts = [qwen().decode(step.prompt_ids) for step in good.steps]
-    assert ["0 before task 2 begins" in texts[0], "1 before turn 1" in texts[1], "1 before turn 2" in texts[2]] == [True] * 3
+    assert ["0 before task 2 begins" in texts[0], "1 before turn 1" in texts[1], "1 before turn 2" in texts[2]] == [
+        True
+    ] * 3
     assert failed.end_cause == "env_garbage: render_window returned int, not a str"
 
 

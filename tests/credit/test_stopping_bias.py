@@ -1,0 +1,112 @@
+"""When the policy decides to stop, a baseline per turn index is biased and the ones here are not.
+
+One decision: stop (return 0), or pay 0.1 to continue and earn 1 at the second turn. All 2^n outcomes of a group are
+enumerated, so that every expectation is exact. Only those who continue have a second turn: a mean over them, subtracted
+from the reward there, takes away exactly what continuing is worth.
+"""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from rl_agents.credit.gae import discounted_returns, step_gae
+from rl_agents.credit.gigpo import gigpo
+from rl_agents.credit.group import dr_grpo, grpo, reward_to_go, rloo
+from rl_agents.credit.statistics import group_normalise
+
+COST, PRIZE, MEMBERS = 0.1, 1.0, 3
+
+
+def rows_of(choices):
+    """Step rows (reward, trajectory, step) of a group; choice True continues."""
+    rows = []
+    for member, goes_on in enumerate(choices):
+        rows.append((-COST if goes_on else 0.0, member, 0))
+        if goes_on:
+            rows.append((PRIZE, member, 1))
+    rewards, trajectories, steps = (np.array(column) for column in zip(*rows, strict=True))
+    return rewards, trajectories.astype(int), steps.astype(int)
+
+
+def expected_gradient(credit, p, members=MEMBERS):
+    """E[1/n Σ_i A_i·d log π(choice_i)/dθ], θ the log-odds of continuing."""
+    total = 0.0
+    for choices in itertools.product([False, True], repeat=members):
+        probability = math.prod(p if goes_on else 1 - p for goes_on in choices)
+        scores = np.array([1 - p if goes_on else -p for goes_on in choices])
+        total += probability * float(np.mean(credit(choices, p) * scores))
+    return total
+
+
+def true_gradient(p):
+    return (PRIZE - COST) * p * (1 - p)
+
+
+def first_turns(advantages, steps):
+    return np.asarray(advantages)[steps == 0]
+
+
+def per_turn_index(norm):
+    def credit(choices, _):
+        rewards, trajectories, steps = rows_of(choices)
+        normalised = group_normalise(rewards, steps, norm=norm, singleton="zero")
+        return first_turns(discounted_returns(normalised, trajectories, steps, gamma=1.0), steps)
+
+    return credit
+
+
+def on_returns(estimate):
+    def credit(choices, _):
+        rewards, trajectories, steps = rows_of(choices)
+        returns = np.bincount(trajectories, weights=rewards)[trajectories]
+        return first_turns(estimate(returns, np.zeros(returns.size, dtype=int), trajectories=trajectories), steps)
+
+    return credit
+
+
+def step_credit(choices, p):
+    rewards, trajectories, steps = rows_of(choices)
+    values = np.where(steps == 0, p * (PRIZE - COST), PRIZE)
+    return first_turns(step_gae(rewards, values, trajectories, steps, gamma=1.0).advantages, steps)
+
+
+def anchored(choices, _):
+    rewards, trajectories, steps = rows_of(choices)
+    to_go = discounted_returns(rewards, trajectories, steps, gamma=1.0)
+    returns = to_go[steps == 0][trajectories]
+    anchors = ["door" if step == 0 else "hall" for step in steps]
+    return first_turns(gigpo(returns, to_go, anchors, np.zeros(steps.size, dtype=int), trajectories), steps)
+
+
+@pytest.mark.parametrize("p", [0.2, 0.5, 0.9])
+def test_a_baseline_per_turn_index_pushes_the_stop_decision_the_wrong_way(p):
+    assert true_gradient(p) > 0
+    assert expected_gradient(per_turn_index("mean"), p) == pytest.approx(-COST * p * (1 - p) * 2 / 3)
+    assert expected_gradient(per_turn_index("mean_std"), p) < 0
+
+
+@pytest.mark.parametrize("p", [0.2, 0.5, 0.9])
+def test_credit_from_trajectory_returns_and_step_values_is_unbiased(p):
+    shrink = (MEMBERS - 1) / MEMBERS  # a mean that contains the member itself
+    assert expected_gradient(on_returns(lambda *a, **k: rloo(*a, **k)), p) == pytest.approx(true_gradient(p))
+    assert expected_gradient(on_returns(dr_grpo), p) == pytest.approx(shrink * true_gradient(p))
+    assert expected_gradient(step_credit, p) == pytest.approx(true_gradient(p))
+    assert expected_gradient(anchored, p) == pytest.approx(2 * shrink * true_gradient(p))
+    assert expected_gradient(on_returns(grpo), p) > 0
+
+
+def test_counting_step_rows_distorts_the_group_mean_by_length():
+    rewards, trajectories, steps = rows_of([True, False, False])
+    returns = np.bincount(trajectories, weights=rewards)[trajectories]
+    groups = np.zeros(returns.size, dtype=int)
+    by_row = dr_grpo(returns, groups, trajectories=trajectories, statistics="step_rows")
+    by_trajectory = dr_grpo(returns, groups, trajectories=trajectories)
+    assert first_turns(by_trajectory, steps) == pytest.approx([0.6, -0.3, -0.3])
+    assert first_turns(by_row, steps) == pytest.approx([0.45, -0.45, -0.45])
+
+
+def test_the_first_action_is_credited_for_what_follows_the_observation():
+    credited = reward_to_go([[-COST, 0.0, PRIZE]], [[1, 0, 1]])[0]
+    assert credited == pytest.approx([PRIZE - COST, 0.0, PRIZE])

@@ -1,0 +1,41 @@
+"""PivotRL's turn filter and word measure (section 16)."""
+
+import pytest
+
+from rl_agents.credit.pivot import turn_profile, word_similarity
+
+
+def test_profile_of_the_reference_example():
+    profile = turn_profile([[1, 1, 0, 0, 0, 0, 0, 0], [1] * 8, [0] * 8, [1] * 6 + [0] * 2])
+    assert profile.mean.tolist() == [0.25, 1.0, 0.0, 0.75]
+    assert profile.variance[0] == 0.1875
+    assert profile.keep.tolist() == [True, False, False, False]
+    assert turn_profile([[1] * 6 + [0] * 2], maximum_mean=0.8).keep.tolist() == [True]
+
+
+def test_mean_at_the_bound_is_dropped_and_noise_is_no_variance():
+    assert turn_profile([[1, 0]], maximum_mean=0.5).keep.tolist() == [False]
+    assert turn_profile([[0.1 + 0.2, 0.3, 0.3]]).keep.tolist() == [False]
+
+
+def test_no_turns_and_empty_turns():
+    assert turn_profile([]).keep.shape == (0,)
+    with pytest.raises(ValueError, match="at least one rollout"):
+        turn_profile([[]])
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ("one two three four", "one two three four", 0.5),
+        ("population of paris 2020", "paris population census 2020", 0.375),
+        ("weather in rome", "latest stock news", 0.0),
+        ("a a b", "a b b", 2 / 6),
+        ("paris", "paris", 1.0),
+        ("paris", "paris france", 0.0),
+        ("", "", 1.0),
+    ],
+)
+def test_word_similarity(first, second, expected):
+    assert word_similarity(first, second) == pytest.approx(expected)
+    assert word_similarity(second, first) == pytest.approx(expected)

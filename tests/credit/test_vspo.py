@@ -1,0 +1,104 @@
+"""VSPO (section 14)."""
+
+import numpy as np
+import pytest
+
+from rl_agents.credit.group import grpo
+from rl_agents.credit.vspo import smoothing_weight, softmax, value_scores, vspo
+
+REWARDS = [[1, 0, 0, 0, 0], [1, 1, 1, 1, 0], [0] * 5, [1] * 5, [1, 1, 0, 0, 0]]
+
+
+def test_value_scores_of_the_reference_example():
+    tasks = value_scores(REWARDS)
+    assert tasks.values[[0, 1, 4]] == pytest.approx([0.128, 0.032, 0.144])
+    assert tasks.kept.tolist() == [True, True, False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("temperature", "expected"), [(0.1, [0.391175, 0.149778, 0.459048]), (1.0, [0.341928, 0.310629, 0.347443])]
+)
+def test_draw_probabilities(temperature, expected):
+    assert softmax([0.128, 0.032, 0.144], temperature) == pytest.approx(expected, abs=1e-6)
+    selection = vspo(REWARDS, np.random.default_rng(0), temperature=temperature)
+    assert selection.probabilities[[0, 1, 4]] == pytest.approx(expected, abs=1e-6)
+    assert selection.probabilities[[2, 3]].tolist() == [0.0, 0.0]
+
+
+def test_softmax_does_not_overflow():
+    assert softmax([1e6, 0.0], 1e-3).tolist() == [1.0, 0.0]
+    with pytest.raises(ValueError, match="positive"):
+        softmax([1.0], 0.0)
+
+
+def test_smoothing_weights_and_their_share_per_copy():
+    counts = np.array([1, 2, 3, 10])
+    assert smoothing_weight(counts) == pytest.approx([1, 1.5, 1.666667, 1.9], abs=1e-6)
+    assert smoothing_weight(counts) / counts == pytest.approx([1, 0.75, 0.555556, 0.19], abs=1e-6)
+    assert smoothing_weight([0, 1, 5], clip=False).tolist() == [0.0, 1.0, 5.0]
+    assert smoothing_weight([0], alpha=4.0).tolist() == [0.0]
+    with pytest.raises(ValueError, match="at least 1"):
+        smoothing_weight([1], alpha=0.5)
+
+
+def test_base_advantages_use_the_sample_deviation():
+    assert grpo(REWARDS[4], [0] * 5) == pytest.approx([1.095443] * 2 + [-0.730295] * 3, abs=1e-5)
+
+
+@pytest.mark.parametrize("mode", ["value", "random"])
+def test_as_many_draws_as_dropped_tasks(mode):
+    for seed in range(20):
+        selection = vspo(REWARDS, np.random.default_rng(seed), mode=mode)
+        assert selection.counts.sum() == 5
+        assert selection.counts[[2, 3]].tolist() == [0, 0]
+        assert (selection.counts[[0, 1, 4]] >= 1).all()
+        assert selection.weights == pytest.approx(smoothing_weight(selection.counts))
+
+
+def test_draws_follow_the_probabilities():
+    generator = np.random.default_rng(5)
+    extra = sum(vspo(REWARDS, generator).counts - [1, 1, 0, 0, 1] for _ in range(1000)) / 2000
+    assert extra[[0, 1, 4]] == pytest.approx([0.391175, 0.149778, 0.459048], abs=0.05)
+    extra = sum(vspo(REWARDS, generator, mode="random").counts - [1, 1, 0, 0, 1] for _ in range(1000)) / 2000
+    assert extra[[0, 1, 4]] == pytest.approx([1 / 3] * 3, abs=0.05)
+
+
+def test_one_survivor_takes_all_draws():
+    selection = vspo([[1, 0]] + [[0, 0]] * 9, np.random.default_rng(0))
+    assert selection.counts.tolist() == [10] + [0] * 9
+    assert selection.weights[0] == pytest.approx(1.9)
+    assert vspo([[1, 0]] + [[0, 0]] * 9, np.random.default_rng(0), clip=False).weights[0] == 10.0
+
+
+@pytest.mark.parametrize("rewards", [[[0, 0], [1, 1]], [[0, 1], [1, 0]]])
+def test_all_or_none_uniform_is_plain_grpo(rewards):
+    selection = vspo(rewards, np.random.default_rng(0))
+    assert selection.counts.tolist() == [1, 1]
+    assert selection.weights.tolist() == [1.0, 1.0]
+
+
+def test_mode_none_leaves_the_batch_and_the_generator_alone():
+    generator = np.random.default_rng(3)
+    assert vspo(REWARDS, generator, mode="none").weights.tolist() == [1.0] * 5
+    assert generator.random() == np.random.default_rng(3).random()
+    with pytest.raises(ValueError, match="unknown mode 'best'"):
+        vspo(REWARDS, generator, mode="best")
+
+
+def test_the_seed_decides():
+    batches = [[vspo(REWARDS, np.random.default_rng(seed)).counts.tolist() for seed in range(12)] for _ in range(2)]
+    assert batches[0] == batches[1]
+    assert len({tuple(counts) for counts in batches[0]}) > 1
+
+
+def test_variance_threshold_is_strict_below():
+    spread = 2e-3  # population variance of [0, s] is (s/2)² = 1e-6
+    variance = float(np.var([0.0, spread]))
+    assert value_scores([[0.0, spread]], threshold=variance).kept.tolist() == [True]
+    assert value_scores([[0.0, spread]], threshold=variance * 1.001).kept.tolist() == [False]
+
+
+def test_best_reward_counts_dropped_tasks_too():
+    assert value_scores([[1, 0], [3, 3]]).values[0] == pytest.approx((3 - 0.5) * 0.25)
+    with pytest.raises(ValueError, match="at least one task"):
+        value_scores([])

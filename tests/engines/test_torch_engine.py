@@ -1,0 +1,138 @@
+"""What only the torch engine promises: the same bits, reuse of slots, and errors that name the weights."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from rl_agents.engines import Completion, EngineError, Sampling
+from rl_agents.engines.torch_engine import TorchEngine
+from rl_agents.engines.torch_sampling import draw, uniforms
+from rl_agents.errors import InputError
+
+
+async def episode(engine: TorchEngine, index: int, turns: int = 4) -> list[tuple[list[int], Completion]]:
+    """Play a dialogue whose length and turns depend on the index."""
+    rng = random.Random(index)
+    prompt = [rng.randrange(3, 200) for _ in range(rng.randrange(5, 40))]
+    record = []
+    for turn in range(turns):
+        sampling = Sampling(rng.randrange(1, 30), seed=index * 100 + turn, stop_token_ids=(7, 8))
+        completion = await engine.generate(prompt, sampling)
+        record.append((prompt, completion))
+        prompt = prompt + completion.token_ids + [rng.randrange(3, 200) for _ in range(4)]
+    return record
+
+
+def play(engine: TorchEngine, episodes: int) -> list[list[tuple[list[int], Completion]]]:
+    async def together() -> list[list[tuple[list[int], Completion]]]:
+        return await asyncio.gather(*[episode(engine, index) for index in range(episodes)])
+
+    return asyncio.run(together())
+
+
+def test_same_coroutines_give_the_same_bits(tiny_model_dir: Path) -> None:
+    first, second = (play(TorchEngine(tiny_model_dir), 20) for _ in range(2))
+    assert first == second
+
+
+@pytest.mark.parametrize("max_batch", [3, 64])
+def test_episodes_agree_with_teacher_forcing_and_reuse_their_slots(tiny_model_dir: Path, max_batch: int) -> None:
+    engine = TorchEngine(tiny_model_dir, max_batch=max_batch)
+    reference = AutoModelForCausalLM.from_pretrained(tiny_model_dir, dtype=torch.float32)
+    for prompt, completion in [pair for record in play(engine, 20) for pair in record]:
+        with torch.no_grad():
+            logits = reference(torch.tensor([prompt + completion.token_ids])).logits[0, len(prompt) - 1 : -1]
+        expected = torch.log_softmax(logits, -1).gather(1, torch.tensor(completion.token_ids)[:, None])[:, 0]
+        torch.testing.assert_close(torch.tensor(completion.logprobs), expected, atol=1e-4, rtol=0)
+    assert max_batch == 3 or engine.cached_tokens > 0.5 * engine.prompt_tokens
+
+
+def test_sync_computes_running_requests_anew(tiny_model_dir: Path) -> None:
+    engine = TorchEngine(tiny_model_dir)
+    weights = {name: value + 0.05 for name, value in engine.model.state_dict().items()}
+
+    async def scenario() -> Completion:
+        running = asyncio.create_task(engine.generate([5, 6, 7], Sampling(60, seed=0)))
+        while engine.sampled_tokens < 20:
+            await asyncio.sleep(0)
+        await engine.sync(weights, 1)
+        return await running
+
+    completion = asyncio.run(scenario())
+    assert completion.policy_version == 0  # sampling began before the sync
+    ids = torch.tensor([[5, 6, 7, *completion.token_ids]])
+    with torch.no_grad():
+        logprobs = torch.log_softmax(engine.model(ids).logits[0, 2:-1], -1)
+    new = logprobs.gather(1, torch.tensor(completion.token_ids)[:, None])[:, 0]
+    error = (new - torch.tensor(completion.logprobs)).abs()
+    assert error[25:].max() <= 1e-4 < error[:15].max()
+
+
+def test_requests_may_follow_in_another_event_loop(tiny_model_dir: Path) -> None:
+    engine = TorchEngine(tiny_model_dir)
+
+    async def give_up() -> None:
+        await asyncio.wait_for(engine.generate([5, 6, 7], Sampling(900, seed=0)), timeout=0.05)
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(give_up())
+    completion = asyncio.run(engine.generate([5, 6, 7], Sampling(8, seed=1)))
+    assert completion == asyncio.run(TorchEngine(tiny_model_dir).generate([5, 6, 7], Sampling(8, seed=1)))
+
+
+def test_weights_that_do_not_fit_are_named(tiny_model_dir: Path) -> None:
+    engine = TorchEngine(tiny_model_dir)
+    weights = dict(engine.model.state_dict())
+    with pytest.raises(EngineError, match=r"lacks 25 weights"):
+        asyncio.run(engine.sync({"model.norm.weight": weights["model.norm.weight"]}, 1))
+    with pytest.raises(EngineError, match=r"1 unknown weights, e\.g\. surplus"):
+        asyncio.run(engine.sync(weights | {"surplus": torch.zeros(1)}, 1))
+
+
+def test_a_failing_model_fails_the_requests(tiny_model_dir: Path) -> None:
+    engine = TorchEngine(tiny_model_dir)
+    with pytest.raises(EngineError, match="torch engine failed: IndexError"):
+        asyncio.run(engine.generate([5, 10_000], Sampling(4)))
+    assert len(asyncio.run(engine.generate([5, 6], Sampling(4))).token_ids) == 4
+
+
+def test_a_window_shorter_than_the_context_is_refused(tiny_model_dir: Path) -> None:
+    model = AutoModelForCausalLM.from_pretrained(tiny_model_dir)
+    model.config.layer_types, model.config.sliding_window = ["sliding_attention"] * 2, 128
+    with pytest.raises(InputError, match="full attention"):
+        TorchEngine(model, max_model_len=256)
+    TorchEngine(model, max_model_len=128)
+
+
+def test_a_missing_checkpoint_is_an_input_error(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no config\.json"):
+        TorchEngine(tmp_path)
+
+
+def test_draw_follows_the_distribution() -> None:
+    logits = torch.tensor([[0.0, 1.0, 2.0, -1.0]])
+    count = 20_000
+    chance = torch.tensor(uniforms(3, count), dtype=torch.float64)
+    tokens, logprobs = draw(logits.expand(count, -1), torch.full((count,), 2.0), torch.ones(count), chance)
+    expected = torch.softmax(logits[0] / 2, -1)
+    torch.testing.assert_close(torch.bincount(tokens) / count, expected, atol=0.01, rtol=0)
+    torch.testing.assert_close(logprobs, expected.log()[tokens])
+
+
+def test_draw_keeps_each_row_to_its_own_settings() -> None:
+    logits = torch.tensor([[0.0, 1.0, 2.0, 3.0]]).expand(3, -1)
+    temperature, top_p = torch.tensor([0.0, 1.0, 1.0]), torch.tensor([1.0, 0.5, 1.0])
+    tokens, logprobs = draw(logits, temperature, top_p, torch.tensor([0.0, 0.0, 0.0], dtype=torch.float64))
+    assert tokens.tolist() == [3, 3, 0]
+    assert logprobs[1].item() == pytest.approx(0.0, abs=1e-6)  # the nucleus is one token
+
+
+def test_uniforms_do_not_depend_on_how_many_are_asked_for() -> None:
+    assert uniforms(7, 100)[:10] == uniforms(7, 10)
+    assert uniforms(7, 10) != uniforms(8, 10)

@@ -1,0 +1,361 @@
+"""GuessNumbers: rules on hand-worked cases, the frozen panel, the episode, the demonstrator and the starter."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+
+import gymnasium
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import rl_agents.envs  # noqa: F401  (registers)
+from rl_agents.envs import base
+from rl_agents.envs.guess_numbers import STARTER, make, rules, tasks
+from rl_agents.envs.guess_numbers.demonstrator import Demonstrator, demonstrate, reading_order
+from rl_agents.envs.guess_numbers.env import GuessNumbersEnv
+from rl_agents.envs.guess_numbers.prompts import parse_action
+from rl_agents.envs.guess_numbers.starter import vocabulary
+from rl_agents.errors import InputError
+
+TASK = "3-4-0-3/123/312"
+
+
+def started(task_id: str = TASK, **options: object) -> GuessNumbersEnv:
+    env = make(**options)
+    env.reset(options={"task_id": task_id})
+    return env
+
+
+# --- rules
+
+
+def test_feedback_by_hand() -> None:
+    assert rules.feedback("231", "123") == (0, 3)
+    assert rules.feedback("231", "241") == (2, 0)
+    assert rules.feedback("312", "231") == (0, 3)
+    assert rules.feedback("4321", "1325") == (2, 1)
+    assert rules.feedback("345", "345") == (3, 0)
+    assert rules.feedback("345", "412") == (0, 1)
+
+
+def test_hypotheses_of_the_worked_example() -> None:
+    history = [("123", (0, 3))]
+    before = rules.hypotheses(3, 4, history)
+    assert before == ("231", "312")
+    assert not rules.guess_progresses("213", before)
+    assert rules.guess_progresses("231", before)
+    assert rules.hypotheses(3, 4, [*history, ("231", (0, 3))]) == ("312",)
+
+
+def test_softer_progress() -> None:
+    assert rules.set_progresses("213", ("231", "312"), ("312",))
+    assert not rules.set_progresses("213", ("231", "312"), ("231", "312"))
+    assert rules.set_progresses("312", ("312",), ("312",))
+    assert not rules.set_progresses("321", ("312",), ("312",))
+
+
+CODES = st.sampled_from([(3, 4), (3, 5), (4, 4), (4, 5)]).flatmap(
+    lambda game: st.tuples(st.just(game), st.lists(st.sampled_from(rules.codes(*game)), min_size=2, max_size=6))
+)
+
+
+@given(CODES)
+def test_secret_is_always_a_hypothesis_and_feedback_is_symmetric(case: tuple[tuple[int, int], list[str]]) -> None:
+    (a, b), (secret, *guesses) = case
+    history = [(guess, rules.feedback(secret, guess)) for guess in guesses]
+    assert secret in rules.hypotheses(a, b, history)
+    for guess, value in history:
+        assert value == rules.feedback(guess, secret)
+        assert 0 <= value[0] <= sum(value) <= a
+        assert (value == (a, 0)) == (guess == secret)
+
+
+# --- tasks
+
+
+def test_sizes_of_the_nine_sub_groups() -> None:
+    sizes = Counter(task.subgroup.name for task in tasks.all_tasks().values())
+    assert list(sizes.values()) == [48, 72, 72, 180, 120, 360, 360, 216, 480]
+    assert sum(sizes.values()) == 1908
+    for task in tasks.all_tasks().values():
+        group = task.subgroup
+        assert rules.feedback(task.secret, task.first_guess) == (group.x0, group.y0)
+        assert len(rules.hypotheses(group.a, group.b, [(task.first_guess, (group.x0, group.y0))])) <= 9
+
+
+def test_panel_is_frozen() -> None:
+    stored = json.loads(tasks.PANEL_FILE.read_text(encoding="utf-8"))
+    assert stored == tasks.split_panel(tasks.all_tasks())
+    assert stored["sha256"] == {split: tasks.ids_digest(stored[split]) for split in ("train", "test")}
+    assert stored["sha256"]["test"].startswith("6230266bbd00")
+    assert stored["sha256"]["train"].startswith("635264cbfd0e")
+
+
+def test_splits_have_the_papers_sizes_and_share_nothing() -> None:
+    train, test = tasks.task_ids("train"), tasks.task_ids("test")
+    assert (len(train), len(test)) == (1526, 382)
+    assert set(train) | set(test) == set(tasks.all_tasks())
+
+
+def test_subgroups_filter_keeps_the_split() -> None:
+    chosen = tasks.task_ids("test", subgroups=" 3-4-0-3, 3-4-2-0 ")
+    assert chosen == [t for t in tasks.task_ids("test") if t.startswith(("3-4-0-3", "3-4-2-0"))]
+    assert tasks.task_ids("test", subgroups=["3-4-2-0", "3-4-0-3"]) == chosen
+    assert base.task_ids("guess_numbers", "test", {"subgroups": "3-4-0-3,3-4-2-0"}) == chosen
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"subgroups": "4-4-4-0"}, "unknown sub-group '4-4-4-0'"),
+        ({"subgroups": "3-4-0-33"}, "did you mean '3-4-0-3'"),
+        ({"subgroups": []}, "no sub-group"),
+        ({"prompt": "compakt"}, "did you mean 'compact'"),
+        ({"malformed": "stop"}, "valid: end, retry"),
+        ({"max_turns": 0}, "at least 1"),
+    ],
+)
+def test_bad_options_are_named(options: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        make(**options)
+
+
+def test_unknown_task_offers_the_nearest() -> None:
+    with pytest.raises(InputError, match=f"did you mean '{TASK}'"):
+        make().reset(options={"task_id": "3-4-0-3/123/31"})
+
+
+# --- parsing
+
+
+@pytest.mark.parametrize(
+    ("response", "kind", "code", "problem"),
+    [
+        ("<interact>231</interact>", "interact", "231", ""),
+        ("<think> 2 left </think>\n<interact> 2 3\n1 </interact>", "interact", "231", ""),
+        ("<think><interact>312</interact></think><interact>231</interact>", "interact", "231", ""),
+        ("<answer> 231 </answer>", "answer", "231", ""),
+        ("<answer>none</answer>", "answer", "none", ""),
+        ("231", "malformed", "", "no-action"),
+        ("", "malformed", "", "no-action"),
+        ("<interact>231", "malformed", "", "no-action"),
+        ("<interact>231</answer>", "malformed", "", "no-action"),
+        ("<think> <answer>231</answer> </think>", "malformed", "", "no-action"),
+        ("<interact>231</interact><answer>231</answer>", "malformed", "", "several-actions"),
+        ("<answer>231</answer><answer>312</answer>", "malformed", "", "several-actions"),
+        ("<interact>23</interact>", "malformed", "", "not-a-code"),
+        ("<interact>235</interact>", "malformed", "", "not-a-code"),
+        ("<interact>220</interact>", "malformed", "", "not-a-code"),
+        ("<interact>223</interact>", "malformed", "", "not-a-code"),
+        ("<interact>23½</interact>", "malformed", "", "not-a-code"),
+        ("<interact></interact>", "malformed", "", "not-a-code"),
+    ],
+)
+def test_parsing(response: str, kind: str, code: str, problem: str) -> None:
+    parsed = parse_action(response, 3, 4)
+    assert (parsed.kind, parsed.code, parsed.problem) == (kind, code, problem)
+
+
+@given(st.text(alphabet="<>/ interactanswerthink1234\n", max_size=60))
+def test_any_text_is_one_turn(response: str) -> None:
+    env = started()
+    observation, reward, terminated, _, info = env.step(response)
+    assert observation and info["metrics"]["turns"] == 1
+    assert reward == float(info["success"])
+    assert info["valid"] or not terminated
+
+
+# --- episodes
+
+
+def test_prompts() -> None:
+    observation, info = make(prompt="compact").reset(options={"task_id": TASK})
+    assert observation == "3 of 4 : 123 0A3B"
+    assert info["anchor"] == "3 of 4 : 231 312"
+    assert info["metrics"] == {"turns": 0.0, "inconsistent_guesses": 0.0, "hypotheses_left": 2.0}
+    observation, _ = make().reset(options={"task_id": TASK})
+    assert "a secret 3-digit number in mind, composed of digits from 1 to 4," in observation
+    assert "<interact>123</interact>\nThe feedback of your latest guess: 0 digits are present" in observation
+    assert observation.endswith(
+        "3 digits are present in the answer but in the different positions.\nNow it is your turn:"
+    )
+
+
+def test_a_won_game() -> None:
+    env = started(prompt="compact")
+    observation, reward, terminated, truncated, info = env.step("<interact>213</interact>")
+    assert (observation, reward, terminated, truncated) == ("1A2B", 0.0, False, False)
+    assert info["progress"] is False and info["anchor"] == "3 of 4 : 231 312"
+    observation, *_, info = env.step("<interact>231</interact>")
+    assert observation == "0A3B" and info["anchor"] == "3 of 4 : 312"
+    observation, reward, terminated, truncated, info = env.step("<answer>312</answer>")
+    assert (observation, reward, terminated, truncated, info["success"]) == ("correct", 1.0, True, False, True)
+    assert info["metrics"] == {"turns": 3.0, "inconsistent_guesses": 1.0, "hypotheses_left": 1.0}
+    with pytest.raises(RuntimeError, match="reset"):
+        env.step("<answer>312</answer>")
+
+
+def test_a_wrong_or_impossible_answer_ends_with_zero() -> None:
+    for answer in ("231", "9999", ""):
+        _, reward, terminated, _, info = started().step(f"<answer>{answer}</answer>")
+        assert (reward, terminated, info["success"], info["valid"]) == (0.0, True, False, True)
+
+
+def test_progress_rules() -> None:
+    task = "3-5-1-0/123/145"
+    outside = "<interact>321</interact>"
+    assert started(task).step(outside)[4]["progress"] is False
+    strict, soft = started(task), started(task, progress="shrunk")
+    for env in (strict, soft):
+        env.step("<interact>145</interact>")
+    assert strict.step("<interact>145</interact>")[4]["progress"] is True
+    assert soft.step("<interact>145</interact>")[4]["progress"] is True
+    assert soft.step("<interact>154</interact>")[4]["progress"] is False
+
+
+def test_malformed_retry_and_end() -> None:
+    env = started()
+    observation, reward, terminated, truncated, info = env.step("<interact>555</interact>")
+    assert "'555' has digits outside 1 to 4" in observation
+    assert (reward, terminated, truncated, info["valid"], info["progress"]) == (0.0, False, False, False, None)
+    assert info["metrics"]["turns"] == 1.0 and info["metrics"]["inconsistent_guesses"] == 0.0
+    assert started(prompt="compact").step("?")[0] == "invalid no-action"
+    _, reward, terminated, truncated, info = started(malformed="end").step("?")
+    assert (reward, terminated, truncated, info["valid"]) == (0.0, True, False, False)
+
+
+@pytest.mark.parametrize("action", ["<interact>231</interact>", "?"])
+def test_turn_limit_truncates(action: str) -> None:
+    env = started()
+    results = [env.step(action) for _ in range(10)]
+    assert [r[3] for r in results] == [False] * 9 + [True]
+    assert not any(r[2] for r in results) and sum(r[1] for r in results) == 0.0
+
+
+def test_an_answer_on_the_last_turn_counts() -> None:
+    env = started(max_turns=2)
+    env.step("?")
+    assert env.step("<answer>312</answer>")[1:4] == (1.0, True, False)
+
+
+def test_snapshot_and_restore() -> None:
+    env = started()
+    saved = env.snapshot()
+    first = env.step("<interact>231</interact>")
+    after = env.snapshot()
+    env.step("<answer>312</answer>")
+    env.restore(saved)
+    assert env.step("<interact>231</interact>") == first
+    other = make()
+    other.restore(after)
+    assert other.step("<answer>312</answer>")[1] == 1.0
+
+
+def test_reset_draws_train_tasks_by_seed() -> None:
+    env = make(subgroups="4-4-0-4")
+    drawn = [env.reset(seed=seed)[1]["task_id"] for seed in range(30)]
+    assert drawn == [make(subgroups="4-4-0-4").reset(seed=seed)[1]["task_id"] for seed in range(30)]
+    assert set(drawn) <= set(tasks.task_ids("train", subgroups="4-4-0-4"))
+    assert len(set(drawn)) > 15
+
+
+def test_gymnasium_make_and_registry() -> None:
+    env = gymnasium.make("rl_agents/GuessNumbers-v0", prompt="compact")
+    observation, _ = env.reset(seed=1)
+    assert observation in env.observation_space
+    assert "<interact>231</interact>" in env.action_space
+    spec = base.env_spec("guess_numbers")
+    assert isinstance(base.make_env("guess_numbers", {}), GuessNumbersEnv)
+    assert make(**spec.options).reset(seed=3) == make().reset(seed=3)
+    with pytest.raises(InputError, match=r"did you mean 'env\.prompt'"):
+        base.make_env("guess_numbers", {"promt": "paper"})
+
+
+# --- demonstrator and starter
+
+
+def test_reading_order_is_the_same_rearrangement_for_every_first_guess() -> None:
+    assert sorted(["231", "312"], key=lambda c: reading_order(c, "123")) == ["231", "312"]
+    assert sorted(["132", "321"], key=lambda c: reading_order(c, "213")) == ["132", "321"]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.sampled_from(sorted(tasks.all_tasks())), st.integers(0, 9))
+def test_demonstrations_can_be_played_and_tokenized(task_id: str, seed: int) -> None:
+    dialogue = demonstrate(task_id, random.Random(seed))
+    assert dialogue == demonstrate(task_id, random.Random(seed))
+    env = started(task_id, prompt="compact")
+    words = set(vocabulary())
+    for observation, action in dialogue:
+        assert set(observation.split()) | set(action.split()) <= words
+        assert env.step(action)[4]["valid"]
+    assert len(dialogue) == 10 or "<answer>" in dialogue[-1][1]
+
+
+def test_demonstrator_is_beatable() -> None:
+    chosen, rng = tasks.task_ids("train")[::4], random.Random(0)
+    careful = Demonstrator(repeat_guess=0.0, premature_answer=0.0)
+    wins = {
+        habits: sum(demonstrate(t, rng, habits)[-1][1].split()[-2] == t[-len(t.split("/")[2]) :] for t in chosen)
+        for habits in (Demonstrator(), careful)
+    }
+    assert wins[careful] == len(chosen)
+    assert 0.6 * len(chosen) < wins[Demonstrator()] < 0.9 * len(chosen)
+
+
+def test_chat_template_turn_by_turn_equals_the_whole_dialogue() -> None:
+    tokenizer = STARTER.build_tokenizer()
+    (messages,) = STARTER.demonstrations(1, random.Random(4))
+    whole = tokenizer.apply_chat_template(messages, return_dict=True, return_assistant_tokens_mask=True)
+    pieces = []
+    for message in messages:
+        pieces += tokenizer(tokenizer.apply_chat_template([message], tokenize=False))["input_ids"]
+    assert whole["input_ids"] == pieces and tokenizer.unk_token_id not in pieces
+    taught = [i for i, m in zip(whole["input_ids"], whole["assistant_masks"], strict=True) if m]
+    answers = [message["content"] for message in messages if message["role"] == "assistant"]
+    assert tokenizer.decode(taught).split() == " <end> ".join([*answers, ""]).split()
+    assert taught.count(tokenizer.eos_token_id) == len(answers)
+
+
+def test_generation_prompt_is_a_prefix_of_the_answered_dialogue() -> None:
+    tokenizer = STARTER.build_tokenizer()
+    (messages,) = STARTER.demonstrations(1, random.Random(5))
+    opened = tokenizer.apply_chat_template(
+        [{"role": "system", "content": "of"}, *messages[:1]], add_generation_prompt=True, return_dict=True
+    )["input_ids"]
+    answered = tokenizer.apply_chat_template([{"role": "system", "content": "of"}, *messages[:2]], return_dict=True)
+    assert answered["input_ids"][: len(opened)] == opened
+
+
+def test_decoded_actions_parse_and_paper_prompts_tokenize() -> None:
+    tokenizer = STARTER.build_tokenizer()
+    ids = tokenizer("<think> 231 312 </think> <interact> 231 </interact> <end>")["input_ids"]
+    text = tokenizer.decode(ids, skip_special_tokens=True)
+    assert parse_action(text, 3, 4).code == "231"
+    paper = tokenizer(make().reset(options={"task_id": TASK})[0])["input_ids"]
+    assert tokenizer.unk_token_id in paper and tokenizer.convert_tokens_to_ids("<interact>") in paper
+    assert tokenizer.convert_tokens_to_ids("123") in paper
+
+
+def test_starter_model_is_small_seeded_and_composed() -> None:
+    tokenizer = STARTER.build_tokenizer()
+    state = torch.random.get_rng_state()
+    model, same, other = (STARTER.build_model(tokenizer, seed) for seed in (1, 1, 2))
+    assert torch.equal(state, torch.random.get_rng_state())
+    assert model.num_parameters() < 110_000
+    rows = model.get_input_embeddings().weight
+    assert torch.equal(rows, same.get_input_embeddings().weight)
+    assert not torch.equal(rows, other.get_input_embeddings().weight)
+    number = {word: rows[tokenizer.convert_tokens_to_ids(word)] for word in ("123", "124", "153", "154")}
+    assert torch.allclose(number["123"] - number["124"], number["153"] - number["154"], atol=1e-5)
+
+
+def test_recipe_schedule() -> None:
+    recipe = STARTER.recipe
+    assert recipe.lr_factor(0) == pytest.approx(1 / recipe.warmup_steps)
+    assert recipe.lr_factor(recipe.steps // 3) == 1.0
+    assert 0.0 < recipe.lr_factor(recipe.steps - 1) < 0.05

@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+import gymnasium
+import pytest
+from gymnasium import spaces
+
+from rl_agents.envs.base import checked_options, env_spec, make_env, task_ids
+from rl_agents.envs.gymnasium_adapter import adapter_spec, make, task_seed
+from rl_agents.errors import InputError
+
+
+class Door(gymnasium.Env):
+    """Text in, text out."""
+
+    observation_space = action_space = spaces.Text(max_length=100)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.code, self.options = int(self.np_random.integers(10)), options
+        return "A door with a code.", {}
+
+    def step(self, action):
+        opened = action.strip() == str(self.code)
+        return ("open" if opened else "closed"), float(opened), opened, False, {"success": opened}
+
+
+class Corridor(gymnasium.Env):
+    """Discrete actions with names, numbered from 5, and noise after the start."""
+
+    observation_space, action_space = spaces.Discrete(10), spaces.Discrete(3, start=5)
+    names = ("go left", "go right", "wait")
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.place = int(self.np_random.integers(1000))
+        return self.place, {"admissible_actions": list(self.names)}
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        noise = int(self.np_random.integers(1000))
+        return noise, float(action), False, False, {"admissible_actions": ["go left"], "anchor": f"did {action}"}
+
+
+class Sketch(gymnasium.Env):
+    """Draws itself."""
+
+    metadata = {"render_modes": ["ansi"]}  # noqa: RUF012
+    observation_space, action_space = spaces.Discrete(2), spaces.Discrete(2)
+
+    def __init__(self, render_mode=None, mark="S"):
+        self.render_mode, self.mark = render_mode, mark
+
+    def reset(self, *, seed=None, options=None):
+        return 0, {}
+
+    def step(self, action):
+        return 1, 0.0, True, False, {}
+
+    def render(self):
+        return f"\n\x1b[41m{self.mark}\x1b[0mFG\n"
+
+
+@pytest.fixture(autouse=True)
+def registered():
+    entries = {"test/Door-v0": Door, "test/Corridor-v3": Corridor, "test/Sketch-v0": Sketch}
+    for gym_id, entry in entries.items():
+        gymnasium.register(gym_id, entry_point=entry, max_episode_steps=7)
+    yield
+    for gym_id in entries:
+        del gymnasium.registry[gym_id]
+
+
+def start(name, task="seed-3", seed=0, **options):
+    env = make_env(f"gymnasium:{name}", options)
+    return env, *env.reset(seed=seed, options={"task_id": task})
+
+
+def test_text_environments_pass_through():
+    env, observation, info = start("test/Door-v0")
+    assert observation == "A door with a code." and info["valid"] and info["anchor"] == observation
+    assert env.inner.unwrapped.options is None
+    assert env.step("no idea")[:4] == ("closed", 0.0, False, False)
+    observation, reward, terminated, _, info = env.step(f" {env.inner.unwrapped.code}")
+    assert (observation, reward, terminated, info["success"]) == ("open", 1.0, True, True)
+    assert start("test/Door-v0", instructions="Be quick.")[1] == "Be quick.\nA door with a code."
+
+
+def test_named_actions():
+    env, observation, info = start("test/Corridor-v3")
+    assert observation.endswith("Answer with one of: go left, go right, wait.")
+    assert info["admissible_actions"] == ["go left", "go right", "wait"]
+    for text, number in (("Go Right", 6), ("I think.\nAction: wait", 7), ("<action>go left</action>", 5), ("7", 7)):
+        env.reset(seed=0, options={"task_id": "seed-3"})
+        _, reward, _, _, info = env.step(text)
+        assert (reward, info["valid"], info["anchor"]) == (number, True, f"did {number}")
+    assert info["admissible_actions"] == ["go left"]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "fly", "³", "5.5", "4", "8", "9" * 5000, "-1", "\n \n", "go left or right", "\x00"]
+)
+def test_an_action_that_cannot_be_read_changes_nothing(text):
+    env, first, _ = start("test/Corridor-v3")
+    observation, reward, terminated, truncated, info = env.step(text)
+    assert (reward, terminated, truncated, info["valid"]) == (0.0, False, False, False)
+    assert "is not an action. Answer with one of: go left" in observation and len(observation) < 300
+    assert first.splitlines()[0] in observation and info["anchor"] == first.splitlines()[0]
+    assert env.step("go left")[4]["valid"]
+
+
+def test_tasks_are_start_states_and_seeds_are_noise():
+    def play(task, seed):
+        env, observation, _ = start("test/Corridor-v3", task, seed)
+        return observation, env.step("wait")[0]
+
+    assert play("seed-3", 1) == play("seed-3", 1)
+    (first, noise), (same, other_noise) = play("seed-3", 1), play("seed-3", 2)
+    assert first == same and noise != other_noise
+    assert play("seed-4", 1)[0] != first
+    env = make_env("gymnasium:test/Corridor-v3", {})
+    assert env.reset(seed=3)[0] == first
+
+
+def test_task_sets():
+    options = {"train_tasks": 3, "test_tasks": 2}
+    assert task_ids("gymnasium:test/Door-v0", "train", options) == ["seed-0", "seed-1", "seed-2"]
+    assert task_ids("gymnasium:test/Door-v0", "test", options) == ["seed-1000000", "seed-1000001"]
+    assert len(task_ids("gymnasium:test/Door-v0", "train", {})) == 1000
+    with pytest.raises(InputError, match="train_tasks=-1"):
+        task_ids("gymnasium:test/Door-v0", "train", {"train_tasks": -1})
+    with pytest.raises(InputError, match="seed-<number>"):
+        task_seed("seed-³")
+
+
+def test_pictures_in_text():
+    env, observation, _ = start("test/Sketch-v0", kwargs={"mark": "X"})
+    assert observation == "Observation: 0\n[X]FG\nAnswer with a number from 0 to 1."
+    assert env.step("1")[0] == "Observation: 1\n[X]FG"
+
+
+def test_the_spec():
+    spec = adapter_spec("gymnasium:test/Door-v0")
+    assert (spec.gym_id, spec.max_turns, spec.name) == ("test/Door-v0", 7, "gymnasium:test/Door-v0")
+    assert env_spec("gymnasium:Taxi-v3").max_turns == 200
+    with pytest.raises(InputError, match=r"did you mean 'env\.train_tasks'"):
+        checked_options(spec, {"train_task": 5})
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("Taxi-v33", "did you mean 'Taxi-v3'"),
+        ("test/Dor-v0", "did you mean 'test/Door-v0'"),
+        ("", "unknown gymnasium environment ''"),
+        ("no_such_module:Door-v0", "module no_such_module cannot be imported"),
+    ],
+)
+def test_unknown_ids(name, message):
+    with pytest.raises(InputError, match=message):
+        adapter_spec(f"gymnasium:{name}")
+
+
+def test_environments_that_text_cannot_play():
+    with pytest.raises(InputError, match=r"actions are Box\(.*Text or Discrete is needed"):
+        make("Pendulum-v1")
+    with pytest.raises(InputError, match=r"FrozenLake-v1 cannot be created: .*nonsense"):
+        make("FrozenLake-v1", kwargs={"nonsense": 1})
+
+
+@pytest.mark.parametrize("gym_id", ["Taxi-v3", "FrozenLake-v1", "CliffWalking-v1", "Blackjack-v1"])
+def test_gymnasiums_own_environments(gym_id):
+    env, observation, _ = start(gym_id)
+    assert observation.startswith("Observation: ") and "Answer with a number from 0 to" in observation
+    assert "\x1b" not in observation
+    assert (len(observation.splitlines()) > 4) == (gym_id != "Blackjack-v1")  # it draws in pixels only
+    for _ in range(20):
+        observation, reward, terminated, truncated, info = env.step("1")
+        assert isinstance(observation, str) and isinstance(reward, float) and info["valid"]
+        if terminated or truncated:
+            break
+    env.close()

@@ -1,0 +1,90 @@
+"""The output folder survives kills, prunes and resumes."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from rl_agents.errors import InputError
+from rl_agents.reporting.run_folder import RunFolder, json_safe
+from rl_agents.settings import Settings
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    return RunFolder.create(tmp_path / "run", Settings())
+
+
+def test_config_round_trip(folder: RunFolder) -> None:
+    settings = Settings.from_dict({"lr": 1e-5, "env.prompt": "compact", "betas": [0.8, 0.99]})
+    folder.save_settings(settings)
+    assert folder.load_settings().to_dict() == settings.to_dict()
+
+
+def test_pruning_keeps_the_newest(folder: RunFolder) -> None:
+    for iteration in (2, 4, 10, 1000000):
+        folder.checkpoint(iteration).mkdir()
+    (folder.checkpoints / ".tmp-000012").mkdir()
+    (folder.checkpoints / "notes").mkdir()
+    folder.prune_checkpoints(0)
+    assert [n for n, _ in folder.complete_checkpoints()] == [2, 4, 10, 1000000]
+    folder.prune_checkpoints(2)
+    assert [n for n, _ in folder.complete_checkpoints()] == [10, 1000000]
+    assert (folder.checkpoints / "notes").exists()
+    folder.prune_checkpoints(5)
+    assert len(folder.complete_checkpoints()) == 2
+
+
+def test_locate_takes_a_run_or_a_checkpoint(folder: RunFolder) -> None:
+    for iteration in (3, 12):
+        folder.checkpoint(iteration).mkdir()
+    assert RunFolder.locate(folder.path)[1:] == (12, folder.checkpoint(12))
+    found, iteration, _ = RunFolder.locate(folder.checkpoint(3))
+    assert (found.path, iteration) == (folder.path, 3)
+
+
+def test_locate_ignores_a_checkpoint_under_way(folder: RunFolder) -> None:
+    (folder.checkpoints / ".tmp-000005").mkdir()
+    with pytest.raises(InputError, match="no complete checkpoint"):
+        RunFolder.locate(folder.path)
+
+
+def test_cut_after_drops_later_work_and_torn_lines(folder: RunFolder) -> None:
+    for iteration in range(5):
+        folder.append_metrics({"iteration": iteration})
+        (folder.trajectories / f"{iteration:06d}.jsonl").touch()
+        (folder.trajectories / f"eval-{iteration:06d}.jsonl").touch()
+    with folder.metrics_file.open("a") as file:
+        file.write('{"iteration": 5, "rollout/succ')
+    folder.checkpoint(2).mkdir()
+    folder.checkpoint(4).mkdir()
+    (folder.checkpoints / ".tmp-000005").mkdir()
+    folder.cut_after(2)
+    assert [json.loads(line)["iteration"] for line in folder.metrics_file.read_text().splitlines()] == [0, 1, 2]
+    assert len(list(folder.trajectories.iterdir())) == 6
+    assert [path.name for path in folder.checkpoints.iterdir()] == ["000002"]
+
+
+def test_create_refuses_a_folder_in_use(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(InputError, match="not empty"):
+        RunFolder.create(tmp_path, Settings())
+    with pytest.raises(InputError, match="a file of that name"):
+        RunFolder.check_free(tmp_path / "file")
+
+
+def test_json_has_no_nan(folder: RunFolder) -> None:
+    folder.append_metrics({"iteration": 1, "actor/grad_norm": math.nan, "x/y": math.inf})
+    assert "NaN" not in folder.metrics_file.read_text()
+    assert folder.read_metrics() == [{"iteration": 1, "actor/grad_norm": None, "x/y": None}]
+    assert json_safe({"a": [1.0, (math.nan,)]}) == {"a": [1.0, [None]]}
+
+
+def test_summary_round_trip(folder: RunFolder) -> None:
+    assert folder.read_summary() == {}
+    folder.write_summary({"success_end": 0.5})
+    assert folder.read_summary() == {"success_end": 0.5}
+    assert not [path for path in folder.path.iterdir() if path.name.endswith(".draft")]

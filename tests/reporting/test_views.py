@@ -1,0 +1,136 @@
+"""What people look at: lines, table, picture, TensorBoard, episodes."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+from rl_agents.reporting.evaluation import evaluation_metrics
+from rl_agents.reporting.plots import plot_success
+from rl_agents.reporting.progress import PlainProgress, RichProgress, make_progress, plain_line
+from rl_agents.reporting.tensorboard import TensorBoardLog
+from rl_agents.reporting.trajectory_log import TrajectoryLog, readable
+from rl_agents.rollout.trajectory import Step, Trajectory
+
+RECORD = {
+    "iteration": 12,
+    "rollout/success_rate": 0.62,
+    "rollout/return_mean": 0.62,
+    "rollout/turns_mean": 3.1,
+    "rollout/response_tokens": 1893.0,
+    "rollout/failed_episodes": 0.0,
+    "actor/pg_loss": 0.01,
+    "actor/engine_logprob_gap_max": 2.1e-6,
+    "timing_s/iteration": 4.12,
+    "eval/success_rate": 0.71,
+    "eval/success_low": 0.64,
+    "eval/success_high": 0.78,
+}
+
+
+def episode(success: bool, text: str = "I guess 123", cause: str = "terminated", failed: bool = False) -> Trajectory:
+    steps = [Step([1, 2, 3], [4, 5], [-0.5, -0.1], 0, "stop", "Guess!", text, float(success), valid=success)]
+    return Trajectory("123", 0, 0, 0, steps, not failed, False, cause, failed, success)
+
+
+def test_plain_line() -> None:
+    assert plain_line(RECORD, 50) == (
+        "iter 12/50  success 0.62  return 0.62  turns 3.1  tokens 1893  gap 2e-6  4.1 s  (eval 0.71 [0.64, 0.78])"
+    )
+    assert plain_line({"iteration": 3, "actor/pg_loss": 1.5}, 5) == "iter 3/5  loss 1.5000"
+    assert "failed 2" in plain_line({**RECORD, "rollout/failed_episodes": 2.0}, 50)
+    assert plain_line({"iteration": 3, "rollout/success_rate": None}, 5) == "iter 3/5"
+
+
+def test_lines_are_flushed_one_by_one_when_nobody_watches() -> None:
+    stream = io.StringIO()
+    progress = make_progress(stream)
+    assert isinstance(progress, PlainProgress)
+    progress.start(0, 50)
+    progress.note("engine torch")
+    progress.update(RECORD)
+    progress.stop()
+    assert stream.getvalue().splitlines() == ["engine torch", plain_line(RECORD, 50)]
+
+
+def test_live_view_shows_the_last_iterations() -> None:
+    from rich.console import Console
+
+    progress = RichProgress()
+    progress._bar.update(progress._task, total=50)
+    for iteration in range(1, 31):
+        progress._records.append({**RECORD, "iteration": iteration})
+    console = Console(file=io.StringIO(), width=120)
+    console.print(progress._view())
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "0.71 [0.64, 0.78]" in text and "30" in text
+    assert len(text.splitlines()) == RichProgress.ROWS + 2
+
+
+def test_plot_is_a_picture(tmp_path: Path) -> None:
+    records = [{"iteration": i, "rollout/success_rate": i / 30} for i in range(1, 21)]
+    records += [{**RECORD, "iteration": i} for i in (0, 10, 20)]
+    path = tmp_path / "success.png"
+    assert plot_success(records, path, "grpo on guess_numbers")
+    from matplotlib.image import imread
+
+    pixels = imread(path)
+    assert pixels.shape[:2] == (576, 960) and pixels[..., :3].std() > 0.01
+
+
+def test_plot_of_nothing_is_no_file(tmp_path: Path) -> None:
+    assert not plot_success([{"iteration": 1, "actor/pg_loss": 1.0}], tmp_path / "success.png", "sft")
+    assert not (tmp_path / "success.png").exists()
+
+
+def test_tensorboard_forgets_what_a_resumed_run_does_again(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    first = TensorBoardLog(tmp_path)
+    for iteration in range(1, 6):
+        first.write({"iteration": iteration, "rollout/success_rate": 0.1, "seconds": 3.0, "actor/grad_norm": None})
+    first.close()
+    second = TensorBoardLog(tmp_path, resumed_at=3)
+    second.write({"iteration": 4, "rollout/success_rate": 0.9})
+    second.close()
+    events = EventAccumulator(str(tmp_path))
+    events.Reload()
+    assert events.Tags()["scalars"] == ["rollout/success_rate"]
+    assert [(e.step, round(e.value, 1)) for e in events.Scalars("rollout/success_rate")] == [
+        (1, 0.1), (2, 0.1), (3, 0.1), (4, 0.9),
+    ]  # fmt: skip
+
+
+def test_trajectory_files_round_trip(tmp_path: Path) -> None:
+    log = TrajectoryLog(tmp_path, keep=2)
+    episodes = [episode(False), episode(True), episode(True)]
+    log.write(7, episodes)
+    log.write(7, episodes, evaluation=True)
+    saved = [json.loads(line) for line in (tmp_path / "000007.jsonl").read_text().splitlines()]
+    assert [Trajectory.from_json(data) for data in saved] == episodes[:2]
+    assert (tmp_path / "eval-000007.jsonl").exists()
+    assert (tmp_path / "latest.md").read_text().startswith("# Iteration 7, evaluation: 3 episodes, 2 solved")
+
+
+def test_no_trajectories_when_none_are_wanted(tmp_path: Path) -> None:
+    TrajectoryLog(tmp_path, keep=0).write(1, [episode(True)])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_readable_shows_best_worst_and_failed() -> None:
+    broken = episode(False, cause="env_error: KeyError", failed=True)
+    text = readable("Iteration 1", [episode(False, "```\nfenced"), broken, episode(True)])
+    best, worst, failed = (text.index(f"## {label}: ") for label in ("Best", "Worst", "Failed"))
+    assert best < worst < failed
+    assert "ended by env_error: KeyError" in text[failed:]
+    assert "    ```\n    fenced" in text[worst:failed] and "invalid" in text[worst:failed]
+    assert "no environment broke" in readable("Iteration 1", [episode(True)])
+
+
+def test_evaluation_counts_broken_episodes_as_not_solved() -> None:
+    metrics = evaluation_metrics([episode(True), episode(False), episode(False, failed=True), episode(True)])
+    assert metrics["eval/success_rate"] == 0.5
+    assert metrics["eval/failed_episodes"] == 1
+    assert metrics["eval/success_low"] < 0.5 < metrics["eval/success_high"]
+    assert metrics["eval/turns_mean"] == 1

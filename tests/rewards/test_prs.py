@@ -1,0 +1,130 @@
+"""Progressive reward shaping (section 15)."""
+
+import itertools
+
+import pytest
+
+from rl_agents.rewards.prs import (
+    format_reward,
+    judge_needed,
+    long_form_reward,
+    normalise_answer,
+    process_reward,
+    progressive_reward,
+    short_form_bleu,
+    short_form_reward,
+)
+
+
+@pytest.mark.parametrize(
+    ("prediction", "reference", "expected"),
+    [
+        ("paris", "paris", 1.0),
+        ("new york", "new york", 1.0),
+        ("new york city", "new york city", 1.0),
+        ("new york", "new york city", 0.606531),
+        ("york", "new york city", 0.135335),
+        ("new york city usa", "new york city", 0.0),
+        ("the new city", "new york city", 0.0),
+        ("", "paris", 0.0),
+        ("the", "paris", 0.0),
+        ("paris", "", 0.0),
+        ("paris paris", "paris", 0.0),
+    ],
+)
+def test_short_form_bleu(prediction, reference, expected):
+    assert short_form_bleu(prediction, reference) == pytest.approx(expected, abs=1e-6)
+
+
+def test_order_never_exceeds_four_and_precisions_are_clipped():
+    assert short_form_bleu("b c d e f", "b c d e g") == pytest.approx((4 / 5 * 3 / 4 * 2 / 3 * 1 / 2) ** 0.25)
+    longer = short_form_bleu("b c d e f", "b c d e")
+    assert longer == pytest.approx((4 / 5 * 3 / 4 * 2 / 3 * 1 / 2) ** 0.25)  # no brevity penalty, and no bonus
+    assert short_form_bleu("b b", "b c", smoothing=1.0) == pytest.approx((1 / 2 * 1 / 2) ** 0.5)
+
+
+def test_smoothing_rescues_a_missing_order_but_not_a_wrong_answer():
+    assert short_form_bleu("new york city usa", "new york city", smoothing=0.1) > 0.3
+    assert short_form_bleu("rome", "new york city", smoothing=0.1) == 0.0
+    assert short_form_bleu("new york city", "new york city", smoothing=0.1) == pytest.approx(1.0)
+    with pytest.raises(ValueError, match="smoothing"):
+        short_form_bleu("x", "x", smoothing=-1.0)
+
+
+def test_best_of_several_references_and_normalisation():
+    assert short_form_bleu("The Beatles!", ["stones", "beatles"]) == 1.0
+    assert short_form_bleu("x", []) == 0.0
+    assert normalise_answer("  An Apple, a day. ") == ["apple", "day"]
+
+
+@pytest.mark.parametrize(
+    ("calls", "answer", "required", "expected"),
+    [
+        ([True, True], True, False, 1.0),
+        ([True], False, False, 0.0),
+        ([True, False], True, False, -1.0),
+        ([], True, False, 1.0),
+        ([], True, True, -1.0),
+        ([True], True, True, 1.0),
+    ],
+)
+def test_process_reward(calls, answer, required, expected):
+    assert process_reward(calls, answer, require_tool_call=required) == expected
+
+
+@pytest.mark.parametrize(
+    ("process", "tags", "answer", "expected"),
+    [
+        (1, True, 1.0, 2.1),
+        (1, True, 0.606531, 1.706531),
+        (-1, True, 1.0, -0.9),
+        (-1, False, 1.0, -1.0),
+        (0, True, 1.0, 0.1),
+    ],
+)
+def test_short_form_totals(process, tags, answer, expected):
+    assert short_form_reward(process, format_reward(tags), answer) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("process", "judge", "answer", "expected"),
+    [(1, 0, 1.0, 1.1), (1, 1, 0.0, 2.1), (1, 1, 1.0, 3.1), (0, 1, 1.0, 0.1), (-1, 1, 1.0, -0.9)],
+)
+def test_long_form_totals(process, judge, answer, expected):
+    assert long_form_reward(process, 0.1, judge, answer) == pytest.approx(expected)
+
+
+def test_judge_is_asked_only_where_it_matters():
+    for process, judge in itertools.product((-1.0, 0.0, 1.0), (0.0, 1.0)):
+        matters = long_form_reward(process, 0.0, judge, 0.5) != long_form_reward(process, 0.0, 1.0 - judge, 0.5)
+        assert judge_needed(process) is matters
+
+
+def test_stages_are_monotone():
+    stages = [
+        long_form_reward(*stage) for stage in ((-1, 0.1, 1, 1.0), (0, 0.1, 1, 1.0), (1, 0.0, 0, 1.0), (1, 0.0, 1, 0.0))
+    ]
+    assert stages == sorted(stages)
+    assert len(set(stages)) == 4
+
+
+@pytest.mark.parametrize(
+    ("components", "thresholds", "expected"),
+    [
+        ([1.1, 0.0], [1.0], 1.6),
+        ([1.1, 0.0, 0.8], [1.0, 0.5], 1.6),
+        ([1.1, 1.0, 0.8], [1.0, 0.5], 2.521033),
+        ([1.1, -3.0], [1.0], 1.147426),
+        ([0.9, 5.0, 5.0], [1.0, 0.0], 0.9),
+        ([1.1, -1000.0], [1.0], 1.1),
+        ([0.4], [], 0.4),
+        ([1.0, 0.0], [1.0], 1.5),
+    ],
+)
+def test_general_form(components, thresholds, expected):
+    assert progressive_reward(components, thresholds) == pytest.approx(expected, abs=1e-6)
+
+
+def test_general_form_needs_one_threshold_fewer():
+    with pytest.raises(ValueError, match="2 components need 1 thresholds, got 2"):
+        progressive_reward([1.0, 1.0], [1.0, 1.0])

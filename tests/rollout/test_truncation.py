@@ -1,0 +1,94 @@
+"""T3's truncation rules (section 17)."""
+
+import random
+
+import pytest
+
+from rl_agents.rollout.truncation import (
+    StallWindow,
+    first_trigger,
+    gain_progress,
+    movement_trigger,
+    random_trigger,
+    similarity_trigger,
+)
+
+
+@pytest.mark.parametrize(("mode", "turn"), [("consecutive", 6), ("cumulative", 5)])
+def test_circuit_decoding_example(mode, turn):
+    progress = [decrease > 0 for decrease in [6, 0, 2, 0, 0, 0]]
+    assert first_trigger(progress, 3, mode) == turn
+
+
+def test_situation_puzzle_example():
+    progress = [reply != "U" for reply in ["U", "U", "No", "U", "U", "U", "U", "U"]]
+    assert first_trigger(progress, 5) == 8
+
+
+def test_guess_numbers_stops_at_the_first_inconsistent_guess():
+    consistent = {"231", "312"}  # after the guess 123 was answered 0A3B
+    assert first_trigger([guess in consistent for guess in ("231", "312")], 1) is None
+    assert first_trigger([guess in consistent for guess in ("213",)], 1) == 1
+
+
+def test_preference_estimation_example():
+    assert first_trigger(gain_progress([0.70, 0.72, 0.71, 0.69]), 2) == 4
+
+
+def test_equal_or_unparsable_estimates_are_stalls():
+    assert gain_progress([0.5, 0.5, None, 0.6, 0.55]) == [True, False, False, True, False]
+    assert gain_progress([None, 0.5, 0.6]) == [False, True, True]
+    assert gain_progress([0.5, 0.0, 0.2]) == [True, False, True]
+    assert gain_progress([0.5, 0.52, 0.6], minimum_gain=0.05) == [True, False, True]
+
+
+@pytest.mark.parametrize("k", [1, 2, 5])
+def test_fires_after_exactly_k_stalls_even_before_any_progress(k):
+    assert first_trigger([False] * (k - 1), k) is None
+    assert first_trigger([False] * k, k) == k
+    assert first_trigger([False] * (k - 1) + [True] + [False] * k, k) == 2 * k
+    assert first_trigger([False] * (k - 1) + [True] + [False], k, "cumulative") == k + 1
+
+
+def test_minimum_turns_delay_but_do_not_forget():
+    assert first_trigger([False] * 9, 2, minimum_turns=6) == 6
+    assert first_trigger([False] * 5 + [True] + [False] * 3, 2, minimum_turns=6) == 8
+
+
+def test_windows_of_two_episodes_are_independent():
+    first, second = StallWindow(2), StallWindow(2)
+    assert [first.update(False), second.update(False)] == [False, False]
+    assert [first.update(False), second.update(True)] == [True, False]
+    assert (second.stalls, second.turns) == (0, 2)
+
+
+def test_bad_rules_are_errors():
+    with pytest.raises(ValueError, match="at least 1, got 0"):
+        StallWindow(0)
+    with pytest.raises(ValueError, match="unknown stall mode 'total'"):
+        StallWindow(1, "total")
+    with pytest.raises(ValueError, match="window"):
+        movement_trigger([0.1], window=0)
+    with pytest.raises(ValueError, match=r"\[0, 1\]"):
+        random_trigger(random.Random(0), 1.5)
+
+
+def test_similarity_trigger_is_strict():
+    assert similarity_trigger(0.94)
+    assert not similarity_trigger(0.93)
+    assert similarity_trigger(0.91, threshold=0.9)
+
+
+def test_movement_trigger_looks_at_the_last_window_only():
+    assert not movement_trigger([0.1, 0.1, 0.1])
+    assert movement_trigger([9.0, 0.1, 0.2, 0.3, 0.4])
+    assert not movement_trigger([0.1, 0.2, 0.3, 0.6])
+    assert movement_trigger([0.9, 0.1], window=1)
+
+
+def test_random_trigger_has_its_rate_and_its_seed():
+    fired = [random_trigger(random.Random(seed), 0.3) for seed in range(400)]
+    assert fired == [random_trigger(random.Random(seed), 0.3) for seed in range(400)]
+    assert 0.2 < sum(fired) / 400 < 0.4
+    assert not any(random_trigger(random.Random(seed), 0.0) for seed in range(50))
+    assert all(random_trigger(random.Random(seed), 1.0) for seed in range(50))
