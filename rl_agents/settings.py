@@ -109,6 +109,7 @@ class Settings:
     epochs: int = key(1, "passes over the rows of an iteration")
     minibatches: int = key(2, "optimiser steps per pass")
     tokens_per_microbatch: int = key(16384, "padded tokens per forward pass; gradients accumulate over micro-batches")
+    demonstrations: int = key(8192, "demonstrated episodes that sft learns from, played once")
     num_learners: int = key(0, "learner actors; 0 learns in the driver process")
     gpus_per_learner: float = key(0.0, "GPUs of one learner")
 
@@ -209,40 +210,37 @@ class Settings:
         context_window(self.context)
 
 
-POSITIVE = tuple(
-    [
-        "iterations",
-        "tasks_per_iteration",
-        "group_size",
-        "max_response_tokens",
-        "epochs",
-        "minibatches",
-        "num_engines",
-        "tensor_parallel",
-        "tokens_per_microbatch",
-        "eval_episodes",
-    ]
+POSITIVE = (
+    "iterations",
+    "tasks_per_iteration",
+    "group_size",
+    "max_response_tokens",
+    "epochs",
+    "minibatches",
+    "num_engines",
+    "tensor_parallel",
+    "tokens_per_microbatch",
+    "eval_episodes",
+    "demonstrations",
 )
-NOT_NEGATIVE = tuple(
-    [
-        "lr",
-        "critic_lr",
-        "kl_coef",
-        "temperature",
-        "max_turns",
-        "lora_rank",
-        "grad_clip",
-        "num_env_runners",
-        "num_learners",
-        "eval_interval",
-        "checkpoint_interval",
-        "critic_clip",
-        "eval_temperature",
-        "keep_checkpoints",
-        "save_trajectories",
-        "lr_warmup",
-        "lr_decay",
-    ]
+NOT_NEGATIVE = (
+    "lr",
+    "critic_lr",
+    "kl_coef",
+    "temperature",
+    "max_turns",
+    "lora_rank",
+    "grad_clip",
+    "num_env_runners",
+    "num_learners",
+    "eval_interval",
+    "checkpoint_interval",
+    "critic_clip",
+    "eval_temperature",
+    "keep_checkpoints",
+    "save_trajectories",
+    "lr_warmup",
+    "lr_decay",
 )
 FIELD_TYPES: dict[str, Any] = typing.get_type_hints(Settings)
 HELP: dict[str, str] = {f.name: f.metadata["help"] for f in dataclasses.fields(Settings)}

@@ -80,7 +80,7 @@ class Recipe:
 ALGORITHM_KEYS = frozenset(
     {
         "gamma", "lam", "advantage_std", "bootstrap_on_truncation", "clip_low", "clip_high", "dual_clip", "kl_coef",
-        "kl_estimator", "entropy_coef", "old_logprobs", "critic_lr", "critic_clip", "critic_warmup",
+        "kl_estimator", "entropy_coef", "old_logprobs", "critic_lr", "critic_clip", "critic_warmup", "demonstrations",
     }
 )  # fmt: skip
 

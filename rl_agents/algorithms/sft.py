@@ -22,7 +22,8 @@ def policy_loss(inputs: LossInputs, settings: Settings) -> tuple[torch.Tensor, d
 RECIPE = Recipe(
     name="sft",
     summary="maximum likelihood of a demonstrator's turns: policy gradient with advantage 1 on somebody else's actions",
-    reference="worked example: docs/algorithms/sft.md; warm start of all five papers",
+    reference="the SFT baseline of PivotRL (arXiv 2603.21383), section 3",
     policy_loss=policy_loss,
+    uses=frozenset({"demonstrations"}),
     source="demonstrations",
 )

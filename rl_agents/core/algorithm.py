@@ -24,13 +24,14 @@ from rl_agents.core.session import ensure_ray
 from rl_agents.core.training_data import AgentTrainingData
 from rl_agents.data.lowering import lower
 from rl_agents.data.rows import Row
-from rl_agents.data.tasks import DEMONSTRATION, MINIBATCHES, evaluation_specs, stream_seed, training_specs
+from rl_agents.data.tasks import DEMONSTRATION, MINIBATCHES, evaluation_specs, item_at, stream_seed, training_specs
 from rl_agents.engines.base import EngineError
 from rl_agents.engines.group import InferenceGroup
 from rl_agents.engines.select import build_engine, resolve_engine
 from rl_agents.engines.settings import EngineSettings
 from rl_agents.envs.base import task_ids
 from rl_agents.errors import InputError
+from rl_agents.rollout.demonstrations import demonstrated_trajectories
 from rl_agents.rollout.trajectory import Trajectory
 from rl_agents.settings import Settings, load_recipe
 
@@ -70,6 +71,7 @@ class AgentAlgorithm(Algorithm):
         self._local_engine: Any = None
         self.collector: Collector | None = None
         self.last_trajectories: list[Trajectory] = []
+        self._demonstrated: list[Trajectory] = []
         #: False only while a training step can be left without a trace, that is, before its first optimiser step.
         self.learning = True
         if self.settings.num_env_runners or self.settings.num_learners:
@@ -134,15 +136,15 @@ class AgentAlgorithm(Algorithm):
         return collected.trajectories, metrics
 
     def _demonstrations(self) -> list[Trajectory]:
-        from rl_agents.rollout.demonstrations import demonstrated_trajectories
-
+        """The next episodes of the demonstrated pool, in an order that every pass shuffles anew."""
         settings = self.settings
-        return demonstrated_trajectories(
-            settings,
-            self.config.model_dir,
-            count=settings.tasks_per_iteration * settings.group_size,
-            seed=stream_seed(settings.seed, DEMONSTRATION, self.iteration),
-        )
+        if not self._demonstrated:
+            seed = stream_seed(settings.seed, DEMONSTRATION)
+            self._demonstrated = demonstrated_trajectories(settings, self.config.model_dir, seed)
+        count = settings.tasks_per_iteration * settings.group_size
+        start, pool = self.iteration * count, range(len(self._demonstrated))
+        chosen = [item_at(pool, start + i, settings.seed, DEMONSTRATION) for i in range(count)]
+        return [self._demonstrated[i] for i in chosen]
 
     def _learn(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:
         """Rows, credit and optimiser steps; nothing is updated when no episode can teach anything."""

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
+from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rl_agents.rollout.trajectory import EpisodeSpec
+
+Item = TypeVar("Item")
 
 TRAINING, EVALUATION, DEMONSTRATION, MINIBATCHES = range(4)
 
@@ -16,11 +21,15 @@ def stream_seed(*key: int) -> int:
     return int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0] >> 1)
 
 
-def task_at(tasks: Sequence[str], position: int, seed: int) -> str:
-    """Task number ``position`` of an endless stream: every epoch a new permutation, fixed by ``seed``."""
-    epoch, offset = divmod(position, len(tasks))
-    order = np.random.default_rng(stream_seed(seed, TRAINING, epoch)).permutation(len(tasks))
-    return tasks[int(order[offset])]
+def item_at(items: Sequence[Item], position: int, seed: int, stream: int) -> Item:
+    """Item number ``position`` of an endless stream: every pass a new permutation, fixed by ``seed`` and ``stream``."""
+    epoch, offset = divmod(position, len(items))
+    return items[int(_permutation(len(items), stream_seed(seed, stream, epoch))[offset])]
+
+
+@lru_cache(maxsize=8)
+def _permutation(length: int, seed: int) -> NDArray[np.int64]:
+    return np.random.default_rng(seed).permutation(length)
 
 
 def training_specs(
@@ -33,7 +42,7 @@ def training_specs(
     """
     return [
         EpisodeSpec(
-            task_id=task_at(tasks, iteration * num_groups + group, seed),
+            task_id=item_at(tasks, iteration * num_groups + group, seed, TRAINING),
             group_id=group,
             member=member,
             seed=stream_seed(seed, TRAINING, iteration, group, member),

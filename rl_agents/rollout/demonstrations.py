@@ -13,8 +13,8 @@ from rl_agents.rollout.trajectory import Step, Trajectory
 from rl_agents.settings import Settings
 
 
-def demonstrated_trajectories(settings: Settings, model_dir: str, count: int, seed: int) -> list[Trajectory]:
-    """Let the environment's demonstrator play ``count`` training tasks, drawn with replacement.
+def demonstrated_trajectories(settings: Settings, model_dir: str, seed: int) -> list[Trajectory]:
+    """Let the environment's demonstrator play ``settings.demonstrations`` training tasks, drawn with replacement.
 
     Raises:
         InputError: the environment has no demonstrator.
@@ -24,7 +24,7 @@ def demonstrated_trajectories(settings: Settings, model_dir: str, count: int, se
     context = _context(settings.context, model_dir)
     rng = random.Random(seed)
     trajectories = []
-    for index in range(count):
+    for index in range(settings.demonstrations):
         task = rng.choice(tasks)
         dialogue = recipe.demonstrate(task, rng, **settings.env_options)
         trajectory = encode_dialogue(dialogue, context, settings.max_model_len)

@@ -14,7 +14,7 @@ import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -113,8 +113,12 @@ def task_ids(split: str, *, subgroups: str | Iterable[str] = "all", **_: Any) ->
     """Return the frozen ``train`` or ``test`` ids of the chosen sub-groups; other options do not matter here."""
     if split not in ("train", "test"):
         raise unknown("split", split, ["train", "test"])
-    chosen = chosen_subgroups(subgroups)
-    return [task_id for task_id in _panel()[split] if task_id.split("/")[0] in chosen]
+    return list(_filtered(split, frozenset(chosen_subgroups(subgroups))))
+
+
+@lru_cache(maxsize=32)  # every environment asks
+def _filtered(split: str, chosen: frozenset[str]) -> tuple[str, ...]:
+    return tuple(task_id for task_id in _panel()[split] if task_id.split("/")[0] in chosen)
 
 
 if __name__ == "__main__":
