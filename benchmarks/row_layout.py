@@ -52,7 +52,7 @@ def episodes(case: Case, rng: np.random.Generator) -> list[Trajectory]:
         steps, read = [], rng.integers(0, VOCABULARY, case.prompt).tolist()
         for _ in range(case.steps):
             response = rng.integers(0, VOCABULARY, case.response).tolist()
-            steps.append(Step(read, response, [-1.0] * case.response, 0, "stop", "", ""))
+            steps.append(Step(read, response, [-1.0] * case.response, 0, "stop", "", "", ""))
             read = read + response + rng.integers(0, VOCABULARY, case.observation).tolist()
         result.append(Trajectory("task", index, 0, 0, steps))
     return result

@@ -17,6 +17,8 @@ def rollout_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
         "rollout/episodes": float(len(trajectories)),
         "rollout/failed_episodes": float(len(trajectories) - len(played)),
     }
+    for cause, count in Counter(t.end_cause.split(":")[0] for t in trajectories).items():
+        metrics[f"end_cause/{cause}"] = count / len(trajectories)
     if not played:
         return metrics
     steps = [step for t in played for step in t.steps]
@@ -34,8 +36,6 @@ def rollout_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
         metrics["rollout/length_limited_share"] = float(np.mean([s.finish_reason == "length" for s in steps]))
         metrics["rollout/invalid_action_share"] = float(np.mean([not s.valid for s in steps]))
         metrics["rollout/response_length_mean"] = float(np.mean([len(s.response_ids) for s in steps]))
-    for cause, count in Counter(t.end_cause.split(":")[0] for t in trajectories).items():
-        metrics[f"end_cause/{cause}"] = count / len(trajectories)
     for name in sorted({name for t in played for name in t.metrics}):
         metrics[f"env/{name}"] = float(np.mean([t.metrics[name] for t in played if name in t.metrics]))
     return metrics

@@ -123,7 +123,8 @@ class Episode:
             logprobs=completion.logprobs,
             policy_version=completion.policy_version,
             finish_reason=completion.finish_reason,
-            observation=self.answer.anchor,
+            observation=self.answer.observation,
+            anchor=self.answer.anchor,
             action=action,
         )
         # On record before the environment answers: a failing environment must not hide what it failed on.

@@ -60,6 +60,7 @@ def encode_dialogue(turns: Sequence[tuple[str, str]], context: ContextPolicy, ma
                 policy_version=-1,
                 finish_reason="stop",
                 observation=observation,
+                anchor=observation,
                 action=action,
             )
         )

@@ -37,7 +37,8 @@ class Step:
         logprobs: engine log-probabilities of ``response_ids`` at the sampling temperature.
         policy_version: number of weight syncs the engine had seen when it sampled.
         finish_reason: ``stop`` (end-of-turn sampled) or ``length`` (budget spent).
-        observation: anchor observation before the action (the state as the environment names it).
+        observation: what the environment showed before the action, as text.
+        anchor: the state as the environment names it, for grouping steps (default: the observation).
         action: the decoded response, for people and for the environment only.
         reward: reward of this step.
         valid: the environment could parse the action.
@@ -49,6 +50,7 @@ class Step:
     policy_version: int
     finish_reason: str
     observation: str
+    anchor: str
     action: str
     reward: float = 0.0
     valid: bool = True

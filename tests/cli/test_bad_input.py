@@ -39,7 +39,7 @@ CASES = [
     (["eval", "--model", ".", "--seeds", "0"], "--seeds 0: must be at least 1"),
     (["eval", "--model", ".", "--split", "dev"], "invalid choice: 'dev'"),
     (["sft", "--env", "gues_numbers", "--output", "starter"], "did you mean 'guess_numbers'?"),
-    (["sft"], "--output"),
+    (["sft", "--seed", "1"], "--output"),
     (["list", "--jsn"], "unknown flag '--jsn': did you mean '--json'?"),
 ]
 

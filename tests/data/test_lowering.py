@@ -15,7 +15,7 @@ VOCABULARY = 29
 
 
 def step(prompt, response, reward=0.0):
-    return Step(list(prompt), list(response), [-float(t) for t in response], 0, "stop", "", "", reward)
+    return Step(list(prompt), list(response), [-float(t) for t in response], 0, "stop", "", "", "", reward)
 
 
 def episode(*steps, **kwargs):
@@ -67,7 +67,7 @@ def test_what_has_no_rows():
     assert lower([], "per_step") == []
     with pytest.raises(InputError, match="unknown row layout 'mergd': did you mean 'merged'"):
         lower([], "mergd")
-    broken = episode(Step([1], [2, 3], [-1.0], 0, "stop", "", ""))
+    broken = episode(Step([1], [2, 3], [-1.0], 0, "stop", "", "", ""))
     with pytest.raises(ValueError, match="2 sampled ids and 1 log-probabilities"):
         lower([broken], "merged")
 

@@ -307,9 +307,15 @@ def test_demonstrator_is_beatable() -> None:
     assert 0.6 * len(chosen) < wins[Demonstrator()] < 0.9 * len(chosen)
 
 
+def demonstrated_messages(seed: int) -> list[dict[str, str]]:
+    dialogue = STARTER.demonstrate(TASK, random.Random(seed))
+    turns = (({"role": "user", "content": o}, {"role": "assistant", "content": a}) for o, a in dialogue)
+    return [message for turn in turns for message in turn]
+
+
 def test_chat_template_turn_by_turn_equals_the_whole_dialogue() -> None:
     tokenizer = STARTER.build_tokenizer()
-    (messages,) = STARTER.demonstrations(1, random.Random(4))
+    messages = demonstrated_messages(4)
     whole = tokenizer.apply_chat_template(messages, return_dict=True, return_assistant_tokens_mask=True)
     pieces = []
     for message in messages:
@@ -323,7 +329,7 @@ def test_chat_template_turn_by_turn_equals_the_whole_dialogue() -> None:
 
 def test_generation_prompt_is_a_prefix_of_the_answered_dialogue() -> None:
     tokenizer = STARTER.build_tokenizer()
-    (messages,) = STARTER.demonstrations(1, random.Random(5))
+    messages = demonstrated_messages(5)
     opened = tokenizer.apply_chat_template(
         [{"role": "system", "content": "of"}, *messages[:1]], add_generation_prompt=True, return_dict=True
     )["input_ids"]
@@ -352,10 +358,3 @@ def test_starter_model_is_small_seeded_and_composed() -> None:
     assert not torch.equal(rows, other.get_input_embeddings().weight)
     number = {word: rows[tokenizer.convert_tokens_to_ids(word)] for word in ("123", "124", "153", "154")}
     assert torch.allclose(number["123"] - number["124"], number["153"] - number["154"], atol=1e-5)
-
-
-def test_recipe_schedule() -> None:
-    recipe = STARTER.recipe
-    assert recipe.lr_factor(0) == pytest.approx(1 / recipe.warmup_steps)
-    assert recipe.lr_factor(recipe.steps // 3) == 1.0
-    assert 0.0 < recipe.lr_factor(recipe.steps - 1) < 0.05

@@ -30,7 +30,7 @@ RECORD = {
 
 
 def episode(success: bool, text: str = "I guess 123", cause: str = "terminated", failed: bool = False) -> Trajectory:
-    steps = [Step([1, 2, 3], [4, 5], [-0.5, -0.1], 0, "stop", "Guess!", text, float(success), valid=success)]
+    steps = [Step([1, 2, 3], [4, 5], [-0.5, -0.1], 0, "stop", "Guess!", "Guess!", text, float(success), valid=success)]
     return Trajectory("123", 0, 0, 0, steps, not failed, False, cause, failed, success)
 
 

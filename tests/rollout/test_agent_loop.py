@@ -42,7 +42,7 @@ def test_a_terminated_episode_is_recorded_step_by_step():
     assert [step.action for step in trajectory.steps] == ["go", "junk", "go"]
     assert [step.valid for step in trajectory.steps] == [True, False, True]
     assert [step.reward for step in trajectory.steps] == [0.0, 0.0, 1.0]
-    assert [step.observation for step in trajectory.steps] == ["start", "turn 1", "turn 2"]
+    assert [step.anchor for step in trajectory.steps] == ["start", "turn 1", "turn 2"]
     assert {step.policy_version for step in trajectory.steps} == {3}
     assert trajectory.metrics == {"turns": 3.0}
     assert [step.prompt_ids for step in trajectory.steps] == [prompt for prompt, _ in by.requests]
@@ -221,7 +221,7 @@ def test_environments_that_say_little():
             return "end", 1, True, False, {}
 
     (trajectory,) = play([2], Terse).trajectories
-    assert trajectory.success and trajectory.steps[0].observation == "begin" and trajectory.steps[0].valid
+    assert trajectory.success and trajectory.steps[0].anchor == "begin" and trajectory.steps[0].valid
     assert asyncio.run(play_episode(specs(2)[0], Terse(), engine(), CONTEXT, LIMITS)) == trajectory
 
 

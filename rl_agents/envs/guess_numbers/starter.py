@@ -149,7 +149,9 @@ DEFAULTS: Mapping[str, Any] = {
     "max_model_len": 256,
     "max_response_tokens": 24,
     "lr": 5e-4,
-    "iterations": 40,
+    "iterations": 60,
+    "eval_episodes": 256,
+    "eval_interval": 20,
 }
 
 

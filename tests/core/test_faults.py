@@ -1,0 +1,102 @@
+"""Real Ray, real processes killed: the run goes on and no episode is lost or counted twice."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+
+from rl_agents.core.algorithm import AgentAlgorithm
+from rl_agents.core.config import AgentConfig
+
+KEYS: dict[str, Any] = {"engine": "torch", "tasks_per_iteration": 4, "group_size": 4, "engine_timeout_s": 20.0}
+
+
+def build(model_dir: Path, **keys: Any) -> AgentAlgorithm:
+    return AgentConfig().training(model=str(model_dir), **{**KEYS, **keys}).build_algo()
+
+
+@pytest.fixture(scope="module")
+def algo(ray_session: None, beginner_model_dir: Path) -> Any:
+    algo = build(beginner_model_dir, num_env_runners=2)
+    algo.train()
+    yield algo
+    algo.stop()
+
+
+def engine_pid(algo: AgentAlgorithm) -> int:
+    assert algo.inference_group is not None
+    place = ray.get(algo.inference_group.handles()[0].place.remote())
+    return int(place.split()[1].rstrip(","))
+
+
+def runner_pids(algo: AgentAlgorithm) -> list[int]:
+    return algo.env_runner_group.foreach_env_runner(lambda runner: os.getpid(), local_env_runner=False)
+
+
+def kill_during(seconds: float, pid: int) -> threading.Thread:
+    thread = threading.Thread(target=lambda: (time.sleep(seconds), os.kill(pid, signal.SIGKILL)))
+    thread.start()
+    return thread
+
+
+def check_iteration(algo: AgentAlgorithm) -> dict[str, float]:
+    metrics = algo.train()["agent"]
+    asked = {(group, member) for group in range(4) for member in range(4)}
+    assert [(t.group_id, t.member) for t in algo.last_trajectories] == sorted(asked)
+    assert metrics["rollout/episodes"] == 16
+    assert {step.policy_version for t in algo.last_trajectories for step in t.steps} == {algo.policy_version - 1}
+    return metrics
+
+
+def test_a_killed_env_runner_is_replaced_and_its_episodes_are_played_again(algo: AgentAlgorithm) -> None:
+    os.kill(runner_pids(algo)[0], signal.SIGKILL)
+    metrics = check_iteration(algo)
+    assert metrics["rollout/resampled_episodes"] > 0
+    check_iteration(algo)
+
+
+def test_a_killed_engine_comes_back_with_the_last_weights(algo: AgentAlgorithm) -> None:
+    thread = kill_during(0.01, engine_pid(algo))
+    metrics = check_iteration(algo)
+    thread.join()
+    again = check_iteration(algo)
+    assert metrics["actor/engine_logprob_gap_max"] < 1e-4
+    assert again["actor/engine_logprob_gap_max"] < 1e-4
+
+
+def test_the_number_of_env_runners_does_not_change_the_tasks(algo: AgentAlgorithm, beginner_model_dir: Path) -> None:
+    local = AgentConfig().training(model=str(beginner_model_dir), **KEYS).local().build_algo()
+    try:
+        for _ in range(algo.iteration):
+            local.train()
+        assert [(t.task_id, t.seed) for t in local.last_trajectories] == [
+            (t.task_id, t.seed) for t in algo.last_trajectories
+        ]
+    finally:
+        local.stop()
+
+
+def test_checkpoints_move_between_learner_counts(ray_session: None, beginner_model_dir: Path, tmp_path: Path) -> None:
+    keys = {**KEYS, "model": str(beginner_model_dir), "num_env_runners": 0}
+    one = AgentConfig().training(**keys).build_algo()
+    two = AgentConfig().training(**{**keys, "num_learners": 2}).build_algo()
+    try:
+        one.train()
+        one.save_run_checkpoint(tmp_path / "000001")
+        two.restore_run_checkpoint(tmp_path / "000001")
+        first, second = one.train()["agent"], two.train()["agent"]
+        assert second["rollout/return_mean"] == first["rollout/return_mean"]
+        assert second["actor/grad_norm"] == pytest.approx(first["actor/grad_norm"], rel=1e-3)
+        two.save_run_checkpoint(tmp_path / "000002")
+        one.restore_run_checkpoint(tmp_path / "000002")
+        assert one.iteration == 2
+    finally:
+        one.stop()
+        two.stop()

@@ -1,0 +1,85 @@
+"""Keys: types, unknown names, contradictions, and which default wins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rl_agents.core.resolve import resolve
+from rl_agents.errors import InputError
+from rl_agents.settings import Settings, load_recipe, parse_assignments
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"lrr": 1}, "unknown key 'lrr': did you mean 'lr'?"),
+        ({"lr": "fast"}, "lr='fast': a number is needed"),
+        ({"group_size": 2.5}, "group_size='2.5': a whole number is needed"),
+        ({"engine": "vlm"}, "engine='vlm': valid: auto, vllm, torch"),
+        ({"gradient_checkpointing": 1}, "true or false is needed"),
+        ({"betas": 0.9}, "a list is needed"),
+    ],
+)
+def test_bad_values_are_named(keys: dict, message: str) -> None:
+    with pytest.raises(InputError, match=message.replace("?", r"\?")):
+        Settings.from_dict(keys)
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"context": "windo(2)"}, "valid: append, window"),
+        ({"dual_clip": 0.5}, "dual_clip=0.5: must be above 1"),
+        ({"temperature": 0}, "temperature=0"),
+        ({"group_size": 0}, "group_size=0: must be at least 1"),
+        ({"tensor_parallel": 2}, "needs engine_mode=async"),
+        ({"algo": "grop"}, "did you mean 'grpo'"),
+        ({"env": "gues_numbers"}, "did you mean 'guess_numbers'"),
+        ({"env.promt": "paper"}, "did you mean 'env.prompt'"),
+        ({"algo": "grpo", "critic_lr": 1e-3}, "key 'critic_lr' has no effect with algo grpo; it belongs to: ppo"),
+        ({"algo": "grpo", "group_size": 1}, "needs at least 2"),
+        ({"model": "no/such/folder"}, "no such folder"),
+        ({"env.subgroups": "9-9-9-9"}, "sub-group"),
+    ],
+)
+def test_what_cannot_work_is_said_before_anything_is_built(keys: dict, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        resolve(Settings.from_dict(keys))
+
+
+def test_chosen_keys_win_over_the_starters_and_these_over_the_defaults() -> None:
+    plain, chosen = resolve(Settings()), resolve(Settings.from_dict({"lr": 1e-5}))
+    assert plain.lr == 5e-4 and plain.env_options["prompt"] == "compact"
+    assert chosen.lr == 1e-5 and chosen.max_model_len == plain.max_model_len
+
+
+def test_resolving_a_resolved_configuration_changes_nothing() -> None:
+    resolved = resolve(Settings.from_dict({"lr": 1e-5, "algo": "ppo"}))
+    again = resolve(Settings.restored(resolved.to_dict()))
+    assert again.to_dict() == resolved.to_dict()
+
+
+def test_values_are_read_as_yaml() -> None:
+    assert parse_assignments(["lr=1e-4", "betas=[0.9, 0.99]", "model="]) == {
+        "lr": "1e-4",
+        "betas": [0.9, 0.99],
+        "model": "",
+    }
+    assert Settings.from_dict({"lr": "1e-4"}).lr == 1e-4
+    with pytest.raises(InputError, match="key=value"):
+        parse_assignments(["lr"])
+
+
+def test_recipes_name_file_and_line(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.yaml"
+    broken.write_text("lr: 1\nbetas: [0.9\nalgo: x\n")
+    with pytest.raises(InputError, match=r"broken\.yaml:\d+: broken YAML"):
+        load_recipe(str(broken))
+    listing = tmp_path / "list.yaml"
+    listing.write_text("- a\n")
+    with pytest.raises(InputError, match="a mapping of keys"):
+        load_recipe(str(listing))
+    with pytest.raises(InputError, match="no such file"):
+        load_recipe(str(tmp_path / "absent.yaml"))
