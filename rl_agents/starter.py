@@ -78,7 +78,9 @@ def build_starter(
     """
     from rl_agents.core.checkpoint import write_atomically
     from rl_agents.core.config import AgentConfig
+    from rl_agents.core.session import quiet_libraries
 
+    quiet_libraries()
     recipe = starter_recipe(env)
     output_dir = Path(output_dir)
     output_dir.parent.mkdir(parents=True, exist_ok=True)

@@ -59,9 +59,6 @@ def load_backbone(model_dir: str | Path, dtype: str) -> Any:
 
 
 def _load_options(dtype: str) -> dict[str, Any]:
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()
     return {
         "dtype": getattr(torch, dtype),
         "local_files_only": True,

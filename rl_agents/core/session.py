@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import os
 
 import ray
+
+
+def quiet_libraries() -> None:
+    """Silence what Ray and transformers say at every start about themselves and not about the run."""
+    from transformers.utils import logging as transformers_logging
+
+    transformers_logging.disable_progress_bar()
+    for name in ("ray._common.deprecation", "ray.tune.utils.util", "ray.tune.trainable.trainable"):
+        logging.getLogger(name).setLevel(logging.ERROR)
 
 
 def ensure_ray(actors: int) -> None:
