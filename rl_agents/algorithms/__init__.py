@@ -1,8 +1,26 @@
-"""Algorithms by the name that the command line uses. A new one is a module with a ``RECIPE`` and a line here."""
+"""Algorithms by the name that the command line uses. A new one is one file in this folder, with a ``RECIPE``."""
 
-from rl_agents.algorithms import grpo, ppo, sft
+import importlib
+import pkgutil
+
 from rl_agents.algorithms.base import Recipe
 
-ALGORITHMS: dict[str, Recipe] = {module.RECIPE.name: module.RECIPE for module in (sft, ppo, grpo)}
+#: The order of listings; modules that are not named here follow.
+ORDER = (
+    "sft", "ppo", "reinforce_pp", "reinforce_pp_baseline", "rloo", "grpo", "dr_grpo", "dapo", "gspo", "cispo",
+    "gigpo", "hgpo", "steppo", "three_spo", "vspo", "pivotrl",
+)  # fmt: skip
+
+
+def discover() -> dict[str, Recipe]:
+    """Import every module of this folder and return the recipes by name, in the order of listings."""
+    found = [module.name for module in pkgutil.iter_modules(__path__)]
+    ordered = sorted(found, key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
+    modules = [importlib.import_module(f"{__name__}.{name}") for name in ordered]
+    recipes = [module.RECIPE for module in modules if hasattr(module, "RECIPE")]
+    return {recipe.name: recipe for recipe in recipes}
+
+
+ALGORITHMS: dict[str, Recipe] = discover()
 
 __all__ = ["ALGORITHMS", "Recipe"]

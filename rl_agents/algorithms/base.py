@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
 
-    from rl_agents.data.rows import Row
+    from rl_agents.data.rows import FloatArray, Row
+    from rl_agents.data.selection import Selected
     from rl_agents.rollout.trajectory import Trajectory
     from rl_agents.settings import Settings
 
@@ -45,6 +47,11 @@ class LossInputs:
 PolicyLoss = Callable[[LossInputs, "Settings"], "tuple[torch.Tensor, dict[str, torch.Tensor]]"]
 #: Fill ``advantages`` (and ``returns``) of every row.
 Credit = Callable[[Sequence["Row"], Sequence["Trajectory"], "Settings"], None]
+#: From all episodes of the iteration so far, before credit: which to learn from, with which weight per group, and how
+#: many groups are missing. Asked again, with more episodes, while some are.
+Select = Callable[[Sequence["Trajectory"], "Settings", "np.random.Generator"], "Selected"]
+#: 1 at the tokens before which the critic is read and trained.
+ValueMask = Callable[["Row", "Settings"], "FloatArray"]
 
 
 @dataclass(frozen=True)
@@ -57,6 +64,8 @@ class Recipe:
         reference: paper and section.
         policy_loss: objective per token.
         credit: advantages of rollouts; None for supervised recipes.
+        select: which groups are learned from, and how much each counts; None for all alike.
+        value_mask: where the critic is read and trained; None for every sampled token.
         uses: the algorithm-specific settings keys with an effect; setting another one is an error.
         defaults: this recipe's defaults where they differ from `Settings`.
         source: where experience comes from.
@@ -69,6 +78,8 @@ class Recipe:
     reference: str
     policy_loss: PolicyLoss
     credit: Credit | None = None
+    select: Select | None = None
+    value_mask: ValueMask | None = None
     uses: frozenset[str] = frozenset()
     defaults: Mapping[str, Any] = field(default_factory=dict)
     source: Literal["rollouts", "demonstrations"] = "rollouts"
@@ -76,15 +87,33 @@ class Recipe:
     grouped: bool = False
 
 
-#: Keys that only some algorithms read. A recipe names those it reads in ``uses``.
-ALGORITHM_KEYS = frozenset(
+#: Keys of everything that learns from rollouts with importance ratios.
+POLICY_GRADIENT_KEYS = frozenset(
     {
-        "gamma", "lam", "advantage_std", "bootstrap_on_truncation", "clip_low", "clip_high", "dual_clip", "kl_coef",
-        "kl_estimator", "entropy_coef", "old_logprobs", "critic_lr", "critic_clip", "critic_warmup", "demonstrations",
+        "clip_low", "clip_high", "kl_coef", "kl_estimator", "kl_in_reward_coef", "kl_in_reward_estimator",
+        "kl_controller", "kl_target", "kl_horizon", "entropy_coef", "old_logprobs", "mismatch", "mismatch_cap",
+        "mismatch_bounds", "mismatch_normalise", "invalid_action_penalty",
     }
 )  # fmt: skip
 
-#: Keys of the clipped-ratio family.
-POLICY_GRADIENT_KEYS = frozenset(
-    {"clip_low", "clip_high", "dual_clip", "kl_coef", "kl_estimator", "entropy_coef", "old_logprobs"}
+#: Keys of advantages from comparing rollouts of one task.
+GROUP_KEYS = frozenset({"group_statistics", "singleton"})
+GRPO_KEYS = POLICY_GRADIENT_KEYS | GROUP_KEYS | {"advantage_std", "leave_one_out"}
+CRITIC_KEYS = frozenset(
+    {"gamma", "lam", "bootstrap_on_truncation", "whiten", "critic_lr", "critic_clip", "critic_warmup"}
 )
+DYNAMIC_SAMPLING_KEYS = frozenset({"dynamic_sampling", "dynamic_sampling_metric", "max_generation_batches"})
+OVERLONG_KEYS = frozenset({"overlong_factor", "overlong_length", "overlong_cache", "overlong_filtering"})
+
+#: Keys that only some algorithms read. A recipe names those it reads in ``uses``.
+ALGORITHM_KEYS = (
+    GRPO_KEYS
+    | CRITIC_KEYS
+    | DYNAMIC_SAMPLING_KEYS
+    | OVERLONG_KEYS
+    | {
+        "dual_clip", "demonstrations", "return_at_observation", "step_norm", "gigpo_omega", "gigpo_similarity",
+        "gspo_token", "hgpo_history", "hgpo_alpha", "hgpo_weight_offset", "hgpo_base", "ratio_level", "steppo_credit",
+        "vspo_mode", "vspo_temperature", "vspo_alpha", "vspo_clip",
+    }
+)  # fmt: skip

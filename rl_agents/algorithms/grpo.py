@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from rl_agents.algorithms.base import POLICY_GRADIENT_KEYS, LossInputs, Recipe
-from rl_agents.credit.group import dr_grpo, grpo
+from rl_agents.algorithms.base import GRPO_KEYS, LossInputs, Recipe
+from rl_agents.credit import group
+from rl_agents.data.steps import StepTable
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
+    from numpy.typing import NDArray
 
     from rl_agents.data.rows import Row
     from rl_agents.rollout.trajectory import Trajectory
@@ -20,15 +21,31 @@ if TYPE_CHECKING:
 
 def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: Settings) -> None:
     """A_i = (R_i - mean_g R) / (std_g R + 1e-6), the same for every sampled token of trajectory i."""
-    returns = np.array([t.episode_return for t in trajectories])
-    groups = np.array([t.group_id for t in trajectories])
-    if settings.advantage_std == "none":
-        advantages = dr_grpo(returns, groups, singleton="zero")
-    else:
-        ddof = 1 if settings.advantage_std == "sample" else 0
-        advantages = grpo(returns, groups, ddof=ddof, singleton="zero")
-    for row in rows:
-        row.advantages = (advantages[row.trajectory] * row.mask).astype(np.float32)
+    table = StepTable.build(rows, trajectories, settings.invalid_action_penalty)
+    table.spread(rows, advantages(table, settings))
+
+
+def advantages(table: StepTable, settings: Settings) -> NDArray[np.float64]:
+    """Group-normalised returns, one per step; ``leave_one_out`` compares with the other members only."""
+    statistics = settings.group_statistics
+    returns = table.episode_returns(statistics)
+    groups, trajectories, std = table.groups, table.trajectories, settings.advantage_std
+    if settings.leave_one_out:
+        return group.leave_one_out(
+            returns, groups, trajectories=trajectories, statistics=statistics, divide_by_std=std != "none"
+        )
+    if std == "none":
+        return group.dr_grpo(
+            returns, groups, trajectories=trajectories, statistics=statistics, singleton=settings.singleton
+        )
+    return group.grpo(
+        returns,
+        groups,
+        trajectories=trajectories,
+        statistics=statistics,
+        ddof=1 if std == "sample" else 0,
+        singleton=settings.singleton,
+    )
 
 
 def policy_loss(inputs: LossInputs, settings: Settings) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
@@ -52,6 +69,6 @@ RECIPE = Recipe(
     reference="Shao et al. 2024, DeepSeekMath (arXiv 2402.03300), section 4.1",
     credit=credit,
     policy_loss=policy_loss,
-    uses=POLICY_GRADIENT_KEYS | {"advantage_std"},
+    uses=GRPO_KEYS | {"dual_clip"},
     grouped=True,
 )

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rl_agents.algorithms.base import POLICY_GRADIENT_KEYS, Recipe
+from rl_agents.algorithms.base import CRITIC_KEYS, POLICY_GRADIENT_KEYS, Recipe
 from rl_agents.algorithms.grpo import policy_loss
 from rl_agents.credit.gae import token_gae_rows
 from rl_agents.credit.statistics import masked_whiten
+from rl_agents.data.steps import penalised_rewards, row_order
 
 if TYPE_CHECKING:
     from rl_agents.data.rows import Row
@@ -25,28 +25,23 @@ def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: Se
     An episode that was cut by a limit bootstraps 0, or with ``bootstrap_on_truncation`` the critic's value of its
     last sampled token's prefix, the nearest state that was forwarded.
     """
-    order: dict[int, int] = defaultdict(int)
-    index = []
-    for row in rows:
-        index.append(order[row.trajectory])
-        order[row.trajectory] += 1
     gae = token_gae_rows(
-        [row.rewards for row in rows],
+        penalised_rewards(rows, trajectories, settings.invalid_action_penalty),
         [_values(row) for row in rows],
         [row.mask for row in rows],
-        np.array([row.trajectory for row in rows]),
-        np.array(index),
+        *row_order(rows),
         gamma=settings.gamma,
         lam=settings.lam,
         truncated=np.array([row.last and not row.terminated for row in rows]),
         final_values=np.array([_last_value(row) for row in rows]),
         bootstrap_on_truncation=settings.bootstrap_on_truncation,
     )
-    mask = np.concatenate([row.mask for row in rows])
-    whitened = masked_whiten(np.concatenate(gae.advantages), mask)
-    parts = np.split(whitened, np.cumsum([len(row) for row in rows])[:-1])
-    for row, advantages, returns in zip(rows, parts, gae.returns, strict=True):
-        row.advantages = (advantages * row.mask).astype(np.float32)
+    advantages = np.concatenate(gae.advantages)
+    if settings.whiten:
+        advantages = masked_whiten(advantages, np.concatenate([row.mask for row in rows]))
+    parts = np.split(advantages, np.cumsum([len(row) for row in rows])[:-1])
+    for row, part, returns in zip(rows, parts, gae.returns, strict=True):
+        row.advantages = (part * row.mask).astype(np.float32)
         row.returns = returns.astype(np.float32)
 
 
@@ -66,7 +61,6 @@ RECIPE = Recipe(
     reference="Schulman et al. 2017 (arXiv 1707.06347), equation 7; GAE: Schulman et al. 2016 (arXiv 1506.02438)",
     credit=credit,
     policy_loss=policy_loss,
-    uses=POLICY_GRADIENT_KEYS
-    | {"gamma", "lam", "bootstrap_on_truncation", "critic_lr", "critic_clip", "critic_warmup"},
+    uses=POLICY_GRADIENT_KEYS | CRITIC_KEYS | {"dual_clip"},
     critic=True,
 )

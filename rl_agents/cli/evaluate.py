@@ -21,8 +21,8 @@ from rl_agents.reporting.statistics import student_interval
 from rl_agents.rollout.trajectory import Trajectory
 from rl_agents.settings import Settings, parse_assignments
 
-#: An evaluation has no learner actors.
-EVALUATION_KEYS = {"num_learners": 0}
+#: An evaluation has no learner actors, never truncates, and needs no judge of training's rewards.
+EVALUATION_KEYS = {"num_learners": 0, "truncation": "none", "reward": "environment"}
 
 
 def build_parser() -> Parser:

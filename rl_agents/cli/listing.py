@@ -29,13 +29,13 @@ ENGINES: list[Entry] = [
         "reference": "rl_agents/engines/torch_engine.py",
     },
 ]
-TRUNCATION_RULES: list[Entry] = [
+NO_TRUNCATION: list[Entry] = [
     {
         "name": "none",
         "summary": "episodes end by the environment, the turn limit or the context length",
         "reference": "-",
     }
-]
+]  # and those of rl_agents.rollout.truncation_rules
 ADAPTER: Entry = {
     "name": "gymnasium:<id>",
     "summary": "any text environment that is registered with gymnasium",
@@ -74,12 +74,13 @@ def catalogue() -> dict[str, list[Entry]]:
     import rl_agents.envs  # noqa: F401  (registers the built-in environments)
     from rl_agents.algorithms import ALGORITHMS
     from rl_agents.envs.base import ENVIRONMENTS
+    from rl_agents.rollout.truncation_rules import RULES
 
     return {
         "algorithms": _entries(ALGORITHMS),
         "environments": [*_entries(ENVIRONMENTS), ADAPTER],
         "engines": ENGINES,
-        "truncation_rules": TRUNCATION_RULES,
+        "truncation_rules": [*NO_TRUNCATION, *_entries(RULES)],
     }
 
 

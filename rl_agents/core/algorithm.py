@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +19,29 @@ from rl_agents.core.checkpoint import load_state, save_state, write_atomically
 from rl_agents.core.collect import Collected, Collector, LocalRunner
 from rl_agents.core.config import AgentConfig
 from rl_agents.core.module import CRITIC, POLICY, REFERENCE
-from rl_agents.core.rollout_metrics import rollout_metrics
-from rl_agents.core.session import ensure_ray
+from rl_agents.core.rollout_metrics import rollout_metrics, truncation_metrics
+from rl_agents.core.session import ensure_ray, quiet_libraries
+from rl_agents.core.shaping import assign_credit, next_coefficient
 from rl_agents.core.training_data import AgentTrainingData
 from rl_agents.data.lowering import lower
 from rl_agents.data.rows import Row
-from rl_agents.data.tasks import DEMONSTRATION, MINIBATCHES, evaluation_specs, item_at, stream_seed, training_specs
+from rl_agents.data.selection import Selected, SelectionError
+from rl_agents.data.tasks import (
+    DEMONSTRATION,
+    MINIBATCHES,
+    SELECTION,
+    evaluation_specs,
+    item_at,
+    stream_seed,
+    training_specs,
+)
 from rl_agents.engines.base import EngineError
 from rl_agents.engines.group import InferenceGroup
 from rl_agents.engines.select import build_engine, resolve_engine
 from rl_agents.engines.settings import EngineSettings
 from rl_agents.envs.base import task_ids
 from rl_agents.errors import InputError
+from rl_agents.rewards.base import make_reward
 from rl_agents.rollout.demonstrations import demonstrated_trajectories
 from rl_agents.rollout.trajectory import Trajectory
 from rl_agents.settings import Settings, load_recipe
@@ -48,6 +59,7 @@ class AgentAlgorithm(Algorithm):
         return AgentConfig()
 
     def __init__(self, config: Any = None, env: Any = None, **kwargs: Any) -> None:
+        quiet_libraries()
         config = config.completed() if isinstance(config, AgentConfig) else config
         super().__init__(config=config, env=env, **kwargs)
 
@@ -64,6 +76,7 @@ class AgentAlgorithm(Algorithm):
         """
         self.settings: Settings = self.config.agent
         self.recipe = ALGORITHMS[self.settings.algo]
+        self.reward = make_reward(self.settings)
         self.kind, self.engine_description = resolve_engine(self.settings.engine)
         self.policy_version = 0
         self._engines_version: int | None = None
@@ -72,6 +85,9 @@ class AgentAlgorithm(Algorithm):
         self.collector: Collector | None = None
         self.last_trajectories: list[Trajectory] = []
         self._demonstrated: list[Trajectory] = []
+        #: Tasks taken from the training stream so far; iterations may take more than ``tasks_per_iteration``.
+        self.task_position = 0
+        self.kl_in_reward_coef = self.settings.kl_in_reward_coef
         #: False only while a training step can be left without a trace, that is, before its first optimiser step.
         self.learning = True
         if self.settings.num_env_runners or self.settings.num_learners:
@@ -106,34 +122,78 @@ class AgentAlgorithm(Algorithm):
         """tasks -> rollouts -> rows -> credit -> optimiser steps -> engines; returns this iteration's metrics."""
         started = time.perf_counter()
         self.learning = False
+        weights: Mapping[int, float] = {}
         if self.recipe.source == "demonstrations":
             metrics: dict[str, float] = {}
-            self.last_trajectories = self._demonstrations()
+            chosen = self.last_trajectories = self._demonstrations()
         else:
-            self.last_trajectories, metrics = self._rollouts()
+            chosen, weights, metrics = self._rollouts()
         metrics["timing_s/rollout"] = time.perf_counter() - started
-        metrics.update(self._learn([t for t in self.last_trajectories if not t.failed]))
+        metrics.update(self._learn(chosen, weights))
+        self.task_position += len({t.group_id for t in self.last_trajectories})
         elapsed = time.perf_counter() - started
         tokens = sum(t.response_tokens for t in self.last_trajectories)
         metrics.update({"timing_s/iteration": elapsed, "perf/tokens_per_s": tokens / elapsed})
         return metrics
 
-    def _rollouts(self) -> tuple[list[Trajectory], dict[str, float]]:
-        settings = self.settings
-        specs = training_specs(
-            self.train_tasks, self.iteration, settings.tasks_per_iteration, settings.group_size, settings.seed
-        )
+    def _rollouts(self) -> tuple[list[Trajectory], Mapping[int, float], dict[str, float]]:
+        """Play until the recipe has enough groups to learn from; returns these episodes, weights and metrics.
+
+        ``last_trajectories`` gets all that were played.
+        """
         started = time.perf_counter()
         self._sync_engines()
         synced = time.perf_counter() - started
+        rng = np.random.default_rng(stream_seed(self.settings.seed, SELECTION, self.iteration))
+        played: list[Trajectory] = []
+        rounds: list[dict[str, float]] = []
+        while True:
+            rounds.append(self._play_round(played))
+            usable = [t for t in played if not t.failed]
+            if self.recipe.select is None:
+                selected = Selected(np.ones(len(usable), dtype=bool))
+            else:
+                selected = self.recipe.select(usable, self.settings, rng)
+            if not selected.missing:
+                break
+            self._check_rounds(len(rounds), selected.missing)
+        self.last_trajectories = played
+        names = dict.fromkeys(name for metrics in rounds for name in metrics)
+        metrics = {name: float(np.mean([m[name] for m in rounds if name in m])) for name in names}
+        metrics.update(rollout_metrics(played) | dict(selected.metrics))
+        if self.settings.truncation != "none":
+            metrics.update(truncation_metrics(played))
+        metrics["rollout/resampled_episodes"] *= len(rounds)
+        metrics.update({"rollout/generation_batches": float(len(rounds)), "timing_s/sync": synced})
+        chosen = [t for t, keep in zip(usable, selected.keep, strict=True) if keep]
+        return chosen, selected.weights, metrics
+
+    def _play_round(self, played: list[Trajectory]) -> dict[str, float]:
+        """Play the next ``tasks_per_iteration`` tasks, add their episodes to ``played`` and return reward metrics."""
+        settings, groups = self.settings, len({t.group_id for t in played})
+        specs = training_specs(
+            self.train_tasks, self.iteration, settings.tasks_per_iteration, settings.group_size, settings.seed,
+            position=self.task_position + groups, first_group=groups,
+        )  # fmt: skip
         assert self.collector is not None
         collected: Collected = self.collector.collect(specs)
         for event in collected.events:
             print(f"[rl_agents] {event}; its episodes are played again", flush=True)
-        metrics = rollout_metrics(collected.trajectories)
-        metrics["rollout/resampled_episodes"] = float(collected.resampled)
-        metrics["timing_s/sync"] = synced
-        return collected.trajectories, metrics
+        shaped = self.reward.apply(collected.trajectories)
+        played.extend(collected.trajectories)
+        return {**shaped, "rollout/resampled_episodes": float(collected.resampled)}
+
+    def _check_rounds(self, rounds: int, missing: int) -> None:
+        settings = self.settings
+        if not settings.max_generation_batches or rounds < settings.max_generation_batches:
+            return
+        wanted = settings.tasks_per_iteration
+        raise SelectionError(
+            f"{wanted - missing} of {rounds * wanted} tasks had rollouts that differ in "
+            f"{settings.dynamic_sampling_metric}, {wanted} are needed, and max_generation_batches={rounds} is spent: "
+            "tasks are too easy or too hard for the policy; raise group_size or max_generation_batches, or set "
+            "dynamic_sampling=false"
+        )
 
     def _demonstrations(self) -> list[Trajectory]:
         """The next episodes of the demonstrated pool, in an order that every pass shuffles anew."""
@@ -146,7 +206,7 @@ class AgentAlgorithm(Algorithm):
         chosen = [item_at(pool, start + i, settings.seed, DEMONSTRATION) for i in range(count)]
         return [self._demonstrated[i] for i in chosen]
 
-    def _learn(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:
+    def _learn(self, trajectories: Sequence[Trajectory], weights: Mapping[int, float]) -> dict[str, float]:
         """Rows, credit and optimiser steps; nothing is updated when no episode can teach anything."""
         settings = self.settings
         started = time.perf_counter()
@@ -154,16 +214,17 @@ class AgentAlgorithm(Algorithm):
         if not rows:
             return {"actor/skipped_iterations": 1.0}
         self._score(rows)
-        metrics: dict[str, float] = {}
-        if self.recipe.credit is not None:
-            self.recipe.credit(rows, trajectories, settings)
-            metrics.update(_credit_metrics(rows))
+        metrics = assign_credit(self.recipe, rows, trajectories, settings, weights, self.kl_in_reward_coef)
+        if not any(row.mask.any() for row in rows):
+            return metrics | {"actor/skipped_iterations": 1.0}
         rng = np.random.default_rng(stream_seed(settings.seed, MINIBATCHES, self.iteration))
         data = AgentTrainingData.build(rows, settings, rng)
         warm = self.iteration >= settings.critic_warmup
         self.learning = True
         metrics.update(self.learner_group.learn(data, train_policy=warm))
         self.policy_version += 1
+        if settings.kl_controller == "adaptive":
+            self.kl_in_reward_coef = next_coefficient(self.kl_in_reward_coef, metrics, len(rows), settings)
         metrics["timing_s/learn"] = time.perf_counter() - started
         metrics["rows/count"] = float(len(rows))
         metrics["rows/tokens"] = float(sum(len(row) for row in rows))
@@ -174,9 +235,11 @@ class AgentAlgorithm(Algorithm):
         """Fill what the learner's networks say about the rows before the first optimiser step."""
         group, settings = self.learner_group, self.settings
         if self.recipe.critic:
+            for row in rows:
+                row.value_mask = self.recipe.value_mask(row, settings) if self.recipe.value_mask else row.mask.copy()
             for row, values in zip(rows, group.score(rows, CRITIC), strict=True):
                 row.values = values
-        if settings.kl_coef:
+        if settings.kl_coef or settings.kl_in_reward_coef:
             for row, logprobs in zip(rows, group.score(rows, REFERENCE), strict=True):
                 row.reference_logprobs = logprobs
         if settings.old_logprobs == "learner" and self.recipe.credit is not None:
@@ -248,7 +311,12 @@ class AgentAlgorithm(Algorithm):
 
     def _fill_checkpoint(self, folder: Path) -> None:
         self.learner_group.save_hf(folder / "hf")
-        counters = {"iteration": self.iteration, "policy_version": self.policy_version}
+        counters = {
+            "iteration": self.iteration,
+            "policy_version": self.policy_version,
+            "task_position": self.task_position,
+            "kl_in_reward_coef": self.kl_in_reward_coef,
+        }
         save_state(folder, self.learner_group.full_state(), counters, self.settings.to_dict())
 
     def restore_run_checkpoint(self, folder: Path) -> None:
@@ -266,6 +334,10 @@ class AgentAlgorithm(Algorithm):
         self.learner_group.load_full_state(state)
         self._iteration = int(counters["iteration"])
         self.policy_version = int(counters["policy_version"])
+        by_iteration = self._iteration * int(saved["tasks_per_iteration"])
+        self.task_position = int(counters.get("task_position", by_iteration))
+        if self.settings.kl_controller == "adaptive":
+            self.kl_in_reward_coef = float(counters.get("kl_in_reward_coef", self.kl_in_reward_coef))
         self._engines_version = None
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
@@ -305,23 +377,3 @@ class AgentAlgorithm(Algorithm):
             self.inference_group.stop()
         if self._local_engine is not None:
             self._local_engine.close()
-
-
-def _credit_metrics(rows: Sequence[Row]) -> dict[str, float]:
-    """Spread of the advantages, and the share of trajectories that teach nothing because theirs are all 0."""
-    advantages = np.concatenate([row.advantages[row.mask > 0] for row in rows if row.advantages is not None])
-    silent: dict[int, bool] = {}
-    for row in rows:
-        silent[row.trajectory] = silent.get(row.trajectory, True) and not np.any(row.advantages)
-    metrics = {
-        "actor/advantage_mean": float(advantages.mean()),
-        "actor/advantage_std": float(advantages.std()),
-        "rollout/zero_advantage_share": float(np.mean(list(silent.values()))),
-    }
-    values = [row.values[row.mask > 0] for row in rows if row.values is not None]
-    if values:
-        targets = np.concatenate([row.returns[row.mask > 0] for row in rows if row.returns is not None])
-        spread = float(targets.var())
-        error = float((targets - np.concatenate(values)).var())
-        metrics["critic/explained_variance"] = 1.0 - error / spread if spread > 0 else 0.0
-    return metrics

@@ -126,7 +126,7 @@ class AgentConfig(AlgorithmConfig):
         modules = {POLICY: (CausalLMModule, policy)}
         if ALGORITHMS[agent.algo].critic:
             modules[CRITIC] = (ValueModule, base)  # type: ignore[assignment]
-        if agent.kl_coef:
+        if agent.kl_coef or agent.kl_in_reward_coef:
             modules[REFERENCE] = (CausalLMModule, {**base, "frozen": True})
         specs = {
             name: RLModuleSpec(

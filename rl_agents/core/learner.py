@@ -97,7 +97,7 @@ class AgentLearner(TorchLearner):
     def compute_loss_for_module(
         self, *, module_id: str, config: Any, batch: dict[str, torch.Tensor], fwd_out: dict[str, torch.Tensor]
     ) -> torch.Tensor:
-        """Weighted loss of one network on one micro-batch; ``batch`` holds the rows' arrays and ``weights``."""
+        """Weighted loss of one network on one micro-batch; ``batch`` holds the rows' arrays and weights."""
         return (self._policy_loss if module_id == POLICY else self._value_loss)(batch, fwd_out)
 
     # --- one optimiser step ------------------------------------------------------------------------------------
@@ -107,6 +107,7 @@ class AgentLearner(TorchLearner):
         for part in micro_batches(rows, self.settings.tokens_per_microbatch):
             batch = collate([rows[i] for i in part], self._device)
             batch["weights"] = pad_weights([minibatch.weights[i] for i in part], self._device)
+            batch["value_weights"] = pad_weights([minibatch.value_weights[i] for i in part], self._device)
             for network in networks:
                 output = self._forward(network, batch, entropy_gradient=self.settings.entropy_coef > 0)
                 self.compute_loss_for_module(
@@ -123,6 +124,8 @@ class AgentLearner(TorchLearner):
         settings, mask, weights = self.settings, batch["mask"], batch["weights"]
         logprobs = scores["logprobs"]
         token_loss, details = self.recipe.policy_loss(LossInputs.from_batch(logprobs, batch), settings)
+        if "correction" in batch:
+            token_loss = token_loss * batch["correction"]
         loss = weighted_sum(token_loss, weights)
         self.sums.add("actor/pg_loss", float(loss.detach()), how="sum")
         if settings.kl_coef:
@@ -142,18 +145,19 @@ class AgentLearner(TorchLearner):
         return loss
 
     def _value_loss(self, batch: dict[str, torch.Tensor], scores: dict[str, torch.Tensor]) -> torch.Tensor:
-        mask = batch["mask"]
+        mask = batch.get("value_mask", batch["mask"])
         token_loss, details = clipped_value_loss(
             scores["values"], batch["values"], batch["returns"], mask, clip=self.settings.critic_clip or None
         )
-        loss = weighted_sum(token_loss, batch["weights"])
+        loss = weighted_sum(token_loss, batch["value_weights"])
         self.sums.add("critic/value_loss", float(loss.detach()), how="sum")
         for name, value in details.items():
             self.sums.add(f"critic/{name}", float(value), weight=float(mask.sum()))
         return loss
 
     def _forward(self, network: str, batch: dict[str, torch.Tensor], **extra: Any) -> dict[str, torch.Tensor]:
-        inputs = {"input_ids": batch["input_ids"], "mask": batch["mask"], "temperature": self.settings.temperature}
+        mask = batch.get("value_mask", batch["mask"]) if network == CRITIC else batch["mask"]
+        inputs = {"input_ids": batch["input_ids"], "mask": mask, "temperature": self.settings.temperature}
         return self.module[network].forward_train({**inputs, **extra})  # type: ignore[no-any-return]
 
     # --- what the driver asks for between updates --------------------------------------------------------------

@@ -90,10 +90,17 @@ class ValueModule(TorchRLModule):
         nn.init.zeros_(self.head.bias)
 
     def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, torch.Tensor]:
-        """Value of the prefix before each scored token: ``values`` [B, L], 0 where ``mask`` is 0."""
-        hidden = self.backbone(input_ids=batch["input_ids"][:, :-1], use_cache=False).last_hidden_state
-        values = self.head(hidden.float()).squeeze(-1)
-        return {"values": nn.functional.pad(values, (1, 0)) * batch["mask"]}
+        """Value of the prefix before each scored token: ``values`` [B, L], 0 where ``mask`` is 0.
+
+        Nothing behind the last scored token is read, and the head sees the scored positions only.
+        """
+        mask = batch["mask"]
+        rows, columns = torch.nonzero(mask[:, 1:], as_tuple=True)
+        end = int(columns.max()) + 1 if columns.numel() else 1
+        hidden = self.backbone(input_ids=batch["input_ids"][:, :end], use_cache=False).last_hidden_state
+        values = self.head(hidden[rows, columns].float()).squeeze(-1)
+        scattered = torch.zeros(mask.shape, dtype=values.dtype, device=values.device)
+        return {"values": scattered.index_put((rows, columns + 1), values)}
 
 
 def _with_lora(model: nn.Module, rank: int, alpha: float) -> nn.Module:

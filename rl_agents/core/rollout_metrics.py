@@ -39,3 +39,29 @@ def rollout_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
     for name in sorted({name for t in played for name in t.metrics}):
         metrics[f"env/{name}"] = float(np.mean([t.metrics[name] for t in played if name in t.metrics]))
     return metrics
+
+
+def truncation_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
+    """How often a truncation rule fired, when, with what outcome, and roughly what it saved.
+
+    What a truncated episode would have cost is not known. Turns and tokens saved are estimated against the mean
+    untruncated episode of the same batch, and absent when there is none; as untruncated episodes are the ones that
+    went well, this is rather too little.
+    """
+    played = [t for t in trajectories if not t.failed]
+    cut = [t for t in played if "truncation" in t.facts]
+    whole = [t for t in played if "truncation" not in t.facts]
+    if not played:
+        return {}
+    metrics = {"truncation/ratio": len(cut) / len(played)}
+    if cut:
+        facts = [t.facts["truncation"] for t in cut]
+        metrics["truncation/turn_mean"] = float(np.mean([fact["turn"] for fact in facts]))
+        metrics["truncation/success_rate"] = float(np.mean([t.success for t in cut]))
+        for outcome, count in Counter(fact["outcome"] for fact in facts).items():
+            metrics[f"truncation/{outcome.replace(' ', '_')}_share"] = count / len(cut)
+    if whole:
+        turns, tokens = np.mean([[len(t.steps), t.response_tokens] for t in whole], axis=0)
+        metrics["truncation/turns_saved"] = float(sum(turns - len(t.steps) for t in cut))
+        metrics["truncation/tokens_saved"] = float(sum(tokens - t.response_tokens for t in cut))
+    return metrics

@@ -18,10 +18,16 @@ from rl_agents.settings import Settings
 
 @dataclass(slots=True)
 class Minibatch:
-    """One optimiser step: which rows, and the global loss weight of each of their tokens."""
+    """One optimiser step: which rows, and the global loss weight of each of their tokens.
+
+    Attributes:
+        weights: of the policy's loss.
+        value_weights: of the critic's, which may look at other tokens.
+    """
 
     rows: list[int]
     weights: list[FloatArray]
+    value_weights: list[FloatArray]
 
 
 @dataclass
@@ -52,30 +58,45 @@ class AgentTrainingData(TrainingData):
         local = {row: position for position, row in enumerate(indices)}
         minibatches = []
         for minibatch in self.minibatches:
-            mine = [(local[row], w) for row, w in zip(minibatch.rows, minibatch.weights, strict=True) if row in local]
-            minibatches.append(Minibatch([row for row, _ in mine], [w for _, w in mine]))
+            mine = [position for position, row in enumerate(minibatch.rows) if row in local]
+            minibatches.append(
+                Minibatch(
+                    [local[minibatch.rows[i]] for i in mine],
+                    [minibatch.weights[i] for i in mine],
+                    [minibatch.value_weights[i] for i in mine],
+                )
+            )
         return AgentTrainingData(rows=[self.rows[i] for i in indices], minibatches=minibatches)
 
     @classmethod
     def build(cls, rows: Sequence[Row], settings: Settings, rng: np.random.Generator) -> AgentTrainingData:
-        """Schedule ``epochs`` x ``minibatches`` optimiser steps; whole trajectories stay together."""
+        """Schedule ``epochs`` x ``minibatches`` optimiser steps; whole trajectories stay together.
+
+        Rows that have no token left to learn from are left out.
+        """
+        rows = [row for row in rows if row.mask.any() or (row.value_mask is not None and row.value_mask.any())]
         trajectories = np.array([row.trajectory for row in rows])
         names = np.unique(trajectories)
         minibatches = []
         for _ in range(settings.epochs):
             for part in np.array_split(rng.permutation(names), min(settings.minibatches, len(names))):
                 chosen = [int(i) for i in np.flatnonzero(np.isin(trajectories, part))]
-                minibatches.append(Minibatch(chosen, token_weights([rows[i] for i in chosen], settings)))
+                part_rows = [rows[i] for i in chosen]
+                weights = token_weights(part_rows, [row.mask for row in part_rows], settings)
+                value_masks = [row.mask if row.value_mask is None else row.value_mask for row in part_rows]
+                minibatches.append(Minibatch(chosen, weights, token_weights(part_rows, value_masks, settings)))
         return cls(rows=list(rows), minibatches=minibatches)
 
 
-def token_weights(rows: Sequence[Row], settings: Settings) -> list[FloatArray]:
+def token_weights(rows: Sequence[Row], masks: Sequence[FloatArray], settings: Settings) -> list[FloatArray]:
     """Weights w with loss = sum w * token loss over all rows (algorithms of objectives/aggregation.py)."""
     weights = aggregation_weights(
-        [row.mask for row in rows],
+        masks,
         settings.aggregation,
         trajectories=np.array([row.trajectory for row in rows]),
         segments=[row.segments for row in rows],
+        constant_length=settings.loss_length or None,
+        divide_by_rows=settings.divide_by_rows,
     )
     return [w.astype(np.float32) for w in weights]
 

@@ -27,9 +27,11 @@ class Row:
         last: the row ends its trajectory.
         advantages: credit per token (filled by the algorithm's credit function).
         values: critic's value of the prefix before the token (filled when there is a critic).
+        value_mask: 1 where the critic is read and trained (filled with the values).
         returns: the critic's targets.
         old_logprobs: denominator of the importance ratio.
         reference_logprobs: log-probabilities under the reference (filled when there is a KL term).
+        correction: factor on the policy loss for engine-learner mismatch (filled when it is corrected).
     """
 
     trajectory: int
@@ -43,9 +45,11 @@ class Row:
     last: bool = True
     advantages: FloatArray | None = None
     values: FloatArray | None = None
+    value_mask: FloatArray | None = None
     returns: FloatArray | None = None
     old_logprobs: FloatArray | None = None
     reference_logprobs: FloatArray | None = None
+    correction: FloatArray | None = None
 
     def __len__(self) -> int:
         return len(self.input_ids)

@@ -1,6 +1,9 @@
-"""DAPO's dynamic sampling: keep the task groups that carry a learning signal."""
+"""Which task groups of an iteration are learned from: DAPO's dynamic sampling, and what every selection answers."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -47,3 +50,24 @@ def first_groups(groups: ArrayLike, keep: ArrayLike, count: int) -> NDArray[np.b
         raise ValueError(f"{len(order)} informative groups, {count} wanted")
     chosen: NDArray[np.bool_] = kept & np.isin(labels, order[:count])
     return chosen
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """What a recipe's ``select`` makes of the episodes so far.
+
+    Attributes:
+        keep: [trajectories] bool, those to learn from; groups stay whole.
+        missing: task groups still to be played; 0 when enough are kept.
+        weights: factor on the advantages by group id; absent is 1.
+        metrics: numbers for the log.
+    """
+
+    keep: NDArray[np.bool_]
+    missing: int = 0
+    weights: Mapping[int, float] = field(default_factory=dict)
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+class SelectionError(RuntimeError):
+    """An iteration could not find enough tasks to learn from."""

@@ -13,7 +13,7 @@ from rl_agents.rollout.trajectory import EpisodeSpec
 
 Item = TypeVar("Item")
 
-TRAINING, EVALUATION, DEMONSTRATION, MINIBATCHES = range(4)
+TRAINING, EVALUATION, DEMONSTRATION, MINIBATCHES, SELECTION = range(5)
 
 
 def stream_seed(*key: int) -> int:
@@ -33,21 +33,33 @@ def _permutation(length: int, seed: int) -> NDArray[np.int64]:
 
 
 def training_specs(
-    tasks: Sequence[str], iteration: int, num_groups: int, group_size: int, seed: int
+    tasks: Sequence[str],
+    iteration: int,
+    num_groups: int,
+    group_size: int,
+    seed: int,
+    *,
+    position: int | None = None,
+    first_group: int = 0,
 ) -> list[EpisodeSpec]:
     """Episodes of a training iteration: the next ``num_groups`` tasks, ``group_size`` members each.
 
     A pure function of its arguments: results do not depend on how many runners play, and a resumed run meets the
     tasks that it would have met.
+
+    Args:
+        position: place of the first task in the endless stream; default: every iteration took ``num_groups``.
+        first_group: number of the first group, above 0 when the iteration asks for further tasks.
     """
+    start = (iteration * num_groups if position is None else position) - first_group
     return [
         EpisodeSpec(
-            task_id=item_at(tasks, iteration * num_groups + group, seed, TRAINING),
+            task_id=item_at(tasks, start + group, seed, TRAINING),
             group_id=group,
             member=member,
             seed=stream_seed(seed, TRAINING, iteration, group, member),
         )
-        for group in range(num_groups)
+        for group in range(first_group, first_group + num_groups)
         for member in range(group_size)
     ]
 

@@ -156,6 +156,8 @@ class RemoteEngine:
             for request_id, reply in exchange.result():
                 self._deliver(link, request_id, reply)
         self._expire(link)
+        if over:
+            await asyncio.sleep(0)  # the answered coroutines' next requests share the next exchange
         return over
 
     def _deliver(self, link: _Link, request_id: int, reply: Completion | str) -> None:

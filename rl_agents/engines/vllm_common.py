@@ -135,6 +135,7 @@ def sampling_params(sampling: Sampling) -> Any:
         flat_logprobs=True,
         detokenize=False,
         output_kind=RequestOutputKind.FINAL_ONLY,
+        skip_clone=True,  # nobody else holds it
     )
 
 

@@ -184,17 +184,24 @@ def _resolve(answers: list[tuple[_Pending, Any]]) -> None:
 
 def _start(settings: EngineSettings) -> Any:
     """Build vLLM's engine along the quickest path."""
+    args = quick_start_args(settings)
+    from vllm.engine.arg_utils import EngineArgs
+    from vllm.v1.engine.llm_engine import LLMEngine
+
+    return LLMEngine.from_engine_args(EngineArgs(**args))
+
+
+def quick_start_args(settings: EngineSettings) -> dict[str, Any]:
+    """Prepare this process for vLLM without a process of its own, and return the fields of ``EngineArgs``."""
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     prepare_environment()
     # A failed step would log every request of its batch; `EngineError` carries the reason.
     logging.getLogger("vllm.logging_utils.dump_input").setLevel(logging.CRITICAL)
-    from vllm.engine.arg_utils import EngineArgs
     from vllm.platforms import current_platform
-    from vllm.v1.engine.llm_engine import LLMEngine
 
     if current_platform.is_cpu():
         # enforce_eager does not reach two helpers of the sampler: Inductor takes 20 s for them at the first
         # request. This must be set before the sampler is imported.
         type(current_platform).simple_compile_backend = "eager"
     register_model_class(settings.model_dir)
-    return LLMEngine.from_engine_args(EngineArgs(**engine_args(settings, current_platform.is_cpu())))
+    return engine_args(settings, current_platform.is_cpu())

@@ -19,5 +19,6 @@ register(
             "max_turns": 10,
         },
         max_turns=10,
+        progress_window=1,
     )
 )

@@ -8,8 +8,15 @@ An environment is a `gymnasium.Env` whose observations and actions are strings:
   response; the environment parses it.
 
 ``info`` may carry ``success`` (bool), ``valid`` (the action could be parsed), ``admissible_actions``
-(list of str), ``anchor`` (the state's name for step-level grouping; default: the observation) and
-``metrics`` (numbers reported when the episode ends).
+(list of str), ``anchor`` (the state's name for step-level grouping; default: the observation),
+``metrics`` (numbers reported when the episode ends), ``progress`` (T3: whether the step narrowed down what the agent
+can believe; None where that cannot be said, as for a malformed action), ``query`` (the question that the action put,
+for truncation by similarity; default: the action without its thoughts and tags) and ``references`` (list of str, the
+accepted answers; PRS reads those of the last step).
+
+An environment may have a method ``render_window(task, history, observation) -> str`` (see
+`rl_agents.rollout.context`) and an attribute ``answer_instruction`` (str): how it tells the agent, after its last
+feedback, that the next turn must answer.
 """
 
 from __future__ import annotations
@@ -37,6 +44,7 @@ class EnvSpec:
             environment can teach a starter model, ``STARTER`` (see `rl_agents.starter`).
         options: the environment's own keys with their defaults (``--set env.KEY=VALUE``).
         max_turns: default turn limit of an episode.
+        progress_window: T3's k for the environment's progress rule; 0 when it reports no ``info["progress"]``.
     """
 
     name: str
@@ -46,6 +54,7 @@ class EnvSpec:
     gym_id: str
     options: Mapping[str, Any]
     max_turns: int
+    progress_window: int = 0
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rl_agents.rollout.trajectory import Trajectory
+    from rl_agents.settings import Settings
+
 
 def overlong_penalty(length: int, maximum: int, cache: int, *, factor: float = 1.0) -> float:
     """clamp(-(|y| - (L_max - L_cache))/L_cache·f, -f, 0): linear inside the cache, added before advantages.
@@ -26,3 +32,13 @@ def overlong_penalty(length: int, maximum: int, cache: int, *, factor: float = 1
         raise ValueError(f"factor must not be negative, got {factor}")
     excess = (length - (maximum - cache)) / cache
     return -factor * min(max(excess, 0.0), 1.0)
+
+
+def step_penalties(trajectory: Trajectory, settings: Settings) -> list[float]:
+    """Penalty of every response of an episode; all 0 with ``overlong_factor=0``."""
+    maximum = settings.overlong_length or settings.max_response_tokens
+    cache = settings.overlong_cache or max(1, maximum // 5)
+    factor = settings.overlong_factor
+    if not factor:
+        return [0.0] * len(trajectory.steps)
+    return [overlong_penalty(len(step.response_ids), maximum, cache, factor=factor) for step in trajectory.steps]

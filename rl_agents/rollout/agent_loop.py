@@ -4,6 +4,16 @@ Environments run inline, one call at a time: results do not depend on threads, a
 Only the engine is awaited. An environment that raises, hangs or answers nonsense ends its own episode with the cause
 on record. An engine that fails is not the episode's fault: such episodes are reported as unfinished, to be played
 again with the same seed.
+
+T3 (training only): when the truncation rule fires after a turn that ends nothing by itself, the episode
+
+- ``force_answer``: goes on for exactly one turn, before which the agent reads the environment's feedback and the
+  instruction to answer now. If that turn ends the task, it is scored as always; if not, return 0;
+- ``zero``: stops there with return 0;
+- ``keep_prefix``: stops there with the rewards it has.
+
+Its last token is terminal in all three: nothing is bootstrapped. Turns after it are never played, so that no loss and
+no advantage sees them.
 """
 
 from __future__ import annotations
@@ -11,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -22,6 +32,7 @@ from rl_agents.rollout.context import ContextPolicy, Dialogue, History, RenderWi
 from rl_agents.rollout.env_calls import Answer, EnvFailure, call_env, read_reset, read_step
 from rl_agents.rollout.env_pool import EnvFactory, EnvPool
 from rl_agents.rollout.trajectory import EpisodeSpec, Step, Trajectory
+from rl_agents.rollout.truncation_rules import ANSWER_INSTRUCTION, Truncation, Turn
 from rl_agents.settings import Settings
 
 
@@ -36,6 +47,7 @@ class Limits:
         temperature: sampling temperature; 0 is greedy.
         top_p: nucleus mass.
         env_timeout_s: seconds that one reset or step may take; 0 is no limit.
+        truncation: T3; None in evaluations.
     """
 
     max_turns: int
@@ -44,6 +56,7 @@ class Limits:
     temperature: float = 1.0
     top_p: float = 1.0
     env_timeout_s: float = 60.0
+    truncation: Truncation | None = None
 
     @classmethod
     def from_settings(cls, settings: Settings) -> Limits:
@@ -55,7 +68,12 @@ class Limits:
             temperature=settings.temperature,
             top_p=settings.top_p,
             env_timeout_s=settings.env_timeout_s,
+            truncation=Truncation.from_settings(settings),
         )
+
+    def for_evaluation(self, temperature: float) -> Limits:
+        """Return the limits of an evaluation: another temperature, and never a truncation."""
+        return replace(self, temperature=temperature, truncation=None)
 
 
 @dataclass(slots=True)
@@ -70,7 +88,8 @@ class Rollouts:
             prompt fits the context, or the environment cannot be created); else empty.
     """
 
-    trajectories: list[Trajectory] = field(default_factory=list)
+    #: Without repr, because asyncio.Runner reprs its task's result when it puts the handler of SIGINT back.
+    trajectories: list[Trajectory] = field(default_factory=list, repr=False)
     unfinished: list[EpisodeSpec] = field(default_factory=list)
     engine_errors: list[str] = field(default_factory=list)
     input_error: str = ""
@@ -85,6 +104,9 @@ class Episode:
         self.prompt_ids: list[int] = []
         self.answer = Answer("")
         self.dialogue = Dialogue.start("")
+        self.truncation = limits.truncation
+        self.rule = None if self.truncation is None else self.truncation.start(spec.seed)
+        self.must_answer = False
 
     async def play(self) -> Trajectory:
         """Play to the end.
@@ -112,7 +134,10 @@ class Episode:
         """Let the policy read, write and the environment answer; or end the episode when the context is full."""
         self.prompt_ids = self.context.prompt(self.dialogue, self._render_window())
         if len(self.prompt_ids) + 1 > self.limits.max_model_len:
-            self._cut("context_length")
+            if self.must_answer:
+                self._end_truncated("no room to answer", zero=True)
+            else:
+                self._cut("context_length")
             return
         completion = await self._generate()
         response_ids = completion.token_ids
@@ -135,19 +160,63 @@ class Episode:
         self._judge_end()
 
     def _judge_end(self) -> None:
-        if self.answer.terminated:
+        if self.must_answer:
+            ended = self.answer.terminated
+            self._end_truncated("answered" if ended and self.answer.valid else "no answer", zero=not ended)
+        elif self.answer.terminated:
             self.trajectory.end_cause, self.trajectory.terminated = "terminated", True
         elif self.answer.truncated:
             self._cut("env_truncated")
         elif len(self.trajectory.steps) >= self.limits.max_turns:
             self._cut("max_turns")
+        elif self._rule_fires():
+            self._truncate()
+
+    def _rule_fires(self) -> bool:
+        if self.rule is None:
+            return False
+        step = self.trajectory.steps[-1]
+        turn = Turn(len(self.trajectory.steps), step.valid, self.answer.progress, step.action, self.answer.query)
+        return self.rule.fires(turn)
+
+    def _truncate(self) -> None:
+        assert self.truncation is not None
+        turn, after = len(self.trajectory.steps), self.truncation.after
+        self.trajectory.facts["truncation"] = {"rule": self.truncation.name, "turn": turn}
+        if after == "force_answer":
+            self._ask_for_answer()
+        else:
+            self._end_truncated("return 0" if after == "zero" else "prefix kept", zero=after == "zero")
+
+    def _ask_for_answer(self) -> None:
+        """Add the instruction to what the agent reads next; to the anchor, too: it is not the state it was."""
+        instruction = call_env(self.limits.env_timeout_s, getattr, self.env, "answer_instruction", ANSWER_INSTRUCTION)
+        if not isinstance(instruction, str):
+            raise EnvFailure(f"env_garbage: answer_instruction is {type(instruction).__name__}, not a str")
+        observation = f"{self.answer.observation}\n{instruction}".strip()
+        self.answer = replace(self.answer, observation=observation, anchor=f"{self.answer.anchor}\n{instruction}")
+        self.dialogue = replace(self.dialogue, observation=observation)
+        self.must_answer = True
+
+    def _end_truncated(self, outcome: str, zero: bool) -> None:
+        trajectory = self.trajectory
+        fact = trajectory.facts["truncation"]
+        fact["outcome"] = outcome
+        trajectory.end_cause = f"t3_truncated: {fact['rule']} after turn {fact['turn']}, {outcome}"
+        trajectory.terminated = True
+        if zero:
+            for step in trajectory.steps:
+                step.reward = 0.0
+            self.answer = replace(self.answer, success=False)
 
     def _cut(self, cause: str) -> None:
         self.trajectory.end_cause, self.trajectory.truncated = cause, True
 
     def _close_books(self) -> None:
         trajectory, success = self.trajectory, self.answer.success
-        trajectory.metrics = self.answer.metrics
+        trajectory.metrics = dict(self.answer.metrics)
+        if self.answer.references:
+            trajectory.facts["references"] = self.answer.references
         won = trajectory.episode_return > 0 if success is None else success
         trajectory.success = bool(trajectory.steps) and not trajectory.failed and won
 

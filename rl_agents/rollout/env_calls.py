@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any, TypeVar
@@ -28,6 +28,9 @@ class Answer:
         anchor: the state's name for step-level grouping.
         success: None when the environment does not say.
         metrics: the finite numbers of ``info["metrics"]``.
+        progress: T3's signal; None when the environment cannot say.
+        query: the question that the action put; empty when the environment does not say.
+        references: accepted answers, as far as the environment tells them.
     """
 
     observation: str
@@ -38,6 +41,9 @@ class Answer:
     valid: bool = True
     success: bool | None = None
     metrics: dict[str, float] = field(default_factory=dict)
+    progress: bool | None = None
+    query: str = ""
+    references: list[str] = field(default_factory=list)
 
 
 def call_env(timeout_s: float, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
@@ -84,7 +90,7 @@ def _answer(observation: Any, info: Any, **outcome: Any) -> Answer:
     observation = _text(observation, "observation")
     if not isinstance(info, Mapping):
         raise EnvFailure(f"env_garbage: info is {_shown(info)}, not a dict")
-    success, metrics = info.get("success"), info.get("metrics") or {}
+    success, progress, metrics = info.get("success"), info.get("progress"), info.get("metrics") or {}
     if not isinstance(metrics, Mapping):
         raise EnvFailure(f"env_garbage: info['metrics'] is {_shown(metrics)}, not a dict")
     return Answer(
@@ -93,8 +99,17 @@ def _answer(observation: Any, info: Any, **outcome: Any) -> Answer:
         valid=_flag(info.get("valid", True), "info['valid']"),
         success=None if success is None else _flag(success, "info['success']"),
         metrics={str(k): float(v) for k, v in metrics.items() if isinstance(v, Real | np.bool_) and math.isfinite(v)},
+        progress=None if progress is None else _flag(progress, "info['progress']"),
+        query=_text(info.get("query", ""), "info['query']"),
+        references=_texts(info.get("references", ()), "info['references']"),
         **outcome,
     )
+
+
+def _texts(value: Any, name: str) -> list[str]:
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise EnvFailure(f"env_garbage: {name} is {_shown(value)}, not a list of str")
+    return [_text(item, name) for item in value]
 
 
 def _parts(answer: Any, count: int, call: str) -> tuple[Any, ...]:

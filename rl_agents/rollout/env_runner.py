@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import gymnasium
@@ -83,11 +82,11 @@ class TextEnvRunner(EnvRunner, Checkpointable):
 
         Args:
             specs: what to play; the result keeps their order.
-            temperature: instead of the configured one (evaluation).
+            temperature: of an evaluation, which never truncates; None for training.
         """
         if self.engine is None:
             raise RuntimeError("call set_engine or set_engines before sample")
-        limits = self.limits if temperature is None else replace(self.limits, temperature=temperature)
+        limits = self.limits if temperature is None else self.limits.for_evaluation(temperature)
         try:
             rollouts = self._loop.run(collect_episodes(specs, self.pool, self.engine, self.context, limits))
         except InputError as error:

@@ -62,11 +62,14 @@ class Trajectory:
 
     Attributes:
         end_cause: why it ended: ``terminated``, ``max_turns``, ``context_length``, ``env_truncated``,
-            or a failure: ``env_error: ...``, ``env_timeout: ...``, ``env_garbage: ...``.
-        failed: the environment, not the policy, ended it; such episodes never reach the learner.
-        terminated: the task ended by its own rules (no bootstrap).
+            ``t3_truncated: ...``, or a failure: ``env_error: ...``, ``env_timeout: ...``, ``env_garbage: ...``,
+            ``judge_error: ...``.
+        failed: the environment or the judge failed, not the policy; such episodes never reach the learner.
+        terminated: the task ended by its own rules, or T3 ended it (no bootstrap).
         truncated: it was cut from outside (turn or context limit).
         metrics: what the environment reports at the end (``info["metrics"]``), numbers only.
+        facts: plain data that rewards and reports read: ``references`` (accepted answers), ``truncation`` (rule,
+            turn, outcome), ``environment_return`` and ``prs`` (what a shaped reward replaced, and its parts).
     """
 
     task_id: str
@@ -80,6 +83,7 @@ class Trajectory:
     failed: bool = False
     success: bool = False
     metrics: dict[str, float] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
 
     @property
     def episode_return(self) -> float:

@@ -43,6 +43,10 @@ class StallWindow:
         if self.mode not in ("consecutive", "cumulative"):
             raise ValueError(f"unknown stall mode '{self.mode}': valid: consecutive, cumulative")
 
+    def skip(self) -> None:
+        """Record a step that says nothing about belief, such as one that could not be parsed."""
+        self.turns += 1
+
     def update(self, progress: bool) -> bool:
         """Record one step and return whether the episode is to be truncated after it."""
         self.turns += 1

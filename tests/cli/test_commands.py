@@ -25,7 +25,7 @@ def test_list_json_is_the_contract(capsys) -> None:
         assert entries and all(set(entry) == {"name", "summary", "reference"} for entry in entries)
     assert {"sft", "ppo", "grpo"} <= {entry["name"] for entry in listing["algorithms"]}
     assert "guess_numbers" in {entry["name"] for entry in listing["environments"]}
-    assert [entry["name"] for entry in listing["truncation_rules"]] == ["none"]
+    assert [entry["name"] for entry in listing["truncation_rules"]] == ["none", "t3", "similarity", "random"]
 
 
 def test_list_for_people_and_its_keys(capsys) -> None:

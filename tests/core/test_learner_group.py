@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+import copy
+import sys
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
+from ray import cloudpickle
 
+from rl_agents.algorithms import ALGORITHMS
 from rl_agents.core.config import AgentConfig
 from rl_agents.core.learner_group import AgentLearnerGroup
 from rl_agents.core.training_data import AgentTrainingData
 from rl_agents.data.rows import Row
 from rl_agents.settings import Settings
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # learner actors cannot import tests
+
+
+def numbered_runs(mask: np.ndarray) -> np.ndarray:
+    """Number the runs of sampled tokens as interaction steps, -1 between them."""
+    starts = (mask > 0) & (np.r_[0, mask[:-1]] == 0)
+    return np.where(mask > 0, np.cumsum(starts) - 1, -1).astype(np.int32)
 
 
 def random_rows(count: int, vocabulary: int, seed: int = 0) -> list[Row]:
@@ -27,7 +42,7 @@ def random_rows(count: int, vocabulary: int, seed: int = 0) -> list[Row]:
                 input_ids=rng.integers(0, vocabulary, length).astype(np.int32),
                 mask=mask,
                 logprobs=(-rng.random(length) * mask).astype(np.float32),
-                segments=np.where(mask > 0, 0, -1).astype(np.int32),
+                segments=numbered_runs(mask),
                 rewards=np.zeros(length, np.float32),
                 advantages=(rng.standard_normal() * mask).astype(np.float32),
                 values=(rng.standard_normal(length) * mask).astype(np.float32),
@@ -47,18 +62,56 @@ def build_group(model_dir: str, **keys: object) -> tuple[AgentLearnerGroup, Sett
     return group, config.agent
 
 
-def updated(model_dir: str, **keys: object) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
-    """First moments after one optimiser step (a tenth of the clipped gradient) and the metrics of the step.
+def prepared_rows(settings: Settings) -> list[Row]:
+    """Random rows with the marks that the algorithm's learner reads; some tokens are corrected, a row is rejected."""
+    recipe = ALGORITHMS[settings.algo]
+    rows = random_rows(12, 60)
+    for row in rows:
+        if recipe.value_mask is not None:
+            row.value_mask = recipe.value_mask(row, settings)
+        if settings.mismatch != "none":
+            row.correction = row.mask * np.linspace(0.5, 1.5, len(row), dtype=np.float32)
+    if settings.mismatch != "none":
+        rows[3].mask = rows[3].mask * 0
+    return rows
 
-    Weights would not do: Adam divides by the gradient's size, which blows the noise of tiny gradients up.
-    """
-    group, settings = build_group(model_dir, minibatches=1, grad_clip=0.5, **keys)
-    try:
-        metrics = group.learn(AgentTrainingData.build(random_rows(12, 60), settings, np.random.default_rng(0)))
-        moments = group.full_state()["optimizer"]["moments"]
+
+class Become:
+    """Makes a learner one of other settings, as it was before its first step."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+
+    def __call__(self, learner: Any) -> None:
+        learner.settings, learner.recipe = self.settings, ALGORITHMS[self.settings.algo]
+
+
+Update = tuple[dict[str, torch.Tensor], dict[str, float]]
+
+
+class Learners:
+    """A group that is built once and plays every algorithm: it has policy and critic."""
+
+    def __init__(self, model_dir: str, num_learners: int) -> None:
+        self.group, _ = build_group(model_dir, num_learners=num_learners, grad_clip=0.5)
+        self.start = copy.deepcopy(self.group.full_state())  # a local group's state shares memory with its weights
+
+    def updated(self, algo: str = "ppo", **keys: object) -> Update:
+        """First moments after one optimiser step (a tenth of the clipped gradient) and the metrics of the step.
+
+        Weights would not do: Adam divides by the gradient's size, which blows the noise of tiny gradients up.
+        """
+        settings = Settings.from_dict({"algo": algo, "kl_coef": 0.01, "minibatches": 1, "grad_clip": 0.5, **keys})
+        settings.set_defaults(ALGORITHMS[algo].defaults)
+        self.group.load_full_state(self.start)
+        if self.group.is_local:
+            Become(settings)(self.group._learner)
+        else:
+            self.group._call([Become(settings)] * len(self.group), "changing settings")
+        data = AgentTrainingData.build(prepared_rows(settings), settings, np.random.default_rng(0))
+        metrics = self.group.learn(data)
+        moments = self.group.full_state()["optimizer"]["moments"]
         return {name: t.clone() for name, t in moments.items() if name.endswith("exp_avg")}, metrics
-    finally:
-        group.shutdown()
 
 
 def largest_difference(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> float:
@@ -67,28 +120,59 @@ def largest_difference(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -
 
 
 @pytest.fixture(scope="module")
-def local_update(tiny_model_dir: str) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
-    return updated(tiny_model_dir)
+def local(tiny_model_dir: str) -> Learners:
+    return Learners(tiny_model_dir, 0)
 
 
-@pytest.mark.parametrize("num_learners", [1, 2])
-def test_same_update_with_remote_learners(
-    ray_session: None, tiny_model_dir: str, local_update: tuple, num_learners: int
-) -> None:
-    moments, metrics = updated(tiny_model_dir, num_learners=num_learners)
-    assert largest_difference(local_update[0], moments) < 1e-5
-    for name in ("actor/pg_loss", "actor/kl_reference", "critic/value_loss", "actor/engine_logprob_gap_mean"):
-        assert metrics[name] == pytest.approx(local_update[1][name], rel=1e-4), name
+@pytest.fixture(scope="module", params=[1, 2])
+def remote(ray_session: None, tiny_model_dir: str, request: pytest.FixtureRequest) -> Iterator[Learners]:
+    learners = Learners(tiny_model_dir, request.param)
+    yield learners
+    learners.group.shutdown()
 
 
-def test_same_update_with_any_micro_batch_size(tiny_model_dir: str, local_update: tuple) -> None:
-    moments, _ = updated(tiny_model_dir, tokens_per_microbatch=50)
-    assert largest_difference(local_update[0], moments) < 1e-5
+CORRECTED = {"algo": "grpo", "mismatch": "token_tis", "old_logprobs": "learner"}
+VARIANTS: dict[str, dict[str, Any]] = {
+    **{name: {"algo": name} for name in ALGORITHMS},
+    "steppo, mean over trajectories": {"algo": "steppo", "aggregation": "step-mean-in-traj"},
+    "steppo, token arms": {"algo": "steppo", "steppo_credit": "token_gae", "ratio_level": "token"},
+    "gspo, token form": {"algo": "gspo", "gspo_token": True},
+    "with rejected tokens": CORRECTED,
+    "ppo with rejected tokens": {**CORRECTED, "algo": "ppo"},
+}
 
 
-def test_another_loss_gives_another_update(tiny_model_dir: str, local_update: tuple) -> None:
-    moments, _ = updated(tiny_model_dir, aggregation="seq-mean-token-mean")
-    assert largest_difference(local_update[0], moments) > 1e-2
+@pytest.mark.parametrize("variant", list(VARIANTS))
+def test_same_update_with_remote_learners(local: Learners, remote: Learners, variant: str) -> None:
+    expected, moments = local.updated(**VARIANTS[variant]), remote.updated(**VARIANTS[variant])
+    assert largest_difference(expected[0], moments[0]) < 1e-5
+    for name in ("actor/pg_loss", "actor/kl_reference", "critic/value_loss"):
+        assert moments[1][name] == pytest.approx(expected[1][name], rel=1e-4, abs=1e-7), name
+
+
+@pytest.mark.parametrize("variant", list(VARIANTS))
+@pytest.mark.parametrize("tokens", [1, 50])
+def test_same_update_with_any_micro_batch_size(local: Learners, variant: str, tokens: int) -> None:
+    moments, _ = local.updated(**VARIANTS[variant], tokens_per_microbatch=tokens)
+    assert largest_difference(local.updated(**VARIANTS[variant])[0], moments) < 1e-5
+
+
+def test_another_loss_gives_another_update(local: Learners) -> None:
+    moments, _ = local.updated(aggregation="seq-mean-token-mean")
+    assert largest_difference(local.updated()[0], moments) > 1e-2
+
+
+def test_rejected_rows_leave_denominators_and_corrections_scale_tokens(local: Learners) -> None:
+    assert largest_difference(local.updated(algo="grpo")[0], local.updated(**CORRECTED)[0]) > 1e-2
+
+
+def test_the_critics_head_runs_on_step_boundaries_only(local: Learners) -> None:
+    critic, seen = local.group._learner.module["critic"], []
+    critic.head.register_forward_hook(lambda module, inputs, output: seen.append(inputs[0].shape[0]))
+    local.updated(algo="steppo")
+    rows = prepared_rows(Settings.from_dict({"algo": "steppo"}))
+    assert sum(seen) == sum(int(row.value_mask.sum()) for row in rows)  # type: ignore[union-attr]
+    assert sum(seen) < sum(int(row.mask.sum()) for row in rows)
 
 
 def test_gradients_that_are_not_finite_skip_the_step(tiny_model_dir: str) -> None:

@@ -36,3 +36,10 @@ def test_evaluations_meet_the_same_tasks_with_other_streams() -> None:
 
 def test_streams_are_apart() -> None:
     assert len({stream_seed(0, TRAINING, 5), stream_seed(0, EVALUATION, 5), stream_seed(1, TRAINING, 5)}) == 3
+
+
+def test_further_groups_of_an_iteration_go_on_in_the_stream() -> None:
+    whole = training_specs(TASKS, 3, 4, 2, seed=1, position=10)
+    first = training_specs(TASKS, 3, 2, 2, seed=1, position=10)
+    further = training_specs(TASKS, 3, 2, 2, seed=1, position=12, first_group=2)
+    assert first + further == whole

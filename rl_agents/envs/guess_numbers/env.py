@@ -17,6 +17,7 @@ from gymnasium.spaces import Text
 from rl_agents.envs.guess_numbers.prompts import (
     PROMPT_STYLES,
     ParsedAction,
+    answer_instruction,
     feedback_observation,
     first_observation,
     malformed_observation,
@@ -70,7 +71,8 @@ class GuessNumbersEnv(gymnasium.Env[str, str]):
 
     ``info`` holds ``task_id``, ``success``, ``valid``, ``anchor`` (the game and its hypothesis set: what can be known
     so far), ``progress`` (None before the first turn and when the response was malformed: T3 must treat those as if
-    it were not there), and ``metrics``: ``turns``, ``inconsistent_guesses``, ``hypotheses_left``.
+    it were not there), ``references`` (the secret), and ``metrics``: ``turns``, ``inconsistent_guesses``,
+    ``hypotheses_left``.
     """
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012  (gymnasium's own declaration)
@@ -131,6 +133,11 @@ class GuessNumbersEnv(gymnasium.Env[str, str]):
             return self._guess(state, parsed.code)
         return self._reject(state, parsed)
 
+    @property
+    def answer_instruction(self) -> str:
+        """What the agent is told when its next turn must answer."""
+        return answer_instruction(self._prompt)
+
     def snapshot(self) -> GameState | None:
         """Return the episode's state, to give to `restore` of this or an equally configured environment."""
         return self._state
@@ -183,6 +190,7 @@ class GuessNumbersEnv(gymnasium.Env[str, str]):
             "success": state.success,
             "valid": valid,
             "progress": progress,
+            "references": [state.task.secret],
             "anchor": f"{group.a} of {group.b} : {' '.join(state.remaining)}",
             "metrics": {
                 "turns": float(state.turns),

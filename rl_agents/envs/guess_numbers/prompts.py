@@ -39,6 +39,9 @@ _PAPER_FEEDBACK = (
     "{y} digits are present in the answer but in the different positions.\nNow it is your turn:"
 )
 
+_PAPER_ANSWER_NOW = "No further guess is possible. You must now present your answer inside <answer> and </answer>."
+COMPACT_ANSWER_NOW = "<answer>"
+
 NO_ACTION = "no-action"
 SEVERAL_ACTIONS = "several-actions"
 NOT_A_CODE = "not-a-code"
@@ -102,6 +105,11 @@ def first_observation(task: Task, value: Feedback, style: str) -> str:
         initial_guess=task.first_guess,
         initial_feedback=feedback_observation(value, style),
     )
+
+
+def answer_instruction(style: str) -> str:
+    """Return the words that ask for the answer at once; the compact style has one word that the starter knows."""
+    return COMPACT_ANSWER_NOW if style == "compact" else _PAPER_ANSWER_NOW
 
 
 def feedback_observation(value: Feedback, style: str) -> str:

@@ -1,0 +1,52 @@
+"""What benchmarks do with their figures: medians for people, JSON for ``benchmarks/results``."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def summarise(rounds: Sequence[Mapping[str, float]]) -> dict[str, dict[str, float]]:
+    """Return median, lowest and highest of every figure over the rounds."""
+    columns = {name: [figures[name] for figures in rounds] for name in rounds[0]}
+    return {
+        name: {
+            "median": _rounded(statistics.median(values)),
+            "min": _rounded(min(values)),
+            "max": _rounded(max(values)),
+        }
+        for name, values in columns.items()
+    }
+
+
+def median_table(rounds: Sequence[Mapping[str, float]]) -> str:
+    """Return one line per figure."""
+    lines = [f"{'median of ' + str(len(rounds)):40} {'median':>10} {'min':>10} {'max':>10}"]
+    for name, row in summarise(rounds).items():
+        lines.append(f"{name:40} {row['median']:10g} {row['min']:10g} {row['max']:10g}")
+    return "\n".join(lines)
+
+
+def write_result(name: str, command: str, rounds: Sequence[Mapping[str, float]], **extra: Any) -> Path:
+    """Write ``results/NAME.json``: the command, the date, the summary, and every round."""
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{name}.json"
+    data = {
+        "command": command,
+        "date": date.today().isoformat(),
+        **extra,
+        "summary": summarise(rounds),
+        "rounds": [{key: _rounded(value) for key, value in figures.items()} for figures in rounds],
+    }
+    path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    return path
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.4g}")

@@ -1,0 +1,41 @@
+"""Dr.GRPO: GRPO without its two divisions, by deviation and by length (Liu et al. 2025, section 3.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rl_agents.algorithms.base import GROUP_KEYS, POLICY_GRADIENT_KEYS, Recipe
+from rl_agents.algorithms.grpo import policy_loss
+from rl_agents.credit.group import dr_grpo
+from rl_agents.data.steps import StepTable
+
+if TYPE_CHECKING:
+    from rl_agents.data.rows import Row
+    from rl_agents.rollout.trajectory import Trajectory
+    from rl_agents.settings import Settings
+
+
+def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: Settings) -> None:
+    """A_i = R_i - mean_g R: easy and hard tasks are not blown up by a small deviation."""
+    table = StepTable.build(rows, trajectories, settings.invalid_action_penalty)
+    advantages = dr_grpo(
+        table.episode_returns(settings.group_statistics),
+        table.groups,
+        trajectories=table.trajectories,
+        statistics=settings.group_statistics,
+        singleton=settings.singleton,
+    )
+    table.spread(rows, advantages)
+
+
+RECIPE = Recipe(
+    name="dr-grpo",
+    summary="GRPO without the division by the group's deviation and by the response's length",
+    reference="Liu et al. 2025, Understanding R1-Zero-like training (arXiv 2503.20783), section 3.2",
+    credit=credit,
+    policy_loss=policy_loss,
+    defaults={"aggregation": "seq-mean-token-sum-norm"},
+    uses=POLICY_GRADIENT_KEYS | GROUP_KEYS | {"dual_clip"},
+    grouped=True,
+)

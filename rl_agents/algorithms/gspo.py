@@ -1,0 +1,43 @@
+"""GSPO: GRPO with one importance ratio per sequence (Zheng et al. 2025, section 4)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rl_agents.algorithms.base import GRPO_KEYS, LossInputs, Recipe
+from rl_agents.algorithms.grpo import credit
+
+if TYPE_CHECKING:
+    import torch
+
+    from rl_agents.settings import Settings
+
+
+def policy_loss(inputs: LossInputs, settings: Settings) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """Clipped surrogate on s_i = exp(mean_j(lp - lp_old)) over a row; all its tokens are clipped together.
+
+    A row is an episode with ``rows=merged``, a step with ``rows=per_step``.
+    """
+    from rl_agents.objectives.policy import gspo_loss, gspo_token_loss
+
+    loss = gspo_token_loss if settings.gspo_token else gspo_loss
+    return loss(
+        inputs.logprobs,
+        inputs.old_logprobs,
+        inputs.advantages,
+        inputs.mask,
+        clip_low=settings.clip_low,
+        clip_high=settings.clip_high,
+    )
+
+
+RECIPE = Recipe(
+    name="gspo",
+    summary="GRPO with one importance ratio per sequence, the geometric mean of its token ratios",
+    reference="Zheng et al. 2025, GSPO (arXiv 2507.18071), equations 5-7; token form: equation 14",
+    credit=credit,
+    policy_loss=policy_loss,
+    defaults={"clip_low": 3e-4, "clip_high": 4e-4, "aggregation": "seq-mean-token-mean"},
+    uses=GRPO_KEYS | {"gspo_token"},
+    grouped=True,
+)

@@ -1,0 +1,50 @@
+"""REINFORCE++: PPO with the batch mean as critic (Hu et al. 2025, section 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rl_agents.algorithms.base import POLICY_GRADIENT_KEYS, Recipe
+from rl_agents.algorithms.grpo import policy_loss
+from rl_agents.credit.group import reinforce_plus_plus
+from rl_agents.data.steps import penalised_rewards, row_order
+
+if TYPE_CHECKING:
+    from rl_agents.data.rows import Row
+    from rl_agents.rollout.trajectory import Trajectory
+    from rl_agents.settings import Settings
+
+
+def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: Settings) -> None:
+    """A = whiten(G), G_j = r_j + γ·G_next: the reward-to-go, whitened over all sampled tokens of the batch.
+
+    With ``return_at_observation=skip`` the return goes on across tool outputs and rows, so that both row layouts give
+    the same; with ``reset`` (verl) only the last step of an episode sees an outcome reward.
+    """
+    order, index = row_order(rows)
+    across = settings.return_at_observation == "skip"
+    advantages = reinforce_plus_plus(
+        penalised_rewards(rows, trajectories, settings.invalid_action_penalty),
+        [row.mask for row in rows],
+        gamma=settings.gamma,
+        trajectories=order if across else None,
+        step_index=index if across else None,
+        at_observation=settings.return_at_observation,
+    )
+    for row, values in zip(rows, advantages, strict=True):
+        row.advantages = values.astype(np.float32)
+
+
+RECIPE = Recipe(
+    name="reinforce++",
+    summary="PPO with the mean return of the batch as critic, KL in the reward and one rollout per task enough",
+    reference="Hu et al. 2025, REINFORCE++ (arXiv 2501.03262), section 3",
+    credit=credit,
+    policy_loss=policy_loss,
+    # gamma=1, clip 0.2 are the global defaults; 0.001 is what StepPO's scripts give it.
+    defaults={"kl_in_reward_coef": 1e-3},
+    uses=POLICY_GRADIENT_KEYS | {"gamma", "dual_clip", "return_at_observation"},
+)

@@ -1,0 +1,44 @@
+"""RLOO: Dr.GRPO with the mean of the *other* rollouts as baseline (Ahmadian et al. 2024, section 3.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rl_agents.algorithms.base import GROUP_KEYS, POLICY_GRADIENT_KEYS, Recipe
+from rl_agents.algorithms.grpo import policy_loss
+from rl_agents.credit.group import rloo
+from rl_agents.data.steps import StepTable
+
+if TYPE_CHECKING:
+    from rl_agents.data.rows import Row
+    from rl_agents.rollout.trajectory import Trajectory
+    from rl_agents.settings import Settings
+
+
+def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: Settings) -> None:
+    """A_i = R_i - mean of the others = n/(n-1)·(R_i - mean_g R); no deviation, no whitening.
+
+    A group of one (its siblings' environments failed) keeps A = R, or teaches nothing with ``singleton=zero``.
+    """
+    table = StepTable.build(rows, trajectories, settings.invalid_action_penalty)
+    advantages = rloo(
+        table.episode_returns(settings.group_statistics),
+        table.groups,
+        trajectories=table.trajectories,
+        statistics=settings.group_statistics,
+        singleton=settings.singleton,
+    )
+    table.spread(rows, advantages)
+
+
+RECIPE = Recipe(
+    name="rloo",
+    summary="Dr.GRPO with an unbiased baseline: the mean return of the other rollouts of the task",
+    reference="Ahmadian et al. 2024, Back to Basics (arXiv 2402.14740), section 3.3",
+    credit=credit,
+    policy_loss=policy_loss,
+    defaults={"singleton": "raw"},
+    uses=POLICY_GRADIENT_KEYS | GROUP_KEYS | {"dual_clip"},
+    grouped=True,
+)

@@ -1,0 +1,59 @@
+"""VSPO: GRPO that replaces tasks without variance by more weight on the most valuable ones (PRS/VSPO, section 3.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rl_agents.algorithms.base import GRPO_KEYS, Recipe
+from rl_agents.algorithms.grpo import credit, policy_loss
+from rl_agents.credit.vspo import vspo
+from rl_agents.data.selection import Selected
+
+if TYPE_CHECKING:
+    from rl_agents.rollout.trajectory import Trajectory
+    from rl_agents.settings import Settings
+
+
+def select(trajectories: Sequence[Trajectory], settings: Settings, generator: np.random.Generator) -> Selected:
+    """V_x = (R_max - μ_x)·σ²_x; as many draws from softmax(V/T) as tasks agree; factor α - (α-1)/N on the advantage.
+
+    One copy of every task stays, so that the loss denominator remains that of the original batch. Tasks that agree
+    stay too: their advantages are 0 anyway, and they keep their share of a KL term.
+    """
+    groups = np.array([t.group_id for t in trajectories])
+    names = np.unique(groups)
+    keep = np.ones(groups.size, dtype=bool)
+    if not names.size:
+        return Selected(keep)
+    returns = np.array([t.episode_return for t in trajectories])
+    chosen = vspo(
+        [returns[groups == name] for name in names],
+        generator,
+        mode=settings.vspo_mode,
+        temperature=settings.vspo_temperature,
+        alpha=settings.vspo_alpha,
+        clip=settings.vspo_clip,
+    )
+    metrics = {
+        "select/dropped_share": float(np.mean(chosen.counts == 0)),
+        "select/count_max": float(chosen.counts.max()),
+        "select/weight_mean": float(chosen.weights[chosen.counts > 0].mean()),
+    }
+    weights = dict(zip(names.tolist(), chosen.weights.tolist(), strict=True))
+    return Selected(keep, weights=weights, metrics=metrics)
+
+
+RECIPE = Recipe(
+    name="vspo",
+    summary="GRPO that gives the weight of tasks whose rollouts agree to the most valuable other tasks of the batch",
+    reference="PRS and VSPO (arXiv 2512.07478), section 3.3",
+    credit=credit,
+    policy_loss=policy_loss,
+    select=select,
+    defaults={"aggregation": "seq-mean-token-mean", "kl_coef": 1e-3},
+    uses=GRPO_KEYS | {"dual_clip", "vspo_mode", "vspo_temperature", "vspo_alpha", "vspo_clip"},
+    grouped=True,
+)

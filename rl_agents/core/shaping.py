@@ -1,0 +1,199 @@
+"""What the driver does to rows around credit: reward terms before it, group weights and rejected tokens after it.
+
+All of it happens before the rows are split over learners and micro-batches, so that denominators stay global.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from rl_agents.algorithms.base import Recipe
+from rl_agents.data.rows import FloatArray, Row
+from rl_agents.data.steps import step_spans
+from rl_agents.objectives import mismatch
+from rl_agents.objectives.kl import adaptive_coefficient, kl_in_reward
+from rl_agents.rewards.overlong import step_penalties
+from rl_agents.rollout.trajectory import Trajectory
+from rl_agents.settings import Settings
+
+
+def assign_credit(
+    recipe: Recipe,
+    rows: Sequence[Row],
+    trajectories: Sequence[Trajectory],
+    settings: Settings,
+    weights: Mapping[int, float],
+    kl_coef: float,
+) -> dict[str, float]:
+    """Fill the rows' advantages from their rewards and drop what must not be learned from; return metrics.
+
+    Rejection comes last: credit speaks of what happened, the masks that are left of what the loss may trust.
+
+    Args:
+        recipe: supervised ones have no credit, and nothing happens.
+        rows: scored by the networks that the recipe needs.
+        trajectories: what ``Row.trajectory`` counts.
+        weights: factor on the advantages by group.
+        kl_coef: current weight of the KL in the reward.
+    """
+    if recipe.credit is None:
+        return {}
+    metrics = shape_rewards(rows, trajectories, settings, kl_coef)
+    recipe.credit(rows, trajectories, settings)
+    weigh_groups(rows, weights)
+    metrics.update(credit_metrics(rows))
+    if settings.overlong_filtering:
+        metrics.update(filter_overlong(rows, trajectories))
+    if settings.old_logprobs == "learner":
+        metrics.update(correct_mismatch(rows, settings))
+    return metrics
+
+
+def next_coefficient(coefficient: float, metrics: Mapping[str, float], rows: int, settings: Settings) -> float:
+    """Weight of the KL in the reward for the next iteration."""
+    kl = metrics["actor/reward_kl_penalty"]
+    return adaptive_coefficient(coefficient, kl, rows, target=settings.kl_target, horizon=settings.kl_horizon)
+
+
+def shape_rewards(
+    rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: Settings, kl_coef: float
+) -> dict[str, float]:
+    """Add the overlong penalty and subtract ``kl_coef`` x KL from the token rewards; return metrics."""
+    metrics: dict[str, float] = {}
+    if settings.overlong_factor:
+        metrics.update(_penalise_overlong(rows, trajectories, settings))
+    if kl_coef:
+        metrics.update(_subtract_kl(rows, settings, kl_coef))
+    return metrics
+
+
+def _penalise_overlong(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: Settings) -> dict[str, float]:
+    penalties = [step_penalties(trajectory, settings) for trajectory in trajectories]
+    for row in rows:
+        for step, *_ in step_spans(row):
+            row.rewards[np.flatnonzero(row.segments == step)[-1]] += penalties[row.trajectory][step]
+    flat = [penalty for episode in penalties for penalty in episode]
+    return {"rollout/overlong_penalty": float(np.mean(flat)) if flat else 0.0}
+
+
+def _subtract_kl(rows: Sequence[Row], settings: Settings, coefficient: float) -> dict[str, float]:
+    total, tokens = 0.0, 0.0
+    for row in rows:
+        old = row.logprobs if row.old_logprobs is None else row.old_logprobs
+        assert row.reference_logprobs is not None, "the reference scores rows before rewards are shaped"
+        scores, lp, reference, mask = _tensors(np.zeros_like(old), old, row.reference_logprobs, row.mask)
+        kl = -kl_in_reward(scores, lp, reference, mask, 1.0, settings.kl_in_reward_estimator)[0].numpy()
+        row.rewards = row.rewards - np.float32(coefficient) * kl
+        total, tokens = total + float(kl.sum(dtype=np.float64)), tokens + float(row.mask.sum())
+    return {"actor/reward_kl_penalty": total / max(tokens, 1.0), "actor/reward_kl_penalty_coeff": coefficient}
+
+
+def credit_metrics(rows: Sequence[Row]) -> dict[str, float]:
+    """Spread of the advantages, and the share of trajectories that teach nothing because theirs are all 0."""
+    advantages = np.concatenate([row.advantages[row.mask > 0] for row in rows if row.advantages is not None])
+    silent: dict[int, bool] = {}
+    for row in rows:
+        silent[row.trajectory] = silent.get(row.trajectory, True) and not np.any(row.advantages)
+    metrics = {
+        "actor/advantage_mean": float(advantages.mean()),
+        "actor/advantage_std": float(advantages.std()),
+        "rollout/zero_advantage_share": float(np.mean(list(silent.values()))),
+    }
+    values = [row.values[read_at(row)] for row in rows if row.values is not None]
+    if values:
+        targets = np.concatenate([row.returns[read_at(row)] for row in rows if row.returns is not None])
+        spread = float(targets.var())
+        error = float((targets - np.concatenate(values)).var())
+        metrics["critic/explained_variance"] = 1.0 - error / spread if spread > 0 else 0.0
+    return metrics
+
+
+def read_at(row: Row) -> NDArray[np.bool_]:
+    """Where the critic is read."""
+    at: NDArray[np.bool_] = (row.mask if row.value_mask is None else row.value_mask) > 0
+    return at
+
+
+def weigh_groups(rows: Sequence[Row], weights: Mapping[int, float]) -> None:
+    """Multiply the advantages of every group by its weight."""
+    for row in rows:
+        if row.advantages is not None and row.group_id in weights:
+            row.advantages *= np.float32(weights[row.group_id])
+
+
+def filter_overlong(rows: Sequence[Row], trajectories: Sequence[Trajectory]) -> dict[str, float]:
+    """Take responses that were cut at the length limit out of the policy's loss and its denominators."""
+    before = sum(float(row.mask.sum()) for row in rows)
+    for row in rows:
+        for step, *_ in step_spans(row):
+            if trajectories[row.trajectory].steps[step].finish_reason == "length":
+                row.mask = np.where(row.segments == step, np.float32(0), row.mask)
+    kept = sum(float(row.mask.sum()) for row in rows)
+    return {"rollout/overlong_filtered_share": 1.0 - kept / before if before else 0.0}
+
+
+def correct_mismatch(rows: Sequence[Row], settings: Settings) -> dict[str, float]:
+    """Fill ``correction``, take rejected tokens out of ``mask``, and return how far engine and learner disagree."""
+    before = sum(float(row.mask.sum()) for row in rows)
+    metrics = _mismatch_metrics(rows)
+    if settings.mismatch == "none":
+        return metrics
+    for row in rows:
+        correction = _correction(settings, *_tensors(_old(row), row.logprobs, row.mask))
+        row.correction, row.mask = correction.weights[0].numpy(), correction.mask[0].numpy()
+    kept = sum(float(row.mask.sum()) for row in rows)
+    mean = sum(float(row.correction.sum()) for row in rows if row.correction is not None) / max(kept, 1.0)
+    if settings.mismatch_normalise and mean > 0:
+        for row in rows:
+            assert row.correction is not None
+            row.correction = (row.correction / mean).astype(np.float32)
+    metrics["rollout_corr/rollout_is_mean"] = mean
+    metrics["rollout_corr/rollout_rs_masked_fraction"] = 1.0 - kept / before if before else 0.0
+    return metrics
+
+
+def _correction(
+    settings: Settings, old: torch.Tensor, rollout: torch.Tensor, mask: torch.Tensor
+) -> mismatch.Correction:
+    """Apply the method that ``mismatch`` names, with its own constants where none are chosen."""
+    kind = settings.mismatch
+    cap = {"cap": settings.mismatch_cap} if settings.mismatch_cap else {}
+    bounds = {"bounds": (settings.mismatch_bounds[0], settings.mismatch_bounds[1])} if settings.mismatch_bounds else {}
+    if kind == "token_tis":
+        return mismatch.token_tis(old, rollout, mask, **cap)
+    if kind == "sequence_tis":
+        return mismatch.sequence_tis(old, rollout, mask, **cap)
+    if kind == "seq_mis":
+        return mismatch.sequence_mis(old, rollout, mask, **cap, **bounds)  # type: ignore[arg-type]
+    if kind == "geo_rs":
+        return mismatch.geometric_rejection(old, rollout, mask, **bounds)
+    if kind == "k3_rs":
+        return mismatch.k3_rejection(old, rollout, mask, threshold=settings.mismatch_cap or 0.01)
+    if kind == "icepop":
+        return mismatch.icepop(old, rollout, mask, **bounds)
+    return mismatch.sequence_mask_tis(old, rollout, mask, **bounds)
+
+
+def _mismatch_metrics(rows: Sequence[Row]) -> dict[str, float]:
+    joined = (np.concatenate([part(row) for row in rows]) for part in (_old, lambda r: r.logprobs, lambda r: r.mask))
+    found = mismatch.mismatch_metrics(*_tensors(*joined))
+    return {
+        "rollout_corr/kl": float(found["mismatch_kl"]),
+        "rollout_corr/k3_kl": float(found["mismatch_k3"]),
+        "rollout_corr/logprob_diff_mean": float(found["mismatch_mean"]),
+        "rollout_corr/logprob_diff_max": float(found["mismatch_max"]),
+    }
+
+
+def _old(row: Row) -> FloatArray:
+    assert row.old_logprobs is not None, "the learner recomputes the log-probabilities before they are compared"
+    return row.old_logprobs
+
+
+def _tensors(*arrays: FloatArray) -> tuple[torch.Tensor, ...]:
+    """Arrays as tensors of one row."""
+    return tuple(torch.from_numpy(np.ascontiguousarray(array))[None] for array in arrays)

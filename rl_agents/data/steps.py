@@ -1,0 +1,127 @@
+"""Interaction steps of a batch as arrays: what step-level credit reads, whatever layout the rows have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from rl_agents.data.rows import FloatArray, Row
+from rl_agents.rollout.trajectory import Trajectory
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(slots=True)
+class StepTable:
+    """One entry per interaction step, in the order of the rows; all arrays [steps].
+
+    Attributes:
+        rows, starts: the row that holds the step, and its first sampled token there.
+        lengths: sampled tokens.
+        trajectories, index, groups: trajectory in the batch, step within it, task group.
+        rewards: sum of the step's token rewards.
+        penalties: price of an action that could not be parsed, else 0.
+        anchors: the state before the action.
+        cut: the step is the last of an episode that a limit ended.
+    """
+
+    rows: Ints
+    starts: Ints
+    lengths: Ints
+    trajectories: Ints
+    index: Ints
+    groups: Ints
+    rewards: Floats
+    penalties: Floats
+    anchors: list[str]
+    cut: NDArray[np.bool_]
+
+    @classmethod
+    def build(cls, rows: Sequence[Row], trajectories: Sequence[Trajectory], penalty: float = 0.0) -> StepTable:
+        """Read the steps off the rows' segments.
+
+        Args:
+            rows: as lowered, all rows of a trajectory.
+            trajectories: what ``Row.trajectory`` counts.
+            penalty: of an action that could not be parsed.
+        """
+        found = [(number, *span) for number, row in enumerate(rows) for span in step_spans(row)]
+        owners = [rows[number] for number, *_ in found]
+        steps = [trajectories[row.trajectory].steps[step] for row, (_, step, _, _) in zip(owners, found, strict=True)]
+        ends = [row.last and step == row.segments.max() for row, (_, step, _, _) in zip(owners, found, strict=True)]
+        return cls(
+            rows=np.array([number for number, *_ in found], dtype=np.int64),
+            starts=np.array([start for *_, start, _ in found], dtype=np.int64),
+            lengths=np.array([length for *_, length in found], dtype=np.int64),
+            trajectories=np.array([row.trajectory for row in owners], dtype=np.int64),
+            index=np.array([step for _, step, *_ in found], dtype=np.int64),
+            groups=np.array([row.group_id for row in owners], dtype=np.int64),
+            rewards=np.array(
+                [row.rewards[row.segments == f[1]].sum(dtype=np.float64) for row, f in zip(owners, found, strict=True)]
+            ),
+            penalties=np.array([0.0 if step.valid else penalty for step in steps]),
+            anchors=[step.anchor for step in steps],
+            cut=np.array([end and not row.terminated for row, end in zip(owners, ends, strict=True)], dtype=bool),
+        )
+
+    def __len__(self) -> int:
+        return len(self.anchors)
+
+    def episode_returns(self, statistics: str = "trajectories", *, penalised: bool = True) -> Floats:
+        """R of the step's trajectory, less penalties: all of the episode's, or with ``step_rows`` the step's own."""
+        _, number = np.unique(self.trajectories, return_inverse=True)
+        total: Floats = np.bincount(number, weights=self.rewards).astype(np.float64)[number]
+        if not penalised:
+            return total
+        if statistics == "step_rows":
+            return total - self.penalties
+        all_penalties: Floats = np.bincount(number, weights=self.penalties).astype(np.float64)[number]
+        return total - all_penalties
+
+    def spread(self, rows: Sequence[Row], advantages: ArrayLike) -> None:
+        """Give every sampled token of a step the step's advantage."""
+        for row in rows:
+            row.advantages = np.zeros(len(row), np.float32)
+        for value, number, step in zip(np.asarray(advantages), self.rows, self.index, strict=True):
+            row = rows[number]
+            assert row.advantages is not None
+            row.advantages[(row.segments == step) & (row.mask > 0)] = value
+
+
+def step_spans(row: Row) -> list[tuple[int, int, int]]:
+    """(step, first sampled token, sampled tokens) of every step in a row."""
+    sampled = np.flatnonzero(row.mask)
+    steps, first, counts = np.unique(row.segments[sampled], return_index=True, return_counts=True)
+    return [(int(s), int(sampled[f]), int(c)) for s, f, c in zip(steps, first, counts, strict=True)]
+
+
+def step_starts(row: Row) -> FloatArray:
+    """1 at the first sampled token of every step: there the prefix ends with the last token of the state."""
+    starts = np.zeros(len(row), np.float32)
+    starts[[start for _, start, _ in step_spans(row)]] = 1.0
+    return starts
+
+
+def row_order(rows: Sequence[Row]) -> tuple[Ints, Ints]:
+    """(trajectory, number within the trajectory) of every row."""
+    counts: dict[int, int] = {}
+    index = []
+    for row in rows:
+        index.append(counts.get(row.trajectory, 0))
+        counts[row.trajectory] = index[-1] + 1
+    return np.array([row.trajectory for row in rows], dtype=np.int64), np.array(index, dtype=np.int64)
+
+
+def penalised_rewards(rows: Sequence[Row], trajectories: Sequence[Trajectory], penalty: float) -> list[FloatArray]:
+    """Token rewards less ``penalty`` at the last token of every action that could not be parsed."""
+    rewards = [row.rewards.copy() for row in rows]
+    if penalty:
+        for row, reward in zip(rows, rewards, strict=True):
+            for step, *_ in step_spans(row):
+                if not trajectories[row.trajectory].steps[step].valid:
+                    reward[np.flatnonzero(row.segments == step)[-1]] -= penalty
+    return rewards

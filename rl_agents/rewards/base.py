@@ -1,0 +1,41 @@
+"""Rewards that look at finished episodes: they stand between rollout and credit, in the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from rl_agents.rollout.trajectory import Trajectory
+from rl_agents.settings import Settings
+
+
+class Reward(Protocol):
+    """Scores the episodes of a training iteration; never those of an evaluation."""
+
+    def apply(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:
+        """Rewrite the step rewards in place and return metrics.
+
+        An episode that cannot be scored is marked ``failed`` with its cause, so that it is not learned from.
+        """
+        ...
+
+
+class EnvironmentReward:
+    """The rewards that the environment gave, untouched."""
+
+    def apply(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:
+        """See `Reward.apply`."""
+        return {}
+
+
+def make_reward(settings: Settings) -> Reward:
+    """Build what the key ``reward`` names.
+
+    Raises:
+        InputError: the judge lacks its API key or its client.
+    """
+    if settings.reward == "environment":
+        return EnvironmentReward()
+    from rl_agents.rewards.progressive import ProgressiveReward
+
+    return ProgressiveReward.from_settings(settings)

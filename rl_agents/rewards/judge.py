@@ -1,0 +1,175 @@
+"""Judges: whether an answer is factual and free of hallucination, 0 or 1 (PRS, R_judge)."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from rl_agents.errors import InputError
+from rl_agents.rewards.prs import normalise_answer
+from rl_agents.rewards.reading import Reading
+from rl_agents.settings import Settings
+
+MAX_REPLY_TOKENS = 256
+#: Before the first retry; doubles with each.
+RETRY_PAUSE_S = 0.5
+SHOWN = 160
+
+PROMPT = """\
+You grade the answer of an agent.
+
+[Question]
+{question}
+
+[What the agent's tools returned]
+{evidence}
+
+[Reference answers, any of them is right]
+{references}
+
+[The agent's answer]
+{answer}
+
+Is the answer consistent with a reference answer, and free of statements that neither the references nor the tools \
+support? Reply with one word, yes or no."""
+
+
+class JudgeError(Exception):
+    """No verdict could be had; the message names the judge and what it was asked."""
+
+
+class Judge(Protocol):
+    """Decides about one answer. Called from several threads."""
+
+    def verdict(self, reading: Reading) -> float:
+        """Return 1.0 or 0.0.
+
+        Raises:
+            JudgeError: no verdict.
+        """
+        ...
+
+
+class RuleJudge:
+    """1 when the words of a reference occur in the answer, side by side and in order; no model, no cost."""
+
+    def verdict(self, reading: Reading) -> float:
+        """See `Judge.verdict`."""
+        answer = normalise_answer(reading.answer)
+        return float(any(_contains(answer, normalise_answer(reference)) for reference in reading.references))
+
+
+@dataclass(frozen=True)
+class OpenAIJudge:
+    """A model behind an OpenAI-compatible server (``POST {url}/chat/completions``), asked for yes or no.
+
+    Attributes:
+        url: up to and including ``/v1``.
+        model: its name on the server.
+        client: an ``httpx.Client`` with the timeout and, where one is needed, the key's header.
+        timeout_s: for messages.
+        retries: further attempts after a timeout, a lost connection, or HTTP 429 or 5xx.
+    """
+
+    url: str
+    model: str
+    client: Any
+    timeout_s: float
+    retries: int
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> OpenAIJudge:
+        """Build the client; the key is read from the environment and only ever sent.
+
+        Raises:
+            InputError: httpx is not installed, or the variable with the key is not set.
+        """
+        try:
+            import httpx
+        except ImportError as error:
+            raise InputError("judge=openai needs httpx: pip install httpx") from error
+        name, headers = settings.judge_key_env, {}
+        if name:
+            if not os.environ.get(name):
+                raise InputError(f"judge_key_env={name}: the environment variable is not set")
+            headers["Authorization"] = f"Bearer {os.environ[name]}"
+        client = httpx.Client(timeout=settings.judge_timeout_s, headers=headers)
+        url = settings.judge_url.rstrip("/")
+        return cls(url, settings.judge_model, client, settings.judge_timeout_s, settings.judge_retries)
+
+    def verdict(self, reading: Reading) -> float:
+        """See `Judge.verdict`."""
+        reply = self._ask(reading)
+        found = re.match(r"\W*(yes|no)\b", re.sub(r"<think>.*?</think>", "", reply, flags=re.DOTALL), re.IGNORECASE)
+        if not found:
+            raise self._error(f"replied {reply[:SHOWN]!r}, neither yes nor no", reading)
+        return float(found[1].lower() == "yes")
+
+    def _ask(self, reading: Reading) -> str:
+        """Return the reply, after as many attempts as allowed."""
+        for attempt in range(self.retries + 1):
+            if attempt:
+                time.sleep(RETRY_PAUSE_S * 2 ** (attempt - 1))
+            try:
+                return self._request(reading)
+            except _Transient as error:
+                problem = str(error)
+        raise self._error(f"{problem} ({self.retries + 1} attempts)", reading)
+
+    def _request(self, reading: Reading) -> str:
+        import httpx
+
+        body = {
+            "model": self.model,
+            "messages": [{"role": "user", "content": prompt(reading)}],
+            "temperature": 0,
+            "max_completion_tokens": MAX_REPLY_TOKENS,
+        }
+        try:
+            response = self.client.post(f"{self.url}/chat/completions", json=body)
+        except httpx.TimeoutException:
+            raise _Transient(f"no answer within {self.timeout_s:g} s") from None
+        except httpx.HTTPError as error:
+            raise _Transient(f"{type(error).__name__}: {error}") from None
+        if response.status_code == 429 or response.status_code >= 500:
+            raise _Transient(f"HTTP {response.status_code}: {response.text[:SHOWN]}")
+        if response.status_code != 200:
+            raise self._error(f"HTTP {response.status_code}: {response.text[:SHOWN]}", reading)
+        try:
+            return str(response.json()["choices"][0]["message"]["content"] or "")
+        except (ValueError, KeyError, IndexError, TypeError):
+            raise self._error(f"no chat completion in {response.text[:SHOWN]!r}", reading) from None
+
+    def _error(self, problem: str, reading: Reading) -> JudgeError:
+        asked = " ".join(f"{reading.question} -> {reading.answer}".split())
+        return JudgeError(f"{self.model} at {self.url}: {problem}; asked about: {asked[:SHOWN]}")
+
+
+class _Transient(Exception):
+    """Worth another attempt."""
+
+
+def prompt(reading: Reading) -> str:
+    """Write what a judging model reads."""
+    return PROMPT.format(
+        question=reading.question,
+        evidence="\n".join(reading.evidence) or "(nothing)",
+        references="\n".join(reading.references) or "(none given)",
+        answer=reading.answer,
+    )
+
+
+def make_judge(settings: Settings) -> Judge:
+    """Build the judge that the key ``judge`` names.
+
+    Raises:
+        InputError: see `OpenAIJudge.from_settings`.
+    """
+    return RuleJudge() if settings.judge == "rule" else OpenAIJudge.from_settings(settings)
+
+
+def _contains(words: list[str], part: list[str]) -> bool:
+    return bool(part) and any(words[i : i + len(part)] == part for i in range(len(words) - len(part) + 1))

@@ -1,0 +1,179 @@
+"""PRS on whole episodes: read the text, ask the judge where its stage is reached, put R on the last step.
+
+The formulas are in `rl_agents.rewards.prs`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+
+from rl_agents.errors import InputError
+from rl_agents.rewards.judge import Judge, JudgeError, make_judge
+from rl_agents.rewards.prs import (
+    format_reward,
+    judge_needed,
+    long_form_reward,
+    process_reward,
+    progressive_reward,
+    short_form_bleu,
+    short_form_reward,
+)
+from rl_agents.rewards.reading import Reading, read_episode
+from rl_agents.rollout.trajectory import Trajectory
+from rl_agents.settings import Settings
+
+JUDGE_THREADS = 16
+
+
+@dataclass(slots=True)
+class Score:
+    """The parts of one episode's reward; None where the stage was not reached."""
+
+    process: float
+    formatting: float
+    judge: float | None = None
+    answer: float | None = None
+
+    @property
+    def base(self) -> float:
+        """R_process + R_format, the first stage."""
+        return self.process + self.formatting
+
+
+@dataclass
+class ProgressiveReward:
+    """The reward ``prs``; see docs/algorithms/prs.md for its keys.
+
+    Attributes:
+        judge: None for the short form.
+        thresholds: ε₁ on R_process + R_format and ε₂ on R_judge; the general form only.
+        judged: whether the judge ever gave a verdict.
+    """
+
+    form: str
+    tags: tuple[str, ...]
+    smoothing: float
+    require_tool_call: bool
+    judge: Judge | None
+    thresholds: tuple[float, ...] = (1.0, 1.0)
+    judged: bool = False
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> ProgressiveReward:
+        """Read the keys of a run."""
+        return cls(
+            settings.prs_form,
+            tuple(settings.prs_tags),
+            settings.prs_smoothing,
+            settings.prs_require_tool_call,
+            None if settings.prs_form == "short" else make_judge(settings),
+            tuple(settings.prs_thresholds),
+        )
+
+    def apply(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:
+        """See `Reward.apply`; R goes to the last step, the environment's return to ``facts``.
+
+        Raises:
+            InputError: the environment names no references, or the judge has never answered at all.
+        """
+        played = [t for t in trajectories if t.steps and not t.failed]
+        readings = [read_episode(t, self.tags) for t in played]
+        scores = [self._first_stage(reading) for reading in readings]
+        failures = self._ask_judge(readings, scores)
+        for trajectory, reading, score, failure in zip(played, readings, scores, failures, strict=True):
+            trajectory.facts["environment_return"] = trajectory.episode_return
+            if failure:
+                trajectory.failed, trajectory.end_cause = True, f"judge_error: {failure}"
+                trajectory.metrics["judge_failed"] = 1.0
+                continue
+            if self._answer_counts(score):
+                score.answer = self._bleu(trajectory, reading)
+            self._write(trajectory, score)
+        return _metrics(played, scores, failures)
+
+    def _first_stage(self, reading: Reading) -> Score:
+        process = process_reward(reading.calls_parsed, bool(reading.answer), require_tool_call=self.require_tool_call)
+        return Score(process, format_reward(reading.tags_complete))
+
+    def _judge_counts(self, score: Score) -> bool:
+        if self.form == "general":
+            return score.base >= self.thresholds[0]
+        return self.form == "long" and judge_needed(score.process)
+
+    def _answer_counts(self, score: Score) -> bool:
+        if self.form == "short":
+            return score.process >= 1.0
+        return score.judge is not None and score.judge >= (self.thresholds[1] if self.form == "general" else 1.0)
+
+    def _ask_judge(self, readings: Sequence[Reading], scores: Sequence[Score]) -> list[str]:
+        """Fill ``Score.judge`` where its stage is reached; return one failure, or an empty text, per episode."""
+        failures = [""] * len(scores)
+        due = [i for i, score in enumerate(scores) if self._judge_counts(score)]
+        if self.judge is None or not due:
+            return failures
+        with ThreadPoolExecutor(min(JUDGE_THREADS, len(due))) as pool:
+            verdicts = list(pool.map(self._verdict, [readings[i] for i in due]))
+        for i, verdict in zip(due, verdicts, strict=True):
+            if isinstance(verdict, JudgeError):
+                failures[i] = str(verdict)
+            else:
+                scores[i].judge, self.judged = verdict, True
+        if not self.judged:
+            raise InputError(f"the judge answered none of {len(due)} questions: {failures[due[-1]]}")
+        return failures
+
+    def _verdict(self, reading: Reading) -> float | JudgeError:
+        assert self.judge is not None
+        try:
+            return self.judge.verdict(reading)
+        except JudgeError as error:
+            return error
+
+    def _bleu(self, trajectory: Trajectory, reading: Reading) -> float:
+        if not reading.references:
+            raise InputError(
+                f"reward=prs compares answers with references, and the environment names none for task "
+                f"{trajectory.task_id} (info['references'])"
+            )
+        return short_form_bleu(reading.answer, reading.references, smoothing=self.smoothing)
+
+    def _total(self, score: Score) -> float:
+        judge, answer = score.judge or 0.0, score.answer or 0.0
+        if self.form == "short":
+            return short_form_reward(score.process, score.formatting, answer)
+        if self.form == "long":
+            return long_form_reward(score.process, score.formatting, judge, answer)
+        return progressive_reward([score.base, judge, answer], self.thresholds)
+
+    def _write(self, trajectory: Trajectory, score: Score) -> None:
+        for step in trajectory.steps:
+            step.reward = 0.0
+        trajectory.steps[-1].reward = self._total(score)
+        parts = {"process": score.process, "format": score.formatting, "judge": score.judge, "answer": score.answer}
+        trajectory.facts["prs"] = parts
+
+
+def _metrics(played: Sequence[Trajectory], scores: Sequence[Score], failures: Sequence[str]) -> dict[str, float]:
+    """Means over the episodes that reached a stage, and how many did."""
+    if not played:
+        return {}
+    judged = [score.judge for score in scores if score.judge is not None]
+    answers = [score.answer for score in scores if score.answer is not None]
+    lost = sum(map(bool, failures))
+    metrics = {
+        "reward/process_mean": float(np.mean([score.process for score in scores])),
+        "reward/format_mean": float(np.mean([score.formatting for score in scores])),
+        "reward/answer_stage_share": len(answers) / len(scores),
+        "reward/judge_calls": float(len(judged) + lost),
+        "reward/judge_failures": float(lost),
+        "reward/environment_return_mean": float(np.mean([t.facts["environment_return"] for t in played])),
+    }
+    if judged:
+        metrics["reward/judge_mean"] = float(np.mean(judged))
+    if answers:
+        metrics["reward/answer_mean"] = float(np.mean(answers))
+    return metrics

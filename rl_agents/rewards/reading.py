@@ -1,0 +1,91 @@
+"""Reading an episode's text for PRS: which tool calls and which answer parse, which tags are complete."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rl_agents.rollout.trajectory import Trajectory
+
+THOUGHTS_END = re.compile(r"</(?:think|reasoning)>")
+ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What an episode's text says.
+
+    Attributes:
+        calls_parsed: one entry per step that is not the answer: the environment could parse it and it fitted its
+            rules (``Step.valid``).
+        answer: the final answer; empty when there is none.
+        tags_complete: see `tags_complete`.
+        references: accepted answers.
+        question: what the agent was asked.
+        evidence: what the environment answered to its calls.
+    """
+
+    calls_parsed: tuple[bool, ...]
+    answer: str
+    tags_complete: bool
+    references: tuple[str, ...]
+    question: str
+    evidence: tuple[str, ...]
+
+
+def read_episode(trajectory: Trajectory, tags: Sequence[str]) -> Reading:
+    """Read an episode with at least one step.
+
+    The answer is looked for in the last step only, after its thoughts. A last step that begins an answer is an answer
+    however it goes on; any other step is a tool call, parsed or not.
+    """
+    steps = trajectory.steps
+    last = spoken(steps[-1].action)
+    answered = "<answer>" in last
+    calls = steps[:-1] if answered else steps
+    return Reading(
+        calls_parsed=tuple(step.valid for step in calls),
+        answer=final_answer(last) if steps[-1].valid else "",
+        tags_complete=tags_complete([step.action for step in steps], tags),
+        references=tuple(trajectory.facts.get("references", ())),
+        question=steps[0].observation,
+        evidence=tuple(step.observation for step in steps[1:]),
+    )
+
+
+def spoken(action: str) -> str:
+    """Return what follows the thoughts of an action."""
+    return THOUGHTS_END.split(action)[-1]
+
+
+def final_answer(text: str) -> str:
+    """Return the content of the last complete ``<answer>`` pair; empty when there is none.
+
+    >>> final_answer("<answer>Rome</answer> no, <answer> Paris </answer>")
+    'Paris'
+    """
+    found = ANSWER.findall(text)
+    return found[-1].strip() if found else ""
+
+
+def tags_complete(texts: Sequence[str], tags: Sequence[str]) -> bool:
+    """Whether every required tag occurs, and in each text all of them are closed, in order and not nested.
+
+    >>> tags_complete(["<think>a</think>", "<answer>b</answer>"], ["think", "answer"])
+    True
+    """
+    if not tags:
+        return True
+    pattern = re.compile(rf"<(/?)({'|'.join(map(re.escape, tags))})>")
+    seen: set[str] = set()
+    for text in texts:
+        opened = ""
+        for closing, tag in pattern.findall(text):
+            if opened != (tag if closing else ""):
+                return False
+            opened = "" if closing else tag
+            seen.add(tag)
+        if opened:
+            return False
+    return seen == set(tags)

@@ -1,0 +1,203 @@
+"""The truncation rules that a run can name, each with the state it keeps over one episode (T3, section 3 and table 3).
+
+The rules themselves are pure and lie in `rl_agents.rollout.truncation`; here they meet what an environment reports.
+A turn that the environment could not parse never fires a rule and never counts as a stall or as progress, so that a
+malformed action has the same consequences with and without truncation.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from rl_agents.envs.base import EnvSpec, env_spec
+from rl_agents.errors import InputError
+from rl_agents.rollout.embedders import Embedder, Vector, make_embedder
+from rl_agents.rollout.truncation import StallMode, StallWindow, random_trigger, similarity_trigger
+from rl_agents.settings import Settings
+
+#: How the agent is asked for its answer where the environment has no words of its own.
+ANSWER_INSTRUCTION = "You have no further turns to ask or act. Give your final answer now, in the form the task asks."
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What a rule may look at.
+
+    Attributes:
+        number: 1 for the first turn.
+        valid: the environment could parse the action.
+        progress: ``info["progress"]``; None where the environment cannot say.
+        action: the whole response.
+        query: the question in it as the environment names it; empty when it does not.
+    """
+
+    number: int
+    valid: bool
+    progress: bool | None
+    action: str
+    query: str = ""
+
+
+class Rule(Protocol):
+    """One rule in one episode."""
+
+    def fires(self, turn: Turn) -> bool:
+        """Take note of a turn and say whether the episode is to be truncated after it."""
+        ...
+
+
+@dataclass(slots=True)
+class StallRule:
+    """T3, definition 2: k steps without progress (`StallWindow`)."""
+
+    window: StallWindow
+
+    def fires(self, turn: Turn) -> bool:
+        """See `Rule.fires`; ``progress`` None is neither a stall nor progress."""
+        if not turn.valid or turn.progress is None:
+            self.window.skip()
+            return False
+        return self.window.update(turn.progress)
+
+
+@dataclass(slots=True)
+class SimilarityRule:
+    """The question resembles an earlier one of the episode: max cosine > α (table 3, "α")."""
+
+    embedder: Embedder
+    threshold: float
+    minimum_turns: int = 0
+    asked: list[Vector] = field(default_factory=list)
+
+    def fires(self, turn: Turn) -> bool:
+        """See `Rule.fires`."""
+        if not turn.valid:
+            return False
+        vector = self.embedder.embed(turn.query or question_of(turn.action))
+        nearest = max((float(vector @ earlier) for earlier in self.asked), default=-1.0)
+        self.asked.append(vector)
+        return turn.number >= self.minimum_turns and similarity_trigger(nearest, self.threshold)
+
+
+@dataclass(slots=True)
+class RandomRule:
+    """With probability β at every step (table 3, "β"), from the episode's own stream."""
+
+    stream: random.Random
+    beta: float
+    minimum_turns: int = 0
+
+    def fires(self, turn: Turn) -> bool:
+        """See `Rule.fires`."""
+        return turn.valid and random_trigger(self.stream, self.beta) and turn.number >= self.minimum_turns
+
+
+@dataclass(frozen=True, slots=True)
+class Truncation:
+    """How a run truncates its training episodes.
+
+    Attributes:
+        name: the rule.
+        after: ``force_answer``, ``zero`` or ``keep_prefix``, see `rl_agents.rollout.agent_loop`.
+        start: (the episode's seed) -> a fresh rule.
+    """
+
+    name: str
+    after: str
+    start: Callable[[int], Rule]
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> Truncation | None:
+        """Read the keys of a run; None for ``truncation=none``.
+
+        Raises:
+            InputError: the environment reports no progress, or the embedder cannot be loaded.
+        """
+        if settings.truncation == "none":
+            return None
+        return cls(settings.truncation, settings.truncation_after, RULES[settings.truncation].build(settings))
+
+
+def progress_window(settings: Settings, spec: EnvSpec) -> int:
+    """Return k: the key, or the environment's own.
+
+    Raises:
+        InputError: neither, because the environment reports no progress.
+    """
+    window = settings.truncation_window or spec.progress_window
+    if not window:
+        raise InputError(
+            f"truncation=t3: environment {spec.name} has no progress rule; where its info['progress'] says whether a "
+            f"step made progress, set truncation_window; else take truncation=similarity"
+        )
+    return window
+
+
+def question_of(action: str) -> str:
+    """Return an action without its thoughts (all up to the last ``</think>``) and without tags."""
+    spoken = action.rpartition("</think>")[2]
+    return " ".join(re.sub(r"</?[A-Za-z][\w-]*>", " ", spoken).split())
+
+
+def _stall(settings: Settings) -> Callable[[int], Rule]:
+    window = progress_window(settings, env_spec(settings.env))
+    mode: StallMode = settings.truncation_stall
+    minimum = settings.truncation_min_turns
+    return lambda seed: StallRule(StallWindow(window, mode, minimum))
+
+
+def _similarity(settings: Settings) -> Callable[[int], Rule]:
+    embedder = make_embedder(settings.truncation_embedder)
+    threshold, minimum = settings.truncation_similarity, settings.truncation_min_turns
+    return lambda seed: SimilarityRule(embedder, threshold, minimum)
+
+
+def _random(settings: Settings) -> Callable[[int], Rule]:
+    beta, minimum = settings.truncation_beta, settings.truncation_min_turns
+    return lambda seed: RandomRule(random.Random(_rule_seed(seed)), beta, minimum)
+
+
+def _rule_seed(episode_seed: int) -> int:
+    """A stream of its own: no relation to the sampling seeds of the steps."""
+    return int(np.random.SeedSequence(episode_seed, spawn_key=(0, 1)).generate_state(1, np.uint64)[0])
+
+
+@dataclass(frozen=True)
+class RuleEntry:
+    """A rule as `run.py list` shows it."""
+
+    name: str
+    summary: str
+    reference: str
+    build: Callable[[Settings], Callable[[int], Rule]]
+
+
+RULES: dict[str, RuleEntry] = {
+    entry.name: entry
+    for entry in (
+        RuleEntry(
+            "t3",
+            "ask for the answer after k steps that narrow nothing down, by the environment's progress rule",
+            "T3 (arXiv 2510.12264), definition 2",
+            _stall,
+        ),
+        RuleEntry(
+            "similarity",
+            "ask for the answer when a question resembles an earlier one, cosine above alpha",
+            "T3 (arXiv 2510.12264), section 3.3.3 and table 3 (alpha)",
+            _similarity,
+        ),
+        RuleEntry(
+            "random",
+            "ask for the answer with probability beta at every step: the control for the other two",
+            "T3 (arXiv 2510.12264), section 3.3.3 and table 3 (beta)",
+            _random,
+        ),
+    )
+}

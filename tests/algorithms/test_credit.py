@@ -1,0 +1,255 @@
+"""Golden numbers of the methods through their recipes, in both row layouts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from algorithms.handmade import credited, episode, per_step, settings_of, with_values
+
+from rl_agents.algorithms import ALGORITHMS
+from rl_agents.core.shaping import assign_credit, shape_rewards
+from rl_agents.data.lowering import lower
+from rl_agents.data.steps import StepTable
+
+LAYOUTS = pytest.mark.parametrize("layout", ["merged", "per_step"])
+
+WINNER = episode(0, [0, 0, 10], anchors="012")
+LOSER = episode(0, [0, 0, 0, 0], anchors="0113")
+THIRD = episode(0, [0, 0, 0], anchors="012")
+
+
+@LAYOUTS
+@pytest.mark.parametrize(
+    ("statistics", "norm", "expected"),
+    [
+        ("step_rows", "mean_std", [1.776151, 2.223745, 1.069045, -1.508890, -1.379134, -1.379134, -0.801784]),
+        ("trajectories", "mean_std", [1.414213, 1.861807, 0.707107, -1.414213, -1.284457, -1.284457, -0.707107]),
+        ("trajectories", "mean", [9.5125, 11.333333, 5, -9.5125, -8.166667, -8.166667, -5]),
+    ],
+)
+def test_gigpo(layout: str, statistics: str, norm: str, expected: list[float]) -> None:
+    rows = credited("gigpo", [WINNER, LOSER], layout, group_statistics=statistics, step_norm=norm)
+    assert per_step(rows) == pytest.approx(expected, abs=1e-5)
+
+
+@LAYOUTS
+@pytest.mark.parametrize(
+    ("offset", "expected"),
+    [
+        (2, [1.414213, 1.541348, 1.0, -0.707106, -0.655204, -0.577350, 0, -0.707106, -0.655204, -1.0]),
+        (1, [1.414213, 1.520159, 1.0, -0.707107, -0.663854, -0.577350, 0, -0.707107, -0.663854, -1.0]),
+    ],
+)
+def test_hgpo(layout: str, offset: int, expected: list[float]) -> None:
+    rows = credited("hgpo", [WINNER, LOSER, THIRD], layout, hgpo_history=1, hgpo_weight_offset=offset)
+    assert per_step(rows) == pytest.approx(expected, abs=1e-5)
+
+
+def test_hgpo_with_the_episode_advantage() -> None:
+    plain = per_step(credited("hgpo", [WINNER, LOSER, THIRD]))
+    based = per_step(credited("hgpo", [WINNER, LOSER, THIRD], hgpo_base=True))
+    assert plain[6] == 0 and based[6] < 0
+
+
+STEPPO = [episode(0, [0, 0, 1]), episode(1, [0, 0])]
+VALUES = [[0.2, 0.5, 0.4], [0.3, 0.1]]
+
+
+def steppo_rows(layout: str, **keys: object) -> list:
+    settings, rows = settings_of("steppo", **keys), lower(STEPPO, layout)
+    with_values(rows, VALUES)
+    assert ALGORITHMS["steppo"].credit is not None
+    ALGORITHMS["steppo"].credit(rows, STEPPO, settings)
+    return rows
+
+
+@LAYOUTS
+def test_steppo(layout: str) -> None:
+    rows = steppo_rows(layout, whiten=False)
+    assert per_step(rows) == pytest.approx([0.7801, 0.49, 0.6, -0.3, -0.1], abs=1e-5)
+    targets = [float(value) for row in rows for value in row.returns[row.returns != 0]]
+    assert targets == pytest.approx([0.9801, 0.99, 1.0], abs=1e-5)
+    whitened = per_step(steppo_rows(layout))
+    assert whitened == pytest.approx([1.038442, 0.418684, 0.653684, -1.269041, -0.841769], abs=1e-5)
+    assert per_step(steppo_rows(layout, whiten=False, lam=0.95))[:3] == pytest.approx([0.727912, 0.4603, 0.6], abs=1e-5)
+
+
+@LAYOUTS
+def test_steppo_reads_the_critic_where_actions_begin(layout: str) -> None:
+    mask = ALGORITHMS["steppo"].value_mask
+    assert mask is not None
+    for row in lower(STEPPO, layout):
+        found = np.flatnonzero(mask(row, settings_of("steppo")))
+        assert all(row.segments[j] >= 0 and row.segments[j - 1] == -1 for j in found)
+        assert len(found) == np.unique(row.segments[row.mask > 0]).size
+        everywhere = mask(row, settings_of("steppo", steppo_credit="token_gae"))
+        assert (everywhere == row.mask).all()
+
+
+def test_steppo_bootstraps_where_it_is_told_to() -> None:
+    cut = episode(0, [0, 0], terminated=False, truncated=True)
+    settings = settings_of("steppo", whiten=False, bootstrap_on_truncation=True, gamma=1.0)
+    rows = lower([cut], "merged")
+    with_values(rows, [[0.2, 0.5]])
+    assert ALGORITHMS["steppo"].credit is not None
+    ALGORITHMS["steppo"].credit(rows, [cut], settings)
+    assert per_step(rows) == pytest.approx([0.3, 0.0])
+
+
+@LAYOUTS
+def test_reinforce_pp_baseline(layout: str) -> None:
+    returns, groups, lengths = [1, 0, 1, 1], [0, 0, 1, 1], [2, 1, 1, 2]
+    episodes = [episode(g, [r], lengths=[n]) for g, r, n in zip(groups, returns, lengths, strict=True)]
+    rows = credited("reinforce++-baseline", episodes, layout)
+    assert per_step(rows) == pytest.approx([1.107019, -1.549826, -0.221404, -0.221404], abs=1e-5)
+
+
+def test_reinforce_pp_with_kl_in_the_reward() -> None:
+    episodes = [episode(0, [1], lengths=[3]), episode(1, [-1], lengths=[2])]
+    settings, rows = settings_of("reinforce++"), lower(episodes, "merged")
+    for row, kl in zip(rows, ([0.1, 0, 0.2], [0, 0.3]), strict=True):
+        row.reference_logprobs = row.logprobs.copy()
+        row.reference_logprobs[row.mask > 0] -= np.array(kl, np.float32)
+    metrics = assign_credit(ALGORITHMS["reinforce++"], rows, episodes, settings, {}, 0.1)
+    found = np.concatenate([row.advantages[row.mask > 0] for row in rows])  # type: ignore[index]
+    assert found == pytest.approx([0.724226, 0.733324, 0.733324, -1.095438, -1.095438], abs=1e-5)
+    assert metrics["actor/reward_kl_penalty"] == pytest.approx(0.6 / 5)
+
+
+@LAYOUTS
+@pytest.mark.parametrize("how", ["skip", "reset"])
+def test_reward_to_go_across_observations(layout: str, how: str) -> None:
+    rows = credited("reinforce++", [episode(0, [0, 1]), episode(1, [0, 0])], layout, return_at_observation=how)
+    first = per_step(rows)
+    assert (first[0] == pytest.approx(first[1])) == (how == "skip")
+
+
+def test_group_estimators() -> None:
+    episodes = [episode(0, [0, r]) for r in (1, 0, 0.5)]
+    assert per_step(credited("rloo", episodes))[::2] == pytest.approx([0.75, -0.75, 0.0])
+    assert per_step(credited("dr-grpo", episodes))[::2] == pytest.approx([0.5, -0.5, 0.0])
+    assert per_step(credited("grpo", episodes))[::2] == pytest.approx([1.0, -1.0, 0.0], abs=1e-5)
+    four = [episode(0, [r]) for r in (1, 0, 0, 0)]
+    loo = per_step(credited("grpo", four, leave_one_out=True))
+    assert loo == pytest.approx([1.0, -0.577349, -0.577349, -0.577349], abs=1e-5)
+
+
+def test_a_group_of_one() -> None:
+    alone = [episode(0, [0.5])]
+    assert per_step(credited("rloo", alone)) == [0.5]
+    assert per_step(credited("rloo", alone, singleton="zero")) == [0.0]
+    assert per_step(credited("grpo", alone)) == [0.0]
+    assert per_step(credited("grpo", alone, singleton="raw")) == [0.5]
+
+
+def test_statistics_over_steps_weigh_long_episodes_more() -> None:
+    episodes = [episode(0, [0, 0, 1]), episode(0, [0])]
+    by_trajectory = per_step(credited("dr-grpo", episodes))
+    by_step = per_step(credited("dr-grpo", episodes, group_statistics="step_rows"))
+    assert by_trajectory == pytest.approx([0.5, 0.5, 0.5, -0.5])
+    assert by_step == pytest.approx([0.25, 0.25, 0.25, -0.75])
+
+
+def test_penalties_come_after_discounting() -> None:
+    twin = episode(0, [0, 0, 10], anchors="012")
+    twin.steps[1].valid = False
+    advantages = per_step(credited("gigpo", [WINNER, twin], invalid_action_penalty=0.1))
+    assert advantages == pytest.approx([0, 0.05, 0, 0, -0.05, 0])
+    assert per_step(credited("grpo", [WINNER, twin], invalid_action_penalty=0.1))[3:] == pytest.approx(
+        [-0.707107] * 3, abs=1e-3
+    )
+
+
+def test_vspo_gives_the_weight_of_silent_tasks_to_the_only_other_one() -> None:
+    returns = [[0] * 5, [1] * 5, [1, 1, 0, 0, 0]]
+    episodes = [episode(g, [r]) for g, group in enumerate(returns) for r in group]
+    settings, recipe = settings_of("vspo"), ALGORITHMS["vspo"]
+    assert recipe.select is not None
+    selected = recipe.select(episodes, settings, np.random.default_rng(0))
+    assert selected.keep.all() and selected.missing == 0, "denominators are those of the original batch"
+    assert dict(selected.weights) == pytest.approx({0: 0.0, 1: 0.0, 2: 5 / 3})
+    rows = lower(episodes, "merged")
+    assign_credit(recipe, rows, episodes, settings, selected.weights, 0.0)
+    assert per_step(rows) == pytest.approx([0] * 10 + [1.825738] * 2 + [-1.217158] * 3, abs=1e-5)
+    raw = recipe.select(episodes, settings_of("vspo", vspo_clip=False), np.random.default_rng(0))
+    assert raw.weights[2] == 3
+
+
+@pytest.mark.parametrize("mode", ["value", "random", "none"])
+def test_vspo_modes(mode: str) -> None:
+    returns = [[1, 0, 0, 0, 0], [1, 1, 1, 1, 0], [0] * 5, [1] * 5, [1, 1, 0, 0, 0]]
+    episodes = [episode(g, [r]) for g, group in enumerate(returns) for r in group]
+    select = ALGORITHMS["vspo"].select
+    assert select is not None
+    weights = [select(episodes, settings_of("vspo", vspo_mode=mode), np.random.default_rng(s)).weights for s in (0, 0)]
+    assert weights[0] == weights[1]
+    if mode == "none":
+        assert set(weights[0].values()) == {1.0}
+    else:
+        assert weights[0][2] == weights[0][3] == 0 and all(weights[0][g] >= 1 for g in (0, 1, 4))
+
+
+def test_dapo_keeps_whole_groups_that_differ() -> None:
+    returns = [[1, 1, 1], [1, 0, 1], [0, 0, 0], [0, 0, 1], [1, 1, 0]]
+    episodes = [episode(g, [r]) for g, group in enumerate(returns) for r in group]
+    select, rng = ALGORITHMS["dapo"].select, np.random.default_rng(0)
+    assert select is not None
+    enough = select(episodes, settings_of("dapo", tasks_per_iteration=2), rng)
+    assert enough.missing == 0 and np.flatnonzero(enough.keep).tolist() == [3, 4, 5, 9, 10, 11]
+    more = select(episodes, settings_of("dapo", tasks_per_iteration=5), rng)
+    assert more.missing == 2
+    off = select(episodes, settings_of("dapo", dynamic_sampling=False), rng)
+    assert off.keep.all()
+
+
+def test_dapo_metric_of_success_ignores_the_length_penalty() -> None:
+    episodes = [episode(0, [1], lengths=[n]) for n in (4, 20)]
+    keys = {"overlong_length": 20, "overlong_cache": 4, "tasks_per_iteration": 1, "max_response_tokens": 20}
+    select, rng = ALGORITHMS["dapo"].select, np.random.default_rng(0)
+    assert select is not None
+    assert select(episodes, settings_of("dapo", **keys), rng).missing == 1
+    shaped = settings_of("dapo", dynamic_sampling_metric="shaped_return", **keys)
+    assert select(episodes, shaped, rng).missing == 0
+
+
+@LAYOUTS
+def test_overlong_penalty_and_filtering(layout: str) -> None:
+    episodes = [episode(0, [0, 1], lengths=[18, 20]), episode(0, [0, 0], lengths=[15, 3])]
+    episodes[0].steps[1].finish_reason = "length"
+    keys = {"overlong_length": 20, "overlong_cache": 4, "max_response_tokens": 20, "overlong_filtering": True}
+    settings, rows = settings_of("dapo", **keys), lower(episodes, layout)
+    metrics = shape_rewards(rows, episodes, settings, 0.0)
+    assert StepTable.build(rows, episodes).rewards.tolist() == [-0.5, 0.0, 0.0, 0.0]
+    assert metrics["rollout/overlong_penalty"] == pytest.approx(-1.5 / 4)
+    rows = lower(episodes, layout)
+    metrics = assign_credit(ALGORITHMS["dapo"], rows, episodes, settings, {}, 0.0)
+    assert sum(row.mask.sum() for row in rows) == 18 + 15 + 3
+    assert metrics["rollout/overlong_filtered_share"] == pytest.approx(20 / 56)
+
+
+@pytest.mark.parametrize(
+    ("kind", "weights", "kept"),
+    [
+        ("token_tis", [1.221403, 2.0, 0.740818, 1.010050, 0.980199], 5),
+        ("sequence_tis", [2.0, 2.0, 2.0, 0.990050, 0.990050], 5),
+        ("seq_mis", [0, 0, 0, 0.990050, 0.990050], 2),
+        ("geo_rs", [0] * 5, 0),
+        ("k3_rs", [0, 0, 0, 1, 1], 2),
+        ("icepop", [1.221403, 2.718282, 0.740818, 1.010050, 0.980199], 5),
+        ("seq_mask_tis", [0] * 5, 0),
+    ],
+)
+def test_mismatch_correction(kind: str, weights: list[float], kept: int) -> None:
+    episodes = [episode(0, [1], lengths=[3]), episode(0, [0], lengths=[2])]
+    rows = lower(episodes, "merged")
+    for row, gap in zip(rows, ([0.2, 1.0, -0.3], [0.01, -0.02]), strict=True):
+        row.old_logprobs = row.logprobs.copy()
+        row.old_logprobs[row.mask > 0] += np.array(gap, np.float32)
+    sampled = [row.mask > 0 for row in rows]
+    settings = settings_of("grpo", old_logprobs="learner", mismatch=kind)
+    metrics = assign_credit(ALGORITHMS["grpo"], rows, episodes, settings, {}, 0.0)
+    found = np.concatenate([row.correction[at] for row, at in zip(rows, sampled, strict=True)])  # type: ignore[index]
+    assert found == pytest.approx(weights, abs=1e-5)
+    assert sum(row.mask.sum() for row in rows) == kept
+    assert metrics["rollout_corr/rollout_rs_masked_fraction"] == pytest.approx(1 - kept / 5)
+    assert metrics["rollout_corr/logprob_diff_max"] == pytest.approx(1.0, abs=1e-5)

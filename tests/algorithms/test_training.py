@@ -1,0 +1,138 @@
+"""Every algorithm for real: one iteration on guess_numbers; DAPO's retries; exact resume; an algorithm in one file."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import pytest
+import torch
+from algorithms.test_recipes import LEARNING, ROOT
+
+import rl_agents.algorithms as registry
+from rl_agents.core.algorithm import AgentAlgorithm
+from rl_agents.core.config import AgentConfig
+from rl_agents.data.selection import SelectionError
+
+KEYS: dict[str, Any] = {"tasks_per_iteration": 3, "group_size": 4, "minibatches": 1}
+
+
+def build(model_dir: Path, algo: str, env: str = "guess_numbers", **keys: Any) -> AgentAlgorithm:
+    chosen = {"model": str(model_dir), **KEYS, **keys, "algo": algo}
+    return AgentConfig().environment(env).training(**chosen).local().build_algo()
+
+
+def weights(algo: AgentAlgorithm) -> dict[str, torch.Tensor]:
+    state = algo.learner_group.full_state()["rl_module"]
+    return {f"{net}/{n}": t.clone() for net, tensors in state.items() for n, t in tensors.items()}
+
+
+@pytest.mark.parametrize("name", [*LEARNING, "sft"])
+def test_one_iteration_moves_the_weights(beginner_model_dir: Path, name: str) -> None:
+    algo = build(beginner_model_dir, name)
+    before = weights(algo)
+    metrics = algo.train()["agent"]
+    after = weights(algo)
+    algo.stop()
+    assert all(math.isfinite(value) for value in metrics.values()), metrics
+    assert any(not torch.equal(before[n], after[n]) for n in before if n.startswith("default_policy"))
+    if registry.ALGORITHMS[name].critic:
+        assert any(not torch.equal(before[n], after[n]) for n in before if n.startswith("critic"))
+    elif name != "sft":
+        assert metrics["rollout/generation_batches"] >= 1
+
+
+STEPPO_ARMS = [
+    {"steppo_credit": "token_gae"},
+    {"ratio_level": "token", "clip_low": 0.2, "clip_high": 0.2},
+    {"steppo_credit": "token_gae", "ratio_level": "token", "aggregation": "token-mean"},
+    {"rows": "per_step", "aggregation": "step-mean-in-traj"},
+]
+
+
+@pytest.mark.parametrize("keys", STEPPO_ARMS)
+def test_steppo_ablations(beginner_model_dir: Path, keys: dict) -> None:
+    algo = build(beginner_model_dir, "steppo", **keys)
+    metrics = algo.train()["agent"]
+    algo.stop()
+    assert metrics["actor/grad_norm"] > 0 and math.isfinite(metrics["critic/value_loss"])
+
+
+def test_mismatch_correction_and_adaptive_kl_train(beginner_model_dir: Path) -> None:
+    keys = {"old_logprobs": "learner", "mismatch": "token_tis", "kl_in_reward_coef": 0.1, "kl_controller": "adaptive"}
+    algo = build(beginner_model_dir, "grpo", **keys)
+    first = algo.train()["agent"]
+    assert first["rollout_corr/rollout_is_mean"] == pytest.approx(1.0, abs=1e-3)
+    assert first["rollout_corr/k3_kl"] < 1e-6
+    assert first["actor/reward_kl_penalty_coeff"] == 0.1
+    assert algo.train()["agent"]["actor/reward_kl_penalty_coeff"] == pytest.approx(0.1, rel=0.01)
+    assert algo.kl_in_reward_coef != 0.1
+    algo.stop()
+
+
+def test_everything_rejected_skips_the_iteration(beginner_model_dir: Path) -> None:
+    keys = {"old_logprobs": "learner", "mismatch": "geo_rs", "mismatch_bounds": [5.0, 6.0]}
+    algo = build(beginner_model_dir, "grpo", **keys)
+    before = weights(algo)
+    metrics = algo.train()["agent"]
+    assert metrics["actor/skipped_iterations"] == 1 and algo.task_position == 3
+    assert all(torch.equal(tensor, before[name]) for name, tensor in weights(algo).items())
+    algo.stop()
+
+
+def test_resume_counts_the_tasks_that_dynamic_sampling_took(beginner_model_dir: Path, tmp_path: Path) -> None:
+    keys = {"kl_in_reward_coef": 0.1, "kl_controller": "adaptive", "max_generation_batches": 40, "lr": 1e-4}
+    whole = build(beginner_model_dir, "dapo", **keys)
+    straight = [_numbers(whole) for _ in range(3)]
+    assert whole.task_position > 3 * KEYS["tasks_per_iteration"], "no further tasks were asked for"
+    first = build(beginner_model_dir, "dapo", **keys)
+    _numbers(first)
+    first.save_run_checkpoint(tmp_path / "000001")
+    second = AgentAlgorithm.from_checkpoint(tmp_path / "000001")
+    assert [_numbers(second) for _ in range(2)] == straight[1:]
+
+
+def _numbers(algo: AgentAlgorithm) -> dict[str, float]:
+    metrics = algo.train()["agent"]
+    return {name: value for name, value in metrics.items() if not name.startswith(("timing_s/", "perf/"))}
+
+
+class AlwaysWon(gymnasium.Env[str, str]):
+    """Whatever is done, it succeeds."""
+
+    observation_space = action_space = gymnasium.spaces.Text(1 << 16)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        super().reset(seed=seed)
+        return "3 of 4 : 123 1A2B", {}
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        return "", 1.0, True, False, {"success": True}
+
+
+def test_dynamic_sampling_gives_up(beginner_model_dir: Path) -> None:
+    gymnasium.register("tests/AlwaysWon-v0", entry_point=lambda **_: AlwaysWon())
+    algo = build(beginner_model_dir, "dapo", "gymnasium:tests/AlwaysWon-v0", max_generation_batches=3)
+    with pytest.raises(
+        SelectionError, match=r"0 of 9 tasks had rollouts that differ in success.*max_generation_batches=3"
+    ):
+        algo.train()
+    assert algo.task_position == 0 and not algo.learning, "the iteration left no trace"
+    algo.stop()
+
+
+def test_an_algorithm_is_one_file(beginner_model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    guide = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+    block = re.search(r"`rl_agents/algorithms/(\w+)\.py`.*?```python\n(.*?)```", guide, re.DOTALL)
+    assert block is not None, "docs/extending.md shows no algorithm"
+    (tmp_path / f"{block[1]}.py").write_text(block[2], encoding="utf-8")
+    monkeypatch.setattr(registry, "__path__", [*registry.__path__, str(tmp_path)])
+    found = registry.discover()
+    assert list(found)[-1] == "median-grpo" and len(found) == len(registry.ALGORITHMS) + 1
+    monkeypatch.setitem(registry.ALGORITHMS, "median-grpo", found["median-grpo"])
+    algo = build(beginner_model_dir, "median-grpo")
+    assert algo.train()["agent"]["actor/grad_norm"] > 0
+    algo.stop()

@@ -1,0 +1,367 @@
+"""PRS on episodes: what their text says, which stage they reach, and whom the judge is asked about."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from rl_agents.core.resolve import resolve
+from rl_agents.errors import InputError
+from rl_agents.rewards.base import EnvironmentReward, make_reward
+from rl_agents.rewards.judge import JudgeError, RuleJudge, make_judge, prompt
+from rl_agents.rewards.reading import Reading, final_answer, read_episode, tags_complete
+from rl_agents.rollout.trajectory import Step, Trajectory
+from rl_agents.settings import Settings
+
+THINK = "<think> hm </think> "
+CALL, ANSWER = THINK + "<search> capital of France </search>", THINK + "<answer> Paris </answer>"
+UNTAGGED = "<answer> Paris </answer>"
+
+
+def episode(*actions, invalid=(), references=("Paris",), reward=0.0):
+    steps = [
+        Step([1], [2], [-1.0], 0, "stop", f"observation {i}", "", action, valid=i not in invalid)
+        for i, action in enumerate(actions)
+    ]
+    steps[-1].reward = reward
+    facts = {"references": list(references)} if references else {}
+    return Trajectory("task", 0, 0, 0, steps, terminated=True, end_cause="terminated", facts=facts)
+
+
+def settings(**keys):
+    return Settings.from_dict({"reward": "prs", **keys})
+
+
+def score(trajectory, **keys):
+    metrics = make_reward(settings(**keys)).apply([trajectory])
+    return trajectory.episode_return, metrics
+
+
+@pytest.mark.parametrize(
+    ("trajectory", "keys", "expected"),
+    [
+        (episode(CALL, ANSWER), {}, 2.1),
+        (episode(ANSWER), {}, 2.1),
+        (episode(ANSWER), {"prs_require_tool_call": True}, -0.9),
+        (episode(CALL, ANSWER), {"prs_require_tool_call": True}, 2.1),
+        (episode(CALL, UNTAGGED), {}, 2.1),
+        (episode(UNTAGGED), {}, 2.0),
+        (episode(CALL, ANSWER, invalid=[0]), {}, -0.9),
+        (episode("junk", CALL, ANSWER, invalid=[0]), {}, -0.9),
+        (episode("junk", invalid=[0]), {}, -1.0),
+        (episode(CALL, THINK + "<answer> </answer>"), {}, 0.1),
+        (episode(CALL, THINK + "<answer> Paris"), {}, 0.0),
+        (episode(CALL, CALL), {}, 0.0),
+        (episode(CALL, ANSWER, invalid=[1]), {}, 0.1),
+        (episode(CALL, ANSWER, references=("New York City", "Rome", "paris")), {}, 2.1),
+        (episode(CALL, ANSWER.replace("Paris", "new york"), references=("New York City",)), {}, 1.706531),
+        (episode(CALL, ANSWER.replace("Paris", "new york city usa"), references=("New York City",)), {}, 1.1),
+        (
+            episode(CALL, ANSWER.replace("Paris", "new york city usa"), references=("New York City",)),
+            {"prs_smoothing": 1.0},
+            1.1 + (3 / 4 * 3 / 4 * 2 / 3 * 1 / 2) ** 0.25,
+        ),
+        (episode(CALL, ANSWER), {"prs_form": "long"}, 3.1),
+        (episode(CALL, ANSWER.replace("Paris", "Rome")), {"prs_form": "long"}, 1.1),
+        (episode(CALL, ANSWER.replace("Paris", "It is Paris")), {"prs_form": "long"}, 2.1),
+        (episode(CALL, CALL), {"prs_form": "long"}, 0.0),
+        (episode(CALL, ANSWER), {"prs_form": "general"}, 1.1 + 2 * 0.7310585786),
+        (episode(CALL, ANSWER.replace("Paris", "Rome")), {"prs_form": "general"}, 1.6),
+        (episode(CALL, ANSWER), {"prs_form": "general", "prs_thresholds": [2.0, 1.0]}, 1.1),
+    ],
+)
+def test_rewards_of_episodes(trajectory, keys, expected):
+    assert score(trajectory, **keys)[0] == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_environments_return_is_kept_beside_the_parts():
+    trajectory = episode(CALL, ANSWER, reward=1.0)
+    _, metrics = score(trajectory)
+    assert [step.reward for step in trajectory.steps] == [0.0, pytest.approx(2.1)]
+    assert trajectory.facts["environment_return"] == 1.0
+    assert trajectory.facts["prs"] == {"process": 1.0, "format": 0.1, "judge": None, "answer": 1.0}
+    assert metrics == {
+        "reward/process_mean": 1.0, "reward/format_mean": 0.1, "reward/answer_stage_share": 1.0,
+        "reward/answer_mean": 1.0, "reward/judge_calls": 0.0, "reward/judge_failures": 0.0,
+        "reward/environment_return_mean": 1.0,
+    }  # fmt: skip
+    assert Trajectory.from_json(json.loads(json.dumps(trajectory.to_json()))) == trajectory
+    assert isinstance(make_reward(Settings()), EnvironmentReward)
+    assert make_reward(settings()).apply([Trajectory("x", 0, 0, 0, failed=True)]) == {}
+
+
+@pytest.mark.parametrize(
+    ("texts", "complete"),
+    [
+        ([THINK + UNTAGGED], True),
+        ([THINK, UNTAGGED], True),
+        ([UNTAGGED], False),
+        (["<think> a", "</think>" + UNTAGGED], False),
+        (["</think> <think>" + UNTAGGED], False),
+        (["<think> <think> a </think> </think>" + UNTAGGED], False),
+        (["<think> <answer> </think> </answer>"], False),
+        ([THINK + "<answer> a </answer> <answer> b </answer>"], True),
+        ([THINK + UNTAGGED, "<think>"], False),
+        ([THINK + "<other>" + UNTAGGED], True),
+    ],
+)
+def test_tags(texts, complete):
+    assert tags_complete(texts, ["think", "answer"]) is complete
+    assert tags_complete(texts, []) is True
+
+
+def test_which_answer_counts():
+    assert final_answer("<answer>Rome</answer> or <answer>Paris</answer>") == "Paris"
+    assert final_answer("<answer><answer>Rome</answer></answer>") == "<answer>Rome"
+    assert read_episode(episode("<think> <answer>Rome</answer> </think> hm"), []).answer == ""
+    assert (
+        read_episode(episode("<reasoning> <answer>Rome</answer> </reasoning> <answer>Oslo</answer>"), []).answer
+        == "Oslo"
+    )
+    reading = read_episode(episode(ANSWER, CALL, ANSWER, invalid=[0]), [])
+    assert reading.calls_parsed == (False, True) and reading.question == "observation 0"
+    assert reading.evidence == ("observation 1", "observation 2")
+
+
+def test_an_environment_without_references_is_named():
+    with pytest.raises(InputError, match=r"names none for task task \(info\['references'\]\)"):
+        score(episode(CALL, ANSWER, references=()))
+    assert score(episode(CALL, CALL, references=()))[0] == 0.0
+
+
+def test_the_rule_judge_looks_for_a_reference_in_the_answer():
+    def verdict(answer, *references):
+        return RuleJudge().verdict(Reading((), answer, True, references, "", ()))
+
+    assert verdict("It is the New York City.", "new york city") == 1.0
+    assert verdict("York New City", "new york city") == 0.0
+    assert verdict("Oslo", "Rome", "Oslo") == 1.0
+    assert verdict("Parisian", "Paris") == verdict("x", "the") == verdict("x") == 0.0
+
+
+class Server:
+    """A judge on this machine that answers as it is told, and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.requests: list[tuple[dict, dict]] = []
+        self.reply = lambda prompt: "yes"
+        self.status: list[int] = []
+        self.delay = 0.0
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                outer.requests.append((body, dict(self.headers)))
+                time.sleep(outer.delay)
+                status = outer.status.pop(0) if outer.status else 200
+                content = outer.reply(body["messages"][0]["content"])
+                answer = {"choices": [{"message": {"content": content}}]} if content is not None else {"odd": 1}
+                self.send_response(status)
+                self.end_headers()
+                self.wfile.write(json.dumps(answer).encode())
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.http.handle_error = lambda *_: None  # a client that no longer waits
+        self.url = f"http://127.0.0.1:{self.http.server_port}/v1"
+        threading.Thread(target=self.http.serve_forever, daemon=True).start()
+
+
+@pytest.fixture
+def server(monkeypatch) -> Iterator[Server]:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setattr("rl_agents.rewards.judge.RETRY_PAUSE_S", 0.0)
+    server = Server()
+    yield server
+    server.http.shutdown()
+
+
+def openai(server, **keys):
+    return settings(**{"prs_form": "long", "judge": "openai", "judge_url": server.url, "judge_model": "grader", **keys})
+
+
+READING = Reading((True,), "Paris", True, ("Paris", "Lutetia"), "capital of France?", ("It is Paris.",))
+
+
+@pytest.mark.parametrize("form", ["short", "long", "general"])
+def test_the_judge_is_asked_only_where_its_stage_is_reached(server, form):
+    keys = {} if form == "short" else {"judge": "openai", "judge_url": server.url, "judge_model": "grader"}
+    batch = [
+        episode(CALL, ANSWER),
+        episode(CALL, CALL),
+        episode(CALL, ANSWER, invalid=[0]),
+        episode(CALL, THINK + "<answer> </answer>"),
+        episode(CALL, ANSWER.replace("Paris", "Rome")),
+    ]
+    metrics = make_reward(settings(prs_form=form, **keys)).apply(batch)
+    asked = [body["messages"][0]["content"] for body, _ in server.requests]
+    expected = 0 if form == "short" else 2
+    assert len(asked) == metrics["reward/judge_calls"] == expected
+    assert sorted("Rome" in text for text in asked) == [False, True][:expected]
+
+
+def test_what_the_judge_is_asked(server):
+    judge = make_judge(openai(server))
+    server.reply = lambda text: "No." if "Lutetia" in text else "yes"
+    assert judge.verdict(READING) == 0.0
+    body, _ = server.requests[0]
+    assert (body["model"], body["temperature"]) == ("grader", 0)
+    assert body["messages"] == [{"role": "user", "content": prompt(READING)}]
+    assert all(part in prompt(READING) for part in ("capital of France?", "It is Paris.", "Paris\nLutetia"))
+    server.reply = lambda text: "<think> no? </think>\n\n**Yes**"
+    assert judge.verdict(READING) == 1.0
+
+
+def test_the_key_is_sent_and_never_shown(server, monkeypatch):
+    monkeypatch.setenv("GRADER_KEY", "s3cret-key")
+    judge = make_judge(openai(server, judge_key_env="GRADER_KEY", judge_retries=0))
+    judge.verdict(READING)
+    assert server.requests[0][1]["Authorization"] == "Bearer s3cret-key"
+    server.status = [401]
+    with pytest.raises(JudgeError, match="HTTP 401") as caught:
+        judge.verdict(READING)
+    assert "s3cret" not in f"{caught.value} {judge!r}"
+    monkeypatch.delenv("GRADER_KEY")
+    with pytest.raises(InputError, match="judge_key_env=GRADER_KEY: the environment variable is not set"):
+        make_judge(openai(server, judge_key_env="GRADER_KEY"))
+
+
+def test_a_timeout_names_the_server_and_what_it_was_asked(server):
+    server.delay = 0.6
+    judge = make_judge(openai(server, judge_timeout_s=0.1, judge_retries=1))
+    with pytest.raises(JudgeError) as caught:
+        judge.verdict(READING)
+    message = str(caught.value)
+    assert f"grader at {server.url}: no answer within 0.1 s (2 attempts)" in message
+    assert "asked about: capital of France? -> Paris" in message
+    assert len(server.requests) == 2
+
+
+def test_retries_are_bounded_and_only_for_what_may_pass(server):
+    judge = make_judge(openai(server, judge_retries=2))
+    server.status = [500, 429]
+    assert judge.verdict(READING) == 1.0 and len(server.requests) == 3
+    server.status = [500] * 3
+    with pytest.raises(JudgeError, match=r"HTTP 500.*\(3 attempts\)"):
+        judge.verdict(READING)
+    assert len(server.requests) == 6
+    server.status = [404]
+    with pytest.raises(JudgeError, match="HTTP 404"):
+        judge.verdict(READING)
+    assert len(server.requests) == 7
+    for reply, problem in (("perhaps", "neither yes nor no"), (None, "no chat completion")):
+        server.reply = lambda text, reply=reply: reply
+        with pytest.raises(JudgeError, match=problem):
+            judge.verdict(READING)
+    assert len(server.requests) == 9
+    with closing(socket.socket()) as free:
+        free.bind(("127.0.0.1", 0))
+        nobody = f"http://127.0.0.1:{free.getsockname()[1]}"
+    with pytest.raises(JudgeError, match="ConnectError"):
+        make_judge(openai(server, judge_url=nobody, judge_retries=0)).verdict(READING)
+
+
+def test_a_failed_judgement_is_a_failure_and_not_a_zero(server):
+    server.reply = lambda text: "perhaps" if "Rome" in text else "yes"
+    good, lost = episode(CALL, ANSWER), episode(CALL, ANSWER.replace("Paris", "Rome"))
+    reward = make_reward(openai(server))
+    metrics = reward.apply([good, lost])
+    assert (metrics["reward/judge_calls"], metrics["reward/judge_failures"]) == (2.0, 1.0)
+    assert lost.failed and lost.metrics == {"judge_failed": 1.0}
+    assert lost.end_cause.startswith("judge_error: grader at") and not good.failed
+    assert good.episode_return == pytest.approx(3.1)
+    assert reward.apply([episode(CALL, ANSWER.replace("Paris", "Rome"))])["reward/judge_failures"] == 1.0
+    with pytest.raises(InputError, match="the judge answered none of 1 questions: grader at"):
+        make_reward(openai(server)).apply([episode(CALL, ANSWER.replace("Paris", "Rome"))])
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"prs_form": "long"}, "'prs_form' has no effect with reward=environment; it belongs to reward=prs"),
+        ({"reward": "prs", "judge": "rule"}, "no effect with prs_form=short"),
+        ({"reward": "prs", "prs_form": "long", "prs_thresholds": [1, 1]}, "belongs to prs_form=general"),
+        ({"reward": "prs", "prs_form": "general", "prs_thresholds": [1]}, "two numbers"),
+        ({"reward": "prs", "prs_form": "long", "judge_url": "http://x"}, "no effect with judge=rule"),
+        ({"reward": "prs", "prs_form": "long", "judge": "openai"}, "judge=openai needs judge_url"),
+        ({"reward": "prs", "algo": "sft"}, "'reward' has no effect with algo sft"),
+    ],
+)
+def test_bad_keys_are_named(keys, message):
+    with pytest.raises(InputError, match=message):
+        resolve(Settings.from_dict(keys))
+
+
+def test_training_with_prs_and_t3(beginner_model_dir, server):
+    from rl_agents.core.config import AgentConfig
+
+    keys = {"tasks_per_iteration": 4, "group_size": 4, "eval_episodes": 8, "truncation": "t3", "reward": "prs"}
+    judge = {"prs_form": "long", "judge": "openai", "judge_url": server.url, "judge_model": "grader"}
+    config = AgentConfig().training(model=str(beginner_model_dir), **keys, **judge)
+    server.reply = lambda text: "no" if "1" in text.rpartition("answer]\n")[2].split("\n")[0] else "yes"
+    agent = config.local().build_algo()
+    for _ in range(2):
+        metrics = agent.train()["agent"]
+        assert metrics["actor/grad_norm"] > 0
+        assert -1 <= metrics["rollout/return_mean"] <= 3.1
+        assert metrics["reward/environment_return_mean"] == metrics["rollout/success_rate"]
+    for t in agent.last_trajectories:
+        parts = t.facts["prs"]
+        assert t.facts["references"] == [t.task_id.rpartition("/")[2]]
+        assert (parts["judge"] is None) == (parts["process"] < 1)
+    assert {t.episode_return for t in agent.evaluate_policy("test", 32)} <= {0.0, 1.0}
+    agent.stop()
+
+
+@pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed")
+def test_a_real_vllm_server_judges(tmp_path, monkeypatch):
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with closing(socket.socket()) as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    script, root = Path(__file__).with_name("vllm_server.py"), Path(__file__).parents[2]
+    env = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
+    log = tmp_path / "log"
+    with log.open("w") as output:
+        process = subprocess.Popen(
+            [sys.executable, str(script), str(tmp_path / "model"), "yes", str(port)], env=env, stdout=output,
+            stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+    try:
+        _wait_for(port, process, log)
+        keys = {"prs_form": "long", "judge": "openai", "judge_url": f"http://127.0.0.1:{port}/v1"}
+        good, bad = episode(CALL, ANSWER), episode(CALL, ANSWER.replace("Paris", "Rome"))
+        metrics = make_reward(settings(**keys, judge_model="judge")).apply([good, bad, episode(CALL, CALL)])
+        assert (metrics["reward/judge_calls"], metrics["reward/judge_mean"]) == (2.0, 1.0)
+        assert [good.episode_return, bad.episode_return] == pytest.approx([3.1, 2.1])
+        with pytest.raises(InputError, match=rf"nobody at http://127.0.0.1:{port}/v1: HTTP 404"):
+            make_reward(settings(**keys, judge_model="nobody")).apply([episode(CALL, ANSWER)])
+    finally:
+        process.terminate()
+        process.wait(timeout=30)
+
+
+def _wait_for(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
+    """Wait until the server answers; 20 seconds on an idle machine."""
+    deadline = time.monotonic() + 240
+    while process.poll() is None and time.monotonic() < deadline:
+        with closing(socket.socket()) as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.2)
+    raise AssertionError(f"the server did not start: {log.read_text()[-3000:]}")
