@@ -35,7 +35,9 @@ check: .venv/.ready
 	$(PY) -m mypy
 
 bench: .venv/.ready
+	$(PY) -m benchmarks.row_layout
 	$(PY) -m benchmarks.rollout_efficiency
+	$(PY) -m benchmarks.learning_curves --algos grpo ppo
 
 clean:
 	rm -rf .venv .uv runs *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -19,7 +19,7 @@ VOCABULARY = 200
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "ray: needs the shared Ray session")
+    config.addinivalue_line("markers", "ray: starts Ray, engines or servers; the rest are unit tests")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.ray  # starts processes of its own, unlike a unit test
+
 ROOT = Path(__file__).parents[2]
 RAY = Path(sys.executable).with_name("ray")
 START_S = 120.0

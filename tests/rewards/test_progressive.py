@@ -329,6 +329,7 @@ def test_training_with_prs_and_t3(beginner_model_dir, server):
 
 
 @pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed")
+@pytest.mark.ray
 def test_a_real_vllm_server_judges(tmp_path, monkeypatch):
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     with closing(socket.socket()) as free:
