@@ -215,7 +215,7 @@ class Settings:
     eval_interval: int = key(10, "iterations between evaluations on the test tasks; 0 evaluates at start and end")
     eval_episodes: int = key(128, "episodes of an evaluation")
     eval_temperature: float = key(1.0, "sampling temperature of evaluations")
-    checkpoint_interval: int = key(10, "iterations between checkpoints; 0 keeps only the last")
+    checkpoint_interval: int = key(1, "iterations between checkpoints; 0 keeps only the last; raise it for big models")
     keep_checkpoints: int = key(3, "checkpoints kept; 0 keeps all")
     save_trajectories: int = key(16, "episodes of each iteration written to trajectories/")
 

@@ -108,8 +108,8 @@ class SlotCache(Cache):
         self.window.low, self.window.high = low, high
         self.window.columns, self.window.length = columns, length
 
-    def gather(self, slots: Sequence[int], low: int) -> list[tuple[int, int]]:
-        """Bring ``slots`` (all >= ``low``) into the range that starts at ``low``.
+    def gather(self, slots: Sequence[int], low: int, length: int) -> list[tuple[int, int]]:
+        """Bring ``slots`` (all >= ``low``) into the range that starts at ``low``; no slot holds more than ``length``.
 
         Returns:
             The pairs of slots that were exchanged; the caller exchanges its own records in the same way.
@@ -119,5 +119,5 @@ class SlotCache(Cache):
         movers = sorted(slot for slot in wanted if slot not in room)
         if holes:
             for layer in self.layers:
-                layer.move(holes + movers, movers + holes, self.capacity)
+                layer.move(holes + movers, movers + holes, length)
         return list(zip(holes, movers, strict=True))

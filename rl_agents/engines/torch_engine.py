@@ -285,7 +285,8 @@ class TorchEngine:
     @torch.inference_mode()
     def _exchange(self, slots: list[int], low: int) -> None:
         """Bring ``slots`` into the range that starts at ``low``, records and keys alike."""
-        for a, b in self._cache.gather(slots, low):
+        length = max(slot.length for slot in self._slots)
+        for a, b in self._cache.gather(slots, low, length):
             self._slots[a], self._slots[b] = self._slots[b], self._slots[a]
         self._rows = None
 
