@@ -14,8 +14,9 @@ ways that bracket what a program around vLLM can do:
   environment in between can be as quick: this is the bound.
 
 Prefix caching is on everywhere, every round begins with an empty cache, as after new weights, and plays other tasks.
-The three alternate. The model has 0.1 million parameters, so vLLM's own work per token is as small as it gets and the
-share of everything around it as large.
+The three alternate. The starter has 0.1 million parameters, so vLLM's own work per token is as small as it gets and
+the share of everything around it as large. ``--hidden 256 --layers 4`` plays with untrained weights of that shape
+(2.6 million parameters) instead, four turns per episode, every response 24 tokens long.
 """
 
 from __future__ import annotations
@@ -23,9 +24,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import shutil
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -36,9 +40,11 @@ from rl_agents.data.tasks import training_specs
 from rl_agents.engines.settings import EngineSettings
 from rl_agents.rollout.agent_loop import step_seed
 from rl_agents.rollout.trajectory import Trajectory
+from rl_agents.settings import Settings
+from rl_agents.starter import ensure_model
 
 GROUPS, GROUP_SIZE = 16, 8
-WARM_UP = 3
+WARM_UP = 2
 
 #: A recorded step: prompt, number of sampled tokens, seed.
 Request = tuple[list[int], int, int]
@@ -146,10 +152,10 @@ def cpu_of(actor: Any) -> float:
 class Bench:
     """The rollout half of a training run, and raw vLLM beside it."""
 
-    def __init__(self) -> None:
-        config = AgentConfig().environment("guess_numbers")
-        config = config.training(tasks_per_iteration=GROUPS, group_size=GROUP_SIZE, engine="vllm", num_env_runners=1)
-        self.algo: Any = config.build_algo()
+    def __init__(self, **keys: Any) -> None:
+        config: Any = AgentConfig().environment("guess_numbers")
+        keys |= {"tasks_per_iteration": GROUPS, "group_size": GROUP_SIZE, "engine": "vllm", "num_env_runners": 1}
+        self.algo = config.training(**keys).build_algo()
         group = self.algo.inference_group
         self.engine = group.handles()[0]
         self.runner = next(iter(self.algo.env_runner_group._worker_manager.actors().values()))
@@ -161,13 +167,14 @@ class Bench:
         remote = ray.get([actor.apply.remote(cpu_of) for actor in (self.runner, self.engine)])
         return remote[0], remote[1], time.process_time()
 
-    def play(self, number: int) -> tuple[list[Trajectory], list[float]]:
+    def play(self, number: int) -> tuple[list[Trajectory], tuple[float, float, float]]:
         """Play round ``number``; return its episodes and the CPU seconds of env runner, engine and driver."""
         self.algo.inference_group.sync(self.weights, number + 1)  # the same weights: empties the prefix cache
         specs = training_specs(self.algo.train_tasks, number, GROUPS, GROUP_SIZE, seed=0)
         before = self.clocks()
         trajectories = self.algo.collector.collect(specs).trajectories
-        return trajectories, [b - a for a, b in zip(before, self.clocks(), strict=True)]
+        after = self.clocks()
+        return trajectories, (after[0] - before[0], after[1] - before[1], after[2] - before[2])
 
     def round(self, number: int) -> Round:
         """Play a round, then have raw vLLM do its work twice."""
@@ -180,9 +187,9 @@ class Bench:
 
 
 @contextlib.contextmanager
-def started() -> Iterator[Bench]:
+def started(**keys: Any) -> Iterator[Bench]:
     """Start all processes, and stop them at the end."""
-    bench = Bench()
+    bench = Bench(**keys)
     try:
         yield bench
     finally:
@@ -190,15 +197,40 @@ def started() -> Iterator[Bench]:
         ray.shutdown()
 
 
+def untrained_model(folder: Path, hidden: int, layers: int) -> str:
+    """Write a model of the starter's kind, with its tokenizer and settings, and untrained weights."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    starter = ensure_model(Settings())
+    shutil.copytree(starter, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.safetensors"))
+    config = AutoConfig.from_pretrained(starter)
+    config.update({"hidden_size": hidden, "intermediate_size": 2 * hidden, "num_hidden_layers": layers})
+    config.update({"num_attention_heads": hidden // 32, "num_key_value_heads": hidden // 32, "layer_types": None})
+    config = type(config).from_dict(config.to_dict())
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    return str(folder)
+
+
 def main() -> None:
     """Print the table and write the figures."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=12, help="measured rounds of 128 episodes")
-    rounds = parser.parse_args().rounds
-    with started() as bench:
-        results = [bench.round(number).figures() for number in range(WARM_UP + rounds)][WARM_UP:]
+    parser.add_argument("--hidden", type=int, default=0, help="width of an untrained model instead of the starter")
+    parser.add_argument("--layers", type=int, default=4, help="its layers")
+    args = parser.parse_args()
+    name, command = "rollout_efficiency", "python -m benchmarks.rollout_efficiency"
+    keys: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        if args.hidden:
+            name, command = (
+                f"{name}_{args.hidden}x{args.layers}",
+                f"{command} --hidden {args.hidden} --layers {args.layers}",
+            )
+            keys = {"model": untrained_model(Path(folder), args.hidden, args.layers), "max_turns": 4}
+        with started(**keys) as bench:
+            results = [bench.round(number).figures() for number in range(WARM_UP + args.rounds)][WARM_UP:]
     print(median_table(results))
-    write_result("rollout_efficiency", "python -m benchmarks.rollout_efficiency", results)
+    write_result(name, f"{command} --rounds {args.rounds}", results)
 
 
 if __name__ == "__main__":

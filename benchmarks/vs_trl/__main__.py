@@ -1,0 +1,105 @@
+"""CPU seconds per sampled token, ours against TRL's GRPOTrainer: ``python -m benchmarks.vs_trl``.
+
+Three runs of the same job (see common.py, trl_side.py, our_side.py) live side by side and take turns, one iteration
+each, so that whatever else the machine does hits all alike. Needs ``sh benchmarks/vs_trl/setup.sh`` once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from benchmarks.report import median_table, summarise, write_result
+from benchmarks.vs_trl.common import MARK, Iteration
+from rl_agents.settings import Settings
+from rl_agents.starter import ensure_model
+
+ROOT = Path(__file__).resolve().parents[2]
+TRL_PYTHON = ROOT / ".venv-trl" / "bin" / "python"
+WARM_UP = 3
+
+
+class Side:
+    """One run in a process of its own."""
+
+    def __init__(self, name: str, python: Path | str, module: str, *args: str) -> None:
+        self.name = name
+        self.results: list[Iteration] = []
+        self.process = subprocess.Popen(
+            [str(python), "-m", f"benchmarks.vs_trl.{module}", *args],
+            cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            text=True,
+        )  # fmt: skip
+
+    def answer(self) -> dict[str, float]:
+        """Wait until the process has handed over, and return what it says."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.startswith(MARK):
+                return json.loads(line.removeprefix(MARK))  # type: ignore[no-any-return]
+        raise SystemExit(f"{self.name} ended with status {self.process.wait()}")
+
+    def iterate(self) -> None:
+        """Give the process a turn."""
+        assert self.process.stdin is not None
+        self.process.stdin.write("go\n")
+        self.process.stdin.flush()
+        self.results.append(Iteration(**self.answer()))  # type: ignore[arg-type]
+
+    def stop(self) -> None:
+        """End the process."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        try:
+            self.process.wait(60)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+
+
+def run(iterations: int) -> list[Side]:
+    """Start the three sides, let them take turns, and stop them."""
+    model_dir, count = str(ensure_model(Settings())), str(WARM_UP + iterations)
+    sides: list[Side] = []
+    try:
+        sides.append(Side("TRL", TRL_PYTHON, "trl_side", model_dir, count))
+        sides.append(Side("rl_agents local", sys.executable, "our_side", model_dir, count, "local"))
+        sides.append(Side("rl_agents vllm", sys.executable, "our_side", model_dir, count, "vllm"))
+        for side in sides:
+            side.answer()
+        for _ in range(WARM_UP + iterations):
+            for side in sides:
+                side.iterate()
+    finally:
+        for side in sides:
+            side.stop()
+    return sides
+
+
+def main() -> None:
+    """Print the tables and write the figures."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--iterations", type=int, default=12, help="measured iterations of each side")
+    iterations = parser.parse_args().iterations
+    if not TRL_PYTHON.exists():
+        raise SystemExit("no .venv-trl here; make it with: sh benchmarks/vs_trl/setup.sh")
+    sides = {side.name: [i.figures() for i in side.results[WARM_UP:]] for side in run(iterations)}
+    for name, figures in sides.items():
+        print(f"\n{name}\n{median_table(figures)}")
+    ratios = [
+        {
+            f"trl_over_{name.split()[1]}": trl["us_per_token"] / sides[name][turn]["us_per_token"]
+            for name in ("rl_agents local", "rl_agents vllm")
+        }
+        for turn, trl in enumerate(sides["TRL"])
+    ]
+    print(f"\nCPU per sampled token, TRL over ours\n{median_table(ratios)}")
+    details = {name: summarise(figures) for name, figures in sides.items()}
+    write_result("vs_trl", f"python -m benchmarks.vs_trl --iterations {iterations}", ratios, sides=details)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""Our side: a training run of rl_agents, with the torch engine in one process or with actors and vLLM."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+import ray
+import torch
+
+from benchmarks.vs_trl.common import (
+    BETAS,
+    GRAD_CLIP,
+    GROUP_SIZE,
+    GROUPS,
+    LEARNING_RATE,
+    SEED,
+    Iteration,
+    await_turn,
+    hand_over,
+)
+from rl_agents.core.config import AgentConfig
+
+
+class Run:
+    """An algorithm and the CPU clocks of its processes."""
+
+    def __init__(self, model_dir: str, path: str) -> None:
+        config: Any = AgentConfig().environment("guess_numbers").training(
+            algo="grpo", model=model_dir, seed=SEED, tasks_per_iteration=GROUPS, group_size=GROUP_SIZE, minibatches=1,
+            lr=LEARNING_RATE, betas=list(BETAS), grad_clip=GRAD_CLIP,
+        )  # fmt: skip
+        self.algo = (config.local() if path == "local" else config.training(engine="vllm")).build_algo()
+        self.actors: list[Any] = []
+        if path != "local":
+            runners = self.algo.env_runner_group._worker_manager.actors().values()
+            self.actors = [*runners, *self.algo.inference_group.handles()]
+        self.learner_s, self._learn = 0.0, self.algo._learn
+        self.algo._learn = self.timed_learn
+
+    def timed_learn(self, *args: Any) -> Any:
+        """`AgentAlgorithm._learn` under a clock: rows, credit, loss and optimiser step."""
+        started = time.process_time()
+        metrics = self._learn(*args)
+        self.learner_s = time.process_time() - started
+        return metrics
+
+    def actors_s(self) -> float:
+        """CPU seconds of env runners and engines so far, all threads."""
+        return sum(ray.get([actor.apply.remote(cpu_of) for actor in self.actors])) if self.actors else 0.0
+
+    def iterate(self) -> Iteration:
+        """One training iteration, measured from turn to turn."""
+        actors, started = self.actors_s(), await_turn()
+        self.algo.train()
+        cpu_s = time.process_time() - started + self.actors_s() - actors
+        episodes = self.algo.last_trajectories
+        return Iteration(
+            tokens=sum(t.response_tokens for t in episodes), episodes=len(episodes),
+            reward=sum(t.episode_return for t in episodes) / len(episodes), cpu_s=cpu_s,
+            rollout_cpu_s=cpu_s - self.learner_s, learner_cpu_s=self.learner_s,
+        )  # fmt: skip
+
+
+def cpu_of(actor: Any) -> float:
+    """Return the CPU seconds of an actor's process so far; called in the actor."""
+    return time.process_time()
+
+
+def main() -> None:
+    """``our_side MODEL_DIR ITERATIONS local|vllm``."""
+    torch.set_num_threads(1)
+    model_dir, iterations, path = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+    run = Run(model_dir, path)
+    try:
+        hand_over()
+        for _ in range(iterations):
+            hand_over(run.iterate())
+    finally:
+        run.algo.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,168 @@
+"""TRL's side: `GRPOTrainer` with a multi-turn ``rollout_func``; runs in .venv-trl (see setup.sh).
+
+The episodes are those of our side: same tasks in the same order, same environment, prompts and chat template. Each
+turn is one ``model.generate`` over all running episodes, left-padded, as TRL itself generates without vLLM; what the
+environment says gets ``env_mask`` 0. No log-probabilities are returned: TRL needs them for vLLM only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
+
+import torch
+from datasets import Dataset
+from transformers import AutoModelForCausalLM, TrainerCallback
+from trl import GRPOConfig, GRPOTrainer
+from trl.models import unwrap_model_for_generation
+
+from benchmarks.vs_trl.common import (
+    BETAS,
+    GRAD_CLIP,
+    GROUP_SIZE,
+    GROUPS,
+    LEARNING_RATE,
+    SEED,
+    Iteration,
+    await_turn,
+    hand_over,
+)
+from rl_agents.data.tasks import training_specs
+from rl_agents.envs.base import TextEnv, make_env, task_ids
+from rl_agents.rollout.context import Append, ChatTemplate, Dialogue, load_tokenizer
+
+
+class Episode:
+    """One dialogue: all ids so far, and which of them were sampled."""
+
+    def __init__(self, task_id: str, env: TextEnv, context: Append) -> None:
+        self.env, self.context = env, context
+        observation, _ = env.reset(seed=SEED, options={"task_id": task_id})
+        self.dialogue = Dialogue.start(observation)
+        self.ids = context.prompt(self.dialogue)
+        self.prompt_length = len(self.ids)
+        self.mask: list[int] = []
+        self.reward, self.done = 0.0, False
+
+    def answer(self, response: list[int]) -> None:
+        """Take the sampled ids and let the environment answer."""
+        action = self.context.template.decode(response)
+        observation, reward, terminated, truncated, _ = self.env.step(action)
+        self.reward += float(reward)
+        self.done = terminated or truncated
+        self.dialogue = self.dialogue.after(self.ids, response, action, observation)
+        # What comes after the last answer is not part of the dialogue.
+        after = [*self.ids, *response] if self.done else self.context.prompt(self.dialogue)
+        self.mask += [1] * len(response) + [0] * (len(after) - len(self.ids) - len(response))
+        self.ids = after
+
+
+class Rollouts:
+    """The ``rollout_func``; remembers what the last call sampled and cost."""
+
+    def __init__(self, model_dir: Path) -> None:
+        note = json.loads((model_dir / "rl_agents.json").read_text(encoding="utf-8"))
+        self.env_name, self.settings = note["env"], note["settings"]
+        self.options = {k.removeprefix("env."): v for k, v in self.settings.items() if k.startswith("env.")}
+        self.context = Append(ChatTemplate(load_tokenizer(model_dir)))
+        self.envs = [make_env(self.env_name, self.options) for _ in range(GROUPS * GROUP_SIZE)]
+        self.tokens, self.cpu_s, self.reward = 0, 0.0, 0.0
+
+    def __call__(self, prompts: list[str], trainer: GRPOTrainer) -> dict[str, Any]:
+        """Play one episode per prompt (a task id)."""
+        started = time.process_time()
+        episodes = [Episode(task, env, self.context) for task, env in zip(prompts, self.envs, strict=True)]
+        with unwrap_model_for_generation(trainer.model_wrapped, trainer.accelerator) as model, torch.no_grad():
+            model.eval()
+            while running := [episode for episode in episodes if not episode.done]:
+                for episode, response in zip(running, self.generate(model, running), strict=True):
+                    episode.answer(response)
+            model.train()
+        self.tokens = sum(sum(episode.mask) for episode in episodes)
+        self.reward = sum(episode.reward for episode in episodes) / len(episodes)
+        self.cpu_s = time.process_time() - started
+        return {
+            "prompt_ids": [episode.ids[: episode.prompt_length] for episode in episodes],
+            "completion_ids": [episode.ids[episode.prompt_length :] for episode in episodes],
+            "logprobs": None,
+            "env_mask": [episode.mask for episode in episodes],
+            "episode_return": [episode.reward for episode in episodes],
+        }
+
+    def generate(self, model: Any, episodes: list[Episode]) -> list[list[int]]:
+        """Sample one response for every episode."""
+        stop, width = self.context.template.stop_token_ids, max(len(episode.ids) for episode in episodes)
+        padding = [width - len(episode.ids) for episode in episodes]
+        ids = torch.tensor([[0] * pad + episode.ids for pad, episode in zip(padding, episodes, strict=True)])
+        attention = torch.tensor([[0] * pad + [1] * (width - pad) for pad in padding])
+        output = model.generate(
+            input_ids=ids, attention_mask=attention, max_new_tokens=self.settings["max_response_tokens"],
+            do_sample=True, temperature=1.0, top_k=0, top_p=1.0, eos_token_id=list(stop), pad_token_id=0,
+        )  # fmt: skip
+        return [_until(row, stop) for row in output[:, width:].tolist()]
+
+
+def _until(row: list[int], stop: tuple[int, ...]) -> list[int]:
+    end = next((index for index, token in enumerate(row) if token in stop), len(row) - 1)
+    return row[: end + 1]
+
+
+class TakeTurns(TrainerCallback):
+    """Measures from turn to turn: one optimiser step with its rollout, logging and data loading."""
+
+    def __init__(self, rollouts: Rollouts) -> None:
+        self.rollouts, self.started = rollouts, 0.0
+
+    def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
+        hand_over()
+        self.started = await_turn()
+
+    def on_step_end(self, *args: Any, **kwargs: Any) -> None:
+        cpu_s, sampled = time.process_time() - self.started, self.rollouts
+        learner_s, count = cpu_s - sampled.cpu_s, GROUPS * GROUP_SIZE
+        hand_over(Iteration(sampled.tokens, count, sampled.reward, cpu_s, sampled.cpu_s, learner_s))
+        self.started = await_turn()
+
+
+def reward(completions: list[str], episode_return: list[float], **kwargs: Any) -> list[float]:
+    """Return what the environment gave."""
+    return list(episode_return)
+
+
+def main() -> None:
+    """``trl_side MODEL_DIR ITERATIONS``."""
+    torch.set_num_threads(1)
+    model_dir, iterations = Path(sys.argv[1]), int(sys.argv[2])
+    rollouts = Rollouts(model_dir)
+    tasks = task_ids(rollouts.env_name, "train", rollouts.options)
+    specs = [training_specs(tasks, i, GROUPS, 1, SEED) for i in range(iterations)]
+    config = GRPOConfig(
+        output_dir=tempfile.mkdtemp(prefix="vs_trl-"), max_steps=iterations, seed=SEED, shuffle_dataset=False,
+        per_device_train_batch_size=GROUPS * GROUP_SIZE, num_generations=GROUP_SIZE, gradient_accumulation_steps=1,
+        max_completion_length=rollouts.settings["max_model_len"], temperature=1.0, beta=0.0, epsilon=0.2,
+        num_iterations=1, loss_type="dapo", scale_rewards="group", mask_truncated_completions=False,
+        learning_rate=LEARNING_RATE, lr_scheduler_type="constant", adam_beta1=BETAS[0], adam_beta2=BETAS[1],
+        weight_decay=0.0, max_grad_norm=GRAD_CLIP, use_cpu=True, bf16=False, fp16=False, torch_compile=False,
+        gradient_checkpointing=False, report_to="none", save_strategy="no", logging_steps=1, disable_tqdm=True,
+    )  # fmt: skip
+    trainer = GRPOTrainer(
+        model=AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.float32),
+        processing_class=load_tokenizer(model_dir),
+        args=config,
+        train_dataset=Dataset.from_list([{"prompt": spec.task_id} for part in specs for spec in part]),
+        reward_funcs=reward,
+        callbacks=[TakeTurns(rollouts)],
+        rollout_func=rollouts,
+    )
+    trainer.train()
+
+
+if __name__ == "__main__":
+    main()
