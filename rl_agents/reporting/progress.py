@@ -85,7 +85,7 @@ class PlainProgress:
         print(plain_line(record, self._total), file=self._stream, flush=True)
 
     def stop(self) -> None:
-        pass
+        """Every line is out already."""
 
 
 class RichProgress:
