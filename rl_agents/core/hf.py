@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from safetensors.torch import save_file
-from torch import nn
 
 from rl_agents.errors import InputError
 
@@ -75,8 +74,3 @@ def save_hf_folder(folder: Path, weights: Mapping[str, torch.Tensor], source_dir
     for name in TOKENIZER_FILES:
         if (Path(source_dir) / name).is_file():
             shutil.copyfile(Path(source_dir) / name, folder / name)
-
-
-def parameter_count(model: nn.Module) -> int:
-    """Number of parameters, tied ones counted once."""
-    return sum(p.numel() for p in model.parameters())

@@ -17,7 +17,7 @@ from rl_agents.algorithms import ALGORITHMS
 from rl_agents.algorithms.base import LossInputs, Recipe
 from rl_agents.core.hf import save_hf_folder
 from rl_agents.core.learner_metrics import LearnerMetrics
-from rl_agents.core.module import CRITIC, POLICY, REFERENCE, CausalLMModule
+from rl_agents.core.module import CRITIC, POLICY, CausalLMModule
 from rl_agents.core.optimizers import OptimizerSet
 from rl_agents.core.training_data import AgentTrainingData, Minibatch, collate, micro_batches, pad_weights
 from rl_agents.data.rows import FloatArray, Row
@@ -185,11 +185,6 @@ class AgentLearner(TorchLearner):
     def save_hf(self, folder: Path) -> None:
         """Write the policy in Hugging Face layout."""
         save_hf_folder(folder, dict(self.policy.merged_weights()), self.policy.model_config["model_dir"])
-
-    def drop_reference(self) -> None:
-        """Free the reference model."""
-        if REFERENCE in self.module.keys():  # noqa: SIM118
-            self.module.remove_module(REFERENCE)
 
 
 def _sum_gradients(parameters: Sequence[torch.nn.Parameter]) -> None:

@@ -1,7 +1,7 @@
 """Inference engines: torch for tiny models, vLLM for the rest, alone or behind Ray actors."""
 
 from rl_agents.engines.base import Completion, Engine, EngineError, Sampling, Weights
-from rl_agents.engines.select import build_engine, resolve_engine, resolve_mode
+from rl_agents.engines.select import build_engine, resolve_engine
 from rl_agents.engines.settings import EngineSettings
 
 __all__ = [
@@ -13,5 +13,4 @@ __all__ = [
     "Weights",
     "build_engine",
     "resolve_engine",
-    "resolve_mode",
 ]

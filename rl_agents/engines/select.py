@@ -34,11 +34,6 @@ def resolve_engine(kind: str) -> tuple[str, str]:
     return "torch", f"engine torch: {obstacle}. {remedy}"
 
 
-def resolve_mode() -> str:
-    """Return how vLLM should run here: ``async`` with the CUDA build, ``inprocess`` with the CPU build."""
-    return "inprocess" if _is_cpu_build() else "async"
-
-
 def build_engine(settings: EngineSettings) -> Engine:
     """Build the engine that ``settings`` describe, in this process."""
     if settings.kind == "torch":
