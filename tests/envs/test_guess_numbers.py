@@ -18,7 +18,8 @@ from rl_agents.envs.guess_numbers import STARTER, make, rules, tasks
 from rl_agents.envs.guess_numbers.demonstrator import Demonstrator, demonstrate, reading_order
 from rl_agents.envs.guess_numbers.env import GuessNumbersEnv
 from rl_agents.envs.guess_numbers.prompts import parse_action
-from rl_agents.envs.guess_numbers.starter import vocabulary
+from rl_agents.envs.guess_numbers.starter import build_tokenizer
+from rl_agents.envs.panels import ids_digest
 from rl_agents.errors import InputError
 
 TASK = "3-4-0-3/123/312"
@@ -89,8 +90,8 @@ def test_sizes_of_the_nine_sub_groups() -> None:
 
 def test_panel_is_frozen() -> None:
     stored = json.loads(tasks.PANEL_FILE.read_text(encoding="utf-8"))
-    assert stored == tasks.split_panel(tasks.all_tasks())
-    assert stored["sha256"] == {split: tasks.ids_digest(stored[split]) for split in ("train", "test")}
+    assert stored == tasks.frozen_panel()
+    assert stored["sha256"] == {split: ids_digest(stored[split]) for split in ("train", "test")}
     assert stored["sha256"]["test"].startswith("6230266bbd00")
     assert stored["sha256"]["train"].startswith("635264cbfd0e")
 
@@ -157,7 +158,7 @@ def test_unknown_task_offers_the_nearest() -> None:
 )
 def test_parsing(response: str, kind: str, code: str, problem: str) -> None:
     parsed = parse_action(response, 3, 4)
-    assert (parsed.kind, parsed.code, parsed.problem) == (kind, code, problem)
+    assert (parsed.kind, parsed.content, parsed.problem) == (kind, code, problem)
 
 
 @given(st.text(alphabet="<>/ interactanswerthink1234\n", max_size=60))
@@ -289,7 +290,7 @@ def test_demonstrations_can_be_played_and_tokenized(task_id: str, seed: int) -> 
     dialogue = demonstrate(task_id, random.Random(seed))
     assert dialogue == demonstrate(task_id, random.Random(seed))
     env = started(task_id, prompt="compact")
-    words = set(vocabulary())
+    words = set(build_tokenizer().get_vocab())
     for observation, action in dialogue:
         assert set(observation.split()) | set(action.split()) <= words
         assert env.step(action)[4]["valid"]
@@ -341,7 +342,7 @@ def test_decoded_actions_parse_and_paper_prompts_tokenize() -> None:
     tokenizer = STARTER.build_tokenizer()
     ids = tokenizer("<think> 231 312 </think> <interact> 231 </interact> <end>")["input_ids"]
     text = tokenizer.decode(ids, skip_special_tokens=True)
-    assert parse_action(text, 3, 4).code == "231"
+    assert parse_action(text, 3, 4).content == "231"
     paper = tokenizer(make().reset(options={"task_id": TASK})[0])["input_ids"]
     assert tokenizer.unk_token_id in paper and tokenizer.convert_tokens_to_ids("<interact>") in paper
     assert tokenizer.convert_tokens_to_ids("123") in paper

@@ -16,7 +16,6 @@ from gymnasium.spaces import Text
 
 from rl_agents.envs.guess_numbers.prompts import (
     PROMPT_STYLES,
-    ParsedAction,
     answer_instruction,
     feedback_observation,
     first_observation,
@@ -32,6 +31,7 @@ from rl_agents.envs.guess_numbers.rules import (
     set_progresses,
 )
 from rl_agents.envs.guess_numbers.tasks import Task, find_task, task_ids
+from rl_agents.envs.tags import TaggedAction
 from rl_agents.errors import InputError, unknown
 
 MAX_TURNS = 10
@@ -128,9 +128,9 @@ class GuessNumbersEnv(gymnasium.Env[str, str]):
             raise RuntimeError("GuessNumbers: step() without a running episode; call reset() first")
         parsed = parse_action(action, state.task.subgroup.a, state.task.subgroup.b)
         if parsed.kind == "answer":
-            return self._answer(state, parsed.code)
+            return self._answer(state, parsed.content)
         if parsed.kind == "interact":
-            return self._guess(state, parsed.code)
+            return self._guess(state, parsed.content)
         return self._reject(state, parsed)
 
     @property
@@ -161,7 +161,7 @@ class GuessNumbersEnv(gymnasium.Env[str, str]):
         new = self._next(state, remaining, inconsistent=not inside)
         return self._result(new, feedback_observation(value, self._prompt), valid=True, progress=progress)
 
-    def _reject(self, state: GameState, parsed: ParsedAction) -> StepResult:
+    def _reject(self, state: GameState, parsed: TaggedAction) -> StepResult:
         new = self._next(state, state.remaining, inconsistent=False)
         observation = malformed_observation(parsed, self._prompt)
         ends = self._malformed == "end"

@@ -6,11 +6,11 @@ feedback as one word each, for small starter models.
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
+from dataclasses import replace
 
 from rl_agents.envs.guess_numbers.rules import Feedback, code_error, feedback_word
 from rl_agents.envs.guess_numbers.tasks import Task
+from rl_agents.envs.tags import MALFORMED_REASONS, TaggedAction, malformed, read_tags
 
 PROMPT_STYLES = ("paper", "compact")
 
@@ -42,56 +42,23 @@ _PAPER_FEEDBACK = (
 _PAPER_ANSWER_NOW = "No further guess is possible. You must now present your answer inside <answer> and </answer>."
 COMPACT_ANSWER_NOW = "<answer>"
 
-NO_ACTION = "no-action"
-SEVERAL_ACTIONS = "several-actions"
 NOT_A_CODE = "not-a-code"
 
-_PAPER_MALFORMED = {
-    NO_ACTION: "found neither <interact>...</interact> nor <answer>...</answer> after your reasoning",
-    SEVERAL_ACTIONS: "found more than one <interact> or <answer>; give exactly one per turn",
-    NOT_A_CODE: "the guess inside <interact> must be one number of the game",
-}
+_PAPER_MALFORMED = {**MALFORMED_REASONS, NOT_A_CODE: "the guess inside <interact> must be one number of the game"}
 
 
-@dataclass(frozen=True, slots=True)
-class ParsedAction:
-    """What a response asks for.
+def parse_action(response: str, a: int, b: int) -> TaggedAction:
+    """Read one action from ``response``; see `rl_agents.envs.tags.read_tags`.
 
-    Attributes:
-        kind: ``interact``, ``answer`` or ``malformed``.
-        code: the guess or answer without white space; empty when malformed.
-        problem: for a malformed response, ``no-action``, ``several-actions`` or ``not-a-code``.
-        detail: a sentence about the problem, where there is more to say.
+    White space inside the tag is dropped. A guess must be a code of the game; an answer need not be, as every answer
+    is final and is simply right or wrong.
     """
-
-    kind: str
-    code: str = ""
-    problem: str = ""
-    detail: str = ""
-
-
-_TAG = re.compile(r"<(interact|answer)>(.*?)</\1>", re.DOTALL)
-
-
-def parse_action(response: str, a: int, b: int) -> ParsedAction:
-    """Read one action from ``response``.
-
-    Only the text after the last ``</think>`` counts (all of it when there is none). It must hold exactly one complete
-    ``<interact>...</interact>`` or ``<answer>...</answer>``; two tags, equal or not, are malformed, so nobody can
-    guess twice in a turn. White space inside the tag is dropped. A guess must be a code of the game; an answer need
-    not be, as every answer is final and is simply right or wrong.
-    """
-    found = _TAG.findall(response.rpartition("</think>")[2])
-    if not found:
-        return ParsedAction("malformed", problem=NO_ACTION)
-    if len(found) > 1:
-        return ParsedAction("malformed", problem=SEVERAL_ACTIONS)
-    kind, content = found[0]
-    code = "".join(content.split())
+    action = read_tags(response)
+    code = "".join(action.content.split())
     error = code_error(code, a, b)
-    if kind == "interact" and error:
-        return ParsedAction("malformed", problem=NOT_A_CODE, detail=error)
-    return ParsedAction(kind, code=code)
+    if action.kind == "interact" and error:
+        return malformed(NOT_A_CODE, error)
+    return replace(action, content=code)
 
 
 def first_observation(task: Task, value: Feedback, style: str) -> str:
@@ -117,7 +84,7 @@ def feedback_observation(value: Feedback, style: str) -> str:
     return feedback_word(value) if style == "compact" else _PAPER_FEEDBACK.format(x=value[0], y=value[1])
 
 
-def malformed_observation(action: ParsedAction, style: str) -> str:
+def malformed_observation(action: TaggedAction, style: str) -> str:
     """Tell the agent that, and why, its response could not be read."""
     if style == "compact":
         return f"invalid {action.problem}"

@@ -9,9 +9,6 @@ Source: T3, appendix C.1 and table 5 (the sizes; the paper's own split is not pu
 
 from __future__ import annotations
 
-import difflib
-import hashlib
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -19,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_agents.envs.guess_numbers.rules import SUBGROUPS, SubGroup, codes, feedback
+from rl_agents.envs.panels import check_split, load_panel, split_panel, unknown_task, write_panel
 from rl_agents.errors import InputError, unknown
 
 SPLIT_SEED = "guess_numbers-2025"
@@ -61,34 +59,13 @@ def find_task(task_id: str) -> Task:
     """
     tasks = all_tasks()
     if task_id not in tasks:
-        close = difflib.get_close_matches(task_id, tasks, n=1, cutoff=0.5)
-        raise unknown("guess_numbers task", task_id, close or ["<sub-group>/<first guess>/<secret>", next(iter(tasks))])
+        raise unknown_task("guess_numbers", task_id, tasks, f"<sub-group>/<first guess>/<secret>, {next(iter(tasks))}")
     return tasks[task_id]
 
 
-def ids_digest(ids: Iterable[str]) -> str:
-    """Return the sha256 of the ids, one a line, in the given order."""
-    return hashlib.sha256("\n".join(ids).encode()).hexdigest()
-
-
-def split_panel(ids: Iterable[str], seed: str = SPLIT_SEED, test_tasks: int = TEST_TASKS) -> dict[str, Any]:
-    """Split ``ids`` at random into test and train and return the panel as it is stored.
-
-    The random order is that of ``sha256(seed + "/" + id)``: it depends on no library's generator.
-    """
-    shuffled = sorted(ids, key=lambda name: hashlib.sha256(f"{seed}/{name}".encode()).digest())
-    test, train = sorted(shuffled[:test_tasks]), sorted(shuffled[test_tasks:])
-    digests = {"train": ids_digest(train), "test": ids_digest(test)}
-    return {"seed": seed, "sha256": digests, "train": train, "test": test}
-
-
-@cache
-def _panel() -> dict[str, tuple[str, ...]]:
-    stored = json.loads(PANEL_FILE.read_text(encoding="utf-8"))
-    for split, digest in stored["sha256"].items():
-        if ids_digest(stored[split]) != digest:
-            raise InputError(f"{PANEL_FILE.name}: the {split} tasks do not match their sha256; restore the file")
-    return {split: tuple(stored[split]) for split in ("train", "test")}
+def frozen_panel() -> dict[str, Any]:
+    """Return the panel as it is stored in ``panel.json``."""
+    return split_panel(all_tasks(), SPLIT_SEED, TEST_TASKS)
 
 
 def chosen_subgroups(subgroups: str | Iterable[str]) -> set[str]:
@@ -111,15 +88,14 @@ def chosen_subgroups(subgroups: str | Iterable[str]) -> set[str]:
 
 def task_ids(split: str, *, subgroups: str | Iterable[str] = "all", **_: Any) -> list[str]:
     """Return the frozen ``train`` or ``test`` ids of the chosen sub-groups; other options do not matter here."""
-    if split not in ("train", "test"):
-        raise unknown("split", split, ["train", "test"])
+    check_split(split, load_panel(PANEL_FILE))
     return list(_filtered(split, frozenset(chosen_subgroups(subgroups))))
 
 
 @lru_cache(maxsize=32)  # every environment asks
 def _filtered(split: str, chosen: frozenset[str]) -> tuple[str, ...]:
-    return tuple(task_id for task_id in _panel()[split] if task_id.split("/")[0] in chosen)
+    return tuple(task_id for task_id in load_panel(PANEL_FILE)[split] if task_id.split("/")[0] in chosen)
 
 
 if __name__ == "__main__":
-    PANEL_FILE.write_text(json.dumps(split_panel(all_tasks()), indent=0) + "\n", encoding="utf-8")
+    write_panel(PANEL_FILE, frozen_panel())

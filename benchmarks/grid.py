@@ -1,0 +1,197 @@
+"""Runs arms x seeds of the command line and keeps every finished run: nothing is lost, and a stopped grid goes on.
+
+An arm is a set of flags of ``run.py``. Each cell (arm, seed) calls the command line's own entry point in a worker
+process, as a user would; local cells share worker processes, so that libraries are imported once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import multiprocessing
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from rl_agents.reporting.statistics import student_interval
+
+RESULTS = Path(__file__).with_name("results")
+#: Metrics whose mean over the iterations is kept, under the name that tables use.
+MEANS = {
+    "zero_advantage_share": "rollout/zero_advantage_share",
+    "truncation_ratio": "truncation/ratio",
+    "turns": "rollout/turns_mean",
+    "rollout_seconds": "timing_s/rollout",
+    "learn_seconds": "timing_s/learn",
+}
+SUMMARY_KEYS = ("engine", "seconds", "cpu_seconds", "sampled_tokens", "episodes")
+Run = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One line of a benchmark's table: a name and the flags of ``run.py`` that make it."""
+
+    name: str
+    flags: tuple[str, ...]
+
+
+def grid_parser(description: str | None, name: str) -> argparse.ArgumentParser:
+    """Return a parser with the flags that every grid has."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="keys of every arm")
+    parser.add_argument("--local", action="store_true", help="no actors, torch engine")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at the same time")
+    parser.add_argument("--name", default=name, help="results/NAME.json and NAME.png")
+    return parser
+
+
+def run_grid(arms: Sequence[Arm], args: argparse.Namespace) -> dict[str, list[Run]]:
+    """Run what results/NAME.json does not hold yet, seed by seed; return all runs by arm, in the order of the seeds.
+
+    Raises:
+        SystemExit: a run failed; the finished ones are on file.
+    """
+    common = [*(part for key in args.set for part in ("--set", key)), *(["--local"] if args.local else [])]
+    path = RESULTS / f"{args.name}.json"
+    done = _finished(path, {arm.name: [*arm.flags, *common] for arm in arms})
+    cells = [(arm, seed) for seed in range(args.seeds) for arm in arms if str(seed) not in done[arm.name]["runs"]]
+    workers = ProcessPoolExecutor(
+        args.jobs, mp_context=multiprocessing.get_context("spawn"), max_tasks_per_child=None if args.local else 1
+    )
+    with workers as pool:
+        futures = {pool.submit(run_cell, done[arm.name]["flags"], seed): (arm, seed) for arm, seed in cells}
+        for future in as_completed(futures):
+            arm, seed = futures[future]
+            run = future.result()
+            done[arm.name]["runs"][str(seed)] = run
+            print(f"{arm.name:28} seed {seed}: {run['success']}", flush=True)
+            _write(path, done)
+    _write(path, done)
+    return {arm.name: [done[arm.name]["runs"][str(seed)] for seed in range(args.seeds)] for arm in arms}
+
+
+def _finished(path: Path, flags: dict[str, list[str]]) -> dict[str, Any]:
+    """Runs on file by arm, without those of an arm whose flags have changed."""
+    earlier = json.loads(path.read_text(encoding="utf-8"))["arms"] if path.is_file() else {}
+    fresh: dict[str, Any] = {
+        name: {"flags": own, "runs": earlier[name]["runs"] if earlier.get(name, {}).get("flags") == own else {}}
+        for name, own in flags.items()
+    }
+    return {**earlier, **fresh}
+
+
+def _write(path: Path, done: dict[str, Any]) -> None:
+    path.parent.mkdir(exist_ok=True)
+    ordered = {
+        name: {**arm, "runs": {seed: arm["runs"][seed] for seed in sorted(arm["runs"], key=int)}}
+        for name, arm in done.items()
+        if arm["runs"]
+    }
+    table = {name: summarise(list(arm["runs"].values())) for name, arm in ordered.items()}
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(json.dumps({"table": table, "arms": ordered}, indent=1) + "\n", encoding="utf-8")
+    temporary.replace(path)
+
+
+def run_cell(flags: Sequence[str], seed: int) -> Run:
+    """One run: success by iteration, tokens sampled until then, what it cost, and means of some metrics.
+
+    Raises:
+        RuntimeError: the command failed.
+    """
+    from rl_agents.cli import main
+    from rl_agents.reporting.run_folder import RunFolder
+
+    with tempfile.TemporaryDirectory() as scratch, open(os.devnull, "w") as silence:
+        output = Path(scratch) / "run"
+        with contextlib.redirect_stdout(silence):
+            code = main(["--seed", str(seed), "--output", str(output), *flags])
+        if code:
+            raise RuntimeError(f"run.py {' '.join(flags)} --seed {seed} ended with exit code {code}")
+        folder = RunFolder(output)
+        summary, records = folder.read_summary(), folder.read_metrics()
+    trained = [record for record in records if record["iteration"]]
+    evaluated = [record for record in records if "eval/success_rate" in record]
+    return {
+        "success": {record["iteration"]: record["eval/success_rate"] for record in evaluated},
+        "tokens": {record["iteration"]: _tokens_until(trained, record["iteration"]) for record in evaluated},
+        "training_success": [round(record["rollout/success_rate"], 4) for record in trained],
+        "zero_advantage": [round(r["rollout/zero_advantage_share"], 4) for r in trained
+                           if "rollout/zero_advantage_share" in r],
+        "engine_logprob_gap_max": max(r.get("actor/engine_logprob_gap_max", 0.0) for r in trained),
+        **{key: summary[key] for key in SUMMARY_KEYS},
+        **{name: fmean(values) for name, tag in MEANS.items() if (values := [r[tag] for r in trained if tag in r])},
+    }  # fmt: skip
+
+
+def _tokens_until(trained: Sequence[Run], iteration: int) -> int:
+    return sum(record["rollout/response_tokens"] for record in trained if record["iteration"] <= iteration)
+
+
+def summarise(runs: Sequence[Run]) -> dict[str, Any]:
+    """Mean and 95 % Student interval of start, end and gain over the seeds, and mean costs."""
+    curves = [list(run["success"].values()) for run in runs]
+    rows = {
+        "start": [curve[0] for curve in curves],
+        "end": [curve[-1] for curve in curves],
+        "gain": [curve[-1] - curve[0] for curve in curves],
+    }
+    names = ("seconds", "cpu_seconds", "sampled_tokens", *(name for name in MEANS if name in runs[0]))
+    return {
+        "seeds": len(runs),
+        **{name: student_interval(values).to_dict() for name, values in rows.items()},
+        **{name: fmean(run[name] for run in runs) for name in names},
+        "engine_logprob_gap_max": max(run["engine_logprob_gap_max"] for run in runs),
+    }
+
+
+def text(interval: dict[str, float]) -> str:
+    """``mean [low, high]``."""
+    return f"{interval['mean']:.2f} [{interval['low']:.2f}, {interval['high']:.2f}]"
+
+
+def markdown(arms: dict[str, list[Run]], extra: dict[str, Callable[[list[Run]], str]] | None = None) -> str:
+    """One line an arm: success at start and end, tokens, CPU-seconds, zero-advantage share, and ``extra`` columns."""
+    extra = extra or {}
+    heads = ["arm", "start", "end", "sampled tokens", "CPU-s a run", "zero-advantage share", *extra]
+    lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
+    for name, runs in arms.items():
+        row = summarise(runs)
+        share = f"{row['zero_advantage_share']:.2f}" if "zero_advantage_share" in row else "-"
+        cells = [name, text(row["start"]), text(row["end"]), f"{row['sampled_tokens'] / 1000:.0f} k",
+                 f"{row['cpu_seconds']:.0f}", share, *(column(runs) for column in extra.values())]  # fmt: skip
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def plot(arms: dict[str, list[Run]], path: Path, title: str, against: str = "iteration") -> None:
+    """Mean success over the seeds, one line an arm, thin lines for the seeds; ``against`` iteration or tokens."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(7, 4))
+    for number, (name, runs) in enumerate(arms.items()):
+        ys = [list(run["success"].values()) for run in runs]
+        xs = [
+            [int(step) for step in run["success"]] if against == "iteration" else list(run["tokens"].values())
+            for run in runs
+        ]
+        for x, y in zip(xs, ys, strict=True):
+            axes.plot(x, y, color=f"C{number}", alpha=0.15, linewidth=1)
+        mean_x, mean_y = ([fmean(values) for values in zip(*lines, strict=True)] for lines in (xs, ys))
+        axes.plot(mean_x, mean_y, "-" if number < 10 else "--", color=f"C{number}", label=name)
+    label = "iteration" if against == "iteration" else "sampled tokens"
+    axes.set(xlabel=label, ylabel="success on the test tasks", ylim=(0, 1), title=title)
+    axes.legend(fontsize=7, ncols=2)
+    figure.savefig(path, dpi=120, bbox_inches="tight")
+    pyplot.close(figure)
