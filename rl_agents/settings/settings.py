@@ -1,0 +1,109 @@
+"""The resolved configuration of a run: one flat data class, whose keys stand in `rl_agents.settings.sections`."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rl_agents.errors import unknown
+from rl_agents.settings import checks
+from rl_agents.settings.reading import coerce
+from rl_agents.settings.sections import (
+    CreditKeys,
+    CriticKeys,
+    EngineKeys,
+    ModelKeys,
+    ObjectiveKeys,
+    OptimiserKeys,
+    ReportKeys,
+    RewardKeys,
+    RolloutKeys,
+    RunKeys,
+    SelectionKeys,
+    TruncationKeys,
+)
+
+
+# Data classes take their fields from the last base to the first: this lists the sections backwards.
+@dataclass
+class Settings(
+    ReportKeys,
+    OptimiserKeys,
+    CriticKeys,
+    ObjectiveKeys,
+    SelectionKeys,
+    CreditKeys,
+    EngineKeys,
+    RewardKeys,
+    TruncationKeys,
+    RolloutKeys,
+    ModelKeys,
+    RunKeys,
+):
+    """The resolved configuration of a run. Read-only once the algorithm is built."""
+
+    def __post_init__(self) -> None:
+        #: Keys that somebody chose; algorithm defaults do not override them.
+        self.explicit: set[str] = set()
+        #: Resolved already: resolving again only checks.
+        self.complete = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data in declaration order, ``env.KEY`` flattened; `from_dict` is its inverse."""
+        data = dataclasses.asdict(self)
+        options = data.pop("env_options")
+        return {**data, **{f"env.{name}": value for name, value in options.items()}}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Settings:
+        """Build from plain data.
+
+        Raises:
+            InputError: unknown key or a value of the wrong type.
+        """
+        settings = cls()
+        settings.update(data)
+        return settings
+
+    @classmethod
+    def restored(cls, data: Mapping[str, Any]) -> Settings:
+        """Build from a run's config.yaml, which is complete: no later default replaces a value of it."""
+        settings = cls()
+        settings.set_defaults(data)
+        settings.complete = True
+        return settings
+
+    def update(self, data: Mapping[str, Any]) -> None:
+        """Set keys in place; values are checked against the field's type.
+
+        Raises:
+            InputError: unknown key or a value of the wrong type.
+        """
+        for name, value in data.items():
+            if name.startswith("env."):
+                self.env_options[name.removeprefix("env.")] = value
+            elif name not in FIELD_TYPES or name == "env_options":
+                raise unknown("key", name, [*(n for n in FIELD_TYPES if n != "env_options"), "env.KEY"])
+            else:
+                setattr(self, name, coerce(name, value, FIELD_TYPES[name]))
+            self.explicit.add(name)
+
+    def set_defaults(self, data: Mapping[str, Any]) -> None:
+        """Like `update`, for keys that nobody chose; they stay open to later defaults."""
+        if self.complete:
+            return
+        fresh = {name: value for name, value in data.items() if name not in self.explicit}
+        chosen = set(self.explicit)
+        self.update(fresh)
+        self.explicit = chosen
+
+    def validate(self) -> None:
+        """Check ranges and contradictions; see `rl_agents.settings.checks.validate`."""
+        checks.validate(self)
+
+
+FIELD_TYPES: dict[str, Any] = typing.get_type_hints(Settings)
+HELP: dict[str, str] = {field.name: field.metadata["help"] for field in dataclasses.fields(Settings)}
