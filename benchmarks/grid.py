@@ -32,6 +32,7 @@ MEANS = {
 }
 SUMMARY_KEYS = ("engine", "seconds", "cpu_seconds", "sampled_tokens", "episodes")
 Run = dict[str, Any]
+SMOOTHING = 5
 
 
 @dataclass(frozen=True)
@@ -172,26 +173,36 @@ def markdown(arms: dict[str, list[Run]], extra: dict[str, Callable[[list[Run]], 
     return "\n".join(lines)
 
 
-def plot(arms: dict[str, list[Run]], path: Path, title: str, against: str = "iteration") -> None:
-    """Mean success over the seeds, one line an arm, thin lines for the seeds; ``against`` iteration or tokens."""
+def plot(arms: dict[str, list[Run]], path: Path, title: str) -> None:
+    """Write a picture: success of the training episodes over sampled tokens, and test success before and after."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(figsize=(7, 4))
-    for number, (name, runs) in enumerate(arms.items()):
-        ys = [list(run["success"].values()) for run in runs]
-        xs = [
-            [int(step) for step in run["success"]] if against == "iteration" else list(run["tokens"].values())
-            for run in runs
-        ]
-        for x, y in zip(xs, ys, strict=True):
-            axes.plot(x, y, color=f"C{number}", alpha=0.15, linewidth=1)
-        mean_x, mean_y = ([fmean(values) for values in zip(*lines, strict=True)] for lines in (xs, ys))
-        axes.plot(mean_x, mean_y, "-" if number < 10 else "--", color=f"C{number}", label=name)
-    label = "iteration" if against == "iteration" else "sampled tokens"
-    axes.set(xlabel=label, ylabel="success on the test tasks", ylim=(0, 1), title=title)
-    axes.legend(fontsize=7, ncols=2)
-    figure.savefig(path, dpi=120, bbox_inches="tight")
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(11, 1.8 + 0.3 * max(8, len(arms))), width_ratios=(1.2, 1))
+    figure.subplots_adjust(wspace=0.4)
+    for number, runs in enumerate(arms.values()):
+        style = "-" if number < 10 else "--"
+        curves = [smooth(run["training_success"]) for run in runs]
+        mean = [fmean(values) for values in zip(*curves, strict=True)]
+        tokens = fmean(run["sampled_tokens"] for run in runs) / 1000
+        left.plot([tokens * (i + 1) / len(mean) for i in range(len(mean))], mean, style, color=f"C{number}")
+        row = summarise(runs)
+        for key, marker in (("start", "|"), ("end", "o")):
+            low, middle, high = (row[key][part] for part in ("low", "mean", "high"))
+            spread = [[middle - low], [high - middle]] if key == "end" else None
+            right.errorbar([middle], [number], xerr=spread, fmt=marker, color=f"C{number}", capsize=3)
+    left.set(xlabel="thousand sampled tokens", ylabel=f"training success, mean of {SMOOTHING} iterations", title=title)
+    right.set(xlabel="test success: start |, end o with 95 % interval", xlim=(0, 1))
+    right.set_yticks(range(len(arms)), list(arms))
+    right.invert_yaxis()
+    for axis in (left, right):
+        axis.grid(alpha=0.3)
+    figure.savefig(path, dpi=110, bbox_inches="tight")
     pyplot.close(figure)
+
+
+def smooth(values: Sequence[float], window: int = SMOOTHING) -> list[float]:
+    """Mean of each value and the up to ``window - 1`` before it."""
+    return [fmean(values[max(0, end - window) : end]) for end in range(1, len(values) + 1)]

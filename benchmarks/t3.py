@@ -26,7 +26,7 @@ def main() -> None:
     args = parser.parse_args()
     arms = run_grid([arm for algo in args.algos for arm in algorithm_arms(algo, args)], args)
     print(markdown(arms, {"truncated": truncated, "turns": turns}))
-    plot(arms, RESULTS / f"{args.name}.png", f"{args.env}, {args.seeds} seeds", against="tokens")
+    plot(arms, RESULTS / f"{args.name}.png", f"{args.env}, {args.seeds} seeds")
 
 
 def algorithm_arms(algo: str, args: Namespace) -> list[Arm]:
