@@ -7,7 +7,8 @@ import contextlib
 import json
 import sys
 import time
-from collections.abc import Sequence
+import typing
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -19,7 +20,8 @@ from rl_agents.reporting.evaluation import success_interval
 from rl_agents.reporting.run_folder import RunFolder, json_safe, restored_settings
 from rl_agents.reporting.statistics import student_interval
 from rl_agents.rollout.trajectory import Trajectory
-from rl_agents.settings import Settings, parse_assignments
+from rl_agents.settings import FIELD_TYPES, Settings, parse_assignments
+from rl_agents.settings.checks import PROMPTING_KEYS
 
 #: An evaluation has no learner actors, never truncates, and needs no judge of training's rewards.
 EVALUATION_KEYS = {"num_learners": 0, "truncation": "none", "reward": "environment"}
@@ -32,6 +34,11 @@ def build_parser() -> Parser:
         "--checkpoint", type=Path, metavar="DIR", help="a run's folder (newest checkpoint) or a checkpoint"
     )
     parser.add_argument("--model", type=Path, metavar="DIR", help="a Hugging Face model folder")
+    parser.add_argument(
+        "--compare", nargs="+", metavar="[PROMPTING:]DIR", default=[],
+        help="several policies in one table: run folders, checkpoints, model folders or `starter`, each with `react:` "
+        "or `reflexion:` before it for a prompting baseline",
+    )  # fmt: skip
     parser.add_argument("--env", help="environment (default: the checkpoint's, else guess_numbers)")
     parser.add_argument("--episodes", type=int, default=128, help="episodes per seed (default: 128)")
     parser.add_argument("--seeds", type=int, default=3, help="number of seeds, 0 to N-1 (default: 3)")
@@ -46,67 +53,106 @@ def build_parser() -> Parser:
 def run(argv: Sequence[str]) -> int:
     """Run the eval command; return its exit code."""
     args = build_parser().parse(argv)
-    settings, model = evaluation_settings(args)
+    # All are resolved before the first is played: a typo in the last must not cost the others' time.
+    policies = [(label, evaluation_settings(args, path, keys)) for label, path, keys in chosen_policies(args)]
+    reports = {}
+    for label, settings in policies:
+        reports[label] = evaluate(settings, args)
+        if args.compare:
+            print(f"{label}: {sentence(reports[label])}", file=sys.stderr)
+    result = reports if args.compare else next(iter(reports.values()))
+    print(json.dumps(json_safe(result), indent=None if args.json else 2))
+    if not args.json:
+        print(table(reports) if args.compare else sentence(result), file=sys.stderr)
+    return 0
+
+
+def chosen_policies(args: argparse.Namespace) -> list[tuple[str, str, dict[str, Any]]]:
+    """Return label, path and keys of every policy to evaluate.
+
+    Raises:
+        InputError: none or several of --checkpoint, --model and --compare, a policy named twice, or a count below 1.
+    """
+    if sum(map(bool, (args.checkpoint, args.model, args.compare))) != 1:
+        raise InputError("eval needs either --checkpoint DIR, --model DIR or --compare DIR DIR ...")
+    for name in ("episodes", "seeds"):
+        if getattr(args, name) < 1:
+            raise InputError(f"--{name} {getattr(args, name)}: must be at least 1")
+    if not args.compare:
+        path = str(args.checkpoint or args.model)
+        return [(path, path, {})]
+    policies = []
+    for item in args.compare:
+        prompting, colon, path = item.partition(":")
+        known = colon and prompting in typing.get_args(FIELD_TYPES["prompting"])
+        policies.append((item, path, {"prompting": prompting}) if known else (item, item, {}))
+    if len(set(args.compare)) < len(args.compare):
+        raise InputError(f"--compare {' '.join(args.compare)}: a policy is named twice")
+    return policies
+
+
+def evaluation_settings(args: argparse.Namespace, path: str, keys: Mapping[str, Any]) -> Settings:
+    """Resolve one policy's settings; nothing is built.
+
+    Raises:
+        InputError: contradictory flags, missing folder, unknown key or environment.
+    """
+    flags = {**parse_assignments(args.set), **keys}
+    if args.compare:  # examples and trials are for the policies that read them
+        idle = {"prompting_shots", "prompting_trials"} - PROMPTING_KEYS.get(flags.get("prompting", ""), frozenset())
+        flags = {name: value for name, value in flags.items() if name not in idle}
+    flags |= {"env": args.env} if args.env else {}
+    flags |= {} if args.temperature is None else {"eval_temperature": args.temperature}
+    settings = policy_settings(path, flags, args)
+    settings.update(EVALUATION_KEYS)
+    if settings.eval_temperature < 0:
+        raise InputError(f"temperature={settings.eval_temperature}: must not be negative")
+    if args.local:
+        make_local(settings, flags)
+    return resolve_settings(settings)
+
+
+def policy_settings(path: str, flags: Mapping[str, Any], args: argparse.Namespace) -> Settings:
+    """Settings of a run's checkpoint under ``flags``, or ``flags`` alone for a model folder or the starter."""
+    folder = Path(path)
+    is_model = args.model or (args.compare and (path == "starter" or (folder / "config.json").is_file()))
+    if is_model:
+        if path != "starter" and not (folder / "config.json").is_file():
+            raise InputError(f"{path}: no Hugging Face model there (no config.json)")
+        settings = chosen_settings({}, flags, None)
+        settings.update({"model": path})
+        return settings
+    checkpoint = folder if (folder / "hf").is_dir() else RunFolder.locate(folder)[2]
+    settings = restored_settings(checkpoint / "config.yaml")
+    settings.update({**flags, "model": str(checkpoint / "hf")})
+    return settings
+
+
+def evaluate(settings: Settings, args: argparse.Namespace) -> dict[str, Any]:
+    """Play the episodes of every seed with one policy; return its report."""
     started = time.monotonic()
     with contextlib.redirect_stdout(sys.stderr):  # actors' logs must not mix with the JSON
         algo = build_algorithm(settings)
         try:
-            temperature = settings.eval_temperature
             by_seed = [
-                algo.evaluate_policy(split=args.split, episodes=args.episodes, temperature=temperature, seed=seed)
+                algo.evaluate_policy(
+                    split=args.split, episodes=args.episodes, temperature=settings.eval_temperature, seed=seed
+                )
                 for seed in range(args.seeds)
             ]
             engine = algo.engine_description
         finally:
             algo.stop()
-    report = {
+    return {
         "env": settings.env,
-        "model": str(model),
+        "model": settings.model,
+        "prompting": settings.prompting,
         "split": args.split,
-        "temperature": temperature,
+        "temperature": settings.eval_temperature,
         "engine": engine,
         **evaluation_report(by_seed),
         "seconds": round(time.monotonic() - started, 2),
     }
-    print(json.dumps(json_safe(report), indent=None if args.json else 2))
-    if not args.json:
-        print(sentence(report), file=sys.stderr)
-    return 0
-
-
-def evaluation_settings(args: argparse.Namespace) -> tuple[Settings, Path]:
-    """Resolve what to evaluate; nothing is built.
-
-    Returns:
-        The settings and the model folder.
-
-    Raises:
-        InputError: contradictory flags, missing folder, unknown key or environment.
-    """
-    if (args.checkpoint is None) == (args.model is None):
-        raise InputError("eval needs either --checkpoint DIR or --model DIR")
-    for name in ("episodes", "seeds"):
-        if getattr(args, name) < 1:
-            raise InputError(f"--{name} {getattr(args, name)}: must be at least 1")
-    flags = parse_assignments(args.set)
-    flags |= {"env": args.env} if args.env else {}
-    flags |= {} if args.temperature is None else {"eval_temperature": args.temperature}
-    if args.checkpoint:
-        checkpoint = args.checkpoint
-        if not (checkpoint / "hf").is_dir():
-            checkpoint = RunFolder.locate(checkpoint)[2]
-        model, settings = checkpoint / "hf", restored_settings(checkpoint / "config.yaml")
-        settings.update(flags)
-    else:
-        model, settings = args.model, chosen_settings({}, flags, None)
-    if not (model / "config.json").is_file():
-        raise InputError(f"{model}: no Hugging Face model there (no config.json)")
-    settings.update({"model": str(model), **EVALUATION_KEYS})
-    if settings.eval_temperature < 0:
-        raise InputError(f"temperature={settings.eval_temperature}: must not be negative")
-    if args.local:
-        make_local(settings, flags)
-    return resolve_settings(settings), model
 
 
 def evaluation_report(by_seed: Sequence[Sequence[Trajectory]]) -> dict[str, Any]:
@@ -141,3 +187,15 @@ def sentence(report: dict[str, Any]) -> str:
     if report["failed_episodes"]:
         line += f"; {report['failed_episodes']} episodes broken by the environment count as not solved"
     return line
+
+
+def table(reports: Mapping[str, dict[str, Any]]) -> str:
+    """Return the reports of several policies as a Markdown table."""
+    lines = ["| policy | success [95 % interval] | return | turns |", "|---|---|---|---|"]
+    for label, report in reports.items():
+        pooled = report["success_wilson"]
+        lines.append(
+            f"| {label} | {pooled['mean']:.3f} [{pooled['low']:.3f}, {pooled['high']:.3f}] "
+            f"| {report['return']['mean']:.3f} | {report['turns']['mean']:.1f} |"
+        )
+    return "\n".join(lines)

@@ -11,8 +11,9 @@ An environment is a `gymnasium.Env` whose observations and actions are strings:
 (list of str), ``anchor`` (the state's name for step-level grouping; default: the observation),
 ``metrics`` (numbers reported when the episode ends), ``progress`` (T3: whether the step narrowed down what the agent
 can believe; None where that cannot be said, as for a malformed action), ``query`` (the question that the action put,
-for truncation by similarity; default: the action without its thoughts and tags) and ``references`` (list of str, the
-accepted answers; PRS reads those of the last step).
+for truncation by similarity; default: the action without its thoughts and tags), ``references`` (list of str, the
+accepted answers; PRS reads those of the last step) and ``new_dialogue`` (the observation begins a new dialogue: the
+agent reads nothing of what was said before).
 
 An environment may have a method ``render_window(task, history, observation) -> str`` (see
 `rl_agents.rollout.context`) and an attribute ``answer_instruction`` (str): how it tells the agent, after its last

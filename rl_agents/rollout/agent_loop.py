@@ -26,7 +26,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from rl_agents.engines.base import Completion, Engine, EngineError, Sampling
-from rl_agents.envs.base import TextEnv, env_spec
+from rl_agents.envs.base import TextEnv
+from rl_agents.envs.prompting import episode_turns
 from rl_agents.errors import InputError
 from rl_agents.rollout.context import ContextPolicy, Dialogue, History, RenderWindow
 from rl_agents.rollout.env_calls import Answer, EnvFailure, call_env, read_reset, read_step
@@ -62,7 +63,7 @@ class Limits:
     def from_settings(cls, settings: Settings) -> Limits:
         """Read the keys of a run; ``max_turns=0`` takes the environment's."""
         return cls(
-            max_turns=settings.max_turns or env_spec(settings.env).max_turns,
+            max_turns=episode_turns(settings),
             max_response_tokens=settings.max_response_tokens,
             max_model_len=settings.max_model_len,
             temperature=settings.temperature,
@@ -156,7 +157,10 @@ class Episode:
         self.trajectory.steps.append(step)
         self.answer = read_step(call_env(self.limits.env_timeout_s, self.env.step, action))
         step.reward, step.valid = self.answer.reward, self.answer.valid
-        self.dialogue = self.dialogue.after(self.prompt_ids, response_ids, action, self.answer.observation)
+        if self.answer.new_dialogue:
+            self.dialogue = Dialogue.start(self.answer.observation)
+        else:
+            self.dialogue = self.dialogue.after(self.prompt_ids, response_ids, action, self.answer.observation)
         self._judge_end()
 
     def _judge_end(self) -> None:

@@ -31,6 +31,7 @@ class Answer:
         progress: T3's signal; None when the environment cannot say.
         query: the question that the action put; empty when the environment does not say.
         references: accepted answers, as far as the environment tells them.
+        new_dialogue: the observation begins a dialogue; nothing that was said before is read again.
     """
 
     observation: str
@@ -44,6 +45,7 @@ class Answer:
     progress: bool | None = None
     query: str = ""
     references: list[str] = field(default_factory=list)
+    new_dialogue: bool = False
 
 
 def call_env(timeout_s: float, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
@@ -102,6 +104,7 @@ def _answer(observation: Any, info: Any, **outcome: Any) -> Answer:
         progress=None if progress is None else _flag(progress, "info['progress']"),
         query=_text(info.get("query", ""), "info['query']"),
         references=_texts(info.get("references", ()), "info['references']"),
+        new_dialogue=_flag(info.get("new_dialogue", False), "info['new_dialogue']"),
         **outcome,
     )
 

@@ -20,7 +20,7 @@ from ray.rllib.utils.metrics import (
 
 from rl_agents.engines.base import Engine
 from rl_agents.engines.weights import PackedWeights, unpack
-from rl_agents.envs.base import make_env
+from rl_agents.envs.prompting import env_factory
 from rl_agents.errors import InputError
 from rl_agents.rollout.agent_loop import Limits, Rollouts, collect_episodes
 from rl_agents.rollout.context import load_tokenizer, make_context
@@ -52,7 +52,7 @@ class TextEnvRunner(EnvRunner, Checkpointable):
         agent: Settings = self.config.agent
         self.limits = Limits.from_settings(agent)
         self.context = make_context(agent.context, load_tokenizer(self.config.model_dir))
-        self.pool = EnvPool(lambda: make_env(agent.env, agent.env_options))
+        self.pool = EnvPool(env_factory(agent))
         self.engine: Engine | None = None
         # One loop for life: engine clients keep connections and locks that belong to it.
         self._loop = asyncio.Runner()

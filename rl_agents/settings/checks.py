@@ -21,6 +21,10 @@ TRUNCATION_KEYS: Mapping[str, frozenset[str]] = {
         "random": ("truncation_beta",),
     }.items()
 }
+PROMPTING_KEYS: Mapping[str, frozenset[str]] = {
+    "react": frozenset({"prompting_shots"}),
+    "reflexion": frozenset({"prompting_shots", "prompting_trials"}),
+}
 JUDGE_KEYS = frozenset({"judge", "judge_url", "judge_model", "judge_key_env", "judge_timeout_s", "judge_retries"})
 GENERAL_KEYS = JUDGE_KEYS | {"prs_thresholds"}
 PRS_KEYS = GENERAL_KEYS | {"prs_form", "prs_tags", "prs_smoothing", "prs_require_tool_call"}
@@ -51,6 +55,9 @@ def validate(settings: Settings) -> None:
         raise InputError(f"tensor_parallel={settings.tensor_parallel} needs engine_mode=async")
     context_window(settings.context)
     check_effect(settings.explicit, "truncation", settings.truncation, TRUNCATION_KEYS)
+    check_effect(settings.explicit, "prompting", settings.prompting, PROMPTING_KEYS)
+    if settings.prompting == "reflexion" and settings.truncation != "none":
+        raise InputError("prompting=reflexion plays several attempts in one episode; it needs truncation=none")
     check_reward(settings)
 
 

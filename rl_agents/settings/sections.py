@@ -60,6 +60,11 @@ class RolloutKeys:
     temperature: float = key(1.0, "sampling temperature; the learner scores tokens at the same one", at_least=0)
     top_p: float = key(1.0, "nucleus mass", above=0, at_most=1)
     context: str = key("append", "`append`: the dialogue grows; `window(n)`: rebuilt from the last n steps")
+    prompting: Literal["direct", "react", "reflexion"] = key(
+        "direct", "`react`: thoughts before actions; `reflexion`: further attempts with notes on the failed ones"
+    )
+    prompting_shots: int = key(0, "react, reflexion: solved examples before the task", at_least=0)
+    prompting_trials: int = key(3, "reflexion: attempts at a task", at_least=1)
     env_timeout_s: float = key(60.0, "seconds that one reset or step of an environment may take; 0 is no limit")
     num_env_runners: int = key(1, "env runner actors; each plays many episodes at once", at_least=0)
     sample_timeout_s: float = key(600.0, "seconds that one round of rollouts may take before a runner is replaced")

@@ -1,0 +1,130 @@
+"""ReAct and Reflexion around a real environment, in the loop of a small model, and from the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rl_agents.cli import main
+from rl_agents.core.config import AgentConfig
+from rl_agents.envs.guess_numbers.env import GuessNumbersEnv
+from rl_agents.envs.prompting import MEMORY_HEADING, REACT_INSTRUCTION, ReAct, Reflexion, solved_examples
+from rl_agents.errors import InputError
+from rl_agents.settings import Settings
+
+TASK = {"task_id": "3-4-0-3/123/231"}
+WRONG, RIGHT = "<answer>312</answer>", "<answer>231</answer>"
+
+
+def test_react_puts_instruction_and_examples_before_the_task() -> None:
+    env = GuessNumbersEnv(prompt="compact")
+    task, _ = env.reset(options=TASK)
+    observation, info = ReAct(env, [[("a task", "an action"), ("an answer", "the end")]]).reset(options=TASK)
+    assert observation.startswith(REACT_INSTRUCTION)
+    assert "Example 1:\na task\nan action\nan answer\nthe end" in observation
+    assert observation.endswith(task)
+    assert REACT_INSTRUCTION not in info["anchor"]
+
+
+def test_a_failed_attempt_is_reflected_on_and_played_again() -> None:
+    env = Reflexion(GuessNumbersEnv(), trials=3, max_turns=10)
+    task, _ = env.reset(seed=1, options=TASK)
+    request, reward, terminated, truncated, info = env.step(WRONG)
+    assert (reward, terminated, truncated) == (0.0, False, False)
+    assert "Do not act now" in request
+    again, _, _, _, info = env.step("  ask before answering ")
+    assert info["new_dialogue"]
+    assert again == f"{task}\n\n{MEMORY_HEADING}\n- ask before answering"
+    _, reward, terminated, _, info = env.step(RIGHT)
+    assert (reward, terminated, info["success"]) == (1.0, True, True)
+    assert info["metrics"]["trials"] == 2
+    assert info["metrics"]["solved_in_trial_1"] == 0
+
+
+def test_the_last_attempt_ends_the_episode_and_a_solved_one_too() -> None:
+    env = Reflexion(GuessNumbersEnv(), trials=2, max_turns=10)
+    env.reset(options=TASK)
+    env.step(WRONG)
+    env.step("hm")
+    _, _, terminated, _, info = env.step(WRONG)
+    assert terminated
+    assert not info["success"]
+    env.reset(options=TASK)
+    _, reward, terminated, _, info = env.step(RIGHT)
+    assert (reward, terminated, info["metrics"]["solved_in_trial_1"]) == (1.0, True, 1.0)
+
+
+def test_an_attempt_ends_at_its_own_turn_limit() -> None:
+    env = Reflexion(GuessNumbersEnv(), trials=2, max_turns=2)
+    env.reset(options=TASK)
+    env.step("<interact>123</interact>")
+    request, *_ = env.step("<interact>124</interact>")
+    assert "Do not act now" in request
+
+
+def test_only_the_last_three_notes_are_shown() -> None:
+    env = Reflexion(GuessNumbersEnv(), trials=6, max_turns=10)
+    env.reset(options=TASK)
+    for note in ("one", "two", "three", "four"):
+        env.step(WRONG)
+        observation, *_ = env.step(note)
+    assert observation.endswith("- two\n- three\n- four")
+
+
+def test_examples_are_solved_episodes_of_training_tasks() -> None:
+    settings = Settings.from_dict({"prompting": "react", "prompting_shots": 2, "env.prompt": "compact"})
+    shots = solved_examples(settings, lambda: GuessNumbersEnv(prompt="compact"))
+    assert len(shots) == 2
+    assert all("<answer>" in shot[-1][1] for shot in shots)
+
+
+def test_reflexion_does_not_mix_with_truncation() -> None:
+    settings = Settings.from_dict({"prompting": "reflexion", "truncation": "t3"})
+    with pytest.raises(InputError, match="reflexion plays several attempts"):
+        settings.validate()
+
+
+def test_reflexion_in_the_rollout_path(beginner_model_dir: Path) -> None:
+    """A small model that plays badly gets further attempts, each from a prompt without the past dialogue."""
+    keys = {"model": str(beginner_model_dir), "prompting": "reflexion", "prompting_trials": 2, "max_model_len": 256}
+    config = AgentConfig().local()
+    config.agent.update({"env": "guess_numbers", **keys})
+    algo = config.build_algo()
+    try:
+        episodes = algo.evaluate_policy(episodes=16)
+    finally:
+        algo.stop()
+    retried = [t for t in episodes if t.metrics.get("trials") == 2]
+    assert retried
+    for trajectory in retried:
+        requests = [i for i, step in enumerate(trajectory.steps) if "Do not act now" in step.observation]
+        assert len(requests) == 1
+        reflection = requests[0]
+        again = trajectory.steps[reflection + 1]
+        assert MEMORY_HEADING in again.observation
+        first = trajectory.steps[0].prompt_ids
+        assert again.prompt_ids[: len(first) - 1] == first[:-1]
+        assert len(again.prompt_ids) < len(trajectory.steps[reflection].prompt_ids)
+
+
+def test_one_command_compares_prompting_with_a_model(
+    beginner_model_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = str(beginner_model_dir)
+    policies = [model, f"react:{model}", f"reflexion:{model}"]
+    keys = ["--set", "prompting_trials=2", "--episodes", "8", "--seeds", "1", "--local"]
+    assert main(["eval", "--env", "guess_numbers", "--compare", *policies, *keys]) == 0
+    output = capsys.readouterr()
+    reports = json.loads(output.out)
+    assert list(reports) == policies
+    assert [report["prompting"] for report in reports.values()] == ["direct", "react", "reflexion"]
+    assert "| policy | success [95 % interval] |" in output.err
+
+
+def test_a_policy_that_does_not_exist_is_found_before_the_first_is_played(
+    beginner_model_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["eval", "--compare", str(beginner_model_dir), "react:nowhere", "--local"]) == 2
+    assert "nowhere" in capsys.readouterr().err
