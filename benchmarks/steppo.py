@@ -19,6 +19,7 @@ ARMS = (
     Arm("ppo, gamma 0.99", (*PPO, "--set", "gamma=0.99")),
     Arm("ppo, gamma 0.95", (*PPO, "--set", "gamma=0.95")),
     Arm("steppo", STEPPO),
+    Arm("steppo, no KL", (*STEPPO, "--set", "kl_coef=0")),
     Arm("steppo, token GAE", (*STEPPO, *TOKEN_GAE)),
     Arm("steppo, token ratio", (*STEPPO, *TOKEN_RATIO)),
     Arm("steppo, both", (*STEPPO, *TOKEN_GAE, *TOKEN_RATIO, "--set", "aggregation=token-mean")),

@@ -55,7 +55,7 @@ def _episode_advantage(table: StepTable, settings: Settings) -> NDArray[np.float
 RECIPE = Recipe(
     name="hgpo",
     summary="GiGPO's step advantage averaged over contexts of several depths, long shared histories weighing more",
-    reference="HGPO (released in verl-agent); the step term is Feng et al. 2025 (arXiv 2505.10978), equation 8",
+    reference="HGPO (arXiv 2602.22817); the step term is GiGPO (arXiv 2505.10978), equation 8",
     credit=credit,
     policy_loss=policy_loss,
     defaults={"gamma": 0.95, "kl_coef": 0.01, "step_norm": "mean_std"},

@@ -1,4 +1,4 @@
-"""VSPO: GRPO that replaces tasks without variance by more weight on the most valuable ones (PRS/VSPO, section 3.3)."""
+"""VSPO: GRPO that replaces tasks without variance by more weight on the most valuable ones (PRS/VSPO, equations 16-20)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def select(trajectories: Sequence[Trajectory], settings: Settings, generator: np
 RECIPE = Recipe(
     name="vspo",
     summary="GRPO that gives the weight of tasks whose rollouts agree to the most valuable other tasks of the batch",
-    reference="PRS and VSPO (arXiv 2512.07478), section 3.3",
+    reference="PRS and VSPO (arXiv 2512.07478), equations 16-20",
     credit=credit,
     policy_loss=policy_loss,
     select=select,

@@ -99,7 +99,7 @@ def vspo(
 ) -> Selection:
     """Drop uniform tasks (B₀), draw |B₀| tasks from the rest with replacement, N_x = 1 + draws, weight ω(N_x).
 
-    PRS/VSPO section 3.3. Multiply every advantage of task x by its weight; without a uniform task, or without any
+    PRS/VSPO equations 16-20. Multiply every advantage of task x by its weight; without a uniform task, or without any
     other, this is plain GRPO with weights of 1.
 
     Args:
