@@ -1,4 +1,4 @@
-"""VSPO: GRPO that replaces tasks without variance by more weight on the most valuable ones (PRS/VSPO, equations 16-20)."""
+"""VSPO: GRPO that replaces tasks without variance by more weight on the most valuable ones (PRS/VSPO, eq. 16-20)."""
 
 from __future__ import annotations
 
