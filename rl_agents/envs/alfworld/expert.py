@@ -1,0 +1,212 @@
+"""Scripted players that see nothing but the observation texts: an expert, and a mediocre player for starters.
+
+The expert keeps a map of what it has seen. It looks for the object first where such an object may lie, open places
+before those it must open, changes the object's state where the task asks for it, and places it. It plays generated and
+official games alike; commands are those of ALFWorld (``move X to Y``).
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rl_agents.envs.alfworld.families import CHANGES, Goal, read_goal
+from rl_agents.envs.alfworld.scenes import HOLDS, LAMP_PLACES, LAMPS, OPENABLE
+
+_LAMPS = {kind.lower() for kind in LAMPS}
+_MAY_HOLD = {
+    place.lower(): {kind.lower() for kind in kinds} | (_LAMPS if place in LAMP_PLACES else set())
+    for place, kinds in HOLDS.items()
+}
+_OPENABLE = {place.lower() for place in OPENABLE}
+
+_NAME = r"([\w-]+ \d+)"
+_ARRIVE = re.compile(rf"You arrive at {_NAME}\.")
+_FACING = re.compile(rf"You are facing the {_NAME}\.")
+_CLOSED = re.compile(rf"(?:The {_NAME} is closed|You close the {_NAME})\.")
+_OPEN = re.compile(rf"The {_NAME} is open\. In it, you see ([^.]*)\.")
+_ON = re.compile(rf"On the {_NAME}, you see ([^.]*)\.")
+_TAKE = re.compile(rf"You pick up the {_NAME} from the {_NAME}\.")
+_MOVE = re.compile(rf"You move the {_NAME} to the {_NAME}\.")
+_CHANGE = re.compile(rf"You (clean|heat|cool) the {_NAME} using the {_NAME}\.")
+_ITEM = re.compile(rf"\ba {_NAME}")
+
+_STATE_OF_VERB = {verb: state for state, (verb, *_) in CHANGES.items()}
+
+
+def kind_of(name: str) -> str:
+    """Return the type in a name: ``mug`` of ``mug 2``."""
+    return name.rpartition(" ")[0]
+
+
+class Expert:
+    """A player for one episode: alternate `choose` and `observe`.
+
+    Args:
+        first_observation: the text of the reset, with the room and the task.
+
+    Raises:
+        InputError: no task of the six families in the text.
+    """
+
+    def __init__(self, first_observation: str) -> None:
+        self.goal: Goal = read_goal(first_observation)
+        room = first_observation.partition("Your task is to:")[0].partition("you see")[2]
+        self.places: list[str] = _ITEM.findall(room)
+        self.contents: dict[str, list[str]] = {}
+        self.closed: set[str] = {place for place in self.places if kind_of(place) in _OPENABLE}
+        self.at: str | None = None
+        self.holding: str | None = None
+        self.state: dict[str, str] = {}
+        self.refused: set[tuple[str, str]] = set()
+
+    def observe(self, command: str, text: str) -> None:
+        """Take in what ``command`` led to."""
+        if text.startswith("Nothing happens"):
+            self._learn_from_failure(command)
+        if match := _ARRIVE.search(text) or _FACING.search(text):
+            self.at = match[1]
+        if match := _CLOSED.search(text):
+            self.closed.add(match[1] or match[2])
+        for match in _OPEN.finditer(text):
+            self.closed.discard(match[1])
+            self.contents[match[1]] = _ITEM.findall(match[2])
+        if match := _ON.search(text):
+            self.contents[match[1]] = _ITEM.findall(match[2])
+        if match := _TAKE.search(text):
+            self.holding = match[1]
+            self._remove(match[1])
+        if match := _MOVE.search(text):
+            self.holding = None
+            self.contents.setdefault(match[2], []).append(match[1])
+        if match := _CHANGE.search(text):
+            self.state[match[2]] = _STATE_OF_VERB[match[1]]
+
+    def _learn_from_failure(self, command: str) -> None:
+        """What did nothing is not to be tried again: the map was wrong."""
+        if match := re.fullmatch(rf"move {_NAME} to {_NAME}", command):
+            self.refused.add((kind_of(match[1]), match[2]))
+        elif match := re.fullmatch(rf"take {_NAME} from {_NAME}", command):
+            self._remove(match[1])
+        elif match := re.fullmatch(rf"(?:go to|open) {_NAME}", command):
+            self.contents.setdefault(match[1], [])
+            self.closed.discard(match[1])
+
+    def _remove(self, thing: str) -> None:
+        for things in self.contents.values():
+            if thing in things:
+                things.remove(thing)
+
+    def choose(self) -> str:
+        """Return the next command."""
+        if self.holding is None:
+            return self._fetch(self.goal.object_type, leave=self._target())
+        if kind_of(self.holding) != self.goal.object_type:
+            return self._put_away(self.holding)
+        return self._light(self.goal.target_type) if self.goal.family.in_light else self._deliver(self.holding)
+
+    def _deliver(self, thing: str) -> str:
+        """Bring what is held into its state and to the target."""
+        change = self.goal.family.change
+        if change and self.state.get(thing) != change:
+            verb, appliance_type, _, _ = CHANGES[change]
+            appliance = next((p for p in self.places if kind_of(p) == appliance_type.lower()), None)
+            return "look" if appliance is None else self._go(appliance) or f"{verb} {thing} with {appliance}"
+        target = self._target()
+        if target is None:
+            return self._put_away(thing)
+        return self._reach(target) or f"move {thing} to {target}"
+
+    def _target(self) -> str | None:
+        """Return the receptacle to fill: of two objects the second must come to where the first is."""
+        if self.goal.family.in_light:
+            return None
+        kind = self.goal.object_type
+        places = [p for p in self.places if kind_of(p) == self.goal.target_type and (kind, p) not in self.refused]
+        if self.goal.family.count == 1:
+            return places[0] if places else None
+        return max(places, key=lambda p: sum(kind_of(t) == kind for t in self.contents.get(p, [])), default=None)
+
+    def _light(self, lamp_type: str) -> str:
+        lamp, place = self._known(lamp_type, leave=None)
+        if lamp and place:
+            return self._reach(place) or f"use {lamp}"
+        return self._search(lamp_type)
+
+    def _fetch(self, kind: str, leave: str | None) -> str:
+        """Take an object of a type; ``leave`` is where two objects are being gathered."""
+        thing, place = self._known(kind, leave if self.goal.family.count > 1 else None)
+        if thing and place:
+            return self._reach(place) or f"take {thing} from {place}"
+        return self._search(kind)
+
+    def _known(self, kind: str, leave: str | None) -> tuple[str | None, str | None]:
+        """Return an object of a type and where it was seen, preferably here."""
+        found = [(t, p) for p, things in self.contents.items() if p != leave for t in things if kind_of(t) == kind]
+        return min(found, key=lambda pair: pair[1] != self.at, default=(None, None))
+
+    def _search(self, kind: str) -> str:
+        """Look into the most promising place not seen yet: here, then open ones, then those to be opened."""
+
+        def rank(place: str) -> tuple[bool, bool, bool]:
+            unlikely = kind not in _MAY_HOLD.get(kind_of(place), {kind})
+            return unlikely, place != self.at, place in self.closed
+
+        unseen = [place for place in self.places if place not in self.contents]
+        if not unseen:  # something was overlooked or moved: start again
+            self.contents.clear()
+            unseen = self.places or ["room 1"]
+        place = min(unseen, key=rank)
+        return self._reach(place) or f"examine {place}"
+
+    def _put_away(self, thing: str) -> str:
+        """Get rid of what is held, here if possible."""
+        places = sorted(self.places, key=lambda p: (p != self.at, p in self.closed))
+        kind = kind_of(thing)
+        fitting = [p for p in places if (kind, p) not in self.refused and kind in _MAY_HOLD.get(kind_of(p), {kind})]
+        place = (fitting or places or ["room 1"])[0]
+        return self._reach(place) or f"move {thing} to {place}"
+
+    def _reach(self, place: str) -> str | None:
+        """Return the command on the way to an open ``place``; None when there."""
+        return self._go(place) or (f"open {place}" if place in self.closed else None)
+
+    def _go(self, place: str) -> str | None:
+        return None if self.at == place else f"go to {place}"
+
+
+@dataclass(frozen=True, slots=True)
+class Habits:
+    """What makes a player mediocre.
+
+    Attributes:
+        random_command: probability per turn of a random admissible command.
+        forget: probability per turn of forgetting what one place holds, so that it is searched again.
+    """
+
+    random_command: float = 0.25
+    forget: float = 0.25
+
+
+class MediocrePlayer:
+    """The expert with bad habits: its episodes teach a starter model that reinforcement learning can improve."""
+
+    def __init__(self, first_observation: str, rng: random.Random, habits: Habits | None = None) -> None:
+        self._expert = Expert(first_observation)
+        self._rng = rng
+        self._habits = habits or Habits()
+
+    def observe(self, command: str, text: str) -> None:
+        """Take in what ``command`` led to."""
+        self._expert.observe(command, text)
+
+    def choose(self, admissible: Sequence[str]) -> str:
+        """Return the next command."""
+        seen = sorted(self._expert.contents)
+        if seen and self._rng.random() < self._habits.forget:
+            del self._expert.contents[self._rng.choice(seen)]
+        if admissible and self._rng.random() < self._habits.random_command:
+            return self._rng.choice(sorted(admissible))
+        return self._expert.choose()

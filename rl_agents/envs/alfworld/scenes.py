@@ -1,0 +1,291 @@
+"""Rooms for generated games: what may stand in them, what may lie where, and the layouts drawn from that.
+
+A layout (``kitchen-3`` of a size) is drawn from its name alone, so that it is the same everywhere. Layouts 1 to 12 are
+for training, 13 to 16 are never trained on. The names of types are ALFRED's, so that prompts and models fit both; the
+rooms are our own.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TypeVar
+
+from rl_agents.errors import InputError, unknown
+
+TRAIN_LAYOUTS = range(1, 13)
+UNSEEN_LAYOUTS = range(13, 17)
+SIZES = ("small", "full")
+
+T = TypeVar("T")
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+FOOD = _words("Apple Bread Egg Lettuce Potato Tomato")
+DISHES = _words("Bowl Cup Mug Plate")
+COOKWARE = _words("Kettle Pan Pot")
+CUTLERY = _words("ButterKnife Fork Knife Ladle Spatula Spoon")
+SEASONING = _words("PepperShaker SaltShaker")
+WASHING = _words("Cloth DishSponge SoapBar SoapBottle SprayBottle")
+PAPER = _words("TissueBox ToiletPaper")
+SMALL_THINGS = _words("CD CellPhone CreditCard KeyChain Pen Pencil RemoteControl Watch")
+READING = _words("Book Laptop Newspaper")
+SOFT = _words("Pillow")
+DECORATION = _words("AlarmClock Candle Statue Vase")
+TOWELS = _words("HandTowel")
+LAMPS = _words("DeskLamp FloorLamp")
+
+CLEANABLE = frozenset((*FOOD, *DISHES, *COOKWARE, *CUTLERY, "Cloth", "DishSponge", "SoapBar")) - {"Bread"}
+HEATABLE = frozenset((*FOOD, *DISHES)) - {"Bowl", "Lettuce"}
+COOLABLE = frozenset((*FOOD, *DISHES, "Pan", "Pot"))
+SLICEABLE = frozenset(FOOD) - {"Egg"}
+OPENABLE = frozenset(_words("Cabinet Drawer Fridge Microwave Safe"))
+
+_KITCHEN_TOP = (*FOOD, *DISHES, *COOKWARE, *CUTLERY, *SEASONING, "DishSponge", "SoapBottle")
+_HOME_TOP = (*SMALL_THINGS, *READING, *DECORATION, "TissueBox", "Bowl", "Mug", "Plate")
+
+#: receptacle type -> object types that it may hold (lamps apart: `LAMP_PLACES`)
+HOLDS: Mapping[str, frozenset[str]] = {
+    "ArmChair": frozenset((*READING, *SOFT, "CellPhone", "CreditCard", "KeyChain", "RemoteControl")),
+    "BathtubBasin": frozenset(("Cloth", "HandTowel", "SoapBar")),
+    "Bed": frozenset((*READING, *SOFT, "CD", "CellPhone")),
+    "Cabinet": frozenset(
+        (*DISHES, *COOKWARE, *SEASONING, *WASHING, *PAPER, "Book", "Candle", "CD", "Newspaper", "Vase")
+    ),
+    "CoffeeMachine": frozenset(("Cup", "Mug")),
+    "CoffeeTable": frozenset(_HOME_TOP),
+    "CounterTop": frozenset((*_KITCHEN_TOP, *WASHING, *PAPER, *TOWELS, "Candle", "Vase")),
+    "Desk": frozenset(_HOME_TOP),
+    "DiningTable": frozenset((*_KITCHEN_TOP, *_HOME_TOP)),
+    "Drawer": frozenset((*CUTLERY, *SEASONING, *SMALL_THINGS, *PAPER, *_words("Book Candle Cloth DishSponge SoapBar"))),
+    "Dresser": frozenset(_HOME_TOP),
+    "Fridge": frozenset((*FOOD, *DISHES, "Pan", "Pot")),
+    "GarbageCan": frozenset((*FOOD, *WASHING, *PAPER, "CD", "HandTowel", "Newspaper", "Pen", "Pencil")),
+    "HandTowelHolder": frozenset(TOWELS),
+    "Microwave": frozenset((*FOOD, *DISHES)),
+    "Safe": frozenset(("CD", "CellPhone", "CreditCard", "KeyChain", "Statue", "Watch")),
+    "Shelf": frozenset((*_HOME_TOP, *DISHES, *SEASONING, *PAPER, "Kettle", "SoapBottle", "SprayBottle")),
+    "SideTable": frozenset((*_HOME_TOP, *PAPER, "SprayBottle")),
+    "SinkBasin": frozenset((*FOOD, *DISHES, *COOKWARE, *CUTLERY, *TOWELS, "Cloth", "DishSponge", "SoapBar")),
+    "Sofa": frozenset((*READING, *SOFT, "CellPhone", "CreditCard", "KeyChain", "RemoteControl")),
+    "StoveBurner": frozenset(COOKWARE),
+    "Toilet": frozenset((*PAPER, "Candle", "Cloth", "HandTowel", "SoapBar", "SoapBottle", "SprayBottle")),
+    "TVStand": frozenset(_HOME_TOP),
+}
+LAMP_PLACES = frozenset(("CoffeeTable", "Desk", "Dresser", "Shelf", "SideTable", "TVStand"))
+
+
+@dataclass(frozen=True, slots=True)
+class RoomPlan:
+    """From what the layouts of a kind of room of a size are drawn.
+
+    Attributes:
+        receptacles: type -> (least, most) number of them.
+        total: (least, most) number of receptacles.
+        staples: object types of every layout.
+        others: object types of which a layout has ``kinds - len(staples)``.
+        objects: (least, most) number of objects in a game.
+        lamp: the lamp's type where the room has one.
+    """
+
+    receptacles: Mapping[str, tuple[int, int]]
+    total: tuple[int, int]
+    staples: tuple[str, ...]
+    others: tuple[str, ...]
+    kinds: int
+    objects: tuple[int, int]
+    lamp: str | None = None
+
+
+def _counts(text: str) -> dict[str, tuple[int, int]]:
+    """``Cabinet 1-3 Fridge 1`` -> {"Cabinet": (1, 3), "Fridge": (1, 1)}."""
+    words = text.split()
+    bounds = [tuple(int(n) for n in word.split("-")) for word in words[1::2]]
+    return {kind: (low[0], low[-1]) for kind, low in zip(words[::2], bounds, strict=True)}
+
+
+ROOMS: Mapping[str, Mapping[str, RoomPlan]] = {
+    "small": {
+        "kitchen": RoomPlan(
+            _counts(
+                "Cabinet 1-2 CounterTop 1-2 DiningTable 0-1 Drawer 0-2 Fridge 1 GarbageCan 0-1 Microwave 1 SinkBasin 1"
+            ),
+            total=(6, 9),
+            staples=_words("Apple Mug"),
+            others=_words("Egg Fork Plate Potato Spoon Tomato"),
+            kinds=5,
+            objects=(6, 8),
+        ),
+        "bathroom": RoomPlan(
+            _counts(
+                "BathtubBasin 0-1 Cabinet 1-2 CounterTop 1 Drawer 0-2 GarbageCan 0-1 HandTowelHolder 0-1 SinkBasin 1 "
+                "Toilet 1"
+            ),
+            total=(6, 8),
+            staples=_words("Cloth SoapBar"),
+            others=_words("Candle HandTowel SoapBottle SprayBottle ToiletPaper"),
+            kinds=5,
+            objects=(6, 8),
+        ),
+        "bedroom": RoomPlan(
+            _counts("Bed 1 Desk 1 Drawer 1-2 Dresser 0-1 GarbageCan 0-1 Shelf 1-2 SideTable 1"),
+            total=(6, 8),
+            staples=_words("Book CD"),
+            others=_words("AlarmClock CellPhone KeyChain Laptop Pen Pillow"),
+            kinds=5,
+            objects=(6, 8),
+            lamp="DeskLamp",
+        ),
+        "livingroom": RoomPlan(
+            _counts("ArmChair 0-2 CoffeeTable 1 Drawer 0-2 GarbageCan 0-1 Shelf 0-2 SideTable 1 Sofa 1 TVStand 1"),
+            total=(6, 8),
+            staples=_words("KeyChain Newspaper"),
+            others=_words("Book CreditCard Laptop Pillow RemoteControl Watch"),
+            kinds=5,
+            objects=(6, 8),
+            lamp="FloorLamp",
+        ),
+    },
+    "full": {
+        "kitchen": RoomPlan(
+            _counts(
+                "Cabinet 5-9 CoffeeMachine 1 CounterTop 2-3 DiningTable 0-1 Drawer 3-6 Fridge 1 GarbageCan 1 "
+                "Microwave 1 Shelf 0-3 SinkBasin 1 StoveBurner 2-4"
+            ),
+            total=(22, 28),
+            staples=_words("Apple Bowl Cup Mug Pan Plate Potato"),
+            others=(
+                *_words("Bread DishSponge Egg Kettle Lettuce Pot SoapBottle Tomato Vase"),
+                *CUTLERY,
+                *SEASONING,
+            ),
+            kinds=18,
+            objects=(26, 38),
+        ),
+        "bathroom": RoomPlan(
+            _counts(
+                "BathtubBasin 0-1 Cabinet 3-6 CounterTop 1-2 Drawer 2-6 GarbageCan 1 HandTowelHolder 1-2 Shelf 0-3 "
+                "SideTable 0-1 SinkBasin 1-2 Toilet 1"
+            ),
+            total=(15, 20),
+            staples=_words("Cloth HandTowel SoapBar ToiletPaper"),
+            others=_words("Candle DishSponge SoapBottle SprayBottle TissueBox"),
+            kinds=7,
+            objects=(12, 20),
+        ),
+        "bedroom": RoomPlan(
+            _counts("ArmChair 0-1 Bed 1 Desk 1-2 Drawer 4-8 Dresser 1 GarbageCan 1 Safe 0-1 Shelf 2-6 SideTable 1-2"),
+            total=(16, 22),
+            staples=_words("Book CD CellPhone KeyChain Pencil"),
+            others=(*_words("Bowl CreditCard Laptop Mug Pen Pillow TissueBox Watch"), *DECORATION),
+            kinds=12,
+            objects=(16, 26),
+            lamp="DeskLamp",
+        ),
+        "livingroom": RoomPlan(
+            _counts(
+                "ArmChair 1-3 Cabinet 0-4 CoffeeTable 1 DiningTable 0-1 Drawer 2-6 Dresser 0-1 GarbageCan 1 Safe 0-1 "
+                "Shelf 2-6 SideTable 1-3 Sofa 1-2 TVStand 1"
+            ),
+            total=(18, 24),
+            staples=_words("Book KeyChain Newspaper RemoteControl"),
+            others=_words("Bowl Candle CellPhone CreditCard Laptop Pillow Plate Statue TissueBox Vase Watch"),
+            kinds=11,
+            objects=(16, 26),
+            lamp="FloorLamp",
+        ),
+    },
+}
+
+#: family -> rooms where it can be played
+FAMILY_ROOMS: Mapping[str, tuple[str, ...]] = {
+    "pick": ("kitchen", "bathroom", "bedroom", "livingroom"),
+    "look": ("bedroom", "livingroom"),
+    "clean": ("kitchen", "bathroom"),
+    "heat": ("kitchen",),
+    "cool": ("kitchen",),
+    "two": ("kitchen", "bathroom", "bedroom", "livingroom"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A room: how many receptacles of each type it has, and which types of objects are found in it."""
+
+    name: str
+    receptacles: tuple[tuple[str, int], ...]
+    object_types: tuple[str, ...]
+    objects: tuple[int, int]
+    lamp: str | None
+
+
+def can_hold(receptacle_type: str, object_type: str) -> bool:
+    """Return whether a receptacle of that type may hold such an object."""
+    return receptacle_type in LAMP_PLACES if object_type in LAMPS else object_type in HOLDS[receptacle_type]
+
+
+def between(rng: random.Random, low: int, high: int) -> int:
+    """Return a number from ``low`` to ``high``. Only ``random()`` is promised to be the same in every Python."""
+    return low + int(rng.random() * (high - low + 1))
+
+
+def draw(rng: random.Random, items: Sequence[T]) -> T:
+    """Return one item."""
+    return items[between(rng, 0, len(items) - 1)]
+
+
+def draw_many(rng: random.Random, items: Iterable[T], count: int) -> list[T]:
+    """Return ``count`` different items."""
+    left = list(items)
+    return [left.pop(between(rng, 0, len(left) - 1)) for _ in range(count)]
+
+
+def layout(size: str, name: str) -> Layout:
+    """Return a layout, for example ``layout("small", "kitchen-3")``.
+
+    Raises:
+        InputError: unknown size or room, or a number without a layout.
+    """
+    if size not in ROOMS:
+        raise unknown("size", size[:80], SIZES)
+    room = name.rpartition("-")[0]
+    if room not in ROOMS[size]:
+        raise unknown("room", (room or name)[:80], ROOMS[size])
+    layouts = _layouts(size, room)
+    if name not in layouts:
+        raise InputError(
+            f"unknown layout '{name[:80]}': {room}-{TRAIN_LAYOUTS[0]} to {room}-{UNSEEN_LAYOUTS[-1]} exist"
+        )
+    return layouts[name]
+
+
+@lru_cache(maxsize=8)
+def _layouts(size: str, room: str) -> Mapping[str, Layout]:
+    """Draw the layouts of a room, all different."""
+    plan = ROOMS[size][room]
+    layouts: dict[str, Layout] = {}
+    drawn: set[tuple[object, object]] = set()
+    for number in (*TRAIN_LAYOUTS, *UNSEEN_LAYOUTS):
+        name = f"{room}-{number}"
+        rng = random.Random(f"layout/{size}/{name}")
+        content = None
+        while content is None or content in drawn:
+            others = draw_many(rng, plan.others, plan.kinds - len(plan.staples))
+            content = (_draw_receptacles(plan, rng), tuple(sorted((*plan.staples, *others))))
+        drawn.add(content)
+        layouts[name] = Layout(name, *content, plan.objects, plan.lamp)
+    return layouts
+
+
+def _draw_receptacles(plan: RoomPlan, rng: random.Random) -> tuple[tuple[str, int], ...]:
+    counts = {kind: least for kind, (least, _) in plan.receptacles.items()}
+    spare = [kind for kind, (least, most) in plan.receptacles.items() for _ in range(most - least)]
+    total = between(rng, *plan.total)
+    for kind in draw_many(rng, spare, min(len(spare), max(0, total - sum(counts.values())))):
+        counts[kind] += 1
+    return tuple((kind, count) for kind, count in counts.items() if count)

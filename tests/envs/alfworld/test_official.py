@@ -1,0 +1,181 @@
+"""Games in the layout of alfworld-download: what is listed, and one clear line for what is broken."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rl_agents.envs.alfworld import official
+from rl_agents.envs.alfworld.generator import write_games
+from rl_agents.envs.alfworld.native import NativeGame
+from rl_agents.envs.alfworld.official import official_file, official_games
+from rl_agents.errors import InputError
+
+TASKS = [
+    f"small/{family}/{room}-{n}/{n}" for n in (1, 2) for family, room in (("pick", "bedroom"), ("heat", "kitchen"))
+]
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A download with four games in ``train`` and two in ``valid_seen``."""
+    official._listing.cache_clear()
+    write_games(tmp_path / "json_2.1.1" / "train", TASKS)
+    write_games(tmp_path / "json_2.1.1" / "valid_seen", TASKS[:2])
+    return tmp_path
+
+
+def first_trial(data: Path) -> Path:
+    return data / "json_2.1.1" / official_games(data, "train").games[0].task_id
+
+
+def test_games_are_listed_by_path_with_their_family(data: Path) -> None:
+    games = official_games(data, "train").games
+    ids = [game.task_id for game in games]
+    assert ids == sorted(ids)
+    assert [game.family.short for game in games] == ["pick", "pick", "heat", "heat"]
+    assert all(task.startswith("train/pick_") and game.path.is_file() for task, game in zip(ids, games, strict=True))
+    assert len(official_games(data, "test_seen").games) == 2
+
+
+def test_order_is_not_that_of_the_directory(data: Path, tmp_path: Path) -> None:
+    ids = [game.task_id for game in official_games(data, "train").games]
+    other = tmp_path / "other"
+    write_games(other / "train", list(reversed(TASKS)))
+    assert [game.task_id for game in official_games(other, "train").games] == ids
+
+
+def test_listed_games_can_be_played(data: Path) -> None:
+    for listed in official_games(data, "train").games:
+        game = NativeGame.compile(official_file(data, listed.task_id))
+        state = game.start()
+        for command in game.file.walkthrough or ():
+            state = game.step(state, command).state
+        assert game.won(state)
+
+
+def test_tasks_with_movable_receptacles_and_slices_are_left_out(data: Path) -> None:
+    train = data / "json_2.1.1" / "train"
+    shutil.copytree(first_trial(data), train / "pick_and_place_with_movable_recep-Pen-Mug-Desk-1" / "trial_1")
+    shutil.copytree(first_trial(data), train / "pick_heat_then_place_in_recep-AppleSliced-None-Desk-1" / "trial_1")
+    official._listing.cache_clear()
+    listing = official_games(data, "train")
+    assert (len(listing.games), listing.left_out, listing.bad) == (4, 2, ())
+
+
+def edit(name: str, change: Callable[[dict], object]) -> Callable[[Path], None]:
+    """A damage that changes a JSON file of a trial."""
+
+    def damage(trial: Path) -> None:
+        content = json.loads((trial / name).read_text(encoding="utf-8"))
+        change(content)
+        (trial / name).write_text(json.dumps(content), encoding="utf-8")
+
+    return damage
+
+
+def cut(name: str) -> Callable[[Path], None]:
+    return lambda trial: os.truncate(trial / name, 700)
+
+
+DAMAGES = {
+    "game cut": (cut("game.tw-pddl"), "game.tw-pddl: not valid JSON"),
+    "game missing": (lambda trial: (trial / "game.tw-pddl").unlink(), "game.tw-pddl: no such game file"),
+    "game without a key": (edit("game.tw-pddl", lambda game: game.pop("grammar")), "key 'grammar' is missing"),
+    "unsolvable": (edit("game.tw-pddl", lambda game: game.update(solvable=False)), "unsolvable"),
+    "trajectory cut": (cut("traj_data.json"), "traj_data.json: not valid JSON"),
+    "trajectory missing": (lambda trial: (trial / "traj_data.json").unlink(), "traj_data.json: cannot be read"),
+    "trajectory not UTF-8": (lambda trial: (trial / "traj_data.json").write_bytes(b"\xff{}"), "not valid JSON"),
+    "trajectory a list": (lambda trial: (trial / "traj_data.json").write_text("[]"), "a JSON object is expected"),
+    "unknown family": (
+        edit("traj_data.json", lambda traj: traj.update(task_type="pick_heat_then_place")),
+        "unknown task_type 'pick_heat_then_place': did you mean 'pick_heat_then_place_in_recep'?",
+    ),
+    "family no text": (edit("traj_data.json", lambda traj: traj.update(task_type=[1])), "unknown task_type '[1]'"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_a_damaged_game_is_one_clear_line_and_the_rest_is_usable_when_asked_for(data: Path, name: str) -> None:
+    damage, message = DAMAGES[name]
+    trial = first_trial(data)
+    damage(trial)
+    official._listing.cache_clear()
+    with pytest.raises(InputError) as caught:
+        official_games(data, "train")
+    line = str(caught.value)
+    assert message in line
+    assert str(trial) in line
+    assert "env.skip_bad_games=true uses the other 3" in line
+    assert "\n" not in line
+    listing = official_games(data, "train", skip_bad=True)
+    assert (len(listing.games), len(listing.bad)) == (3, 1)
+    assert listing.report().startswith("3 games, 0 with movable receptacles or slices left out, 1 bad ones skipped")
+    with pytest.raises(InputError, match="train"):
+        official_file(data, trial.relative_to(data / "json_2.1.1").as_posix())
+
+
+def test_several_bad_games_are_counted(data: Path) -> None:
+    for game in official_games(data, "train").games[:3]:
+        cut("game.tw-pddl")(game.path.parent)
+    official._listing.cache_clear()
+    with pytest.raises(InputError, match=r"\(and 2 more\); env.skip_bad_games=true uses the other 1"):
+        official_games(data, "train")
+
+
+def test_missing_folders_are_named(data: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="nowhere: no such folder; alfworld-download makes it"):
+        official_games(tmp_path / "nowhere", "train")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match=r"no json_2.1.1/\{train,valid_seen,valid_unseen\} in it"):
+        official_games(tmp_path / "empty", "train")
+    with pytest.raises(InputError, match="valid_unseen: no such folder"):
+        official_games(data, "test_unseen")
+    (data / "json_2.1.1" / "valid_unseen").mkdir()
+    with pytest.raises(InputError, match="valid_unseen: no game in it"):
+        official_games(data, "test_unseen")
+    with pytest.raises(InputError, match="unknown split 'valid'"):
+        official_games(data, "valid")
+
+
+def test_a_grammar_without_a_task_gets_one_from_the_trajectory(data: Path) -> None:
+    trial = first_trial(data)
+    trajectory = json.loads((trial / "traj_data.json").read_text(encoding="utf-8"))
+    task = trajectory["turk_annotations"]["anns"][0]["task_desc"]
+    edit("game.tw-pddl", lambda game: game.update(grammar=game["grammar"].replace(task, "UNKNOWN GOAL")))(trial)
+    task_id = trial.relative_to(data / "json_2.1.1").as_posix()
+    target = {name: trajectory["pddl_params"][name].lower() for name in ("object_target", "parent_target")}
+    expected = f"Your task is to: put a {target['object_target']} in {target['parent_target']}."
+    assert expected in official_file(data, task_id).grammar
+    edit("traj_data.json", lambda traj: traj.pop("pddl_params"))(trial)
+    with pytest.raises(InputError, match="its grammar has no task"):
+        official_file(data, task_id)
+
+
+@pytest.mark.parametrize(
+    "task", ["../../etc/passwd", "train/..", "train/../x", "/etc/a/b", "", "train/a/b/c", "train/a"]
+)
+def test_task_ids_cannot_leave_the_folder(data: Path, task: str) -> None:
+    with pytest.raises(InputError, match="an official task is <split>/<task>/<trial>"):
+        official_file(data, task)
+
+
+def test_the_task_of_the_real_trial_is_read(tmp_path: Path) -> None:
+    default = Path(__file__).parents[4] / "shared" / "data"
+    real = Path(os.environ.get("RL_AGENTS_SHARED_DATA", default)) / "alfworld_real_game" / "traj_data.json"
+    if not real.is_file():
+        pytest.skip("no real trial: set RL_AGENTS_SHARED_DATA")
+    (game,) = write_games(tmp_path / "train", TASKS[:1])
+    parameters = json.loads(real.read_text(encoding="utf-8"))["pddl_params"]
+    shutil.copy(real, game.with_name("traj_data.json"))
+    edit("game.tw-pddl", lambda g: g.update(grammar=g["grammar"].partition("Your task is to: ")[0] + "UNKNOWN GOAL"))(
+        game.parent
+    )
+    official._listing.cache_clear()
+    (listed,) = official_games(tmp_path, "train").games
+    assert parameters["object_target"].lower() in official_file(tmp_path, listed.task_id).grammar
