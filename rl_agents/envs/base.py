@@ -12,8 +12,9 @@ An environment is a `gymnasium.Env` whose observations and actions are strings:
 ``metrics`` (numbers reported when the episode ends), ``progress`` (T3: whether the step narrowed down what the agent
 can believe; None where that cannot be said, as for a malformed action), ``query`` (the question that the action put,
 for truncation by similarity; default: the action without its thoughts and tags), ``references`` (list of str, the
-accepted answers; PRS reads those of the last step) and ``new_dialogue`` (the observation begins a new dialogue: the
-agent reads nothing of what was said before).
+accepted answers; PRS reads those of the last step), ``new_dialogue`` (the observation begins a new dialogue: the
+agent reads nothing of what was said before) and, of a reset, ``messages`` with ``tools``: chat messages and tool
+definitions in OpenAI's form (arguments as objects) that the dialogue begins with in place of the observation.
 
 An environment may have a method ``render_window(task, history, observation) -> str`` (see
 `rl_agents.rollout.context`) and an attribute ``answer_instruction`` (str): how it tells the agent, after its last
@@ -69,6 +70,8 @@ class StarterRecipe:
         training: settings of the supervised run that turns the untrained model into the starter.
         defaults: settings of runs that use the starter, such as ``env.prompt`` and ``max_model_len``.
         version: counts up when a change makes cached starters stale.
+        opening: (task_id, **options) -> what a task's dialogue begins with where that is more than its observation
+            (`rl_agents.rollout.context.chat_text`).
     """
 
     build_tokenizer: Callable[[], Any]
@@ -77,6 +80,7 @@ class StarterRecipe:
     training: Mapping[str, Any]
     defaults: Mapping[str, Any]
     version: int = 1
+    opening: Callable[..., str] | None = None
 
 
 ENVIRONMENTS: dict[str, EnvSpec] = {}

@@ -1,0 +1,82 @@
+"""A scripted, deliberately mediocre shopper whose dialogues teach the starter model.
+
+It knows the form of every page, but it leaves words out of its query, does not always open the first result, and often
+buys before every option is chosen: reinforcement learning has something to improve.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from rl_agents.envs.webshop.env import EpisodeState, WebShopEnv
+from rl_agents.envs.webshop.expert import Dialogue, wanted_options
+from rl_agents.envs.webshop.pages import ITEM, RESULTS, SEARCH
+from rl_agents.envs.webshop.records import Goal
+from rl_agents.envs.webshop.shop import local_shop
+from rl_agents.envs.webshop.store import Store
+from rl_agents.envs.webshop.tasks import find_goal
+
+CATALOGUE = "small"
+
+
+@dataclass(frozen=True, slots=True)
+class Demonstrator:
+    """Habits of the shopper; about two purchases in five are right with these.
+
+    Attributes:
+        forgets_word: probability that a property is left out of the query.
+        other_result: probability that one of the results 2 to 5 is opened in place of the first.
+        skips_option: probability, per option not chosen yet, of buying at once.
+        wrong_option: probability that an option is chosen at random.
+    """
+
+    forgets_word: float = 0.25
+    other_result: float = 0.25
+    skips_option: float = 0.2
+    wrong_option: float = 0.1
+
+
+def demonstrate(task_id: str, rng: random.Random, habits: Demonstrator | None = None) -> tuple[Dialogue, bool]:
+    """Shop for ``task_id`` of the small catalogue in the compact style; return the dialogue and whether it was right.
+
+    Raises:
+        InputError: unknown task id.
+    """
+    habits = habits or Demonstrator()
+    store = local_shop(CATALOGUE).store
+    goal = find_goal(store, task_id)
+    env = WebShopEnv(catalogue=CATALOGUE, prompt="compact")
+    observation, info = env.reset(options={"task_id": task_id})
+    dialogue: Dialogue = []
+    over = False
+    while not over:
+        state = env.snapshot()
+        assert state is not None
+        action = _action(store, goal, state, rng, habits)
+        dialogue.append((observation, action))
+        observation, _, terminated, truncated, info = env.step(action)
+        over = terminated or truncated
+    return dialogue, bool(info["success"])
+
+
+def _action(store: Store, goal: Goal, state: EpisodeState, rng: random.Random, habits: Demonstrator) -> str:
+    page = state.turn.page
+    if page.kind == SEARCH:
+        *properties, kind = goal.name.split()
+        words = [word for word in properties if rng.random() >= habits.forgets_word]
+        return f"search[ {' '.join([*words, kind])} ]"
+    if page.kind == RESULTS:
+        place = rng.randint(2, min(5, len(page.items))) if rng.random() < habits.other_result else 1
+        return f"click[ {place} ]"
+    assert page.kind == ITEM and page.product is not None
+    product = store.product(state.turn.state.asin)
+    assert product is not None
+    # A wrong product may not have the wanted value: any other will do.
+    wanted = wanted_options(product, goal)
+    chosen = dict(state.turn.state.chosen)
+    for axis, values in page.product.options:
+        if axis not in chosen and rng.random() >= habits.skips_option:
+            value = wanted.get(axis, values[0])
+            return f"click[ {rng.choice(values) if rng.random() < habits.wrong_option else value} ]"
+    return "click[ buy now ]"

@@ -1,0 +1,247 @@
+"""WebShop as a `gymnasium.Env` over text (arXiv 2207.01206; StepPO, appendix B.2; 3SPO, appendix C.2).
+
+An episode is at most 15 steps and ends with Buy Now, which alone is rewarded.
+"""
+
+from __future__ import annotations
+
+import string
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import gymnasium
+from gymnasium.spaces import Text
+
+from rl_agents.envs.webshop.pages import MAX_ACTION
+from rl_agents.envs.webshop.prompts import (
+    PROMPT_STYLES,
+    Read,
+    first_observation,
+    last_observation,
+    next_observation,
+    problem_text,
+    read_command,
+    window,
+)
+from rl_agents.envs.webshop.shop import Shop, Turn, local_shop
+from rl_agents.envs.webshop.store import GOAL_KINDS
+from rl_agents.errors import InputError, unknown
+
+MAX_TURNS = 15
+REWARDS = ("score", "success")
+
+_OBSERVATIONS = Text(max_length=65536, charset=string.printable)
+_ACTIONS = Text(max_length=65536, min_length=0, charset=string.printable)
+
+StepResult = tuple[str, float, bool, bool, dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeState:
+    """All that changes in an episode; immutable, so a snapshot is a reference to it.
+
+    Attributes:
+        turn: what the shop said last.
+        problem: what the agent was told about its last action; empty when it did something.
+    """
+
+    task_id: str
+    turn: Turn
+    problem: str = ""
+    turns: int = 0
+    invalid: int = 0
+    searches: int = 0
+    done: bool = False
+
+
+class WebShopEnv(gymnasium.Env[str, str]):
+    """Find and buy the product that an instruction describes.
+
+    Args:
+        catalogue: products: ``generated``, ``small``, or official files; see `rl_agents.envs.webshop.catalogue`.
+        goals: ``human`` or ``synthetic`` instructions.
+        prompt: ``3spo``, ``steppo`` or ``compact``; see `rl_agents.envs.webshop.prompts`.
+        reward: ``score`` (the graded score of the purchase, 0 to 1) or ``success`` (``success_reward`` for a score of
+            exactly 1, else 0, as GiGPO, HGPO and 3SPO train).
+        success_reward: 10 in those papers.
+        service_url: a shop behind HTTP, such as ``http://127.0.0.1:8123``; empty plays in this process. The catalogue
+            is then the service's.
+        service_timeout_s: seconds that the service may take to answer.
+        max_turns: steps; after the last the episode is truncated.
+
+    ``info`` holds ``task_id``, ``success`` (score exactly 1), ``valid`` (the action did something),
+    ``admissible_actions``, ``anchor`` (goal, page and chosen options), ``query`` (the words of a search), and
+    ``metrics``: ``turns``, ``score``, ``score_type``, ``score_attributes``, ``score_options``, ``score_price`` (0 when
+    nothing was bought), ``bought``, ``searches``, ``invalid_actions``.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012  (gymnasium's own declaration)
+    observation_space = _OBSERVATIONS
+    action_space = _ACTIONS
+
+    def __init__(
+        self,
+        *,
+        catalogue: str = "generated",
+        goals: str = "human",
+        prompt: str = "3spo",
+        reward: str = "score",
+        success_reward: float = 10.0,
+        service_url: str = "",
+        service_timeout_s: float = 30.0,
+        max_turns: int = MAX_TURNS,
+    ) -> None:
+        for key, value, valid in (
+            ("prompt", prompt, PROMPT_STYLES),
+            ("goals", goals, GOAL_KINDS),
+            ("reward", reward, REWARDS),
+        ):
+            if value not in valid:
+                raise unknown(f"value of env.{key}", value, valid)
+        if max_turns < 1:
+            raise InputError(f"env.max_turns is {max_turns}: it must be at least 1")
+        self._shop = find_shop(catalogue, service_url, service_timeout_s)
+        self._goals, self._prompt, self._max_turns = goals, prompt, max_turns
+        self._success_reward = success_reward if reward == "success" else None
+        self._state: EpisodeState | None = None
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        """Start ``options["task_id"]``, or a train task drawn with ``seed``.
+
+        Raises:
+            InputError: unknown task id.
+            ServiceError: the service does not answer.
+        """
+        super().reset(seed=seed)
+        task_id = (options or {}).get("task_id")
+        if task_id is None:
+            ids = self._shop.task_ids("train", self._goals)
+            task_id = ids[int(self.np_random.integers(len(ids)))]
+        self._state = EpisodeState(task_id, self._shop.reset(task_id))
+        return first_observation(self._state.turn, self._prompt), self._info(self._state)
+
+    def step(self, action: str) -> StepResult:
+        """Play one turn with the agent's whole response.
+
+        Raises:
+            RuntimeError: before `reset`, or after the episode has ended.
+            ServiceError: the service does not answer.
+        """
+        state = self._state
+        if state is None or state.done:
+            raise RuntimeError("WebShop: step() without a running episode; call reset() first")
+        read = read_command(action, state.turn.page, self._prompt)
+        if read.problem:
+            turn = replace(state.turn, problem=read.problem)
+        else:
+            turn = self._shop.step(state.task_id, state.turn.state, read.command[:MAX_ACTION])
+        return self._result(self._next(state, turn, read), read)
+
+    def render_window(self, task: str, history: tuple[tuple[str, str], ...], observation: str) -> str:
+        """Return the prompt of a single step, as the papers rebuild it; see `rl_agents.rollout.context`."""
+        state = self._state
+        if state is None:
+            raise RuntimeError("WebShop: render_window() without an episode")
+        return window(state.turn, self._prompt, state.problem, history, max(state.turns, len(history)))
+
+    def snapshot(self) -> EpisodeState | None:
+        """Return the episode's state, to give to `restore` of this or an equally configured environment."""
+        return self._state
+
+    def restore(self, state: EpisodeState | None) -> None:
+        """Continue from ``state``. The random generator, which only `reset` uses, stays as it is."""
+        self._state = state
+
+    def close(self) -> None:
+        """Let go of the connection to a service."""
+        self._shop.close()
+
+    def _next(self, state: EpisodeState, turn: Turn, read: Read) -> EpisodeState:
+        problem = problem_text(read, turn.problem, self._prompt)
+        turns = state.turns + 1
+        return EpisodeState(
+            task_id=state.task_id,
+            turn=turn,
+            problem=problem,
+            turns=turns,
+            invalid=state.invalid + bool(problem),
+            searches=state.searches + (not problem and read.command.lower().startswith("search")),
+            done=turn.score is not None or turns >= self._max_turns,
+        )
+
+    def _result(self, new: EpisodeState, read: Read) -> StepResult:
+        self._state = new
+        score = new.turn.score
+        query = read.command if not new.problem and new.turn.page.kind == "results" else ""
+        info = {**self._info(new), "query": query}
+        if score is None:
+            return next_observation(new.turn, self._prompt, new.problem), 0.0, False, new.done, info
+        reward = score.reward if self._success_reward is None else self._success_reward * score.success
+        return last_observation(new.turn, self._prompt), float(reward), True, False, info
+
+    @staticmethod
+    def _info(state: EpisodeState) -> dict[str, Any]:
+        turn, score = state.turn, state.turn.score
+        chosen = ", ".join(f"{axis}: {value}" for axis, value in sorted(turn.state.chosen))
+        parts = (
+            {"score": score.reward, "score_type": score.type, "score_attributes": score.attributes}
+            | {"score_options": score.options, "score_price": float(score.price)}
+            if score
+            else dict.fromkeys(("score", "score_type", "score_attributes", "score_options", "score_price"), 0.0)
+        )
+        return {
+            "task_id": state.task_id,
+            "success": score is not None and score.success,
+            "valid": not state.problem,
+            "admissible_actions": list(turn.page.actions),
+            "anchor": f"{state.task_id} | {' | '.join(turn.page.texts)} | {chosen}",
+            "metrics": {
+                "turns": float(state.turns),
+                **parts,
+                "bought": float(score is not None),
+                "searches": float(state.searches),
+                "invalid_actions": float(state.invalid),
+            },
+        }
+
+
+def find_shop(catalogue: str, service_url: str, timeout_s: float) -> Shop:
+    """Return the shop in this process, or the one behind a service."""
+    if not service_url:
+        return local_shop(catalogue)
+    from rl_agents.envs.webshop.client import RemoteShop
+
+    return RemoteShop(service_url, timeout_s)
+
+
+def make(**options: Any) -> WebShopEnv:
+    """Create the environment; the options are those of `WebShopEnv`."""
+    return WebShopEnv(**options)
+
+
+def task_ids(
+    split: str,
+    *,
+    catalogue: str = "generated",
+    goals: str = "human",
+    service_url: str = "",
+    service_timeout_s: float = 30.0,
+    **_: Any,
+) -> list[str]:
+    """Return the ids of a split (``train``, ``test`` or ``eval``); other options do not matter here."""
+    return list(
+        _remote_ids(split, goals, service_url, service_timeout_s)
+        if service_url
+        else local_shop(catalogue).task_ids(split, goals)
+    )
+
+
+@lru_cache(maxsize=16)
+def _remote_ids(split: str, goals: str, service_url: str, service_timeout_s: float) -> tuple[str, ...]:
+    """Ask a service once per process: a run that has begun can do without it for a while."""
+    shop = find_shop("", service_url, service_timeout_s)
+    try:
+        return tuple(shop.task_ids(split, goals))
+    finally:
+        shop.close()

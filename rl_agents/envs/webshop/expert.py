@@ -1,0 +1,91 @@
+"""A scripted player that knows the goal's product: what can be reached in WebShop.
+
+It searches with the instruction, with the goal product's title if that does not find it, opens the product, chooses
+the wanted options and buys. It reads the state, not the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rl_agents.envs.webshop.env import EpisodeState, WebShopEnv
+from rl_agents.envs.webshop.pages import ITEM, NEXT, RESULTS, SEARCH
+from rl_agents.envs.webshop.prompts import ENV_STEP
+from rl_agents.envs.webshop.records import Goal, Product
+from rl_agents.envs.webshop.reward import similar
+from rl_agents.envs.webshop.shop import local_shop
+from rl_agents.envs.webshop.store import HITS, Store
+from rl_agents.envs.webshop.tasks import find_goal
+from rl_agents.tools.calls import ToolCall, write_response
+
+Dialogue = list[tuple[str, str]]
+"""(observation, action) turns of one episode."""
+
+
+def expert_command(store: Store, goal: Goal, state: EpisodeState) -> str:
+    """Return the next command of a player that never errs."""
+    turn, product = state.turn, store.product(goal.asin)
+    assert product is not None
+    if turn.page.kind == SEARCH:
+        return f"search[{goal.instruction if _finds(store, goal.instruction, goal) else goal.name}]"
+    if turn.page.kind == RESULTS:
+        listed = any(hit.asin == goal.asin for hit in turn.page.items)
+        return f"click[{goal.asin.lower()}]" if listed else f"click[{NEXT.lower()}]"
+    assert turn.page.kind == ITEM
+    chosen = dict(turn.state.chosen)
+    for axis, value in wanted_options(product, goal).items():
+        if chosen.get(axis) != value:
+            return f"click[{value}]"
+    return "click[buy now]"
+
+
+def wanted_options(product: Product, goal: Goal) -> Mapping[str, str]:
+    """Return the option of each axis that the goal wants: by name and value, by value, or the nearest that counts."""
+    wanted: dict[str, str] = {}
+    for option in goal.options:
+        if isinstance(option, tuple):
+            wanted[option[0]] = option[1]
+            continue
+        exact = [(axis, value) for axis, values in product.options.items() for value in values if value == option]
+        near = ((axis, v) for axis, values in product.options.items() for v in values if similar(v, option))
+        for axis, value in (*exact, *near):
+            if axis not in wanted:
+                wanted[axis] = value
+                break
+    return wanted
+
+
+def in_style(command: str, style: str) -> str:
+    """Return the response that carries a command in a prompt style, without thoughts."""
+    if style == "3spo":
+        return f"<action>{command}</action>"
+    if style == "steppo":
+        return write_response("", [ToolCall(ENV_STEP.name, {"command": command})])
+    return command
+
+
+def play(task_id: str, **options: Any) -> tuple[Dialogue, dict[str, Any]]:
+    """Play ``task_id`` in an environment with ``options``; return the dialogue and the last info.
+
+    Raises:
+        InputError: unknown task id or option.
+    """
+    env = WebShopEnv(**options)
+    store = local_shop(options.get("catalogue", "generated")).store
+    goal = find_goal(store, task_id)
+    observation, info = env.reset(options={"task_id": task_id})
+    dialogue: Dialogue = []
+    over = False
+    while not over:
+        state = env.snapshot()
+        assert state is not None
+        action = in_style(expert_command(store, goal, state), options.get("prompt", "3spo"))
+        dialogue.append((observation, action))
+        observation, _, terminated, truncated, info = env.step(action)
+        over = terminated or truncated
+    return dialogue, info
+
+
+def _finds(store: Store, query: str, goal: Goal) -> bool:
+    return any(hit.asin == goal.asin for hit in store.search(query)[:HITS])

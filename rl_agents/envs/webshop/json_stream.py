@@ -1,0 +1,99 @@
+"""Reading a JSON list or object value by value, in bounded memory: the full catalogue is one list of 5 GB."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TextIO
+
+from rl_agents.errors import InputError
+
+CHUNK = 1 << 20
+#: Longest single value, in characters.
+MAX_VALUE = 1 << 26
+_SPACE = " \t\n\r"
+_DECODER = json.JSONDecoder()
+
+
+class JsonStream:
+    """Iterates over ``(key, value)`` of a JSON file whose top level is an object, or ``("", value)`` of a list.
+
+    Attributes:
+        position: characters read so far, for progress.
+
+    Raises (while iterating):
+        InputError: not such a file; a value that is neither an object nor a list, or longer than ``MAX_VALUE``.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.position = 0
+        self._buffer = ""
+        self._start = 0
+        self._ended = False
+
+    def __iter__(self) -> Iterator[tuple[str, Any]]:
+        try:
+            with self.path.open(encoding="utf-8", errors="replace") as file:
+                yield from self._values(file)
+        except OSError as error:
+            raise InputError(f"{self.path}: cannot be read: {error.strerror}") from error
+
+    def _values(self, file: TextIO) -> Iterator[tuple[str, Any]]:
+        opening = self._symbol(file)
+        if opening not in ("[", "{"):
+            raise self._error("neither a JSON list nor a JSON object")
+        closing = "]" if opening == "[" else "}"
+        self._start += 1
+        symbol = self._symbol(file)
+        while symbol != closing:
+            key = ""
+            if opening == "{":
+                key = self._value(file, ('"',))
+                if self._symbol(file) != ":":
+                    raise self._error("':' is missing after a key")
+                self._start += 1
+            yield key, self._value(file, ("{", "["))
+            symbol = self._symbol(file)
+            if symbol == ",":
+                self._start += 1
+                symbol = self._symbol(file)
+            elif symbol != closing:
+                raise self._error(f"',' or '{closing}' is missing after a value")
+
+    def _symbol(self, file: TextIO) -> str:
+        """Skip white space and return the next character, which stays unread; empty at the end of the file."""
+        while True:
+            while self._start < len(self._buffer) and self._buffer[self._start] in _SPACE:
+                self._start += 1
+            if self._start < len(self._buffer):
+                return self._buffer[self._start]
+            if not self._read(file, CHUNK):
+                return ""
+
+    def _value(self, file: TextIO, openings: tuple[str, ...]) -> Any:
+        """Decode the next value; it must begin with one of ``openings``, so that its end can be told."""
+        if self._symbol(file) not in openings:
+            raise self._error("a value of another kind than expected")
+        while True:
+            try:
+                value, self._start = _DECODER.raw_decode(self._buffer, self._start)
+                return value
+            except (json.JSONDecodeError, RecursionError) as error:
+                pending = len(self._buffer) - self._start
+                # Doubling keeps the work for a long value linear in its length.
+                if pending > MAX_VALUE or not self._read(file, max(CHUNK, pending)):
+                    raise self._error(f"a value cannot be read ({type(error).__name__})") from None
+
+    def _read(self, file: TextIO, size: int) -> bool:
+        chunk = "" if self._ended else file.read(size)
+        self._ended = not chunk
+        self.position += len(chunk)
+        self._buffer = self._buffer[self._start :] + chunk
+        self._start = 0
+        return bool(chunk)
+
+    def _error(self, problem: str) -> InputError:
+        place = self.position - len(self._buffer) + self._start
+        return InputError(f"{self.path}: {problem}, near character {place}")

@@ -1,0 +1,337 @@
+"""What the agent reads and how its responses are read, in three styles.
+
+- ``3spo``: the prompt of 3SPO (appendix C.3), which GiGPO and HGPO use as well; ``<think>``, then ``<action>``.
+- ``steppo``: the prompt and the tool of StepPO (appendix C); one ``<tool_call>`` of ``env_step``.
+- ``compact``: few words in lower case, for small models; products are called by their place on the page, and the
+  response is the bare command.
+
+The texts of the first two are quoted from the papers; what stands between two turns of a growing dialogue is ours.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rl_agents.envs.webshop.pages import (
+    BACK_TO_ITEM,
+    DETAILS,
+    EMPTY_QUERY,
+    ITEM,
+    NO_SEARCH_BAR,
+    NOT_AN_ACTION,
+    NOT_ON_PAGE,
+    PREVIOUS,
+    RESULTS,
+    SEARCH,
+    Page,
+)
+from rl_agents.envs.webshop.records import NO_LIMIT
+from rl_agents.envs.webshop.shop import Turn
+from rl_agents.tools.calls import Tool, check_call, read_response
+
+PROMPT_STYLES = ("3spo", "steppo", "compact")
+#: One page in a prompt, and its list of actions, take at most so many characters each.
+MAX_PAGE = 8000
+MAX_HISTORY_ACTION = 500
+CUT = " ..."
+
+NO_ACTION, SEVERAL_ACTIONS, BAD_CALL = "no-action", "several-actions", "bad-call"
+_ACTION = re.compile(r"<action>(.*?)</action>", re.DOTALL)
+
+_3SPO_BEGIN = """\
+You are an expert autonomous agent operating in the WebShop e-commerce environment.
+Your task is to: {task}.
+"""
+_3SPO_HISTORY = """\
+Prior to this step, you have already taken {steps} step(s). Below are the most recent {length} observations and the \
+corresponding actions you took:
+{history}
+You are now at step {step} and your current observation is: {observation}.
+"""
+_3SPO_NOW = "Your current observation is: {observation}.\n"
+_3SPO_ACTIONS = """\
+Your admissible actions of the current situation are:
+[{actions}].
+"""
+_3SPO_END = """
+Now it's your turn to take one action for the current step.
+You should first reason step-by-step about the current situation, then think carefully which admissible action best \
+advances the shopping goal. This reasoning process MUST be enclosed within <think> </think> tags.
+Once you've finished your reasoning, you should choose an admissible action for current step and present it within \
+<action> </action> tags."""
+
+ENV_STEP = Tool(
+    "env_step",
+    "Execute one WebShop action and return the next observation.",
+    {
+        "type": "object",
+        "properties": {
+            "command": {
+                "type": "string",
+                "description": "A single action such as `search[wireless headphones]` or `click[Buy Now]`.",
+            }
+        },
+        "required": ["command"],
+    },
+)
+
+_STEPPO = """\
+You are acting in the WebShop text environment. Your goal is to find and buy the product that best satisfies the \
+shopping instruction. Use exactly one executable WebShop action each turn through the env_step tool. Do not explain.
+Shopping Instruction
+{task}
+{now}
+Instructions
+- Use exactly one action through the `env_step` tool.
+- The `command` must be one available action exactly, except replace `<your query>` in `search[<your query>]` with \
+concise product keywords.
+- Click product ASINs, option values, `Description`, `Features`, `Reviews`, `Back to Search`, `Back to Item`, or \
+`Buy Now` only when listed above.
+- Buy only when the selected product and options satisfy the shopping instruction.
+Tool Definition
+{tool}"""
+_STEPPO_FORM = """
+Call the tool as <tool_call>{"name": "env_step", "arguments": {"command": "..."}}</tool_call>."""
+_STEPPO_NOW = "Current Observation\n{observation}\n"
+_STEPPO_HISTORY = "Recent History\n{history}\n"
+_STEPPO_ACTIONS = "Available Actions\n{actions}"
+
+_REASONS = {
+    NO_ACTION: "no action was found in the response",
+    SEVERAL_ACTIONS: "the response holds more than one action",
+    NOT_AN_ACTION: "an action is search[<your query>] or click[<something on the page>]",
+    NO_SEARCH_BAR: "this page has no search bar",
+    EMPTY_QUERY: "the query is empty",
+    NOT_ON_PAGE: "nothing of that name can be clicked on this page",
+}
+
+_WORDS = re.compile(r"[a-z0-9]+(?:\.[0-9]+)?")
+_FILLERS = frozenset({"a", "an", "and", "i", "in", "is", "of", "that", "the", "want", "with"})
+COMPACT_PROBLEMS = (NO_ACTION, NOT_AN_ACTION, NO_SEARCH_BAR, EMPTY_QUERY, NOT_ON_PAGE)
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A response, read.
+
+    Attributes:
+        command: ``search[...]`` or ``click[...]``, perhaps malformed inside; empty when there is none.
+        problem: why there is none.
+        detail: a sentence about the problem, where there is more to say.
+    """
+
+    command: str = ""
+    problem: str = ""
+    detail: str = ""
+
+
+def read_command(response: str, page: Page, style: str) -> Read:
+    """Read one command from ``response``; only what follows the last ``</think>`` counts."""
+    if style == "steppo":
+        return _read_call(response)
+    spoken = response.rpartition("</think>")[2]
+    if style == "compact":
+        return Read(_from_place(spoken.strip(), page)) if spoken.strip() else Read(problem=NO_ACTION)
+    found = _ACTION.findall(spoken)
+    if len(found) != 1:
+        return Read(problem=SEVERAL_ACTIONS if found else NO_ACTION)
+    return Read(found[0].strip())
+
+
+def first_observation(turn: Turn, style: str) -> str:
+    """Return the whole task with the first page."""
+    return window(turn, style, "", (), 0)
+
+
+def next_observation(turn: Turn, style: str, problem: str) -> str:
+    """Return what follows an action in a growing dialogue: the page and its actions."""
+    if style == "compact":
+        return _compact_now(turn, problem)
+    if style == "steppo":
+        return _STEPPO_NOW.format(observation=_seen(turn, style, problem)) + _listed(turn.page, style)
+    return _3SPO_NOW.format(observation=_seen(turn, style, problem)) + _listed(turn.page, style)
+
+
+def window(turn: Turn, style: str, problem: str, history: Sequence[tuple[str, str]], steps: int) -> str:
+    """Return a prompt of its own for one step, as both papers rebuild it.
+
+    Args:
+        history: the last (observation, response) pairs, oldest first.
+        steps: all steps taken so far.
+    """
+    lines = _history_lines(history, style, steps)
+    if style == "compact":
+        return " ".join([compact_request(turn), ";", *lines, _compact_now(turn, problem)])
+    task, now = request(turn), _seen(turn, style, problem)
+    if style == "steppo":
+        past = _STEPPO_HISTORY.format(history="\n".join(lines) or "None")
+        body = _STEPPO_NOW.format(observation=now) + past + _listed(turn.page, style)
+        return _STEPPO.format(task=task, now=body, tool=json.dumps(ENV_STEP.to_openai(), indent=2)) + _STEPPO_FORM
+    begin, end = _3SPO_BEGIN.format(task=task), _listed(turn.page, style) + _3SPO_END
+    if not steps:
+        return begin + _3SPO_NOW.format(observation=now) + end
+    past = _3SPO_HISTORY.format(
+        steps=steps, length=len(lines), history="\n".join(lines), step=steps + 1, observation=now
+    )
+    return begin + past + end
+
+
+def last_observation(turn: Turn, style: str) -> str:
+    """Return what the agent is told after its purchase."""
+    assert turn.score is not None
+    if style == "compact":
+        return "bought right" if turn.score.success else "bought wrong"
+    return f"Thank you for shopping with us! Your score (min 0.0, max 1.0): {turn.score.reward:.4g}"
+
+
+def request(turn: Turn) -> str:
+    """Return the instruction with its price limit.
+
+    >>> request(turn)  # doctest: +SKIP
+    'i need a mug, and price lower than 30.00 dollars'
+    """
+    if turn.price_limit >= NO_LIMIT:
+        return turn.instruction
+    return f"{turn.instruction}, and price lower than {turn.price_limit:.2f} dollars"
+
+
+def compact_words(text: str) -> str:
+    """Return the words of a text in lower case, fillers and punctuation left out."""
+    return " ".join(word for word in _WORDS.findall(text.lower()) if word not in _FILLERS)
+
+
+def _seen(turn: Turn, style: str, problem: str) -> str:
+    """Return the page, after what was wrong with the last action."""
+    texts = [_renamed(text, turn.page, style) for text in turn.page.texts]
+    if style == "steppo":
+        chosen = [f"{axis}: {value}" for axis, value in turn.state.chosen]
+        page = "\n".join([*texts, *([f"Selected options: {', '.join(chosen)}"] if chosen else [])])
+    else:
+        page = " [SEP] ".join(f"'{text}'" for text in texts)
+    page = _cut(page)
+    return f"{problem}\n{page}" if problem else page
+
+
+def problem_text(read: Read, problem: str, style: str) -> str:
+    """Return what the agent is told about an action that did nothing; empty without a ``problem``."""
+    if not problem:
+        return ""
+    if style == "compact":
+        return f"invalid {problem}"
+    reason = _REASONS.get(problem, "the tool call cannot be used")
+    return f"Invalid action: {reason}{f' ({read.detail})' if read.detail else ''}."
+
+
+def _listed(page: Page, style: str) -> str:
+    actions = [_renamed_action(action, page, style) for action in page.actions]
+    if style == "steppo":
+        return _STEPPO_ACTIONS.format(actions=_cut("\n".join(actions)))
+    return _3SPO_ACTIONS.format(actions=_cut(",\n".join(f"'{action}'" for action in actions)))
+
+
+def _history_lines(history: Sequence[tuple[str, str]], style: str, steps: int) -> list[str]:
+    lines = []
+    for number, (observation, response) in enumerate(history, start=steps - len(history) + 1):
+        action = _short_action(response, style)
+        if style == "compact":
+            lines.append(f"{action} ;")
+        elif style == "steppo":
+            lines.append(f"Step {number}: {action}")
+        else:
+            lines.append(f"[Observation {number}: '{_page_part(observation)}', Action {number}: '{action}']")
+    return lines
+
+
+def _page_part(observation: str) -> str:
+    """Return the page of an earlier observation of the 3spo style, without its actions and the task around it."""
+    _, _, rest = observation.rpartition(_3SPO_NOW.partition("{")[0])
+    return rest.partition("\n" + _3SPO_ACTIONS.partition("\n")[0])[0].rstrip(".")
+
+
+def _short_action(response: str, style: str) -> str:
+    read = read_command(response, Page(SEARCH, (), ()), style)
+    return (read.command or f"({read.problem})")[:MAX_HISTORY_ACTION]
+
+
+def _read_call(response: str) -> Read:
+    parsed = read_response(response)
+    if parsed.problem:
+        return Read(problem=BAD_CALL, detail=parsed.problem)
+    if len(parsed.calls) != 1:
+        return Read(problem=SEVERAL_ACTIONS if parsed.calls else NO_ACTION)
+    if fault := check_call(parsed.calls[0], [ENV_STEP]):
+        return Read(problem=BAD_CALL, detail=fault)
+    return Read(str(parsed.calls[0].arguments["command"]))
+
+
+def _renamed(text: str, page: Page, style: str) -> str:
+    """Return a button's name in StepPO's words: below an item, ``< Prev`` is ``Back to Item``."""
+    return BACK_TO_ITEM if style == "steppo" and page.kind in DETAILS and text == PREVIOUS else text
+
+
+def _renamed_action(action: str, page: Page, style: str) -> str:
+    back = style == "steppo" and page.kind in DETAILS and action == f"click[{PREVIOUS.lower()}]"
+    return f"click[{BACK_TO_ITEM.lower()}]" if back else action
+
+
+# --- compact
+
+
+def _compact_now(turn: Turn, problem: str) -> str:
+    return f"{problem} {_compact_page(turn)}".strip()
+
+
+def _compact_page(turn: Turn) -> str:
+    page = turn.page
+    shows: dict[str, Callable[[], str]] = {
+        SEARCH: lambda: "page search",
+        RESULTS: lambda: f"page results {turn.state.number} {_compact_results(page)}",
+        ITEM: lambda: f"page item {_compact_item(turn)}",
+    }
+    if page.kind in shows:
+        return _cut(" ".join(shows[page.kind]().split()))
+    return _cut(f"page {page.kind.lower()} {compact_words(' '.join(page.texts[2:]))}".strip())
+
+
+def _compact_results(page: Page) -> str:
+    items = (f"{place} {compact_words(hit.title)} {_dollars(hit.price_tag)}" for place, hit in enumerate(page.items, 1))
+    return " ; ".join(items)
+
+
+def _compact_item(turn: Turn) -> str:
+    assert turn.page.product is not None
+    shown, chosen = turn.page.product, dict(turn.state.chosen)
+    axes = []
+    for axis, values in shown.options:
+        if axis in chosen:
+            axes.append(f"; {compact_words(axis)} is {compact_words(chosen[axis])}")
+        else:
+            axes.append(f"; {compact_words(axis)} {' '.join(map(compact_words, values))}")
+    title = "" if turn.state.chosen else f"{compact_words(shown.title)} {_dollars(shown.price_tag)}"
+    return " ".join([title, *axes])
+
+
+def compact_request(turn: Turn) -> str:
+    """Return the request in few words."""
+    limit = "" if turn.price_limit >= NO_LIMIT else f" under {turn.price_limit:.0f}"
+    return f"buy {compact_words(turn.instruction)}{limit}"
+
+
+def _dollars(price_tag: str) -> str:
+    """Return the first price, in whole dollars."""
+    return f"{float(price_tag.split()[0].lstrip('$')):.0f}"
+
+
+def _from_place(command: str, page: Page) -> str:
+    """Turn ``click[ 3 ]`` on a page of results into the click on its third product."""
+    match = re.fullmatch(r"click\[\s*(\d{1,2})\s*\]", command)
+    if match and page.kind == RESULTS and 1 <= int(match[1]) <= len(page.items):
+        return f"click[{page.items[int(match[1]) - 1].asin}]"
+    return command
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_PAGE else text[: MAX_PAGE - len(CUT)] + CUT

@@ -1,0 +1,297 @@
+"""Products and goals, and how both are read from WebShop's official records.
+
+Official files: ``items_shuffle*.json`` (a list of scraped products), ``items_ins_v2*.json`` (attributes, and for some
+products a synthetic instruction, by asin) and ``items_human_ins.json`` (instructions that people wrote, by asin).
+
+Source: WebShop (arXiv 2207.01206), sections 3 and 4.1, and the cleaning that its engine applies to the records.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import random
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rl_agents.errors import InputError
+
+#: Attribute of products that the attribute file does not know.
+NO_ATTRIBUTE = "DUMMY_ATTR"
+DEFAULT_PRICE = 100.0
+#: ``price_upper`` of goals whose price leaves no room for a limit.
+NO_LIMIT = 1_000_000.0
+PRICE_STEPS = tuple(10.0 * step for step in range(1, 100))
+MAX_ASIN = 10
+_PRICE_TEXT = re.compile(r"[^\d.]")
+
+Options = Mapping[str, tuple[str, ...]]
+"""Option axes of a product and their values, all in lower case."""
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """One product as the shop shows it.
+
+    Attributes:
+        query: the shop query under which it was scraped; part of the type reward.
+        product_category: path of categories, parted by ``›``.
+        price: what the purchase costs: the single listed price; for a range a fixed draw between its ends.
+        price_tag: the price as pages show it.
+        attributes: hidden properties that rewards look at; pages do not show them.
+    """
+
+    asin: str
+    title: str
+    description: str
+    bullets: tuple[str, ...]
+    category: str
+    query: str
+    product_category: str
+    price: float
+    price_tag: str
+    options: Options
+    attributes: tuple[str, ...]
+
+    def document(self) -> str:
+        """Return the text that searches look at: title, description, first bullet point and options."""
+        options = ", and ".join(f"{name}: {', '.join(values)}" for name, values in self.options.items())
+        return " ".join([self.title, self.description, *self.bullets[:1], options]).lower()
+
+    def to_json(self) -> str:
+        """Return the form in which the store keeps a product."""
+        return json.dumps(asdict(self), ensure_ascii=False, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Product:
+        """Read what `to_json` wrote."""
+        data = json.loads(text)
+        data["options"] = {name: tuple(values) for name, values in data["options"].items()}
+        return cls(**{**data, "bullets": tuple(data["bullets"]), "attributes": tuple(data["attributes"])})
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What the agent is asked to buy.
+
+    Attributes:
+        name: title of the product that the instruction was written for.
+        instruction: the request, without its price limit.
+        options: wanted option values: of a synthetic goal (name, value) pairs, of a human goal values alone.
+        price_upper: the highest price that counts as right.
+    """
+
+    asin: str
+    name: str
+    query: str
+    product_category: str
+    instruction: str
+    attributes: tuple[str, ...]
+    options: tuple[str | tuple[str, str], ...]
+    price_upper: float
+
+    @property
+    def instruction_text(self) -> str:
+        """The whole request."""
+        if self.price_upper >= NO_LIMIT:
+            return self.instruction
+        return f"{self.instruction}, and price lower than {self.price_upper:.2f} dollars"
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """A request about one product, from which goals are made.
+
+    Attributes:
+        options: the wanted values; None (synthetic instructions): every combination of the product's options is a goal.
+    """
+
+    text: str
+    attributes: tuple[str, ...]
+    options: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    """What the attribute file says of a product; empty when it does not know it."""
+
+    names: tuple[str, ...] = (NO_ATTRIBUTE,)
+    synthetic: Instruction | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A product with its instructions, ready for the index."""
+
+    product: Product
+    instructions: tuple[Instruction, ...] = ()
+
+    def instructions_json(self) -> str:
+        """Return the form in which the store keeps the instructions."""
+        return json.dumps([asdict(i) for i in self.instructions], ensure_ascii=False, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, product: str, instructions: str) -> Entry:
+        """Read a stored product and what `instructions_json` wrote."""
+        read = (
+            Instruction(i["text"], tuple(i["attributes"]), None if i["options"] is None else tuple(i["options"]))
+            for i in json.loads(instructions)
+        )
+        return cls(Product.from_json(product), tuple(read))
+
+
+def product_from_record(record: Mapping[str, Any], attributes: Sequence[str]) -> Product | None:
+    """Clean one official product record.
+
+    Returns:
+        None for records that WebShop leaves out: an asin that is ``nan`` or longer than ten characters.
+
+    Raises:
+        KeyError, TypeError, ValueError: the record is not one.
+    """
+    asin = _text(record["asin"])
+    if asin == "nan" or not 0 < len(asin) <= MAX_ASIN:
+        return None
+    bullets = record["small_description"]
+    prices = listed_prices(record.get("pricing"))
+    return Product(
+        asin=asin,
+        title=_text(record["name"]),
+        description=_text(record["full_description"]),
+        bullets=tuple(_text(b) for b in bullets) if isinstance(bullets, list) else (_text(bullets),),
+        category=_text(record["category"]),
+        query=_text(record["query"]).lower().strip(),
+        product_category=_text(record["product_category"]),
+        price=purchase_price(asin, prices),
+        price_tag=" to ".join(f"${price}" for price in prices),
+        options=_options(record.get("customization_options") or {}),
+        attributes=tuple(attributes),
+    )
+
+
+def listed_prices(pricing: str | None) -> tuple[float, ...]:
+    """Read one price or the two ends of a range; 100 where none is listed.
+
+    >>> listed_prices("$19.99$27.99")
+    (19.99, 27.99)
+    """
+    parts = [_PRICE_TEXT.sub("", part) for part in (pricing or "").split("$")[1:]]
+    return tuple(float(part) for part in parts if part)[:2] or (DEFAULT_PRICE,)
+
+
+def purchase_price(asin: str, prices: Sequence[float]) -> float:
+    """Return the price of a purchase: uniform between the ends of a range, as in WebShop, but fixed by the asin.
+
+    WebShop draws it anew, unseeded, at every start of its server.
+    """
+    return prices[0] if len(prices) == 1 else seeded(f"price/{asin}").uniform(*prices)
+
+
+def price_limit(price: float, seed: str) -> float:
+    """Return ``price_upper``: of the next four multiples of 10 above the price, the larger of two drawn.
+
+    ``NO_LIMIT`` when fewer than two are left below 1000. WebShop draws unseeded; here ``seed`` names the draw.
+    """
+    steps = [step for step in PRICE_STEPS if step > price][:4]
+    return max(seeded(f"limit/{seed}").sample(steps, 2)) if len(steps) >= 2 else NO_LIMIT
+
+
+def goal_count(entry: Entry, synthetic: bool) -> int:
+    """Return how many goals `goal_at` makes of a product."""
+    chosen = _goal_instructions(entry, synthetic)
+    return len(chosen) * math.prod(map(len, entry.product.options.values())) if synthetic else len(chosen)
+
+
+def goal_at(entry: Entry, synthetic: bool, number: int) -> Goal:
+    """Return one goal of a product, in the official order.
+
+    Args:
+        synthetic: goals of the synthetic instruction, one per combination of option values, option names sorted and
+            the last one changing fastest; else one goal per human instruction. Instructions without any attribute
+            make no goal.
+        number: 0 to `goal_count` - 1.
+    """
+    product, chosen = entry.product, _goal_instructions(entry, synthetic)
+    if not synthetic:
+        instruction = chosen[number]
+        limit = price_limit(product.price, f"{product.asin}/{number}")
+        return _goal(product, instruction.text.strip("."), instruction.attributes, instruction.options or (), limit)
+    pairs: list[tuple[str, str]] = []
+    for name in sorted(product.options, reverse=True):
+        number, place = divmod(number, len(product.options[name]))
+        pairs.insert(0, (name, product.options[name][place]))
+    wanted = ", and ".join(f"{name}: {value}" for name, value in pairs)
+    text = f"{chosen[0].text} with {wanted}" if pairs else chosen[0].text
+    limit = price_limit(product.price, f"{product.asin}/synthetic")
+    return _goal(product, text, chosen[0].attributes, tuple(pairs), limit)
+
+
+def _goal_instructions(entry: Entry, synthetic: bool) -> list[Instruction]:
+    return [i for i in entry.instructions if (i.options is None) == synthetic and i.attributes]
+
+
+def attributes_from_record(record: Mapping[str, Any]) -> Attributes:
+    """Read an entry of the attribute file; its synthetic instruction is optional."""
+    names = tuple(_text(name) for name in record["attributes"]) if "attributes" in record else (NO_ATTRIBUTE,)
+    text = record.get("instruction")
+    if text is None:
+        return Attributes(names)
+    return Attributes(names, Instruction(_text(text), _texts(record.get("instruction_attributes") or ())))
+
+
+def human_instructions(records: Iterable[Mapping[str, Any]]) -> tuple[Instruction, ...]:
+    """Read the instructions that people wrote for one product."""
+    return tuple(
+        Instruction(_text(r["instruction"]), _texts(r["instruction_attributes"]), _texts(r["instruction_options"]))
+        for r in records
+    )
+
+
+def seeded(name: str) -> random.Random:
+    """Return a generator that depends on ``name`` alone."""
+    return random.Random(int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big"))
+
+
+def _goal(
+    product: Product,
+    text: str,
+    attributes: tuple[str, ...],
+    options: tuple[str | tuple[str, str], ...],
+    limit: float,
+) -> Goal:
+    return Goal(
+        asin=product.asin,
+        name=product.title,
+        query=product.query,
+        product_category=product.product_category,
+        instruction=text,
+        attributes=attributes,
+        options=options,
+        price_upper=limit,
+    )
+
+
+def _options(axes: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    return {
+        name.lower(): tuple(_text(choice["value"]).strip().replace("/", " | ").lower() for choice in choices)
+        for name, choices in axes.items()
+        if choices is not None
+    }
+
+
+def _text(value: Any) -> str:
+    """Return ``value`` if it is text that can be encoded; lone surrogates become question marks.
+
+    Raises:
+        InputError: another type.
+    """
+    if not isinstance(value, str):
+        raise InputError(f"{type(value).__name__} where text is expected")
+    return value if value.isascii() else value.encode("utf-8", "replace").decode("utf-8")
+
+
+def _texts(values: Iterable[Any]) -> tuple[str, ...]:
+    return tuple(_text(value) for value in values)

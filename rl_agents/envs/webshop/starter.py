@@ -1,0 +1,89 @@
+"""The small starter model of WebShop: its words, its weights before training, and what it is taught.
+
+It imitates the `demonstrator` in the small catalogue, where every property, colour and sort of product is one word, and
+so one token. Most of what it writes is copied from the request: two layers are enough for that.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Any
+
+from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
+
+from rl_agents.envs.base import StarterRecipe
+from rl_agents.envs.small_model import IMITATION, small_qwen3, word_tokenizer
+from rl_agents.envs.webshop.demonstrator import CATALOGUE, demonstrate
+from rl_agents.envs.webshop.expert import Dialogue
+from rl_agents.envs.webshop.generated import (
+    SMALL_COLOURS,
+    SMALL_KINDS,
+    SMALL_PRICES,
+    SMALL_PROPERTIES,
+    SMALL_SIZES,
+)
+from rl_agents.envs.webshop.prompts import COMPACT_PROBLEMS
+
+MAX_TOKENS = 512
+
+
+def words() -> list[str]:
+    """Return every word but special tokens: those of pages, requests and commands, and all prices."""
+    pages = [
+        "page",
+        "search",
+        "results",
+        "item",
+        "done",
+        "description",
+        "features",
+        "reviews",
+        "no",
+        ";",
+        "is",
+        "color",
+        "size",
+    ]
+    requests = ["buy", "under", "invalid", *COMPACT_PROBLEMS, "bought", "right", "wrong"]
+    commands = ["search[", "click[", "]", "now", "back", "to", "next", "prev", "<", ">"]
+    numbers = [str(number) for number in range(max(SMALL_PRICES[1], 100) + 1)]
+    language = [*SMALL_KINDS, *SMALL_PROPERTIES, *SMALL_COLOURS, *SMALL_SIZES]
+    return list(dict.fromkeys([*pages, *requests, *commands, *numbers, *language]))
+
+
+def build_tokenizer() -> PreTrainedTokenizerFast:
+    """Build the word-level tokenizer; words that it does not know become ``<unk>``."""
+    return word_tokenizer(words(), (), MAX_TOKENS)
+
+
+def build_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen3ForCausalLM:
+    """Build the untrained model."""
+    return small_qwen3(tokenizer, seed)
+
+
+#: What runs with this model need: it reads the compact pages of the small catalogue only.
+DEFAULTS: Mapping[str, Any] = {
+    "env.catalogue": CATALOGUE,
+    "env.prompt": "compact",
+    "max_model_len": 384,
+    "max_response_tokens": 12,
+    "lr": 5e-4,
+    "iterations": 40,
+    "eval_episodes": 240,
+    "eval_interval": 20,
+}
+
+
+def demonstrate_task(task_id: str, rng: random.Random, **options: Any) -> Dialogue:
+    """Let the mediocre demonstrator shop in the small catalogue and the compact style, whatever ``options`` say."""
+    return demonstrate(task_id, rng)[0]
+
+
+STARTER = StarterRecipe(
+    build_tokenizer=build_tokenizer,
+    build_model=build_model,
+    demonstrate=demonstrate_task,
+    training={**IMITATION, "demonstrations": 4096, "iterations": 12},
+    defaults=DEFAULTS,
+)
