@@ -5,8 +5,9 @@ DIR is searched for ``game.tw-pddl``: the official data, generated games, or bot
 - the native engine alone: CPU time of compiling a game, of a step with its admissible commands, alone and in groups of
   eight episodes that share a game, and the memory of 1,000 environments in the middle of their episodes;
 - both engines on the same commands (``tests/envs/alfworld/differential.py``): CPU time of reset and step, and what
-  differed. That needs an interpreter with TextWorld and ALFWorld (``RL_AGENTS_TEXTWORLD_PYTHON``) and about 50 ms a
-  step; without one, or with ``--steps 0``, this part is left out.
+  differed. That needs an interpreter with TextWorld and ALFWorld (``RL_AGENTS_TEXTWORLD_PYTHON``) and about 5 seconds
+  a game; without one, or with ``--steps 0``, this part is left out. ``--log FILE`` keeps what every game gave, so that
+  an interrupted comparison goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import json
 import random
 import statistics
 import time
+from collections import Counter
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +39,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="native and real ALFWorld engine: speed, memory and agreement")
     parser.add_argument("--games", nargs="+", type=Path, required=True, help="folders with game.tw-pddl files")
     parser.add_argument("--steps", type=int, default=100, help="commands a game in the comparison; 0: no comparison")
+    parser.add_argument("--log", type=Path, help="JSON lines, one a compared game; those in it are not played again")
     parser.add_argument("--out", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     games = sorted(path for folder in arguments.games for path in folder.rglob("game.tw-pddl"))
@@ -46,7 +50,7 @@ def main() -> None:
     print(json.dumps(result["native"], indent=2), flush=True)
     python = differential.textworld_python()
     if python and arguments.steps:
-        result |= compared(games, arguments.steps, python)
+        result |= summary(compared(games, arguments.steps, python, arguments.log))
     else:
         print("no comparison: no TextWorld (set RL_AGENTS_TEXTWORLD_PYTHON), or --steps 0")
     arguments.out.write_text(json.dumps(result, indent=2) + "\n")
@@ -101,31 +105,48 @@ def speed(games: list[Path]) -> dict[str, Any]:
     }
 
 
-def compared(games: list[Path], steps: int, python: str) -> dict[str, Any]:
-    """Play every game on both engines."""
-    totals = differential.Totals()
+def compared(games: list[Path], steps: int, python: str, log: Path | None) -> list[differential.Comparison]:
+    """Play every game on both engines, except those that ``log`` has."""
+    done: dict[str, differential.Comparison] = {}
+    if log and log.exists():
+        found = [differential.Comparison(**json.loads(line)) for line in log.read_text().splitlines()]
+        done = {comparison.game: comparison for comparison in found}
     with differential.real_engine(python) as engine:
         for number, game in enumerate(games):
-            differential.compare_game(engine, game, family_of(game), steps, f"alfworld-{number}", totals)
-            print(f"{number + 1}/{len(games)} {game.parent}: {dict(totals.mismatches) or 'no difference'}", flush=True)
+            if str(game) in done:
+                continue
+            comparison = differential.compare_game(engine, game, family_of(game), steps, f"alfworld-{game.parent.name}")
+            done[str(game)] = comparison
+            if log:
+                with log.open("a") as file:
+                    file.write(json.dumps(asdict(comparison)) + "\n")
+            print(f"{number + 1}/{len(games)} {game.parent}: {comparison.mismatches or 'no difference'}", flush=True)
+    return [done[str(game)] for game in games]
+
+
+def summary(comparisons: list[differential.Comparison]) -> dict[str, Any]:
+    """Add up what the games gave."""
+    steps = sum((Counter(comparison.steps) for comparison in comparisons), Counter[str]())
+    real_steps = [seconds for comparison in comparisons for seconds in comparison.real_steps]
+    native_steps = [seconds for comparison in comparisons for seconds in comparison.native_steps]
     return {
         "textworld": {
-            "reset_ms": _milliseconds(totals.real_reset_cpu),
-            "step_ms": _milliseconds(totals.real_step_cpu),
-            "steps_a_second": round(1 / statistics.mean(totals.real_step_cpu), 1),
+            "reset_ms": _milliseconds([comparison.real_reset for comparison in comparisons]),
+            "step_ms": _milliseconds(real_steps),
+            "steps_a_second": round(1 / statistics.mean(real_steps), 1),
         },
         "native_on_the_same_commands": {
-            "load_and_reset_ms": _milliseconds(totals.native_reset_cpu),
-            "step_ms": _milliseconds(totals.native_step_cpu),
-            "steps_a_second": round(1 / statistics.mean(totals.native_step_cpu)),
+            "load_and_reset_ms": _milliseconds([comparison.native_reset for comparison in comparisons]),
+            "step_ms": _milliseconds(native_steps),
+            "steps_a_second": round(1 / statistics.mean(native_steps)),
         },
         "differential": {
-            "games": dict(totals.games),
-            "steps": dict(totals.steps) | {"total": totals.steps.total()},
-            "steps_that_did_something": totals.accepted,
-            "games_won": totals.won_games,
-            "mismatches": dict(totals.mismatches),
-            "examples": totals.examples,
+            "games": dict(Counter(comparison.family for comparison in comparisons)),
+            "steps": dict(steps) | {"total": steps.total()},
+            "steps_that_did_something": sum(comparison.accepted for comparison in comparisons),
+            "games_won": sum(comparison.won for comparison in comparisons),
+            "mismatches": dict(sum((Counter(comparison.mismatches) for comparison in comparisons), Counter[str]())),
+            "examples": [example for comparison in comparisons for example in comparison.examples][:20],
         },
     }
 

@@ -1,0 +1,346 @@
+"""Reading the text grammar of an ALFWorld game (``.twl2``).
+
+A grammar file has blocks ``grammar :: JSON;`` and ``action NAME { template :: "..."; feedback :: "..."; grammar ::
+JSON; }``, the JSON between tripled quotation marks. It maps a symbol to its productions, ``{"condition": query, "rhs":
+text}``; the first production whose condition holds is taken. In a text, ``#symbol#`` stands for a symbol, ``{expression
+| query}`` for the expression once per answer of the query, and ``[{... | ...}]`` for the same as an enumeration. A
+query is a conjunction such as ``openable(r:receptacle) & not_opened(r:receptacle)``.
+
+The rules for odd texts are those of the real engine's parser: reading a text stops, without an error, at the first
+place that fits no rule (a stray ``;``, ``<`` or bracket); quotation marks fall away; white space and ``//`` comments
+at the start are dropped, and so are tabulators after a symbol.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from textwrap import dedent
+
+from rl_agents.envs.alfworld.world import NEGATED
+from rl_agents.errors import InputError
+
+MAX_EXPRESSION = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """``#symbol#``."""
+
+    symbol: str
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """An expression over the variables at hand, unparsed: ``r.name or r.id``."""
+
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Each:
+    """``{what | given}``; with brackets around, ``enumerated`` with separators. Without ``given``: once."""
+
+    what: Reference | Value
+    given: str | None
+    enumerated: bool
+
+
+Symbol = Text | Reference | Each
+
+#: A variable of a query: its name and its type. Both belong to its identity.
+Placeholder = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class QueryAtom:
+    predicate: str
+    placeholders: tuple[Placeholder, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Production:
+    condition: str
+    symbols: tuple[Symbol, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ActionText:
+    """How an action is asked for (``go to {r}``) and what is told after it."""
+
+    template: tuple[Symbol, ...]
+    feedback: tuple[Symbol, ...]
+
+
+@dataclass(frozen=True)
+class Grammar:
+    """``actions`` by lower-case name; ``productions`` by symbol, in their order."""
+
+    actions: dict[str, ActionText]
+    productions: dict[str, tuple[Production, ...]]
+
+
+# --- Texts ---
+
+_CHARACTERS = r'[^;|"<>\[\]#{}]*'
+_REFERENCE = r"\#\t*(?P<{0}>[\w()/!<>\-\s,.]+)\t*\#"
+# Atomic groups: like the real parser, a bracket whose inside was read one way is not read again in another.
+_EACH = (
+    r"\{{\t*(?>" + _REFERENCE.format("{0}_symbol") + r"|(?P<{0}_value>[^|\[\]{{}}\n<>]+))"
+    r"(?>\t*\s*\|\s*+(?P<{0}_given>[^;|{{}}\n\[\]\#]+))?\t*\}}"
+)
+_SYMBOL = re.compile(
+    rf"(?P<list>\[\t*{_EACH.format('item')}\t*\])|(?P<each>{_EACH.format('each')})|{_REFERENCE.format('symbol')}"
+    rf'|"(?P<quoted>{_CHARACTERS})\t*"|(?P<plain>{_CHARACTERS})'
+)
+_SKIPPED_AT_START = re.compile(r"(?:(?:^(?://.*|\s+)\n?)|\t+)*", re.MULTILINE)
+
+
+@lru_cache(maxsize=4096)
+def parse_text(text: str) -> tuple[Symbol, ...]:
+    """Read a text of the grammar; texts repeat from game to game, so the result is kept and shared."""
+    symbols: list[Symbol] = []
+    position = 0
+    while True:
+        start = _skipped(text, position)
+        match = _SYMBOL.match(text, start)
+        assert match is not None, "the last alternative matches the empty text"
+        if match.end() == position:
+            return tuple(symbols)
+        symbols.append(_symbol(match))
+        position = match.end()
+
+
+def _skipped(text: str, position: int) -> int:
+    match = _SKIPPED_AT_START.match(text, position)
+    return match.end() if match else position
+
+
+def _symbol(match: re.Match[str]) -> Symbol:
+    for group, kind in (("list", "item"), ("each", "each")):
+        if match[group] is not None:
+            symbol, value = match[f"{kind}_symbol"], match[f"{kind}_value"]
+            what = Reference(symbol) if symbol is not None else Value(value)
+            return Each(what, match[f"{kind}_given"], enumerated=group == "list")
+    if match["symbol"] is not None:
+        return Reference(match["symbol"])
+    return Text(match["quoted"] if match["quoted"] is not None else match["plain"])
+
+
+# --- Queries ---
+
+_QUERY_ATOM = re.compile(r"\s*(!?)([\w/]+)\s*\(([^()]*)\)\s*")
+_PLACEHOLDER = re.compile(r"\s*([\w']+)\s*(?::\s*([\w/-]+)\s*)?")
+
+
+@lru_cache(maxsize=4096)
+def parse_query(text: str) -> tuple[QueryAtom, ...]:
+    """Read a conjunction. ``!p(...)`` is ``not_p(...)``; a variable without a type has its name as type.
+
+    Raises:
+        InputError: not a conjunction of predicates.
+    """
+    return tuple(_query_atom(part, text) for part in text.split("&"))
+
+
+def _query_atom(text: str, query: str) -> QueryAtom:
+    match = _QUERY_ATOM.fullmatch(text)
+    if not match:
+        raise InputError(f"not a query: '{query}'")
+    placeholders = []
+    for argument in match[3].split(",") if match[3].strip() else ():
+        found = _PLACEHOLDER.fullmatch(argument)
+        if not found:
+            raise InputError(f"not a variable of a query: '{argument}' in '{query}'")
+        placeholders.append((found[1], found[2] or found[1]))
+    return QueryAtom((NEGATED if match[1] else "") + match[2], tuple(placeholders))
+
+
+# --- Expressions ---
+
+FIELDS = ("name", "id", "type", "definite", "indefinite")
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """``variable.field``; the variable alone is its name."""
+
+    variable: str
+    field: str
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """``a + b``."""
+
+    parts: tuple[ValueTree, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FirstFilled:
+    """``a or b``: the first that is not empty, else the last."""
+
+    parts: tuple[ValueTree, ...]
+
+
+ValueTree = Field | Joined | FirstFilled | str
+
+
+@lru_cache(maxsize=4096)
+def parse_expression(source: str) -> ValueTree:
+    """Read an expression: names, their fields, quoted texts, ``+`` and ``or``. Nothing is ever evaluated as code.
+
+    Raises:
+        InputError: anything else.
+    """
+    error = InputError(f"unsupported expression '{source.strip()[:60]}'")
+    if len(source) > MAX_EXPRESSION:
+        raise error
+    try:
+        tree = ast.parse(source.strip(), mode="eval")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise error from None
+    return _value_tree(tree.body, error)
+
+
+def _value_tree(node: ast.expr, error: InputError) -> ValueTree:
+    match node:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.Name(id=variable):
+            return Field(variable, "name")
+        case ast.Attribute(value=ast.Name(id=variable), attr=field) if field in FIELDS:
+            return Field(variable, field)
+        case ast.BinOp(op=ast.Add(), left=left, right=right):
+            return Joined((_value_tree(left, error), _value_tree(right, error)))
+        case ast.BoolOp(op=ast.Or(), values=values):
+            return FirstFilled(tuple(_value_tree(value, error) for value in values))
+        case _:
+            raise error
+
+
+def fields(tree: ValueTree) -> Iterator[Field]:
+    """Yield the fields that an expression looks at."""
+    match tree:
+        case Field():
+            yield tree
+        case Joined(parts) | FirstFilled(parts):
+            for part in parts:
+                yield from fields(part)
+
+
+# --- Files ---
+
+_BLANK = re.compile(r"(?:\s+|#[^\n]*)*")
+_GRAMMAR_HEAD = re.compile(r"grammar\s*::\s*")
+_ACTION_HEAD = re.compile(r"action\s+([\w/-]+)\s*\{")
+_PART_HEAD = re.compile(r"(template|feedback|pddl|grammar)\s*::\s*")
+_BLOCK = re.compile(r'"""(.*?)"""\s*;', re.DOTALL)
+_STRING = re.compile(r'"([^"]*)"\s*;')
+
+
+class _Reader:
+    """A position in the grammar file."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.position = 0
+
+    def skip(self) -> None:
+        match = _BLANK.match(self.text, self.position)
+        self.position = match.end() if match else self.position
+
+    def take(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
+        self.skip()
+        match = pattern.match(self.text, self.position)
+        if match:
+            self.position = match.end()
+        return match
+
+    def need(self, pattern: re.Pattern[str], what: str) -> re.Match[str]:
+        match = self.take(pattern)
+        if not match:
+            raise InputError(f"line {self.line()}: {what} is expected")
+        return match
+
+    def line(self, position: int | None = None) -> int:
+        return self.text.count("\n", 0, self.position if position is None else position) + 1
+
+    def block(self) -> str:
+        return self.need(_BLOCK, 'a block """...""";')[1]
+
+
+@lru_cache(maxsize=256)
+def parse_grammar(text: str) -> Grammar:
+    """Read a grammar file. Of two entries for one symbol or action, the later counts.
+
+    Raises:
+        InputError: a syntax error, with its line.
+    """
+    reader = _Reader(text)
+    actions: dict[str, ActionText] = {}
+    productions: dict[str, tuple[Production, ...]] = {}
+    while True:
+        reader.skip()
+        if reader.position == len(text):
+            return Grammar(actions, productions)
+        if reader.take(_GRAMMAR_HEAD):
+            productions |= _productions(reader, comments=False)
+        else:
+            name = reader.need(_ACTION_HEAD, "'grammar ::' or 'action NAME {'")[1]
+            actions[name.lower()] = _action_text(reader, name, productions)
+
+
+def _action_text(reader: _Reader, name: str, productions: dict[str, tuple[Production, ...]]) -> ActionText:
+    strings: dict[str, str] = {}
+    line = reader.line()
+    while not reader.take(re.compile(r"\}")):
+        part = reader.need(_PART_HEAD, f"action {name}: 'template', 'feedback', 'grammar' or '}}'")[1]
+        if part == "grammar":
+            productions |= _productions(reader, comments=True)
+        elif part == "pddl":
+            reader.block()
+        else:
+            strings[part] = reader.need(_STRING, f'action {name}: a text "...";')[1]
+    for part in ("template", "feedback"):
+        if part not in strings:
+            raise InputError(f"line {line}: action {name} has no {part}")
+    return ActionText(parse_text(strings["template"]), parse_text(strings["feedback"]))
+
+
+def _productions(reader: _Reader, comments: bool) -> dict[str, tuple[Production, ...]]:
+    """Read a JSON block; ``comments``: lines that start with '#' do not count."""
+    reader.skip()
+    line = reader.line()
+    block = dedent(reader.block())
+    if comments:
+        block = "\n".join("" if part.lstrip().startswith("#") else part for part in block.split("\n"))
+    try:
+        data = json.loads(block)
+    except json.JSONDecodeError as error:
+        raise InputError(f"line {line + error.lineno - 1}: the grammar is not valid JSON: {error.msg}") from None
+    except RecursionError:
+        raise InputError(f"line {line}: the grammar is nested too deeply") from None
+    if not isinstance(data, dict):
+        raise InputError(f"line {line}: the grammar must be an object of symbols")
+    result = {}
+    for symbol, entries in data.items():
+        if not isinstance(entries, list) or not all(_is_production(entry) for entry in entries):
+            raise InputError(
+                f"line {line}: symbol '{symbol}' must be a list of objects with 'rhs' and 'condition' texts"
+            )
+        result[symbol] = tuple(Production(e.get("condition", ""), parse_text(e["rhs"])) for e in entries)
+    return result
+
+
+def _is_production(entry: object) -> bool:
+    return isinstance(entry, dict) and isinstance(entry.get("rhs"), str) and isinstance(entry.get("condition", ""), str)

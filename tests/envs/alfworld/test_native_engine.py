@@ -1,0 +1,238 @@
+"""The native ALFWorld engine: game files, episodes, snapshots, errors. What it is held equal to: test_differential."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pickle
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from differential import malformed
+from games import REAL_TRIAL_SOLUTION, real_trial, reference_games
+from small_game import DOMAIN, GRAMMAR, PROBLEM, write_small_game
+
+from rl_agents.envs.alfworld import game_file
+from rl_agents.envs.alfworld.game_file import load_game
+from rl_agents.envs.alfworld.native import NOTHING_HAPPENS, NativeGame, State
+from rl_agents.errors import InputError
+
+
+def played(game: NativeGame, *commands: str) -> tuple[State, list[str]]:
+    """Play from the start; every command must do something."""
+    state, texts = game.start(), []
+    for command in commands:
+        assert command in game.admissible(state)
+        result = game.step(state, command)
+        state = result.state
+        texts.append(result.feedback)
+    return state, texts
+
+
+def test_the_real_trial_is_won(tmp_path: Path) -> None:
+    game = NativeGame.load(real_trial(tmp_path))
+    intro = game.intro(game.start())
+    assert intro.startswith(
+        "-= Welcome to TextWorld, ALFRED! =-\n\n"
+        "You are in the middle of a room. Looking quickly around you, you see a cabinet 8, a cabinet 7, "
+    )
+    assert intro.endswith("\n\nYour task is to: put a hot potato in sinkbasin.")
+    almost, texts = played(game, *REAL_TRIAL_SOLUTION[:-1])
+    assert texts[3] == "You heat the potato 2 using the microwave 1."
+    assert not game.won(almost)
+    last = game.step(almost, REAL_TRIAL_SOLUTION[-1])
+    assert last.feedback == "You move the potato 2 to the sinkbasin 1."
+    assert last.won
+    # Taken out again, it is no longer there.
+    assert not game.step(last.state, "take potato 2 from sinkbasin 1").won
+
+
+def test_texts_of_a_reference_game() -> None:
+    (path,) = (path for path in reference_games() if "FloorPlan401" in str(path))
+    game = NativeGame.load(path)
+    assert game.intro(game.start()) == (
+        "-= Welcome to TextWorld, ALFRED! =-\n\nYou are in the middle of a room. Looking quickly around you, you see "
+        "a bathtubbasin 1, a cart 1, a garbagecan 1, a shelf 4, a shelf 3, a shelf 2, a shelf 1, and a sinkbasin 1.\n\n"
+        "Your task is to: find two handtowel and put them in garbagecan."
+    )
+    assert game.admissible(game.start())[-3:] == ("help", "inventory", "look")
+    assert len(game.admissible(game.start())) == 11
+    state, texts = played(game, "look", "go to cart 1", "take plunger 2 from cart 1", "inventory", "look", "help")
+    assert texts[:5] == [
+        "You are in the middle of a room. Looking quickly around you, you see nothing.",
+        "You arrive at cart 1. On the cart 1, you see a dishsponge 1, a plunger 2, a plunger 1, a soapbar 1, "
+        "a soapbottle 2, and a spraybottle 1.",
+        "You pick up the plunger 2 from the cart 1.",
+        "You are carrying: a plunger 2.",
+        "You are facing the cart 1. Next to it, you see nothing.",
+    ]
+    assert texts[5].startswith("Available commands:\n  look: ")
+    assert "go to cart 1" not in game.admissible(state)
+    assert "examine plunger 2" in game.admissible(state)
+    assert "move plunger 2 to cart 1" in game.admissible(state)
+
+
+def test_a_domain_of_another_kind(tmp_path: Path) -> None:
+    game = NativeGame.load(write_small_game(tmp_path))
+    assert game.intro(game.start()) == (
+        "Rooms: a hall 1, a kitchen 2, and , a kitchen 1. \n\nYour task is to: paint everything"
+    )
+    state, texts = played(game, "take brush 2", "paint with brush 2 in hall 1", "admire")
+    assert texts[0] == "You have brush 2, and , brush 2 By the ladder, you see\tnothing.\n\tIt is not\nfinished."
+    assert game.won(state)
+    assert "redo" not in game.admissible(state), "it changes nothing"
+    assert "rest" not in game.admissible(state)
+    # Both switches happen at once, on what was lit before.
+    dark = game.step(state, "switch").state
+    assert dark != state
+    assert "admire" not in game.admissible(dark)
+    assert game.step(dark, "switch").state == state
+
+
+def test_commands_must_be_exact(tmp_path: Path) -> None:
+    game = NativeGame.load(write_small_game(tmp_path))
+    start = game.start()
+    assert game.step(start, " look\n").feedback != NOTHING_HAPPENS
+    rng = random.Random(0)
+    commands = [malformed(rng, game.admissible(start), game.admissible(start)) for _ in range(500)]
+    for command in [*commands, "Look", "take  brush 2", "take stone", "\ud800", "\0"]:
+        result = game.step(start, command)
+        if command.strip() not in game.admissible(start):
+            assert (result.state, result.feedback, result.won) == (start, NOTHING_HAPPENS, False)
+            assert result.state is start
+
+
+def test_snapshots_are_references() -> None:
+    game = NativeGame.load(reference_games()[0])
+    rng = random.Random(1)
+    states, commands = [game.start()], []
+    for _ in range(30):
+        commands.append(rng.choice(game.admissible(states[-1])))
+        states.append(game.step(states[-1], commands[-1]).state)
+    for index in rng.sample(range(30), 10):
+        again = game.step(states[index], commands[index])
+        assert again.state == states[index + 1]
+        assert hash(again.state) == hash(states[index + 1])
+    assert pickle.loads(pickle.dumps(states[-1])) == states[-1]
+    # Looking changes nothing that anybody can see, so it is the same state.
+    assert game.step(states[-1], "look").state == states[-1]
+
+
+def test_games_are_compiled_once_and_travel_as_their_file(tmp_path: Path) -> None:
+    path = write_small_game(tmp_path)
+    game = NativeGame.load(path)
+    assert NativeGame.load(str(path)) is game
+    copy = pickle.loads(pickle.dumps(game))
+    assert copy.admissible(copy.start()) == game.admissible(game.start())
+    write_small_game(tmp_path, walkthrough=["look", "rest"])
+    changed = NativeGame.load(path)
+    assert changed is not game
+    assert changed.file.walkthrough == ("look", "rest")
+    assert changed.start() == game.start()
+
+
+_PLAY = """
+import hashlib, random, sys
+from rl_agents.envs.alfworld.native import NativeGame
+digest = hashlib.sha256()
+for path in sys.argv[1:]:
+    game, rng = NativeGame.load(path), random.Random(0)
+    state = game.start()
+    digest.update(game.intro(state).encode())
+    for _ in range(60):
+        result = game.step(state, rng.choice(game.admissible(state)))
+        state = result.state
+        digest.update(repr((result.feedback, result.won, game.admissible(state))).encode())
+print(digest.hexdigest())
+"""
+
+
+def test_hash_seeds_do_not_matter(tmp_path: Path) -> None:
+    small = write_small_game(tmp_path)
+    paths = [str(small), str(reference_games()[0])]
+    outputs = [
+        subprocess.run(
+            [sys.executable, "-c", _PLAY, *paths],
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert len(outputs[0].strip()) == hashlib.sha256().digest_size * 2
+    assert outputs[0] == outputs[1]
+
+
+# --- Bad files ---
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b'{"pddl_domain": "(define', "not valid JSON at line 1, column 17"),
+        (b"\xff\xfe", "not UTF-8 text"),
+        (b"[1]", "not an ALFWorld game: a JSON object is expected, not a list"),
+        (b"[" * 100_000, "JSON nested too deeply"),
+        (b'{"pddl_domain": "", "grammar": ""}', "key 'pddl_problem' is missing"),
+        (b'{"pddl_domain": 3, "grammar": "", "pddl_problem": ""}', "key 'pddl_domain' must be text, not a number"),
+    ],
+)
+def test_files_that_are_no_games(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "game.tw-pddl"
+    path.write_bytes(content)
+    with pytest.raises(InputError) as error:
+        load_game(path)
+    assert str(error.value).startswith(f"{path}: {message}")
+    assert "\n" not in str(error.value)
+
+
+def test_missing_and_huge_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match="no such game file"):
+        NativeGame.load(tmp_path / "game.tw-pddl")
+    with pytest.raises(InputError, match="cannot be read"):
+        NativeGame.load(tmp_path)
+    monkeypatch.setattr(game_file, "MAX_BYTES", 1_000)
+    with pytest.raises(InputError, match="larger than 0 MB"):
+        NativeGame.load(write_small_game(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"walkthrough": "look"}, "key 'walkthrough' must be a list of commands or null"),
+        ({"solvable": "yes"}, "key 'solvable' must be true, false or null, not text"),
+        (
+            {"pddl_domain": DOMAIN.replace("(lit ?r))\n    :effect", "(lid ?r))\n    :effect")},
+            "pddl_domain: line 34: un",
+        ),
+        ({"pddl_domain": DOMAIN[:900]}, "pddl_domain: line 21: the text ends before the definition does"),
+        ({"pddl_problem": PROBLEM.replace("Stone hall_bar_0", "stones hall_bar_0")}, "pddl_problem: line 10: object"),
+        ({"pddl_problem": PROBLEM[:-20]}, "pddl_problem: line 13: the text ends"),
+        ({"grammar": GRAMMAR.replace("action rest", "action rests")}, "grammar: action 'rest' of the domain has no"),
+        ({"grammar": GRAMMAR.replace('"#moved#"', '"#move#"')}, "grammar: symbol '#move#' has no productions"),
+        ({"grammar": GRAMMAR.replace("dst:room", "dst:rom")}, "grammar: unknown type 'rom' in a query: did you mean"),
+        ({"grammar": GRAMMAR.replace("{dst.name}", "{exit()}")}, "grammar: unsupported expression 'exit()'"),
+        ({"grammar": GRAMMAR[:-60]}, "grammar: line "),
+    ],
+)
+def test_games_that_cannot_be_played(tmp_path: Path, changes: dict[str, object], message: str) -> None:
+    path = write_small_game(tmp_path, **changes)
+    with pytest.raises(InputError) as error:
+        NativeGame.load(path)
+    assert str(error.value).startswith(f"{path}: {message}")
+    assert "\n" not in str(error.value)
+
+
+def test_unknown_keys_and_absent_hints_do_not_matter(tmp_path: Path) -> None:
+    path = write_small_game(tmp_path, task="anything")
+    data = json.loads(path.read_text())
+    del data["solvable"], data["walkthrough"]
+    path.write_text(json.dumps(data))
+    file = load_game(path)
+    assert (file.solvable, file.walkthrough) == (None, None)
+    assert NativeGame.compile(file).admissible

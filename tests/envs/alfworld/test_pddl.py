@@ -1,0 +1,213 @@
+"""Reading PDDL, normal forms, and loops over facts."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rl_agents.envs.alfworld.matching import compile_case
+from rl_agents.envs.alfworld.normal_form import cases
+from rl_agents.envs.alfworld.pddl import (
+    And,
+    Atom,
+    Exists,
+    Forall,
+    Formula,
+    Not,
+    Or,
+    Typed,
+    parse_domain,
+    parse_problem,
+    read_expression,
+)
+from rl_agents.envs.alfworld.world import build_world, player_names
+from rl_agents.errors import InputError
+
+DOMAIN = """(define (domain d) (:requirements :adl)
+ (:types room thing - object cup - thing)
+ (:predicates (in ?x - thing ?r - room) (Clean ?x - thing) (open ?r - room))
+ (:functions (total-cost) - number)
+ (:action wash :parameters (?x - thing ?r - room)
+   :precondition (and (in ?x ?r) (not (clean ?x)))
+   :effect (and (CLEAN ?x) (increase (total-cost) 1) (when (open ?r) (not (in ?x ?r)))))
+ (:action wait :parameters () :precondition () :effect (increase (total-cost) 1)))"""
+PROBLEM = """(define (problem p) (:domain d) (:objects Cup1 cup2 - cup  jug - thing  hall - room)
+ (:init (in cup1 hall) (in jug hall) (= (total-cost) 0) (not (clean jug)))
+ (:goal (forall (?x - cup) (clean ?x))))"""
+
+
+def test_domain_and_problem() -> None:
+    domain = parse_domain(DOMAIN)
+    assert domain.supertypes["cup"] == {"thing", "object"}
+    assert domain.arities == {"=": 2, "in": 2, "clean": 1, "open": 1}
+    # An action without effects is never available.
+    (wash,) = domain.actions
+    assert wash.parameters == (Typed("?x", "thing"), Typed("?r", "room"))
+    assert [(effect.atom, effect.positive) for effect in wash.effects] == [
+        (Atom("clean", ("?x",)), True),
+        (Atom("in", ("?x", "?r")), False),
+    ]
+    assert wash.effects[1].condition == And((Atom("open", ("?r",)), And(())))
+    problem = parse_problem(PROBLEM, domain)
+    assert problem.objects == {"cup1": "cup", "cup2": "cup", "jug": "thing", "hall": "room"}
+    assert problem.facts == (Atom("in", ("cup1", "hall")), Atom("in", ("jug", "hall")))
+    assert problem.mentioned == {"cup1", "jug", "hall"}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("(a\n(b)", "line 2: the text ends before the definition does (1 parentheses open)"),
+        ("", "line 1: the text ends"),
+        ("(a)\n(b)", "line 2: text after the end"),
+        ("(a))", "line 1: ')' outside the definition"),
+        ("\nx", "line 2: 'x' outside the definition"),
+        ("(a\n é)", "line 2: a character outside ASCII"),
+        ("(" * 65, "line 1: parentheses nested deeper than 64"),
+    ],
+)
+def test_unbalanced_text(text: str, message: str) -> None:
+    with pytest.raises(InputError) as error:
+        read_expression(text)
+    assert str(error.value).startswith(message)
+
+
+def test_comments_may_hold_anything() -> None:
+    assert read_expression("; é (\n(a ?x) ; )") == ["a", "?x"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("(open ?r) (not (in", "(opened ?r) (not (in", "line 7: unknown predicate 'opened': did you mean 'open'?"),
+        ("(not (clean ?x))", "(not (clean ?y))", "line 6: variable '?y' is not declared"),
+        ("(in ?x ?r) (not (clean", "(in ?x) (not (clean", "line 6: predicate 'in' takes 2 arguments, not 1"),
+        ("(?x - thing ?r - room)\n", "(?x - think ?r - room)\n", "line 5: action wash: unknown type 'think': did you"),
+        ("(:functions", "(:derived (x) ())(:functions", "line 4: unsupported section ':derived'"),
+        ("(not (clean ?x))", "(not)", "line 6: 'not' has 0 parts"),
+        ("(increase (total-cost) 1) (when", "(or (clean ?x)) (when", "line 7: unsupported effect 'or'"),
+        ("(domain d)", "(problem d)", "line 1: '(define (domain NAME) ...' is expected"),
+        ("(?x - thing ?r - room)\n", "((either a b))\n", "line 5: unsupported: a list inside a typed list"),
+        ("(?x - thing ?r - room)\n", "(x)\n", "line 5: 'x' is not a variable"),
+    ],
+)
+def test_bad_domain(old: str, new: str, message: str) -> None:
+    assert old in DOMAIN
+    with pytest.raises(InputError) as error:
+        parse_domain(DOMAIN.replace(old, new))
+    assert str(error.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("(in jug hall)", "(in jug hal)", "line 2: object 'hal' is not declared: did you mean 'hall'?"),
+        ("(in jug hall)", "(inn jug hall)", "line 2: unknown predicate 'inn': did you mean 'in'?"),
+        ("- thing", "- thin", "line 1: object 'jug' is of unknown type 'thin': did you mean 'thing'?"),
+        ("cup2", "cup1", "line 1: object 'cup1' is declared twice"),
+        ("(:domain d)", "(:domain e)", "line 1: the problem is not of domain 'd'"),
+        ("(:goal", "(:gaol", "line 3: unsupported section ':gaol'"),
+        ("(clean ?x))))", "(clean mug))))", "line 3: object 'mug' is not declared"),
+    ],
+)
+def test_bad_problem(old: str, new: str, message: str) -> None:
+    assert old in PROBLEM
+    with pytest.raises(InputError) as error:
+        parse_problem(PROBLEM.replace(old, new), parse_domain(DOMAIN))
+    assert str(error.value).startswith(message)
+
+
+def test_too_many_alternatives() -> None:
+    either = Or((Atom("open", ("hall",)), Atom("clean", ("jug",))))
+    with pytest.raises(InputError, match="more than 256"):
+        cases(And((either,) * 9))
+
+
+def test_player_names_count_downwards() -> None:
+    names = player_names(sorted(["mug_bar__plus_1", "mug_bar__minus_2", "sink_bar_1_bar_sinkbasin", "agent1"]))
+    assert names == {
+        "mug_bar__minus_2": "mug 2",
+        "mug_bar__plus_1": "mug 1",
+        "sink_bar_1_bar_sinkbasin": "sinkbasin 1",
+        "agent1": "agent1 ",
+    }
+
+
+# --- The compiled loops against a direct reading of the formula ---
+
+_VARIABLES = ("?a", "?b", "?c")
+_TERMS = st.sampled_from([*_VARIABLES, "cup1", "hall", "nobody"])
+_ATOMS = st.one_of(
+    st.builds(lambda x: Atom("clean", (x,)), _TERMS),
+    st.builds(lambda x, y: Atom("in", (x, y)), _TERMS, _TERMS),
+    st.builds(lambda x, y: Atom("=", (x, y)), _TERMS, _TERMS),
+)
+_BOUND = st.builds(Typed, st.sampled_from(_VARIABLES), st.sampled_from(["object", "thing", "cup", "room", "location,"]))
+_FORMULAS = st.recursive(
+    _ATOMS,
+    lambda part: st.one_of(
+        st.builds(Not, part),
+        st.builds(lambda *parts: And(parts), part, part),
+        st.builds(lambda *parts: Or(parts), part, part),
+        st.builds(lambda v, p: Exists((v,), p), _BOUND, part),
+        st.builds(lambda v, p: Forall((v,), p), _BOUND, part),
+    ),
+    max_leaves=5,
+)
+
+
+def _holds(formula: Formula, facts: set[Atom], objects: dict[str, set[str]], names: dict[str, str]) -> bool:
+    match formula:
+        case Atom("=", (left, right)):
+            return names.get(left, left) == names.get(right, right)
+        case Atom(predicate, arguments):
+            return Atom(predicate, tuple(names.get(a, a) for a in arguments)) in facts
+        case Not(part):
+            return not _holds(part, facts, objects, names)
+        case And(parts):
+            return all(_holds(part, facts, objects, names) for part in parts)
+        case Or(parts):
+            return any(_holds(part, facts, objects, names) for part in parts)
+        case Exists((variable,), part) | Forall((variable,), part):
+            found = [
+                _holds(part, facts, objects, {**names, variable.name: value})
+                for value in objects.get(variable.type, set())
+            ]
+            return any(found) if isinstance(formula, Exists) else all(found)
+    raise AssertionError(formula)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    formula=_FORMULAS,
+    clean=st.sets(st.sampled_from(["cup1", "cup2", "jug"])),
+    inside=st.sets(st.sampled_from(["cup1", "cup2", "jug"])),
+)
+def test_compiled_cases_mean_what_the_formula_says(formula: Formula, clean: set[str], inside: set[str]) -> None:
+    domain = parse_domain(DOMAIN)
+    facts = {Atom("clean", (x,)) for x in clean} | {Atom("in", (x, "hall")) for x in inside}
+    text = " ".join(f"({a.predicate} {' '.join(a.arguments)})" for a in sorted(facts, key=str))
+    head, tail = PROBLEM.index("(:init"), PROBLEM.index(" (:goal")
+    problem = parse_problem(f"{PROBLEM[:head]}(:init {text})\n{PROBLEM[tail:]}", domain)
+    world, state = build_world(domain, problem, frozenset(["clean", "in"]))
+    objects = {
+        "object": set(problem.objects),
+        "thing": {"cup1", "cup2", "jug"},
+        "cup": {"cup1", "cup2"},
+        "room": {"hall"},
+    }
+    free = [Typed(name, "object") for name in _VARIABLES]
+    found = set()
+    for case in cases(formula):
+        matcher = compile_case(case, world, state, free=free)
+        if matcher is not None:
+            found |= {tuple(world.identifiers[number] for number in b[:3]) for b in matcher.matches(state)}
+    expected = {
+        values
+        for values in product(problem.objects, repeat=3)
+        if _holds(formula, facts, objects, dict(zip(_VARIABLES, values, strict=True)))
+    }
+    assert found == expected
