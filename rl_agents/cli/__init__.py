@@ -19,6 +19,8 @@ EXIT_DONE, EXIT_FAILED, EXIT_BAD_INPUT, EXIT_INTERRUPTED = 0, 1, 2, 130
 COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("rl_agents.cli.train", "train an agent (the default command)"),
     "eval": ("rl_agents.cli.evaluate", "measure a checkpoint or a model: mean and 95 % interval as JSON"),
+    "pivot": ("rl_agents.cli.pivot", "PivotRL: turns of expert traces, their profiles, the pivots to train on"),
+    "tune": ("rl_agents.cli.tune", "run a sweep of recipes with Ray Tune: table, best recipe, plot"),
     "sft": ("rl_agents.cli.sft", "build an environment's starter model"),
     "list": ("rl_agents.cli.listing", "algorithms, environments, engines, truncation rules, settings keys"),
     "doctor": ("rl_agents.cli.doctor", "what is installed, what will run, and what mends the rest"),

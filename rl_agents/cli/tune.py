@@ -1,0 +1,182 @@
+"""``python run.py tune tune_configs/sweeps/NAME.yaml``: a Ray Tune sweep, its table, best recipe and plot."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rl_agents.cli.failures import report_crash
+from rl_agents.cli.parser import Parser
+from rl_agents.cli.train import resolve_settings
+from rl_agents.errors import InputError
+from rl_agents.interrupts import Interrupts
+from rl_agents.reporting.run_folder import RunFolder
+from rl_agents.settings import Settings, parse_assignments
+from rl_agents.tuning.sweep import Sweep, load_sweep
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A sweep that has been checked and not begun.
+
+    Attributes:
+        settings: resolved settings of each trial, by name.
+    """
+
+    sweep: Sweep
+    output: Path
+    settings: Mapping[str, Settings]
+
+
+def build_parser() -> Parser:
+    """Return the parser of the tune command."""
+    parser = Parser("tune", "Run a sweep: many runs of one recipe with other keys, as trials of Ray Tune.")
+    parser.add_argument("sweep", nargs="?", type=Path, metavar="SWEEP.yaml", help="sweep file, see docs/tuning.md")
+    parser.add_argument("--output", type=Path, metavar="DIR", help="output folder (default: runs/sweep-NAME-TIME)")
+    parser.add_argument("--resume", type=Path, metavar="DIR", help="go on with the sweep in DIR")
+    parser.add_argument("--local", action="store_true", help="each trial in one process: torch engine, one CPU")
+    parser.add_settings_flag()
+    parser.add_argument("--json", action="store_true", help="results as one line of JSON on stdout, the rest on stderr")
+    return parser
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run the tune command; return its exit code."""
+    args = build_parser().parse(argv)
+    plan = plan_resume(args) if args.resume else plan_new(args)
+    with redirect_stdout(sys.stderr if args.json else sys.stdout):
+        print(describe(plan), flush=True)
+        try:
+            with Interrupts() as interrupts:
+                results = _tune(plan, interrupts)
+        except InputError:
+            raise
+        except Exception as error:
+            return report_crash(error, plan.output, hint=f"Go on with: python run.py tune --resume {plan.output}")
+        print_outcome(plan, results, interrupts.requested)
+    if args.json:
+        print(json.dumps(results))
+    return exit_code(results, interrupts.requested)
+
+
+def plan_new(args: argparse.Namespace) -> Plan:
+    """Check a new sweep; nothing is written.
+
+    Raises:
+        InputError: anything wrong with the file, a key, the output folder, or the settings of any trial.
+    """
+    if args.sweep is None:
+        raise InputError(
+            "which sweep? Give a file, such as tune_configs/sweeps/vspo_small.yaml (see run.py tune --help)"
+        )
+    sweep = load_sweep(args.sweep, parse_assignments(args.set), args.local)
+    output = args.output or _default_output(sweep.name)
+    RunFolder.check_free(output)
+    return Plan(sweep, output.resolve(), resolve_trials(sweep, str(args.sweep)))
+
+
+def plan_resume(args: argparse.Namespace) -> Plan:
+    """Check a sweep that goes on; nothing is written.
+
+    Raises:
+        InputError: not the folder of a sweep, or flags that would make it another sweep.
+    """
+    file = args.resume / "sweep.yaml"
+    if not file.is_file():
+        raise InputError(f"--resume {args.resume}: not the output folder of a sweep (no sweep.yaml)")
+    for flag, given in (("a sweep file", args.sweep), ("--set", args.set), ("--output", args.output)):
+        if given:
+            raise InputError(f"{flag} with --resume: the sweep goes on as {file} describes it")
+    sweep = load_sweep(file)
+    if args.local and not sweep.local:
+        raise InputError(f"--local with --resume: the trials of {args.resume} have actors")
+    return Plan(sweep, args.resume.resolve(), resolve_trials(sweep, str(file)))
+
+
+def resolve_trials(sweep: Sweep, source: str) -> dict[str, Settings]:
+    """Resolve the settings of every trial, so that a mistake in one ends the sweep before it begins.
+
+    Raises:
+        InputError: naming the file and the trial.
+    """
+    resolved = {}
+    for spec in sweep.trials:
+        try:
+            resolved[spec.name] = resolve_settings(sweep.settings(spec))
+        except InputError as error:
+            raise InputError(f"{source}: trial {spec.name.partition('-')[2]}: {error}") from None
+    return resolved
+
+
+def describe(plan: Plan) -> str:
+    """Return two lines: what varies, and how many runs that makes."""
+    sweep = plan.sweep
+    points = len(sweep.trials) // sweep.seeds
+    scheduler = "asha" if sweep.asha else "pbt" if sweep.pbt else "all to the end"
+    first = next(iter(plan.settings.values()))
+    keys = " x ".join(sweep.space)
+    return (
+        f"sweep {sweep.name}: {keys}, {points} points, {sweep.seeds} seed{'s' if sweep.seeds > 1 else ''} each, "
+        f"{len(sweep.trials)} runs of {first.iterations} iterations of {first.algo} on {first.env} ({scheduler})\n"
+        f"output: {plan.output} (all trials in TensorBoard: tensorboard --logdir {plan.output}/trials)"
+    )
+
+
+def _tune(plan: Plan, interrupts: Interrupts) -> dict[str, Any]:
+    """Run what is left, and write the results."""
+    from rl_agents.core.session import ensure_ray, quiet_libraries
+    from rl_agents.starter import ensure_model
+    from rl_agents.tuning.driver import SweepFolder, run_sweep
+    from rl_agents.tuning.report import write_results
+    from rl_agents.tuning.resources import run_bundles
+
+    quiet_libraries()
+    for settings in {(s.env, s.model): s for s in plan.settings.values()}.values():
+        ensure_model(settings)  # once, before many trials look for it
+    largest = max(sum(b.get("CPU", 0) for b in run_bundles(s)) for s in plan.settings.values())
+    ensure_ray(math.ceil(largest) - 1)
+    interrupts.install()
+    folder = SweepFolder(plan.output)
+    problem = run_sweep(plan.sweep, folder, plan.settings, interrupts)
+    results = write_results(plan.sweep, folder)
+    if problem:
+        raise InputError(f"{problem}. Go on with: python run.py tune --resume {plan.output}")
+    return results
+
+
+def print_outcome(plan: Plan, results: Mapping[str, Any], interrupted: bool) -> None:
+    """Print the table and what to do with it."""
+    print("\n" + (plan.output / "results.md").read_text(encoding="utf-8"))
+    if results["best"] is not None:
+        print(f"best recipe: python run.py --config {plan.output / 'best.yaml'}")
+    if results["plot"]:
+        print(f"plot: {plan.output / results['plot']}")
+    if interrupted or results["status"] != "done":
+        print(f"not all trials are done; go on with: python run.py tune --resume {plan.output}")
+    print(f"output: {plan.output}", flush=True)
+
+
+def exit_code(results: Mapping[str, Any], interrupted: bool) -> int:
+    """130 after a signal, 2 when no trial could work with its input, 1 when trials failed, else 0."""
+    statuses = {trial["status"] for point in results["points"] for trial in point["trials"]}
+    if interrupted:
+        return 130
+    if statuses == {"bad_input"}:
+        reason = results["points"][0]["trials"][0]["reason"]
+        print(f"error: {reason}", file=sys.stderr)
+        return 2
+    return 0 if results["status"] == "done" and "bad_input" not in statuses else 1
+
+
+def _default_output(stem: str) -> Path:
+    name = f"sweep-{stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+    candidates = (Path("runs") / part for part in (name, *(f"{name}-{n}" for n in range(2, 1000))))
+    return next(path for path in candidates if not path.exists())

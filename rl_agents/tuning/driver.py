@@ -1,0 +1,304 @@
+"""Running a sweep: what is left to do, handed to Tune, watched, and stopped when it is asked to."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import random
+import shutil
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray import tune
+from ray.tune import Callback, Stopper
+from ray.tune.experiment import Trial
+
+from rl_agents.errors import InputError
+from rl_agents.interrupts import Interrupts
+from rl_agents.reporting.run_folder import RunFolder, write_atomically
+from rl_agents.settings import Settings, load_recipe
+from rl_agents.tuning.resources import cluster_nodes, obstacle, run_bundles, set_engine_gpus
+from rl_agents.tuning.schedulers import ITERATION, VALUE, make_scheduler
+from rl_agents.tuning.space import TrialSpec
+from rl_agents.tuning.sweep import Sweep
+from rl_agents.tuning.trial import BAD_INPUT, DIVERGED, SweepTrial
+
+#: Seconds between two looks at the cluster, and for which it must be too small before the sweep is given up.
+LOOK_S, PATIENCE_S = 10.0, 60.0
+STOPPED_EARLY, FAILED = "stopped early", "failed"
+
+
+@dataclass
+class SweepFolder:
+    """Paths of a sweep.
+
+    Attributes:
+        path: ``sweep.yaml``, ``outcomes.json``, ``results.*``, ``best.yaml`` and the plot lie here.
+    """
+
+    path: Path
+    outcomes: dict[str, dict[str, str]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.sweep_file = self.path / "sweep.yaml"
+        self.outcomes_file = self.path / "outcomes.json"
+        #: Trial name -> ``status`` and ``reason`` of trials that are over without being done.
+        self.outcomes = json.loads(self.outcomes_file.read_text()) if self.outcomes_file.exists() else {}
+
+    def trial(self, spec: TrialSpec) -> RunFolder:
+        """Return the run folder of a trial."""
+        return RunFolder(self.path / "trials" / spec.name)
+
+    def is_done(self, spec: TrialSpec) -> bool:
+        """The trial has reached its last iteration."""
+        return self.trial(spec).read_summary().get("status") == "done"
+
+    def note(self, name: str, status: str, reason: str = "") -> None:
+        """Record how a trial ended."""
+        self.outcomes[name] = {"status": status, "reason": reason}
+        self._write()
+
+    def begin(self, sweep: Sweep) -> None:
+        """Write what a resumed sweep needs, and let failed trials try again."""
+        (self.path / "trials").mkdir(parents=True, exist_ok=True)
+        write_atomically(self.sweep_file, sweep.to_yaml())
+        self.outcomes = {name: o for name, o in self.outcomes.items() if o["status"] not in (FAILED, BAD_INPUT)}
+        self._write()
+
+    def left(self, sweep: Sweep) -> list[TrialSpec]:
+        """Return the trials that are neither done nor over for another reason."""
+        over = {name for name, o in self.outcomes.items() if o["status"] not in (FAILED, BAD_INPUT)}
+        return [spec for spec in sweep.trials if spec.name not in over and not self.is_done(spec)]
+
+    def _write(self) -> None:
+        write_atomically(self.outcomes_file, json.dumps(self.outcomes, indent=1))
+
+
+def run_sweep(sweep: Sweep, folder: SweepFolder, settings: Mapping[str, Settings], interrupts: Interrupts) -> str:
+    """Run every trial that is not over; return when all are, or when a signal has stopped the sweep.
+
+    Args:
+        sweep: the sweep.
+        folder: its folder; trials with a checkpoint there go on from it.
+        settings: resolved settings of each trial, by name.
+        interrupts: signals; a first one stops all trials after their iteration under way.
+
+    Returns:
+        Why trials that are left can no longer start, because the cluster shrank; else nothing.
+
+    Raises:
+        InputError: a trial can never start; nothing is written.
+    """
+    left = folder.left(sweep)
+    gpus = ray.cluster_resources().get("GPU", 0.0)
+    for chosen in settings.values():
+        set_engine_gpus(chosen, gpus)
+    if not sweep.autoscaling:
+        check_room(left, settings)
+    folder.begin(sweep)
+    if not left:
+        return ""
+    watch = Watch(sweep, folder, settings, interrupts)
+    internal = folder.path / ".tune"
+    shutil.rmtree(internal, ignore_errors=True)
+    random.seed(sweep.first_seed)  # population based training draws from the global generator
+    with quiet_tune():
+        _tuner(sweep, folder, left, settings, watch, gpus).fit()
+    shutil.rmtree(internal, ignore_errors=True)
+    return watch.too_small
+
+
+def check_room(specs: Sequence[TrialSpec], settings: Mapping[str, Settings]) -> None:
+    """Refuse trials that can never start on the cluster as it is.
+
+    Raises:
+        InputError: what the first of them needs and what there is.
+    """
+    nodes = cluster_nodes()
+    for spec in specs:
+        if problem := obstacle(settings[spec.name], nodes):
+            raise InputError(f"trial {spec.name} can never start: {problem}")
+
+
+def _tuner(
+    sweep: Sweep, folder: SweepFolder, left: Sequence[TrialSpec], settings: Mapping[str, Settings], watch: Watch,
+    gpus: float,
+) -> tune.Tuner:  # fmt: skip
+    trials = [
+        {"name": spec.name, "keys": current_keys(sweep, folder, spec), "bundles": run_bundles(settings[spec.name])}
+        for spec in left
+    ]
+    shared = {"sweep": sweep, "output": str(folder.path), "cluster_gpus": gpus}
+    history = {spec.name: values for spec in sweep.trials if (values := known_values(sweep, folder, spec))}
+    iterations = max(chosen.iterations for chosen in settings.values())
+    return tune.Tuner(
+        SweepTrial,
+        param_space={**shared, "trial": tune.grid_search(trials)},
+        tune_config=tune.TuneConfig(
+            scheduler=make_scheduler(sweep, iterations, history),
+            max_concurrent_trials=sweep.max_concurrent or None,
+            # A process that imports torch and RLlib once can serve many small trials.
+            reuse_actors=sweep.local,
+            trial_dirname_creator=_trial_name,
+            trial_name_creator=_trial_name,
+        ),
+        run_config=tune.RunConfig(
+            name=".tune",
+            storage_path=str(folder.path),
+            failure_config=tune.FailureConfig(max_failures=sweep.max_failures),
+            checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),  # the run folder has one
+            callbacks=[watch],
+            stop=StopWhenAsked(watch),
+            verbose=0,
+        ),
+    )
+
+
+def _trial_name(trial: Trial) -> str:
+    return str(trial.config["trial"]["name"])
+
+
+def current_keys(sweep: Sweep, folder: SweepFolder, spec: TrialSpec) -> dict[str, Any]:
+    """Return the values of the space's keys that a trial has now; population based training changes them."""
+    run = folder.trial(spec)
+    if sweep.pbt is None or not run.complete_checkpoints():
+        return dict(spec.keys)
+    saved = load_recipe(str(run.config_file))
+    return {name: saved.get(name, value) for name, value in spec.keys.items()}
+
+
+def known_values(sweep: Sweep, folder: SweepFolder, spec: TrialSpec) -> list[tuple[int, float]]:
+    """Return (iteration, last known value of the metric) of every iteration that a trial has done."""
+    values, last = [], None
+    for record in folder.trial(spec).read_metrics():
+        last = record.get(sweep.metric, last)
+        if last is not None and record["iteration"] > 0:
+            values.append((int(record["iteration"]), float(last)))
+    return values
+
+
+#: No loggers besides the run folders', no handler of SIGINT besides ours, no change of folder, no reports besides ours.
+TUNE_ENVIRONMENT: Mapping[str, str] = {
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",
+    "TUNE_WARN_INSUFFICENT_RESOURCE_THRESHOLD_S": "1000000",
+    "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
+    "RAY_AIR_NEW_OUTPUT": "0",
+}
+
+
+@contextmanager
+def quiet_tune() -> Iterator[None]:
+    """Set what Tune reads from the environment while a sweep runs, and silence what `Watch` says already."""
+    before = {name: os.environ.get(name) for name in TUNE_ENVIRONMENT}
+    os.environ.update(TUNE_ENVIRONMENT)
+    for name in ("ray.tune.tune", "ray.tune.execution.tune_controller"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+
+
+class Watch(Callback):
+    """Tells a person how trials fare, records how they end, and sees when the rest can never start."""
+
+    def __init__(
+        self, sweep: Sweep, folder: SweepFolder, settings: Mapping[str, Settings], interrupts: Interrupts
+    ) -> None:
+        self.sweep, self.folder, self.settings, self.interrupts = sweep, folder, settings, interrupts
+        #: Why no trial that is left can ever start.
+        self.too_small = ""
+        self._looked = time.monotonic()
+        self._small_since: float | None = None
+        self._order = {spec.name: number for number, spec in enumerate(sweep.trials, start=1)}
+        self._shown: dict[str, float] = {}
+
+    def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
+        """Look now and then whether the cluster has become too small; a node may have died."""
+        now = time.monotonic()
+        if self.sweep.autoscaling or now - self._looked < LOOK_S:
+            return
+        self._looked = now
+        waiting = [trial for trial in trials if trial.status in (Trial.PENDING, Trial.PAUSED)]
+        idle = waiting and not any(trial.status == Trial.RUNNING for trial in trials)
+        problem = obstacle(self.settings[waiting[0].custom_dirname], cluster_nodes()) if idle else ""
+        self._small_since = (self._small_since or now) if problem else None
+        if self._small_since is not None and now - self._small_since >= PATIENCE_S:
+            self.too_small = f"trial {waiting[0].custom_dirname} can no longer start: {problem}"
+
+    def on_trial_result(
+        self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
+    ) -> None:
+        """Show a new value of the metric, and record a trial that ended by itself without being done."""
+        name, value = trial.custom_dirname, float(result[VALUE])
+        for why in (DIVERGED, BAD_INPUT):
+            if why in result:
+                self.folder.note(name, why, result[why])
+                self._say(name, f"{why.replace('_', ' ')}: {result[why]}")
+                return
+        total = self.settings[name].iterations
+        if value == value and (self._shown.get(name) != value or result["done"]):
+            self._shown[name] = value
+            self._say(name, f"iteration {result[ITERATION]}/{total}, {self.sweep.metric} {value:.3g}")
+
+    def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+        """Record a trial that the scheduler ended early."""
+        name = trial.custom_dirname
+        if name not in self.folder.outcomes and trial.last_result[ITERATION] < self.settings[name].iterations:
+            reason = f"at iteration {trial.last_result[ITERATION]}"
+            self.folder.note(name, STOPPED_EARLY, reason)
+            self._say(name, f"{STOPPED_EARLY} {reason}")
+
+    def on_trial_recover(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+        """Say that a trial failed and tries again."""
+        self._say(trial.custom_dirname, f"failed, goes on from its last checkpoint ({_last_line(trial)})")
+
+    def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+        """Record a trial that failed once too often."""
+        name, reason = trial.custom_dirname, _last_line(trial)
+        self.folder.note(name, FAILED, reason)
+        self._say(name, f"{FAILED} {self.sweep.max_failures + 1} times, given up: {reason}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Tune saves its run configuration; this object belongs to this process."""
+        return Callback, ()
+
+    def _say(self, name: str, text: str) -> None:
+        print(f"trial {self._order[name]}/{len(self._order)} {name.partition('-')[2]}: {text}", flush=True)
+
+
+def _last_line(trial: Trial) -> str:
+    """Return the last line of the error that Tune noted."""
+    file = Path(trial.error_file) if trial.error_file else None
+    text = file.read_text(encoding="utf-8") if file is not None and file.exists() else ""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1][:200] if lines else "its process died"
+
+
+class StopWhenAsked(Stopper):
+    """Ends the sweep after a signal, or when the cluster has become too small."""
+
+    def __init__(self, watch: Watch | None = None) -> None:
+        self._watch = watch
+
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        return False
+
+    def stop_all(self) -> bool:
+        """Tune asks between any two events."""
+        return self._watch is not None and bool(self._watch.interrupts.requested or self._watch.too_small)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Like that of `Watch`."""
+        return StopWhenAsked, ()

@@ -1,0 +1,218 @@
+"""One trial of a sweep: the train loop of ``run.py``, driven by Tune one iteration at a time."""
+
+from __future__ import annotations
+
+import json
+import math
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ray import tune
+
+from rl_agents.errors import InputError, unknown
+from rl_agents.interrupts import Interrupts
+from rl_agents.reporting.run_folder import Record, RunFolder
+from rl_agents.train_loop import TrainableAgent, TrainLoop
+from rl_agents.tuning.resources import placement, set_engine_gpus
+from rl_agents.tuning.schedulers import ITERATION, VALUE
+from rl_agents.tuning.sweep import Sweep
+
+#: In the folder that Tune takes for a checkpoint: where the run's own checkpoint lies.
+POINTER = "checkpoint.json"
+#: Beside the run's files: whom a trial of population based training took over, and when.
+LINEAGE = "lineage.jsonl"
+#: Trials keep that many checkpoints at least while others may take them over.
+PBT_CHECKPOINTS = 5
+#: Keys of a result: why a trial ended without being done.
+DIVERGED, BAD_INPUT = "diverged", "bad_input"
+
+
+class SweepTrial(tune.Trainable):
+    """A run in ``OUTPUT/trials/NAME``, an ordinary run folder.
+
+    Tune's config holds what all trials share (``sweep``, ``output``, ``cluster_gpus``) and ``trial``: ``keys`` (values
+    of the space's keys) and ``bundles``. Population based training replaces it by a copy of another trial's; what the
+    trial is otherwise follows from its own name.
+
+    Tune's checkpoints are pointers to the run's checkpoints, which every node can read.
+    """
+
+    @classmethod
+    def default_resource_request(cls, config: dict[str, Any]) -> Any:
+        """All bundles of the run, so that Tune starts it only when its actors have room too."""
+        return placement(config["trial"]["bundles"])
+
+    def _setup_logdir(self) -> None:
+        """Outside Tune no folder in ~/ray_results is wanted."""
+        if self._storage is not None:
+            super()._setup_logdir()
+
+    def setup(self, config: dict[str, Any]) -> None:
+        """Build the run's algorithm; Tune may call `load_checkpoint` next, and then `step`."""
+        self.sweep: Sweep = config["sweep"]
+        self.output, self.cluster_gpus = Path(config["output"]), float(config["cluster_gpus"])
+        self._build(config)
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        """Become another trial, in the same process, which spares its imports."""
+        self.cleanup()
+        self._build(new_config)
+        return True
+
+    def _build(self, config: Mapping[str, Any]) -> None:
+        self.loop: TrainLoop | None = None
+        self.algo: TrainableAgent | None = None
+        self.value = math.nan
+        name = self._storage.trial_dir_name if self._storage is not None else config["trial"]["name"]
+        self.folder = RunFolder(self.output / "trials" / name)
+        complete = self.folder.complete_checkpoints()
+        #: Where the run goes on; None begins it.
+        self.start: Path | None = complete[-1][1] if complete else None
+        self.problem = ""
+        try:
+            self.algo = self._algorithm(config["trial"]["keys"])
+        except InputError as error:
+            self.problem = str(error)
+        except Exception:
+            self._keep_traceback()
+            raise
+
+    def _algorithm(self, keys: Mapping[str, Any]) -> TrainableAgent:
+        from rl_agents.core.config import AgentConfig
+
+        settings = self.sweep.settings(self.sweep.trial(self.folder.path.name), keys)
+        set_engine_gpus(settings, self.cluster_gpus)
+        if self.sweep.pbt is not None and settings.keep_checkpoints:
+            settings.keep_checkpoints = max(settings.keep_checkpoints, PBT_CHECKPOINTS)
+        algo: TrainableAgent = AgentConfig.from_settings(settings).build_algo()
+        return algo
+
+    # --- training ----------------------------------------------------------------------------------------------
+
+    def step(self) -> dict[str, Any]:
+        """Do one iteration; the result holds its number and the last known value of the sweep's metric."""
+        if self.problem:
+            return self._end(BAD_INPUT, self.problem)
+        try:
+            if self.loop is None:
+                self.loop = self._begin()
+            record = self.loop.advance()
+            self._note_value(record)
+        except InputError as error:
+            return self._end(BAD_INPUT, str(error))
+        except Exception:
+            self._keep_traceback()
+            raise
+        if self.sweep.metric in record and not math.isfinite(self.value):
+            reason = f"{self.sweep.metric} is not finite at iteration {record['iteration']}"
+            return self._end(DIVERGED, reason)
+        if self.loop.finished:
+            self.loop.close("done")
+            self.loop = None
+            return {ITERATION: record["iteration"], VALUE: self.value, "done": True}
+        return {ITERATION: record["iteration"], VALUE: self.value}
+
+    def _begin(self) -> TrainLoop:
+        """Open the run folder at the iteration where the run goes on."""
+        assert self.algo is not None
+        if self.start is not None:
+            self.algo.restore_run_checkpoint(self.start)
+        for part in (self.folder.checkpoints, self.folder.trajectories, self.folder.tensorboard):
+            part.mkdir(parents=True, exist_ok=True)
+        # -1: nothing of a run that failed before its first checkpoint counts.
+        self.folder.cut_after(self.algo.iteration if self.start is not None else -1)
+        self.folder.save_settings(self.algo.settings)
+        known = [record for record in self.folder.read_metrics() if record.get(self.sweep.metric) is not None]
+        self.value = float(known[-1][self.sweep.metric]) if known else math.nan
+        return TrainLoop(self.algo, self.folder, Silence(), Interrupts())
+
+    def _note_value(self, record: Record) -> None:
+        metric = self.sweep.metric
+        if metric in record:
+            self.value = float(record[metric])
+        elif math.isnan(self.value):
+            before = self.folder.read_metrics()
+            self.value = next((float(r[metric]) for r in before if r.get(metric) is not None), math.nan)
+            if math.isnan(self.value):
+                tags = {tag for r in [*before, record] for tag in r if "/" in tag}
+                raise unknown("metric", metric, tags)
+
+    def _end(self, why: str, reason: str) -> dict[str, Any]:
+        """End the trial; trying again would come out the same."""
+        iteration = self.algo.iteration if self.algo is not None else 0
+        if self.loop is not None:
+            self.loop.save()
+            self.loop.close("failed")
+            self.loop = None
+        return {ITERATION: iteration, VALUE: math.nan, why: reason, "done": True}
+
+    def _keep_traceback(self) -> None:
+        self.folder.path.mkdir(parents=True, exist_ok=True)
+        (self.folder.path / "error.log").write_text(traceback.format_exc(), encoding="utf-8")
+
+    # --- checkpoints -------------------------------------------------------------------------------------------
+
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
+        """Write the run's checkpoint, and where it is into Tune's folder."""
+        assert self.algo is not None and self.loop is not None
+        self.loop.save()
+        target = self.folder.checkpoint(self.algo.iteration)
+        pointer = {"checkpoint": str(target.relative_to(self.output))}
+        (Path(checkpoint_dir) / POINTER).write_text(json.dumps(pointer), encoding="utf-8")
+
+    def load_checkpoint(self, checkpoint_dir: str) -> None:  # type: ignore[override]
+        """Go on from the checkpoint that Tune names, an own one or that of a better trial of the population.
+
+        After a crash Tune names what it knew last; then the run's own later checkpoints win.
+        """
+        pointer = json.loads((Path(checkpoint_dir) / POINTER).read_text(encoding="utf-8"))
+        named = self.output / pointer["checkpoint"]
+        donor, iteration = named.parents[1].name, int(named.name)
+        own = donor == self.folder.path.name
+        if (own or self._took_over(donor, iteration)) and self.start and int(self.start.name) >= iteration + (not own):
+            return
+        self.start = named
+        if not own and self.algo is not None:
+            keys = {name: getattr(self.algo.settings, name) for name in self.sweep.space}
+            self.folder.path.mkdir(parents=True, exist_ok=True)
+            with (self.folder.path / LINEAGE).open("a", encoding="utf-8") as file:
+                file.write(json.dumps({"iteration": iteration, "from": donor, "keys": keys}) + "\n")
+
+    def _took_over(self, donor: str, iteration: int) -> bool:
+        """The newest event of the lineage is this one, so that later checkpoints descend from it."""
+        events = read_lineage(self.folder.path)
+        return bool(events) and (events[-1]["from"], events[-1]["iteration"]) == (donor, iteration)
+
+    def cleanup(self) -> None:
+        """Leave an unfinished run so that it can go on, and free its actors."""
+        if self.loop is not None:
+            self.loop.save()
+            self.loop.close("interrupted")
+            self.loop = None
+        if self.algo is not None:
+            self.algo.stop()
+            self.algo = None
+
+
+class Silence:
+    """Progress that nobody watches: the driver of the sweep reports for all trials."""
+
+    def start(self, completed: int, total: int) -> None:
+        """Nothing to show."""
+
+    def note(self, text: str) -> None:
+        """Nothing to show."""
+
+    def update(self, record: Mapping[str, Any]) -> None:
+        """Nothing to show."""
+
+    def stop(self) -> None:
+        """Nothing to leave."""
+
+
+def read_lineage(folder: Path) -> list[dict[str, Any]]:
+    """Return whom the trial in ``folder`` took over: ``iteration``, ``from`` (a trial's name) and the new ``keys``."""
+    path = folder / LINEAGE
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []

@@ -1,0 +1,99 @@
+"""What the driver of a sweep keeps, and what it sees while trials run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ray.tune.experiment import Trial
+
+from rl_agents.errors import InputError
+from rl_agents.interrupts import Interrupts
+from rl_agents.reporting.run_folder import RunFolder
+from rl_agents.settings import Settings
+from rl_agents.tuning import driver
+from rl_agents.tuning.driver import StopWhenAsked, SweepFolder, Watch, check_room, known_values
+from rl_agents.tuning.space import Grid
+from rl_agents.tuning.sweep import Sweep
+
+SWEEP = Sweep("s", keys={"env": "guess_numbers"}, space={"lr": Grid((1e-4, 1e-3, 1e-2))}, source={"space": {}})
+
+
+@pytest.fixture
+def settings() -> dict[str, Settings]:
+    return {spec.name: Settings.from_dict({"num_env_runners": 1, "iterations": 9}) for spec in SWEEP.trials}
+
+
+def trial(index: int, status: str, **more: Any) -> Any:
+    return SimpleNamespace(custom_dirname=SWEEP.trials[index].name, status=status, **more)
+
+
+def test_a_resumed_sweep_runs_what_is_left_and_tries_failures_again(tmp_path: Path) -> None:
+    folder = SweepFolder(tmp_path)
+    folder.begin(SWEEP)
+    done, failed, stopped = SWEEP.trials
+    RunFolder.create(folder.trial(done).path, Settings()).write_summary({"status": "done"})
+    folder.note(failed.name, "failed", "OSError: no space left")
+    folder.note(stopped.name, "stopped early", "at iteration 3")
+    again = SweepFolder(tmp_path)
+    assert again.left(SWEEP) == [failed]
+    assert again.outcomes[failed.name]["reason"] == "OSError: no space left"
+    again.begin(SWEEP)
+    assert list(SweepFolder(tmp_path).outcomes) == [stopped.name]
+
+
+def test_the_last_known_value_counts_until_the_next(tmp_path: Path) -> None:
+    folder, spec = SweepFolder(tmp_path), SWEEP.trials[0]
+    run = RunFolder.create(folder.trial(spec).path, Settings())
+    for iteration, tags in enumerate([{"eval/success_rate": 0.25}, {}, {"eval/success_rate": 0.5}, {}]):
+        run.append_metrics({"iteration": iteration, **tags})
+    assert known_values(SWEEP, folder, spec) == [(1, 0.25), (2, 0.5), (3, 0.5)]
+
+
+def test_a_trial_without_room_is_refused_by_name(settings: dict[str, Settings], monkeypatch: Any) -> None:
+    monkeypatch.setattr(driver, "cluster_nodes", lambda: [{"CPU": 2.0}])
+    with pytest.raises(InputError, match=r"trial 000-lr=0\.0001 can never start: a trial needs 2\.5 CPU"):
+        check_room(SWEEP.trials, settings)
+    monkeypatch.setattr(driver, "cluster_nodes", lambda: [{"CPU": 4.0}])
+    check_room(SWEEP.trials, settings)
+
+
+def test_a_cluster_that_shrank_ends_the_sweep_once_nothing_runs(
+    tmp_path: Path, settings: dict[str, Settings], monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(driver, "LOOK_S", 0.0)
+    monkeypatch.setattr(driver, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(driver, "cluster_nodes", lambda: [{"CPU": 2.0}])
+    watch = Watch(SWEEP, SweepFolder(tmp_path), settings, Interrupts())
+    stopper = StopWhenAsked(watch)
+    watch.on_step_end(1, [trial(0, Trial.RUNNING), trial(1, Trial.PENDING)])
+    assert not stopper.stop_all(), "what runs may end and leave its place"
+    watch.on_step_end(2, [trial(0, Trial.TERMINATED), trial(1, Trial.PENDING)])
+    assert stopper.stop_all() and "trial 001-lr=0.001 can no longer start: a trial needs 2.5 CPU" in watch.too_small
+
+
+def test_a_signal_stops_the_sweep(tmp_path: Path, settings: dict[str, Settings]) -> None:
+    interrupts = Interrupts()
+    stopper = StopWhenAsked(Watch(SWEEP, SweepFolder(tmp_path), settings, interrupts))
+    assert not stopper.stop_all()
+    interrupts.requested = True
+    assert stopper.stop_all()
+
+
+def test_failures_are_told_with_their_last_line(
+    tmp_path: Path, settings: dict[str, Settings], capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = tmp_path / "error.txt"
+    error.write_text("Failure # 3\nTraceback ...\nOSError: no space left\n")
+    folder = SweepFolder(tmp_path)
+    watch = Watch(SWEEP, folder, settings, Interrupts())
+    watch.on_trial_recover(1, [], trial(0, Trial.RUNNING, error_file=str(error)))
+    watch.on_trial_error(2, [], trial(0, Trial.ERROR, error_file=str(error)))
+    watch.on_trial_recover(3, [], trial(1, Trial.RUNNING, error_file=str(tmp_path / "none")))
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == "trial 1/3 lr=0.0001: failed, goes on from its last checkpoint (OSError: no space left)"
+    assert said[1] == "trial 1/3 lr=0.0001: failed 3 times, given up: OSError: no space left"
+    assert said[2].endswith("(its process died)")
+    assert folder.outcomes[SWEEP.trials[0].name] == {"status": "failed", "reason": "OSError: no space left"}

@@ -1,0 +1,115 @@
+"""Tables, the best recipe and plots, from run folders written here."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from rl_agents.reporting.run_folder import RunFolder
+from rl_agents.settings import Settings, load_recipe
+from rl_agents.tuning.driver import SweepFolder
+from rl_agents.tuning.report import best_point, collect, write_results
+from rl_agents.tuning.space import Grid
+from rl_agents.tuning.sweep import Sweep
+
+METRIC = "eval/success_rate"
+
+
+def grid_sweep(**changes: object) -> Sweep:
+    space = {"vspo_temperature": Grid((0.1, 1.0)), "vspo_alpha": Grid((1.0, 2.0))}
+    keys = {"algo": "vspo", "env": "guess_numbers", "iterations": 2, "seed": 3}
+    return Sweep(**{"name": "grid", "keys": keys, "space": space, "seeds": 2, "source": {}, **changes})  # type: ignore
+
+
+def write_run(folder: SweepFolder, name: str, value: float, status: str = "done", **tags: float) -> None:
+    run = RunFolder.create(folder.path / "trials" / name, Settings())
+    bounds = {"eval/success_low": value - 0.1, "eval/success_high": value + 0.1}
+    run.append_metrics({"iteration": 1, "seconds": 1.0, "actor/pg_loss": 0.5})
+    run.append_metrics({"iteration": 2, "seconds": 2.0, METRIC: value, **bounds, **tags})
+    run.write_summary({"status": status})
+
+
+def fill(sweep: Sweep, path: Path, values: list[float]) -> SweepFolder:
+    folder = SweepFolder(path)
+    for spec, value in zip(sweep.trials, values, strict=True):
+        write_run(folder, spec.name, value)
+    return folder
+
+
+def test_points_are_means_over_seeds_with_their_interval(tmp_path: Path) -> None:
+    sweep = grid_sweep()
+    folder = fill(sweep, tmp_path, [0.4, 0.6, 0.5, 0.5, 0.6, 0.8, 0.1, 0.3])
+    points = collect(sweep, folder)
+    interval = points[0].interval
+    assert interval is not None and interval.mean == pytest.approx(0.5)
+    # t(0.975, 1) = 12.706, s = 0.1414: ± 1.27, cut to what a rate can be.
+    assert (interval.low, interval.high) == (0.0, 1.0)
+    equal = points[1].interval
+    assert equal is not None and (equal.low, equal.high) == (0.5, 0.5)
+    best = best_point(sweep, points)
+    assert best is not None and best.keys == {"vspo_temperature": 1.0, "vspo_alpha": 1.0}
+    smallest = best_point(grid_sweep(mode="min"), points)
+    assert smallest is not None and smallest.keys == {"vspo_temperature": 1.0, "vspo_alpha": 2.0}
+
+
+def test_with_one_seed_the_interval_is_the_evaluations(tmp_path: Path) -> None:
+    sweep = grid_sweep(seeds=1)
+    interval = collect(sweep, fill(sweep, tmp_path, [0.4, 0.5, 0.6, 0.7]))[0].interval
+    assert interval is not None and (interval.low, interval.high) == pytest.approx((0.3, 0.5))
+
+
+def test_results_hold_table_recipe_and_heat_map(tmp_path: Path) -> None:
+    sweep = grid_sweep(seeds=1)
+    results = write_results(sweep, fill(sweep, tmp_path, [0.4, 0.5, 0.9, 0.7]))
+    assert results["status"] == "done" and results["plot"] == "heatmap.png"
+    assert (tmp_path / "heatmap.png").read_bytes().startswith(b"\x89PNG")
+    assert json.loads((tmp_path / "results.json").read_text())["best"]["keys"]["vspo_alpha"] == 1.0
+    rows = [line for line in (tmp_path / "results.md").read_text().splitlines() if line.startswith("| ")]
+    assert rows[2].startswith("| 1.0 | 1.0 | 0.900 | [0.800, 1.000] | 2 | 2 | done")
+    recipe = load_recipe(str(tmp_path / "best.yaml"))
+    assert recipe == {
+        "algo": "vspo", "env": "guess_numbers", "iterations": 2, "vspo_temperature": 1.0, "vspo_alpha": 1.0
+    }  # fmt: skip
+    Settings.from_dict(recipe).validate()
+
+
+def test_nan_is_told_and_never_wins(tmp_path: Path) -> None:
+    sweep = grid_sweep(seeds=1)
+    folder = fill(sweep, tmp_path, [0.4, 0.5, 0.6, math.nan])
+    folder.note(sweep.trials[3].name, "diverged", f"{METRIC} is not finite at iteration 2")
+    RunFolder(tmp_path / "trials" / sweep.trials[3].name).write_summary({"status": "failed"})
+    write_run_again = RunFolder(tmp_path / "trials" / sweep.trials[0].name)
+    write_run_again.append_metrics({"iteration": 3, "actor/pg_loss": math.nan})
+    write_run_again.append_metrics({"iteration": 4, "actor/pg_loss": math.inf})
+    results = write_results(sweep, folder)
+    assert results["best"]["keys"] == {"vspo_temperature": 1.0, "vspo_alpha": 1.0}
+    text = (tmp_path / "results.md").read_text()
+    assert f"{sweep.trials[3].name}: diverged: {METRIC} is not finite at iteration 2" in text
+    assert f"{sweep.trials[0].name}: not finite: actor/pg_loss (first at iteration 3)" in text
+
+
+def test_unfinished_and_early_stopped_points_are_no_candidates(tmp_path: Path) -> None:
+    sweep = grid_sweep(seeds=1)
+    folder = SweepFolder(tmp_path)
+    write_run(folder, sweep.trials[0].name, 0.9, status="interrupted")
+    write_run(folder, sweep.trials[1].name, 0.8, status="interrupted")
+    folder.note(sweep.trials[1].name, "stopped early", "at iteration 1")
+    write_run(folder, sweep.trials[2].name, 0.3)
+    results = write_results(sweep, folder)
+    assert [point["status"] for point in results["points"]] == ["unfinished", "stopped early", "done", "unfinished"]
+    assert results["best"]["interval"]["mean"] == 0.3 and results["status"] == "incomplete"
+
+
+@pytest.mark.parametrize("values", [(1e-4, 1e-3, 1e-2), ("grpo", "rloo", "ppo")])
+def test_other_spaces_are_drawn_as_panels(tmp_path: Path, values: tuple[object, ...]) -> None:
+    sweep = grid_sweep(space={"lr" if isinstance(values[0], float) else "algo": Grid(values)}, seeds=1)
+    results = write_results(sweep, fill(sweep, tmp_path, [0.4, 0.5, 0.6]))
+    assert results["plot"] == "sweep.png" and (tmp_path / "sweep.png").stat().st_size > 5000
+
+
+def test_a_sweep_without_any_value_has_no_best_and_no_plot(tmp_path: Path) -> None:
+    results = write_results(grid_sweep(), SweepFolder(tmp_path))
+    assert results["best"] is None and results["plot"] is None and not (tmp_path / "best.yaml").exists()

@@ -1,0 +1,129 @@
+"""Sweep files: what they may say, what they make, and how mistakes are told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rl_agents.cli.tune import resolve_trials
+from rl_agents.errors import InputError
+from rl_agents.settings import load_recipe
+from rl_agents.tuning.space import Grid, Range, expand, trial_name
+from rl_agents.tuning.sweep import load_sweep
+
+SWEEPS = Path(__file__).parents[2] / "tune_configs" / "sweeps"
+GRID = "space: {vspo_temperature: [0.1, 1.0], vspo_alpha: [1, 2, 4]}\nset: {algo: vspo}\n"
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "sweep.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_grids_cross_and_seeds_repeat_each_point(tmp_path: Path) -> None:
+    sweep = load_sweep(write(tmp_path, GRID + "seeds: 2\n"), {"seed": 5})
+    assert len(sweep.trials) == 2 * 3 * 2
+    assert [(t.keys["vspo_temperature"], t.keys["vspo_alpha"], t.seed) for t in sweep.trials[:3]] == [
+        (0.1, 1, 5), (0.1, 1, 6), (0.1, 2, 5)
+    ]  # fmt: skip
+    assert [t.point for t in sweep.trials[:4]] == [0, 0, 1, 1]
+    assert len({t.name for t in sweep.trials}) == 12
+
+
+def test_ranges_are_drawn_once_in_each_part_and_the_same_for_all_seeds() -> None:
+    space = {"lr": Range(1e-5, 1e-1, log=True), "algo": Grid(("grpo", "rloo"))}
+    trials = expand(space, samples=4, seeds=2, first_seed=0)
+    rates = sorted({t.keys["lr"] for t in trials})
+    assert len(rates) == 8, "another draw for each point, the same for its seeds"
+    edges = [1e-5 * 10 ** (4 * part / 8) for part in range(9)]
+    assert all(low * 0.999 <= rate <= high * 1.001 for low, rate, high in zip(edges, rates, edges[1:], strict=False))
+    assert trials == expand(space, samples=4, seeds=2, first_seed=0)
+    assert trials != expand(space, samples=4, seeds=2, first_seed=1)
+
+
+def test_a_range_of_a_whole_key_gives_whole_numbers() -> None:
+    values = [t.keys["group_size"] for t in expand({"group_size": Range(2, 64, True, whole=True)}, 5, 1, 0)]
+    assert all(isinstance(value, int) and 2 <= value <= 64 for value in values)
+
+
+def test_trial_names_are_short_file_names() -> None:
+    name = trial_name(7, {"model": "some/very long path" * 20, "lr": 0.00030000001}, 2)
+    assert name.startswith("007-model=some_very_long_path") and "/" not in name and len(name) <= 100
+
+
+def test_the_saved_sweep_is_the_same_sweep(tmp_path: Path) -> None:
+    (tmp_path / "recipe.yaml").write_text("algo: vspo\ngroup_size: 4\n")
+    text = "recipe: recipe.yaml\nspace: {lr: {low: 1.0e-5, high: 1.0e-3, log: true}}\nsamples: 3\nasha: {grace: 2}\n"
+    sweep = load_sweep(write(tmp_path, text), {"iterations": 9}, local=True)
+    (tmp_path / "elsewhere").mkdir()
+    saved = tmp_path / "elsewhere" / "saved.yaml"
+    saved.write_text(sweep.to_yaml())
+    assert load_sweep(saved) == sweep
+    assert sweep.keys == {"algo": "vspo", "group_size": 4, "iterations": 9}
+    assert sweep.settings(sweep.trials[0]).engine == "torch"
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("spcae: {lr: [1]}", ["unknown key of a sweep 'spcae'", "did you mean 'space'?"]),
+        ("lr: [1.0e-3]", ["unknown key of a sweep 'lr'", "under `set` or `space`"]),
+        ("set: {algo: grpo}", ["no key varies"]),
+        ("space: {vspo_temprature: [1.0]}", ["space: unknown key 'vspo_temprature'", "'vspo_temperature'"]),
+        ("space: {lr: [1.0]}\nset: {goup_size: 3}", ["set: unknown key 'goup_size'", "'group_size'"]),
+        ("space: {lr: {low: 1, hihg: 2}}", ["range of lr 'hihg'", "did you mean 'high'?"]),
+        ("space: {lr: {low: 1}}", ["space: lr: the range lacks 'high'"]),
+        ("space: {lr: {low: 2, high: 1}}", ["low=2 must be below high=1"]),
+        ("space: {lr: {low: 0, high: 1, log: true}}", ["a logarithmic range lies above 0"]),
+        ("space: {algo: {low: 0, high: 1}}", ["needs a key that is a number"]),
+        ("space: {lr: [1.0, 1.0]}", ["a value stands twice"]),
+        ("space: {lr: 1.0}", ["write a list of values"]),
+        ("space: {seed: [1, 2]}", ["seeds: N"]),
+        ("space: {lr: [1.0]}\nsamples: 4", ["no range to draw from"]),
+        ("space: {lr: [1.0]}\nseeds: 0", ["seeds=0: must be at least 1"]),
+        ("space: {lr: [1.0]}\nseeds: many", ["seeds='many': a whole number is needed"]),
+        ("space: {lr: [1.0]}\nmode: maxx", ["mode='maxx': valid: max, min"]),
+        ("space: {lr: [1.0]}\nasha: {grac: 2}", ["unknown key of asha 'grac'", "did you mean 'grace'?"]),
+        ("space: {lr: [1.0, 2.0]}\nasha: {}\npbt: {}", ["asha and pbt exclude each other"]),
+        ("space: {model: [a, b]}\npbt: {}", ["model cannot change during a run"]),
+        ("space: {lr: [1.0]}\npbt: {}", ["at least 2 trials"]),
+        ("space: {lr: [1.0, 2.0]}\nseeds: 2\npbt: {}", ["`seeds` has no meaning"]),
+        ("space: {lr: {low: 1, high: 2}}\nsamples: 20000", ["20000 trials, 10000 at most"]),
+        ("name: a/b\nspace: {lr: [1.0]}", ["name='a/b'"]),
+    ],
+)
+def test_mistakes_name_file_key_and_nearest(tmp_path: Path, text: str, parts: list[str]) -> None:
+    path = write(tmp_path, text)
+    with pytest.raises(InputError) as error:
+        load_sweep(path)
+    message = str(error.value)
+    assert message.startswith(f"{path}: ") and "\n" not in message
+    for part in parts:
+        assert part in message
+
+
+def test_set_may_not_say_what_the_sweep_varies(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="the sweep varies vspo_alpha itself"):
+        load_sweep(write(tmp_path, GRID), {"vspo_alpha": 3})
+
+
+def test_every_trial_is_resolved_before_the_first_begins(tmp_path: Path) -> None:
+    path = write(tmp_path, "space: {clip_low: [0.1, -1.0]}\nset: {env: guess_numbers}\n")
+    with pytest.raises(InputError, match=r"sweep\.yaml: trial clip_low=-1\.0: clip_low=-1\.0: must not be negative"):
+        resolve_trials(load_sweep(path), str(path))
+
+
+def test_local_contradicts_an_engine(tmp_path: Path) -> None:
+    path = write(tmp_path, "space: {lr: [1.0e-3]}\nset: {engine: vllm}\n")
+    with pytest.raises(InputError, match="--local means engine=torch"):
+        resolve_trials(load_sweep(path, local=True), str(path))
+
+
+@pytest.mark.parametrize("path", sorted(SWEEPS.glob("*.yaml")), ids=lambda path: path.stem)
+def test_shipped_sweeps(path: Path) -> None:
+    sweep = load_sweep(path)
+    assert len(load_recipe(str(path)).get("set", {})) <= 20
+    if sweep.keys.get("model", "starter") == "starter":  # the others name a model that a person has to download
+        assert resolve_trials(sweep, str(path))

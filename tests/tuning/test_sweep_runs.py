@@ -1,0 +1,191 @@
+"""Real sweeps in one Ray session: finished, killed, stopped, resumed, too large, and populations."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+
+from rl_agents.cli import main
+from rl_agents.cli.train import resolve_settings
+from rl_agents.core.config import AgentConfig
+from rl_agents.reporting.run_folder import RunFolder
+from rl_agents.settings import Settings, load_recipe
+from rl_agents.tuning.sweep import load_sweep
+
+pytestmark = [pytest.mark.usefixtures("ray_session"), pytest.mark.timeout(600)]
+
+RUN: dict[str, Any] = {
+    "env": "guess_numbers", "tasks_per_iteration": 2, "group_size": 4, "eval_episodes": 8, "eval_interval": 0,
+    "save_trajectories": 0,
+}  # fmt: skip
+WAIT_S = 240.0
+
+
+def write_sweep(folder: Path, model: Path, space: dict[str, Any], run: dict[str, Any], **keys: Any) -> Path:
+    path = folder / "sweep.yaml"
+    data = {"set": {**RUN, "model": str(model), **run}, "space": space, "local": True, **keys}
+    path.write_text(yaml.safe_dump(data, sort_keys=False))
+    return path
+
+
+def tune(*arguments: str | Path) -> int:
+    return main(["tune", *map(str, arguments)])
+
+
+def runs(output: Path) -> list[RunFolder]:
+    return [RunFolder(path) for path in sorted((output / "trials").iterdir())]
+
+
+def iterations(run: RunFolder) -> list[int]:
+    return [record["iteration"] for record in run.read_metrics()]
+
+
+def weights(checkpoint: Path) -> dict[str, torch.Tensor]:
+    return load_file(checkpoint / "hf" / "model.safetensors")
+
+
+def equal(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:
+    return all(torch.equal(first[name], second[name]) for name in first)
+
+
+def in_background(action: Callable[[], None]) -> threading.Thread:
+    thread = threading.Thread(target=action, daemon=True)
+    thread.start()
+    return thread
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_grid_ends_with_table_recipe_and_ordinary_run_folders(
+    beginner_model_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    space = {"vspo_temperature": [0.1, 1.0], "vspo_alpha": [1.0, 2.0]}
+    path = write_sweep(tmp_path, beginner_model_dir, space, {"algo": "vspo", "iterations": 1}, max_concurrent=1)
+    output = tmp_path / "out"
+    assert tune(path, "--output", output, "--json") == 0
+    results = json.loads(capsys.readouterr().out)
+    assert results["status"] == "done" and len(results["points"]) == 4
+    assert [point["keys"]["vspo_alpha"] for point in results["points"]] == [1.0, 2.0, 1.0, 2.0]
+    assert all(0 <= point["interval"]["mean"] <= 1 for point in results["points"])
+    assert (output / "heatmap.png").exists() and not (output / ".tune").exists()
+    for run, point in zip(runs(output), results["points"], strict=True):
+        assert iterations(run) == [0, 1] and run.read_summary()["status"] == "done"
+        assert run.load_settings().vspo_alpha == point["keys"]["vspo_alpha"]
+        assert RunFolder.locate(run.path)[1] == 1, "run.py --resume and eval find its checkpoint"
+        assert list(run.tensorboard.iterdir()), "tensorboard --logdir trials shows every trial"
+    settings = Settings.from_dict(load_recipe(str(output / "best.yaml")))
+    assert resolve_settings(settings).vspo_temperature in (0.1, 1.0)
+    assert tune("--resume", output) == 0, "nothing is left to do"
+
+
+def test_a_killed_trial_tries_again_and_a_stopped_sweep_goes_on(
+    beginner_model_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_sweep(tmp_path, beginner_model_dir, {"lr": [1e-4, 1e-3]}, {"iterations": 12}, max_concurrent=1)
+    output = tmp_path / "out"
+    first = RunFolder(output / "trials" / "000-lr=0.0001")
+
+    def kill_then_interrupt() -> None:
+        wait_for(lambda: len(first.complete_checkpoints()) >= 2)
+        worker = next(p for p in psutil.Process().children(recursive=True) if "SweepTrial" in "".join(p.cmdline()))
+        worker.kill()
+        reached = first.complete_checkpoints()[-1][0]
+        wait_for(lambda: first.complete_checkpoints()[-1][0] > reached)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = in_background(kill_then_interrupt)
+    assert tune(path, "--output", output) == 130
+    thread.join()
+    said = capsys.readouterr().out
+    assert "trial 1/2 lr=0.0001: failed, goes on from its last checkpoint" in said
+    assert f"python run.py tune --resume {output}" in said
+    before = iterations(first)
+    assert before == list(range(len(before))), "nothing lost, nothing twice"
+    assert 3 <= len(before) < 13 and first.read_summary()["status"] == "interrupted"
+
+    assert tune("--resume", output) == 0
+    for run in runs(output):
+        assert iterations(run) == list(range(13)) and run.read_summary()["status"] == "done"
+    assert json.loads((output / "results.json").read_text())["best"] is not None
+
+
+def test_a_trial_that_can_never_fit_is_one_clear_line(
+    beginner_model_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_sweep(tmp_path, beginner_model_dir, {"lr": [1e-4, 1e-3]}, {"num_env_runners": 8}, local=False)
+    assert tune(path, "--output", tmp_path / "out") == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert "trial 000-lr=0.0001 can never start: a trial needs 6 CPU" in error
+    assert "8 x env runner 0.5 CPU" in error and "the cluster has 1 node with 4 CPU" in error
+
+
+def test_trials_with_actors_queue_for_all_of_their_bundles(beginner_model_dir: Path, tmp_path: Path) -> None:
+    """Two trials of 2.5 CPUs on 4: together they would take what the actors of each other wait for."""
+    keys = {"iterations": 1, "num_env_runners": 1, "engine": "torch"}
+    path = write_sweep(tmp_path, beginner_model_dir, {"lr": [1e-4, 1e-3]}, keys, local=False)
+    output = tmp_path / "out"
+    assert tune(path, "--output", output) == 0
+    assert [iterations(run) for run in runs(output)] == [[0, 1], [0, 1]]
+    assert all(run.load_settings().num_env_runners == 1 for run in runs(output))
+
+
+def test_asha_stops_what_is_worse(beginner_model_dir: Path, tmp_path: Path) -> None:
+    path = write_sweep(
+        tmp_path, beginner_model_dir, {"group_size": [4, 2]}, {"iterations": 3},
+        metric="rollout/episodes", max_concurrent=1, asha={"grace": 1, "reduction": 2},
+    )  # fmt: skip
+    output = tmp_path / "out"
+    assert tune(path, "--output", output) == 0
+    whole, stopped = json.loads((output / "results.json").read_text())["points"]
+    assert (whole["status"], stopped["status"]) == ("done", "stopped early")
+    assert stopped["trials"][0]["reason"] == "at iteration 1"
+    assert iterations(runs(output)[1]) == [0, 1]
+
+
+def test_population_based_training_takes_over_weights_and_a_new_rate(beginner_model_dir: Path, tmp_path: Path) -> None:
+    path = write_sweep(
+        tmp_path, beginner_model_dir, {"lr": {"low": 1e-4, "high": 1e-3}}, {"iterations": 6},
+        samples=2, metric="actor/grad_norm", pbt={"interval": 1, "quantile": 0.5, "resample": 0.0},
+    )  # fmt: skip
+    output = tmp_path / "out"
+    assert tune(path, "--output", output) == 0
+    events = [
+        (run, json.loads(line))
+        for run in runs(output)
+        if (run.path / "lineage.jsonl").exists()
+        for line in (run.path / "lineage.jsonl").read_text().splitlines()
+    ]
+    assert events, "nobody took anybody over"
+    run, event = max(events, key=lambda item: item[1]["iteration"])
+    start, after = event["iteration"], event["iteration"] + 1
+    donor = RunFolder(output / "trials" / event["from"])
+    assert iterations(run) == list(range(7)) and run.load_settings().lr == event["keys"]["lr"]
+    assert event["keys"]["lr"] not in [spec.keys["lr"] for spec in load_sweep(path).trials]
+
+    # The same step, done here from the donor's checkpoint with the trial's own seed and its new rate.
+    settings = Settings.restored(load_recipe(str(run.checkpoint(after) / "config.yaml")))
+    assert settings.lr == event["keys"]["lr"]
+    algo = AgentConfig.from_settings(settings).build_algo()
+    algo.restore_run_checkpoint(donor.checkpoint(start))
+    algo.train()
+    algo.save_run_checkpoint(tmp_path / "again")
+    algo.stop()
+    assert equal(weights(tmp_path / "again"), weights(run.checkpoint(after)))
+    assert not equal(weights(donor.checkpoint(start)), weights(run.checkpoint(after)))

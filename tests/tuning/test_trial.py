@@ -1,0 +1,151 @@
+"""One trial, stepped here without Tune: an ordinary run, which knows how to go on and when to give up."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from rl_agents.core.config import AgentConfig
+from rl_agents.reporting.run_folder import RunFolder
+from rl_agents.settings import Settings, load_recipe
+from rl_agents.tuning.report import not_finite
+from rl_agents.tuning.space import Grid
+from rl_agents.tuning.sweep import Pbt, Sweep
+from rl_agents.tuning.trial import SweepTrial, read_lineage
+
+RUN: dict[str, Any] = {
+    "env": "guess_numbers", "tasks_per_iteration": 2, "group_size": 4, "eval_episodes": 8, "eval_interval": 0,
+    "iterations": 3, "save_trajectories": 0,
+}  # fmt: skip
+
+
+def make_sweep(model: Path, rates: tuple[float, ...], **keys: Any) -> Sweep:
+    run = {**RUN, "model": str(model), **keys.pop("run", {})}
+    return Sweep("s", keys=run, space={"lr": Grid(rates)}, local=True, source={}, **keys)
+
+
+def start(sweep: Sweep, output: Path, index: int = 0, keys: dict[str, Any] | None = None) -> SweepTrial:
+    spec = sweep.trials[index]
+    trial = {"name": spec.name, "keys": keys or spec.keys, "bundles": [{"CPU": 1.0}]}
+    return SweepTrial({"sweep": sweep, "output": str(output), "cluster_gpus": 0.0, "trial": trial})
+
+
+def weights(checkpoint: Path) -> dict[str, torch.Tensor]:
+    return load_file(checkpoint / "hf" / "model.safetensors")
+
+
+def equal(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:
+    return all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_a_trial_that_starts_again_goes_on_from_its_own_checkpoint(beginner_model_dir: Path, tmp_path: Path) -> None:
+    sweep = make_sweep(beginner_model_dir, (1e-3,))
+    first = start(sweep, tmp_path)
+    results = [first.train(), first.train()]
+    assert [result["iteration"] for result in results] == [1, 2]
+    del first.loop  # its process is gone: nothing is written any more
+    second = start(sweep, tmp_path)
+    last = second.train()
+    assert (last["iteration"], last["done"]) == (3, True) and 0 <= last["value"] <= 1
+    second.stop()
+    run = RunFolder(tmp_path / "trials" / sweep.trials[0].name)
+    assert [record["iteration"] for record in run.read_metrics()] == [0, 1, 2, 3]
+    assert run.read_summary()["status"] == "done"
+
+
+def test_a_stopped_trial_is_saved_and_marked(beginner_model_dir: Path, tmp_path: Path) -> None:
+    sweep = make_sweep(beginner_model_dir, (1e-3,), run={"checkpoint_interval": 0})
+    trial = start(sweep, tmp_path)
+    trial.train()
+    trial.stop()
+    run = RunFolder(tmp_path / "trials" / sweep.trials[0].name)
+    assert run.read_summary()["status"] == "interrupted"
+    assert [number for number, _ in run.complete_checkpoints()] == [1]
+
+
+def test_taking_over_a_better_member_restores_weights_and_uses_the_new_rate(
+    beginner_model_dir: Path, tmp_path: Path
+) -> None:
+    sweep = make_sweep(beginner_model_dir, (1e-3, 1e-4), pbt=Pbt(interval=1))
+    donor, worse = start(sweep, tmp_path), start(sweep, tmp_path, 1)
+    for trial in (donor, worse):
+        trial.train()
+    worse.train()
+    pointer = tmp_path / "pointer"
+    pointer.mkdir()
+    donor.save_checkpoint(str(pointer))
+    worse.stop()
+    changed = start(sweep, tmp_path, 1, {"lr": 2e-3})  # what Tune does: stop, begin with new keys, restore
+    changed.load_checkpoint(str(pointer))
+    assert changed.train()["iteration"] == 2, "one after the donor's"
+    run, source = changed.folder, donor.folder
+    assert read_lineage(run.path) == [{"iteration": 1, "from": source.path.name, "keys": {"lr": 2e-3}}]
+    assert run.load_settings().lr == 2e-3
+
+    # The same step, done here from the donor's checkpoint.
+    settings = Settings.restored(load_recipe(str(run.config_file)))
+    algo = AgentConfig.from_settings(settings).build_algo()
+    algo.restore_run_checkpoint(source.checkpoint(1))
+    algo.train()
+    algo.save_run_checkpoint(tmp_path / "again")
+    assert equal(weights(tmp_path / "again"), weights(run.checkpoint(2)))
+    assert not equal(weights(source.checkpoint(1)), weights(run.checkpoint(2)))
+
+    # A crash now: Tune still names the donor's checkpoint, and the trial's own later one wins.
+    crashed = start(sweep, tmp_path, 1, {"lr": 2e-3})
+    crashed.load_checkpoint(str(pointer))
+    assert crashed.start == run.checkpoint(2) and len(read_lineage(run.path)) == 1
+    for trial in (donor, changed, crashed):
+        trial.stop()
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_a_metric_that_is_not_finite_ends_the_trial(beginner_model_dir: Path, tmp_path: Path) -> None:
+    """A critic that a huge learning rate blows up makes advantages and so the policy's loss NaN."""
+    run = {"algo": "ppo", "critic_lr": 3e37}
+    sweep = make_sweep(beginner_model_dir, (1e-3,), run=run, metric="actor/pg_loss", mode="min")
+    trial = start(sweep, tmp_path)
+    assert not trial.train().get("done")
+    result = trial.train()
+    trial.stop()
+    assert result["done"] and result["diverged"] == "actor/pg_loss is not finite at iteration 2"
+    folder = RunFolder(tmp_path / "trials" / sweep.trials[0].name)
+    assert folder.read_summary()["status"] == "failed"
+    assert {tag: not_finite(folder.read_metrics())[tag] for tag in ("critic/value_loss", "actor/pg_loss")} == {
+        "critic/value_loss": 1, "actor/pg_loss": 2
+    }  # fmt: skip
+
+
+def test_an_unknown_metric_ends_the_trial_and_names_the_nearest(beginner_model_dir: Path, tmp_path: Path) -> None:
+    trial = start(make_sweep(beginner_model_dir, (1e-3,), metric="eval/sucess_rate"), tmp_path)
+    result = trial.train()
+    trial.stop()
+    assert result["done"]
+    assert result["bad_input"] == "unknown metric 'eval/sucess_rate': did you mean 'eval/success_rate'?"
+
+
+def test_what_breaks_leaves_its_traceback(beginner_model_dir: Path, tmp_path: Path) -> None:
+    sweep = make_sweep(beginner_model_dir, (1e-3,))
+    trial = start(sweep, tmp_path)
+    trial.train()
+    (trial.folder.path / "metrics.jsonl").unlink()
+    (trial.folder.path / "metrics.jsonl").mkdir()  # the disk turns against the run
+    with pytest.raises(IsADirectoryError):
+        trial.train()
+    assert "IsADirectoryError" in (trial.folder.path / "error.log").read_text()
+
+
+def test_pointers_say_where_the_checkpoint_is(beginner_model_dir: Path, tmp_path: Path) -> None:
+    sweep = make_sweep(beginner_model_dir, (1e-3,))
+    trial = start(sweep, tmp_path)
+    trial.train()
+    (tmp_path / "p").mkdir()
+    trial.save_checkpoint(str(tmp_path / "p"))
+    trial.stop()
+    pointer = json.loads((tmp_path / "p" / "checkpoint.json").read_text())
+    assert pointer == {"checkpoint": f"trials/{sweep.trials[0].name}/checkpoints/000001"}
