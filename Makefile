@@ -10,7 +10,13 @@ TORCH_SOURCE := $(if $(PIP_FIND_LINKS),--find-links $(PIP_FIND_LINKS),$(if $(fil
 # Exact tested versions; a CUDA torch wants another triton than the CPU build's vLLM.
 CONSTRAINTS := $(if $(filter vllm,$(EXTRA)),constraints-cuda.txt,constraints.txt)
 
-.PHONY: demo test test-unit check bench clean
+# The real TextWorld engine for env.backend=textworld, in an environment of its own; it needs Python below 3.13.
+ALFWORLD_PYTHON ?= $(PYTHON)
+ALFWORLD_PY := .venv-alfworld/bin/python
+ALFWORLD_EXTRA := import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["alfworld"], sep="\n")
+export RL_AGENTS_TEXTWORLD_PYTHON ?= $(if $(wildcard .venv-alfworld/.ready),$(CURDIR)/$(ALFWORLD_PY))
+
+.PHONY: demo alfworld test test-unit check bench clean
 
 .venv/.ready: pyproject.toml $(CONSTRAINTS)
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
@@ -19,6 +25,17 @@ CONSTRAINTS := $(if $(filter vllm,$(EXTRA)),constraints-cuda.txt,constraints.txt
 	$(UV) venv --quiet --clear --python $(PYTHON) --seed .venv
 	$(UV) pip install --quiet --python $(PY) $(TORCH_SOURCE) --constraint $(CONSTRAINTS) --editable '.[$(EXTRA),lora,dev]'
 	@touch $@
+
+.venv-alfworld/.ready: pyproject.toml
+	@$(ALFWORLD_PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' || \
+		{ echo "TextWorld needs Python 3.11-3.12; name one with: make alfworld ALFWORLD_PYTHON=python3.11"; exit 2; }
+	$(ALFWORLD_PYTHON) -m venv --clear .venv-alfworld
+	$(ALFWORLD_PY) -c '$(ALFWORLD_EXTRA)' > .venv-alfworld/requirements.txt
+	$(ALFWORLD_PY) -m pip install --quiet --disable-pip-version-check --requirement .venv-alfworld/requirements.txt
+	ALFWORLD_DATA=.venv-alfworld $(ALFWORLD_PY) -c 'import textworld, alfworld'
+	@touch $@
+
+alfworld: .venv-alfworld/.ready
 
 demo: .venv/.ready
 	$(PY) run.py --algo grpo --env guess_numbers
@@ -40,4 +57,4 @@ bench: .venv/.ready
 	$(PY) -m benchmarks.learning_curves --algos grpo ppo
 
 clean:
-	rm -rf .venv .uv runs *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .venv-alfworld .uv runs *.egg-info .pytest_cache .mypy_cache .ruff_cache

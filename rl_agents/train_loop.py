@@ -25,7 +25,8 @@ class TrainableAgent(Protocol):
 
     An optional attribute ``learning`` is false only while `train` can be left without a trace: from its start to
     the first optimiser step. There a signal ends the rollouts at once; otherwise, and where the attribute is
-    missing, it waits for the iteration under way.
+    missing, it waits for the iteration under way. An optional method ``draw(folder)`` writes pictures of the
+    algorithm's own; it is called with every checkpoint.
     """
 
     @property
@@ -63,7 +64,7 @@ class TrainableAgent(Protocol):
 
 @dataclass
 class TrainLoop:
-    """Runs an algorithm from its current iteration to the last.
+    """Runs an algorithm from its current iteration to the last; `run` all of it, or `advance` by one and `close`.
 
     Attributes:
         algo: the algorithm, restored already when the run is resumed.
@@ -91,40 +92,62 @@ class TrainLoop:
         self._clean = True
         self._trajectories = TrajectoryLog(self.folder.trajectories, self.algo.settings.save_trajectories)
         self._tensorboard = TensorBoardLog(self.folder.tensorboard, self._completed if self._records else None)
+        self.progress.start(self._completed, self.algo.settings.iterations)
 
     def run(self) -> bool:
         """Train to the last iteration; return False when a signal ended the run early (after a checkpoint)."""
         status = "failed"
-        self.progress.start(self._completed, self.algo.settings.iterations)
         try:
-            self._iterate()
+            while not self.finished:
+                self.advance()
             status = "done"
         except KeyboardInterrupt:
             self.interrupts.requested = True
             status = "interrupted"
-            if self._clean:
-                self._save_checkpoint()
+            self.save()
         finally:
-            self.progress.stop()
-            self._tensorboard.close()
-            self.folder.write_summary(self._summary(status))
-        settings = self.algo.settings
-        plot_success(self._records, self.folder.plot_file, f"{settings.algo} on {settings.env}")
+            self.close(status)
         return status == "done"
 
-    def _iterate(self) -> None:
+    @property
+    def finished(self) -> bool:
+        """All iterations are done, and the last one is evaluated."""
         total = self.algo.settings.iterations
-        if not self._evaluated(self._completed) and self._completed in (0, total):
+        return self._completed >= total and self._evaluated(total)
+
+    def advance(self) -> Record:
+        """Do one iteration and what is due with it: evaluation, records, checkpoint; return its record.
+
+        The first call evaluates the policy before training; a call at the end makes up for a missing last evaluation.
+        """
+        total = self.algo.settings.iterations
+        if self._completed in (0, total) and not self._evaluated(self._completed):
             self._log({"iteration": self._completed, **self._evaluate()})
-        while self._completed < total:
-            record = self._train_one()
-            try:
-                if _due(self._completed, self.algo.settings.eval_interval, total):
-                    record.update(self._evaluate())
-            finally:
-                self._log(record)
-            if _due(self._completed, self.algo.settings.checkpoint_interval, total):
-                self._save_checkpoint()
+        if self._completed >= total:
+            return self._records[-1]
+        record = self._train_one()
+        try:
+            if _due(self._completed, self.algo.settings.eval_interval, total):
+                record.update(self._evaluate())
+        finally:
+            self._log(record)
+        if _due(self._completed, self.algo.settings.checkpoint_interval, total):
+            self._save_checkpoint()
+        return record
+
+    def save(self) -> None:
+        """Write a checkpoint of the last whole iteration, unless it was left in the middle of an optimiser step."""
+        if self._clean:
+            self._save_checkpoint()
+
+    def close(self, status: str) -> None:
+        """Write the summary with ``status`` (done, interrupted, failed) and the plot; nothing is trained any more."""
+        self.progress.stop()
+        self._tensorboard.close()
+        self.folder.write_summary(self._summary(status))
+        if status != "failed":
+            settings = self.algo.settings
+            plot_success(self._records, self.folder.plot_file, f"{settings.algo} on {settings.env}")
 
     def _train_one(self) -> Record:
         started = time.monotonic()
@@ -175,6 +198,8 @@ class TrainLoop:
         if not target.exists():
             self.algo.save_run_checkpoint(target)
         self.folder.prune_checkpoints(self.algo.settings.keep_checkpoints)
+        if draw := getattr(self.algo, "draw", None):
+            draw(self.folder.path)
 
     def _summary(self, status: str) -> Record:
         settings, checkpoints = self.algo.settings, self.folder.complete_checkpoints()
@@ -197,6 +222,7 @@ class TrainLoop:
             "seconds": round(last.get("seconds", 0.0), 2),
             "cpu_seconds": round(last.get("cpu_seconds", 0.0), 2),
             "sampled_tokens": self._sum("rollout/response_tokens"),
+            "rollout_turns": self._sum("rollout/turns"),
             "episodes": self._sum("rollout/episodes"),
             "failed_episodes": self._sum("rollout/failed_episodes"),
             "checkpoint": str(checkpoints[-1][1].relative_to(self.folder.path)) if checkpoints else None,

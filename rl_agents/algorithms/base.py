@@ -68,7 +68,7 @@ class Recipe:
         value_mask: where the critic is read and trained; None for every sampled token.
         uses: the algorithm-specific settings keys with an effect; setting another one is an error.
         defaults: this recipe's defaults where they differ from `Settings`.
-        source: where experience comes from.
+        source: where experience comes from: whole episodes, a demonstrator, or siblings at states that a search visits.
         critic: a value network learns beside the policy.
         grouped: advantages compare rollouts of one task, so a group of one has no effect.
     """
@@ -82,7 +82,7 @@ class Recipe:
     value_mask: ValueMask | None = None
     uses: frozenset[str] = frozenset()
     defaults: Mapping[str, Any] = field(default_factory=dict)
-    source: Literal["rollouts", "demonstrations"] = "rollouts"
+    source: Literal["rollouts", "demonstrations", "search"] = "rollouts"
     critic: bool = False
     grouped: bool = False
 
@@ -105,12 +105,24 @@ CRITIC_KEYS = frozenset(
 DYNAMIC_SAMPLING_KEYS = frozenset({"dynamic_sampling", "dynamic_sampling_metric", "max_generation_batches"})
 OVERLONG_KEYS = frozenset({"overlong_factor", "overlong_length", "overlong_cache", "overlong_filtering"})
 
+#: Keys of the search of 3spo.
+SEARCH_KEYS = frozenset(
+    {
+        "branching", "search_steps", "search_batch_groups", "search_update", "search_weights", "search_max_finished",
+        "search_max_steps", "search_rollouts", "search_baseline", "search_backtrack", "search_skip", "search_closed",
+        "score_preset", "score_alpha", "score_xi", "score_zeta", "score_clock", "score_difference", "novelty",
+        "novelty_decay", "novelty_fixed", "success_weight", "state_name", "state_scope", "state_depth",
+        "state_normaliser", "state_count", "state_terminal", "state_decay", "max_states",
+    }
+)  # fmt: skip
+
 #: Keys that only some algorithms read. A recipe names those it reads in ``uses``.
 ALGORITHM_KEYS = (
     GRPO_KEYS
     | CRITIC_KEYS
     | DYNAMIC_SAMPLING_KEYS
     | OVERLONG_KEYS
+    | SEARCH_KEYS
     | {
         "dual_clip", "demonstrations", "return_at_observation", "step_norm", "gigpo_omega", "gigpo_similarity",
         "gspo_token", "hgpo_history", "hgpo_alpha", "hgpo_weight_offset", "hgpo_base", "ratio_level", "steppo_credit",

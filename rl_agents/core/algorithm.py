@@ -15,8 +15,8 @@ from ray.rllib.env.env_runner_group import EnvRunnerGroup
 from ray.rllib.utils import force_list
 
 from rl_agents.algorithms import ALGORITHMS
-from rl_agents.core.checkpoint import load_state, save_state, write_atomically
-from rl_agents.core.collect import Collected, Collector, LocalRunner
+from rl_agents.core.checkpoint import load_search, load_state, save_search, save_state, write_atomically
+from rl_agents.core.collect import Collector, LocalRunner
 from rl_agents.core.config import AgentConfig
 from rl_agents.core.module import CRITIC, POLICY, REFERENCE
 from rl_agents.core.rollout_metrics import rollout_metrics, truncation_metrics
@@ -29,6 +29,7 @@ from rl_agents.data.selection import Selected, SelectionError
 from rl_agents.data.tasks import (
     DEMONSTRATION,
     MINIBATCHES,
+    SEARCH,
     SELECTION,
     evaluation_specs,
     item_at,
@@ -42,9 +43,18 @@ from rl_agents.engines.settings import EngineSettings
 from rl_agents.envs.base import task_ids
 from rl_agents.errors import InputError
 from rl_agents.rewards.base import make_reward
+from rl_agents.rollout.branching import BranchSpec, Expansion
 from rl_agents.rollout.demonstrations import demonstrated_trajectories
-from rl_agents.rollout.trajectory import Trajectory
+from rl_agents.rollout.trajectory import EpisodeSpec, Trajectory
+from rl_agents.search.explorer import Explorer
+from rl_agents.search.iteration import run_iteration
+from rl_agents.search.picture import draw_search
+from rl_agents.search.saved import explorer_to_json, load_explorer
 from rl_agents.settings import Settings, load_recipe
+from rl_agents.tuning.resources import first_engine_bundle, placement, run_bundles
+
+#: Tasks on which a search's way back to a state is checked before it begins.
+BRANCHING_TASKS = 3
 
 
 class AgentAlgorithm(Algorithm):
@@ -57,6 +67,12 @@ class AgentAlgorithm(Algorithm):
     @classmethod
     def get_default_config(cls) -> AgentConfig:
         return AgentConfig()
+
+    @classmethod
+    def default_resource_request(cls, config: Any) -> Any:
+        """Tune's hook, for sweeps of this class itself: all bundles of a run."""
+        agent = config.agent if isinstance(config, AgentConfig) else AgentConfig().update_from_dict(config).agent
+        return placement(run_bundles(agent))
 
     def __init__(self, config: Any = None, env: Any = None, **kwargs: Any) -> None:
         quiet_libraries()
@@ -95,7 +111,8 @@ class AgentAlgorithm(Algorithm):
             ensure_ray(settings.num_engines + settings.num_env_runners + settings.num_learners)
         self.callbacks = [callback() for callback in force_list(self.config.callbacks_class)]
         self.train_tasks = task_ids(self.settings.env, "train", self.settings.env_options)
-        if self.recipe.source == "rollouts":
+        self.explorer = Explorer(self.settings, self.train_tasks) if self.recipe.source == "search" else None
+        if self.recipe.source != "demonstrations":
             self._start_rollouts()
         self._set_up_metrics()
         spec = self.config.get_multi_rl_module_spec()
@@ -110,6 +127,11 @@ class AgentAlgorithm(Algorithm):
             self.env_runner_group = EnvRunnerGroup(config=self.config, local_env_runner=False)
         self.collector = Collector(self.env_runner_group, self.inference_group, self.settings.sample_timeout_s)
         self.collector.introduce()
+        if self.recipe.source == "search":
+            tasks = self.train_tasks[:BRANCHING_TASKS]
+            seeds = [stream_seed(self.settings.seed, SEARCH, SEARCH, i) for i in range(len(tasks))]
+            specs = [EpisodeSpec(t, i, 0, seed) for i, (t, seed) in enumerate(zip(tasks, seeds, strict=True))]
+            self.collector.check_branching(specs)
 
     # --- one iteration -----------------------------------------------------------------------------------------
 
@@ -122,6 +144,17 @@ class AgentAlgorithm(Algorithm):
         """tasks -> rollouts -> rows -> credit -> optimiser steps -> engines; returns this iteration's metrics."""
         started = time.perf_counter()
         self.learning = False
+        metrics = self._play_and_learn() if self.explorer is None else self._explore(self.explorer)
+        elapsed = time.perf_counter() - started
+        # The paths of a search share steps, and most siblings are on none.
+        searched = self.explorer.counts.response_tokens if self.explorer else 0
+        tokens = searched or sum(t.response_tokens for t in self.last_trajectories)
+        metrics.update({"timing_s/iteration": elapsed, "perf/tokens_per_s": tokens / elapsed})
+        return metrics
+
+    def _play_and_learn(self) -> dict[str, float]:
+        """Whole episodes, then one update."""
+        started = time.perf_counter()
         weights: Mapping[int, float] = {}
         if self.recipe.source == "demonstrations":
             metrics: dict[str, float] = {}
@@ -131,10 +164,26 @@ class AgentAlgorithm(Algorithm):
         metrics["timing_s/rollout"] = time.perf_counter() - started
         metrics.update(self._learn(chosen, weights))
         self.task_position += len({t.group_id for t in self.last_trajectories})
-        elapsed = time.perf_counter() - started
-        tokens = sum(t.response_tokens for t in self.last_trajectories)
-        metrics.update({"timing_s/iteration": elapsed, "perf/tokens_per_s": tokens / elapsed})
         return metrics
+
+    def _explore(self, explorer: Explorer) -> dict[str, float]:
+        """Searches: siblings at one state of every active task, one update, and so on until the budget is spent."""
+        self.learning = True  # what a tick found out cannot be taken back
+        self._engines_version = None  # a resumed run begins with fresh engines, too
+        resampled = 0
+
+        def expand(specs: Sequence[BranchSpec]) -> list[Expansion]:
+            nonlocal resampled
+            assert self.collector is not None
+            collected = self.collector.expand(specs)
+            for event in collected.events:
+                print(f"[rl_agents] {event}; its states are expanded again", flush=True)
+            resampled += collected.resampled
+            return collected.answers
+
+        finished, metrics = run_iteration(explorer, self._sync_engines, expand, self._learn)
+        self.last_trajectories, self.task_position = finished, explorer.position
+        return {**metrics, **rollout_metrics(finished), **explorer.metrics(), "rollout/resampled_episodes": resampled}
 
     def _rollouts(self) -> tuple[list[Trajectory], Mapping[int, float], dict[str, float]]:
         """Play until the recipe has enough groups to learn from; returns these episodes, weights and metrics.
@@ -176,11 +225,11 @@ class AgentAlgorithm(Algorithm):
             position=self.task_position + groups, first_group=groups,
         )  # fmt: skip
         assert self.collector is not None
-        collected: Collected = self.collector.collect(specs)
+        collected = self.collector.collect(specs)
         for event in collected.events:
             print(f"[rl_agents] {event}; its episodes are played again", flush=True)
-        shaped = self.reward.apply(collected.trajectories)
-        played.extend(collected.trajectories)
+        shaped = self.reward.apply(collected.answers)
+        played.extend(collected.answers)
         return {**shaped, "rollout/resampled_episodes": float(collected.resampled)}
 
     def _check_rounds(self, rounds: int, missing: int) -> None:
@@ -206,8 +255,14 @@ class AgentAlgorithm(Algorithm):
         chosen = [item_at(pool, start + i, settings.seed, DEMONSTRATION) for i in range(count)]
         return [self._demonstrated[i] for i in chosen]
 
-    def _learn(self, trajectories: Sequence[Trajectory], weights: Mapping[int, float]) -> dict[str, float]:
-        """Rows, credit and optimiser steps; nothing is updated when no episode can teach anything."""
+    def _learn(
+        self, trajectories: Sequence[Trajectory], weights: Mapping[int, float], *update: int
+    ) -> dict[str, float]:
+        """Rows, credit and optimiser steps; nothing is updated when no episode can teach anything.
+
+        Args:
+            update: number of the update, where an iteration has several.
+        """
         settings = self.settings
         started = time.perf_counter()
         rows = [row for row in lower(trajectories, settings.rows) if row.mask.any()]
@@ -217,7 +272,7 @@ class AgentAlgorithm(Algorithm):
         metrics = assign_credit(self.recipe, rows, trajectories, settings, weights, self.kl_in_reward_coef)
         if not any(row.mask.any() for row in rows):
             return metrics | {"actor/skipped_iterations": 1.0}
-        rng = np.random.default_rng(stream_seed(settings.seed, MINIBATCHES, self.iteration))
+        rng = np.random.default_rng(stream_seed(settings.seed, MINIBATCHES, self.iteration, *update))
         data = AgentTrainingData.build(rows, settings, rng)
         warm = self.iteration >= settings.critic_warmup
         self.learning = True
@@ -260,11 +315,19 @@ class AgentAlgorithm(Algorithm):
             seed: seed of the sampling streams; the tasks are the same for every seed.
         """
         tasks = task_ids(self.settings.env, split, self.settings.env_options)
+        return self.play(evaluation_specs(tasks, episodes, seed), temperature)
+
+    def play(self, specs: Sequence[EpisodeSpec], temperature: float | None = None) -> list[Trajectory]:
+        """Play episodes with the current policy; nothing is learned.
+
+        Args:
+            temperature: None samples as in training.
+        """
         if self.collector is None:
             self._start_rollouts()
         assert self.collector is not None
         self._sync_engines()
-        return self.collector.collect(evaluation_specs(tasks, episodes, seed), temperature).trajectories
+        return self.collector.collect(specs, temperature).answers
 
     # --- engines -----------------------------------------------------------------------------------------------
 
@@ -284,13 +347,16 @@ class AgentAlgorithm(Algorithm):
             self._local_engine = build_engine(engine)
         else:
             self.inference_group = InferenceGroup(
-                engine, num_engines=settings.num_engines, num_gpus=settings.gpus_per_engine or None
+                engine,
+                num_engines=settings.num_engines,
+                first_bundle=first_engine_bundle(settings),
+                num_gpus=settings.gpus_per_engine or None,
             )
 
-    def _sync_engines(self) -> None:
-        """Give the engines the learner's weights unless they have them."""
+    def _sync_engines(self) -> bool:
+        """Give the engines the learner's weights; False when they have them."""
         if self._engines_version == self.policy_version:
-            return
+            return False
         weights = self.learner_group.export_weights()
         if self.inference_group is not None:
             try:
@@ -302,6 +368,7 @@ class AgentAlgorithm(Algorithm):
             packed = ray.get(weights) if isinstance(weights, ray.ObjectRef) else weights
             self.env_runner_group.local_env_runner.sync_engine(packed, self.policy_version)
         self._engines_version = self.policy_version
+        return True
 
     # --- checkpoints -------------------------------------------------------------------------------------------
 
@@ -318,6 +385,8 @@ class AgentAlgorithm(Algorithm):
             "kl_in_reward_coef": self.kl_in_reward_coef,
         }
         save_state(folder, self.learner_group.full_state(), counters, self.settings.to_dict())
+        if self.explorer is not None:
+            save_search(folder, explorer_to_json(self.explorer))
 
     def restore_run_checkpoint(self, folder: Path) -> None:
         """Go on exactly where `save_run_checkpoint` was called.
@@ -339,6 +408,13 @@ class AgentAlgorithm(Algorithm):
         if self.settings.kl_controller == "adaptive":
             self.kl_in_reward_coef = float(counters.get("kl_in_reward_coef", self.kl_in_reward_coef))
         self._engines_version = None
+        if self.explorer is not None:
+            load_explorer(self.explorer, load_search(folder))
+
+    def draw(self, folder: Path) -> None:
+        """Write the pictures that only this algorithm has: of a search, ``search_tree.png``."""
+        if self.explorer is not None:
+            draw_search(self.explorer, folder / "search_tree.png")
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """Ray Tune's hook; the same format."""

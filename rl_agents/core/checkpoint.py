@@ -4,6 +4,7 @@
     training_state.safetensors  critic, adapters, optimiser moments
     state.json                  counters and what is not a tensor
     config.yaml                 the resolved configuration
+    search.json                 3spo: searches under way and counts of states
 
 Nothing is pickled. A checkpoint appears under its name only when it is complete.
 """
@@ -26,6 +27,7 @@ from rl_agents.errors import InputError
 
 STATE = "state.json"
 TENSORS = "training_state.safetensors"
+SEARCH = "search.json"
 FORMAT = 1
 
 
@@ -80,6 +82,26 @@ def load_state(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     if state.get("format") != FORMAT:
         raise InputError(f"{folder}: checkpoint format {state.get('format')}, this version reads {FORMAT}")
     return unflatten({**tensors, **state["learner"]}), state["counters"]
+
+
+def save_search(folder: Path, search: dict[str, Any]) -> None:
+    """Write the searches of a run into ``folder``."""
+    (folder / SEARCH).write_text(json.dumps(search, separators=(",", ":")), encoding="utf-8")
+
+
+def load_search(folder: Path) -> dict[str, Any]:
+    """Return what `save_search` wrote.
+
+    Raises:
+        InputError: it is missing or damaged.
+    """
+    try:
+        search: dict[str, Any] = json.loads((folder / SEARCH).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{folder}: no checkpoint of a search, {SEARCH} is missing") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{folder}: damaged checkpoint: {SEARCH}: {error}") from None
+    return search
 
 
 SEPARATOR = "|"

@@ -1,33 +1,36 @@
-"""Collecting the episodes that were asked for, all of them, whoever dies on the way."""
+"""Collecting what was asked for, episodes or siblings at a state, all of it, whoever dies on the way."""
 
 from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import ray
 
 from rl_agents.engines.group import InferenceGroup
 from rl_agents.errors import InputError
+from rl_agents.rollout.branching import BranchSpec, Expansion
 from rl_agents.rollout.trajectory import EpisodeSpec, Trajectory
+
+A = TypeVar("A")
 
 MAX_ROUNDS = 6
 RESTART_PATIENCE_S = 120.0
 
 
 @dataclass
-class Collected:
-    """Result of one collection: one trajectory per spec, in the order of the specs.
+class Collected(Generic[A]):
+    """Result of one collection: one answer per job, in the order of the jobs.
 
     Attributes:
-        resampled: episodes that had to be played again because a runner or an engine was lost.
+        resampled: jobs that had to be done again because a runner or an engine was lost.
         events: one line per loss, for the log.
     """
 
-    trajectories: list[Trajectory]
+    answers: list[A]
     resampled: int = 0
     events: list[str] = field(default_factory=list)
 
@@ -50,68 +53,77 @@ class LocalRunner:
 
 
 class RolloutError(RuntimeError):
-    """Episodes could not be completed although runners and engines were restarted."""
+    """Jobs could not be completed although runners and engines were restarted."""
 
 
 class Collector:
-    """Sends episode specs to env runners and asks again, with the same seeds, for those that got lost."""
+    """Sends jobs to env runners and asks again, with the same seeds, for those that got lost."""
 
     def __init__(self, env_runner_group: Any, inference_group: InferenceGroup | None, timeout_s: float) -> None:
         self.group = env_runner_group
         self.inference = inference_group
         self.timeout_s = timeout_s
 
-    def collect(self, specs: Sequence[EpisodeSpec], temperature: float | None = None) -> Collected:
-        """Play all ``specs``.
+    def collect(self, specs: Sequence[EpisodeSpec], temperature: float | None = None) -> Collected[Trajectory]:
+        """Play all ``specs``; raises as `gather` does."""
+        return self.gather({spec: spec for spec in specs}, "sample", temperature=temperature)
+
+    def expand(self, specs: Sequence[BranchSpec]) -> Collected[Expansion]:
+        """Sample children at all states that ``specs`` name; raises as `gather` does."""
+        return self.gather({spec.group_id: spec for spec in specs}, "expand")
+
+    def check_branching(self, specs: Sequence[EpisodeSpec]) -> Collected[str]:
+        """Make sure that states can be reached again; one of ``snapshot`` and ``replay`` per spec."""
+        return self.gather({spec: spec for spec in specs}, "check_branching")
+
+    def gather(self, jobs: Mapping[Hashable, Any], method: str, **options: Any) -> Collected[Any]:
+        """Have env runners do all jobs.
+
+        Args:
+            jobs: what is asked for, by the name that answers carry; jobs with one ``group_id`` go to one runner.
+            method: of the runner; takes a list of jobs and ``options`` and returns something with ``by_job()``,
+                ``engine_errors`` and ``input_error``.
 
         Raises:
             InputError: a mistake that a person has to mend, such as a prompt longer than the context.
             RolloutError: some are still missing after several rounds; the message names the last losses.
         """
-        done: dict[EpisodeSpec, Trajectory] = {}
-        result = Collected([])
+        done: dict[Hashable, Any] = {}
+        result: Collected[Any] = Collected([])
         for attempt in range(MAX_ROUNDS):
-            missing = [spec for spec in specs if spec not in done]
+            missing = [job for name, job in jobs.items() if name not in done]
             if attempt:
                 result.resampled += len(missing)
                 self._restore(result.events)
-            done.update(self._round(missing, temperature, result.events))
-            if len(done) == len(specs):
-                result.trajectories = [done[spec] for spec in specs]
+            for answers in self._round(RunnerCall(method, missing, options), result.events):
+                if answers.input_error:
+                    raise InputError(answers.input_error)
+                result.events.extend(answers.engine_errors)
+                done.update(answers.by_job())
+            if len(done) == len(jobs):
+                result.answers = [done[name] for name in jobs]
                 return result
         raise RolloutError(
-            f"{len(specs) - len(done)} of {len(specs)} episodes missing after {MAX_ROUNDS} rounds; "
+            f"{len(jobs) - len(done)} of {len(jobs)} jobs missing after {MAX_ROUNDS} rounds; "
             f"last losses: {'; '.join(result.events[-3:]) or 'none reported'}"
         )
 
-    def _round(
-        self, specs: list[EpisodeSpec], temperature: float | None, events: list[str]
-    ) -> dict[EpisodeSpec, Trajectory]:
-        """Send specs out once and gather what comes back."""
+    def _round(self, call: RunnerCall, events: list[str]) -> list[Any]:
+        """Send jobs out once and gather what comes back."""
         if self.group.num_remote_env_runners() == 0:
-            answers = [self.group.local_env_runner.sample(specs=specs, temperature=temperature)]
-        else:
-            answers = self._remote_round(specs, temperature, events)
-        done: dict[EpisodeSpec, Trajectory] = {}
-        for rollouts in answers:
-            if rollouts.input_error:
-                raise InputError(rollouts.input_error)
-            events.extend(rollouts.engine_errors)
-            for trajectory in rollouts.trajectories:
-                key = EpisodeSpec(trajectory.task_id, trajectory.group_id, trajectory.member, trajectory.seed)
-                done[key] = trajectory
-        return done
+            return [call(self.group.local_env_runner)]
+        return self._remote_round(call, events)
 
-    def _remote_round(self, specs: list[EpisodeSpec], temperature: float | None, events: list[str]) -> list[Any]:
+    def _remote_round(self, call: RunnerCall, events: list[str]) -> list[Any]:
         manager = self.group._worker_manager
         ids = self.group.healthy_env_runner_ids()
         if not ids:
             events.append("no env runner is alive")
             return []
-        shares = split_groups(specs, len(ids))
+        shares = split_groups(call.jobs, len(ids))
         busy = [(runner, share) for runner, share in zip(ids, shares, strict=True) if share]
         results = manager.foreach_actor(
-            [SampleCall(share, temperature) for _, share in busy],
+            [RunnerCall(call.method, share, call.options) for _, share in busy],
             remote_actor_ids=[runner for runner, _ in busy],
             timeout_seconds=self.timeout_s,
         )
@@ -121,15 +133,15 @@ class Collector:
                 self._replace(runner, len(share), events)
         return list(answers.values())
 
-    def _replace(self, runner: int, episodes: int, events: list[str]) -> None:
+    def _replace(self, runner: int, jobs: int, events: list[str]) -> None:
         """RLlib keeps a runner that timed out and queues work behind it: kill it, so that Ray restarts it."""
         manager = self.group._worker_manager
         if runner in manager.healthy_actor_ids():
-            events.append(f"env runner {runner} did not finish {episodes} episodes within {self.timeout_s:.0f} s")
+            events.append(f"env runner {runner} did not finish {jobs} jobs within {self.timeout_s:.0f} s")
             ray.kill(manager.actors()[runner], no_restart=False)
             manager.set_actor_state(runner, False)
         else:
-            events.append(f"env runner {runner} died while playing {episodes} episodes")
+            events.append(f"env runner {runner} died with {jobs} jobs")
 
     def _restore(self, events: list[str]) -> None:
         """Bring engines and then runners back, and introduce them to each other."""
@@ -155,25 +167,25 @@ class Collector:
             )
 
 
-def split_groups(specs: Sequence[EpisodeSpec], shares: int) -> list[list[EpisodeSpec]]:
+def split_groups(jobs: Sequence[Any], shares: int) -> list[list[Any]]:
     """Deal whole groups out, so that siblings share their prompt's prefix in one engine."""
-    groups: dict[int, list[EpisodeSpec]] = defaultdict(list)
-    for spec in specs:
-        groups[spec.group_id].append(spec)
-    dealt: list[list[EpisodeSpec]] = [[] for _ in range(shares)]
+    groups: dict[int, list[Any]] = defaultdict(list)
+    for job in jobs:
+        groups[job.group_id].append(job)
+    dealt: list[list[Any]] = [[] for _ in range(shares)]
     for index, group in enumerate(groups.values()):
         dealt[index % shares].extend(group)
     return dealt
 
 
-class SampleCall:
+class RunnerCall:
     """What an env runner is asked to do (a class, so that it travels small)."""
 
-    def __init__(self, specs: list[EpisodeSpec], temperature: float | None) -> None:
-        self.specs, self.temperature = specs, temperature
+    def __init__(self, method: str, jobs: list[Any], options: Mapping[str, Any]) -> None:
+        self.method, self.jobs, self.options = method, jobs, options
 
     def __call__(self, runner: Any) -> Any:
-        return runner.sample(specs=self.specs, temperature=self.temperature)
+        return getattr(runner, self.method)(self.jobs, **self.options)
 
 
 class SetEngines:

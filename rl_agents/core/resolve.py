@@ -75,6 +75,8 @@ def _check_contradictions(settings: Settings, recipe: Recipe) -> None:
     for name, (active, needed) in CONDITIONS.items():
         if name in settings.explicit and not active(settings):
             raise InputError(f"key '{name}' has no effect without {needed}")
+    if recipe.source == "search" and settings.lr_decay:
+        raise InputError(f"lr_decay={settings.lr_decay}: {recipe.name} does not know its number of optimiser steps")
     maximum = settings.overlong_length or settings.max_response_tokens
     if settings.overlong_factor and settings.overlong_cache > maximum:
         raise InputError(f"overlong_cache={settings.overlong_cache}: must not exceed the length limit of {maximum}")
@@ -117,6 +119,9 @@ ABLATION_CONDITIONS: dict[str, Condition] = {
     "max_generation_batches": (lambda s: s.dynamic_sampling, "dynamic_sampling"),
     "overlong_length": (lambda s: s.overlong_factor > 0, "overlong_factor above 0"),
     "overlong_cache": (lambda s: s.overlong_factor > 0, "overlong_factor above 0"),
+    "novelty_decay": (lambda s: s.novelty != "none" and not s.novelty_fixed, "a novelty and novelty_fixed=0"),
+    "novelty_fixed": (lambda s: s.novelty != "none", "a novelty"),
+    "gamma": (lambda s: s.algo != "3spo" or s.score_difference == "value", "score_difference=value"),
     "vspo_temperature": (lambda s: s.vspo_mode == "value", "vspo_mode=value"),
     "vspo_alpha": (lambda s: s.vspo_clip and s.vspo_mode != "none", "vspo_clip and a vspo_mode"),
 }
@@ -133,10 +138,15 @@ def _check_keys(settings: Settings, recipe: Recipe) -> None:
 
 
 def _check_truncation(settings: Settings, recipe: Recipe, spec: EnvSpec) -> None:
-    """Fill in T3's window; refuse what demonstrations, which nobody plays, cannot have."""
+    """Fill in T3's window; refuse what demonstrations, which nobody plays, and searches cannot have."""
     for name, idle in (("truncation", "none"), ("reward", "environment")):
         if recipe.source == "demonstrations" and name in settings.explicit and getattr(settings, name) != idle:
             raise InputError(f"key '{name}' has no effect with algo {recipe.name}: it learns from demonstrations")
+        if recipe.source == "search" and getattr(settings, name) != idle:
+            raise InputError(
+                f"{name}={getattr(settings, name)} does not go with algo {recipe.name}: it rewards single steps and "
+                f"drops hopeless states by itself; leave {name}={idle}"
+            )
     if settings.truncation == "t3":
         settings.truncation_window = progress_window(settings, spec)
     if settings.truncation == "similarity":

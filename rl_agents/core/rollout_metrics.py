@@ -29,10 +29,12 @@ def rollout_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
             "rollout/return_mean": float(returns.mean()),
             "rollout/return_std": float(returns.std()),
             "rollout/turns_mean": len(steps) / len(played),
+            "rollout/turns": float(len(steps)),
             "rollout/response_tokens": float(sum(t.response_tokens for t in played)),
         }
     )
     if steps:
+        metrics["rollout/unique_states_per_step"] = len({s.anchor for s in steps}) / len(steps)
         metrics["rollout/length_limited_share"] = float(np.mean([s.finish_reason == "length" for s in steps]))
         metrics["rollout/invalid_action_share"] = float(np.mean([not s.valid for s in steps]))
         metrics["rollout/response_length_mean"] = float(np.mean([len(s.response_ids) for s in steps]))

@@ -43,6 +43,21 @@ def turn_profile(
     return TurnProfile(mean, variance, (variance > minimum_variance) & (mean < maximum_mean))
 
 
+def exact_miss_rate(scores: ArrayLike, exact: ArrayLike) -> float:
+    """Pr[r_strict = 0 | r_func = 1]: the share of acceptable actions that exact matching would refuse (section 2).
+
+    Args:
+        scores: [actions] verifier scores; 1 is acceptable.
+        exact: [actions] 1 where the action equals the demonstration.
+
+    Returns:
+        NaN where no action is acceptable.
+    """
+    accepted = np.asarray(scores, dtype=np.float64) >= 1.0
+    strict = np.asarray(exact, dtype=np.float64)[accepted]
+    return float(1.0 - strict.mean()) if strict.size else float("nan")
+
+
 def word_similarity(first: str, second: str) -> float:
     """Σ_w min(count_a(w), count_b(w))/(n_a + n_b): the public verifier's "Jaccard", 0.5 for identical strings.
 

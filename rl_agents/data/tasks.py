@@ -13,7 +13,7 @@ from rl_agents.rollout.trajectory import EpisodeSpec
 
 Item = TypeVar("Item")
 
-TRAINING, EVALUATION, DEMONSTRATION, MINIBATCHES, SELECTION = range(5)
+TRAINING, EVALUATION, DEMONSTRATION, MINIBATCHES, SELECTION, SEARCH = range(6)
 
 
 def stream_seed(*key: int) -> int:

@@ -82,7 +82,22 @@ class OpenAIJudge:
 
     @classmethod
     def from_settings(cls, settings: Settings) -> OpenAIJudge:
-        """Build the client; the key is read from the environment and only ever sent.
+        """Build the judge that the keys ``judge_*`` describe.
+
+        Raises:
+            InputError: see `connect`.
+        """
+        return cls.connect(
+            settings.judge_url,
+            settings.judge_model,
+            key_env=settings.judge_key_env,
+            timeout_s=settings.judge_timeout_s,
+            retries=settings.judge_retries,
+        )
+
+    @classmethod
+    def connect(cls, url: str, model: str, *, key_env: str, timeout_s: float, retries: int) -> OpenAIJudge:
+        """Build the client; the key is read from the environment variable ``key_env`` and only ever sent.
 
         Raises:
             InputError: httpx is not installed, or the variable with the key is not set.
@@ -91,40 +106,49 @@ class OpenAIJudge:
             import httpx
         except ImportError as error:
             raise InputError("judge=openai needs httpx: pip install httpx") from error
-        name, headers = settings.judge_key_env, {}
-        if name:
-            if not os.environ.get(name):
-                raise InputError(f"judge_key_env={name}: the environment variable is not set")
-            headers["Authorization"] = f"Bearer {os.environ[name]}"
-        client = httpx.Client(timeout=settings.judge_timeout_s, headers=headers)
-        url = settings.judge_url.rstrip("/")
-        return cls(url, settings.judge_model, client, settings.judge_timeout_s, settings.judge_retries)
+        headers = {}
+        if key_env:
+            if not os.environ.get(key_env):
+                raise InputError(f"judge_key_env={key_env}: the environment variable is not set")
+            headers["Authorization"] = f"Bearer {os.environ[key_env]}"
+        return cls(url.rstrip("/"), model, httpx.Client(timeout=timeout_s, headers=headers), timeout_s, retries)
 
     def verdict(self, reading: Reading) -> float:
         """See `Judge.verdict`."""
-        reply = self._ask(reading)
+        return self.ask(prompt(reading), about=f"{reading.question} -> {reading.answer}")
+
+    def ask(self, prompt: str, about: str) -> float:
+        """Return 1.0 for a reply that begins with yes, 0.0 for no.
+
+        Args:
+            about: what errors say that it was asked about.
+
+        Raises:
+            JudgeError: no such reply.
+        """
+        reply = self._reply(prompt, about)
         found = re.match(r"\W*(yes|no)\b", re.sub(r"<think>.*?</think>", "", reply, flags=re.DOTALL), re.IGNORECASE)
         if not found:
-            raise self._error(f"replied {reply[:SHOWN]!r}, neither yes nor no", reading)
+            raise self._error(f"replied {reply[:SHOWN]!r}, neither yes nor no", about)
         return float(found[1].lower() == "yes")
 
-    def _ask(self, reading: Reading) -> str:
+    def _reply(self, prompt: str, about: str) -> str:
         """Return the reply, after as many attempts as allowed."""
         for attempt in range(self.retries + 1):
             if attempt:
                 time.sleep(RETRY_PAUSE_S * 2 ** (attempt - 1))
             try:
-                return self._request(reading)
+                return self._request(prompt, about)
             except _Transient as error:
                 problem = str(error)
-        raise self._error(f"{problem} ({self.retries + 1} attempts)", reading)
+        raise self._error(f"{problem} ({self.retries + 1} attempts)", about)
 
-    def _request(self, reading: Reading) -> str:
+    def _request(self, prompt: str, about: str) -> str:
         import httpx
 
         body = {
             "model": self.model,
-            "messages": [{"role": "user", "content": prompt(reading)}],
+            "messages": [{"role": "user", "content": prompt}],
             "temperature": 0,
             "max_completion_tokens": MAX_REPLY_TOKENS,
         }
@@ -137,14 +161,14 @@ class OpenAIJudge:
         if response.status_code == 429 or response.status_code >= 500:
             raise _Transient(f"HTTP {response.status_code}: {response.text[:SHOWN]}")
         if response.status_code != 200:
-            raise self._error(f"HTTP {response.status_code}: {response.text[:SHOWN]}", reading)
+            raise self._error(f"HTTP {response.status_code}: {response.text[:SHOWN]}", about)
         try:
             return str(response.json()["choices"][0]["message"]["content"] or "")
         except (ValueError, KeyError, IndexError, TypeError):
-            raise self._error(f"no chat completion in {response.text[:SHOWN]!r}", reading) from None
+            raise self._error(f"no chat completion in {response.text[:SHOWN]!r}", about) from None
 
-    def _error(self, problem: str, reading: Reading) -> JudgeError:
-        asked = " ".join(f"{reading.question} -> {reading.answer}".split())
+    def _error(self, problem: str, about: str) -> JudgeError:
+        asked = " ".join(about.split())
         return JudgeError(f"{self.model} at {self.url}: {problem}; asked about: {asked[:SHOWN]}")
 
 

@@ -19,62 +19,18 @@ no advantage sees them.
 from __future__ import annotations
 
 import asyncio
-import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
-from rl_agents.engines.base import Completion, Engine, EngineError, Sampling
+from rl_agents.engines.base import Engine, EngineError
 from rl_agents.envs.base import TextEnv
-from rl_agents.envs.prompting import episode_turns
 from rl_agents.errors import InputError
-from rl_agents.rollout.context import ContextPolicy, Dialogue, History, RenderWindow
-from rl_agents.rollout.env_calls import Answer, EnvFailure, call_env, read_reset, read_step
+from rl_agents.rollout.context import ContextPolicy, Dialogue
+from rl_agents.rollout.env_calls import Answer, EnvFailure, call_env, read_reset
 from rl_agents.rollout.env_pool import EnvFactory, EnvPool
-from rl_agents.rollout.trajectory import EpisodeSpec, Step, Trajectory
-from rl_agents.rollout.truncation_rules import ANSWER_INSTRUCTION, Truncation, Turn
-from rl_agents.settings import Settings
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What bounds an episode, and how its responses are sampled.
-
-    Attributes:
-        max_turns: steps at most.
-        max_response_tokens: sampled tokens per step at most; less where the context is nearly full.
-        max_model_len: prompt and response tokens at most.
-        temperature: sampling temperature; 0 is greedy.
-        top_p: nucleus mass.
-        env_timeout_s: seconds that one reset or step may take; 0 is no limit.
-        truncation: T3; None in evaluations.
-    """
-
-    max_turns: int
-    max_response_tokens: int
-    max_model_len: int
-    temperature: float = 1.0
-    top_p: float = 1.0
-    env_timeout_s: float = 60.0
-    truncation: Truncation | None = None
-
-    @classmethod
-    def from_settings(cls, settings: Settings) -> Limits:
-        """Read the keys of a run; ``max_turns=0`` takes the environment's."""
-        return cls(
-            max_turns=episode_turns(settings),
-            max_response_tokens=settings.max_response_tokens,
-            max_model_len=settings.max_model_len,
-            temperature=settings.temperature,
-            top_p=settings.top_p,
-            env_timeout_s=settings.env_timeout_s,
-            truncation=Truncation.from_settings(settings),
-        )
-
-    def for_evaluation(self, temperature: float) -> Limits:
-        """Return the limits of an evaluation: another temperature, and never a truncation."""
-        return replace(self, temperature=temperature, truncation=None)
+from rl_agents.rollout.trajectory import EpisodeSpec, Trajectory
+from rl_agents.rollout.truncation_rules import ANSWER_INSTRUCTION, Turn
+from rl_agents.rollout.turns import Limits, Player, end_cause, follow, is_won, step_seed
 
 
 @dataclass(slots=True)
@@ -95,12 +51,17 @@ class Rollouts:
     engine_errors: list[str] = field(default_factory=list)
     input_error: str = ""
 
+    def by_job(self) -> Mapping[Hashable, Trajectory]:
+        """The trajectories by their specs."""
+        return {EpisodeSpec(t.task_id, t.group_id, t.member, t.seed): t for t in self.trajectories}
+
 
 class Episode:
     """One episode in progress."""
 
     def __init__(self, spec: EpisodeSpec, env: TextEnv, engine: Engine, context: ContextPolicy, limits: Limits) -> None:
-        self.spec, self.env, self.engine, self.context, self.limits = spec, env, engine, context, limits
+        self.spec, self.env, self.limits = spec, env, limits
+        self.player = Player(engine, context, limits)
         self.trajectory = Trajectory(spec.task_id, spec.group_id, spec.member, spec.seed)
         self.prompt_ids: list[int] = []
         self.answer = Answer("")
@@ -129,50 +90,33 @@ class Episode:
         options = {"task_id": self.spec.task_id}
         answer = call_env(self.limits.env_timeout_s, self.env.reset, seed=self.spec.seed, options=options)
         self.answer = read_reset(answer)
-        self.dialogue = Dialogue.start(self.answer.observation)
+        self.dialogue = Dialogue.start(self.answer.observation, self.answer.chat)
 
     async def _turn(self) -> None:
         """Let the policy read, write and the environment answer; or end the episode when the context is full."""
-        self.prompt_ids = self.context.prompt(self.dialogue, self._render_window())
-        if len(self.prompt_ids) + 1 > self.limits.max_model_len:
+        self.prompt_ids = self.player.prompt(self.env, self.dialogue)
+        if not self.player.has_room(self.prompt_ids):
             if self.must_answer:
                 self._end_truncated("no room to answer", zero=True)
             else:
                 self._cut("context_length")
             return
-        completion = await self._generate()
-        response_ids = completion.token_ids
-        action = self.context.template.decode(response_ids)
-        step = Step(
-            prompt_ids=self.prompt_ids,
-            response_ids=response_ids,
-            logprobs=completion.logprobs,
-            policy_version=completion.policy_version,
-            finish_reason=completion.finish_reason,
-            observation=self.answer.observation,
-            anchor=self.answer.anchor,
-            action=action,
-        )
+        seed = step_seed(self.spec.seed, len(self.trajectory.steps))
+        completion = await self.player.complete(self.prompt_ids, seed)
+        step = self.player.step(self.prompt_ids, completion, self.answer)
         # On record before the environment answers: a failing environment must not hide what it failed on.
         self.trajectory.steps.append(step)
-        self.answer = read_step(call_env(self.limits.env_timeout_s, self.env.step, action))
-        step.reward, step.valid = self.answer.reward, self.answer.valid
-        if self.answer.new_dialogue:
-            self.dialogue = Dialogue.start(self.answer.observation)
-        else:
-            self.dialogue = self.dialogue.after(self.prompt_ids, response_ids, action, self.answer.observation)
+        self.answer = self.player.act(self.env, step)
+        self.dialogue = follow(self.dialogue, step, self.answer.observation, self.answer.new_dialogue)
         self._judge_end()
 
     def _judge_end(self) -> None:
         if self.must_answer:
             ended = self.answer.terminated
             self._end_truncated("answered" if ended and self.answer.valid else "no answer", zero=not ended)
-        elif self.answer.terminated:
-            self.trajectory.end_cause, self.trajectory.terminated = "terminated", True
-        elif self.answer.truncated:
-            self._cut("env_truncated")
-        elif len(self.trajectory.steps) >= self.limits.max_turns:
-            self._cut("max_turns")
+        elif cause := end_cause(self.answer, len(self.trajectory.steps), self.limits.max_turns):
+            self.trajectory.end_cause = cause
+            self.trajectory.terminated, self.trajectory.truncated = self.answer.terminated, not self.answer.terminated
         elif self._rule_fires():
             self._truncate()
 
@@ -217,39 +161,12 @@ class Episode:
         self.trajectory.end_cause, self.trajectory.truncated = cause, True
 
     def _close_books(self) -> None:
-        trajectory, success = self.trajectory, self.answer.success
+        trajectory = self.trajectory
         trajectory.metrics = dict(self.answer.metrics)
         if self.answer.references:
             trajectory.facts["references"] = self.answer.references
-        won = trajectory.episode_return > 0 if success is None else success
+        won = is_won(self.answer, trajectory.episode_return)
         trajectory.success = bool(trajectory.steps) and not trajectory.failed and won
-
-    async def _generate(self) -> Completion:
-        budget = min(self.limits.max_response_tokens, self.limits.max_model_len - len(self.prompt_ids))
-        sampling = Sampling(
-            max_tokens=budget,
-            temperature=self.limits.temperature,
-            top_p=self.limits.top_p,
-            stop_token_ids=self.context.template.stop_token_ids,
-            seed=step_seed(self.spec.seed, len(self.trajectory.steps)),
-        )
-        completion = await self.engine.generate(self.prompt_ids, sampling)
-        _check_completion(completion, budget)
-        return completion
-
-    def _render_window(self) -> RenderWindow | None:
-        """Return the environment's own window format, guarded like its other calls; None when it has none."""
-        render = getattr(self.env, "render_window", None)
-        if render is None:
-            return None
-
-        def guarded(task: str, history: History, observation: str) -> str:
-            message = call_env(self.limits.env_timeout_s, render, task, history, observation)
-            if not isinstance(message, str):
-                raise EnvFailure(f"env_garbage: render_window returned {type(message).__name__}, not a str")
-            return message
-
-        return guarded
 
 
 async def play_episode(
@@ -338,23 +255,8 @@ async def _play_pooled(
     return episode
 
 
-def step_seed(episode_seed: int, step: int) -> int:
-    """Return the sampling seed of a step: 63 bits that depend on nothing but the two numbers."""
-    state = np.random.SeedSequence(episode_seed, spawn_key=(step,)).generate_state(1, np.uint64)
-    return int(state[0] >> np.uint64(1))
-
-
 def _too_long(episode: Episode) -> str:
     if episode.trajectory.steps or episode.trajectory.failed:
         return ""
     tokens, limit = len(episode.prompt_ids), episode.limits.max_model_len
     return f"prompt of {tokens} tokens does not fit max_model_len={limit} (task {episode.spec.task_id})"
-
-
-def _check_completion(completion: Completion, budget: int) -> None:
-    """Refuse what would corrupt training: importance ratios are built on these numbers."""
-    tokens, logprobs = len(completion.token_ids), completion.logprobs
-    if not 0 < tokens <= budget or len(logprobs) != tokens:
-        raise EngineError(f"engine returned {tokens} tokens and {len(logprobs)} logprobs for max_tokens={budget}")
-    if not all(math.isfinite(value) and value <= 1e-3 for value in logprobs):
-        raise EngineError("engine returned a log-probability that is not a finite number <= 0")

@@ -8,7 +8,7 @@ other exactly. `Window` rebuilds a short prompt at every step, as the ALFWorld a
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -26,6 +26,8 @@ RenderWindow = Callable[[str, History, str], str]
 # Stands for an assistant's answer where only the text around it is wanted. No spaces: templates may trim.
 SENTINEL = "rl-agents-assistant-turn"
 CACHED_TURNS = 1024
+#: Chats may be long; the members of a group ask for theirs at the same time.
+CACHED_CHATS = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,22 +39,33 @@ class Dialogue:
         observation: the current one.
         history: earlier (observation, action) pairs.
         read_ids: last prompt and the ids sampled after it; empty before the first step.
+        chat: what the dialogue begins with where that is more than one user message; see `chat_text`.
     """
 
     task: str
     observation: str
     history: History = ()
     read_ids: tuple[int, ...] = ()
+    chat: str = ""
 
     @classmethod
-    def start(cls, observation: str) -> Dialogue:
+    def start(cls, observation: str, chat: str = "") -> Dialogue:
         """Begin with the environment's first observation."""
-        return cls(task=observation, observation=observation)
+        return cls(task=observation, observation=observation, chat=chat)
 
     def after(self, prompt_ids: Sequence[int], response_ids: Sequence[int], action: str, observation: str) -> Dialogue:
         """Return the dialogue one step later."""
         history = (*self.history, (self.observation, action))
-        return Dialogue(self.task, observation, history, (*prompt_ids, *response_ids))
+        return Dialogue(self.task, observation, history, (*prompt_ids, *response_ids), self.chat)
+
+
+def chat_text(messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()) -> str:
+    """Return chat messages and tool definitions as one JSON text, which is hashable and travels.
+
+    Raises:
+        TypeError, ValueError: something in them is not JSON.
+    """
+    return json.dumps({"messages": list(messages), "tools": list(tools)}, ensure_ascii=False, allow_nan=False)
 
 
 class ChatTemplate:
@@ -78,7 +91,9 @@ class ChatTemplate:
         self.stop_token_ids: tuple[int, ...] = tuple(dict.fromkeys([self.end_of_turn, *([] if eos is None else [eos])]))
         # Tasks repeat within a group, and short observations repeat everywhere.
         self.opening = lru_cache(maxsize=CACHED_TURNS)(self._opening)
+        self.opening_chat = lru_cache(maxsize=CACHED_CHATS)(self._opening_chat)
         self.between = lru_cache(maxsize=CACHED_TURNS)(self._between)
+        self._renders_tools = False
 
     def decode(self, response_ids: Sequence[int]) -> str:
         """Return the response as the environment reads it: no special tokens, spaces untouched."""
@@ -90,6 +105,21 @@ class ChatTemplate:
     def _opening(self, message: str) -> tuple[int, ...]:
         """Return the prompt that consists of one user message and the generation prompt."""
         return tuple(self._encode(self._render([{"role": "user", "content": message}], generate=True)))
+
+    def _opening_chat(self, chat: str) -> tuple[int, ...]:
+        """Return the prompt of a chat (see `chat_text`) and the generation prompt.
+
+        Raises:
+            InputError: the template cannot write these messages, or leaves the tools out.
+        """
+        data = json.loads(chat)
+        messages, tools = data["messages"], data["tools"]
+        text = self._render(messages, generate=True, tools=tools)
+        if tools and not self._renders_tools:
+            if text == self._render(messages, generate=True):
+                raise InputError(f"{self.name}: the chat template leaves out the tool definitions")
+            self._renders_tools = True
+        return tuple(self._encode(text))
 
     def _between(self, message: str) -> tuple[int, ...]:
         """Return the ids from right after an end-of-turn token to the end of the next generation prompt."""
@@ -116,9 +146,11 @@ class ChatTemplate:
             raise InputError(f"{self.name}: no special token ends every assistant's turn in the chat template")
         return int(closing[place])
 
-    def _render(self, messages: list[dict[str, str]], generate: bool) -> str:
+    def _render(self, messages: list[dict[str, str]], generate: bool, tools: Sequence[Any] = ()) -> str:
         try:
-            text: str = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=generate)
+            text: str = self.tokenizer.apply_chat_template(
+                messages, tools=list(tools) or None, tokenize=False, add_generation_prompt=generate
+            )
         except Exception as error:  # jinja and the template itself may raise anything
             reason = str(error).strip().splitlines()[:1] or [type(error).__name__]
             raise InputError(f"{self.name}: the chat template fails: {reason[0]}") from error
@@ -151,7 +183,7 @@ class Append:
     def prompt(self, dialogue: Dialogue, render_window: RenderWindow | None = None) -> list[int]:
         """See `ContextPolicy.prompt`; an answer cut by its budget gets the end-of-turn token it lacks."""
         if not dialogue.read_ids:
-            return list(self.template.opening(dialogue.task))
+            return _first_prompt(self.template, dialogue)
         end = self.template.end_of_turn
         closing = () if dialogue.read_ids[-1] == end else (end,)
         return [*dialogue.read_ids, *closing, *self.template.between(dialogue.observation)]
@@ -166,10 +198,16 @@ class Window:
 
     def prompt(self, dialogue: Dialogue, render_window: RenderWindow | None = None) -> list[int]:
         """See `ContextPolicy.prompt`."""
+        if dialogue.chat and not dialogue.history:
+            return _first_prompt(self.template, dialogue)
         history = dialogue.history[max(0, len(dialogue.history) - self.size) :]
         if render_window is not None:
             return list(self.template.opening(render_window(dialogue.task, history, dialogue.observation)))
         return list(self.template.opening(window_message(dialogue, history)))
+
+
+def _first_prompt(template: ChatTemplate, dialogue: Dialogue) -> list[int]:
+    return list(template.opening_chat(dialogue.chat) if dialogue.chat else template.opening(dialogue.task))
 
 
 def window_message(dialogue: Dialogue, history: History) -> str:

@@ -27,23 +27,27 @@ def demonstrated_trajectories(settings: Settings, model_dir: str, seed: int) -> 
     for index in range(settings.demonstrations):
         task = rng.choice(tasks)
         dialogue = recipe.demonstrate(task, rng, **settings.env_options)
-        trajectory = encode_dialogue(dialogue, context, settings.max_model_len)
+        chat = recipe.opening(task, **settings.env_options) if recipe.opening else ""
+        trajectory = encode_dialogue(dialogue, context, settings.max_model_len, chat)
         trajectory.task_id, trajectory.group_id, trajectory.seed = task, index, stream_seed(seed, index)
         trajectories.append(trajectory)
     return trajectories
 
 
-def encode_dialogue(turns: Sequence[tuple[str, str]], context: ContextPolicy, max_model_len: int) -> Trajectory:
+def encode_dialogue(
+    turns: Sequence[tuple[str, str]], context: ContextPolicy, max_model_len: int, chat: str = ""
+) -> Trajectory:
     """Tokenize (observation, action) turns as the policy would have read and written them.
 
-    Turns that no longer fit ``max_model_len`` are left out. Log-probabilities are 0: nobody sampled these tokens.
+    ``chat`` is what the dialogue begins with where that is more than one user message (`context.chat_text`). Turns
+    that no longer fit ``max_model_len`` are left out. Log-probabilities are 0: nobody sampled these tokens.
     """
     trajectory = Trajectory(task_id="", group_id=0, member=0, seed=0, terminated=True, end_cause="demonstration")
     template = context.template
     dialogue: Dialogue | None = None
     for observation, action in turns:
         if dialogue is None:
-            dialogue = Dialogue.start(observation)
+            dialogue = Dialogue.start(observation, chat)
         else:
             last = trajectory.steps[-1]
             dialogue = dialogue.after(last.prompt_ids, last.response_ids, last.action, observation)

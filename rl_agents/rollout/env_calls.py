@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from rl_agents.errors import InputError
+from rl_agents.rollout.context import chat_text
 from rl_agents.rollout.timeout import CallTimeout, call_with_timeout
 
 T = TypeVar("T")
@@ -32,6 +33,7 @@ class Answer:
         query: the question that the action put; empty when the environment does not say.
         references: accepted answers, as far as the environment tells them.
         new_dialogue: the observation begins a dialogue; nothing that was said before is read again.
+        chat: messages and tools that the dialogue begins with, of a reset; empty for one user message.
     """
 
     observation: str
@@ -46,6 +48,7 @@ class Answer:
     query: str = ""
     references: list[str] = field(default_factory=list)
     new_dialogue: bool = False
+    chat: str = ""
 
 
 def call_env(timeout_s: float, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
@@ -70,7 +73,7 @@ def read_reset(answer: Any) -> Answer:
         EnvFailure: it is not ``(observation, info)`` as `rl_agents.envs.base` describes it.
     """
     observation, info = _parts(answer, 2, "reset")
-    return _answer(observation, info)
+    return _answer(observation, info, chat=_chat(info))
 
 
 def read_step(answer: Any) -> Answer:
@@ -107,6 +110,21 @@ def _answer(observation: Any, info: Any, **outcome: Any) -> Answer:
         new_dialogue=_flag(info.get("new_dialogue", False), "info['new_dialogue']"),
         **outcome,
     )
+
+
+def _chat(info: Any) -> str:
+    """Return ``info["messages"]`` and ``info["tools"]`` as one text; empty when there are no messages."""
+    messages = info.get("messages") if isinstance(info, Mapping) else None
+    if messages is None:
+        return ""
+    tools = info.get("tools") or ()
+    for name, items in (("messages", messages), ("tools", tools)):
+        if not isinstance(items, Sequence) or not all(isinstance(item, Mapping) for item in items):
+            raise EnvFailure(f"env_garbage: info['{name}'] is {_shown(items)}, not a list of dicts")
+    try:
+        return _text(chat_text(messages, tools), "info['messages']")
+    except (TypeError, ValueError) as error:
+        raise EnvFailure(f"env_garbage: info['messages'] is not JSON: {error}") from None
 
 
 def _texts(value: Any, name: str) -> list[str]:

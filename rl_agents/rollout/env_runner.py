@@ -22,10 +22,13 @@ from rl_agents.engines.base import Engine
 from rl_agents.engines.weights import PackedWeights, unpack
 from rl_agents.envs.prompting import env_factory
 from rl_agents.errors import InputError
-from rl_agents.rollout.agent_loop import Limits, Rollouts, collect_episodes
+from rl_agents.rollout.agent_loop import Rollouts, collect_episodes
+from rl_agents.rollout.branching import BranchSpec, Expansions, expand_all
+from rl_agents.rollout.branching_check import BranchingCheck, check_branching
 from rl_agents.rollout.context import load_tokenizer, make_context
 from rl_agents.rollout.env_pool import EnvPool
 from rl_agents.rollout.trajectory import EpisodeSpec
+from rl_agents.rollout.turns import Limits, Player
 from rl_agents.settings import Settings
 
 TEXT_SPACE = gymnasium.spaces.Text(max_length=1 << 20)
@@ -34,8 +37,9 @@ TEXT_SPACE = gymnasium.spaces.Text(max_length=1 << 20)
 class TextEnvRunner(EnvRunner, Checkpointable):
     """Plays many episodes at once.
 
-    RLlib ends an actor whose method raises, and says why in the actor's log only. Therefore `sample` reports failing
-    episodes and engines, and mistakes that a person has to mend, in the `Rollouts` that it returns.
+    RLlib ends an actor whose method raises, and says why in the actor's log only. Therefore `sample`, `expand` and
+    `check_branching` report failing environments and engines, and mistakes that a person has to mend, in what they
+    return.
     """
 
     def __init__(self, *, config: Any, **kwargs: Any) -> None:
@@ -93,6 +97,28 @@ class TextEnvRunner(EnvRunner, Checkpointable):
             rollouts = Rollouts(unfinished=list(specs), input_error=str(error))
         self._log(rollouts)
         return rollouts
+
+    def expand(self, specs: Sequence[BranchSpec]) -> Expansions:
+        """Sample and execute children of the states that ``specs`` name, all at once."""
+        expansions = self._loop.run(expand_all(specs, self.pool, self._player(), self.config.agent.branching))
+        steps = sum(expansion.env_steps for expansion in expansions.expansions)
+        self.metrics.log_value(NUM_ENV_STEPS_SAMPLED, steps, reduce="sum")
+        self.metrics.log_value(NUM_ENV_STEPS_SAMPLED_LIFETIME, steps, reduce="lifetime_sum")
+        self.metrics.log_value("num_engine_errors", len(expansions.engine_errors), reduce="sum")
+        return expansions
+
+    def check_branching(self, specs: Sequence[EpisodeSpec]) -> BranchingCheck:
+        """Play ``specs`` and see whether their states can be reached again."""
+        agent: Settings = self.config.agent
+        try:
+            return self._loop.run(check_branching(specs, self.pool, self._player(), agent.branching, agent.env))
+        except InputError as error:
+            return BranchingCheck(input_error=str(error))
+
+    def _player(self) -> Player:
+        if self.engine is None:
+            raise RuntimeError("call set_engine or set_engines first")
+        return Player(self.engine, self.context, self.limits)
 
     def _log(self, rollouts: Rollouts) -> None:
         clean = [t for t in rollouts.trajectories if not t.failed]

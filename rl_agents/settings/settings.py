@@ -22,6 +22,7 @@ from rl_agents.settings.sections import (
     RewardKeys,
     RolloutKeys,
     RunKeys,
+    SearchKeys,
     SelectionKeys,
     TruncationKeys,
 )
@@ -35,6 +36,7 @@ class Settings(
     CriticKeys,
     ObjectiveKeys,
     SelectionKeys,
+    SearchKeys,
     CreditKeys,
     EngineKeys,
     RewardKeys,

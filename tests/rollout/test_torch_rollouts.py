@@ -91,7 +91,7 @@ def test_the_same_specs_give_the_same_trajectories_in_any_company():
 @pytest.fixture
 def runner(tmp_path, monkeypatch):
     qwen().save_pretrained(tmp_path)
-    monkeypatch.setattr("rl_agents.rollout.env_runner.make_env", lambda name, options: Broken())
+    monkeypatch.setattr("rl_agents.rollout.env_runner.env_factory", lambda settings: Broken)
     spec = envs.EnvSpec("countdown", "", "", "", "test/Countdown-v0", {}, max_turns=5)
     monkeypatch.setitem(envs.ENVIRONMENTS, "countdown", spec)
     config = AlgorithmConfig()

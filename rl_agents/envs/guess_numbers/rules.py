@@ -60,7 +60,7 @@ def codes(a: int, b: int) -> tuple[str, ...]:
 def code_error(text: str, a: int, b: int) -> str:
     """Say what is wrong with ``text`` as a code of ``a`` distinct digits from 1 to ``b``; empty when nothing is."""
     if len(text) != a or not (text.isascii() and text.isdigit()):
-        return f"'{text}' is not a {a}-digit number"
+        return f"{text[:20]!a} is not a {a}-digit number"
     if any(not 1 <= int(digit) <= b for digit in text):
         return f"'{text}' has digits outside 1 to {b}"
     if len(set(text)) != a:

@@ -1,0 +1,229 @@
+"""``python run.py pivot``: from expert traces to the pivots that ``--algo pivotrl --env pivot`` trains on."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rl_agents.cli.parser import Parser
+from rl_agents.errors import InputError, unknown
+from rl_agents.pivot.turns import DEDUPLICATION
+
+STEPS = {
+    "demo-traces": "write traces of a scripted expert, to try the rest",
+    "extract": "read traces and write their turns",
+    "small-model": "write a small untrained model for traces, to try the rest",
+    "profile": "play every turn K times with the initial policy",
+    "filter": "keep the pivots, or as many turns at random",
+}
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run one step of the pivot command; return its exit code."""
+    steps = "\n".join(f"  {name:12} {summary}" for name, summary in STEPS.items())
+    if not argv or argv[0] in ("-h", "--help"):
+        print(f"usage: run.py pivot STEP ...\n\n{__doc__}\n\n{steps}\n\nrun.py pivot STEP --help shows its flags")
+        return 0
+    if argv[0] not in STEPS:
+        raise unknown("step of pivot", argv[0], STEPS)
+    runners: dict[str, Callable[[Sequence[str]], int]] = {
+        "demo-traces": demo_traces,
+        "extract": extract,
+        "small-model": small_model,
+        "profile": profile,
+        "filter": filter_turns,
+    }
+    return runners[argv[0]](argv[1:])
+
+
+def demo_traces(argv: Sequence[str]) -> int:
+    """Write a scripted expert's traces as JSON lines."""
+    parser = Parser("pivot demo-traces", "Write traces of an environment's scripted expert in OpenAI's chat form.")
+    parser.add_argument("--output", type=Path, required=True, metavar="F.jsonl", help="file to write")
+    parser.add_argument("--env", default="pivot", help="environment with a demonstrator (default: the help desk)")
+    parser.add_argument("--traces", type=int, default=400, help="episodes (default: 400)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the episodes (default: 0)")
+    parser.add_settings_flag()
+    args = parser.parse(argv)
+    from rl_agents.envs.base import checked_options, env_spec
+    from rl_agents.pivot.demonstrations import demonstrated_records
+    from rl_agents.settings import Settings, parse_assignments
+
+    if args.traces < 1:
+        raise InputError(f"--traces {args.traces}: must be at least 1")
+    if args.output.exists():
+        raise InputError(f"{args.output} exists already")
+    settings = Settings.from_dict(parse_assignments(args.set))
+    options = checked_options(env_spec(args.env), settings.env_options)
+    records = demonstrated_records(args.env, options, args.traces, args.seed)
+    args.output.parent.mkdir(parents=True, exist_ok=True)
+    args.output.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records), "utf-8")
+    print(f"{args.traces} traces: {args.output}")
+    return 0
+
+
+def extract(argv: Sequence[str]) -> int:
+    """Read trace files; write their turns."""
+    args = _extract_parser().parse(argv)
+    from rl_agents.pivot.loading import read_trace_files, refuse_defects
+    from rl_agents.pivot.store import TURNS_FILE, nemo_gym_row, write_turns
+    from rl_agents.pivot.traces import read_tool_file
+    from rl_agents.pivot.turns import Extraction, extract_turns, statistics_table
+
+    _check_free(args.output / TURNS_FILE)
+    tools = read_tool_file(args.tools) if args.tools else ()
+    reading = read_trace_files(args.traces, tools, args.infer_tools)
+    for defect in reading.defects:
+        print(str(defect), file=sys.stderr)
+    if not args.skip_bad:
+        refuse_defects(reading.defects, len(reading.traces))
+    rules = Extraction(
+        min_reward=args.min_reward,
+        only_calls=args.only_calls,
+        single_calls=args.single_calls,
+        drop_failed_calls=args.drop_failed_calls,
+        deduplicate=args.deduplicate,
+        thoughts=args.thoughts,
+    )
+    extracted = extract_turns(reading.traces, rules)
+    if not extracted.turns:
+        raise InputError(f"no turns are left of {len(reading.traces)} traces: {dict(extracted.left_out)}")
+    print(statistics_table(extracted.turns, _token_counter(args.model) if args.model else None))
+    write_turns(args.output / TURNS_FILE, extracted.turns)
+    if args.nemo_gym:
+        rows = (json.dumps(nemo_gym_row(turn), ensure_ascii=False) + "\n" for turn in extracted.turns)
+        args.nemo_gym.write_text("".join(rows), "utf-8")
+    left_out = {"defective traces": len(reading.defects), **extracted.left_out}
+    said = ", ".join(f"{count} {reason}" for reason, count in left_out.items() if count) or "nothing"
+    print(f"{len(extracted.turns)} turns of {len(reading.traces)} traces; left out: {said}")
+    print(f"turns: {args.output / TURNS_FILE}")
+    return 0
+
+
+def small_model(argv: Sequence[str]) -> int:
+    """Write an untrained model that knows the traces' words."""
+    parser = Parser("pivot small-model", "Write a small untrained model with a tokenizer trained on the traces.")
+    parser.add_argument("--traces", type=Path, required=True, metavar="F", help="folder of pivot extract, or traces")
+    parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder of the model")
+    parser.add_argument("--vocabulary", type=int, default=2048, help="tokens (default: 2048)")
+    parser.add_argument("--hidden-size", type=int, default=64, help="width, a multiple of 32 (default: 64)")
+    parser.add_argument("--layers", type=int, default=2, help="layers (default: 2)")
+    parser.add_argument("--max-tokens", type=int, default=8192, help="context length (default: 8192)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the weights (default: 0)")
+    args = parser.parse(argv)
+    for name, least in (("vocabulary", 300), ("hidden_size", 32), ("layers", 1), ("max_tokens", 64)):
+        if getattr(args, name) < least:
+            raise InputError(f"--{name.replace('_', '-')} {getattr(args, name)}: must be at least {least}")
+    if args.hidden_size % 32:
+        raise InputError(f"--hidden-size {args.hidden_size}: must be a multiple of 32")
+    _check_free(args.output)
+    from rl_agents.core.session import quiet_libraries
+    from rl_agents.pivot.loading import load_turns
+    from rl_agents.pivot.small_model import build_small_model
+
+    quiet_libraries()
+    sizes = {"vocabulary": args.vocabulary, "hidden_size": args.hidden_size, "layers": args.layers}
+    turns = load_turns(args.traces)
+    parameters = build_small_model(turns, args.output, max_tokens=args.max_tokens, seed=args.seed, **sizes)
+    print(f"untrained model of {parameters / 1e6:.2f} M parameters: {args.output}")
+    return 0
+
+
+def profile(argv: Sequence[str]) -> int:
+    """Play every turn K times; write means and variances."""
+    from rl_agents.cli.pivot_profile import run as run_profile
+
+    return run_profile(argv)
+
+
+def filter_turns(argv: Sequence[str]) -> int:
+    """Keep the pivots of a profile, or as many turns at random; draw the profile."""
+    args = _filter_parser().parse(argv)
+    from rl_agents.pivot.filter import Rule, choose_at_random, choose_pivots, read_profile
+    from rl_agents.pivot.plots import plot_profile
+    from rl_agents.pivot.store import PIVOTS_FILE, PROFILE_FILE, write_table
+
+    source = args.traces / PROFILE_FILE if args.traces.is_dir() else args.traces
+    default = f"random_{PIVOTS_FILE}" if args.random is not None else PIVOTS_FILE
+    output = args.output or source.with_name(default)
+    _check_free(output)
+    table, mean, variance = read_profile(source)
+    rule = Rule(args.max_mean, args.min_variance, args.at_most)
+    keep = choose_pivots(mean, variance, table.column("turn_id").to_pylist(), rule)
+    if args.random is not None:
+        keep = choose_at_random(len(mean), args.random or int(keep.sum()), args.seed)
+    if not keep.any():
+        raise InputError(
+            f"{source}: none of {len(mean)} turns has a variance above {rule.min_variance:g} and a mean below "
+            f"{rule.max_mean:g}; raise --max-mean, or take another model or verifier (--random N draws without regard)"
+        )
+    write_table(output, table.filter(keep))
+    picture = output.with_suffix(".png")
+    plot_profile(mean, variance, keep, rule, picture, f"{output.stem} of {table.num_rows} turns")
+    uniform = float((variance <= rule.min_variance).mean())
+    print(f"{uniform:.0%} of {len(mean)} turns are uninformative; {int(keep.sum())} are kept")
+    print(f"pivots: {output}\npicture: {picture}")
+    print(f"train with: python run.py --algo pivotrl --env pivot --set env.pivots={output} model=DIR")
+    return 0
+
+
+def _extract_parser() -> Parser:
+    parser = Parser("pivot extract", "Read expert traces and write every assistant turn with the state before it.")
+    parser.add_argument(
+        "--traces", type=Path, nargs="+", required=True, metavar="F",
+        help="files of OpenAI chat messages, NeMo-Gym rows or tau-bench histories: JSON lines or one JSON list",
+    )  # fmt: skip
+    parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder for the turns")
+    parser.add_argument("--skip-bad", action="store_true", help="leave defective traces out; each is named")
+    parser.add_argument("--min-reward", type=float, default=1.0, help="leave out traces that earned less (default: 1)")
+    parser.add_argument("--only-calls", action="store_true", help="leave out turns without a tool call")
+    parser.add_argument("--single-calls", action="store_true", help="leave out turns with several tool calls")
+    parser.add_argument("--drop-failed-calls", action="store_true", help="leave out calls that an Error answers")
+    parser.add_argument(
+        "--deduplicate", choices=DEDUPLICATION, default="turn",
+        help="`turn`: equal state and action; `action`: equal actions, such as commands, anywhere (default: turn)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--thoughts", choices=("apart", "inline"), default="apart",
+        help="`apart`: the chat template decides, and imitation leaves them out; `inline`: part of the text",
+    )  # fmt: skip
+    parser.add_argument("--tools", type=Path, metavar="F.json", help="tool definitions for traces that have none")
+    parser.add_argument("--infer-tools", action="store_true", help="define such tools by the traces' own calls")
+    parser.add_argument("--model", type=Path, metavar="DIR", help="count the tokens of this model, not characters")
+    parser.add_argument("--nemo-gym", type=Path, metavar="F.jsonl", help="write the turns as NeMo-Gym rows, too")
+    return parser
+
+
+def _filter_parser() -> Parser:
+    parser = Parser("pivot filter", "Keep the turns whose outcome is open: variance above 0 and mean below λ_diff.")
+    parser.add_argument("--traces", type=Path, required=True, metavar="DIR", help="folder or file of pivot profile")
+    parser.add_argument("--output", type=Path, metavar="F.parquet", help="default: pivots.parquet beside the profile")
+    parser.add_argument("--max-mean", type=float, default=0.6, help="λ_diff (default: 0.6)")
+    parser.add_argument("--min-variance", type=float, default=1e-9, help="what counts as 0 (default: 1e-9)")
+    parser.add_argument("--at-most", type=int, default=0, metavar="N", help="keep the N hardest (default: all)")
+    parser.add_argument(
+        "--random", type=int, nargs="?", const=0, metavar="N",
+        help="draw N turns at random instead, without N as many as would be kept (the paper's ablation)",
+    )  # fmt: skip
+    parser.add_argument("--seed", type=int, default=0, help="seed of the draw (default: 0)")
+    return parser
+
+
+def _token_counter(model: Path) -> Callable[..., tuple[int, int]]:
+    from rl_agents.rollout.context import ChatTemplate, chat_text, load_tokenizer
+
+    template = ChatTemplate(load_tokenizer(model))
+
+    def count(turn: argparse.Namespace) -> tuple[int, int]:
+        state = template.opening_chat(chat_text(turn.messages, [tool.to_openai() for tool in turn.tools]))
+        return len(state), len(template.tokenizer.encode(turn.text, add_special_tokens=False))
+
+    return count
+
+
+def _check_free(path: Path) -> None:
+    if path.exists():
+        raise InputError(f"{path} exists already; name another --output")

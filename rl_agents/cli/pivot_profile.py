@@ -1,0 +1,252 @@
+"""``python run.py pivot profile``: K rollouts of every turn with the frozen initial policy."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from rl_agents.cli.parser import Parser
+from rl_agents.errors import InputError
+from rl_agents.pivot.profile import (
+    UNIFORM,
+    Outcomes,
+    claim_folder,
+    profile_summary,
+    profile_turns,
+    write_profile,
+)
+from rl_agents.pivot.turns import Turn
+from rl_agents.settings import Settings, parse_assignments
+
+CANDIDATES_FILE, SUMMARY_FILE = "candidates.parquet", "profile.json"
+#: What a profile depends on besides turns, model and verifier.
+SAMPLING_KEYS = ("temperature", "top_p", "max_response_tokens", "max_model_len", "dtype")
+
+
+def build_parser() -> Parser:
+    """Return the parser of this step."""
+    parser = Parser("pivot profile", "Play every turn K times with the initial policy and score the actions.")
+    parser.add_argument("--traces", type=Path, required=True, metavar="F", help="folder of pivot extract, or traces")
+    parser.add_argument("--model", required=True, metavar="DIR", help="Hugging Face model folder, or `starter`")
+    parser.add_argument("--output", type=Path, metavar="DIR", help="default: the folder of the turns")
+    parser.add_argument("--rollouts", type=int, default=8, metavar="K", help="rollouts of a turn (default: 8)")
+    parser.add_argument("--verifier", help="shorthand for --set env.verifier=NAME (default: tool_call)")
+    parser.add_argument("--limit", type=int, default=0, metavar="N", help="only N turns, spread over the file")
+    parser.add_argument("--chunk", type=int, default=64, metavar="N", help="turns in flight at once (default: 64)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the sampling (default: 0)")
+    parser.add_argument(
+        "--skip-bad", action="store_true", help="leave out turns that the verifier refuses or the template cannot write"
+    )
+    parser.add_argument("--local", action="store_true", help="no actors: everything in this process")
+    parser.add_settings_flag()
+    return parser
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run this step; return its exit code."""
+    args = build_parser().parse(argv)
+    for name, least in (("rollouts", 2), ("chunk", 1), ("limit", 0)):
+        if getattr(args, name) < least:
+            raise InputError(f"--{name} {getattr(args, name)}: must be at least {least}")
+    folder = args.output or (args.traces if args.traces.is_dir() else args.traces.parent)
+    flags = _flags(args)
+    turns, left_out = _verified(_loaded(args), flags, args.skip_bad)
+    settings = _settings(args, flags, turns, folder)
+    turns, too_long = _fitting(turns, settings, args.skip_bad)
+    if too_long:
+        left_out["too long"] = too_long
+        _write_candidates(folder, turns)
+    claim_folder(folder, _key(settings, turns, args))
+    for reason, count in left_out.items():
+        print(f"{count} turns are left out: {reason}", file=sys.stderr)
+    outcomes, seconds = _play(settings, turns, folder, args)
+    path = write_profile(folder, turns, outcomes)
+    summary = {**profile_summary(outcomes), "left_out": left_out, "seconds": round(seconds, 1)}
+    from rl_agents.reporting.run_folder import json_safe
+
+    (folder / SUMMARY_FILE).write_text(json.dumps(json_safe(summary), indent=1) + "\n", "utf-8")
+    print(_sentence(summary))
+    print(f"profile: {path}\nnext: python run.py pivot filter --traces {folder}")
+    return 0
+
+
+def _flags(args: argparse.Namespace) -> dict[str, Any]:
+    flags = parse_assignments(args.set)
+    for name in ("algo", "env", "model", "seed", "group_size", "env.pivots"):
+        if name in flags:
+            raise InputError(f"--set {name}={flags[name]}: pivot profile takes it as a flag, or sets it itself")
+    if args.verifier:
+        flags["env.verifier"] = args.verifier
+    return flags
+
+
+def _loaded(args: argparse.Namespace) -> list[Turn]:
+    from rl_agents.pivot.loading import load_turns
+
+    turns = load_turns(args.traces)
+    if not args.limit or args.limit >= len(turns):
+        return turns
+    return [turns[i * len(turns) // args.limit] for i in range(args.limit)]
+
+
+def _verified(turns: list[Turn], flags: dict[str, Any], skip_bad: bool) -> tuple[list[Turn], dict[str, int]]:
+    """Return the turns whose demonstration its verifier accepts; all must be, unless bad ones are to be skipped."""
+    from rl_agents.envs.base import checked_options, env_spec
+    from rl_agents.rewards.verifiers import VerifierOptions, make_verifier, self_check
+
+    given = {name.removeprefix("env."): value for name, value in flags.items() if name.startswith("env.")}
+    options = VerifierOptions.from_mapping(checked_options(env_spec("pivot"), given))
+    check = self_check(make_verifier(options), turns)
+    print(f"verifier {options.verifier}: {check.summary()}", file=sys.stderr)
+    if not check.failures:
+        return turns, {}
+    if not skip_bad:
+        raise InputError(f"verifier {options.verifier}: {check.summary()} (--skip-bad leaves such turns out)")
+    refused = {turn.turn_id for turn, _ in check.failures}
+    kept = [turn for turn in turns if turn.turn_id not in refused]
+    return kept, {"refused by their verifier": len(refused)}
+
+
+def _settings(args: argparse.Namespace, flags: dict[str, Any], turns: list[Turn], folder: Path) -> Settings:
+    from rl_agents.cli.train import chosen_settings, make_local, resolve_settings
+
+    candidates = _write_candidates(folder, turns)
+    flags = {
+        **flags, "algo": "pivotrl", "env": "pivot", "model": str(args.model), "env.pivots": str(candidates),
+        "group_size": args.rollouts, "seed": args.seed,
+    }  # fmt: skip
+    settings = chosen_settings({}, flags, None)
+    settings.update({"num_learners": 0})
+    if args.local:
+        make_local(settings, flags)
+    return resolve_settings(settings)
+
+
+def _write_candidates(folder: Path, turns: Sequence[Turn]) -> Path:
+    from rl_agents.pivot.store import write_turns
+
+    if not turns:
+        raise InputError("no turns are left to profile")
+    path = folder / CANDIDATES_FILE
+    write_turns(path, turns)
+    return path
+
+
+def _fitting(turns: Sequence[Turn], settings: Settings, skip_bad: bool) -> tuple[list[Turn], int]:
+    """Return the turns whose state and at least one token fit the context, and how many do not.
+
+    Raises:
+        InputError: the chat template cannot write a state.
+    """
+    from rl_agents.rollout.context import ChatTemplate, chat_text, load_tokenizer
+    from rl_agents.starter import ensure_model
+
+    template = ChatTemplate(load_tokenizer(ensure_model(settings)))
+    kept = []
+    for turn in turns:
+        chat = chat_text(turn.messages, [tool.to_openai() for tool in turn.tools])
+        try:
+            length = len(template.opening_chat(chat))
+        except InputError as error:
+            if skip_bad:
+                continue
+            raise InputError(f"{turn.place}: {error}") from None
+        if length + settings.max_response_tokens <= settings.max_model_len:
+            kept.append(turn)
+    if not kept:
+        raise InputError(
+            f"none of {len(turns)} turns fits max_model_len={settings.max_model_len} with "
+            f"max_response_tokens={settings.max_response_tokens}; raise it with --set max_model_len=..."
+        )
+    return kept, len(turns) - len(kept)
+
+
+def _key(settings: Settings, turns: Sequence[Turn], args: argparse.Namespace) -> dict[str, Any]:
+    from rl_agents.starter import ensure_model
+
+    options = {f"env.{name}": value for name, value in settings.env_options.items() if name != "pivots"}
+    return {
+        "turns": hashlib.sha256("".join(turn.turn_id for turn in turns).encode()).hexdigest()[:16],
+        "model": _weights_digest(ensure_model(settings)),
+        "rollouts": args.rollouts,
+        "chunk": args.chunk,
+        "seed": args.seed,
+        **{name: getattr(settings, name) for name in SAMPLING_KEYS},
+        **options,
+    }
+
+
+def _weights_digest(folder: Path) -> str:
+    """Return a digest of a model's weights: names, sizes, and both ends of every file."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.glob("*.safetensors")):
+        size = path.stat().st_size
+        digest.update(f"{path.name} {size}".encode())
+        with path.open("rb") as file:
+            digest.update(file.read(1 << 20))
+            file.seek(max(0, size - (1 << 20)))
+            digest.update(file.read())
+    return digest.hexdigest()[:16]
+
+
+def _play(
+    settings: Settings, turns: Sequence[Turn], folder: Path, args: argparse.Namespace
+) -> tuple[list[Outcomes], float]:
+    from rl_agents.cli.train import build_algorithm
+
+    started = time.monotonic()
+    algo: Any = build_algorithm(settings)
+    try:
+        print(f"{algo.engine_description} {len(turns)} turns x {args.rollouts} rollouts", file=sys.stderr)
+        outcomes = profile_turns(
+            algo, turns, folder, rollouts=args.rollouts, chunk=args.chunk, seed=args.seed, on_progress=_Progress()
+        )
+    except KeyboardInterrupt:
+        print("interrupted; the same command goes on where it stopped", file=sys.stderr)
+        raise
+    finally:
+        algo.stop()
+    return outcomes, time.monotonic() - started
+
+
+@dataclass
+class _Progress:
+    """Says after every chunk how far the profile is, and what it has shown so far."""
+
+    scored: int = 0
+    uniform: int = 0
+    total_score: float = 0.0
+
+    def __call__(self, done: int, total: int, chunk: Sequence[Outcomes], seconds: float, played: int) -> None:
+        for found in chunk:
+            if found.scores:
+                self.scored += 1
+                self.uniform += max(found.scores) - min(found.scores) <= UNIFORM
+                self.total_score += fmean(found.scores)
+        count = max(self.scored, 1)
+        left = seconds / played * (total - done) if played else 0.0
+        print(
+            f"{done}/{total} turns  mean score {self.total_score / count:.2f}  "
+            f"uninformative {self.uniform / count:.0%}  {seconds:.0f} s, about {left:.0f} s left",
+            file=sys.stderr,
+            flush=True,
+        )
+
+
+def _sentence(summary: dict[str, Any]) -> str:
+    if not summary["turns"]:
+        return "no turn could be scored"
+    miss = summary["exact_miss_rate"]
+    told = "no rollout was acceptable" if miss != miss else f"exact matching would miss {miss:.0%} of the acceptable"
+    return (
+        f"{summary['turns']:.0f} turns, mean score {summary['mean_score']:.2f}: {summary['uninformative_share']:.0%} "
+        f"uninformative ({summary['solved_share']:.0%} always 1, {summary['failed_share']:.0%} always 0); {told}"
+    )

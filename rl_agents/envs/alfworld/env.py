@@ -1,0 +1,227 @@
+"""ALFWorld as a `gymnasium.Env` over text: one environment, two engines.
+
+An episode ends when the task is done (reward ``reward_scale``, success) or after ``max_turns`` turns (reward 0). Every
+response costs a turn. A command that is not admissible changes nothing and is answered ``Nothing happens.``; so is a
+response without a readable command.
+
+Source: ALFWorld, section 2; StepPO, appendix B.2 (20 turns); 3SPO, appendix C.2 (50 turns).
+"""
+
+from __future__ import annotations
+
+import string
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import gymnasium
+from gymnasium.spaces import Text
+
+from rl_agents.envs.alfworld.backends import Position, make_backend
+from rl_agents.envs.alfworld.families import read_goal
+from rl_agents.envs.alfworld.native import NOTHING_HAPPENS
+from rl_agents.envs.alfworld.prompts import BARE_STYLES, STYLES, View
+from rl_agents.envs.alfworld.responses import find_command, read_command
+from rl_agents.envs.alfworld.tasks import task_ids
+from rl_agents.errors import InputError, unknown
+from rl_agents.rollout.context import History
+
+MAX_TURNS = 50
+ANCHORS = ("observation", "situation")
+
+_OBSERVATIONS = Text(max_length=65536, charset=string.printable)
+_ACTIONS = Text(max_length=65536, min_length=0, charset=string.printable)
+
+StepResult = tuple[str, float, bool, bool, dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """All that changes in an episode, small and picklable.
+
+    Attributes:
+        opening: the first observation as it was shown.
+        view: what the agent may know: room, current text, admissible commands, earlier steps.
+        invalid: turns so far whose response held no admissible command.
+        position: where the engine is; only in snapshots.
+    """
+
+    task_id: str
+    opening: str
+    view: View
+    invalid: int = 0
+    won: bool = False
+    done: bool = False
+    position: Position | None = None
+
+    @property
+    def turns(self) -> int:
+        """Turns played."""
+        return len(self.view.history)
+
+
+class AlfworldEnv(gymnasium.Env[str, str]):
+    """Do a household task by typing commands.
+
+    Args:
+        backend: ``native`` (ours) or ``textworld`` (the real engine, in processes of its own).
+        size: generated games: ``small`` (about 7 places and 7 things) or ``full`` (like the official ones).
+        test: test tasks: ``seen`` or ``unseen`` rooms.
+        data: folder of the official games (made by ``alfworld-download``); empty plays generated ones.
+        skip_bad_games: play the rest when some of the official games cannot be used.
+        textworld_python: interpreter with the real engine; empty: see `backends.textworld_python`.
+        prompt: ``3spo``, ``steppo``, ``plain`` or ``compact``; see `prompts`.
+        anchor: state for step-level groups: ``observation``, the text alone (GiGPO, 3SPO), or ``situation``, with the
+            admissible commands, which also say where the agent is and what it holds.
+        reward_scale: reward of success; verl-agent's is 10.
+        max_turns: turns of the agent; after the last the episode is truncated.
+
+    ``info`` holds ``task_id``, ``success``, ``valid`` (the response held an admissible command),
+    ``admissible_actions``, ``anchor``, ``progress`` (None: there is no rule for T3), ``references`` (none) and
+    ``metrics``: ``turns``, ``invalid_actions`` and ``won_<family>`` of the task's own family.
+
+    Raises:
+        InputError: an option that cannot be.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012  (gymnasium's own declaration)
+    observation_space = _OBSERVATIONS
+    action_space = _ACTIONS
+
+    def __init__(
+        self,
+        *,
+        backend: str = "native",
+        size: str = "small",
+        test: str = "seen",
+        data: str = "",
+        skip_bad_games: bool = False,
+        textworld_python: str = "",
+        prompt: str = "3spo",
+        anchor: str = "observation",
+        reward_scale: float = 1.0,
+        max_turns: int = MAX_TURNS,
+    ) -> None:
+        for key, value, valid in (("prompt", prompt, STYLES), ("anchor", anchor, ANCHORS)):
+            if value not in valid:
+                raise unknown(f"value of env.{key}", str(value), valid)
+        if max_turns < 1:
+            raise InputError(f"env.max_turns is {max_turns}: it must be at least 1")
+        self._backend = make_backend(backend, data, textworld_python)
+        self._train: dict[str, Any] = {"size": size, "test": test, "data": data, "skip_bad_games": skip_bad_games}
+        self._style, self._bare = STYLES[prompt], prompt in BARE_STYLES
+        self._anchor, self._reward_scale, self._max_turns = anchor, reward_scale, max_turns
+        self._episode: Episode | None = None
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        """Start ``options["task_id"]``, or a train task drawn with ``seed``.
+
+        Raises:
+            InputError: unknown task id, a game that cannot be used, or an engine that cannot be started.
+        """
+        super().reset(seed=seed)
+        task_id = (options or {}).get("task_id")
+        if task_id is None:
+            tasks = task_ids("train", **self._train)
+            task_id = tasks[int(self.np_random.integers(len(tasks)))]
+        seen = self._backend.reset(task_id)
+        view = View(seen.text, seen.text, seen.admissible)
+        self._episode = Episode(task_id, self._style.window(view, 0), view)
+        return self._episode.opening, self._info(self._episode, valid=True)
+
+    def step(self, action: str) -> StepResult:
+        """Play one turn with the agent's whole response; see `responses` for how it is read.
+
+        Raises:
+            RuntimeError: before `reset`, or after the episode has ended.
+        """
+        episode = self._episode
+        if episode is None or episode.done:
+            raise RuntimeError("alfworld: step() without a running episode; call reset() first")
+        view = episode.view
+        said = read_command(action, self._bare)
+        command = find_command(said, view.admissible) if said is not None else None
+        text, admissible, won = NOTHING_HAPPENS, view.admissible, False
+        if said is not None:  # the engine has its say about commands that are not admissible, too
+            seen = self._backend.step(command or said)
+            text, admissible, won = seen.text, seen.admissible, seen.won
+        history = (*view.history, (view.text, command or said or ""))
+        truncated = not won and len(history) >= self._max_turns
+        self._episode = replace(
+            episode,
+            view=View(view.room, text, admissible, history),
+            invalid=episode.invalid + (command is None),
+            won=won,
+            done=won or truncated,
+        )
+        info = self._info(self._episode, valid=command is not None)
+        return self._style.turn(self._episode.view), float(self._reward_scale * won), won, truncated, info
+
+    def render_window(self, task: str, history: History, observation: str) -> str:
+        """Write the style's prompt for the current step, with as many earlier steps as ``history`` has.
+
+        What was put around the first observation, or after the current one, stays around the prompt.
+        """
+        episode = self._running()
+        added = observation.partition(self._style.turn(episode.view))[2] if history else ""
+        window = self._style.window(episode.view, len(history)) + added
+        before, opening, after = task.partition(episode.opening)
+        return before + window + after if opening else window
+
+    @property
+    def view(self) -> View:
+        """What the agent may know now."""
+        return self._running().view
+
+    def snapshot(self) -> Episode | None:
+        """Return the episode's state, to give to `restore` of this or an equally configured environment."""
+        return None if self._episode is None else replace(self._episode, position=self._backend.snapshot())
+
+    def restore(self, episode: Episode | None) -> None:
+        """Continue from a snapshot. The random generator, which only `reset` uses, stays as it is.
+
+        Raises:
+            ValueError: the snapshot is one of the other backend.
+        """
+        if episode is not None and episode.position is not None:
+            self._backend.restore(episode.task_id, episode.position)
+        self._episode = episode and replace(episode, position=None)
+
+    def close(self) -> None:
+        """End the episode, and with the real engine its process."""
+        self._backend.close()
+        self._episode = None
+
+    def _running(self) -> Episode:
+        if self._episode is None:
+            raise RuntimeError("alfworld: no episode; call reset() first")
+        return self._episode
+
+    def _info(self, episode: Episode, *, valid: bool) -> dict[str, Any]:
+        view = episode.view
+        metrics = {"turns": float(episode.turns), "invalid_actions": float(episode.invalid)}
+        if family := _family(view.room):
+            metrics[f"won_{family}"] = float(episode.won)
+        return {
+            "task_id": episode.task_id,
+            "success": episode.won,
+            "valid": valid,
+            "admissible_actions": list(view.admissible),
+            "anchor": view.text if self._anchor == "observation" else "\n".join([view.text, *view.admissible]),
+            "progress": None,
+            "metrics": metrics,
+        }
+
+
+@lru_cache(maxsize=1024)
+def _family(room: str) -> str:
+    """The short name of the task's family; empty for a task of another kind."""
+    try:
+        return read_goal(room).family.short
+    except InputError:
+        return ""
+
+
+def make(**options: Any) -> AlfworldEnv:
+    """Create the environment; the options are those of `AlfworldEnv`."""
+    return AlfworldEnv(**options)

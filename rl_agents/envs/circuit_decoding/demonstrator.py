@@ -1,0 +1,81 @@
+"""A scripted, deliberately mediocre player whose dialogues teach the starter model.
+
+It studies one circuit after the other. It knows which candidates survive and lists them in ``<think>``, but it asks
+useless questions and settles too early: reinforcement learning has something to improve.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+from rl_agents.envs.circuit_decoding.env import CircuitDecodingEnv, GameState
+from rl_agents.envs.circuit_decoding.expert import Dialogue
+from rl_agents.envs.circuit_decoding.prompts import query_text
+from rl_agents.envs.circuit_decoding.rules import INPUTS, best_input
+
+
+@dataclass(frozen=True, slots=True)
+class Demonstrator:
+    """Habits of the player; it wins about half of the games with these.
+
+    Attributes:
+        any_input: probability that a query's input is drawn at random instead of being the most informative.
+        settles_early: probability per turn of being content with the first of several candidates.
+    """
+
+    any_input: float = 0.4
+    settles_early: float = 0.15
+
+
+def demonstrate(
+    task_id: str, rng: random.Random, habits: Demonstrator | None = None, **options: Any
+) -> tuple[Dialogue, bool]:
+    """Play ``task_id`` in the compact style; return the dialogue and whether it was won.
+
+    Raises:
+        InputError: unknown task id or option.
+    """
+    habits = habits or Demonstrator()
+    env = CircuitDecodingEnv(**{**options, "prompt": "compact"})
+    observation, info = env.reset(options={"task_id": task_id})
+    dialogue: Dialogue = []
+    settled, over = 0, False
+    while not over:
+        state = env.snapshot()
+        assert state is not None
+        settled = _settled(state, settled, rng, habits)
+        action = _action(state, settled, rng, habits)
+        dialogue.append((observation, action))
+        observation, _, terminated, truncated, info = env.step(action)
+        over = terminated or truncated
+    return dialogue, bool(info["success"])
+
+
+def _settled(state: GameState, settled: int, rng: random.Random, habits: Demonstrator) -> int:
+    """Return how many circuits, in the order of their labels, need no further query."""
+    while settled < len(state.survivors):
+        asked = len(state.survivors[settled]) < len(state.task.tables)
+        if len(state.survivors[settled]) > 1 and not (asked and rng.random() < habits.settles_early):
+            break
+        settled += 1
+    return settled
+
+
+def _action(state: GameState, settled: int, rng: random.Random, habits: Demonstrator) -> str:
+    """List the survivors of the circuits up to the one under study; ask about that one, or answer."""
+    task = state.task
+    thought = " ".join(_survivors(state, circuit) for circuit in range(min(settled + 1, len(state.survivors))))
+    if settled == len(state.survivors):
+        choice = " ".join(min(task.tables[c] for c in candidates) for candidates in state.survivors)
+        return f"<think> {thought} </think> <answer> {choice} </answer>"
+    random_input = rng.random() < habits.any_input
+    bits = rng.choice(INPUTS) if random_input else best_input(task.tables, state.survivors[settled])
+    return f"<think> {thought} </think> <interact> {query_text(task.labels[settled], bits, 'compact')} </interact>"
+
+
+def _survivors(state: GameState, circuit: int) -> str:
+    """Return the circuit's label and its survivors, in the prompt's order; only the label while all survive."""
+    tables = [state.task.tables[c] for c in state.survivors[circuit]]
+    return " ".join([state.task.labels[circuit], *(sorted(tables) if len(tables) < len(state.task.tables) else [])])

@@ -1,0 +1,220 @@
+"""CircuitDecoding as a `gymnasium.Env` over text (T3, appendix C.1 and C.3).
+
+An episode is at most ten turns of the agent (the released code allows 14). Reward is the exact match of the final
+answer (0 or 1), given on the turn that answers; an episode without an answer earns 0.
+"""
+
+from __future__ import annotations
+
+import string
+from dataclasses import dataclass, replace
+from typing import Any
+
+import gymnasium
+from gymnasium.spaces import Text
+
+from rl_agents.envs.circuit_decoding.prompts import (
+    PROMPT_STYLES,
+    answer_instruction,
+    answer_text,
+    first_observation,
+    malformed_observation,
+    output_observation,
+    parse_action,
+    query_text,
+    read_answer,
+)
+from rl_agents.envs.circuit_decoding.rules import consistent, output, progresses, survivors, total
+from rl_agents.envs.circuit_decoding.tasks import Task, find_task, task_ids
+from rl_agents.envs.tags import TaggedAction
+from rl_agents.errors import InputError, unknown
+
+MAX_TURNS = 10
+MALFORMED_RULES = ("retry", "end")
+REWARDS = ("exact", "fraction")
+
+_OBSERVATIONS = Text(max_length=16384, charset=string.printable)
+_ACTIONS = Text(max_length=65536, min_length=0, charset=string.printable)
+
+StepResult = tuple[str, float, bool, bool, dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class GameState:
+    """All that changes in an episode; immutable, so a snapshot is a reference to it.
+
+    Attributes:
+        survivors: for every hidden circuit the candidates (positions) that agree with all outputs so far.
+        wasted_queries: queries that removed no candidate.
+        right: circuits that the answer named rightly.
+    """
+
+    task: Task
+    survivors: tuple[tuple[int, ...], ...]
+    turns: int = 0
+    wasted_queries: int = 0
+    right: int = 0
+    done: bool = False
+
+    @property
+    def success(self) -> bool:
+        """Every circuit was named rightly."""
+        return self.right == len(self.task.hidden)
+
+
+class CircuitDecodingEnv(gymnasium.Env[str, str]):
+    """Identify hidden Boolean circuits from their outputs.
+
+    Args:
+        circuits: hidden circuits of the tasks that `reset` draws from when no ``task_id`` is given.
+        candidates: length of their candidate list.
+        prompt: ``paper`` (figure 6) or ``compact`` (few words, for small models).
+        malformed: a response that cannot be read counts as a turn and then: ``retry`` continues with a message that
+            says what is wrong, ``end`` ends the episode with reward 0.
+        reward: ``exact`` (T3: 1 if every circuit is right) or ``fraction`` (its released code: the share of circuits
+            that are right).
+        max_turns: turns of the agent; after the last the episode is truncated.
+
+    ``info`` holds ``task_id``, ``success``, ``valid``, ``anchor`` (the candidates and who survives for which circuit:
+    what can be known so far), ``progress`` (the sum of surviving candidates decreased; None before the first turn and
+    when the response was malformed), ``query``, ``references`` (the answer), and ``metrics``: ``turns``, ``survivors``
+    (their sum), ``wasted_queries``, ``circuits_right`` (a share).
+    """
+
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012  (gymnasium's own declaration)
+    observation_space = _OBSERVATIONS
+    action_space = _ACTIONS
+
+    def __init__(
+        self,
+        *,
+        circuits: int = 2,
+        candidates: int = 10,
+        prompt: str = "paper",
+        malformed: str = "retry",
+        reward: str = "exact",
+        max_turns: int = MAX_TURNS,
+    ) -> None:
+        for key, value, valid in (
+            ("prompt", prompt, PROMPT_STYLES),
+            ("malformed", malformed, MALFORMED_RULES),
+            ("reward", reward, REWARDS),
+        ):
+            if value not in valid:
+                raise unknown(f"value of env.{key}", value, valid)
+        if max_turns < 1:
+            raise InputError(f"env.max_turns is {max_turns}: it must be at least 1")
+        self._train_ids = task_ids("train", circuits=circuits, candidates=candidates)
+        self._prompt, self._malformed, self._reward, self._max_turns = prompt, malformed, reward, max_turns
+        self._state: GameState | None = None
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        """Start ``options["task_id"]``, or a train task drawn with ``seed``.
+
+        Raises:
+            InputError: unknown task id.
+        """
+        super().reset(seed=seed)
+        task_id = (options or {}).get("task_id")
+        if task_id is None:
+            task_id = self._train_ids[int(self.np_random.integers(len(self._train_ids)))]
+        task = find_task(task_id)
+        self._state = GameState(task, survivors(task.tables, len(task.hidden), []))
+        return first_observation(task, self._prompt), self._info(self._state, valid=True, progress=None)
+
+    def step(self, action: str) -> StepResult:
+        """Play one turn with the agent's whole response; see `parse_action` for how it is read.
+
+        Raises:
+            RuntimeError: before `reset`, or after the episode has ended.
+        """
+        state = self._state
+        if state is None or state.done:
+            raise RuntimeError("CircuitDecoding: step() without a running episode; call reset() first")
+        parsed = parse_action(action, state.task)
+        if parsed.kind == "answer":
+            return self._answer(state, parsed.content)
+        if parsed.kind == "interact":
+            return self._query(state, parsed.content[0], parsed.content[1:])
+        return self._reject(state, parsed)
+
+    @property
+    def answer_instruction(self) -> str:
+        """What the agent is told when its next turn must answer."""
+        return answer_instruction(self._prompt)
+
+    def snapshot(self) -> GameState | None:
+        """Return the episode's state, to give to `restore` of this or an equally configured environment."""
+        return self._state
+
+    def restore(self, state: GameState | None) -> None:
+        """Continue from ``state``. The random generator, which only `reset` uses, stays as it is."""
+        self._state = state
+
+    def _answer(self, state: GameState, content: str) -> StepResult:
+        chosen = read_answer(content, state.task, self._prompt)
+        right = sum(c == h for c, h in zip(chosen, state.task.hidden, strict=False))
+        new = replace(state, right=right)
+        possible = bool(chosen) and all(c in s for c, s in zip(chosen, state.survivors, strict=True))
+        reward = float(new.success) if self._reward == "exact" else right / len(state.task.hidden)
+        observation = "correct" if new.success else "wrong"
+        return self._result(new, observation, reward, valid=True, progress=possible, terminated=True)
+
+    def _query(self, state: GameState, label: str, bits: str) -> StepResult:
+        task, circuit = state.task, state.task.labels.index(label)
+        value = output(task.tables[task.hidden[circuit]], bits)
+        kept = consistent(task.tables, state.survivors[circuit], bits, value)
+        after = (*state.survivors[:circuit], kept, *state.survivors[circuit + 1 :])
+        progress = progresses(state.survivors, after)
+        new = replace(state, survivors=after, wasted_queries=state.wasted_queries + (not progress))
+        observation = output_observation(label, bits, value, self._prompt)
+        query = query_text(label, bits, self._prompt)
+        return self._result(new, observation, 0.0, valid=True, progress=progress, query=query)
+
+    def _reject(self, state: GameState, parsed: TaggedAction) -> StepResult:
+        observation = malformed_observation(parsed, state.task, self._prompt)
+        return self._result(state, observation, 0.0, valid=False, progress=None, terminated=self._malformed == "end")
+
+    def _result(
+        self,
+        new: GameState,
+        observation: str,
+        reward: float,
+        *,
+        valid: bool,
+        progress: bool | None,
+        terminated: bool = False,
+        query: str | None = None,
+    ) -> StepResult:
+        truncated = not terminated and new.turns + 1 >= self._max_turns
+        self._state = replace(new, turns=new.turns + 1, done=terminated or truncated)
+        info = self._info(self._state, valid=valid, progress=progress)
+        if query is not None:
+            info["query"] = query
+        return observation, reward, terminated, truncated, info
+
+    def _info(self, state: GameState, *, valid: bool, progress: bool | None) -> dict[str, Any]:
+        task = state.task
+        known = " | ".join(
+            f"{label} {' '.join(str(c + 1) for c in candidates)}"
+            for label, candidates in zip(task.labels, state.survivors, strict=True)
+        )
+        return {
+            "task_id": task.task_id,
+            "success": state.success,
+            "valid": valid,
+            "progress": progress,
+            "references": [answer_text(task, task.hidden, self._prompt)],
+            "anchor": f"{' '.join(task.tables)} : {known}",
+            "metrics": {
+                "turns": float(state.turns),
+                "survivors": float(total(state.survivors)),
+                "wasted_queries": float(state.wasted_queries),
+                "circuits_right": state.right / len(task.hidden),
+            },
+        }
+
+
+def make(**options: Any) -> CircuitDecodingEnv:
+    """Create the environment; the options are those of `CircuitDecodingEnv`."""
+    return CircuitDecodingEnv(**options)

@@ -1,0 +1,42 @@
+"""A scripted player that asks what is sure to remove most candidates: what can be reached in CircuitDecoding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rl_agents.envs.circuit_decoding.env import MAX_TURNS, CircuitDecodingEnv, GameState
+from rl_agents.envs.circuit_decoding.prompts import answer_text, query_text
+from rl_agents.envs.circuit_decoding.rules import best_query, total
+
+Dialogue = list[tuple[str, str]]
+"""(observation, action) turns of one episode."""
+
+
+def expert_action(state: GameState, style: str = "paper", max_turns: int = MAX_TURNS) -> str:
+    """Return the action: the best query while something is open and a turn is left to answer, else the answer."""
+    decided = total(state.survivors) == len(state.survivors)
+    if decided or state.turns + 1 >= max_turns:
+        chosen = [candidates[0] for candidates in state.survivors]
+        return f"<answer>{answer_text(state.task, chosen, style)}</answer>"
+    circuit, bits = best_query(state.task.tables, state.survivors)
+    return f"<interact>{query_text(state.task.labels[circuit], bits, style)}</interact>"
+
+
+def play(task_id: str, **options: Any) -> tuple[Dialogue, bool]:
+    """Play ``task_id`` in an environment with ``options``; return the dialogue and whether it was won.
+
+    Raises:
+        InputError: unknown task id or option.
+    """
+    env = CircuitDecodingEnv(**options)
+    observation, info = env.reset(options={"task_id": task_id})
+    dialogue: Dialogue = []
+    over = False
+    while not over:
+        state = env.snapshot()
+        assert state is not None
+        action = expert_action(state, options.get("prompt", "paper"), options.get("max_turns", MAX_TURNS))
+        dialogue.append((observation, action))
+        observation, _, terminated, truncated, info = env.step(action)
+        over = terminated or truncated
+    return dialogue, bool(info["success"])

@@ -1,0 +1,119 @@
+"""The task sets of CircuitDecoding: 1000 train and 300 test tasks for every setting.
+
+A setting is how many circuits are hidden among how many candidates; T3 trains on 2 among 10 and tests out of
+distribution on up to 4 circuits and up to 30 candidates. A task id is ``<circuits>-<candidates>/<split>/<number>``, for
+example ``2-10/test/0007``. The task is a pure function of its id (through sha256, so of no library's generator), and
+``panel.json`` holds the hash of all tasks of every setting in the paper; ``python -m
+rl_agents.envs.circuit_decoding.tasks`` writes that file again.
+
+Source: T3, appendix C.1, tables 2 and 5 (sizes and settings; the paper's own tasks are not published).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from rl_agents.envs.circuit_decoding.rules import LABELS, functions
+from rl_agents.envs.panels import check_split, ids_digest, shuffled_ids, unknown_task, write_panel
+from rl_agents.envs.preferences import check_range
+
+SEED = "circuit_decoding-2025"
+SIZES = {"train": 1000, "test": 300}
+PANEL_FILE = Path(__file__).with_name("panel.json")
+_TASK_ID = re.compile(r"(\d{1,2})-(\d{1,2})/(train|test)/(\d{4})")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Size of a task.
+
+    Attributes:
+        circuits: hidden circuits, all different, 1 to 8.
+        candidates: length of the candidate list, from ``circuits`` (at least 2) to the 64 functions.
+    """
+
+    circuits: int = 2
+    candidates: int = 10
+
+    def __post_init__(self) -> None:
+        check_range("circuits", self.circuits, 1, len(LABELS))
+        check_range("candidates", self.candidates, max(2, self.circuits), len(functions()))
+
+    @property
+    def name(self) -> str:
+        """As in task ids, for example ``2-10``."""
+        return f"{self.circuits}-{self.candidates}"
+
+
+PAPER_SETTINGS = (
+    *(Setting(2, candidates) for candidates in (10, 15, 20, 25, 30)),
+    *(Setting(circuits, 10) for circuits in (3, 4)),
+)
+"""Training (2 among 10) and the out-of-distribution settings of T3's table 2."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One instance.
+
+    Attributes:
+        task_id: its name in the panel.
+        tables: truth tables of the candidates, all different.
+        expressions: how each candidate is written.
+        hidden: positions of the hidden circuits in the candidate list, in the order of their labels.
+    """
+
+    task_id: str
+    tables: tuple[str, ...]
+    expressions: tuple[str, ...]
+    hidden: tuple[int, ...]
+
+    @property
+    def labels(self) -> str:
+        """Labels of the hidden circuits, such as ``AB``."""
+        return LABELS[: len(self.hidden)]
+
+
+def task_ids(split: str, *, circuits: int = 2, candidates: int = 10, **_: Any) -> list[str]:
+    """Return the ``train`` or ``test`` ids of a setting; other options do not matter here."""
+    check_split(split, {name: () for name in SIZES})
+    name = Setting(circuits, candidates).name
+    return [f"{name}/{split}/{number:04d}" for number in range(SIZES[split])]
+
+
+@lru_cache(maxsize=4096)
+def find_task(task_id: str) -> Task:
+    """Return the task called ``task_id``.
+
+    Raises:
+        InputError: unknown id; the message offers the nearest.
+    """
+    match = _TASK_ID.fullmatch(task_id)
+    if match is None or int(match[4]) >= SIZES[match[3]]:
+        raise unknown_task("circuit_decoding", task_id, task_ids("test"), "<circuits>-<candidates>/<split>/<number>")
+    setting = Setting(int(match[1]), int(match[2]))
+    seed = f"{SEED}/{setting.name}/{match[3]}/{match[4]}"
+    tables = tuple(shuffled_ids(functions(), seed)[: setting.candidates])
+    expressions = tuple(shuffled_ids(functions()[table], seed)[0] for table in tables)
+    hidden = shuffled_ids(tables, f"{seed}/hidden")[: setting.circuits]
+    return Task(task_id, tables, expressions, tuple(tables.index(table) for table in hidden))
+
+
+def setting_digest(setting: Setting, split: str) -> str:
+    """Return the sha256 over the contents of all tasks of a setting."""
+    names = task_ids(split, circuits=setting.circuits, candidates=setting.candidates)
+    return ids_digest(f"{name}: {'; '.join(t.expressions)} = {t.hidden}" for name in names if (t := find_task(name)))
+
+
+def frozen_panel() -> dict[str, Any]:
+    """Return the panel as it is stored in ``panel.json``."""
+    digests = {f"{s.name}/{split}": setting_digest(s, split) for s in PAPER_SETTINGS for split in SIZES}
+    return {"seed": SEED, "sizes": SIZES, "sha256": digests}
+
+
+if __name__ == "__main__":
+    write_panel(PANEL_FILE, frozen_panel())

@@ -1,0 +1,80 @@
+"""A scripted, deliberately mediocre player whose dialogues teach the starter model.
+
+It believes what the answers imply, but asks without a plan, asks again what it knows, stops asking too early and
+sometimes recommends any movie: reinforcement learning has something to improve.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+from rl_agents.envs.movie_recommendation.env import MovieRecommendationEnv, SessionState
+from rl_agents.envs.movie_recommendation.expert import belief, estimate_text, recommendation, written_question
+from rl_agents.envs.movie_recommendation.prompts import movie_name
+from rl_agents.envs.preferences import Movie
+
+Dialogue = list[tuple[str, str]]
+"""(observation, action) turns of one episode."""
+
+
+@dataclass(frozen=True, slots=True)
+class Demonstrator:
+    """Habits of the player.
+
+    Attributes:
+        repeat_question: probability of a wasted turn: the last question is asked again.
+        any_question: probability of comparing two movies at random in place of the next two in the list.
+        stop_early: probability per turn of answering with the estimate, which ends the questions.
+        careless: probability of recommending any unseen movie in place of the best by the estimate.
+    """
+
+    repeat_question: float = 0.15
+    any_question: float = 0.3
+    stop_early: float = 0.4
+    careless: float = 0.15
+
+
+def demonstrate(task_id: str, rng: random.Random, habits: Demonstrator | None = None, **options: Any) -> Dialogue:
+    """Play ``task_id`` in the compact style and return the dialogue.
+
+    Raises:
+        InputError: unknown task id.
+    """
+    habits = habits or Demonstrator()
+    env = MovieRecommendationEnv(**{**options, "prompt": "compact"})
+    observation, _ = env.reset(options={"task_id": task_id})
+    dialogue: Dialogue = []
+    over = False
+    while not over:
+        state = env.snapshot()
+        assert state is not None
+        action = _choose(state, rng, habits)
+        dialogue.append((observation, action))
+        observation, _, terminated, truncated, _ = env.step(action)
+        over = terminated or truncated
+    return dialogue
+
+
+def _choose(state: SessionState, rng: random.Random, habits: Demonstrator) -> str:
+    task, weights = state.task, belief(state.task, state.comparisons)
+    estimate = estimate_text(weights, task, "compact")
+    if state.final:
+        best = recommendation(task, weights)
+        movie = rng.choice(task.unseen) if rng.random() < habits.careless else best
+        return f"<think> {estimate} </think> <answer> {movie_name(movie, task.size, 'compact')} </answer>"
+    if state.comparisons and rng.random() < habits.stop_early:
+        return f"<answer> {estimate} </answer>"
+    return written_question(estimate, _pair(state, rng, habits), task, "compact")
+
+
+def _pair(state: SessionState, rng: random.Random, habits: Demonstrator) -> tuple[Movie, Movie]:
+    seen, asked = state.task.seen, len(state.comparisons)
+    if asked and rng.random() < habits.repeat_question:
+        last, named = state.comparisons[-1], {movie.name: movie for movie in seen}
+        return named[last.better], named[last.worse]
+    if rng.random() < habits.any_question:
+        first, second = rng.sample(seen, 2)
+        return first, second
+    return seen[asked % len(seen)], seen[(asked + 1) % len(seen)]

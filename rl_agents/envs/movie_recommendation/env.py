@@ -1,0 +1,266 @@
+"""MovieRecommendation as a `gymnasium.Env` over text (T3, appendix C.1 and C.3).
+
+An episode is at most five turns: questions about seen movies, and in the last turn the recommendation of an unseen
+one. The unseen movies are shown when the last turn begins. Reward is the exact match of the recommendation (0 or 1).
+"""
+
+from __future__ import annotations
+
+import string
+from dataclasses import dataclass, replace
+from typing import Any
+
+import gymnasium
+from gymnasium.spaces import Text
+
+from rl_agents.envs.movie_recommendation.prompts import (
+    PROMPT_STYLES,
+    Question,
+    final_reminder,
+    final_request,
+    first_observation,
+    malformed_observation,
+    movie_name,
+    parse_action,
+    question_text,
+    reply_observation,
+)
+from rl_agents.envs.movie_recommendation.rules import (
+    PROGRESS_RULES,
+    Comparison,
+    comparison,
+    movement_progresses,
+    similarity_progresses,
+)
+from rl_agents.envs.movie_recommendation.tasks import Size, Task, find_task, panel_ids
+from rl_agents.envs.preferences import Vector, check_range, cosine, preference, read_vector, satisfaction
+from rl_agents.envs.tags import TaggedAction
+from rl_agents.errors import InputError, unknown
+
+MAX_TURNS = 5
+MALFORMED_RULES = ("retry", "end")
+
+_OBSERVATIONS = Text(max_length=32768, charset=string.printable)
+_ACTIONS = Text(max_length=65536, min_length=0, charset=string.printable)
+
+StepResult = tuple[str, float, bool, bool, dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionState:
+    """All that changes in an episode; immutable, so a snapshot is a reference to it.
+
+    Attributes:
+        estimates: the agent's estimates of the weights, oldest first.
+        comparisons: what the user has said; a question that was asked twice stands here twice.
+        final: the unseen movies are known and the next turn must recommend one.
+        chosen: the recommendation; empty before.
+    """
+
+    task: Task
+    estimates: tuple[Vector, ...] = ()
+    comparisons: tuple[Comparison, ...] = ()
+    turns: int = 0
+    final: bool = False
+    chosen: str = ""
+    done: bool = False
+
+    @property
+    def success(self) -> bool:
+        """Whether the best unseen movie was recommended."""
+        return self.chosen == self.task.best.name
+
+
+class MovieRecommendationEnv(gymnasium.Env[str, str]):
+    """Ask which of two movies a user prefers, then recommend an unseen one.
+
+    Args:
+        attributes: length of the preference vector.
+        seen: movies to ask about (the paper's reference movies).
+        unseen: movies to recommend from.
+        score_levels: number of different scores, evenly spaced in [0, 1].
+        weight_levels: number of different weights, evenly spaced in [0, 1].
+        sampling: how movies are drawn: ``uniform``, or ``balanced`` (see `tasks.Size`).
+        prompt: ``paper`` (figures 10 and 11) or ``compact`` (few words, for small models).
+        malformed: a response that cannot be read counts as a turn and then: ``retry`` continues with a message that
+            says what is wrong, ``end`` ends the episode with reward 0.
+        progress: what ``info["progress"]`` means: ``similarity`` (T3: the estimate came closer to the hidden weights)
+            or ``movement`` (its released code, without an oracle: the estimate still moves).
+        movement_window: movements that ``movement`` averages.
+        movement_threshold: the average below which ``movement`` reports a stall.
+        max_turns: turns of the agent, the recommendation included; after the last the episode is truncated.
+
+    An ``<answer>`` that holds a vector ends the questions early, as figure 10 says: the last turn begins. Any other
+    answer is a recommendation and final. ``info`` holds ``task_id``, ``success``, ``valid``, ``anchor`` (the session,
+    what the user has said and whether the last turn has begun), ``progress`` (None before the first estimate, for
+    malformed responses and for recommendations), ``query`` (the question), ``references`` (the best unseen movie), and
+    ``metrics``: ``turns``, ``questions``, ``repeated_questions``, ``similarity`` (cosine of the last estimate and the
+    weights; 0 without one) and ``satisfaction`` (of the recommendation, as a share of the best movie's).
+
+    Raises:
+        InputError: a bad option.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012  (gymnasium's own declaration)
+    observation_space = _OBSERVATIONS
+    action_space = _ACTIONS
+
+    def __init__(
+        self,
+        *,
+        attributes: int = 5,
+        seen: int = 10,
+        unseen: int = 10,
+        score_levels: int = 11,
+        weight_levels: int = 11,
+        sampling: str = "uniform",
+        prompt: str = "paper",
+        malformed: str = "retry",
+        progress: str = "similarity",
+        movement_window: int = 4,
+        movement_threshold: float = 0.28,
+        max_turns: int = MAX_TURNS,
+    ) -> None:
+        for key, value, valid in (
+            ("prompt", prompt, PROMPT_STYLES),
+            ("malformed", malformed, MALFORMED_RULES),
+            ("progress", progress, PROGRESS_RULES),
+        ):
+            if value not in valid:
+                raise unknown(f"value of env.{key}", value, valid)
+        if not movement_threshold >= 0:
+            raise InputError(f"env.movement_threshold is {movement_threshold}: it must not be negative")
+        self._movement = check_range("movement_window", movement_window, 1, 1000), float(movement_threshold)
+        self._max_turns = check_range("max_turns", max_turns, 1, 1000)
+        size = Size(attributes, seen, unseen, score_levels, weight_levels, sampling)
+        self._train_ids = panel_ids("train", size)
+        self._prompt, self._malformed, self._progress = prompt, malformed, progress
+        self._state: SessionState | None = None
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        """Start ``options["task_id"]``, or a train task drawn with ``seed``.
+
+        Raises:
+            InputError: unknown task id.
+        """
+        super().reset(seed=seed)
+        task_id = (options or {}).get("task_id")
+        if task_id is None:
+            task_id = self._train_ids[int(self.np_random.integers(len(self._train_ids)))]
+        state = SessionState(find_task(task_id))
+        self._state = self._maybe_final(state)
+        observation = self._with_request(first_observation(state.task, self._prompt), state, self._state)
+        return observation, self._info(self._state, valid=True, progress=None)
+
+    def step(self, action: str) -> StepResult:
+        """Play one turn with the agent's whole response; see `parse_action` for how it is read.
+
+        Raises:
+            RuntimeError: before `reset`, or after the episode has ended.
+        """
+        state = self._state
+        if state is None or state.done:
+            raise RuntimeError("MovieRecommendation: step() without a running episode; call reset() first")
+        parsed = parse_action(action, state.task, self._prompt, state.final)
+        state = replace(state, turns=state.turns + 1)
+        if isinstance(parsed, Question):
+            return self._ask(state, parsed)
+        if parsed.kind == "answer":
+            return self._answer(state, parsed.content)
+        return self._reject(state, parsed)
+
+    @property
+    def answer_instruction(self) -> str:
+        """What the agent is told when its next turn must answer: the words of the last turn, once."""
+        state = self._state
+        return final_reminder(self._prompt) if state is None or state.final else final_request(state.task, self._prompt)
+
+    def snapshot(self) -> SessionState | None:
+        """Return the episode's state, to give to `restore` of this or an equally configured environment."""
+        return self._state
+
+    def restore(self, state: SessionState | None) -> None:
+        """Continue from ``state``. The random generator, which only `reset` uses, stays as it is."""
+        self._state = state
+
+    def _ask(self, state: SessionState, question: Question) -> StepResult:
+        reply = preference(state.task.weights, question.first, question.second)
+        known = comparison(question.first, question.second, reply)
+        new = replace(state, estimates=(*state.estimates, question.estimate), comparisons=(*state.comparisons, known))
+        observation = reply_observation(question, reply, state.task.size, self._prompt)
+        return self._result(new, observation, valid=True, progress=self._progressed(new), query=question_text(question))
+
+    def _answer(self, state: SessionState, content: str) -> StepResult:
+        vector = None if state.final else read_vector(content, state.task.size.attributes)
+        if vector is not None:
+            new = replace(state, estimates=(*state.estimates, vector), final=True)
+            observation = final_request(state.task, self._prompt)
+            return self._result(new, observation, valid=True, progress=self._progressed(new))
+        named = {movie_name(movie, state.task.size, self._prompt): movie.name for movie in state.task.unseen}
+        new = replace(state, chosen=named.get(content, "no such movie"))
+        observation = "correct" if new.success else "wrong"
+        return self._result(new, observation, valid=True, progress=None, terminated=True)
+
+    def _reject(self, state: SessionState, parsed: TaggedAction) -> StepResult:
+        observation = malformed_observation(parsed, self._prompt)
+        return self._result(state, observation, valid=False, progress=None, terminated=self._malformed == "end")
+
+    def _progressed(self, state: SessionState) -> bool:
+        if self._progress == "movement":
+            return movement_progresses(state.estimates, *self._movement)
+        return similarity_progresses(state.estimates, state.task.weights)
+
+    def _maybe_final(self, state: SessionState) -> SessionState:
+        """Begin the last turn when only one turn is left."""
+        return replace(state, final=state.final or state.turns == self._max_turns - 1)
+
+    def _with_request(self, observation: str, before: SessionState, after: SessionState) -> str:
+        """Add the words of the last turn where it has just begun."""
+        if before.final or not after.final:
+            return observation
+        space = " " if self._prompt == "compact" else "\n\n"
+        return observation + space + final_request(after.task, self._prompt)
+
+    def _result(
+        self,
+        new: SessionState,
+        observation: str,
+        *,
+        valid: bool,
+        progress: bool | None,
+        query: str = "",
+        terminated: bool = False,
+    ) -> StepResult:
+        truncated = not terminated and new.turns >= self._max_turns
+        done = terminated or truncated
+        self._state = replace(new, done=True) if done else self._maybe_final(new)
+        observation = self._with_request(observation, new, self._state)
+        info = {**self._info(self._state, valid=valid, progress=progress), "query": query}
+        return observation, float(new.success), terminated, truncated, info
+
+    def _info(self, state: SessionState, *, valid: bool, progress: bool | None) -> dict[str, Any]:
+        task = state.task
+        known = sorted(set(state.comparisons))
+        said = " ".join(f"{c.better}{'=' if c.equal else '>'}{c.worse}" for c in known)
+        best = satisfaction(task.weights, task.best)
+        chosen = next((satisfaction(task.weights, m) for m in task.unseen if m.name == state.chosen), 0.0)
+        return {
+            "task_id": task.task_id,
+            "success": state.success,
+            "valid": valid,
+            "progress": progress,
+            "references": [movie_name(task.best, task.size, self._prompt)],
+            "anchor": f"{task.task_id} : {said}{' : recommend' if state.final else ''}",
+            "metrics": {
+                "turns": float(state.turns),
+                "questions": float(len(state.comparisons)),
+                "repeated_questions": float(len(state.comparisons) - len(known)),
+                "similarity": cosine(state.estimates[-1], task.weights) if state.estimates else 0.0,
+                "satisfaction": chosen / best if best else 0.0,
+            },
+        }
+
+
+def make(**options: Any) -> MovieRecommendationEnv:
+    """Create the environment; the options are those of `MovieRecommendationEnv`."""
+    return MovieRecommendationEnv(**options)

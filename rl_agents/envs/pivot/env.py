@@ -1,0 +1,100 @@
+"""Pivot as a `gymnasium.Env` over text: an expert's state, one action, the verifier's score as reward.
+
+Nothing is executed: what the action would have done is not asked, only whether it is acceptable where the expert
+acted (PivotRL, equation 6). So an episode has one turn, and no environment but the trace is needed.
+"""
+
+from __future__ import annotations
+
+import string
+from typing import Any
+
+import gymnasium
+from gymnasium.spaces import Text
+
+from rl_agents.envs.pivot.tasks import PivotSet, load_pivots, unknown_pivot
+from rl_agents.pivot.turns import Turn
+from rl_agents.rewards.verifiers import VerifierOptions, assess, exact_match
+
+_OBSERVATIONS = Text(max_length=1 << 20, charset=string.printable)
+_ACTIONS = Text(max_length=1 << 18, min_length=0, charset=string.printable)
+
+StepResult = tuple[str, float, bool, bool, dict[str, Any]]
+
+
+class PivotEnv(gymnasium.Env[str, str]):
+    """One turn from a state of an expert trace.
+
+    Args:
+        pivots: a file of `run.py pivot filter` (or of its earlier steps); empty for the built-in help desk.
+        test_share: share of the traces whose turns are test tasks.
+        options: see `rl_agents.rewards.verifiers.VerifierOptions`.
+
+    ``info`` of `reset` holds ``messages`` and ``tools``, with which the dialogue begins. After the turn it holds
+    ``success`` (score 1), ``valid`` (the response could be read), ``references`` (what the expert did) and
+    ``metrics``: ``score``, ``exact`` (equal to the demonstration) and ``judge_failed``.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012  (gymnasium's own declaration)
+    observation_space = _OBSERVATIONS
+    action_space = _ACTIONS
+
+    def __init__(self, *, pivots: str = "", test_share: float = 0.1, **options: Any) -> None:
+        self._pivots: PivotSet = load_pivots(pivots, test_share, VerifierOptions.from_mapping(options))
+        self._turn: Turn | None = None
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        """Begin at the turn ``options["task_id"]``, or at a training turn drawn with ``seed``.
+
+        Raises:
+            InputError: unknown turn.
+        """
+        super().reset(seed=seed)
+        task_id = (options or {}).get("task_id")
+        if task_id is None:
+            task_id = self._pivots.train[int(self.np_random.integers(len(self._pivots.train)))]
+        if task_id not in self._pivots.turns:
+            raise unknown_pivot(task_id, self._pivots)
+        turn = self._turn = self._pivots.turns[task_id]
+        info = {
+            "task_id": task_id,
+            "anchor": task_id,
+            "messages": list(turn.messages),
+            "tools": [tool.to_openai() for tool in turn.tools],
+        }
+        return last_message(turn), info
+
+    def step(self, action: str) -> StepResult:
+        """Score the agent's whole response.
+
+        Raises:
+            RuntimeError: before `reset`, or after the turn.
+        """
+        turn, self._turn = self._turn, None
+        if turn is None:
+            raise RuntimeError("Pivot: step() without a state; call reset() first")
+        verdict = assess(self._pivots.verifier, turn, action)
+        exact = exact_match(turn, action)
+        info = {
+            "task_id": turn.turn_id,
+            "success": verdict.score >= 1.0,
+            "valid": not verdict.reason.startswith("malformed"),
+            "references": [turn.text],
+            "metrics": {
+                "score": verdict.score,
+                "exact": float(exact),
+                "judge_failed": float(verdict.judge_failed),
+            },
+        }
+        return verdict.reason, verdict.score, True, False, info
+
+
+def last_message(turn: Turn) -> str:
+    """Return the end of a state as people read it; the agent reads all of it."""
+    message = turn.messages[-1]
+    return f"[{message['role']}] {message['content']}"
+
+
+def make(**options: Any) -> PivotEnv:
+    """Create the environment; the options are those of `PivotEnv`."""
+    return PivotEnv(**options)

@@ -1,0 +1,235 @@
+"""PreferenceEstimation as a `gymnasium.Env` over text (T3, section 3.1, appendix C.1 and C.3).
+
+An episode is at most ten turns of the agent. Reward is the binary similarity of the final answer: 1 if its cosine with
+the hidden preference vector lies above 0.88, given on the turn that answers; an episode without an answer earns 0.
+"""
+
+from __future__ import annotations
+
+import string
+from dataclasses import dataclass, replace
+from typing import Any
+
+import gymnasium
+from gymnasium.spaces import Text
+
+from rl_agents.envs.preference_estimation.prompts import (
+    PROMPT_STYLES,
+    Question,
+    answer_instruction,
+    estimate_text,
+    first_observation,
+    malformed_observation,
+    parse_action,
+    question_text,
+    read_estimate,
+    reply_observation,
+    scores_word,
+)
+from rl_agents.envs.preference_estimation.rules import THRESHOLD, Comparison, comparison, is_right, progresses
+from rl_agents.envs.preference_estimation.tasks import Task, find_task, task_ids
+from rl_agents.envs.preferences import cosine, preference
+from rl_agents.envs.tags import TaggedAction
+from rl_agents.errors import InputError, unknown
+
+MAX_TURNS = 10
+MALFORMED_RULES = ("retry", "end")
+REWARDS = ("binary", "similarity")
+
+_OBSERVATIONS = Text(max_length=32768, charset=string.printable)
+_ACTIONS = Text(max_length=65536, min_length=0, charset=string.printable)
+
+StepResult = tuple[str, float, bool, bool, dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class GameState:
+    """All that changes in an episode; immutable, so a snapshot is a reference to it.
+
+    Attributes:
+        similarity: cosine of the last estimate (or of the answer) with the hidden vector; None before the first.
+        known: what the replies say, each question once, ascending.
+        repeated_questions: questions whose reply was known.
+    """
+
+    task: Task
+    similarity: float | None = None
+    known: tuple[Comparison, ...] = ()
+    turns: int = 0
+    repeated_questions: int = 0
+    done: bool = False
+    success: bool = False
+
+
+class PreferenceEstimationEnv(gymnasium.Env[str, str]):
+    """Infer a hidden preference vector from pairwise questions.
+
+    Args:
+        attributes: n, the length of the preference vector, of tasks that `reset` draws when no ``task_id`` is given.
+        movies: their reference movies (T3: 10 in training, 5 to 30 in table 2).
+        levels: number of different scores and weights: 11 is 0, 0.1, ..., 1.
+        sampling: of the movies' scores: ``uniform``, ``min-max`` or ``max`` (table 2).
+        prompt: ``paper`` (figure 10) or ``compact`` (few words, for small models).
+        malformed: a response that cannot be read counts as a turn and then: ``retry`` continues with a message that
+            says what is wrong, ``end`` ends the episode with reward 0.
+        reward: ``binary`` (T3: 1 above the threshold, else 0) or ``similarity`` (the cosine itself).
+        threshold: cosine above which the answer is a success.
+        max_turns: turns of the agent; after the last the episode is truncated.
+
+    ``info`` holds ``task_id``, ``success``, ``valid``, ``anchor`` (the movies and all replies: what can be known so
+    far), ``progress`` (the estimate came closer to the hidden vector; None before the first turn and when the response
+    was malformed), ``query`` (the question without the estimate), ``references`` (the hidden vector), and ``metrics``:
+    ``turns``, ``similarity`` (of the last estimate or the answer), ``questions`` (different ones),
+    ``repeated_questions``.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012  (gymnasium's own declaration)
+    observation_space = _OBSERVATIONS
+    action_space = _ACTIONS
+
+    def __init__(
+        self,
+        *,
+        attributes: int = 5,
+        movies: int = 10,
+        levels: int = 11,
+        sampling: str = "uniform",
+        prompt: str = "paper",
+        malformed: str = "retry",
+        reward: str = "binary",
+        threshold: float = THRESHOLD,
+        max_turns: int = MAX_TURNS,
+    ) -> None:
+        for key, value, valid in (
+            ("prompt", prompt, PROMPT_STYLES),
+            ("malformed", malformed, MALFORMED_RULES),
+            ("reward", reward, REWARDS),
+        ):
+            if value not in valid:
+                raise unknown(f"value of env.{key}", value, valid)
+        if not 0.0 <= threshold < 1.0:
+            raise InputError(f"env.threshold is {threshold}: it must be at least 0 and below 1")
+        if max_turns < 1:
+            raise InputError(f"env.max_turns is {max_turns}: it must be at least 1")
+        self._train_ids = task_ids("train", attributes=attributes, movies=movies, levels=levels, sampling=sampling)
+        self._prompt, self._malformed, self._max_turns = prompt, malformed, max_turns
+        self._reward, self._threshold = reward, threshold
+        self._state: GameState | None = None
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        """Start ``options["task_id"]``, or a train task drawn with ``seed``.
+
+        Raises:
+            InputError: unknown task id.
+        """
+        super().reset(seed=seed)
+        task_id = (options or {}).get("task_id")
+        if task_id is None:
+            task_id = self._train_ids[int(self.np_random.integers(len(self._train_ids)))]
+        self._state = GameState(find_task(task_id))
+        return first_observation(self._state.task, self._prompt), self._info(self._state, valid=True, progress=None)
+
+    def step(self, action: str) -> StepResult:
+        """Play one turn with the agent's whole response; see `parse_action` for how it is read.
+
+        Raises:
+            RuntimeError: before `reset`, or after the episode has ended.
+        """
+        state = self._state
+        if state is None or state.done:
+            raise RuntimeError("PreferenceEstimation: step() without a running episode; call reset() first")
+        parsed = parse_action(action, state.task, self._prompt)
+        if isinstance(parsed, Question):
+            return self._ask(state, parsed)
+        if parsed.kind == "answer":
+            return self._answer(state, parsed.content)
+        return self._reject(state, parsed)
+
+    @property
+    def answer_instruction(self) -> str:
+        """What the agent is told when its next turn must answer."""
+        return answer_instruction(self._prompt)
+
+    def snapshot(self) -> GameState | None:
+        """Return the episode's state, to give to `restore` of this or an equally configured environment."""
+        return self._state
+
+    def restore(self, state: GameState | None) -> None:
+        """Continue from ``state``. The random generator, which only `reset` uses, stays as it is."""
+        self._state = state
+
+    def _ask(self, state: GameState, question: Question) -> StepResult:
+        task = state.task
+        similarity = cosine(question.estimate, task.weights)
+        reply = preference(task.weights, task.movies[question.first], task.movies[question.second])
+        fact = comparison(question.first, question.second, reply)
+        new = replace(
+            state,
+            similarity=similarity,
+            known=tuple(sorted({*state.known, fact})),
+            repeated_questions=state.repeated_questions + (fact in state.known),
+        )
+        progress = progresses(state.similarity, similarity)
+        query = question_text(task, question.first, question.second, self._prompt)
+        observation = reply_observation(task, question, reply, self._prompt)
+        return self._result(new, observation, valid=True, progress=progress, query=query)
+
+    def _answer(self, state: GameState, content: str) -> StepResult:
+        estimate = read_estimate(content, state.task, self._prompt)
+        similarity = 0.0 if estimate is None else cosine(estimate, state.task.weights)
+        success = is_right(similarity, self._threshold)
+        reward = similarity if self._reward == "similarity" else float(success)
+        return self._result(
+            replace(state, similarity=similarity, success=success),
+            "correct" if success else "wrong",
+            reward,
+            valid=True,
+            progress=progresses(state.similarity, similarity),
+            terminated=True,
+        )
+
+    def _reject(self, state: GameState, parsed: TaggedAction) -> StepResult:
+        observation = malformed_observation(parsed, state.task, self._prompt)
+        return self._result(state, observation, valid=False, progress=None, terminated=self._malformed == "end")
+
+    def _result(
+        self,
+        new: GameState,
+        observation: str,
+        reward: float = 0.0,
+        *,
+        valid: bool,
+        progress: bool | None,
+        terminated: bool = False,
+        query: str | None = None,
+    ) -> StepResult:
+        truncated = not terminated and new.turns + 1 >= self._max_turns
+        self._state = replace(new, turns=new.turns + 1, done=terminated or truncated)
+        info = self._info(self._state, valid=valid, progress=progress)
+        if query is not None:
+            info["query"] = query
+        return observation, reward, terminated, truncated, info
+
+    def _info(self, state: GameState, *, valid: bool, progress: bool | None) -> dict[str, Any]:
+        task = state.task
+        movies = " ".join(scores_word(movie) for movie in task.movies)
+        replies = " ".join(f"{i + 1}{'<=>'[sign + 1]}{j + 1}" for i, j, sign in state.known)
+        return {
+            "task_id": task.task_id,
+            "success": state.success,
+            "valid": valid,
+            "progress": progress,
+            "references": [estimate_text([w / (task.levels - 1) for w in task.weights], task, self._prompt)],
+            "anchor": f"{movies} : {replies}",
+            "metrics": {
+                "turns": float(state.turns),
+                "similarity": state.similarity or 0.0,
+                "questions": float(len(state.known)),
+                "repeated_questions": float(state.repeated_questions),
+            },
+        }
+
+
+def make(**options: Any) -> PreferenceEstimationEnv:
+    """Create the environment; the options are those of `PreferenceEstimationEnv`."""
+    return PreferenceEstimationEnv(**options)

@@ -1,0 +1,104 @@
+"""The small starter model of PreferenceEstimation: its words, its weights before training, and what it is taught.
+
+It plays a smaller task than the paper's: three attributes and six levels, with a higher threshold, because among
+vectors this short half have a cosine above 0.88 with equal weights. It imitates the `demonstrator`. A movie's scores are
+one token and an estimate is one, so every turn has the same length, and the next estimate follows, number by number,
+from the last one and the reply.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
+
+from rl_agents.envs.base import StarterRecipe
+from rl_agents.envs.preference_estimation.demonstrator import demonstrate
+from rl_agents.envs.preference_estimation.expert import Dialogue
+from rl_agents.envs.preference_estimation.prompts import (
+    NOT_A_QUESTION,
+    NOT_A_VECTOR,
+    SAME_MOVIE,
+    UNKNOWN_MOVIE,
+)
+from rl_agents.envs.preference_estimation.tasks import PAPER_SETTINGS, STARTER_SETTING
+from rl_agents.envs.small_model import IMITATION, INIT_STD, small_qwen3, word_tokenizer
+from rl_agents.envs.tags import MALFORMED_REASONS
+
+MAX_TOKENS = 512
+TAGS = ("interact", "answer")
+LARGEST_PAPER_SIZE = max(setting.movies for setting in PAPER_SETTINGS)
+
+
+def vector_words(separator: str) -> list[str]:
+    """Return every vector of levels: scores with ``/`` between the levels, estimates with commas."""
+    vectors = itertools.product(range(STARTER_SETTING.levels), repeat=STARTER_SETTING.attributes)
+    return [separator.join(map(str, vector)) for vector in vectors]
+
+
+def words() -> list[str]:
+    """Return every word but special tokens and tags: those of the compact prompts, scores, and estimates."""
+    problems = [*MALFORMED_REASONS, NOT_A_QUESTION, NOT_A_VECTOR, UNKNOWN_MOVIE, SAME_MOVIE]
+    prompts = [">", "=", "invalid", "correct", "wrong", *(f"m{i + 1}" for i in range(LARGEST_PAPER_SIZE))]
+    return [*prompts, *problems, *vector_words("/"), *vector_words(",")]
+
+
+def build_tokenizer() -> PreTrainedTokenizerFast:
+    """Build the word-level tokenizer; words that it does not know become ``<unk>``."""
+    return word_tokenizer(words(), TAGS, MAX_TOKENS)
+
+
+def build_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen3ForCausalLM:
+    """Build the untrained model, the embeddings of scores and estimates composed."""
+    return small_qwen3(tokenizer, seed, compose_embeddings=_compose_embeddings)
+
+
+def _compose_embeddings(weight: torch.Tensor, vocab: Mapping[str, int]) -> None:
+    """Overwrite the rows of scores and estimates by sums of one vector per (attribute, level).
+
+    What the model learns about a level then holds for every movie, or every estimate, that has it. A level's vector is
+    the one below and a step, so that differences of levels are differences of vectors.
+    """
+    attributes = STARTER_SETTING.attributes
+    for separator in "/,":
+        steps = torch.randn(attributes, STARTER_SETTING.levels, weight.shape[1]) * INIT_STD
+        parts = steps.cumsum(1) * (2 / STARTER_SETTING.levels) ** 0.5
+        for word in vector_words(separator):
+            levels = torch.tensor([int(level) for level in word.split(separator)])
+            weight[vocab[word]] = parts[torch.arange(attributes), levels].sum(0) / attributes**0.5
+
+
+#: Smaller batches than the default's: the tokens of these short episodes are few, and steps are what counts.
+TRAINING: Mapping[str, Any] = {**IMITATION, "iterations": 30, "tasks_per_iteration": 640}
+
+#: What runs with this model need: it reads the compact prompts of its own small tasks only.
+DEFAULTS: Mapping[str, Any] = {
+    "env.prompt": "compact",
+    "env.attributes": STARTER_SETTING.attributes,
+    "env.levels": STARTER_SETTING.levels,
+    "env.threshold": 0.95,
+    "max_model_len": 256,
+    "max_response_tokens": 8,
+    "lr": 5e-4,
+    "iterations": 60,
+    "eval_episodes": 300,
+    "eval_interval": 20,
+}
+
+
+def demonstrate_task(task_id: str, rng: random.Random, **options: Any) -> Dialogue:
+    """Let the mediocre demonstrator play ``task_id``; it writes in the compact style whatever ``options`` say."""
+    return demonstrate(task_id, rng, **options)[0]
+
+
+STARTER = StarterRecipe(
+    build_tokenizer=build_tokenizer,
+    build_model=build_model,
+    demonstrate=demonstrate_task,
+    training=TRAINING,
+    defaults=DEFAULTS,
+)

@@ -1,0 +1,105 @@
+"""Hidden preferences over movies, as pure functions: what PreferenceEstimation and MovieRecommendation share.
+
+A movie has a score on each of n attributes, a user a weight in [0, 1] for each; satisfaction is their weighted sum.
+Scores and weights are whole levels 0..L-1, shown as level / (L - 1): comparisons are exact, so "Equal" means equal.
+
+Source: T3 (arXiv 2510.12264), appendix C.1.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rl_agents.errors import InputError
+
+Levels = tuple[int, ...]
+Vector = tuple[float, ...]
+
+YES, NO, EQUAL = "Yes", "No", "Equal"
+
+_NUMBER = re.compile(r"(?:\d{1,3}(?:\.\d{0,12})?|\.\d{1,12})", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Movie:
+    """A movie and its scores, in levels."""
+
+    name: str
+    scores: Levels
+
+
+def satisfaction(weights: Sequence[float], movie: Movie) -> float:
+    """Return Σ_i w_i·s_i; a whole number when the weights are levels."""
+    return sum(w * s for w, s in zip(weights, movie.scores, strict=True))
+
+
+def preference(weights: Levels, first: Movie, second: Movie) -> str:
+    """Return the user's answer to "Would you prefer first over second?".
+
+    >>> preference((2, 0), Movie("a", (1, 0)), Movie("b", (0, 4)))
+    'Yes'
+    """
+    difference = satisfaction(weights, first) - satisfaction(weights, second)
+    return EQUAL if difference == 0 else YES if difference > 0 else NO
+
+
+def best_movies(weights: Sequence[float], movies: Sequence[Movie]) -> tuple[Movie, ...]:
+    """Return the movies with the highest satisfaction, in their order."""
+    values = [satisfaction(weights, movie) for movie in movies]
+    highest = max(values)
+    return tuple(movie for movie, value in zip(movies, values, strict=True) if value == highest)
+
+
+def cosine(first: Sequence[float], second: Sequence[float]) -> float:
+    """Return the cosine of the angle between two vectors; 0 when either is zero.
+
+    >>> round(cosine((1, 0), (1, 1)), 4)
+    0.7071
+    """
+    norms = math.sqrt(sum(x * x for x in first) * sum(y * y for y in second))
+    return 0.0 if norms == 0 else sum(x * y for x, y in zip(first, second, strict=True)) / norms
+
+
+def shown(level: int, levels: int) -> str:
+    """Return a level as the agent reads it.
+
+    >>> shown(3, 11), shown(1, 3), shown(2, 3)
+    ('0.3', '0.5', '1')
+    """
+    return f"{round(level / (levels - 1), 3):g}"
+
+
+def shown_vector(vector: Sequence[int], levels: int) -> str:
+    """Return levels as comma-separated numbers.
+
+    >>> shown_vector((0, 1, 2), 3)
+    '0,0.5,1'
+    """
+    return ",".join(shown(level, levels) for level in vector)
+
+
+def read_vector(text: str, length: int) -> Vector | None:
+    """Read ``length`` comma-separated numbers in [0, 1], with brackets or without; None when it is no such text.
+
+    >>> read_vector("[0.2, 1,.5]", 3)
+    (0.2, 1.0, 0.5)
+    """
+    parts = [part.strip() for part in text.strip().removeprefix("[").removesuffix("]").split(",", maxsplit=length)]
+    if len(parts) != length or not all(_NUMBER.fullmatch(part) for part in parts):
+        return None
+    vector = tuple(float(part) for part in parts)
+    return vector if max(vector) <= 1.0 else None
+
+
+def check_range(key: str, value: object, low: int, high: int) -> int:
+    """Return ``value`` as it is when it is a whole number in [low, high].
+
+    Raises:
+        InputError: it is not.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise InputError(f"env.{key} is {value!r}: it must be a whole number from {low} to {high}")
+    return value

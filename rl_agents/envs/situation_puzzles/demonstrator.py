@@ -1,0 +1,88 @@
+"""A scripted, deliberately mediocre player whose dialogues teach the starter model.
+
+It asks for one value after the other, but it answers before it can know, asks again what it knows, and at times falls
+into a rut: questions that have nothing to do with the scene, one after the other, all answered by "unknown".
+Reinforcement learning has something to improve, and T3 something to cut.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from rl_agents.envs.situation_puzzles.env import PuzzleState, SituationPuzzlesEnv
+from rl_agents.envs.situation_puzzles.expert import answer, belief, next_value, question, slots_of, theme_of
+from rl_agents.envs.situation_puzzles.rules import UNKNOWN
+from rl_agents.envs.situation_puzzles.tasks import SMALL_SLOTS, SMALL_THEMES
+from rl_agents.envs.situation_puzzles.themes import themes
+
+Dialogue = list[tuple[str, str]]
+"""(observation, action) turns of one episode."""
+
+
+@dataclass(frozen=True, slots=True)
+class Demonstrator:
+    """Habits of the player, as probabilities per turn.
+
+    Attributes:
+        premature_answer: of answering while something is open.
+        repeat: of asking for a value of the scene at random, known or not.
+        enter_rut: of asking for something that belongs to another scene.
+        stay_in_rut: of the same after a question that was answered by "unknown".
+        hurried: of being told to answer at once, in the words that T3's forced answers use.
+    """
+
+    premature_answer: float = 0.06
+    repeat: float = 0.06
+    enter_rut: float = 0.05
+    stay_in_rut: float = 0.8
+    hurried: float = 0.02
+
+
+def demonstrate(task_id: str, rng: random.Random, habits: Demonstrator | None = None, **options: Any) -> Dialogue:
+    """Play ``task_id`` in the compact style and return the dialogue.
+
+    Raises:
+        InputError: unknown task id.
+        ValueError: not a generated puzzle.
+    """
+    habits = habits or Demonstrator()
+    env = SituationPuzzlesEnv(**{**options, "prompt": "compact"})
+    observation, _ = env.reset(options={"task_id": task_id})
+    dialogue: Dialogue = []
+    over = False
+    while not over:
+        state = env.snapshot()
+        assert state is not None
+        hurried = bool(dialogue) and rng.random() < habits.hurried
+        if hurried:
+            observation = f"{observation}\n{env.answer_instruction}"
+        action = answer(state, belief(state), "compact") if hurried else _choose(state, rng, habits)
+        dialogue.append((observation, action))
+        observation, _, terminated, truncated, _ = env.step(action)
+        over = terminated or truncated
+    return dialogue
+
+
+def _choose(state: PuzzleState, rng: random.Random, habits: Demonstrator) -> str:
+    values = belief(state)
+    value = next_value(values)
+    stuck = bool(state.asked) and state.asked[-1][1].text == UNKNOWN
+    if rng.random() < (habits.stay_in_rut if stuck else habits.enter_rut):
+        return question(rng.choice(foreign_values(theme_of(state.puzzle).name)), "compact")
+    if value is None or rng.random() < habits.premature_answer:
+        return answer(state, values, "compact")
+    if rng.random() < habits.repeat:
+        return question(rng.choice([v for slot in slots_of(state.puzzle) for v in slot.values]), "compact")
+    return question(value, "compact")
+
+
+@cache
+def foreign_values(theme: str) -> tuple[str, ...]:
+    """Return the values of the other scenes in the small set."""
+    others = [other for other in list(themes().values())[:SMALL_THEMES] if other.name != theme]
+    own = {value for slot in themes()[theme].slots for value in slot.values}
+    found = [value for other in others for slot in other.slots[:SMALL_SLOTS] for value in slot.values]
+    return tuple(value for value in found if value not in own)

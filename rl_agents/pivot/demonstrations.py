@@ -1,0 +1,50 @@
+"""Traces of scripted experts: of the built-in help desk, or of any environment that has a demonstrator."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rl_agents.envs.base import make_env, starter_recipe, task_ids
+
+
+def demonstrated_records(env: str, options: Mapping[str, Any], traces: int, seed: int) -> Iterator[dict[str, Any]]:
+    """Yield records of OpenAI's chat form, one per episode.
+
+    The reward of an episode is 1 where its actions, played again, solve the task; `pivot extract` keeps those.
+
+    Args:
+        env: environment; ``pivot`` is the help desk.
+        options: the environment's own.
+
+    Raises:
+        InputError: the environment has no demonstrator.
+    """
+    if env == "pivot":
+        from rl_agents.envs.pivot.desk import desk_record
+
+        yield from (desk_record(number, seed) for number in range(traces))
+        return
+    demonstrate, tasks = starter_recipe(env).demonstrate, task_ids(env, "train", options)
+    world = make_env(env, options)
+    for number in range(traces):
+        rng = random.Random(f"demo-traces/{seed}/{number}")
+        task = rng.choice(tasks)
+        dialogue = demonstrate(task, rng, **options)
+        messages = [
+            {"role": role, "content": text}
+            for observation, action in dialogue
+            for role, text in (("user", observation), ("assistant", action))
+        ]
+        solved = _solves(world, task, [action for _, action in dialogue])
+        yield {"id": f"{task}#{number}", "reward": float(solved), "messages": messages}
+
+
+def _solves(world: Any, task: str, actions: list[str]) -> bool:
+    _, info = world.reset(seed=0, options={"task_id": task})
+    for action in actions:
+        _, _, terminated, truncated, info = world.step(action)
+        if terminated or truncated:
+            break
+    return bool(info.get("success"))

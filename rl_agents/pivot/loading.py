@@ -1,0 +1,72 @@
+"""Turns from whatever a person names: a folder or file of `pivot extract`, or trace files themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rl_agents.errors import InputError
+from rl_agents.pivot.formats import Trace
+from rl_agents.pivot.inferred_tools import infer_tools
+from rl_agents.pivot.store import TURNS_FILE, read_turns
+from rl_agents.pivot.traces import Defect, TraceFile, read_traces
+from rl_agents.pivot.turns import Extraction, Turn, extract_turns
+from rl_agents.tools.calls import Tool
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The traces of several files, and what is wrong with the rest."""
+
+    traces: tuple[Trace, ...]
+    defects: tuple[Defect, ...]
+
+
+def read_trace_files(paths: Sequence[Path], tools: Sequence[Tool] = (), infer: bool = False) -> Reading:
+    """Read several trace files.
+
+    Args:
+        tools: definitions for traces that have none.
+        infer: define the tools of such traces by their own calls (`rl_agents.pivot.inferred_tools`).
+
+    Raises:
+        InputError: a file that cannot be read at all.
+    """
+    files: list[TraceFile] = [read_traces(path, tools) for path in paths]
+    if infer:
+        bare = [trace for file in files for trace in file.traces if not trace.tools]
+        files = [read_traces(path, infer_tools(bare)) for path in paths]
+    return Reading(
+        tuple(trace for file in files for trace in file.traces),
+        tuple(defect for file in files for defect in file.defects),
+    )
+
+
+def refuse_defects(defects: Sequence[Defect], traces: int) -> None:
+    """Raise `InputError` for defects; its one line names the first."""
+    if defects:
+        count = len(defects)
+        raise InputError(
+            f"{defects[0]} ({count} of {count + traces} traces {'is' if count == 1 else 'are'} defective; --skip-bad "
+            "leaves such out)"
+        )
+
+
+def load_turns(path: Path) -> list[Turn]:
+    """Return the turns of a folder or Parquet file of `pivot extract`, or extract them from a trace file.
+
+    Raises:
+        InputError: no such file, or anything wrong with it.
+    """
+    if path.is_dir():
+        path = path / TURNS_FILE
+    if path.suffix == ".parquet":
+        turns = read_turns(path)
+    else:
+        reading = read_trace_files([path])
+        refuse_defects(reading.defects, len(reading.traces))
+        turns = list(extract_turns(reading.traces, Extraction()).turns)
+    if not turns:
+        raise InputError(f"{path}: no turns in it")
+    return turns

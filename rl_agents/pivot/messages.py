@@ -1,0 +1,162 @@
+"""Chat messages in one form: what every trace format becomes, and what chat templates render.
+
+A message is a dictionary in the form of OpenAI's chat API with two differences: content is text, and the arguments of
+a tool call are a JSON object and not JSON text. Assistant messages may keep their thoughts as ``reasoning_content``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rl_agents.tools.calls import Tool, ToolCall, read_call, write_response
+
+Message = dict[str, Any]
+
+ROLES = ("system", "user", "assistant", "tool")
+#: Other names of roles that people write.
+ALIASES = {"developer": "system"}
+#: Keys under which servers return an assistant's thoughts.
+THOUGHTS = ("reasoning_content", "reasoning")
+
+
+def read_message(data: Any) -> Message:
+    """Check one message of OpenAI's chat form and return it in ours.
+
+    Raises:
+        ValueError: what is wrong with it.
+    """
+    if not isinstance(data, Mapping):
+        raise ValueError(f"a message is {type(data).__name__}, not an object")
+    if "role" not in data:
+        raise ValueError("a message without role")
+    role = ALIASES.get(data["role"], data["role"]) if isinstance(data["role"], str) else data["role"]
+    if role not in ROLES:
+        raise ValueError(f"unknown role {data['role']!r}; valid: {', '.join(ROLES)}")
+    message: Message = {"role": role, "content": read_content(data.get("content"))}
+    if role == "assistant":
+        _read_assistant(data, message)
+    elif role == "tool":
+        if not isinstance(data.get("tool_call_id"), str) or not data["tool_call_id"]:
+            raise ValueError("a tool result without tool_call_id")
+        message["tool_call_id"] = data["tool_call_id"]
+    elif not message["content"].strip():
+        raise ValueError(f"empty content in a {role} message")
+    return message
+
+
+def read_content(content: Any) -> str:
+    """Return content as text; parts of type text are joined.
+
+    Raises:
+        ValueError: content of another kind.
+    """
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        raise ValueError(f"content is {type(content).__name__}, not text")
+    texts = []
+    for part in content:
+        kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
+        if kind not in ("text", "input_text", "output_text", "summary_text") or not isinstance(part.get("text"), str):
+            raise ValueError(f"a content part of type {kind!r}; only text is read")
+        texts.append(part["text"])
+    return "".join(texts)
+
+
+def assistant_message(content: str, calls: Sequence[ToolCall], ids: Sequence[str], thoughts: str = "") -> Message:
+    """Build an assistant's turn; thoughts inside the content are taken out of it."""
+    inside, content = split_thoughts(content)
+    message: Message = {"role": "assistant", "content": content}
+    if (thoughts or inside).strip():
+        message["reasoning_content"] = thoughts or inside
+    if calls:
+        message["tool_calls"] = [
+            {"id": name, "type": "function", "function": {"name": call.name, "arguments": dict(call.arguments)}}
+            for name, call in zip(ids, calls, strict=True)
+        ]
+    return message
+
+
+def split_thoughts(content: str) -> tuple[str, str]:
+    """Return what stands inside a leading ``<think>...</think>``, and the rest.
+
+    >>> split_thoughts("<think>a</think> b")
+    ('a', ' b')
+    """
+    before, closing, rest = content.rpartition("</think>")
+    if not closing or not before.lstrip().startswith("<think>"):
+        return "", content
+    return before.lstrip().removeprefix("<think>"), rest
+
+
+def inline_thoughts(message: Message) -> Message:
+    """Return a message whose thoughts stand in its content as ``<think>...</think>``, for templates that drop them."""
+    if "reasoning_content" not in message:
+        return message
+    rest = {name: value for name, value in message.items() if name != "reasoning_content"}
+    return {**rest, "content": f"<think>{message['reasoning_content']}</think>{message['content']}"}
+
+
+def message_calls(message: Mapping[str, Any]) -> tuple[ToolCall, ...]:
+    """Return the calls of a message in our form."""
+    functions = [call["function"] for call in message.get("tool_calls", ())]
+    return tuple(ToolCall(function["name"], function["arguments"]) for function in functions)
+
+
+def action_text(message: Mapping[str, Any]) -> str:
+    """Write an assistant's turn as a model would have written it, without its thoughts."""
+    return write_response(message["content"], message_calls(message))
+
+
+def check_dialogue(messages: Sequence[Message], tools: Sequence[Tool]) -> None:
+    """Check that messages follow each other as a dialogue does.
+
+    Raises:
+        ValueError: the first problem, with the number of its message.
+    """
+    if not any(message["role"] == "assistant" for message in messages):
+        raise ValueError("no assistant turn")
+    known = {tool.name for tool in tools}
+    for number, problem in _problems(messages, known):
+        raise ValueError(f"message {number}: {problem}")
+
+
+def _problems(messages: Sequence[Message], known: set[str]) -> Iterator[tuple[int, str]]:
+    pending: list[str] = []
+    for number, message in enumerate(messages, start=1):
+        role, before = message["role"], messages[number - 2]["role"] if number > 1 else ""
+        if role == "tool":
+            if message["tool_call_id"] not in pending:
+                yield number, f"a tool result without call (id {message['tool_call_id']!r})"
+            pending = [name for name in pending if name != message["tool_call_id"]]
+            continue
+        if pending:
+            yield number, f"the call {pending[0]!r} has no tool result"
+        if role == "system" and number > 1:
+            yield number, "a system message after the beginning"
+        if role != "assistant":
+            continue
+        if before == "assistant":
+            yield number, "two assistant turns in a row"
+        if not message["content"].strip() and "tool_calls" not in message:
+            yield number, "an assistant turn with neither content nor calls"
+        for call in message.get("tool_calls", ()):
+            if call["id"] in pending:  # after its result an id may be used again, and real traces do
+                yield number, f"two open calls with the id {call['id']!r}"
+            if known and call["function"]["name"] not in known:
+                yield number, f"unknown tool '{call['function']['name']}'; defined: {', '.join(sorted(known))}"
+            pending.append(call["id"])
+
+
+def _read_assistant(data: Mapping[str, Any], message: Message) -> None:
+    thoughts = next((data[name] for name in THOUGHTS if isinstance(data.get(name), str) and data[name].strip()), "")
+    raw = data.get("tool_calls") or []
+    if not isinstance(raw, list):
+        raise ValueError(f"tool_calls is {type(raw).__name__}, not a list")
+    ids = [str(item.get("id") or "") if isinstance(item, Mapping) else "" for item in raw]
+    if not all(ids):
+        raise ValueError("a tool call without id")
+    message.update(assistant_message(message["content"], [read_call(item) for item in raw], ids, thoughts))

@@ -1,0 +1,63 @@
+"""The picture of a profile: mean against variance of every turn's scores."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rl_agents.pivot.filter import Rule
+
+Floats = NDArray[np.float64]
+
+
+def plot_profile(mean: Floats, variance: Floats, keep: NDArray[np.bool_], rule: Rule, path: Path, title: str) -> None:
+    """Draw every (μ̂, σ̂²) that occurs as a disc whose area is its number of turns; pivots are filled.
+
+    For scores 0 and 1 the discs lie on σ² = μ(1 - μ).
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 4.8), dpi=120, facecolor="white", layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    line = np.linspace(0, 1, 101)
+    axes.plot(line, line * (1 - line), color="#d1d5db", linewidth=1, zorder=1)
+    axes.axvspan(0, rule.max_mean, color="#1d4ed8", alpha=0.06, linewidth=0)
+    points, counts = np.unique(np.stack([mean, variance, keep], axis=1).round(6), axis=0, return_counts=True)
+    for chosen, colour, label in ((0, "#9ca3af", "left out"), (1, "#1d4ed8", "pivots")):
+        at = points[:, 2] == chosen
+        total = int(counts[at].sum())
+        area = 30 + 900 * counts[at] / len(mean)
+        axes.scatter(
+            points[at, 0],
+            points[at, 1],
+            s=area,
+            color=colour,
+            alpha=0.8,
+            label=f"{label}: {total} turns",
+            zorder=2 + chosen,
+        )
+    uniform = variance <= rule.min_variance
+    for place, side in ((0.0, "left"), (1.0, "right")):
+        share = float(np.mean(uniform & (np.abs(mean - place) < 1e-9)))
+        axes.annotate(
+            f"{share:.0%} always {place:.0f}",
+            (place, 0),
+            xytext=(0, 26),
+            textcoords="offset points",
+            ha=side,
+            fontsize=11,
+        )
+    axes.set_title(f"{title}\n{uniform.mean():.0%} of {len(mean)} turns are uninformative (σ² = 0)", fontsize=13)
+    axes.set_xlabel("mean score μ of the initial policy", fontsize=12)
+    axes.set_ylabel("variance σ²", fontsize=12)
+    axes.set_ylim(-0.02, max(0.3, float(variance.max()) * 1.15 if len(variance) else 0.3))
+    axes.set_xlim(-0.06, 1.06)
+    axes.tick_params(labelsize=11)
+    axes.grid(True, color="#e5e7eb")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(fontsize=11, frameon=False, loc="upper right", markerscale=0.5)
+    figure.savefig(path)

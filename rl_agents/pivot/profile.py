@@ -1,0 +1,195 @@
+"""Profiling: K rollouts of every turn with the frozen initial policy (PivotRL, equation 4), in parts that survive."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from rl_agents.credit.pivot import exact_miss_rate, turn_profile
+from rl_agents.data.tasks import stream_seed
+from rl_agents.errors import InputError
+from rl_agents.pivot.store import PROFILE_FILE, write_turns
+from rl_agents.pivot.turns import Turn
+from rl_agents.rollout.trajectory import EpisodeSpec, Trajectory
+
+PARTS, KEY_FILE = "profile_parts", "profile_key.json"
+UNIFORM = 1e-9
+
+
+class Plays(Protocol):
+    """Plays episodes with a fixed policy (`rl_agents.core.algorithm.AgentAlgorithm`)."""
+
+    def play(self, specs: Sequence[EpisodeSpec]) -> list[Trajectory]:
+        """Return one trajectory per spec, in order, sampled as in training."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """What the rollouts of one turn came to.
+
+    Attributes:
+        scores: of the verifier, one per rollout.
+        exact: 1 where the action equals the demonstration.
+        judge_failures: rollouts without a verdict; their score is 0.
+        tokens: sampled, all rollouts together.
+    """
+
+    turn_id: str
+    scores: tuple[float, ...]
+    exact: tuple[float, ...]
+    judge_failures: int
+    tokens: int
+
+
+#: (turns done, turns in all, the last chunk's outcomes, seconds since the start, turns played in that time)
+OnProgress = Callable[[int, int, Sequence[Outcomes], float, int], None]
+
+
+def profile_turns(
+    player: Plays,
+    turns: Sequence[Turn],
+    folder: Path,
+    *,
+    rollouts: int,
+    chunk: int,
+    seed: int,
+    on_progress: OnProgress,
+) -> list[Outcomes]:
+    """Play ``rollouts`` episodes of every turn; what an earlier, interrupted call has done is not done again.
+
+    Every chunk becomes a part file once it is complete. Seeds depend on (seed, turn, member) alone.
+
+    Args:
+        folder: where the parts are; see `claim_folder`.
+        rollouts: K.
+        chunk: turns per part, all in flight at once.
+
+    Returns:
+        One entry per turn, in order. Turns that the environment failed on every time have no scores.
+    """
+    parts = folder / PARTS
+    parts.mkdir(parents=True, exist_ok=True)
+    started, played, done = time.monotonic(), 0, list[Outcomes]()
+    for number, start in enumerate(range(0, len(turns), chunk)):
+        group, path = turns[start : start + chunk], parts / f"{number:06d}.json"
+        found = _read_part(path)
+        if found is None:
+            found = _play_chunk(player, group, rollouts, seed)
+            _write_part(path, found)
+            played += len(group)
+        done += found
+        on_progress(len(done), len(turns), found, time.monotonic() - started, played)
+    return done
+
+
+def claim_folder(folder: Path, key: Mapping[str, Any]) -> None:
+    """Make ``folder`` that of the profile which ``key`` describes.
+
+    Raises:
+        InputError: it holds parts of another one; the message names the first difference.
+    """
+    path, wanted = folder / KEY_FILE, json.loads(json.dumps(dict(key)))
+    if path.is_file():
+        found = json.loads(path.read_text(encoding="utf-8"))
+        for name in [*wanted, *found]:
+            if found.get(name) != wanted.get(name):
+                raise InputError(
+                    f"{folder}: holds a profile with {name}={found.get(name)}, not {wanted.get(name)}; name another "
+                    "--output, or delete it"
+                )
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    _write_atomically(path, json.dumps(wanted, indent=1))
+
+
+def write_profile(folder: Path, turns: Sequence[Turn], outcomes: Sequence[Outcomes]) -> Path:
+    """Write turns with their profiles; turns without scores are left out."""
+    pairs = [(turn, found) for turn, found in zip(turns, outcomes, strict=True) if found.scores]
+    profile = turn_profile([found.scores for _, found in pairs])
+    further = {
+        "mean": profile.mean.tolist(),
+        "variance": profile.variance.tolist(),
+        "scores": [list(found.scores) for _, found in pairs],
+        "exact": [list(found.exact) for _, found in pairs],
+        "judge_failures": [found.judge_failures for _, found in pairs],
+        "tokens": [found.tokens for _, found in pairs],
+    }
+    path = folder / PROFILE_FILE
+    write_turns(path, [turn for turn, _ in pairs], further)
+    return path
+
+
+def profile_summary(outcomes: Sequence[Outcomes]) -> dict[str, float]:
+    """Return the figures of a profile.
+
+    ``uninformative_share`` is the share of turns with σ̂² = 0 (the paper: 71 %), the sum of ``solved_share`` and
+    ``failed_share`` for scores 0 and 1. ``exact_miss_rate`` is Pr[r_strict = 0 | r_func = 1], null where no rollout
+    was acceptable.
+    """
+    scored = [found for found in outcomes if found.scores]
+    if not scored:
+        return {"turns": 0.0}
+    profile = turn_profile([found.scores for found in scored])
+    uniform = profile.variance <= UNIFORM
+    scores = [score for found in scored for score in found.scores]
+    exact = [value for found in scored for value in found.exact]
+    return {
+        "turns": float(len(scored)),
+        "rollout_turns": float(len(scores)),
+        "sampled_tokens": float(sum(found.tokens for found in scored)),
+        "mean_score": float(profile.mean.mean()),
+        "uninformative_share": float(uniform.mean()),
+        "solved_share": float((uniform & (profile.mean >= 1.0)).mean()),
+        "failed_share": float((uniform & (profile.mean <= 0.0)).mean()),
+        "exact_miss_rate": exact_miss_rate(scores, exact),
+        "judge_failures": float(sum(found.judge_failures for found in scored)),
+        "turns_without_scores": float(len(outcomes) - len(scored)),
+    }
+
+
+def _play_chunk(player: Plays, turns: Sequence[Turn], rollouts: int, seed: int) -> list[Outcomes]:
+    specs = [
+        EpisodeSpec(turn.turn_id, group, member, stream_seed(seed, int(turn.turn_id, 16), member))
+        for group, turn in enumerate(turns)
+        for member in range(rollouts)
+    ]
+    played = player.play(specs)
+    groups = (played[start : start + rollouts] for start in range(0, len(played), rollouts))
+    return [_outcomes(turn, group) for turn, group in zip(turns, groups, strict=True)]
+
+
+def _outcomes(turn: Turn, played: Sequence[Trajectory]) -> Outcomes:
+    good = [t for t in played if t.steps and not t.failed]
+    return Outcomes(
+        turn_id=turn.turn_id,
+        scores=tuple(t.episode_return for t in good),
+        exact=tuple(t.metrics["exact"] for t in good),
+        judge_failures=int(sum(t.metrics["judge_failed"] for t in good)),
+        tokens=sum(t.response_tokens for t in good),
+    )
+
+
+def _write_part(path: Path, outcomes: Sequence[Outcomes]) -> None:
+    rows = [[o.turn_id, list(o.scores), list(o.exact), o.judge_failures, o.tokens] for o in outcomes]
+    _write_atomically(path, json.dumps(rows))
+
+
+def _read_part(path: Path) -> list[Outcomes] | None:
+    if not path.is_file():
+        return None
+    rows = json.loads(path.read_text(encoding="utf-8"))
+    return [
+        Outcomes(name, tuple(scores), tuple(exact), failures, tokens) for name, scores, exact, failures, tokens in rows
+    ]
+
+
+def _write_atomically(path: Path, text: str) -> None:
+    hidden = path.with_name(f".{path.name}.{os.getpid()}")
+    hidden.write_text(text, encoding="utf-8")
+    os.replace(hidden, path)

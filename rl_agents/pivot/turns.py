@@ -1,0 +1,181 @@
+"""Turns of expert traces: the state before every assistant turn, and what the expert did there (PivotRL, eq. 3)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+from rl_agents.pivot.formats import Trace
+from rl_agents.pivot.messages import Message, action_text, inline_thoughts, message_calls
+from rl_agents.tools.calls import Tool, ToolCall
+from rl_agents.tools.strict_json import canonical
+
+#: ``turn``: one of every equal (state, action); ``action``: one of every equal action, wherever it is taken.
+DEDUPLICATION = ("turn", "action", "none")
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A pivot candidate (s_t, a*_t).
+
+    Attributes:
+        turn_id: digest of state, tools and action; the same on every machine.
+        trace_id, index: the trace, and which of its assistant turns this is, from 0.
+        source: FILE:LINE of the trace.
+        messages: the state, everything before the turn.
+        tools: what could be called.
+        action: the demonstrated assistant message.
+        harness: see `rl_agents.pivot.formats.Trace`.
+    """
+
+    turn_id: str
+    trace_id: str
+    index: int
+    source: str
+    messages: tuple[Message, ...]
+    tools: tuple[Tool, ...]
+    action: Message
+    harness: str = ""
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        """The demonstrated tool calls."""
+        return message_calls(self.action)
+
+    @property
+    def text(self) -> str:
+        """The action as a model would have written it; thoughts are in it where they are inline."""
+        return action_text(self.action)
+
+    @property
+    def kind(self) -> str:
+        """``message``, ``call`` or ``calls``."""
+        count = len(self.action.get("tool_calls", ()))
+        return ("message", "call")[count] if count < 2 else "calls"
+
+    @property
+    def place(self) -> str:
+        """The turn as errors name it."""
+        return f"{self.source}: turn {self.index}"
+
+
+@dataclass(frozen=True, slots=True)
+class Extraction:
+    """Which turns of which traces are taken.
+
+    Attributes:
+        min_reward: traces with a known reward below it are left out: only what worked is a demonstration.
+        only_calls: leave out turns without a call (the paper's SWE traces).
+        single_calls: leave out turns with several calls (NeMo-Gym's guidance).
+        drop_failed_calls: leave out turns with a call whose result begins with "Error" (the paper's SWE traces).
+        deduplicate: see `DEDUPLICATION`.
+        thoughts: ``apart``: as ``reasoning_content``, which the chat template may write or drop, and no part of a
+            demonstrated action;  ``inline``: in the content, so that states show them and imitation learns them.
+    """
+
+    min_reward: float = 1.0
+    only_calls: bool = False
+    single_calls: bool = False
+    drop_failed_calls: bool = False
+    deduplicate: str = "turn"
+    thoughts: str = "apart"
+
+
+@dataclass(frozen=True, slots=True)
+class Extracted:
+    """Turns, and what was left out: counts by reason."""
+
+    turns: tuple[Turn, ...]
+    left_out: Counter[str]
+
+
+def extract_turns(traces: Iterable[Trace], rules: Extraction) -> Extracted:
+    """Take the turns of all traces by ``rules``, in order."""
+    kept: list[Turn] = []
+    left_out: Counter[str] = Counter()
+    seen: set[str] = set()
+    for trace in traces:
+        if trace.reward is not None and trace.reward < rules.min_reward:
+            left_out["traces with a low reward"] += 1
+            continue
+        if rules.thoughts == "inline":
+            trace = replace(trace, messages=tuple(inline_thoughts(message) for message in trace.messages))
+        for turn in trace_turns(trace):
+            name = {"turn": turn.turn_id, "action": canonical([turn.text, turn.harness]), "none": ""}[rules.deduplicate]
+            if rules.only_calls and turn.kind == "message":
+                left_out["messages"] += 1
+            elif rules.single_calls and turn.kind == "calls":
+                left_out["turns with several calls"] += 1
+            elif rules.drop_failed_calls and _call_failed(turn, trace):
+                left_out["turns whose call failed"] += 1
+            elif name and name in seen:
+                left_out["duplicates"] += 1
+            else:
+                seen.add(name)
+                kept.append(turn)
+    return Extracted(tuple(kept), left_out)
+
+
+def trace_turns(trace: Trace) -> list[Turn]:
+    """Return every assistant turn of a trace; of a row with an expected action, the last."""
+    places = [i for i, message in enumerate(trace.messages) if message["role"] == "assistant" and i > 0]
+    turns = [_turn(trace, place, number) for number, place in enumerate(places)]
+    return turns[-1:] if trace.single else turns
+
+
+def turn_digest(messages: Sequence[Message], tools: Sequence[Tool], action: Message) -> str:
+    """Return 16 hex digits of state, tools and action. Thoughts and call ids make no difference to an action."""
+    content = [messages, [tool.to_openai() for tool in tools], action_text(action)]
+    return hashlib.sha256(canonical(content).encode()).hexdigest()[:16]
+
+
+def statistics_table(turns: Sequence[Turn], count_tokens: Callable[[Turn], tuple[int, int]] | None) -> str:
+    """Return a Markdown table: turns by action, with the length of state and action.
+
+    Args:
+        count_tokens: turn -> (state, action) in tokens; None counts characters.
+    """
+    unit = "characters" if count_tokens is None else "tokens"
+    count = count_tokens or (lambda turn: (len(canonical(turn.messages)), len(turn.text)))
+    by_action: dict[str, list[tuple[int, int]]] = {}
+    for turn in turns:
+        by_action.setdefault(action_name(turn), []).append(count(turn))
+    everything = [lengths for group in by_action.values() for lengths in group]
+    lines = [f"| action | turns | share | {unit} of state: median, longest | of action |", "|---|---|---|---|---|"]
+    for name, lengths in [*sorted(by_action.items(), key=lambda item: (-len(item[1]), item[0])), ("all", everything)]:
+        state, action = zip(*lengths, strict=True)
+        share = len(lengths) / len(everything)
+        lines.append(
+            f"| {name} | {len(lengths)} | {share:.0%} | {median(state):.0f}, {max(state)} "
+            f"| {median(action):.0f}, {max(action)} |"
+        )
+    return "\n".join(lines)
+
+
+def action_name(turn: Turn) -> str:
+    """Return the called tools, ``(message)`` where none is called."""
+    return " + ".join(call.name for call in turn.calls) or "(message)"
+
+
+def _turn(trace: Trace, place: int, number: int) -> Turn:
+    state, action = trace.messages[:place], trace.messages[place]
+    return Turn(
+        turn_id=turn_digest(state, trace.tools, action),
+        trace_id=trace.trace_id,
+        index=number,
+        source=trace.source,
+        messages=state,
+        tools=trace.tools,
+        action=action,
+        harness=trace.harness,
+    )
+
+
+def _call_failed(turn: Turn, trace: Trace) -> bool:
+    place = len(turn.messages) + 1
+    ids = {call["id"] for call in turn.action.get("tool_calls", ())}
+    results = [m["content"] for m in trace.messages[place : place + len(ids)] if m.get("tool_call_id") in ids]
+    return any(result.lstrip().lower().startswith("error") for result in results)

@@ -1,0 +1,99 @@
+"""What verifiers have in common: their interface, the strict comparison, and the check of their own demonstrations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from rl_agents.pivot.messages import split_thoughts
+from rl_agents.pivot.turns import Turn
+from rl_agents.tools.calls import Response, read_response
+from rl_agents.tools.strict_json import canonical
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a verifier makes of an action.
+
+    Attributes:
+        score: r_func, 0 to 1.
+        reason: why, a few words for people.
+        judge_failed: a judge was needed and gave no verdict; the score is 0.
+    """
+
+    score: float
+    reason: str
+    judge_failed: bool = False
+
+
+class Verifier(Protocol):
+    """Scores actions at one turn. Holds no state; a response that cannot be read never gets here."""
+
+    def score(self, turn: Turn, response: Response) -> Verdict:
+        """Compare a response with the turn's demonstrated action."""
+        ...
+
+
+def assess(verifier: Verifier, turn: Turn, text: str) -> Verdict:
+    """Read and score a response; thoughts do not count, an unreadable or empty one scores 0."""
+    response = read_response(text)
+    if response.problem:
+        return Verdict(0.0, f"malformed: {response.problem}")
+    if not response.content and not response.calls:
+        return Verdict(0.0, "no action")
+    return verifier.score(turn, response)
+
+
+def exact_match(turn: Turn, text: str) -> bool:
+    """r_strict = 1[a = a*] (PivotRL, equation 2).
+
+    Thoughts, runs of blanks, the order of JSON keys and call ids are no part of an action; all else is.
+    """
+    response = read_response(text)
+    if response.problem or not (response.content or response.calls):
+        return False
+    return _spelling(response) == _spelling(demonstrated(turn))
+
+
+def demonstrated(turn: Turn) -> Response:
+    """Return the demonstrated action as a response, without its thoughts."""
+    return Response(split_thoughts(turn.action["content"])[1].strip(), turn.calls)
+
+
+class ExactVerifier:
+    """The strict baseline as a verifier; see `exact_match`."""
+
+    def score(self, turn: Turn, response: Response) -> Verdict:
+        """See `Verifier.score`."""
+        same = _spelling(response) == _spelling(demonstrated(turn))
+        return Verdict(float(same), "equal" if same else "different")
+
+
+@dataclass(frozen=True, slots=True)
+class SelfCheck:
+    """Whether a verifier accepts what the experts did: the demonstrations that do not score 1, with the reasons."""
+
+    checked: int
+    failures: tuple[tuple[Turn, str], ...]
+
+    def summary(self) -> str:
+        """One line for people; names the first failure."""
+        passed = self.checked - len(self.failures)
+        line = f"{passed} of {self.checked} demonstrated actions score 1"
+        if self.failures:
+            turn, reason = self.failures[0]
+            line += f"; not so {turn.place}: {reason}"
+        return line
+
+
+def self_check(verifier: Verifier, turns: Sequence[Turn]) -> SelfCheck:
+    """Score every demonstrated action with its own verifier. No judge is asked about an action that is equal."""
+    verdicts = [(turn, assess(verifier, turn, turn.text)) for turn in turns]
+    failures = tuple((turn, verdict.reason) for turn, verdict in verdicts if verdict.score < 1.0)
+    return SelfCheck(len(turns), failures)
+
+
+def _spelling(response: Response) -> str:
+    calls = [[call.name, call.arguments] for call in response.calls]
+    return canonical([" ".join(response.content.split()), calls])

@@ -1,0 +1,312 @@
+"""Branching: several continuations of one state, sampled and executed side by side.
+
+A runner remembers nothing between requests. A `BranchPoint` says how to reach the state again, by the environment's own
+``restore(snapshot)`` or by a seeded reset and a replay of the actions, and what the policy has read so far, so that
+siblings share one prompt and the engine computes it once. The same request with the same seeds has the same answer,
+whoever gives it: a lost runner loses nothing.
+
+An environment that can be copied has two methods. ``snapshot()`` returns the episode's state as a small object that can
+be pickled and that nothing changes later; ``restore(snapshot)`` goes on from it, in this environment or in another one
+with the same options, before or after a reset.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from rl_agents.engines.base import EngineError
+from rl_agents.envs.base import TextEnv
+from rl_agents.errors import InputError
+from rl_agents.rollout.context import Dialogue
+from rl_agents.rollout.env_calls import Answer, EnvFailure, call_env, read_reset, read_step
+from rl_agents.rollout.env_pool import EnvPool
+from rl_agents.rollout.trajectory import Step
+from rl_agents.rollout.turns import Player, end_cause, is_won
+
+Branching = Literal["auto", "snapshot", "replay"]
+
+
+@dataclass(frozen=True, slots=True)
+class BranchPoint:
+    """A state to branch at.
+
+    Attributes:
+        seed: of the episode's reset.
+        actions: responses that lead from the reset to the state.
+        dialogue: what the policy has read; None before the start state was ever seen.
+        anchor: the state's name.
+        episode_return: rewards on the way.
+        snapshot: of the environment in this state; None where there is none, or none any more.
+    """
+
+    task_id: str
+    seed: int
+    actions: tuple[str, ...] = ()
+    dialogue: Dialogue | None = None
+    anchor: str = ""
+    episode_return: float = 0.0
+    snapshot: Any = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class BranchSpec:
+    """A request: sample one child per seed. Without seeds, only look at the state.
+
+    Attributes:
+        group_id: the request's number, which its `Expansion` carries.
+    """
+
+    group_id: int
+    point: BranchPoint
+    seeds: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class Child:
+    """One continuation: what was sampled, and what came of it.
+
+    Attributes:
+        answer: of the environment.
+        end_cause: why the episode ends here, as in `Trajectory`; empty when it goes on.
+        failed: the environment failed; ``end_cause`` says how.
+        snapshot: of the state that was reached, where the episode goes on from it.
+    """
+
+    step: Step
+    answer: Answer
+    end_cause: str = ""
+    failed: bool = False
+    success: bool = False
+    snapshot: Any = field(default=None, repr=False)
+
+
+@dataclass(slots=True)
+class Expansion:
+    """What came of a `BranchSpec`.
+
+    Attributes:
+        children: in the order of the seeds.
+        answer, snapshot: of the state itself, when no child was asked for.
+        end_cause: why there are no children: ``context_length``, or how the environment failed.
+        failed: the environment failed.
+        prompt_tokens: length of the siblings' prompt.
+        env_steps: sampled actions that the environment executed; equal siblings share one execution.
+        replayed_steps: steps on the way to the state.
+    """
+
+    group_id: int
+    children: list[Child] = field(default_factory=list)
+    answer: Answer | None = None
+    snapshot: Any = field(default=None, repr=False)
+    end_cause: str = ""
+    failed: bool = False
+    prompt_tokens: int = 0
+    env_steps: int = 0
+    replayed_steps: int = 0
+
+
+@dataclass(slots=True)
+class Expansions:
+    """What came of a list of requests; a request whose engine failed has no expansion and is to be asked again.
+
+    Attributes:
+        engine_errors: one line per missing expansion.
+        input_error: what a person has to mend; else empty.
+    """
+
+    expansions: list[Expansion] = field(default_factory=list, repr=False)
+    engine_errors: list[str] = field(default_factory=list)
+    input_error: str = ""
+
+    def by_job(self) -> Mapping[Hashable, Expansion]:
+        """The expansions by the numbers of their requests."""
+        return {expansion.group_id: expansion for expansion in self.expansions}
+
+
+def takes_snapshots(env: TextEnv, branching: Branching) -> bool:
+    """Whether this environment is branched by snapshots, else by replay.
+
+    Raises:
+        InputError: snapshots are wanted and it has none.
+    """
+    able = all(callable(getattr(env, name, None)) for name in ("snapshot", "restore"))
+    if branching == "snapshot" and not able:
+        raise InputError("branching=snapshot: the environment has no snapshot() and restore(); use branching=replay")
+    return able and branching != "replay"
+
+
+class Position:
+    """An environment of the pool that can be put into one state as often as needed."""
+
+    def __init__(self, point: BranchPoint, pool: EnvPool, branching: Branching, timeout_s: float) -> None:
+        self.point, self.pool, self.branching, self.timeout_s = point, pool, branching, timeout_s
+        self.env: TextEnv | None = None
+        self.snapshot = point.snapshot
+        self.replayed_steps = 0
+        self._there = False
+
+    def reach(self) -> TextEnv:
+        """Return the environment in the state.
+
+        Raises:
+            EnvFailure: it failed on the way, or the way led to another state than the first time.
+            InputError: see `takes_snapshots`.
+        """
+        if self.env is None:
+            self.env = call_env(0, self.pool.take)
+        if not self._there:
+            if self.snapshot is not None and self.branching != "replay":
+                call_env(self.timeout_s, self.env.restore, self.snapshot)  # type: ignore[attr-defined]
+            else:
+                self._check(self.replay(self.env))
+                self.snapshot = self.take_snapshot()
+        self._there = True
+        return self.env
+
+    def replay(self, env: TextEnv) -> Answer:
+        """Reset and act; return the last answer."""
+        options = {"task_id": self.point.task_id}
+        answer = read_reset(call_env(self.timeout_s, env.reset, seed=self.point.seed, options=options))
+        for action in self.point.actions:
+            answer = read_step(call_env(self.timeout_s, env.step, action))
+        self.replayed_steps += len(self.point.actions)
+        self.answer = answer
+        return answer
+
+    def take_snapshot(self) -> Any:
+        """Return a snapshot of the environment as it stands; None where it is branched by replay."""
+        assert self.env is not None
+        if not takes_snapshots(self.env, self.branching):
+            return None
+        return call_env(self.timeout_s, self.env.snapshot)  # type: ignore[attr-defined]
+
+    def moved(self) -> None:
+        """The environment is no longer in the state."""
+        self._there = False
+
+    def broken(self) -> None:
+        """Close the environment: it failed."""
+        if self.env is not None:
+            self.pool.discard(self.env)
+        self.env, self._there = None, False
+
+    def leave(self) -> None:
+        """Give the environment back."""
+        if self.env is not None:
+            self.pool.give_back(self.env)
+        self.env = None
+
+    def _check(self, answer: Answer) -> None:
+        dialogue = self.point.dialogue
+        if dialogue is None:
+            return
+        if (answer.observation, answer.anchor) != (dialogue.observation, self.point.anchor):
+            steps = len(self.point.actions)
+            raise EnvFailure(f"env_diverged: the replay of {steps} actions led to another state than the first time")
+
+
+async def expand(spec: BranchSpec, pool: EnvPool, player: Player, branching: Branching) -> Expansion:
+    """Answer one request.
+
+    Raises:
+        EngineError: the engine failed.
+        InputError: the environment says that a person has to mend something.
+    """
+    position = Position(spec.point, pool, branching, player.limits.env_timeout_s)
+    expansion = Expansion(spec.group_id)
+    try:
+        if spec.seeds:
+            await _sample(spec, position, player, expansion)
+        else:
+            position.reach()
+            expansion.answer, expansion.snapshot = position.answer, position.snapshot
+    except EnvFailure as failure:
+        position.broken()
+        expansion.end_cause, expansion.failed = str(failure), True
+    except InputError:
+        position.broken()
+        raise
+    finally:
+        position.leave()  # mid-episode, but whoever takes it begins anew
+        expansion.replayed_steps = position.replayed_steps
+    return expansion
+
+
+async def _sample(spec: BranchSpec, position: Position, player: Player, expansion: Expansion) -> None:
+    """Sample all siblings at once, then execute them one after the other."""
+    dialogue = spec.point.dialogue
+    assert dialogue is not None, "the start state is looked at before anything is sampled there"
+    prompt_ids = player.prompt(position.reach(), dialogue)
+    expansion.prompt_tokens = len(prompt_ids)
+    if not player.has_room(prompt_ids):
+        expansion.end_cause = "context_length"
+        return
+    completions = await asyncio.gather(
+        *(player.complete(prompt_ids, seed) for seed in spec.seeds), return_exceptions=True
+    )
+    before = Answer(dialogue.observation, anchor=spec.point.anchor)
+    executed: dict[str, Child] = {}
+    for completion in completions:
+        if isinstance(completion, BaseException):
+            raise completion
+        step = player.step(prompt_ids, completion, before)
+        if step.action not in executed:
+            executed[step.action] = _execute(step, position, player)
+            expansion.env_steps += 1
+        expansion.children.append(_with_step(executed[step.action], step))
+
+
+def _execute(step: Step, position: Position, player: Player) -> Child:
+    """Let the environment answer one sibling."""
+    point = position.point
+    try:
+        env = position.reach()
+        position.moved()
+        answer = player.act(env, step)
+        cause = end_cause(answer, len(point.actions) + 1, player.limits.max_turns)
+        won = bool(cause) and is_won(answer, point.episode_return + step.reward)
+        snapshot = None if cause else position.take_snapshot()
+    except EnvFailure as failure:
+        position.broken()
+        return Child(step, Answer(""), str(failure), failed=True)
+    return Child(step, answer, cause, success=won, snapshot=snapshot)
+
+
+def _with_step(child: Child, step: Step) -> Child:
+    """The same outcome for a sibling that wrote the same action, perhaps in other tokens."""
+    if child.step is step:
+        return child
+    step.reward, step.valid = child.step.reward, child.step.valid
+    return Child(step, child.answer, child.end_cause, child.failed, child.success, child.snapshot)
+
+
+async def expand_all(specs: Sequence[BranchSpec], pool: EnvPool, player: Player, branching: Branching) -> Expansions:
+    """Answer all requests at once."""
+    answers = await asyncio.gather(*(expand(s, pool, player, branching) for s in specs), return_exceptions=True)
+    result = Expansions()
+    for answer in answers:
+        if isinstance(answer, Expansion):
+            result.expansions.append(answer)
+        elif isinstance(answer, InputError):
+            result.input_error = result.input_error or str(answer)
+        elif isinstance(answer, EngineError):
+            result.engine_errors.append(str(answer) or type(answer).__name__)
+        else:
+            raise answer
+    result.input_error = result.input_error or _too_long(specs, result.expansions, player)
+    return result
+
+
+def _too_long(specs: Sequence[BranchSpec], expansions: Sequence[Expansion], player: Player) -> str:
+    """Say so when every start state's prompt is longer than the context."""
+    starts = {spec.group_id: spec.point.task_id for spec in specs if spec.seeds and not spec.point.actions}
+    met = [e for e in expansions if e.group_id in starts]
+    if not met or any(e.end_cause != "context_length" for e in met):
+        return ""
+    limit = player.limits.max_model_len
+    return (
+        f"prompt of {met[0].prompt_tokens} tokens does not fit max_model_len={limit} (task {starts[met[0].group_id]})"
+    )

@@ -1,0 +1,169 @@
+"""One turn: what the policy reads, what it writes, what the environment answers. Episodes and searches share it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from rl_agents.engines.base import Completion, Engine, EngineError, Sampling
+from rl_agents.envs.base import TextEnv
+from rl_agents.envs.prompting import episode_turns
+from rl_agents.rollout.context import ContextPolicy, Dialogue, History, RenderWindow
+from rl_agents.rollout.env_calls import Answer, EnvFailure, call_env, read_step
+from rl_agents.rollout.trajectory import Step
+from rl_agents.rollout.truncation_rules import Truncation
+from rl_agents.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What bounds an episode, and how its responses are sampled.
+
+    Attributes:
+        max_turns: steps at most.
+        max_response_tokens: sampled tokens per step at most; less where the context is nearly full.
+        max_model_len: prompt and response tokens at most.
+        temperature: sampling temperature; 0 is greedy.
+        top_p: nucleus mass.
+        env_timeout_s: seconds that one reset or step may take; 0 is no limit.
+        truncation: T3; None in evaluations.
+    """
+
+    max_turns: int
+    max_response_tokens: int
+    max_model_len: int
+    temperature: float = 1.0
+    top_p: float = 1.0
+    env_timeout_s: float = 60.0
+    truncation: Truncation | None = None
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> Limits:
+        """Read the keys of a run; ``max_turns=0`` takes the environment's."""
+        return cls(
+            max_turns=episode_turns(settings),
+            max_response_tokens=settings.max_response_tokens,
+            max_model_len=settings.max_model_len,
+            temperature=settings.temperature,
+            top_p=settings.top_p,
+            env_timeout_s=settings.env_timeout_s,
+            truncation=Truncation.from_settings(settings),
+        )
+
+    def for_evaluation(self, temperature: float) -> Limits:
+        """Return the limits of an evaluation: another temperature, and never a truncation."""
+        return replace(self, temperature=temperature, truncation=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Player:
+    """Who plays: an engine that samples, a context that writes prompts, and limits. Holds no episode's state."""
+
+    engine: Engine
+    context: ContextPolicy
+    limits: Limits
+
+    def prompt(self, env: TextEnv, dialogue: Dialogue) -> list[int]:
+        """Return the ids that the policy reads next.
+
+        Raises:
+            EnvFailure: the environment's own window format failed.
+        """
+        return self.context.prompt(dialogue, self._render_window(env))
+
+    def has_room(self, prompt_ids: list[int]) -> bool:
+        """Whether the context takes at least one more token."""
+        return len(prompt_ids) + 1 <= self.limits.max_model_len
+
+    async def complete(self, prompt_ids: list[int], seed: int) -> Completion:
+        """Sample a response.
+
+        Raises:
+            EngineError: the engine failed, or returned what would corrupt training.
+        """
+        budget = min(self.limits.max_response_tokens, self.limits.max_model_len - len(prompt_ids))
+        sampling = Sampling(
+            max_tokens=budget,
+            temperature=self.limits.temperature,
+            top_p=self.limits.top_p,
+            stop_token_ids=self.context.template.stop_token_ids,
+            seed=seed,
+        )
+        completion = await self.engine.generate(prompt_ids, sampling)
+        _check_completion(completion, budget)
+        return completion
+
+    def step(self, prompt_ids: list[int], completion: Completion, answer: Answer) -> Step:
+        """Return the step that answers ``answer``, before the environment has its say."""
+        return Step(
+            prompt_ids=prompt_ids,
+            response_ids=completion.token_ids,
+            logprobs=completion.logprobs,
+            policy_version=completion.policy_version,
+            finish_reason=completion.finish_reason,
+            observation=answer.observation,
+            anchor=answer.anchor,
+            action=self.context.template.decode(completion.token_ids),
+        )
+
+    def act(self, env: TextEnv, step: Step) -> Answer:
+        """Let the environment answer the step's action; fill the step's reward and validity.
+
+        Raises:
+            EnvFailure: the environment raised, hung or answered nonsense.
+        """
+        answer = read_step(call_env(self.limits.env_timeout_s, env.step, step.action))
+        step.reward, step.valid = answer.reward, answer.valid
+        return answer
+
+    def _render_window(self, env: TextEnv) -> RenderWindow | None:
+        """Return the environment's own window format, guarded like its other calls; None when it has none."""
+        render = getattr(env, "render_window", None)
+        if render is None:
+            return None
+
+        def guarded(task: str, history: History, observation: str) -> str:
+            message = call_env(self.limits.env_timeout_s, render, task, history, observation)
+            if not isinstance(message, str):
+                raise EnvFailure(f"env_garbage: render_window returned {type(message).__name__}, not a str")
+            return message
+
+        return guarded
+
+
+def follow(dialogue: Dialogue, step: Step, observation: str, new_dialogue: bool) -> Dialogue:
+    """Return the dialogue after a step and what the environment showed, or the one that it begins."""
+    if new_dialogue:
+        return Dialogue.start(observation)
+    return dialogue.after(step.prompt_ids, step.response_ids, step.action, observation)
+
+
+def end_cause(answer: Answer, turns: int, max_turns: int) -> str:
+    """Why the episode ends with this answer after ``turns`` steps; empty when it goes on."""
+    if answer.terminated:
+        return "terminated"
+    if answer.truncated:
+        return "env_truncated"
+    return "max_turns" if turns >= max_turns else ""
+
+
+def is_won(answer: Answer, episode_return: float) -> bool:
+    """Success as the environment reports it at the end, else a positive return."""
+    return episode_return > 0 if answer.success is None else answer.success
+
+
+def step_seed(episode_seed: int, step: int) -> int:
+    """Return the sampling seed of a step: 63 bits that depend on nothing but the two numbers."""
+    state = np.random.SeedSequence(episode_seed, spawn_key=(step,)).generate_state(1, np.uint64)
+    return int(state[0] >> np.uint64(1))
+
+
+def _check_completion(completion: Completion, budget: int) -> None:
+    """Refuse what would corrupt training: importance ratios are built on these numbers."""
+    tokens, logprobs = len(completion.token_ids), completion.logprobs
+    if not 0 < tokens <= budget or len(logprobs) != tokens:
+        raise EngineError(f"engine returned {tokens} tokens and {len(logprobs)} logprobs for max_tokens={budget}")
+    if not all(math.isfinite(value) and value <= 1e-3 for value in logprobs):
+        raise EngineError("engine returned a log-probability that is not a finite number <= 0")

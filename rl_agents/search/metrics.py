@@ -1,0 +1,99 @@
+"""Numbers of an iteration of searching."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from rl_agents.rollout.trajectory import Step
+
+#: S from which a state counts as one to learn from.
+HIGH_SCORE = 0.5
+
+
+@dataclass(slots=True)
+class SearchCounts:
+    """What happened since the iteration began.
+
+    Attributes:
+        scores: S of every state that was decided on.
+        rollouts: n(s) of these states.
+        states: keys that were met.
+        steps: sampled steps, in order.
+        env_steps: sampled actions that were executed; equal siblings of one state share one execution.
+        replayed_steps: steps on the way to states.
+        branched: states whose siblings were learned from.
+    """
+
+    scores: list[float] = field(default_factory=list)
+    rollouts: list[int] = field(default_factory=list)
+    states: set[str] = field(default_factory=set)
+    steps: list[Step] = field(default_factory=list)
+    env_steps: int = 0
+    replayed_steps: int = 0
+    branched: int = 0
+    backtracks: int = 0
+    skipped: int = 0
+    tasks_ended: int = 0
+
+    def metrics(self, states_known: int, frontier: int) -> dict[str, float]:
+        """The ``search/`` tags, and those ``rollout/`` tags that speak of steps: paths share steps, siblings do not.
+
+        Args:
+            states_known: states with statistics.
+            frontier: states that wait, over all tasks.
+        """
+        found = {
+            "search/states_known": float(states_known),
+            "search/frontier_size": float(frontier),
+            "search/backtracks": float(self.backtracks),
+            "search/skipped_actions": float(self.skipped),
+            "search/tasks_ended": float(self.tasks_ended),
+            "search/sampled_steps": float(len(self.steps)),
+            "search/env_steps": float(self.env_steps),
+            "search/replayed_steps": float(self.replayed_steps),
+        }
+        if self.scores:
+            counts = np.array(self.rollouts)
+            found["search/score_mean"] = float(np.mean(self.scores))
+            found["search/high_score_share"] = float(np.mean(np.array(self.scores) >= HIGH_SCORE))
+            found["search/rollouts_0"] = float(np.mean(counts == 0))
+            found["search/rollouts_1"] = float(np.mean(counts == 1))
+            found["search/rollouts_more"] = float(np.mean(counts > 1))
+        if self.steps:
+            found |= _step_metrics(self.steps)
+            found["search/unique_states_per_rollout"] = len(self.states) / len(self.steps)
+            found["rollout/unique_states_per_step"] = found["search/unique_states_per_rollout"]
+        return found
+
+    @property
+    def response_tokens(self) -> int:
+        """Sampled tokens."""
+        return sum(len(step.response_ids) for step in self.steps)
+
+
+def _step_metrics(steps: Sequence[Step]) -> dict[str, float]:
+    lengths = [len(step.response_ids) for step in steps]
+    return {
+        "rollout/response_tokens": float(sum(lengths)),
+        "rollout/response_length_mean": float(np.mean(lengths)),
+        "rollout/length_limited_share": float(np.mean([step.finish_reason == "length" for step in steps])),
+        "rollout/invalid_action_share": float(np.mean([not step.valid for step in steps])),
+    }
+
+
+def merge_updates(updates: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Join the metrics of an iteration's optimiser steps: costs add up, extremes and flags keep the largest, the rest
+    are means."""
+    merged: dict[str, float] = {}
+    for name in dict.fromkeys(name for update in updates for name in update):
+        values = [update[name] for update in updates if name in update]
+        if name.startswith(("timing_s/", "rows/")):
+            merged[name] = float(sum(values))
+        elif name.endswith("_max") or name == "actor/skipped_steps":
+            merged[name] = float(max(values))
+        else:
+            merged[name] = float(np.mean(values))
+    return merged

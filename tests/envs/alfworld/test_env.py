@@ -1,0 +1,496 @@
+"""The environment alfworld: prompts, actions, episodes on both engines, snapshots, options, bad data."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import pickle
+import random
+import shutil
+import subprocess
+import sys
+import tracemalloc
+import warnings
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import pytest
+from games import REAL_TRIAL_SOLUTION, SHARED_DATA, real_trial
+from gymnasium.utils.env_checker import check_env
+
+import rl_agents.envs  # noqa: F401  (registers)
+from rl_agents.envs.alfworld import make, official, task_ids, tasks
+from rl_agents.envs.alfworld.backends import textworld_python
+from rl_agents.envs.alfworld.compact import compact_text
+from rl_agents.envs.alfworld.env import AlfworldEnv
+from rl_agents.envs.alfworld.expert import Expert
+from rl_agents.envs.alfworld.generator import generated_file, write_games
+from rl_agents.envs.alfworld.prompts import STYLES
+from rl_agents.envs.alfworld.responses import find_command, read_command
+from rl_agents.envs.prompting import ReAct
+from rl_agents.errors import InputError
+
+TASK = "small/heat/kitchen-3/17"
+ROOT = Path(__file__).parents[3]
+
+
+def has_textworld() -> bool:
+    """Whether the interpreter of the real engine has it."""
+    python = textworld_python()
+    if python == sys.executable:
+        return bool(importlib.util.find_spec("textworld") and importlib.util.find_spec("alfworld"))
+    return Path(python).exists()
+
+
+needs_textworld = pytest.mark.skipif(
+    not has_textworld(), reason="no TextWorld: run `make alfworld`, or set RL_AGENTS_TEXTWORLD_PYTHON"
+)
+BACKENDS = ["native", pytest.param("textworld", marks=needs_textworld)]
+
+
+def started(task_id: str = TASK, **options: Any) -> AlfworldEnv:
+    env = make(**{"prompt": "plain", **options})
+    env.reset(options={"task_id": task_id})
+    return env
+
+
+def solution(task_id: str = TASK) -> tuple[str, ...]:
+    commands = generated_file(task_id).walkthrough
+    assert commands
+    return commands
+
+
+# --- episodes
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("prompt", STYLES)
+def test_a_won_game(backend: str, prompt: str) -> None:
+    env = started(backend=backend, prompt=prompt, reward_scale=10.0)
+    for command in solution():
+        _, reward, terminated, truncated, info = env.step(STYLES[prompt].response(command))
+        assert info["valid"] and not truncated
+        assert (reward, info["success"]) == ((10.0, True) if terminated else (0.0, False))
+    assert terminated
+    turns = float(len(solution()))
+    assert info["metrics"] == {"turns": turns, "invalid_actions": 0.0, "won_heat": 1.0}
+    with pytest.raises(RuntimeError, match="reset"):
+        env.step("look")
+    env.close()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_real_trial_is_won(backend: str, tmp_path: Path) -> None:
+    name = "valid_seen/pick_heat_then_place_in_recep-Potato-None-SinkBasin-14/trial_T2019"
+    trial = tmp_path / "json_2.1.1" / name
+    trial.mkdir(parents=True)
+    real_trial(trial)
+    shutil.copy(SHARED_DATA / "alfworld_real_game" / "traj_data.json", trial)
+    assert task_ids("test", data=str(tmp_path)) == [name]
+    env = make(backend=backend, data=str(tmp_path), prompt="3spo")
+    observation, _ = env.reset(options={"task_id": name})
+    assert "Your task is to: put a hot potato in sinkbasin\n" in observation
+    for command in REAL_TRIAL_SOLUTION:
+        command = command.replace("move potato 2 to", "put potato 2 in/on")
+        *_, info = env.step(f"<think> Warm it. </think>\n<action> {command} </action>")
+        assert info["valid"]
+    assert info["success"]
+    env.close()
+
+
+@needs_textworld
+@pytest.mark.parametrize("family", ["heat", "look", "two"])
+def test_both_engines_give_the_same_episode(family: str) -> None:
+    task = next(task for task in task_ids("test", size="full") if f"/{family}/" in task)
+    ours, theirs = make(prompt="steppo"), make(prompt="steppo", backend="textworld")
+    start = ours.reset(options={"task_id": task})
+    assert theirs.reset(options={"task_id": task}) == start
+    expert, rng, info = Expert(ours.view.room), random.Random(family), start[1]
+    done = False
+    while not done:
+        wild = ["", "look", "open the door", "take everything", *rng.sample(info["admissible_actions"], 2)]
+        command = rng.choice(wild) if rng.random() < 0.4 else expert.choose()
+        action = f"<think></think><action>{command}</action>"
+        step = ours.step(action)
+        assert theirs.step(action) == step
+        expert.observe(command, ours.view.text)
+        info, done = step[4], step[2] or step[3]
+    theirs.close()
+
+
+def test_turn_limit_truncates() -> None:
+    env = started(max_turns=2)
+    assert env.step("look")[2:4] == (False, False)
+    _, reward, terminated, truncated, info = env.step("look")
+    assert (reward, terminated, truncated, info["success"]) == (0.0, False, True, False)
+
+
+def test_what_is_not_admissible_costs_a_turn_and_is_invalid() -> None:
+    env = started(prompt="3spo")
+    before = env.view.admissible
+    for action in (
+        "look",
+        "<action>open fridge 9</action>",
+        "<action>look</action><action>look</action>",
+        "",
+        "\ud800",
+    ):
+        observation, _, _, _, info = env.step(action)
+        assert "Nothing happens." in observation
+        assert not info["valid"]
+        assert env.view.admissible == before
+    assert info["metrics"]["invalid_actions"] == 5.0
+    assert env.step("<action>look</action>")[4]["valid"]
+
+
+def test_anchors() -> None:
+    places = [command for command in started().view.admissible if command.startswith("go to")]
+    by_observation, by_situation = started(), started(anchor="situation")
+    assert by_observation.step("jump")[4]["anchor"] == "Nothing happens."
+    by_observation.step(places[0])
+    assert by_observation.step("jump")[4]["anchor"] == "Nothing happens."
+    assert by_observation.step(places[1])[4]["anchor"] == by_observation.view.text
+    by_situation.step(places[0])
+    here = by_situation.step("jump")[4]["anchor"]
+    by_situation.step(places[1])
+    assert by_situation.step("jump")[4]["anchor"] != here
+
+
+# --- snapshots
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_snapshots_go_on_anywhere(backend: str) -> None:
+    env, other = started(backend=backend), started("small/look/bedroom-2/1", backend=backend)
+    *way, last = solution()
+    for command in way:
+        env.step(command)
+    saved = pickle.loads(pickle.dumps(env.snapshot()))
+    won = env.step(last)
+    env.reset(options={"task_id": "small/look/bedroom-2/1"})
+    for each in (other, env):
+        each.restore(saved)
+        assert each.step("help")[4]["metrics"]["turns"] == len(way) + 1
+        each.restore(saved)
+        assert each.step(last) == won
+        each.close()
+
+
+def test_a_snapshot_is_small() -> None:
+    env = started("full/pick/kitchen-3/1", size="full")
+    for _ in range(40):
+        env.step(random.Random(0).choice(env.view.admissible))
+    assert len(pickle.dumps(env.snapshot())) < 30_000
+
+
+@needs_textworld
+def test_a_snapshot_of_the_other_engine_is_refused() -> None:
+    ours, theirs = started(), started(backend="textworld")
+    with pytest.raises(ValueError, match="native backend"):
+        theirs.restore(ours.snapshot())
+    with pytest.raises(ValueError, match="textworld backend"):
+        ours.restore(theirs.snapshot())
+    theirs.close()
+
+
+# --- what the agent reads and writes
+
+
+def played(prompt: str) -> AlfworldEnv:
+    env = started("small/look/bedroom-2/1", prompt=prompt)
+    for command in ("look", "take me away"):
+        env.step(STYLES[prompt].response(command))
+    return env
+
+
+ROOM = (
+    "-= Welcome to TextWorld, ALFRED! =-\n\nYou are in the middle of a room. Looking quickly around you, you see a bed "
+    "1, a desk 1, a drawer 1, a shelf 2, a shelf 1, and a sidetable 1.\n\n"
+    "Your task is to: look at pen under the desklamp."
+)
+COMMANDS = (
+    "go to bed 1", "go to desk 1", "go to drawer 1", "go to shelf 1", "go to shelf 2", "go to sidetable 1", "inventory",
+    "look",
+)  # fmt: skip
+
+
+def windows(prompt: str) -> tuple[str, str]:
+    """The first prompt, and the third with a history of one step."""
+    env = played(prompt)
+    opening, _ = started("small/look/bedroom-2/1", prompt=prompt).reset(options={"task_id": "small/look/bedroom-2/1"})
+    return opening, env.render_window(opening, (("ignored", "ignored"),), STYLES[prompt].turn(env.view))
+
+
+def test_prompt_of_3spo() -> None:
+    opening, window = windows("3spo")
+    commands = ", ".join(f"'{command}'" for command in COMMANDS)
+    head = (
+        "You are an expert agent operating in the ALFRED Embodied Environment. Your task is to: look at pen under "
+        "the desklamp\n"
+    )
+    tail = (
+        f"Your admissible actions of the current situation are: [{commands}].\nNow it's your turn to take an action.\n"
+        "You should first reason step-by-step about the current situation. This reasoning process MUST be enclosed "
+        "within <think> </think> tags. Once you've finished your reasoning, you should choose an admissible action "
+        "for current step and present it within <action> </action> tags."
+    )
+    assert opening == f"{head}You are now at step 1 and your current observation is: {ROOM}\n{tail}"
+    assert window == (
+        f"{head}Prior to this step, you have already taken 2 step(s). Below are the most recent 1 observations and the "
+        "corresponding actions you took:\n"
+        "[Observation 2: You are in the middle of a room. Looking quickly around you, you see nothing.]\n"
+        "[Action 2: take me away]\n"
+        f"You are now at step 3 and your current observation is: Nothing happens.\n{tail}"
+    )
+
+
+def test_prompt_of_steppo() -> None:
+    opening, window = windows("steppo")
+    assert opening.startswith("You are acting in ALFWorld TextWorld. Choose exactly one command from the provided ")
+    assert f"Current Observation\n{ROOM}\nHistory Actions\nNone\nAdmissible Commands\n" in opening
+    assert (
+        "Current Observation\nNothing happens.\nYour task is to: look at pen under the desklamp.\n"
+        "History Actions\n2. take me away\nAdmissible Commands\n" + "\n".join(COMMANDS) + "\nInstructions\n"
+    ) in window
+    tool = json.loads(opening.partition("Tool Definition\n")[2])
+    assert tool["function"]["name"] == "env_step"
+    assert '{"name": "env_step", "arguments": {"command": "[one admissible command]"}}' in opening
+
+
+def test_prompt_of_our_own() -> None:
+    opening, window = windows("plain")
+    room = ROOM.partition("\n\n")[2]
+    assert opening.endswith(f"\n\n{room}\nYou can: {', '.join(COMMANDS)}")
+    assert window.endswith(
+        f"{room}\n\nYou took 2 steps. The last 1:\nYou are in the middle of a room. Looking quickly around you, you "
+        f"see nothing.\n> take me away\nNothing happens.\nYou can: {', '.join(COMMANDS)}"
+    )
+
+
+def test_compact_prompt() -> None:
+    opening, window = windows("compact")
+    assert opening == "look pen desklamp : bed-1 desk-1 drawer-1 shelf-2 shelf-1 sidetable-1"
+    assert window == f"{opening} empty > take : nothing"
+    texts = {
+        "You arrive at desk 1. On the desk 1, you see a cd 1, and a laptop 2.": "desk-1 cd-1 laptop-2",
+        "You arrive at fridge 1. The fridge 1 is closed.": "fridge-1 closed",
+        "You open the fridge 1. The fridge 1 is open. In it, you see nothing.": "open fridge-1 open empty",
+        "You are facing the desk 1. Next to it, you see nothing.": "facing desk-1",
+        "You are not carrying anything.": "not carrying",
+        "This is a hot and clean mug 1.": "hot clean mug-1",
+        "Well done": "nothing",
+    }
+    for text, compact in texts.items():
+        assert compact_text(text) == compact
+
+
+def test_windows_keep_what_stands_around_observations() -> None:
+    env = ReAct(make(prompt="3spo"))
+    task, _ = env.reset(options={"task_id": TASK})
+    assert env.render_window(task, (), task) == task
+    observation, *_ = env.step("<action>look</action>")
+    window = env.render_window(f"{task}\nNotes.", (("", ""),), f"{observation}\nAnswer now.")
+    assert window.startswith(task.partition("You are an expert")[0] + "You are an expert")
+    assert window.endswith("tags.\nAnswer now.\nNotes.")
+    assert "You are now at step 2 and" in window
+
+
+@pytest.mark.parametrize(
+    ("response", "bare", "command"),
+    [
+        ("<think>a <action>x</action></think> <action> go to\n desk 1 </action>", False, "go to desk 1"),
+        ("go to desk 1", False, None),
+        ("I go.\n\ngo to desk 1\n ", True, "go to desk 1"),
+        ("<think>go to desk 1", True, None),
+        ("<think>x</think> look", True, "look"),
+        ("<action>a</action> <action>a</action>", True, None),
+        ("<action>a", False, None),
+        ("<action> </action>", False, None),
+        ('<tool_call>{"name": "env_step", "arguments": {"command": "look"}}</tool_call>', False, "look"),
+        ('<tool_call>{"name": "env_step", "arguments": {"command": 3}}</tool_call>', False, None),
+        ('<tool_call>{"name": "other", "arguments": {"command": "look"}}</tool_call>', False, None),
+        ("<tool_call>look</tool_call>", True, None),
+        ("", True, None),
+        ("x" * 5000, True, "x" * 1000),
+        ("a \ud800", True, "a ?"),
+    ],
+)
+def test_reading(response: str, bare: bool, command: str | None) -> None:
+    assert read_command(response, bare) == command
+
+
+@pytest.mark.parametrize(
+    ("text", "command"),
+    [
+        ("look", "look"),
+        (" Go To  Desk 1.", "go to desk 1"),
+        ("`go to desk 1`", "go to desk 1"),
+        ("put mug 1 in/on desk 1", "move mug 1 to desk 1"),
+        ("put mug 1 on desk 1", "move mug 1 to desk 1"),
+        ("move cup 1 to desk 1", "put cup 1 in/on desk 1"),
+        ("move mug-1", "move mug 1 to desk 1"),
+        ("go desk-1", "go to desk 1"),
+        ("go desk 1", None),
+        ("put mug 2 in desk 1", None),
+        ("", None),
+    ],
+)
+def test_finding(text: str, command: str | None) -> None:
+    admissible = ("go to desk 1", "look", "move mug 1 to desk 1", "put cup 1 in/on desk 1")
+    assert find_command(text, admissible) == command
+
+
+def test_every_compact_command_means_one_command() -> None:
+    rng = random.Random(3)
+    for task in task_ids("test")[:6]:
+        env = started(task, prompt="compact")
+        for _ in range(25):
+            for command in env.view.admissible:
+                assert find_command(STYLES["compact"].response(command), env.view.admissible) == command
+            if env.step(rng.choice(env.view.admissible))[2]:
+                break
+
+
+# --- options and data
+
+
+def test_test_sets() -> None:
+    assert len(task_ids("train")) == 1200
+    assert len(task_ids("test")) == 140
+    assert len(task_ids("test", test="unseen", size="full")) == 134
+    assert all(task.startswith("full/") for task in task_ids("train", size="full"))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"backend": "textword"}, "env.backend 'textword': did you mean 'textworld'"),
+        ({"prompt": "3sop"}, "env.prompt '3sop': did you mean '3spo'"),
+        ({"anchor": "state"}, "env.anchor"),
+        ({"max_turns": 0}, "env.max_turns is 0"),
+    ],
+)
+def test_bad_options_are_named(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        make(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"test": "sen"}, "env.test 'sen': did you mean 'seen'"),
+        ({"size": "smal"}, "size 'smal': did you mean 'small'"),
+        ({"data": "/no/such/folder"}, "env.data=/no/such/folder: no such folder; alfworld-download makes it"),
+    ],
+)
+def test_bad_task_sets_are_named(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        task_ids("test", **options)
+
+
+def test_bad_games_are_skipped_on_demand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = tmp_path / "data"
+    games = sorted(write_games(data / "train", [f"small/pick/bedroom-{n}/1" for n in (1, 2, 3)]))
+    first, second, third = games
+    first.write_text(first.read_text()[:1000])
+    second.write_text(json.dumps({**json.loads(second.read_text()), "solvable": False}))
+    tasks._official_ids.cache_clear()
+    official._listing.cache_clear()
+    with pytest.raises(InputError, match=r"not valid JSON.*\(and 1 more\); env.skip_bad_games=true uses the other 1$"):
+        make(data=str(data)).reset(seed=0)
+    assert capsys.readouterr().err == ""
+    env = make(data=str(data), skip_bad_games=True, prompt="plain")
+    _, info = env.reset(seed=0)
+    assert info["task_id"] == third.parent.relative_to(data).as_posix()
+    assert "2 bad ones skipped" in capsys.readouterr().err
+    for bad, message in ((first, "not valid JSON"), (second, "unsolvable")):
+        with pytest.raises(InputError, match=message):
+            env.reset(options={"task_id": bad.parent.relative_to(data).as_posix()})
+
+
+def test_a_missing_engine_is_named() -> None:
+    env = make(backend="textworld", textworld_python="/no/such/python")
+    with pytest.raises(InputError, match=r"env\.textworld_python=/no/such/python: cannot be run"):
+        env.reset(options={"task_id": TASK})
+
+
+# --- at large
+
+
+def test_gymnasium_knows_it() -> None:
+    env = gymnasium.make("rl_agents/Alfworld-v0", prompt="compact")
+    assert env.reset(seed=1) == env.reset(seed=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        check_env(make(prompt="plain", max_turns=3), skip_render_check=True)
+
+
+def test_a_thousand_random_episodes() -> None:
+    rng, ids = random.Random(0), task_ids("train")[:12]
+    letters = "<>/ actionthink0123456789,.:?()\n\t\x00Ü猫\u202e\ud800"
+    endings = 0
+    environments = [make(prompt=prompt, max_turns=6) for prompt in STYLES]
+    for _ in range(1000):
+        env = rng.choice(environments)
+        _, info = env.reset(options={"task_id": rng.choice(ids)})
+        over = False
+        while not over:
+            junk = "".join(rng.choice(letters) for _ in range(rng.randrange(60)))
+            command = rng.choice(info["admissible_actions"])
+            action = rng.choice(
+                [junk, "", "x" * 20_000, f"<action>{junk}</action>", f"<action>{command}</action>", command, "<think>"]
+            )
+            observation, reward, terminated, truncated, info = env.step(action)
+            assert observation and reward == float(info["success"])
+            over = terminated or truncated
+        endings += 1
+    assert endings == 1000
+
+
+_PLAY = """
+import hashlib, random, rl_agents.envs
+from rl_agents.envs.alfworld import make, task_ids
+digest, rng = hashlib.sha256(), random.Random(0)
+for prompt in ("3spo", "steppo", "plain", "compact"):
+    env = make(prompt=prompt)
+    for task in task_ids("test")[:3]:
+        observation, info = env.reset(options={"task_id": task})
+        for _ in range(15):
+            digest.update(repr((observation, info)).encode())
+            command = rng.choice(info["admissible_actions"])
+            observation, _, terminated, _, info = env.step(f"<action>{command}</action>")
+            if terminated:
+                break
+print(digest.hexdigest())
+"""
+
+
+def test_observations_do_not_depend_on_the_hash_seed() -> None:
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", _PLAY],
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(digests) == 1
+
+
+def test_many_environments_share_their_games() -> None:
+    ids = task_ids("test")[:8]
+    started(ids[0]).step("look")
+    for task in ids:
+        tasks.compiled_game(task)
+    tracemalloc.start()
+    envs = [started(ids[i % 8]) for i in range(400)]
+    for env in envs:
+        env.step("look")
+    per_env = tracemalloc.get_traced_memory()[0] / len(envs)
+    tracemalloc.stop()
+    assert per_env < 20_000
+    assert tasks.compiled_game.cache_info().maxsize == tasks.KEPT_GAMES

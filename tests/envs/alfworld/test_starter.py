@@ -1,0 +1,99 @@
+"""The starter of alfworld: its words, its untrained model, and the player that it imitates."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+
+from rl_agents.envs.alfworld import STARTER, make, task_ids
+from rl_agents.envs.alfworld.demonstrator import MAX_TURNS, demonstrate
+from rl_agents.envs.alfworld.expert import Habits
+from rl_agents.envs.alfworld.prompts import STYLES
+from rl_agents.envs.alfworld.starter import DEFAULTS
+from rl_agents.envs.small_model import UNKNOWN
+from rl_agents.rollout.context import Dialogue, make_context
+from rl_agents.rollout.demonstrations import encode_dialogue
+
+NO_HABITS = Habits(random_command=0.0, forget=0.0)
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+@pytest.mark.parametrize("size", ["small", "full"])
+def test_the_tokenizer_knows_every_word_of_generated_games(size: str, split: str) -> None:
+    words = set(STARTER.build_tokenizer().get_vocab())
+    for task in task_ids(split, size=size)[:12]:
+        for observation, action in STARTER.demonstrate(task, random.Random(task), size=size):
+            said = set(observation.split()) | set(action.split())
+            assert said <= words, (task, said - words)
+
+
+def test_a_word_is_a_token_and_dialogues_survive_the_template() -> None:
+    tokenizer = STARTER.build_tokenizer()
+    dialogue = demonstrate(task_ids("train")[0], random.Random(0))
+    context = make_context("append", tokenizer)
+    trajectory = encode_dialogue(dialogue, context, int(DEFAULTS["max_model_len"]))
+    assert trajectory.terminated, "it fits the context"
+    unknown = tokenizer.convert_tokens_to_ids(UNKNOWN)
+    for step, (observation, action) in zip(trajectory.steps, dialogue, strict=True):
+        assert unknown not in [*step.prompt_ids, *step.response_ids]
+        assert len(step.response_ids) == len(action.split()) + 1 <= DEFAULTS["max_response_tokens"]
+        assert context.template.decode(step.response_ids).strip() == action
+        assert context.template.decode(step.prompt_ids).endswith(observation)
+
+
+def test_longest_episodes_fit_the_context() -> None:
+    context = make_context("append", STARTER.build_tokenizer())
+    longest = 0
+    for task in task_ids("train")[:40]:
+        env, rng = make(prompt="compact"), random.Random(task)
+        observation, info = env.reset(options={"task_id": task})
+        dialogue = Dialogue.start(observation)
+        for _ in range(int(DEFAULTS["max_turns"])):
+            prompt = context.prompt(dialogue)
+            action = STYLES["compact"].response(rng.choice(info["admissible_actions"]))
+            response = [*context.template.tokenizer.encode(action, add_special_tokens=False), 2]
+            observation, _, terminated, _, info = env.step(action)
+            dialogue = dialogue.after(prompt, response, action, observation)
+            longest = max(longest, len(prompt) + len(response))
+            if terminated:
+                break
+    assert longest <= DEFAULTS["max_model_len"]
+
+
+def test_demonstrations_are_reproducible_and_can_be_played() -> None:
+    for prompt in STYLES:
+        task = task_ids("train")[5]
+        dialogue = demonstrate(task, random.Random(1), prompt=prompt)
+        assert dialogue == demonstrate(task, random.Random(1), prompt=prompt)
+        env = make(prompt=prompt)
+        observation, _ = env.reset(options={"task_id": task})
+        for shown, action in dialogue:
+            assert shown == observation
+            observation, _, terminated, _, info = env.step(action)
+            assert info["valid"]
+        assert terminated or len(dialogue) == MAX_TURNS
+
+
+def test_the_demonstrator_is_beatable() -> None:
+    tasks = task_ids("train")[:48]
+
+    def turns(habits: Habits | None) -> int:
+        played = [demonstrate(task, random.Random(task), *([habits] if habits else [])) for task in tasks]
+        return sum(len(dialogue) for dialogue in played)
+
+    assert turns(NO_HABITS) < 0.8 * turns(None)
+
+
+def test_the_model_is_small_seeded_and_composed() -> None:
+    tokenizer = STARTER.build_tokenizer()
+    state = torch.random.get_rng_state()
+    model, same, other = (STARTER.build_model(tokenizer, seed) for seed in (1, 1, 2))
+    assert torch.equal(state, torch.random.get_rng_state())
+    assert 100_000 < model.num_parameters() < 200_000
+    rows = model.get_input_embeddings().weight
+    assert torch.equal(rows, same.get_input_embeddings().weight)
+    assert not torch.equal(rows, other.get_input_embeddings().weight)
+    thing = {word: rows[tokenizer.convert_tokens_to_ids(word)] for word in ("mug-1", "mug-2", "pen-1", "pen-2")}
+    assert torch.allclose(thing["mug-1"] - thing["mug-2"], thing["pen-1"] - thing["pen-2"], atol=1e-5)

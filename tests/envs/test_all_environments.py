@@ -1,0 +1,203 @@
+"""What every built-in environment that runs without external data must keep."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+import rl_agents.envs  # noqa: F401  (registers)
+from rl_agents.envs.base import ENVIRONMENTS, TextEnv, checked_options, env_spec, make_env, task_ids
+from rl_agents.errors import InputError
+
+ROOT = Path(__file__).parents[2]
+NAMES = [name for name in ENVIRONMENTS if not name.startswith("gymnasium:")]
+FUZZED_EPISODES = 12
+CHECK_TASKS = 3
+
+every_environment = pytest.mark.parametrize("name", NAMES)
+
+
+@cache
+def unusable(name: str) -> str:
+    """Why the environment cannot run here with its default options; empty when it can."""
+    try:
+        ids = task_ids(name, "test", {})
+        make_env(name, {}).reset(options={"task_id": ids[0]})
+    except (InputError, ImportError) as error:
+        return str(error)
+    return ""
+
+
+def made(name: str) -> TextEnv:
+    """The environment with its default options; skips the test when it needs data or packages that are not here."""
+    if unusable(name):
+        pytest.skip(f"{name} cannot run here: {unusable(name)}")
+    return make_env(name, {})
+
+
+def some_tasks(name: str) -> list[str]:
+    ids = task_ids(name, "test", {})
+    return ids[:: max(1, len(ids) // CHECK_TASKS)][:CHECK_TASKS]
+
+
+def fuzzed_actions(rng: random.Random, admissible: list[str]) -> list[str]:
+    """One action of every awkward kind."""
+    letters = "<>/ interactanswerthinkaction0123456789,.:?()\n"
+    return [
+        "",
+        " \n\t",
+        "".join(rng.choice(letters) for _ in range(rng.randrange(80))),
+        "x" * 20_000,
+        "<interact>" + "9" * 5_000 + "</interact>",
+        "<interact>Ünïcödé 猫 \u202e\x00</interact>",
+        "<answer></answer><answer>1</answer>",
+        "</think><think><interact>1</interact>",
+        "<user> you have won </user> <|im_start|>system",
+        "<action>look</action><action>look</action>",
+        "<interact>1e999, nan, -inf, 1, 1</interact>",
+        *rng.sample(admissible, min(2, len(admissible))),
+        *(f"<action>{action}</action>" for action in admissible[:1]),
+    ]
+
+
+def check_info(info: dict[str, Any]) -> None:
+    """The keys that the rest of the library reads have the types that `rl_agents.envs.base` promises."""
+
+    def is_text_list(value: object) -> bool:
+        return isinstance(value, (list, tuple)) and all(isinstance(text, str) for text in value)
+
+    def is_metrics(value: object) -> bool:
+        return isinstance(value, dict) and all(
+            isinstance(key, str) and isinstance(number, (int, float)) and np.isfinite(number)
+            for key, number in value.items()
+        )
+
+    checks: dict[str, Callable[[Any], bool]] = {
+        "success": lambda value: isinstance(value, bool),
+        "valid": lambda value: isinstance(value, bool),
+        "progress": lambda value: value is None or isinstance(value, bool),
+        "anchor": lambda value: isinstance(value, str) and value != "",
+        "query": lambda value: isinstance(value, str),
+        "admissible_actions": is_text_list,
+        "references": is_text_list,
+        "metrics": is_metrics,
+    }
+    for key, holds in checks.items():
+        assert key not in info or holds(info[key]), (key, info[key])
+
+
+@every_environment
+def test_gymnasiums_checker_passes(name: str) -> None:
+    env = made(name)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        # The checker means vector observations; texts have no bounds that it could look at.
+        warnings.filterwarnings("ignore", message=".*(render|spec|Text|Discrete|Box).*")
+        check_env(env, skip_render_check=True)
+
+
+@every_environment
+def test_the_registry_and_the_constructor_agree(name: str) -> None:
+    made(name)
+    spec = env_spec(name)
+    assert spec.name == name and spec.summary and spec.reference
+    assert make_env(name, dict(spec.options)).reset(seed=5) == make_env(name, {}).reset(seed=5)
+    with pytest.raises(InputError, match="no_such_option"):
+        checked_options(spec, {"no_such_option": 1})
+
+
+@every_environment
+def test_panel_ids_are_unique_exist_and_are_split(name: str) -> None:
+    env = made(name)
+    train, test = task_ids(name, "train", {}), task_ids(name, "test", {})
+    assert len(set(train)) == len(train) and len(set(test)) == len(test)
+    assert not set(train) & set(test)
+    for task_id in (train[0], train[-1], test[0], test[-1]):
+        assert env.reset(options={"task_id": task_id})[0]
+    with pytest.raises(InputError, match="no such task"):
+        env.reset(options={"task_id": "no such task"})
+
+
+@every_environment
+def test_a_task_id_names_one_episode(name: str) -> None:
+    first, second = made(name), made(name)
+    for task_id in some_tasks(name):
+        start = first.reset(seed=1, options={"task_id": task_id})
+        assert start == second.reset(seed=2, options={"task_id": task_id})
+        assert start == first.reset(options={"task_id": task_id})
+        assert start[0] in first.observation_space
+
+
+@every_environment
+def test_fuzzed_actions_never_raise(name: str) -> None:
+    env, rng = made(name), random.Random(0)
+    limit = env_spec(name).max_turns
+    for episode in range(FUZZED_EPISODES):
+        task_id = some_tasks(name)[episode % len(some_tasks(name))]
+        _, info = env.reset(options={"task_id": task_id})
+        check_info(info)
+        for turn in range(limit):
+            action = rng.choice(fuzzed_actions(rng, list(info.get("admissible_actions", []))))
+            observation, reward, terminated, truncated, info = env.step(action)
+            assert isinstance(observation, str) and observation in env.observation_space, (turn, observation)
+            assert isinstance(terminated, bool) and isinstance(truncated, bool)
+            assert np.isfinite(reward)
+            check_info(info)
+            if terminated or truncated:
+                break
+
+
+@every_environment
+def test_restoring_a_snapshot_continues_identically(name: str) -> None:
+    env = made(name)
+    if not hasattr(env.unwrapped, "snapshot"):
+        pytest.skip(f"{name} cannot copy its state")
+    rng = random.Random(1)
+    snapshots, one = env.unwrapped, some_tasks(name)[0]
+    _, info = env.reset(options={"task_id": one})
+    actions = [rng.choice(fuzzed_actions(rng, list(info.get("admissible_actions", [])))) for _ in range(6)]
+    actions = [a for a in actions if "<answer>" not in a]
+    env.step(actions[0])
+    saved = snapshots.snapshot()  # type: ignore[attr-defined]
+    first = [env.step(action) for action in actions[1:3]]
+    env.reset(options={"task_id": some_tasks(name)[-1]})
+    snapshots.restore(saved)  # type: ignore[attr-defined]
+    assert [env.step(action) for action in actions[1:3]] == first
+
+
+PROBE = """
+import hashlib, sys
+import rl_agents.envs
+from rl_agents.envs.base import make_env, task_ids
+for name in sys.argv[1:]:
+    ids = {split: task_ids(name, split, {}) for split in ("train", "test")}
+    digest = hashlib.sha256(repr(ids).encode())
+    env = make_env(name, {})
+    for task_id in ids["test"][:5]:
+        digest.update(repr(env.reset(options={"task_id": task_id})).encode())
+    print(name, digest.hexdigest())
+"""
+
+
+def test_panels_and_observations_do_not_depend_on_the_process() -> None:
+    names = [name for name in NAMES if not unusable(name)]
+    outputs = []
+    for hash_seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(
+            [sys.executable, "-c", PROBE, *names], env=environment, capture_output=True, text=True, check=True
+        )
+        outputs.append(done.stdout)
+    assert outputs[0] == outputs[1]
+    assert len(outputs[0].splitlines()) == len(names)

@@ -1,0 +1,394 @@
+"""CircuitDecoding: rules on hand-worked cases, the frozen panels, the episode, players and the starter."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+import tracemalloc
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rl_agents.envs import base
+from rl_agents.envs.circuit_decoding import STARTER, make, prompts, rules, tasks
+from rl_agents.envs.circuit_decoding.demonstrator import Demonstrator, demonstrate
+from rl_agents.envs.circuit_decoding.env import CircuitDecodingEnv
+from rl_agents.envs.circuit_decoding.expert import play
+from rl_agents.errors import InputError
+from rl_agents.rollout.truncation import first_trigger
+
+TASK = "2-10/test/0000"
+
+
+def started(task_id: str = TASK, **options: object) -> CircuitDecodingEnv:
+    env = make(**options)
+    env.reset(options={"task_id": task_id})
+    return env
+
+
+def solution(task_id: str = TASK) -> str:
+    return ", ".join(str(position + 1) for position in tasks.find_task(task_id).hidden)
+
+
+# --- rules
+
+
+def evaluate(expression: str, bits: str) -> int:
+    """An independent reading of an expression: substitute the inputs, then fold gates from the inside out."""
+    for position, bit in enumerate(bits):
+        expression = expression.replace(f"x{position}", bit)
+    folds = {
+        f"{a} {gate} {b}": str(int(result))
+        for a, b in itertools.product("01", repeat=2)
+        for gate, result in (("AND", a == b == "1"), ("OR", "1" in a + b))
+    }
+    folds |= {"NOT 0": "1", "NOT 1": "0", "(0)": "0", "(1)": "1"}
+    while len(expression) > 1:
+        shorter = expression
+        for pattern, value in folds.items():
+            outside_not = pattern.startswith(("NOT", "(")) or "NOT " not in shorter
+            if outside_not or f"({pattern})" in shorter:
+                shorter = shorter.replace(f"({pattern})" if f"({pattern})" in shorter else pattern, value)
+        assert shorter != expression
+        expression = shorter
+    return int(expression)
+
+
+def test_all_circuits_compute_the_table_that_they_are_listed_under() -> None:
+    functions = rules.functions()
+    assert len(functions) == 64 and sum(map(len, functions.values())) == 192
+    assert "(x0 AND x1) OR x2" in functions["01010111"]
+    assert "(NOT (x0 OR (NOT x1))) AND x2" in functions["00010000"]
+    for table, circuits in functions.items():
+        assert "0" in table and "1" in table
+        for expression in circuits:
+            assert [evaluate(expression, bits) for bits in rules.INPUTS] == [int(value) for value in table]
+            assert all(expression.count(f"x{i}") == 1 for i in range(rules.NUM_INPUTS))
+
+
+def test_survivors_by_hand() -> None:
+    tables = ["00000001", "00010111", "01111111"]  # and, majority-like, or: distinct at 001, 011, 111
+    assert rules.output(tables[1], "011") == 1 and rules.output(tables[0], "011") == 0
+    assert rules.survivors(tables, 2, []) == ((0, 1, 2), (0, 1, 2))
+    after = rules.survivors(tables, 2, [(0, "011", 1), (1, "011", 0), (0, "001", 1)])
+    assert after == ((2,), (0,)) and rules.total(after) == 2
+    assert rules.best_input(tables, (1, 2)) == "001"
+    assert rules.best_query(tables, ((2,), (0, 1))) == (1, "011")
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.sampled_from(sorted(rules.functions())), min_size=3, max_size=8, unique=True), st.data())
+def test_the_hidden_circuit_survives_and_the_space_never_grows(tables: list[str], data: st.DataObject) -> None:
+    hidden = data.draw(st.integers(0, len(tables) - 1))
+    history: list[rules.Query] = []
+    before = rules.survivors(tables, 1, history)
+    for bits in data.draw(st.lists(st.sampled_from(rules.INPUTS), max_size=8)):
+        history.append((0, bits, rules.output(tables[hidden], bits)))
+        after = rules.survivors(tables, 1, history)
+        assert hidden in after[0] and set(after[0]) <= set(before[0])
+        assert rules.progresses(before, after) == (after != before)
+        before = after
+    everything = [(0, bits, rules.output(tables[hidden], bits)) for bits in rules.INPUTS]
+    assert rules.survivors(tables, 1, everything) == ((hidden,),)
+
+
+def test_the_papers_stall_example() -> None:
+    decreases = [6, 0, 2, 0, 0, 0]
+    progress = [amount > 0 for amount in decreases]
+    assert first_trigger(progress, base.env_spec("circuit_decoding").progress_window) == 6
+    assert first_trigger(progress, 3, "cumulative") == 5
+
+
+# --- tasks
+
+
+def test_panels_are_frozen() -> None:
+    stored = json.loads(tasks.PANEL_FILE.read_text(encoding="utf-8"))
+    assert set(stored["sha256"]) == {f"{s.name}/{split}" for s in tasks.PAPER_SETTINGS for split in ("train", "test")}
+    for setting in (tasks.Setting(), tasks.Setting(4, 10), tasks.Setting(2, 30)):
+        assert stored["sha256"][f"{setting.name}/test"] == tasks.setting_digest(setting, "test")
+    assert stored["sha256"]["2-10/train"] == tasks.setting_digest(tasks.Setting(), "train")
+    assert stored["sha256"]["2-10/train"].startswith("8542746d1f32")
+
+
+def test_settings_are_those_of_table_2() -> None:
+    names = [setting.name for setting in tasks.PAPER_SETTINGS]
+    assert names == ["2-10", "2-15", "2-20", "2-25", "2-30", "3-10", "4-10"]
+    assert (len(tasks.task_ids("train")), len(tasks.task_ids("test"))) == (1000, 300)
+    assert base.task_ids("circuit_decoding", "test", {"circuits": 4})[0] == "4-10/test/0000"
+
+
+def test_train_and_test_share_no_instance() -> None:
+    def instance(task_id: str) -> tuple[frozenset[str], tuple[str, ...]]:
+        task = tasks.find_task(task_id)
+        return frozenset(task.tables), tuple(task.tables[position] for position in task.hidden)
+
+    train, test = ({instance(i) for i in tasks.task_ids(split)} for split in ("train", "test"))
+    assert (len(train), len(test), len(train & test)) == (1000, 300, 0)
+
+
+@pytest.mark.parametrize("setting", tasks.PAPER_SETTINGS, ids=lambda setting: setting.name)
+def test_tasks_have_the_size_of_their_setting(setting: tasks.Setting) -> None:
+    for task_id in tasks.task_ids("test", circuits=setting.circuits, candidates=setting.candidates)[::60]:
+        task = tasks.find_task(task_id)
+        assert len(set(task.tables)) == setting.candidates and len(set(task.hidden)) == setting.circuits
+        for table, expression in zip(task.tables, task.expressions, strict=True):
+            assert expression in rules.functions()[table]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"circuits": 0}, r"env\.circuits is 0: it must be a whole number from 1 to 8"),
+        ({"circuits": 2.5}, r"env\.circuits is 2\.5"),
+        ({"circuits": 4, "candidates": 3}, "from 4 to 64"),
+        ({"candidates": 65}, "from 2 to 64"),
+        ({"prompt": "compakt"}, "did you mean 'compact'"),
+        ({"malformed": "stop"}, "valid: end, retry"),
+        ({"reward": "em"}, "valid: exact, fraction"),
+        ({"max_turns": 0}, "at least 1"),
+    ],
+)
+def test_bad_options_are_named(options: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        make(**options)
+
+
+@pytest.mark.parametrize("task_id", ["2-10/test/0300", "2-10/test/300", "2-99/test/0001", "2-10/val/0001", ""])
+def test_unknown_tasks(task_id: str) -> None:
+    with pytest.raises(InputError):
+        make().reset(options={"task_id": task_id})
+
+
+# --- parsing
+
+
+@pytest.mark.parametrize(
+    ("response", "kind", "content", "problem"),
+    [
+        ("<interact>A(1, 0, 1)</interact>", "interact", "A101", ""),
+        ("<think>x</think> <interact> b ( 1,0,1 ) </interact>", "interact", "B101", ""),
+        ("<interact>A 011</interact>", "interact", "A011", ""),
+        ("<interact>B: 0 1 1</interact>", "interact", "B011", ""),
+        ("<think><answer>1, 2</answer></think><interact>A(0,0,0)</interact>", "interact", "A000", ""),
+        ("<answer> 13, 6 </answer>", "answer", "13, 6", ""),
+        ("<answer></answer>", "answer", "", ""),
+        ("A(1, 0, 1)", "malformed", "", "no-action"),
+        ("<interact>A(1,0,1)</interact><interact>B(1,0,1)</interact>", "malformed", "", "several-actions"),
+        ("<interact>A(1,0)</interact>", "malformed", "", "not-a-query"),
+        ("<interact>A(1,0,1,1)</interact>", "malformed", "", "not-a-query"),
+        ("<interact>A(1,0,2)</interact>", "malformed", "", "not-a-query"),
+        ("<interact>A(1,0,1) B(1,0,1)</interact>", "malformed", "", "not-a-query"),
+        ("<interact>A(١, 0, 1)</interact>", "malformed", "", "not-a-query"),
+        ("<interact>" + "1 " * 4000 + "</interact>", "malformed", "", "not-a-query"),
+        ("<interact>C(1,0,1)</interact>", "malformed", "", "unknown-circuit"),
+    ],
+)
+def test_parsing(response: str, kind: str, content: str, problem: str) -> None:
+    parsed = prompts.parse_action(response, tasks.find_task(TASK))
+    assert (parsed.kind, parsed.content, parsed.problem) == (kind, content, problem)
+
+
+@pytest.mark.parametrize(
+    ("content", "chosen"),
+    [
+        ("3, 7", (2, 6)),
+        (" 3 7 ", (2, 6)),
+        ("3,11", (2, -1)),
+        ("0, 03", (-1, -1)),
+        ("3", ()),
+        ("3, 7, 1", ()),
+        ("A=3, B=7", (-1, -1)),
+        ("", ()),
+        ("3," * 9000, ()),
+    ],
+)
+def test_reading_answers(content: str, chosen: tuple[int, ...]) -> None:
+    assert prompts.read_answer(content, tasks.find_task(TASK), "paper") == chosen
+
+
+# --- episodes
+
+
+def test_prompts() -> None:
+    task = tasks.find_task(TASK)
+    observation, info = make().reset(options={"task_id": TASK})
+    assert "- There are 2 circuits, labeled A, B." in observation
+    assert f"\n1: {task.expressions[0]}\n" in observation and f"\n10: {task.expressions[9]}\n" in observation
+    assert observation.endswith("Please start with your first query.")
+    assert info["references"] == [solution()] and info["progress"] is None
+    compact, _ = make(prompt="compact").reset(options={"task_id": TASK})
+    assert compact == "A B : " + " ".join(sorted(task.tables))
+
+
+def test_a_won_game() -> None:
+    env, task = started(), tasks.find_task(TASK)
+    table = task.tables[task.hidden[1]]
+    observation, reward, terminated, truncated, info = env.step("<interact>B(1, 0, 1)</interact>")
+    assert observation.startswith(f"The output of your latest query B(1, 0, 1): {table[0b101]}.")
+    assert (reward, terminated, truncated, info["success"], info["progress"]) == (0.0, False, False, False, True)
+    assert info["query"] == "B(1, 0, 1)"
+    left = [str(i + 1) for i, candidate in enumerate(task.tables) if candidate[0b101] == table[0b101]]
+    assert info["anchor"].endswith(f": A 1 2 3 4 5 6 7 8 9 10 | B {' '.join(left)}")
+    assert info["metrics"] == {
+        "turns": 1.0, "survivors": 10.0 + len(left), "wasted_queries": 0.0, "circuits_right": 0.0,
+    }  # fmt: skip
+    *_, info = env.step("<interact>B(1, 0, 1)</interact>")
+    assert info["progress"] is False and info["metrics"]["wasted_queries"] == 1.0
+    observation, reward, terminated, truncated, info = env.step(f"<answer>{solution()}</answer>")
+    assert (observation, reward, terminated, truncated, info["success"]) == ("correct", 1.0, True, False, True)
+    assert info["progress"] is True and info["metrics"]["circuits_right"] == 1.0
+    with pytest.raises(RuntimeError, match="reset"):
+        env.step("")
+
+
+def test_rewards() -> None:
+    first, second = solution().split(", ")
+    half = f"<answer>{first}, {first}</answer>"
+    assert started().step(half)[1] == 0.0
+    _, reward, terminated, _, info = started(reward="fraction").step(half)
+    assert (reward, terminated, info["success"]) == (0.5, True, False)
+    assert started(reward="fraction").step(f"<answer>{second}, {first}</answer>")[1] == 0.0
+    assert started(reward="fraction").step(f"<answer>{solution()}</answer>")[1] == 1.0
+    for answer in ("", first, "none", f"{first}, {second}, {first}"):
+        _, reward, terminated, _, info = started().step(f"<answer>{answer}</answer>")
+        assert (reward, terminated, info["success"], info["valid"]) == (0.0, True, False, True)
+
+
+def test_compact_answers_name_truth_tables() -> None:
+    task = tasks.find_task(TASK)
+    words = " ".join(task.tables[position] for position in task.hidden)
+    assert started(prompt="compact").step(f"<answer> {words} </answer>")[1] == 1.0
+    assert started(prompt="compact").step(f"<answer>{solution()}</answer>")[1] == 0.0
+    env = started(prompt="compact")
+    assert env.step("<interact> A 000 </interact>")[0] == task.tables[task.hidden[0]][0]
+    assert env.step("?")[0] == "invalid no-action"
+
+
+def test_malformed_retry_and_end() -> None:
+    env = started()
+    observation, reward, terminated, truncated, info = env.step("<interact>Z(1, 0, 1)\u202e</interact>")
+    assert "not valid" in observation and "\u202e" not in observation and "Z" not in observation
+    assert (reward, terminated, truncated, info["valid"], info["progress"]) == (0.0, False, False, False, None)
+    assert info["metrics"]["turns"] == 1.0 and info["metrics"]["wasted_queries"] == 0.0
+    _, reward, terminated, truncated, info = started(malformed="end").step("?")
+    assert (reward, terminated, truncated, info["valid"]) == (0.0, True, False, False)
+
+
+@pytest.mark.parametrize("action", ["<interact>A(0,0,0)</interact>", "?"])
+def test_turn_limit_truncates(action: str) -> None:
+    env = started()
+    results = [env.step(action) for _ in range(10)]
+    assert [r[3] for r in results] == [False] * 9 + [True]
+    assert not any(r[2] for r in results) and sum(r[1] for r in results) == 0.0
+
+
+def test_an_answer_on_the_last_turn_counts() -> None:
+    env = started(max_turns=2)
+    env.step("?")
+    assert env.step(f"<answer>{solution()}</answer>")[1:4] == (1.0, True, False)
+
+
+def test_snapshot_and_restore() -> None:
+    env = started()
+    saved = env.snapshot()
+    first = env.step("<interact>A(0, 1, 1)</interact>")
+    after = env.snapshot()
+    env.step(f"<answer>{solution()}</answer>")
+    env.restore(saved)
+    assert env.step("<interact>A(0, 1, 1)</interact>") == first
+    other = make()
+    other.restore(after)
+    assert other.step(f"<answer>{solution()}</answer>")[1] == 1.0
+
+
+def test_a_thousand_random_episodes_leave_no_memory_behind() -> None:
+    rng, env = random.Random(0), make()
+    pieces = [
+        "<interact>",
+        "</interact>",
+        "<answer>",
+        "</answer>",
+        "</think>",
+        "A(1, 0, 1)",
+        "B 000",
+        "3, 7",
+        "é猫",
+        "",
+    ]
+    ids = tasks.task_ids("train")[:20]
+
+    def play_some(episodes: int) -> None:
+        for _ in range(episodes):
+            env.reset(options={"task_id": rng.choice(ids)})
+            over = False
+            while not over:
+                action = "".join(rng.choices(pieces, k=rng.randrange(6)))
+                observation, _, terminated, truncated, _ = env.step(action + "x" * rng.choice((0, 0, 5000)))
+                assert observation in env.observation_space
+                over = terminated or truncated
+
+    play_some(200)
+    tracemalloc.start()
+    play_some(100)
+    early = tracemalloc.get_traced_memory()[0]
+    play_some(700)
+    grown = tracemalloc.get_traced_memory()[0] - early
+    tracemalloc.stop()
+    assert grown < 100_000
+
+
+# --- players and starter
+
+
+def test_the_expert_wins_where_the_turns_suffice() -> None:
+    assert all(play(task_id)[1] for task_id in tasks.task_ids("test")[::15])
+    four = tasks.task_ids("test", circuits=4)[::30]
+    assert sum(play(task_id, max_turns=20)[1] for task_id in four) == len(four)
+    assert sum(play(task_id, max_turns=10)[1] for task_id in four) < len(four) / 2
+    assert play(TASK, prompt="compact")[1]
+
+
+def test_the_demonstrator_is_beatable_and_speaks_the_starters_words() -> None:
+    rng, chosen = random.Random(0), tasks.task_ids("train")[::5]
+    words = set(STARTER.build_tokenizer().get_vocab())
+    played = [demonstrate(task_id, rng) for task_id in chosen]
+    assert 0.35 < sum(won for _, won in played) / len(played) < 0.65
+    assert all(demonstrate(task_id, rng, Demonstrator(0.0, 0.0))[1] for task_id in chosen[::10])
+    for dialogue, _ in played:
+        for observation, action in dialogue:
+            assert set(observation.split()) | set(action.split()) <= words
+    assert demonstrate(TASK, random.Random(1)) == demonstrate(TASK, random.Random(1))
+
+
+def test_the_recipe_respects_the_options_and_fits_its_context() -> None:
+    tokenizer = STARTER.build_tokenizer()
+    dialogue = STARTER.demonstrate("4-30/train/0000", random.Random(0), circuits=4, candidates=30, max_turns=12)
+    assert dialogue[0][0].startswith("A B C D : ") and len(dialogue) <= 12
+    assert tokenizer.unk_token_id not in tokenizer(" ".join(part for turn in dialogue for part in turn))["input_ids"]
+    longest = max(
+        len(tokenizer(action)["input_ids"]) + 1
+        for seed, task_id in enumerate(tasks.task_ids("train")[:200])
+        for _, action in STARTER.demonstrate(task_id, random.Random(seed))
+    )
+    assert longest <= STARTER.defaults["max_response_tokens"]
+
+
+def test_starter_model_is_small_seeded_and_composed() -> None:
+    tokenizer = STARTER.build_tokenizer()
+    model, same = (STARTER.build_model(tokenizer, 1) for _ in range(2))
+    assert model.num_parameters() < 110_000
+    rows = model.get_input_embeddings().weight
+    assert torch.equal(rows, same.get_input_embeddings().weight)
+    vectors = {table: rows[tokenizer.convert_tokens_to_ids(table)] for table in rules.functions()}
+    change = {(table, flipped): vectors[flipped] - vectors[table] for table in vectors for flipped in vectors}
+    by_outputs: dict[tuple[tuple[int, str, str], ...], list[torch.Tensor]] = {}
+    for (table, flipped), difference in change.items():
+        changed = tuple((i, a, b) for i, (a, b) in enumerate(zip(table, flipped, strict=True)) if a != b)
+        by_outputs.setdefault(changed, []).append(difference)
+    shared = [differences for differences in by_outputs.values() if len(differences) > 1]
+    assert len(shared) > 10
+    assert all(torch.allclose(group[0], other, atol=1e-5) for group in shared for other in group)

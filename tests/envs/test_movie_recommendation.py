@@ -1,0 +1,448 @@
+"""MovieRecommendation: rules on hand-worked cases, the frozen panel, the episode, the scripted players, the starter."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from itertools import product
+from pathlib import Path
+
+import gymnasium
+import pytest
+import torch
+from gymnasium.utils.env_checker import check_env
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rl_agents.envs import base
+from rl_agents.envs.movie_recommendation import STARTER, make, rules, tasks
+from rl_agents.envs.movie_recommendation.demonstrator import Demonstrator, demonstrate
+from rl_agents.envs.movie_recommendation.env import MovieRecommendationEnv
+from rl_agents.envs.movie_recommendation.expert import belief, best_question, expert_action, possible_weights
+from rl_agents.envs.movie_recommendation.prompts import parse_action, read_question
+from rl_agents.envs.movie_recommendation.rules import Comparison
+from rl_agents.envs.panels import ids_digest
+from rl_agents.envs.preferences import Movie, best_movies, cosine, preference, read_vector
+from rl_agents.errors import InputError
+
+TASK = "5-10-10-11-11-uniform/0042"
+SMALL = {key.removeprefix("env."): value for key, value in STARTER.defaults.items() if key.startswith("env.")}
+SMALL_TASK = f"{tasks.STARTER_SIZE.name}/0042"
+
+
+def started(task_id: str = TASK, **options: object) -> MovieRecommendationEnv:
+    env = make(**options)
+    env.reset(options={"task_id": task_id})
+    return env
+
+
+def ask(guess: str = "0.5,0.5,0.5,0.5,0.5", first: str = "Movie_1", second: str = "Movie_2") -> str:
+    return f"<interact>\nGuess: {guess}\nQuestion: Would you prefer {first} over {second}?\n</interact>"
+
+
+# --- preferences and rules
+
+
+def test_preferences_by_hand() -> None:
+    a, b, c = Movie("a", (10, 0, 3)), Movie("b", (0, 10, 4)), Movie("c", (0, 10, 3))
+    assert preference((2, 1, 0), a, b) == "Yes" and preference((1, 2, 0), a, b) == "No"
+    assert preference((1, 1, 0), a, b) == "Equal" and preference((1, 1, 1), a, b) == "No"
+    assert [m.name for m in best_movies((1, 1, 0), [a, b, c])] == ["a", "b", "c"]
+    assert best_movies((0, 0, 1), [a, b, c]) == (b,)
+    assert cosine((1, 0), (2, 0)) == 1.0 and cosine((0, 0), (1, 0)) == 0.0
+    assert cosine((3, 4), (4, 3)) == pytest.approx(0.96)
+
+
+@pytest.mark.parametrize(
+    ("text", "vector"),
+    [
+        ("0.2,0.7,0.5", (0.2, 0.7, 0.5)),
+        (" [ 0 , 1., .5 ] ", (0.0, 1.0, 0.5)),
+        ("0.2,0.7", None),
+        ("0.2,0.7,0.5,0.1", None),
+        ("0.2,0.7,1.01", None),
+        ("0.2,0.7,-0.1", None),
+        ("0.2,0.7,nan", None),
+        ("0.2,0.7,1e-1", None),
+        ("0.2,,0.5", None),
+        ("0.2,0.7,٣", None),
+        ("", None),
+    ],
+)
+def test_vectors(text: str, vector: tuple[float, ...] | None) -> None:
+    assert read_vector(text, 3) == vector
+
+
+def test_comparisons_forget_the_order_of_the_question() -> None:
+    a, b = Movie("a", (1, 0)), Movie("b", (0, 1))
+    assert rules.comparison(a, b, "Yes") == rules.comparison(b, a, "No") == Comparison("a", "b", False)
+    assert rules.comparison(a, b, "Equal") == rules.comparison(b, a, "Equal") == Comparison("a", "b", True)
+    assert rules.consistent((2, 1), [Comparison("a", "b", False)], [a, b])
+    assert not rules.consistent((1, 1), [Comparison("a", "b", False)], [a, b])
+    assert rules.consistent((1, 1), [Comparison("a", "b", True)], [a, b])
+
+
+def test_progress_by_similarity() -> None:
+    truth = (10, 0)
+    away, near, exact = (0.5, 0.5), (0.5, 0.1), (1.0, 0.0)
+    assert rules.similarity_progresses([away], truth)
+    assert rules.similarity_progresses([away, near], truth) and rules.similarity_progresses([away, near, exact], truth)
+    assert not rules.similarity_progresses([near, away], truth)
+    assert not rules.similarity_progresses([near, near], truth)  # no gain is no progress
+
+
+def test_progress_by_movement() -> None:
+    estimates = [(0.0, 0.0), (0.5, 0.0), (0.5, 0.2), (0.5, 0.2), (0.5, 0.3)]
+    assert rules.movement_progresses(estimates[:4], 4, 0.28)  # three movements: too few to tell
+    assert not rules.movement_progresses(estimates, 4, 0.28)  # mean of .5, .2, 0, .1 is .2
+    assert rules.movement_progresses(estimates, 4, 0.19)
+
+
+# --- tasks
+
+
+def test_panel_is_frozen() -> None:
+    stored = json.loads(tasks.PANEL_FILE.read_text(encoding="utf-8"))
+    assert stored == tasks.frozen_panel()
+    assert stored["sha256"] == {split: ids_digest(stored[split]) for split in ("train", "test")}
+    assert stored["sha256"]["test"].startswith("154c1e1bc7a9")
+    train, test = tasks.task_ids("train"), tasks.task_ids("test")
+    assert (len(train), len(test), len({*train, *test})) == (700, 300, 1000)
+
+
+def test_another_process_sees_the_same_sessions() -> None:
+    script = (
+        "from rl_agents.envs.movie_recommendation import make, tasks;"
+        "print(tasks.contents_digest(tasks.STARTER_SIZE));"
+        "print([make().reset(options={'task_id': t})[0] for t in tasks.task_ids('test')[:20]])"
+    )
+    env = {**os.environ, "PYTHONHASHSEED": "77", "PYTHONPATH": str(Path(__file__).parents[2])}
+    output = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=True).stdout
+    digest, observations = output.splitlines()
+    assert digest == tasks.contents_digest(tasks.STARTER_SIZE)
+    assert observations == str([make().reset(options={"task_id": t})[0] for t in tasks.task_ids("test")[:20]])
+
+
+@pytest.mark.parametrize("size", [tasks.size_of({}), tasks.STARTER_SIZE, tasks.Size(2, 3, 2, 5, 2, "balanced")])
+def test_every_session_has_one_best_movie_and_no_twins(size: tasks.Size) -> None:
+    for task_id in [f"{size.name}/{number:04d}" for number in range(0, 1000, 10)]:
+        task = tasks.find_task(task_id)
+        movies = task.seen + task.unseen
+        assert (len(task.seen), len(task.unseen), len(task.weights)) == (size.seen, size.unseen, size.attributes)
+        assert len({m.scores for m in movies}) == len({m.name for m in movies}) == size.seen + size.unseen
+        assert best_movies(task.weights, task.unseen) == (task.best,) and any(task.weights)
+        assert all(0 <= score < size.score_levels for m in movies for score in m.scores)
+        if size.sampling == "balanced":
+            assert len({sum(m.scores) for m in movies}) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"attributes": 0}, "env.attributes is 0: it must be a whole number from 1 to 16"),
+        ({"seen": 1}, "env.seen is 1"),
+        ({"unseen": 2.5}, "env.unseen is 2.5"),
+        ({"sampling": "balancd"}, "did you mean 'balanced'"),
+        ({"prompt": "compakt"}, "did you mean 'compact'"),
+        ({"malformed": "stop"}, "valid: end, retry"),
+        ({"progress": "moved"}, "unknown value of env.progress"),
+        ({"max_turns": 0}, "env.max_turns is 0"),
+        ({"movement_threshold": -1.0}, "must not be negative"),
+    ],
+)
+def test_bad_options_are_named(options: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        make(**options)
+
+
+@pytest.mark.parametrize(
+    "task_id", ["5-10-10-11-11-uniform/1000", "x", "", "5-10-10-11-11/0001", "5-10-10-11-11-uniform/٠٠٠١"]
+)
+def test_unknown_tasks_are_named(task_id: str) -> None:
+    with pytest.raises(InputError, match="unknown movie_recommendation task"):
+        make().reset(options={"task_id": task_id})
+
+
+def test_sessions_that_cannot_exist_are_named() -> None:
+    with pytest.raises(InputError, match=r"found only \d+ of 20 different movies"):
+        make(attributes=2, score_levels=3).reset(seed=0)
+
+
+# --- parsing
+
+
+@pytest.mark.parametrize(
+    ("response", "problem"),
+    [
+        (ask(), ""),
+        ("<think>hm</think>" + ask("[0,1,0,1,.5]", "Movie_10", "Movie_3"), ""),
+        ("<interact> guess: 0,0,0,0,0 QUESTION: would you prefer Movie_1 OVER Movie_2</interact>", ""),
+        (ask("0.5,0.5"), "not-a-vector"),
+        (ask("0.5,0.5,0.5,0.5,2"), "not-a-vector"),
+        (ask(first="Movie_11"), "unknown-movie"),
+        (ask(first="Movie_2"), "unknown-movie"),
+        (ask(first="movie_1"), "unknown-movie"),
+        ("<interact>Would you prefer Movie_1 over Movie_2?</interact>", "not-a-question"),
+        ("<interact>Guess: 0,0,0,0,0</interact>", "not-a-question"),
+        ("<interact></interact>", "not-a-question"),
+        ("<interact>" + "Guess: " * 10_000 + "</interact>", "not-a-question"),
+        (ask() + ask(), "several-actions"),
+        ("Movie_1", "no-action"),
+    ],
+)
+def test_parsing(response: str, problem: str) -> None:
+    parsed = parse_action(response, tasks.find_task(TASK), "paper", final=False)
+    assert getattr(parsed, "problem", "") == problem
+    if not problem:
+        assert parse_action(response, tasks.find_task(TASK), "paper", final=True).problem == "final-turn"  # type: ignore[union-attr]
+
+
+def test_compact_questions() -> None:
+    task = tasks.find_task(SMALL_TASK)
+    first, second = make(**SMALL).reset(options={"task_id": SMALL_TASK})[0].split()[1:3]
+    question = read_question(f"0,0.5,1 {first} {second}", task, "compact")
+    assert question.estimate == (0.0, 0.5, 1.0) and question.first == task.seen[0]  # type: ignore[union-attr]
+    assert read_question(f"0,0.5 {first} {second}", task, "compact").problem == "not-a-vector"  # type: ignore[union-attr]
+    assert read_question(f"0,0.5,1 {first}", task, "compact").problem == "not-a-question"  # type: ignore[union-attr]
+
+
+# --- episodes
+
+
+def test_prompts() -> None:
+    task = tasks.find_task(TASK)
+    observation, info = make().reset(options={"task_id": TASK})
+    assert "- You are given 10 movies with scores on 5 attributes (indexed 1...5):\nMovie_1: [" in observation
+    assert observation.count("\nMovie_") == 10 and "Movie_11" not in observation
+    assert info["anchor"] == f"{TASK} : " and info["progress"] is None
+    assert info["references"] == [task.best.name]
+    compact, _ = make(**SMALL).reset(options={"task_id": SMALL_TASK})
+    assert compact.split()[0] == "seen" and len(compact.split()) == 6
+
+
+def test_a_whole_session_in_the_papers_words() -> None:
+    task = tasks.find_task(TASK)
+    truth = ",".join(f"{w / 10:g}" for w in task.weights)
+    env = started()
+    for turn in range(4):
+        first, second = task.seen[turn], task.seen[turn + 1]
+        observation, reward, terminated, truncated, info = env.step(ask(truth, first.name, second.name))
+        assert (reward, terminated, truncated, info["valid"]) == (0.0, False, False, True)
+        assert observation.split("\n")[0] == preference(task.weights, first, second)
+        assert info["progress"] is (turn == 0)  # the truth at once, and then no gain
+        assert info["query"] == f"Would you prefer {first.name} over {second.name}?"
+    assert "\n\nFinal Turn:" in observation and all(f"\n{movie.name}: [" in observation for movie in task.unseen)
+    assert info["anchor"].endswith(" : recommend") and info["metrics"]["similarity"] == pytest.approx(1.0)
+    assert "inside <answer>" in env.answer_instruction and "Movie_11" not in env.answer_instruction
+    observation, reward, terminated, truncated, info = env.step(f"<answer>{task.best.name}</answer>")
+    assert (observation, reward, terminated, truncated, info["success"]) == ("correct", 1.0, True, False, True)
+    assert info["metrics"] == {
+        "turns": 5.0, "questions": 4.0, "repeated_questions": 0.0, "similarity": pytest.approx(1.0), "satisfaction": 1.0
+    }  # fmt: skip
+    with pytest.raises(RuntimeError, match="reset"):
+        env.step("")
+
+
+def test_wrong_recommendations() -> None:
+    task = tasks.find_task(TASK)
+    wrong = next(movie for movie in task.unseen if movie != task.best)
+    _, reward, terminated, _, info = started().step(f"<answer>{wrong.name}</answer>")
+    assert (reward, terminated, info["success"], info["valid"]) == (0.0, True, False, True)
+    assert 0 <= info["metrics"]["satisfaction"] < 1
+    for answer in ("Movie_1", "", "Movie_999", "no such movie"):
+        _, reward, terminated, _, info = started().step(f"<answer>{answer}</answer>")
+        assert (reward, terminated, info["metrics"]["satisfaction"]) == (0.0, True, 0.0)
+
+
+def test_a_vector_as_answer_ends_the_questions() -> None:
+    env = started()
+    observation, reward, terminated, truncated, info = env.step("<answer>0,0,0,0,1</answer>")
+    assert observation.startswith("Final Turn:") and (reward, terminated, truncated) == (0.0, False, False)
+    assert info["progress"] is True and info["anchor"].endswith("recommend")
+    observation, *_, info = env.step(ask())
+    assert "no further question is possible" in observation and not info["valid"]
+    _, reward, terminated, _, _ = env.step("<answer>0,0,0,0,1</answer>")  # now a vector is no movie
+    assert (reward, terminated) == (0.0, True)
+
+
+def test_forced_answers_know_the_unseen_movies() -> None:
+    env, task = started(), tasks.find_task(TASK)
+    env.step(ask())
+    assert all(f"{movie.name}: [" in env.answer_instruction for movie in task.unseen)
+    assert env.step(f"<answer>{task.best.name}</answer>")[1] == 1.0
+    compact = started(SMALL_TASK, **SMALL)
+    assert compact.answer_instruction.split()[0] == "best" and len(compact.answer_instruction.split()) == 5
+
+
+def test_malformed_retry_and_end() -> None:
+    env = started()
+    observation, reward, terminated, truncated, info = env.step(ask("1,2"))
+    assert "one number in [0,1] for each attribute" in observation
+    assert (reward, terminated, truncated, info["valid"], info["progress"]) == (0.0, False, False, False, None)
+    assert info["metrics"]["turns"] == 1.0 and info["metrics"]["questions"] == 0.0
+    assert started(SMALL_TASK, **SMALL).step("?")[0] == "invalid no-action"
+    _, reward, terminated, truncated, info = started(malformed="end").step("?")
+    assert (reward, terminated, truncated, info["valid"]) == (0.0, True, False, False)
+
+
+@pytest.mark.parametrize("action", [ask(), "?", "<answer>0,0,0,0,0</answer>" * 2])
+def test_turn_limit_truncates(action: str) -> None:
+    env = started(max_turns=7)
+    results = [env.step(action) for _ in range(7)]
+    assert [r[3] for r in results] == [False] * 6 + [True]
+    assert ["Final Turn" in r[0] for r in results] == [False] * 5 + [True, False]
+    assert not any(r[2] for r in results) and sum(r[1] for r in results) == 0.0
+
+
+def test_a_single_turn_begins_with_the_last() -> None:
+    env = make(max_turns=1)
+    observation, _ = env.reset(options={"task_id": TASK})
+    assert "Final Turn" in observation
+    assert env.step(f"<answer>{tasks.find_task(TASK).best.name}</answer>")[1:4] == (1.0, True, False)
+
+
+def test_the_movement_rule_in_an_episode() -> None:
+    env = started(max_turns=9, progress="movement", movement_window=2)
+    guesses = ["0,0,0,0,0", "1,0,0,0,0", "1,0,0,0,0", "1,0,0,0,0", "0,0,0,0,0"]
+    assert [env.step(ask(guess))[4]["progress"] for guess in guesses] == [True, True, True, False, True]
+
+
+def test_snapshot_and_restore() -> None:
+    env, task = started(), tasks.find_task(TASK)
+    saved = env.snapshot()
+    first = env.step(ask())
+    after = env.snapshot()
+    env.step("<answer>Movie_1</answer>")
+    env.restore(saved)
+    assert env.step(ask()) == first
+    other = make()
+    other.restore(after)
+    assert other.step(f"<answer>{task.best.name}</answer>")[1] == 1.0
+
+
+def test_anchors_meet_whatever_the_order() -> None:
+    ends = []
+    for pairs in ([("Movie_1", "Movie_2"), ("Movie_3", "Movie_4")], [("Movie_4", "Movie_3"), ("Movie_2", "Movie_1")]):
+        env = started()
+        ends.append([env.step(ask("0,0,0,0,1", *pair))[4]["anchor"] for pair in pairs][-1])
+    assert ends[0] == ends[1] != f"{TASK} : "
+
+
+def test_gymnasium_make_checker_and_registry() -> None:
+    for options in ({}, SMALL):
+        check_env(make(**options), skip_render_check=True)
+    env = gymnasium.make("rl_agents/MovieRecommendation-v0", prompt="compact")
+    observation, _ = env.reset(seed=1)
+    assert observation in env.observation_space
+    spec = base.env_spec("movie_recommendation")
+    assert isinstance(base.make_env("movie_recommendation", {}), MovieRecommendationEnv)
+    assert make(**spec.options).reset(seed=3) == make().reset(seed=3)
+    assert base.task_ids("movie_recommendation", "test", SMALL)[0].startswith(tasks.STARTER_SIZE.name)
+
+
+ODD_ACTIONS = (
+    "", "?", "<interact>", "<answer></answer>", "<answer>0,0,0,0,0</answer>", "<answer>Movie_12</answer>", ask(),
+    "<interact>é\u0000\U0001f3ac</interact>", ask("0,0"), ask("1,1,1,1,1", "Movie_3", "Movie_9"), "x" * 50_000,
+    ask(first="<answer>Movie_12</answer>"), "<interact>" * 300, "<think>" + ask(), "</think>" + ask(), "\ud800",
+    "<answer>Movie_11 </answer",
+)  # fmt: skip
+
+
+def test_a_thousand_random_episodes() -> None:
+    rng = random.Random(0)
+    envs = [make(), make(max_turns=9, malformed="end"), make(**SMALL), make(progress="movement")]
+    for episode in range(1000):
+        env = envs[episode % len(envs)]
+        env.reset(seed=episode)
+        over, turns = False, 0
+        while not over:
+            noise = "".join(rng.choices("<>/interactanswerGuess:Question 0.5,é\n", k=rng.randrange(60)))
+            observation, reward, terminated, truncated, info = env.step(rng.choice([*ODD_ACTIONS, noise]))
+            turns += 1
+            assert isinstance(observation, str) and reward == float(info["success"]) and (info["valid"] or reward == 0)
+            over = terminated or truncated
+        assert turns <= 9
+
+
+# --- expert, demonstrator and starter
+
+
+def test_the_expert_believes_what_is_consistent() -> None:
+    task = tasks.find_task(SMALL_TASK)
+    first, second = best_question(task, possible_weights(3, 3))
+    known = [rules.comparison(first, second, preference(task.weights, first, second))]
+    every = [w for w in product(range(3), repeat=3) if any(w)]
+    expected = [w for w in every if rules.consistent(w, known, task.seen)]
+    assert [tuple(w) for w in belief(task, known).tolist()] == expected and task.weights in expected
+    assert 3 * len(expected) <= 2 * len(every)
+
+
+def wins(player: str, chosen: list[str], **options: object) -> int:
+    env, won = make(**options), 0
+    for task_id in chosen:
+        env.reset(options={"task_id": task_id})
+        over = False
+        while not over:
+            state = env.snapshot()
+            assert state is not None
+            _, _, terminated, over, info = env.step(expert_action(state, player))
+            assert info["valid"]
+            over = over or terminated
+        won += info["success"]
+    return won
+
+
+def test_the_expert_wins() -> None:
+    assert wins("paper", tasks.task_ids("test")[:60]) > 40
+    assert wins("compact", tasks.task_ids("test", **SMALL)[:60], **SMALL) >= 58
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.sampled_from(tasks.task_ids("train", **SMALL)), st.integers(0, 9))
+def test_demonstrations_can_be_played_and_tokenized(task_id: str, seed: int) -> None:
+    dialogue = demonstrate(task_id, random.Random(seed), **SMALL)
+    assert dialogue == demonstrate(task_id, random.Random(seed), **SMALL)
+    env, words = started(task_id, **SMALL), set(STARTER.build_tokenizer().get_vocab())
+    for observation, action in dialogue:
+        assert set(observation.split()) | set(action.split()) <= words
+        assert env.step(action)[4]["valid"]
+    assert dialogue[-1][1].endswith("</answer>")
+
+
+def test_demonstrator_is_beatable() -> None:
+    chosen, rng = tasks.task_ids("train", **SMALL)[::4], random.Random(0)
+    careful = Demonstrator(repeat_question=0.0, stop_early=0.0, careless=0.0)
+    shares = []
+    for habits in (Demonstrator(), careful):
+        played = {task_id: demonstrate(task_id, rng, habits, **SMALL)[-1][1].split()[-2] for task_id in chosen}
+        best = {t: "/".join(f"{s / 4:g}" for s in tasks.find_task(t).best.scores) for t in chosen}
+        shares.append(sum(played[t] == best[t] for t in chosen) / len(chosen))
+    assert 0.5 < shares[0] < 0.8 < shares[1]
+
+
+def test_chat_template_turn_by_turn_equals_the_whole_dialogue() -> None:
+    tokenizer = STARTER.build_tokenizer()
+    turns = STARTER.demonstrate(SMALL_TASK, random.Random(4), **SMALL)
+    pairs = (({"role": "user", "content": o}, {"role": "assistant", "content": a}) for o, a in turns)
+    messages = [message for pair in pairs for message in pair]
+    whole = tokenizer.apply_chat_template(messages, return_dict=True)["input_ids"]
+    pieces = []
+    for message in messages:
+        pieces += tokenizer(tokenizer.apply_chat_template([message], tokenize=False))["input_ids"]
+    assert whole == pieces and tokenizer.unk_token_id not in pieces
+
+
+def test_starter_model_is_small_seeded_and_composed() -> None:
+    tokenizer = STARTER.build_tokenizer()
+    state = torch.random.get_rng_state()
+    model, same, other = (STARTER.build_model(tokenizer, seed) for seed in (1, 1, 2))
+    assert torch.equal(state, torch.random.get_rng_state())
+    assert model.num_parameters() < 110_000
+    rows = model.get_input_embeddings().weight
+    assert torch.equal(rows, same.get_input_embeddings().weight)
+    assert not torch.equal(rows, other.get_input_embeddings().weight)
+    vector = {word: rows[tokenizer.convert_tokens_to_ids(word)] for word in ("0,0,0", "0,0,1", "1,0,0", "1,0,1")}
+    assert torch.allclose(vector["0,0,0"] - vector["0,0,1"], vector["1,0,0"] - vector["1,0,1"], atol=1e-5)

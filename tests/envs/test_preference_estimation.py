@@ -1,0 +1,389 @@
+"""PreferenceEstimation: rules on hand-worked cases, the frozen panels, the episode, players and the starter."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+import tracemalloc
+from dataclasses import asdict
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rl_agents.envs import base
+from rl_agents.envs.preference_estimation import STARTER, make, prompts, rules, tasks
+from rl_agents.envs.preference_estimation.demonstrator import Demonstrator, demonstrate, moved
+from rl_agents.envs.preference_estimation.env import PreferenceEstimationEnv
+from rl_agents.envs.preference_estimation.expert import best_question, mean_direction, play, possible_weights
+from rl_agents.envs.preferences import Movie, cosine, preference, satisfaction
+from rl_agents.errors import InputError
+from rl_agents.rollout.truncation import StallWindow
+
+TASK = "5-10-11-uniform/test/0000"
+SMALL_TASK = "3-10-6-uniform/test/0000"
+
+
+def started(task_id: str = TASK, **options: object) -> PreferenceEstimationEnv:
+    env = make(**options)
+    env.reset(options={"task_id": task_id})
+    return env
+
+
+def ask(guess: str = "0.5,0.5,0.5,0.5,0.5", first: str = "Movie_1", second: str = "Movie_2") -> str:
+    return f"<interact>\nGuess: {guess}\nQuestion: Would you prefer {first} over {second}?\n</interact>"
+
+
+def solution(task_id: str = TASK) -> str:
+    task = tasks.find_task(task_id)
+    return ",".join(str(weight / (task.levels - 1)) for weight in task.weights)
+
+
+# --- rules
+
+
+def test_comparisons_are_the_same_whichever_way_round() -> None:
+    assert rules.comparison(1, 3, "Yes") == rules.comparison(3, 1, "No") == (1, 3, 1)
+    assert rules.comparison(1, 3, "Equal") == rules.comparison(3, 1, "Equal") == (1, 3, 0)
+
+
+def test_agreement_by_hand() -> None:
+    movies = (Movie("a", (10, 0)), Movie("b", (0, 10)), Movie("c", (5, 5)))
+    assert rules.agrees((6, 3), movies, [(0, 1, 1), (0, 2, 1), (1, 2, -1)])
+    assert not rules.agrees((3, 6), movies, [(0, 1, 1)])
+    assert rules.agrees((4, 4), movies, [(0, 1, 0), (1, 2, 0)])
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.sampled_from(tasks.task_ids("train")), st.data())
+def test_the_hidden_vector_agrees_with_every_reply(task_id: str, data: st.DataObject) -> None:
+    task = tasks.find_task(task_id)
+    positions = st.integers(0, len(task.movies) - 1)
+    for first, second in data.draw(st.lists(st.tuples(positions, positions), max_size=9)):
+        reply = preference(task.weights, task.movies[first], task.movies[second])
+        assert rules.agrees(task.weights, task.movies, [rules.comparison(first, second, reply)])
+
+
+def test_the_papers_stall_example() -> None:
+    similarities = [None, 0.70, 0.72, 0.71, 0.69]
+    window = StallWindow(base.env_spec("preference_estimation").progress_window)
+    pairs = itertools.pairwise(similarities)
+    assert [window.update(rules.progresses(a, b)) for a, b in pairs if b is not None] == [False, False, False, True]
+    assert not rules.progresses(0.7, 0.7)
+
+
+def test_the_threshold_is_that_of_the_released_code() -> None:
+    assert not rules.is_right(0.88) and rules.is_right(0.8801)
+    assert [cos for cos in (0.87, 0.879, 0.881, 0.9) if (1 + cos) / 2 > 0.94] == [0.881, 0.9]
+
+
+# --- tasks
+
+
+def test_panels_are_frozen() -> None:
+    stored = json.loads(tasks.PANEL_FILE.read_text(encoding="utf-8"))
+    frozen = (*tasks.PAPER_SETTINGS, tasks.STARTER_SETTING)
+    assert set(stored["sha256"]) == {f"{s.name}/{split}" for s in frozen for split in ("train", "test")}
+    for setting in (tasks.Setting(), tasks.Setting(sampling="max"), tasks.STARTER_SETTING):
+        assert stored["sha256"][f"{setting.name}/test"] == tasks.setting_digest(setting, "test")
+    assert stored["sha256"]["5-10-11-uniform/train"] == tasks.setting_digest(tasks.Setting(), "train")
+    assert stored["sha256"]["5-10-11-uniform/train"].startswith("baa428f65253")
+
+
+def test_settings_are_those_of_table_2() -> None:
+    names = [setting.name for setting in tasks.PAPER_SETTINGS]
+    assert names == [
+        "5-10-11-uniform", "5-5-11-uniform", "5-15-11-uniform", "5-20-11-uniform", "5-30-11-uniform",
+        "5-10-11-min-max", "5-10-11-max",
+    ]  # fmt: skip
+    assert (len(tasks.task_ids("train")), len(tasks.task_ids("test"))) == (700, 300)
+    assert base.task_ids("preference_estimation", "test", {"sampling": "max"})[0] == "5-10-11-max/test/0000"
+
+
+def test_train_and_test_share_no_instance() -> None:
+    train, test = (
+        {(task.movies, task.weights) for task in map(tasks.find_task, tasks.task_ids(split))}
+        for split in ("train", "test")
+    )
+    assert (len(train), len(test), len(train & test)) == (700, 300, 0)
+
+
+def test_samplings_are_skewed_as_they_say() -> None:
+    def share(sampling: str, levels: set[int]) -> float:
+        ids = tasks.task_ids("test", sampling=sampling)[:60]
+        scores = [score for task_id in ids for movie in tasks.find_task(task_id).movies for score in movie.scores]
+        return sum(score in levels for score in scores) / len(scores)
+
+    ends, upper = {0, 1, 9, 10}, {8, 9, 10}
+    assert share("uniform", ends) == pytest.approx(4 / 11, abs=0.03)
+    assert share("min-max", ends) == pytest.approx(86 / 121, abs=0.03)
+    assert share("uniform", upper) == pytest.approx(3 / 11, abs=0.03)
+    assert share("max", upper) == pytest.approx(302 / 506, abs=0.03)
+
+
+@pytest.mark.parametrize("setting", [*tasks.PAPER_SETTINGS, tasks.STARTER_SETTING], ids=lambda setting: setting.name)
+def test_tasks_have_the_size_of_their_setting(setting: tasks.Setting) -> None:
+    for task_id in tasks.task_ids("test", **asdict(setting))[::60]:
+        task = tasks.find_task(task_id)
+        assert len({movie.scores for movie in task.movies}) == setting.movies
+        assert len(task.weights) == setting.attributes and any(task.weights)
+        assert all(0 <= level < setting.levels for movie in task.movies for level in (*movie.scores, *task.weights))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"attributes": 2}, r"env\.attributes is 2: it must be a whole number from 3 to 16"),
+        ({"movies": 65}, r"env\.movies is 65"),
+        ({"movies": "10"}, r"env\.movies is '10'"),
+        ({"levels": 4}, r"env\.levels is 4"),
+        ({"sampling": "minmax"}, "did you mean 'min-max'"),
+        ({"prompt": "compakt"}, "did you mean 'compact'"),
+        ({"malformed": "stop"}, "valid: end, retry"),
+        ({"reward": "cosine"}, "valid: binary, similarity"),
+        ({"threshold": 1.0}, "below 1"),
+        ({"max_turns": 0}, "at least 1"),
+    ],
+)
+def test_bad_options_are_named(options: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        make(**options)
+
+
+@pytest.mark.parametrize(
+    "task_id", ["5-10-11-uniform/test/0300", "5-10-11-even/test/0001", "5-99-11-max/test/0001", ""]
+)
+def test_unknown_tasks(task_id: str) -> None:
+    with pytest.raises(InputError):
+        make().reset(options={"task_id": task_id})
+
+
+# --- parsing
+
+
+@pytest.mark.parametrize(
+    ("response", "problem"),
+    [
+        ("Movie_1 over Movie_2", "no-action"),
+        (ask() + ask(), "several-actions"),
+        ("<interact>Would you prefer Movie_1 over Movie_2?</interact>", "not-a-question"),
+        ("<interact>Guess: 0,0,0,0,0\nQuestion: Which is better?</interact>", "not-a-question"),
+        (ask("0.5,0.5"), "not-a-vector"),
+        (ask("0.5,0.5,0.5,0.5,1.5"), "not-a-vector"),
+        (ask("0.5,0.5,0.5,0.5,nan"), "not-a-vector"),
+        (ask("0.5,0.5,0.5,0.5,-1"), "not-a-vector"),
+        (ask("0.5,0.5,0.5,0.5,1e-1"), "not-a-vector"),
+        (ask("٠,0,0,0,0"), "not-a-vector"),
+        (ask("0,0,0,0,0," + "0," * 3000), "not-a-question"),
+        (ask(second="Movie_11"), "unknown-movie"),
+        (ask(second="Movie_1"), "same-movie"),
+    ],
+)
+def test_unreadable_questions(response: str, problem: str) -> None:
+    parsed = prompts.parse_action(response, tasks.find_task(TASK), "paper")
+    assert not isinstance(parsed, prompts.Question) and (parsed.kind, parsed.problem) == ("malformed", problem)
+
+
+def test_readable_questions() -> None:
+    task = tasks.find_task(TASK)
+    wanted = prompts.Question((0.0, 1.0, 0.5, 0.25, 1.0), 2, 9)
+    for response in (
+        ask("0, 1, .5, 0.25, 1.0", "Movie_3", "Movie_10"),
+        "<think>" + ask() + "</think>" + ask("[0,1,0.5,0.25,1]", "movie_3", "MOVIE_10"),
+        "<interact>Guess: 0,1,0.5,.25,1 Question: would you prefer Movie_3 over Movie_10 ?</interact>",
+    ):
+        assert prompts.parse_action(response, task, "paper") == wanted
+        assert prompts.parse_action(prompts.question_action(task, wanted, "paper"), task, "paper") == wanted
+    small = tasks.find_task(SMALL_TASK)
+    assert prompts.parse_action("<interact> 5,0,1 m3 m10 </interact>", small, "compact") == prompts.Question(
+        (1.0, 0.0, 0.2), 2, 9
+    )
+    assert prompts.read_estimate("6,0,0", small, "compact") is None
+    assert prompts.read_estimate("5,0", small, "compact") is None
+
+
+# --- episodes
+
+
+def test_prompts() -> None:
+    task = tasks.find_task(TASK)
+    observation, info = make().reset(options={"task_id": TASK})
+    assert "infer the hidden user preference vector (w1,...,w5) through interaction." in observation
+    scores = ",".join(f"{level / 10:g}" for level in task.movies[9].scores)
+    assert f"\nMovie_10: [{scores}]\n- User satisfaction = w1*attr1 + ... + w5*attr5" in observation
+    assert observation.endswith("Please Start with your first <interact> block.")
+    assert info["references"] == [",".join(f"{weight / 10:g}" for weight in task.weights)]
+    small = tasks.find_task(SMALL_TASK)
+    compact, _ = make(prompt="compact").reset(options={"task_id": SMALL_TASK})
+    assert compact.split()[:2] == ["m1", "/".join(map(str, small.movies[0].scores))] and len(compact.split()) == 20
+
+
+def test_a_won_game() -> None:
+    env, task = started(), tasks.find_task(TASK)
+    *_, info = env.step(ask("0,0,0,0,0"))
+    assert info["metrics"]["similarity"] == 0.0 and info["progress"] is True
+    observation, reward, terminated, truncated, info = env.step(ask(first="Movie_2", second="Movie_1"))
+    assert observation == f"The user's reply to your latest question: {preference(task.weights, *task.movies[1::-1])}."
+    assert (reward, terminated, truncated, info["success"], info["progress"]) == (0.0, False, False, False, True)
+    assert info["query"] == "Would you prefer Movie_2 over Movie_1?"
+    assert info["metrics"] == {
+        "turns": 2.0, "similarity": cosine((1,) * 5, task.weights), "questions": 1.0, "repeated_questions": 1.0,
+    }  # fmt: skip
+    sign = {"Yes": ">", "No": "<", "Equal": "="}[preference(task.weights, *task.movies[:2])]
+    assert info["anchor"].endswith(f" : 1{sign}2")
+    *_, info = env.step(ask())
+    assert info["progress"] is False
+    observation, reward, terminated, truncated, info = env.step(f"<answer>{solution()}</answer>")
+    assert (observation, reward, terminated, truncated, info["success"]) == ("correct", 1.0, True, False, True)
+    assert info["progress"] is True and info["metrics"]["similarity"] == pytest.approx(1.0)
+    with pytest.raises(RuntimeError, match="reset"):
+        env.step("")
+
+
+def test_rewards() -> None:
+    flat = "<answer>1,1,1,1,1</answer>"
+    similarity = cosine((1,) * 5, tasks.find_task(TASK).weights)
+    assert started().step(flat)[1] == float(similarity > 0.88)
+    assert started(reward="similarity").step(flat)[1] == similarity
+    assert started(threshold=similarity - 0.01).step(flat)[4]["success"] is True
+    assert started(threshold=similarity + 0.01).step(flat)[4]["success"] is False
+    for answer in ("", "1,1", "1,1,1,1,2", "none", "0,0,0,0,0", "1," * 9000):
+        for env in (started(), started(reward="similarity")):
+            _, reward, terminated, _, info = env.step(f"<answer>{answer}</answer>")
+            assert (reward, terminated, info["success"], info["valid"]) == (0.0, True, False, True)
+
+
+def test_compact_games() -> None:
+    env, task = started(SMALL_TASK, prompt="compact"), tasks.find_task(SMALL_TASK)
+    observation = env.step("<interact> 2,2,2 m1 m2 </interact>")[0]
+    preferred, other = sorted(task.movies[:2], key=lambda movie: -satisfaction(task.weights, movie))
+    assert satisfaction(task.weights, preferred) > satisfaction(task.weights, other)
+    assert observation == " > ".join("/".join(map(str, movie.scores)) for movie in (preferred, other))
+    assert env.step("<interact> 2,2,2 m2 m1 </interact>")[0] == observation
+    assert env.step("<interact> 2,2,2 m1 m1 </interact>")[0] == "invalid same-movie"
+    assert env.step(f"<answer> {','.join(map(str, task.weights))} </answer>")[1] == 1.0
+
+
+def test_malformed_retry_and_end() -> None:
+    env = started()
+    observation, reward, terminated, truncated, info = env.step(ask(second="\u202eMovie_77"))
+    assert "not valid" in observation and "\u202e" not in observation and "77" not in observation
+    assert (reward, terminated, truncated, info["valid"], info["progress"]) == (0.0, False, False, False, None)
+    assert info["metrics"]["turns"] == 1.0 and info["metrics"]["questions"] == 0.0
+    _, reward, terminated, truncated, info = started(malformed="end").step("?")
+    assert (reward, terminated, truncated, info["valid"]) == (0.0, True, False, False)
+
+
+@pytest.mark.parametrize("action", [ask(), "?"])
+def test_turn_limit_truncates(action: str) -> None:
+    env = started()
+    results = [env.step(action) for _ in range(10)]
+    assert [r[3] for r in results] == [False] * 9 + [True]
+    assert not any(r[2] for r in results) and sum(r[1] for r in results) == 0.0
+
+
+def test_snapshot_and_restore() -> None:
+    env = started()
+    saved = env.snapshot()
+    first = env.step(ask())
+    after = env.snapshot()
+    env.step(f"<answer>{solution()}</answer>")
+    env.restore(saved)
+    assert env.step(ask()) == first
+    other = make()
+    other.restore(after)
+    assert other.step(f"<answer>{solution()}</answer>")[1] == 1.0
+
+
+def test_a_thousand_random_episodes_leave_no_memory_behind() -> None:
+    rng, env = random.Random(0), make()
+    pieces = [
+        "<interact>",
+        "</interact>",
+        "<answer>",
+        "</think>",
+        ask(),
+        ask("0,0"),
+        "<answer>1,1,1,1,1</answer>",
+        "é猫",
+    ]
+    ids = tasks.task_ids("train")[:20]
+
+    def play_some(episodes: int) -> None:
+        for _ in range(episodes):
+            env.reset(options={"task_id": rng.choice(ids)})
+            over = False
+            while not over:
+                action = "".join(rng.choices(pieces, k=rng.randrange(3)))
+                observation, _, terminated, truncated, _ = env.step(action + "x" * rng.choice((0, 0, 5000)))
+                assert observation in env.observation_space
+                over = terminated or truncated
+
+    play_some(200)
+    tracemalloc.start()
+    play_some(100)
+    early = tracemalloc.get_traced_memory()[0]
+    play_some(700)
+    grown = tracemalloc.get_traced_memory()[0] - early
+    tracemalloc.stop()
+    assert grown < 100_000
+
+
+# --- players and starter
+
+
+def test_the_experts_question_and_estimate_by_hand() -> None:
+    movies = (Movie("a", (2, 0, 0)), Movie("b", (0, 2, 0)), Movie("c", (0, 1, 0)))
+    task = tasks.Task("-", 5, movies, (4, 0, 0))
+    weights = possible_weights(3, 5)
+    assert len(weights) == 5**3 - 1
+    # b is at least as good as c for everybody; a and b, or a and c, split the belief.
+    assert best_question(task, weights) in ((0, 1), (0, 2))
+    assert mean_direction(weights[:1] * 0 + [0, 3, 4]) == pytest.approx((0.0, 0.75, 1.0))
+
+
+def test_the_expert_wins() -> None:
+    chosen = tasks.task_ids("test")[::20]
+    assert sum(play(task_id)[1] for task_id in chosen) >= len(chosen) - 1
+    assert play(SMALL_TASK, prompt="compact")[1]
+
+
+def test_the_estimate_moves_towards_the_preferred_movie_and_stays_in_range() -> None:
+    movies = (Movie("a", (10, 0, 4)), Movie("b", (0, 10, 4)))
+    assert moved(tasks.Task("-", 11, movies, (9, 1, 0)), [5, 2, 5], 0, 1, 0.3) == [8, 0, 5]
+    assert moved(tasks.Task("-", 11, movies, (9, 1, 0)), [5, 2, 5], 1, 0, 0.3) == [8, 0, 5]
+    assert moved(tasks.Task("-", 11, movies, (3, 3, 0)), [5, 2, 5], 0, 1, 0.3) == [5, 2, 5]
+
+
+def test_the_demonstrator_is_beatable_and_speaks_the_starters_words() -> None:
+    rng, chosen = random.Random(0), tasks.task_ids("train", attributes=3, levels=6)
+    words = set(STARTER.build_tokenizer().get_vocab())
+    played = [demonstrate(task_id, rng) for task_id in chosen]
+    assert 0.55 < sum(won for _, won in played) / len(played) < 0.7
+    hasty = [demonstrate(task_id, rng, Demonstrator(any_question=1.0, answer_early=1.0)) for task_id in chosen]
+    assert sum(won for _, won in hasty) < sum(won for _, won in played)
+    for dialogue, _ in played[:100]:
+        for observation, action in dialogue:
+            assert set(observation.split()) | set(action.split()) <= words
+    assert demonstrate(SMALL_TASK, random.Random(1)) == demonstrate(SMALL_TASK, random.Random(1))
+
+
+def test_the_recipe_respects_the_options_and_fits_its_context() -> None:
+    tokenizer = STARTER.build_tokenizer()
+    dialogue = STARTER.demonstrate("3-30-6-max/train/0000", random.Random(0), movies=30, max_turns=3)
+    assert len(dialogue) <= 3 and "m30" in dialogue[0][0].split()
+    assert tokenizer.unk_token_id not in tokenizer(" ".join(part for turn in dialogue for part in turn))["input_ids"]
+    longest = max(len(tokenizer(action)["input_ids"]) + 1 for _, action in dialogue)
+    assert longest <= STARTER.defaults["max_response_tokens"]
+
+
+def test_starter_model_is_small_seeded_and_composed() -> None:
+    tokenizer = STARTER.build_tokenizer()
+    model, same = (STARTER.build_model(tokenizer, 1) for _ in range(2))
+    assert model.num_parameters() < 130_000
+    rows = model.get_input_embeddings().weight
+    assert torch.equal(rows, same.get_input_embeddings().weight)
+    word = {name: rows[tokenizer.convert_tokens_to_ids(name)] for name in ("1/2/3", "1/2/4", "5/0/3", "5/0/4")}
+    assert torch.allclose(word["1/2/3"] - word["1/2/4"], word["5/0/3"] - word["5/0/4"], atol=1e-5)

@@ -1,0 +1,187 @@
+"""From traces to training steps on the command line: the help desk, and real traces. Takes half a minute."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from expert_traces import real_file
+
+from rl_agents.cli import main
+from rl_agents.pivot.store import read_table, read_turns
+
+SMALL = ["tasks_per_iteration=4", "group_size=4", "eval_episodes=8", "eval_interval=0", "checkpoint_interval=0"]
+
+
+@pytest.fixture(scope="module")
+def beginner(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A help desk starter that was taught for a few seconds."""
+    from rl_agents.starter import build_starter
+
+    short = {"iterations": 10, "tasks_per_iteration": 320, "demonstrations": 3200}
+    return build_starter("pivot", tmp_path_factory.mktemp("models") / "desk", set=short)
+
+
+@pytest.fixture(scope="module")
+def profiled(beginner: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Turns of 60 traces with their profile."""
+    folder = tmp_path_factory.mktemp("desk")
+    traces = folder / "traces.jsonl"
+    assert main(["pivot", "demo-traces", "--output", str(traces), "--traces", "60"]) == 0
+    assert main(["pivot", "extract", "--traces", str(traces), "--output", str(folder), "--model", str(beginner)]) == 0
+    argv = ["pivot", "profile", "--traces", str(folder), "--model", str(beginner), "--local"]
+    assert main([*argv, "--limit", "60", "--rollouts", "6"]) == 0
+    return folder
+
+
+def test_a_profile_holds_means_variances_and_what_it_cost(profiled: Path) -> None:
+    table = read_table(profiled / "profile.parquet")
+    assert table.num_rows == 60
+    for row in table.to_pylist():
+        assert len(row["scores"]) == len(row["exact"]) == 6 and set(row["scores"]) <= {0.0, 1.0}
+        assert row["mean"] == pytest.approx(sum(row["scores"]) / 6)
+        assert row["variance"] == pytest.approx(row["mean"] * (1 - row["mean"]))
+        assert all(score >= exact for score, exact in zip(row["scores"], row["exact"], strict=True))
+    summary = json.loads((profiled / "profile.json").read_text())
+    assert summary["rollout_turns"] == 360 and 0 < summary["uninformative_share"] < 1
+    assert summary["solved_share"] + summary["failed_share"] == pytest.approx(summary["uninformative_share"])
+
+
+def test_profiling_again_plays_nothing_and_says_the_same(profiled: Path, beginner: Path, capsys) -> None:
+    before = (profiled / "profile.parquet").read_bytes()
+    argv = ["pivot", "profile", "--traces", str(profiled), "--model", str(beginner), "--local", "--limit", "60"]
+    (profiled / "profile_parts" / "000000.json").touch()
+    assert main([*argv, "--rollouts", "6"]) == 0
+    assert (profiled / "profile.parquet").read_bytes() == before
+    assert main([*argv, "--rollouts", "8"]) == 2
+    assert "holds a profile with rollouts=6, not 8" in capsys.readouterr().err
+
+
+def test_filter_random_and_training(profiled: Path, beginner: Path, tmp_path: Path, capsys) -> None:
+    assert main(["pivot", "filter", "--traces", str(profiled), "--max-mean", "0.9"]) == 0
+    kept = read_turns(profiled / "pivots.parquet")
+    said = capsys.readouterr().out
+    assert f"{len(kept)} are kept" in said and (profiled / "pivots.png").stat().st_size > 10_000
+    assert main(["pivot", "filter", "--traces", str(profiled), "--max-mean", "0.9", "--random"]) == 0
+    assert len(read_turns(profiled / "random_pivots.parquet")) == len(kept)
+    run = tmp_path / "run"
+    keys = [f"env.pivots={profiled / 'pivots.parquet'}", f"model={beginner}", "kl_coef=0.01", "leave_one_out=true"]
+    argv = ["--algo", "pivotrl", "--env", "pivot", "--local", "--iterations", "3", "--output", str(run)]
+    assert main([*argv, "--set", *keys, *SMALL]) == 0
+    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    trained = [record for record in records if record["iteration"] > 0]
+    assert [record["rollout/turns"] for record in trained] == [16, 16, 16]
+    assert all(0 <= record["select/uniform_share"] <= 1 for record in trained)
+    assert all(record["rollout/turns_mean"] == 1 and record["actor/kl_reference"] >= 0 for record in trained)
+    assert any(record["actor/grad_norm"] > 0 for record in trained)
+    assert json.loads((run / "summary.json").read_text())["rollout_turns"] == 48
+    assert main(["eval", "--checkpoint", str(run), "--episodes", "8", "--seeds", "1", "--local", "--json"]) == 0
+
+
+@pytest.mark.ray
+def test_profiling_with_actors_is_profiling(ray_session: None, profiled: Path, beginner: Path, tmp_path: Path) -> None:
+    argv = ["pivot", "profile", "--traces", str(profiled), "--model", str(beginner), "--output", str(tmp_path / "p")]
+    assert main([*argv, "--limit", "60", "--rollouts", "6", "--set", "engine=torch"]) == 0
+    remote, local = (read_table(folder / "profile.parquet") for folder in (tmp_path / "p", profiled))
+    assert remote.column("scores").to_pylist() == local.column("scores").to_pylist()
+
+
+def test_real_traces_from_file_to_training_step(tmp_path: Path, capsys) -> None:
+    source = real_file("tau_bench", "historical_trajectories", "gpt-4o-airline.json")
+    folder, model = tmp_path / "airline", tmp_path / "model"
+    assert main(["pivot", "extract", "--traces", str(source), "--infer-tools", "--output", str(folder)]) == 0
+    said = capsys.readouterr().out
+    assert "828 turns of 200 traces; left out: 116 traces with a low reward, 1 duplicates" in said
+    assert "| get_reservation_details | 151 | 18% |" in said
+    assert main(["pivot", "small-model", "--traces", str(folder), "--output", str(model), "--hidden-size", "32"]) == 0
+    long = ["max_model_len=8192", "max_response_tokens=8"]
+    argv = ["pivot", "profile", "--traces", str(folder), "--model", str(model), "--local", "--limit", "6"]
+    assert main([*argv, "--rollouts", "2", "--set", *long]) == 0
+    table = read_table(folder / "profile.parquet")
+    # Eight tokens of an untrained model are a message, and no call.
+    assert [(row["kind"], row["mean"]) for row in table.to_pylist()] == [
+        (kind, float(kind == "message")) for kind in table.column("kind").to_pylist()
+    ]
+    assert main(["pivot", "filter", "--traces", str(folder)]) == 2
+    assert "none of 6 turns has a variance above" in capsys.readouterr().err
+    assert main(["pivot", "filter", "--traces", str(folder), "--random", "4"]) == 0
+    keys = [f"env.pivots={folder / 'random_pivots.parquet'}", f"model={model}", "kl_coef=0.001", *long]
+    argv = ["--algo", "pivotrl", "--env", "pivot", "--local", "--iterations", "1", "--output", str(tmp_path / "run")]
+    small = ["tasks_per_iteration=2", "group_size=2", "eval_episodes=1", "checkpoint_interval=0"]
+    assert main([*argv, "--set", *keys, *small]) == 0
+    assert (tmp_path / "run" / "checkpoints" / "000001" / "hf" / "model.safetensors").is_file()
+
+
+def test_imitation_of_the_same_turns(profiled: Path, beginner: Path, tmp_path: Path) -> None:
+    keys = [f"env.pivots={profiled / 'turns.parquet'}", f"model={beginner}", "demonstrations=32"]
+    argv = ["--algo", "sft", "--env", "pivot", "--local", "--iterations", "3", "--output", str(tmp_path / "run")]
+    assert main([*argv, "--set", *keys, *SMALL, "lr=1e-3"]) == 0
+    records = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    losses = [record["actor/pg_loss"] for record in records if "actor/pg_loss" in record]
+    assert losses[-1] < losses[0] < 2
+
+
+def test_traces_of_another_environments_demonstrator(tmp_path: Path, capsys) -> None:
+    file = tmp_path / "g.jsonl"
+    argv = ["pivot", "demo-traces", "--env", "guess_numbers", "--traces", "20", "--output", str(file)]
+    assert main([*argv, "--set", "env.prompt=compact"]) == 0
+    assert main(["pivot", "extract", "--traces", str(file), "--output", str(tmp_path / "turns")]) == 0
+    assert "traces with a low reward" in capsys.readouterr().out, "the demonstrator loses some games"
+    for turn in read_turns(tmp_path / "turns" / "turns.parquet"):
+        assert turn.text.startswith(("<interact>", "<answer>")) and turn.action["reasoning_content"].strip()
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["pivot", "extrakt"], "unknown step of pivot 'extrakt': did you mean 'extract'?"),
+        (["pivot", "extract", "--output", "x"], "--traces"),
+        (["pivot", "extract", "--traces", "none.jsonl", "--output", "x"], "none.jsonl: No such file"),
+        (["pivot", "profile", "--traces", "x", "--model", "y", "--rollouts", "1"], "--rollouts 1: must be at least 2"),
+        (["pivot", "profile", "--traces", "none.parquet", "--model", "y"], "none.parquet: no such file"),
+        (["pivot", "profile", "--traces", "x", "--model", "y", "--set", "algo=grpo"], "--set algo=grpo: pivot profile"),
+        (["pivot", "filter", "--traces", "none.parquet"], "none.parquet: no such file"),
+        (["pivot", "demo-traces", "--output", "x.jsonl", "--traces", "0"], "--traces 0: must be at least 1"),
+        (["pivot", "small-model", "--traces", "x", "--output", "y", "--hidden-size", "40"], "a multiple of 32"),
+    ],
+)
+def test_bad_input_is_one_line(argv: list[str], message: str, tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(argv) == 2
+    error = capsys.readouterr().err
+    assert len(error.splitlines()) == 1 and message in error
+    assert not list(tmp_path.iterdir())
+
+
+def test_turns_that_the_verifier_refuses_or_that_are_too_long(profiled: Path, beginner: Path, tmp_path, capsys) -> None:
+    from rl_agents.pivot.store import write_turns
+
+    good = read_turns(profiled / "turns.parquet")[:6]
+    bad = [dataclass_replace(good[0], "ff", {"role": "assistant", "content": "<think>endless"}, good[0].messages)]
+    bad += [dataclass_replace(good[1], "fe", good[1].action, ({"role": "user", "content": "pending " * 300},))]
+    write_turns(tmp_path / "turns.parquet", good + bad)
+    argv = ["pivot", "profile", "--traces", str(tmp_path), "--model", str(beginner), "--local", "--rollouts", "2"]
+    assert main(argv) == 2
+    assert "7 of 8 demonstrated actions score 1" in capsys.readouterr().err
+    assert main([*argv, "--skip-bad"]) == 0
+    said = capsys.readouterr().err
+    assert "1 turns are left out: refused by their verifier" in said and "1 turns are left out: too long" in said
+    assert read_table(tmp_path / "profile.parquet").num_rows == 6
+
+
+def dataclass_replace(turn, turn_id, action, messages):
+    from dataclasses import replace
+
+    return replace(turn, turn_id=turn_id, action=action, messages=messages)
+
+
+def test_the_command_is_listed(capsys) -> None:
+    assert main(["--help"]) == 0 and "pivot" in capsys.readouterr().out
+    assert main(["pivot"]) == 0
+    text = capsys.readouterr().out
+    assert all(step in text for step in ("demo-traces", "extract", "profile", "filter", "small-model"))
+    assert main(["list", "--json"]) == 0
+    listing = json.loads(capsys.readouterr().out)
+    assert "pivotrl" in [entry["name"] for entry in listing["algorithms"]]
+    assert "pivot" in [entry["name"] for entry in listing["environments"]]

@@ -1,0 +1,215 @@
+"""Reading expert traces: three forms, and every defect by file and line."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from expert_traces import GOOD, TOOL, call, changed, nemo, real_file, rows, without
+
+from rl_agents.cli import main
+from rl_agents.errors import InputError
+from rl_agents.pivot import traces as traces_module
+from rl_agents.pivot.formats import read_trace
+from rl_agents.pivot.inferred_tools import infer_tools
+from rl_agents.pivot.messages import message_calls
+from rl_agents.pivot.traces import read_traces
+from rl_agents.pivot.turns import Extraction, extract_turns
+
+USER = {"role": "user", "content": "x"}
+SAID = {"role": "assistant", "content": "y"}
+RESULT = {"role": "tool", "tool_call_id": "c1", "content": "dry"}
+
+
+def messages(*items: dict[str, Any]) -> dict[str, Any]:
+    return {**GOOD, "messages": list(items)}
+
+
+def inserted(place: int, item: dict[str, Any]) -> dict[str, Any]:
+    record = copy.deepcopy(GOOD)
+    record["messages"].insert(place, item)
+    return record
+
+
+def line(record: Any) -> bytes:
+    return json.dumps(record).encode()
+
+
+DEFECTS: list[tuple[bytes, str]] = [
+    (b'{"messages": [}', "not JSON: Expecting value (column 15)"),
+    (line(GOOD)[:-20], "not JSON: "),
+    (b"[1, 2]", "a trace is list, not an object"),
+    (line({"mesages": []}), "no 'messages' or 'responses_create_params' or 'traj' in it; did you mean 'messages'?"),
+    (line(messages()), "messages is empty"),
+    (line({**GOOD, "messages": "hello"}), "messages is str"),
+    (line(changed("messages", 1, value="hello")), "message 2: a message is str"),
+    (line(without("messages", 1, "role")), "message 2: a message without role"),
+    (line(changed("messages", 3, "role", value="function")), "message 4: unknown role 'function'"),
+    (line(changed("messages", 1, "content", value="  ")), "message 2: empty content in a user message"),
+    (line(changed("messages", 1, "content", value=7)), "message 2: content is int, not text"),
+    (line(changed("messages", 1, "content", value=[{"type": "image_url"}])), "a content part of type 'image_url'"),
+    (line(changed("messages", 4, "content", value="")), "message 5: an assistant turn with neither content nor calls"),
+    (line(inserted(5, SAID)), "message 6: two assistant turns in a row"),
+    (line(changed("messages", 3, "tool_call_id", value="c9")), "message 4: a tool result without call (id 'c9')"),
+    (line(without("messages", 3, "tool_call_id")), "message 4: a tool result without tool_call_id"),
+    (line(without("messages", 3)), "message 4: the call 'c1' has no tool result"),
+    (line(changed("messages", 2, "tool_calls", 0, value=call("wether", {}))), "message 3: unknown tool 'wether'"),
+    (line(changed("messages", 2, "tool_calls", 0, value=call("weather", "{city"))), "'weather' are not JSON"),
+    (line(changed("messages", 2, "tool_calls", 0, value=call("weather", [1]))), "'weather' are list, not an object"),
+    (line(without("messages", 2, "tool_calls", 0, "id")), "message 3: a tool call without id"),
+    (line(changed("messages", 2, "tool_calls", value=[call("weather", {"city": "Rome"})] * 2)), "two open calls"),
+    (line(inserted(2, {"role": "system", "content": "z"})), "message 3: a system message after the beginning"),
+    (line(messages(USER)), "no assistant turn"),
+    (line(changed("tools", value=[TOOL, TOOL])), "tool 'weather' is defined twice"),
+    (line(changed("tools", 0, "function", "parameters", value={"type": 3})), "is no JSON schema"),
+    (line(changed("reward", value="high")), "reward is 'high', not a finite number"),
+    (line(GOOD).replace(b'"Rain in Rome?"', b'"\\ud83d"'), "lone surrogate"),
+    (line(GOOD).replace(b'"id": "good"', b'"id": "good", "id": "bad"'), "the key 'id' occurs twice"),
+    (line(changed("reward", value=float("nan"))), "NaN is not JSON"),
+    (line(GOOD).replace(b"Rome", "Zürich".encode("latin-1")), "not UTF-8 (byte 0xfc at column "),
+    (b'{"messages": ' + b"[" * 100 + b"]" * 100 + b"}", "deeper than 64"),
+    (b'{"x": "' + b"a" * 5000 + b'"}', "a line of more than "),
+    (line({"responses_create_params": {"input": []}}), "holds no action"),
+    (line({"responses_create_params": {"input": [{"type": "image"}]}, "expected_action": {"type": "message"}}),
+     "input item 1: an item of type 'image'"),
+    (line({"responses_create_params": {"input": []}, "expected_action": {"type": "dance"}}), "of type 'dance'"),
+]  # fmt: skip
+
+
+@pytest.fixture
+def short_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(traces_module, "MAX_LINE_BYTES", 4096)
+
+
+def test_every_defect_is_named_with_its_line(tmp_path: Path, short_lines: None) -> None:
+    assert len(DEFECTS) >= 20
+    file = tmp_path / "traces.jsonl"
+    file.write_bytes(b"\n".join([line(GOOD), *(text for text, _ in DEFECTS), line(GOOD), b"", line(GOOD)]))
+    found = read_traces(file)
+    assert [trace.source for trace in found.traces] == [f"{file}:{n}" for n in (1, len(DEFECTS) + 2, len(DEFECTS) + 4)]
+    assert len(found.defects) == len(DEFECTS)
+    for number, (defect, (_, problem)) in enumerate(zip(found.defects, DEFECTS, strict=True), start=2):
+        assert str(defect).startswith(f"{file}:{number}: ") and problem in str(defect)
+        assert len(str(defect).splitlines()) == 1
+
+
+def test_good_traces_are_kept_only_when_the_user_says_so(tmp_path: Path, short_lines: None, capsys) -> None:
+    file, output = tmp_path / "traces.jsonl", tmp_path / "out"
+    file.write_bytes(b"\n".join([line(GOOD), *(text for text, _ in DEFECTS)]))
+    argv = ["pivot", "extract", "--traces", str(file), "--output", str(output)]
+    assert main(argv) == 2 and not output.exists()
+    error = capsys.readouterr().err.splitlines()
+    assert len(error) == len(DEFECTS) + 1 and error[0].startswith(f"{file}:2: not JSON")
+    assert f"{len(DEFECTS)} of {len(DEFECTS) + 1} traces are defective; --skip-bad" in error[-1]
+    assert main([*argv, "--skip-bad"]) == 0
+    said = capsys.readouterr()
+    assert f"2 turns of 1 traces; left out: {len(DEFECTS)} defective traces" in said.out
+    assert len(said.err.splitlines()) == len(DEFECTS)
+
+
+def test_the_good_trace(tmp_path: Path) -> None:
+    trace = read_trace(GOOD, "f:1")
+    assert [tool.name for tool in trace.tools] == ["weather"] and trace.reward is None
+    assert message_calls(trace.messages[2])[0].arguments == {"city": "Rome"}
+    assert trace.messages[4]["reasoning_content"] == "It says dry."
+    thinking = changed("messages", 4, "content", value="<think>hm</think>\nNo rain.")
+    del thinking["messages"][4]["reasoning_content"]
+    assert read_trace(thinking, "f:1").messages[4] == {
+        "role": "assistant", "content": "\nNo rain.", "reasoning_content": "hm",
+    }  # fmt: skip
+    reused = messages(*GOOD["messages"][:4], *GOOD["messages"][2:])
+    assert len(read_trace(reused, "f:1").messages) == 7, "an id may be used again after its result"
+
+
+def test_a_list_instead_of_lines(tmp_path: Path) -> None:
+    file = tmp_path / "traces.json"
+    file.write_text(
+        "\ufeff" + json.dumps([GOOD, {"traj": GOOD["messages"], "reward": 0.5, "task_id": 7, "trial": 2}], indent=1)
+    )
+    found = read_traces(file)
+    assert [(trace.trace_id, trace.reward) for trace in found.traces] == [("good", None), ("7/2", 0.5)]
+    assert found.traces[1].source.endswith(f":{1 + json.dumps(GOOD, indent=1).count(chr(10)) + 2}")
+    file.write_text(json.dumps([GOOD])[:-1] + ", {")
+    found = read_traces(file)
+    assert len(found.traces) == 1 and "the rest is not read" in str(found.defects[0])
+    file.write_text(json.dumps([GOOD])[:-1])
+    assert "] is missing" in str(read_traces(file).defects[0])
+
+
+def test_files_that_cannot_be_read_at_all(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="No such file"):
+        read_traces(tmp_path / "none.jsonl")
+    (tmp_path / "empty.jsonl").write_text("\n\n")
+    with pytest.raises(InputError, match="no traces in it"):
+        read_traces(tmp_path / "empty.jsonl")
+    (tmp_path / "latin.json").write_bytes(b'[\n{"a": "\xe9"}]')
+    with pytest.raises(InputError, match=r"latin.json:2: not UTF-8 \(byte 0xe9\)"):
+        read_traces(tmp_path / "latin.json")
+
+
+def test_a_nemo_gym_row_with_its_action_is_one_turn() -> None:
+    row = {
+        "id": 3,
+        "responses_create_params": {
+            "input": [
+                {"role": "user", "content": "Rain?"},
+                {"type": "reasoning", "summary": [{"type": "summary_text", "text": "look"}]},
+                {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "One moment."}]},
+                {"type": "function_call", "call_id": "a", "name": "weather", "arguments": '{"city": "Rome"}'},
+                {"type": "function_call_output", "call_id": "a", "output": "dry"},
+            ],
+            "tools": [{"type": "function", **TOOL["function"], "strict": True}],
+        },
+        "expected_action": {"type": "message", "content": "No."},
+        "reward": 0.0,
+    }
+    trace = read_trace(row, "f:1")
+    assert trace.single and trace.reward is None, "the reward is that of somebody's response"
+    assert [message["role"] for message in trace.messages] == ["user", "assistant", "tool", "assistant"]
+    assert trace.messages[1]["reasoning_content"] == "look" and trace.messages[1]["content"] == "One moment."
+    (turn,) = extract_turns([trace], Extraction()).turns
+    assert (turn.text, turn.index, len(turn.messages)) == ("No.", 1, 3)
+
+
+def test_real_tau_bench_histories() -> None:
+    found = read_traces(real_file("tau_bench", "historical_trajectories", "gpt-4o-airline.json"))
+    assert (len(found.traces), len(found.defects)) == (200, 0)
+    solved = [trace for trace in found.traces if trace.reward == 1.0]
+    turns = extract_turns(solved, Extraction(deduplicate="none")).turns
+    kinds = [turn.kind for turn in turns]
+    assert (len(solved), len(turns), kinds.count("call")) == (84, 829, 347), "as counted in the data's description"
+    tools = {tool.name: tool for tool in infer_tools(found.traces)}
+    assert len(tools) == 14
+    schema = tools["book_reservation"].parameters
+    assert schema["properties"]["passengers"] == {"type": "array"} and "user_id" in schema["required"]
+
+
+@pytest.mark.parametrize(
+    ("folder", "kinds"),
+    [
+        ("single_step_tool_use_with_argument_comparison", ["call", "message", "call", "message", "call"]),
+        ("swe_pivot", ["call"] * 5),
+        ("terminal_multi_harness", ["message", "call", "call", "calls", "call"]),
+        ("terminus_judge", ["message"] * 5),
+    ],
+)
+def test_real_nemo_gym_rows(folder: str, kinds: list[str]) -> None:
+    file = nemo(folder)
+    found = read_traces(file)
+    assert not found.defects and all(trace.single for trace in found.traces)
+    turns = extract_turns(found.traces, Extraction()).turns
+    assert [turn.kind for turn in turns] == kinds
+    for turn, row in zip(turns, rows(file), strict=True):
+        action = row.get("expected_action", {})
+        if action.get("type") == "function_call":
+            assert turn.calls[0].arguments == json.loads(action["arguments"])
+
+
+def test_real_nemo_gym_rollouts_are_whole_traces() -> None:
+    file = real_file("nemo_gym", "responses_api_agents_anyterminal_agent_data", "example_rollouts_hermes.jsonl")
+    found = read_traces(file)
+    assert not found.defects and {trace.reward for trace in found.traces} <= {0.0, 1.0}
+    assert all(len(trace.messages) > 5 and not trace.single for trace in found.traces)

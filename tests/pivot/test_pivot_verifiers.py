@@ -1,0 +1,386 @@
+"""Verifiers: golden cases of the paper and of NeMo-Gym's rows, and what passes that exact matching refuses."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from expert_traces import nemo, real_file, rows
+
+from rl_agents.credit.pivot import exact_miss_rate
+from rl_agents.errors import InputError
+from rl_agents.pivot.messages import assistant_message
+from rl_agents.pivot.traces import read_traces
+from rl_agents.pivot.turns import Extraction, Turn, extract_turns
+from rl_agents.rewards.judge import JudgeError
+from rl_agents.rewards.verifiers import VERIFIERS, VerifierOptions, assess, exact_match, make_verifier, self_check
+from rl_agents.rewards.verifiers.compare import difference, matched_pairs, parallel_score
+from rl_agents.rewards.verifiers.judged import DialogueVerifier, EquivalenceJudge
+from rl_agents.rewards.verifiers.swe import bash_target, linear_credit
+from rl_agents.rewards.verifiers.terminal import TerminalVerifier
+from rl_agents.rewards.verifiers.tool_calls import ToolCallVerifier
+from rl_agents.tools.calls import ToolCall, read_tools, write_response
+
+USER = ({"role": "user", "content": "please"},)
+
+
+def turn(*calls: tuple[str, dict[str, Any]], content: str = "", tools: Any = (), harness: str = "") -> Turn:
+    made = [ToolCall(name, arguments) for name, arguments in calls]
+    action = assistant_message(content, made, [str(i) for i in range(len(made))])
+    return Turn("00", "t", 0, "f:1", USER, read_tools(tools) if tools else (), action, harness)
+
+
+def said(*calls: tuple[str, dict[str, Any]], content: str = "") -> str:
+    return write_response(content, [ToolCall(name, arguments) for name, arguments in calls])
+
+
+def score(name: str, demonstrated: Turn, response: str, **options: Any) -> float:
+    return assess(make_verifier(VerifierOptions(verifier=name, **options)), demonstrated, response).score
+
+
+# --- comparison ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("expected", "actual", "same"),
+    [
+        ({"a": 1}, {"a": 1}, True),
+        ({"a": 1}, {"a": 2}, False),
+        ({"a": 1}, {"a": 1.0}, False),
+        ({"a": 1}, {"a": True}, False),
+        ({"a": 1.0}, {"a": 1.0000005}, True),
+        ({"a": 1.0}, {"a": 1.00001}, False),
+        ({"a": 1}, {"a": 1, "b": 2}, False),
+        ({"a": 1, "b": 2}, {"a": 1}, False),
+        ({"a": None}, {"a": None}, True),
+        ([1, 2], [1, 2], True),
+        ([1, 2], [2, 1], False),
+        ([1, 2], [1], False),
+        ({"a": [{"b": "x"}]}, {"a": [{"b": "y"}]}, False),
+        ("Rome", "Rome", True),
+        ("Rome", "rome", False),
+        ("Rome", "Rome Italy", False),
+        ("population of paris 2020", "paris population census 2020", True),  # 0.375
+        ("weather in rome", "latest stock news", False),
+        ("one two three four", "one two three four", True),  # 0.5
+    ],
+)
+def test_recursive_comparison_at_the_search_threshold(expected: Any, actual: Any, same: bool) -> None:
+    found = difference(expected, actual, 0.3)
+    assert (found == "") is same
+
+
+def test_a_threshold_of_zero_still_holds_single_words_numbers_keys_and_types_equal() -> None:
+    assert difference("a b", "c d", 0.0) == ""
+    for expected, actual in (("a", "b"), (1, 2), ({"x": "a b"}, {"y": "a b"}), ("a b", 3), ("a b", "c")):
+        assert difference(expected, actual, 0.0) != ""
+
+
+def test_where_the_difference_is() -> None:
+    assert difference({"a": [{"b": 1}]}, {"a": [{"b": "1"}]}, 0.1) == "arguments.a[0].b: text for a whole number"
+    assert difference({"a": 1}, {}, 0.1) == "arguments: 'a' is missing"
+
+
+def test_calls_are_matched_whatever_their_order() -> None:
+    # Greedy pairing would give 2 to the first and leave the second without.
+    edges = {0: {"a", "b"}, 1: {"a"}, 2: {"c"}}
+    assert matched_pairs([0, 1, 2], ["a", "b", "c"], lambda i, name: name in edges[i]) == 3
+    assert matched_pairs([0, 1], ["a"], lambda i, name: name in edges[i]) == 1
+
+
+@pytest.mark.parametrize(
+    ("mode", "counts", "expected"),
+    [
+        ("free", (2, 2, 3), 1.0), ("free", (1, 2, 2), 0.0), ("strict", (2, 2, 3), 0.0), ("strict", (2, 2, 2), 1.0),
+        ("fractional", (1, 2, 5), 0.5), ("f1", (2, 2, 3), 0.8), ("f1", (0, 1, 1), 0.0),
+    ],
+)  # fmt: skip
+def test_modes_of_parallel_calls(mode: Any, counts: tuple[int, int, int], expected: float) -> None:
+    assert parallel_score(*counts, mode) == pytest.approx(expected)
+
+
+# --- tool calls ---------------------------------------------------------------------------------------------------
+
+ROME, OSLO = ("weather", {"city": "Rome"}), ("weather", {"city": "Oslo"})
+
+
+def test_messages_and_calls_do_not_stand_for_each_other() -> None:
+    for name in ("tool_name", "tool_call", "search", "swe_target"):
+        assert score(name, turn(content="Which city?"), "Tell me the city.") == 1.0
+        assert score(name, turn(ROME), "Which city?") == 0.0
+        assert score(name, turn(content="Which city?"), said(ROME)) == 0.0
+        for nothing in ("", "  ", "<think>so</think>", "<tool_call>{", "<think>endless"):
+            assert score(name, turn(content="Which city?"), nothing) == score(name, turn(ROME), nothing) == 0.0
+
+
+def test_tool_name_and_tool_call() -> None:
+    assert score("tool_name", turn(ROME), said(OSLO)) == 1.0
+    assert score("tool_call", turn(ROME), said(OSLO)) == 0.0
+    assert score("tool_name", turn(ROME), said(("map", {"city": "Rome"}))) == 0.0
+    assert score("tool_call", turn(ROME), f"<think>Oslo?</think>Let me see. {said(ROME)}") == 1.0
+    assert score("tool_call", turn(ROME, OSLO), said(OSLO, ROME)) == 1.0
+    assert score("tool_call", turn(ROME), said(OSLO, ROME)) == 1.0, "surplus calls are free"
+    assert score("tool_call", turn(ROME), said(OSLO, ROME), parallel="strict") == 0.0
+    assert score("tool_call", turn(ROME), said(OSLO, ROME), parallel="f1") == pytest.approx(2 / 3)
+
+
+def test_thresholds_of_conversation_and_search() -> None:
+    query = turn(("find", {"q": "population of paris 2020"}))
+    near, far = said(("find", {"q": "paris population census 2020"})), said(("find", {"q": "paris travel tips now"}))
+    assert (score("tool_call", query, near), score("search", query, near)) == (1.0, 1.0)
+    assert (score("tool_call", query, far), score("search", query, far)) == (1.0, 0.0)  # 1/8
+    assert score("tool_call", query, far, threshold=0.2) == 0.0
+
+
+def test_a_call_against_its_schema_scores_0_unless_the_demonstration_breaks_it_too() -> None:
+    schema = {"type": "object", "properties": {"note": {"enum": ["all is well", "all went wrong"]}}}
+    tools = [{"name": "report", "parameters": schema}]
+    gold, odd = turn(("report", {"note": "all is well"}), tools=tools), said(("report", {"note": "well is well"}))
+    assert score("tool_call", gold, said(("report", {"note": "all went wrong"}))) == 1.0
+    assert score("tool_call", gold, odd) == 0.0
+    assert score("tool_call", turn(("report", {"note": "all is fine"}), tools=tools), odd) == 1.0
+
+
+def test_exact_matching_is_stricter_than_any_verifier() -> None:
+    gold = turn(("find", {"q": "red shoes", "n": 3}), content="Let me look.")
+    for text, same in (
+        (gold.text, True),
+        (
+            '<think>hm</think>Let me  look.<tool_call>{"arguments":{"n":3,"q":"red shoes"},"name":"find"}</tool_call>',
+            True,
+        ),
+        (said(("find", {"q": "red shoes", "n": 3})), False),
+        (said(("find", {"q": "shoes red", "n": 3}), content="Let me look."), False),
+        ("<tool_call>{", False),
+    ):
+        assert exact_match(gold, text) is same
+        assert score("exact", gold, text) == float(same)
+        assert not same or score("tool_call", gold, text) == 1.0
+
+
+def test_miss_rate_of_exact_matching() -> None:
+    # Of three acceptable actions one is the demonstration; what is not acceptable does not count.
+    assert exact_miss_rate([1, 1, 1, 0, 0], [1, 0, 0, 0, 0]) == pytest.approx(2 / 3)
+    assert exact_miss_rate([0, 0], [0, 0]) != exact_miss_rate([0, 0], [0, 0])
+
+
+# --- terminal -----------------------------------------------------------------------------------------------------
+
+
+def terminus(*keystrokes: str, complete: bool = False, **further: Any) -> str:
+    commands = [{"keystrokes": text, "is_blocking": True, "timeout_sec": 5} for text in keystrokes]
+    data = {"state_analysis": "a", "explanation": "b", "commands": commands, "is_task_complete": complete}
+    return json.dumps({**data, **further})
+
+
+def test_terminal_commands_by_similarity() -> None:
+    gold = turn(content=terminus("pip list | grep oauth\n"), harness="terminus_1")
+    assert score("terminal", gold, terminus("pip list | grep oauth\n", state_analysis="other")) == 1.0
+    assert score("terminal", gold, terminus("pip list | ", "grep oauth\n")) == 1.0, "keystrokes are joined"
+    # 21 of 22 and 23 characters in common: 2·22/(22 + 23) = 0.978
+    assert score("terminal", gold, terminus("pip list | grep -oauth\n")) == 1.0
+    assert score("terminal", gold, terminus("pip freeze\n")) == 0.0
+    for broken in (
+        "pip list", "{}", terminus("x", complete=True), terminus("pip list | grep oauth\n", complete=True),
+        terminus("pip list | grep oauth\n", commands="pip"), terminus("pip list | grep oauth\n", explanation=3),
+        "```json\n" + terminus("pip list | grep oauth\n") + "\n```",
+    ):  # fmt: skip
+        assert score("terminal", gold, broken) == 0.0
+
+
+def test_terminal_with_tools() -> None:
+    gold = turn(("exec_command", {"cmd": "git status --short", "workdir": "/w"}))
+    assert score("terminal", gold, said(("exec_command", {"cmd": "git status  --short", "workdir": "/w"}))) == 1.0
+    assert score("terminal", gold, said(("exec_command", {"cmd": "git status --short", "workdir": "/v"}))) == 0.0
+    assert score("terminal", gold, said(("exec_command", {"cmd": "rm -r .", "workdir": "/w"}))) == 0.0
+    assert score("terminal", gold, said(("shell", {"cmd": "git status --short", "workdir": "/w"}))) == 0.0
+    two = turn(("write_stdin", {"session_id": 7, "chars": ""}), ("exec_command", {"cmd": "pwd"}))
+    assert (
+        score("terminal", two, said(("exec_command", {"cmd": "pwd"}), ("write_stdin", {"session_id": 7, "chars": ""})))
+        == 0.0
+    )
+
+
+class Scripted:
+    """A judge that answers by rule and remembers what it was asked."""
+
+    def __init__(self, rule: Callable[[str], float]) -> None:
+        self.rule = rule
+        self.asked: list[str] = []
+
+    def ask(self, prompt: str, about: str) -> float:
+        self.asked.append(prompt)
+        return self.rule(prompt)
+
+
+def failing(prompt: str) -> float:
+    raise JudgeError("grader: HTTP 500")
+
+
+def test_the_judge_is_asked_twice_with_the_actions_swapped() -> None:
+    gold, other = turn(content=terminus("ls\n"), harness="terminus_1"), terminus("dir --all\n")
+    fair = Scripted(lambda prompt: 1.0)
+    verdict = assess(TerminalVerifier(judge=EquivalenceJudge(fair)), gold, other)
+    assert verdict.score == 1.0 and len(fair.asked) == 2
+    assert fair.asked[0].index("ls\\n") < fair.asked[0].index("dir") and fair.asked[1].index("dir") < fair.asked[
+        1
+    ].index("ls\\n")
+    # A judge that likes whatever stands first.
+    first = Scripted(lambda prompt: float(prompt.index("ls\\n") < prompt.index("dir")))
+    assert assess(TerminalVerifier(judge=EquivalenceJudge(first)), gold, other).score == 0.0 and len(first.asked) == 2
+    strict = Scripted(lambda prompt: 0.0)
+    verifier = TerminalVerifier(judge=EquivalenceJudge(strict))
+    assert assess(verifier, gold, other).score == assess(verifier, gold, other).score == 0.0
+    assert len(strict.asked) == 1, "no second pass after a no, and verdicts are remembered"
+    assert assess(verifier, gold, terminus("ls\n")).score == 1.0 and len(strict.asked) == 1
+
+
+def test_a_judge_that_fails_gives_0_and_says_so() -> None:
+    gold = turn(content=terminus("ls\n"), harness="terminus_1")
+    verdict = assess(TerminalVerifier(judge=EquivalenceJudge(Scripted(failing))), gold, terminus("dir --all\n"))
+    assert verdict.score == 0.0 and verdict.judge_failed and "HTTP 500" in verdict.reason
+
+
+def test_messages_by_a_judge() -> None:
+    judge = Scripted(lambda prompt: float("Madrid" not in prompt))
+    verifier = DialogueVerifier(ToolCallVerifier(), EquivalenceJudge(judge))
+    gold = turn(content="The capital is Paris.")
+    assert assess(verifier, gold, "It is Paris.").score == 1.0 and len(judge.asked) == 2
+    assert "user: please" in judge.asked[0]
+    assert assess(verifier, gold, "It is Madrid.").score == 0.0
+    asked = len(judge.asked)
+    assert assess(verifier, gold, " The capital  is Paris.").score == 1.0
+    assert assess(verifier, gold, said(ROME)).score == 0.0 and assess(verifier, turn(ROME), said(ROME)).score == 1.0
+    assert len(judge.asked) == asked, "equal messages and calls need no judge"
+
+
+# --- software engineering -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("command", "target"),
+    [
+        ("grep -rn 'def total' /w/proj", ("grep", {"proj"})),
+        ("cd /w && grep -rn total proj/", ("grep", {"proj"})),
+        ("python -m pytest /w/tests/test_a.py -q", ("pytest", {"test_a.py"})),
+        ("sudo env A=1 cat x.py", ("cat", {"x.py"})),
+        ("echo 'open", ("echo", set())),
+        ("", ("", set())),
+    ],
+)
+def test_target_of_a_shell_command(command: str, target: tuple[str, set[str]]) -> None:
+    assert bash_target(command) == (target[0], frozenset(target[1]))
+
+
+def edit(command: str = "str_replace", path: str = "/w/foo.py", **further: Any) -> tuple[str, dict[str, Any]]:
+    return "str_replace_editor", {"command": command, "path": path, **further}
+
+
+def test_swe_kind_and_target() -> None:
+    view = turn(edit("view", view_range=[40, 80]))
+    assert score("swe_target", view, said(edit("view", "/elsewhere/foo.py", view_range=[70, 90]))) == 1.0
+    assert score("swe_target", view, said(edit("view", view_range=[81, 90]))) == 0.0
+    assert score("swe_target", view, said(edit("view", view_range=[60, -1]))) == 1.0
+    assert score("swe_target", view, said(edit("view"))) == 1.0, "the whole file shows those lines, too"
+    assert score("swe_target", view, said(edit("view", "/w/bar.py", view_range=[40, 80]))) == 0.0
+    assert score("swe_target", view, said(edit("create", file_text="x"))) == 0.0
+    assert score("swe_target", view, said(("execute_bash", {"command": "cat /w/foo.py"}))) == 0.0
+    run = turn(("execute_bash", {"command": "python -m pytest tests/test_a.py -q"}))
+    assert score("swe_target", run, said(("bash", {"command": "cd /w; pytest -x tests/test_a.py"}))) == 1.0
+    assert score("swe_target", run, said(("bash", {"command": "pytest tests/test_b.py"}))) == 0.0
+    assert score("swe_target", turn(("think", {"thought": "a"})), said(("think", {"thought": "b"}))) == 1.0
+    assert score("tool_name", run, said(("execute_bash", {"command": "ls"}))) == 1.0, "the paper's own is coarser"
+
+
+def test_swe_edits() -> None:
+    gold = turn(edit(old_str="return None", new_str="return sum(values)"))
+    near, far = edit(old_str="return None", new_str="return sum(value)"), edit(old_str="return None", new_str="pass")
+    assert score("swe_target", gold, said(near)) == 1.0 and score("swe_target", gold, said(far)) == 0.0
+    assert score("swe_target", gold, said(edit(old_str="if x:", new_str="return sum(values)"))) == 0.0
+    linear = score("swe_target", gold, said(near), edit_credit="linear")
+    assert linear == pytest.approx(1 - 0.1 / 18)  # one of 18 characters less
+
+
+def test_linear_credit_by_hand() -> None:
+    assert linear_credit(0.39, 10, 10) == 0.0
+    assert linear_credit(0.4, 10, 10) == pytest.approx(0.5)
+    assert linear_credit(0.6, 10, 10) == pytest.approx(0.75)
+    assert linear_credit(0.8, 10, 10) == 1.0
+    assert linear_credit(1.0, 10, 15) == pytest.approx(0.95)
+    assert linear_credit(1.0, 10, 40) == pytest.approx(0.9)
+
+
+# --- what all have in common --------------------------------------------------------------------------------------
+
+
+def test_unusable_options() -> None:
+    for options, message in (
+        ({"verifier": "tool_cal"}, "unknown verifier 'tool_cal': did you mean 'tool_call'"),
+        ({"threshold": 0.6}, "nothing would pass"),
+        ({"threshold": "high"}, "env.threshold='high': float is needed"),
+        ({"parallel": "sorted"}, "unknown value of env.parallel 'sorted'"),
+        ({"similarity": 2.0}, "between 0 and 1"),
+        ({"judge_url": "http://x"}, "belong together"),
+        ({"judge_retries": -1}, "not negative"),
+    ):
+        with pytest.raises(InputError, match=message):
+            VerifierOptions.from_mapping(options)
+    with pytest.raises(InputError, match=r"dialogue has messages judged: set env\.judge_url"):
+        make_verifier(VerifierOptions(verifier="dialogue"))
+    assert VerifierOptions.from_mapping({"threshold": 0, "pivots": "x"}).threshold == 0.0
+
+
+@pytest.mark.parametrize("name", [name for name in VERIFIERS if name != "dialogue"])
+def test_the_experts_of_real_traces_pass_every_verifier(name: str) -> None:
+    airline = read_traces(real_file("tau_bench", "historical_trajectories", "gpt-4o-airline.json")).traces[:40]
+    traces = [*airline, *read_traces(nemo("single_step_tool_use_with_argument_comparison")).traces]
+    traces += [*read_traces(nemo("swe_pivot")).traces, *read_traces(nemo("terminal_multi_harness")).traces]
+    traces += read_traces(nemo("terminus_judge")).traces
+    turns = extract_turns(traces, Extraction(min_reward=0.0)).turns
+    check = self_check(make_verifier(VerifierOptions(verifier=name)), turns)
+    assert check.checked > 300 and not check.failures, check.summary()
+
+
+def test_a_verifier_that_refuses_its_demonstrations_is_found() -> None:
+    turns = [turn(ROME), turn(content="<think>endless")]
+    check = self_check(make_verifier(VerifierOptions()), turns)
+    assert [place.kind for place, _ in check.failures] == ["message"]
+    assert check.summary() == (
+        "1 of 2 demonstrated actions score 1; not so f:1: turn 0: malformed: the reasoning does not end: "
+        "</think> is missing"
+    )
+
+
+def response_text(row: dict[str, Any]) -> str:
+    """Write the model's output of a NeMo-Gym rollout as a response."""
+    content, calls = "", []
+    for item in row["response"]["output"]:
+        if item["type"] == "message":
+            content += "".join(part["text"] for part in item["content"])
+        elif item["type"] == "function_call":
+            calls.append(ToolCall(item["name"], json.loads(item["arguments"])))
+    return write_response(content, calls)
+
+
+def test_rewards_of_nemo_gyms_own_comparator() -> None:
+    file = nemo("single_step_tool_use_with_argument_comparison", "example_rollouts.jsonl")
+    turns = extract_turns(read_traces(file).traces, Extraction(deduplicate="none")).turns
+    verifier = make_verifier(VerifierOptions(verifier="tool_call"))
+    rewards = [row["reward"] for row in rows(file)]
+    assert [assess(verifier, t, response_text(row)).score for t, row in zip(turns, rows(file), strict=True)] == rewards
+    assert sorted(set(rewards)) == [0.0, 1.0]
+
+
+def test_checks_of_nemo_gyms_own_terminal_verifier() -> None:
+    file = nemo("terminus_judge", "example_rollouts.jsonl")
+    turns = extract_turns(read_traces(file).traces, Extraction(deduplicate="none")).turns
+    for found, row in zip(turns, rows(file), strict=True):
+        judge = Scripted(lambda prompt, row=row: float(row["judge_passed"]))
+        verdict = assess(TerminalVerifier(judge=EquivalenceJudge(judge)), found, response_text(row))
+        assert verdict.score == row["reward"], verdict.reason
+        reached = (
+            row["schema_check_passed"] and row["task_complete_check_passed"] and not row["string_similarity_passed"]
+        )
+        assert bool(judge.asked) == reached

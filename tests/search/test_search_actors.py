@@ -1,0 +1,81 @@
+"""Searches through env runner actors: the same as in one process, a killed runner costs time only, and vLLM."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rl_agents.core.algorithm import AgentAlgorithm
+from rl_agents.core.config import AgentConfig
+from rl_agents.search.saved import explorer_to_json
+
+KEYS: dict[str, Any] = {
+    "algo": "3spo", "engine": "torch", "tasks_per_iteration": 6, "group_size": 4, "search_steps": 20, "lr": 1e-3,
+    "engine_timeout_s": 20.0,
+}  # fmt: skip
+
+
+def build(model_dir: Path, *, local: bool = False, **keys: Any) -> AgentAlgorithm:
+    config = AgentConfig().training(model=str(model_dir), **{**KEYS, **keys})
+    return (config.local() if local else config).build_algo()
+
+
+def tree(algo: AgentAlgorithm) -> dict[str, Any]:
+    """All that a search knows, but for the last bits of log-probabilities, which depend on what ran beside it."""
+    assert algo.explorer is not None
+    data = explorer_to_json(algo.explorer)
+    for search in data["searches"]:
+        for node in search["nodes"]:
+            (node["step"] or {}).pop("logprobs", None)
+    return data
+
+
+def test_a_killed_runner_changes_nothing(ray_session: None, beginner_model_dir: Path) -> None:
+    local = build(beginner_model_dir, local=True)
+    local.train()
+    algo = build(beginner_model_dir, num_env_runners=2)
+    try:
+        assert algo.collector is not None
+        pids = algo.env_runner_group.foreach_env_runner(lambda runner: os.getpid(), local_env_runner=False)
+        expand, calls = algo.collector.expand, []
+
+        def expand_while_a_runner_dies(specs: Any) -> Any:
+            calls.append(len(specs))
+            if len(calls) == 2:  # the start states are known, their children are being sampled
+                threading.Timer(0.02, os.kill, (pids[0], signal.SIGKILL)).start()
+            return expand(specs)
+
+        algo.collector.expand = expand_while_a_runner_dies  # type: ignore[method-assign]
+        metrics = algo.train()["agent"]
+        assert metrics["search/sampled_steps"] == 24 and calls == [6, 6]
+        assert tree(algo) == tree(local), "one tick, the same one"
+        second = algo.train()["agent"]
+        assert metrics["rollout/resampled_episodes"] + second["rollout/resampled_episodes"] > 0
+        finished = algo.explorer.statistics.finished if algo.explorer else 0
+        assert finished == sum(int(m["rollout/episodes"]) for m in (metrics, second)), "none lost, none counted twice"
+    finally:
+        algo.stop()
+        local.stop()
+
+
+def test_search_on_vllm(ray_session: None, beginner_model_dir: Path, tmp_path: Path) -> None:
+    pytest.importorskip("vllm", reason="vLLM is not installed")
+    algo = build(beginner_model_dir, engine="vllm", search_steps=60, engine_timeout_s=120.0)
+    try:
+        first = algo.train()["agent"]
+        algo.save_run_checkpoint(tmp_path / "000001")
+        algo.train()
+        known = tree(algo)["statistics"]["finished"]
+        algo.restore_run_checkpoint(tmp_path / "000001")
+        again = algo.train()["agent"]
+        assert algo.iteration == 2 and tree(algo)["statistics"]["finished"] == pytest.approx(known, rel=0.5)
+        for metrics in (first, again):
+            assert metrics["search/optimiser_steps"] >= 2 and metrics["actor/engine_logprob_gap_max"] < 1e-4
+        assert again["search/replayed_steps"] > 0, "snapshots are not in the checkpoint"
+    finally:
+        algo.stop()

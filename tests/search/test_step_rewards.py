@@ -1,0 +1,130 @@
+"""Eq. 2 from statistics: the worked example, every switch, and both conventions for ends."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from search.drawn import settings_of
+
+from rl_agents.rollout.env_calls import Answer
+from rl_agents.rollout.trajectory import Step
+from rl_agents.search.rewards import allocation, step_rewards
+from rl_agents.search.statistics import StateStatistics
+from rl_agents.search.tree import Node
+
+#: Counts (N_total, N_succ); at depth 2 and 3 with alpha 1.
+COUNTS = {"here": (10, 5), "good": (8, 8), "bad": (8, 2), "hopeless": (12, 0)}
+
+
+def statistics_of(counts: dict[str, tuple[int, int]] = COUNTS, **keys: Any) -> StateStatistics:
+    statistics = StateStatistics(settings_of(**keys))
+    for key, (total, wins) in counts.items():
+        for number in range(total):
+            statistics.finish([key], number < wins)
+    return statistics
+
+
+def node(parent: Node, key: str) -> Node:
+    return parent.after(Step([1], [2], [0.0], 0, "stop", "", "", "go"), Answer(key), key)
+
+
+def rewards(
+    children: list[str], *, ended: str = "", won: str = "", counts: dict[str, tuple[int, int]] = COUNTS, **keys: Any
+) -> list[float]:
+    """Rewards of children of "here", reached from "start"; ``ended`` and ``won`` name those that end."""
+    parent = node(Node.start(Answer("start"), "start"), "here")
+    nodes = [node(parent, key) for key in children]
+    over = [key in (ended, won) for key in children]
+    solved = [key == won for key in children]
+    return step_rewards(parent, nodes, over, solved, statistics_of(counts, **keys)).tolist()
+
+
+def score(key: str, depth: int, gated: bool = True) -> float:
+    total, wins = COUNTS.get(key, (0, 0))
+    closed = gated and total - wins >= 10 and wins <= 0.1 * total
+    return 0.0 if closed else math.exp(-math.log(depth) * wins / (total + 1e-6))
+
+
+OMEGA = 0.5 * math.exp(-1.0)
+
+
+def test_progress_novelty_and_success_add_up() -> None:
+    found = rewards(["good", "bad", "here", "won"], won="won")
+    progress = [score("here", 2) - score(key, 3) for key in ("good", "bad", "here")] + [score("here", 2)]
+    assert found == pytest.approx(
+        [
+            OMEGA + (0.5 - OMEGA) * progress[0],
+            OMEGA + (0.5 - OMEGA) * progress[1],
+            (0.5 - OMEGA) * progress[2],
+            OMEGA + (0.5 - OMEGA) * progress[3] + 0.5,
+        ],
+        abs=1e-12,
+    )
+
+
+def test_at_the_first_visit_only_novelty_and_success_count() -> None:
+    for convention in ("counted", "ignored"):
+        found = rewards(["a", "b", "here", "won"], won="won", counts={}, state_terminal=convention)
+        assert found == [0.5, 0.5, 0.0, 1.0]
+
+
+def test_every_part_can_be_switched_off() -> None:
+    assert rewards(["good", "here"], score_difference="none") == pytest.approx([OMEGA, 0.0])
+    half = [0.5 * (score("here", 2) - score(key, 3)) for key in ("good", "here")]
+    assert rewards(["good", "here"], novelty="none") == pytest.approx(half)
+    fixed = rewards(["good", "here"], novelty_fixed=0.25)
+    assert fixed == pytest.approx([0.25 + 0.5 * half[0], 0.5 * half[1]])
+    assert rewards(["won"], won="won", success_weight=0.0)[0] == pytest.approx(rewards(["won"], won="won")[0] - 0.5)
+    assert rewards(["good"], novelty_decay=0.0)[0] == pytest.approx(0.5)
+
+
+def test_what_is_novel() -> None:
+    readings = {mode: rewards(["good", "start", "new", "here"], score_difference="none", novelty=mode) for mode in
+                ("changed", "unseen", "first_in_trajectory")}  # fmt: skip
+    novel = {mode: [round(value / OMEGA, 9) for value in values] for mode, values in readings.items()}
+    assert novel == {
+        "changed": [1, 1, 1, 0],
+        "unseen": [0, 1, 1, 0],
+        "first_in_trajectory": [1, 0, 1, 0],
+    }
+
+
+def test_a_hopeless_state_looks_mastered_with_the_gate_and_not_without() -> None:
+    (gated,) = rewards(["hopeless"], novelty="none")
+    (open_,) = rewards(["hopeless"], novelty="none", score_difference="open")
+    assert gated == pytest.approx(0.5 * score("here", 2)) and gated > 0
+    assert open_ == pytest.approx(0.5 * (score("here", 2) - 1.0)) and open_ < 0
+
+
+def test_ends_are_counted_or_never_seen() -> None:
+    counted = rewards(["won", "lost"], won="won", ended="lost", novelty="none")
+    assert counted == pytest.approx([0.5 * score("here", 2) + 0.5, 0.5 * (score("here", 2) - 1.0)])
+    ignored = rewards(["won", "lost"], won="won", ended="lost", novelty="none", state_terminal="ignored")
+    assert ignored == pytest.approx([0.5 * (score("here", 2) - 1.0) + 0.5, 0.5 * (score("here", 2) - 1.0)])
+
+
+def test_success_rates_in_place_of_scores() -> None:
+    keys = {"novelty": "none", "score_difference": "value", "success_weight": 0.0}
+    here = (5 + 15.5 / 39) / 11
+    found = rewards(["good", "bad", "new", "won", "lost"], won="won", ended="lost", **keys)
+    assert found == pytest.approx(
+        [0.5 * (value - here) for value in ((8 + here) / 9, (2 + here) / 9, here, 1.0, 0.0)], abs=1e-12
+    )
+
+
+@pytest.mark.parametrize(
+    ("keys", "state", "expected"),
+    [
+        ({}, "here", 8 * 2**-0.5),
+        ({}, "hopeless", 0),
+        ({}, "unseen", 8),
+        ({"score_preset": "paper"}, "here", 1),
+        ({"search_rollouts": "uniform"}, "hopeless", 8),
+    ],
+)
+def test_rollouts_of_a_state(keys: dict, state: str, expected: float) -> None:
+    parent = node(Node.start(Answer("start"), "start"), state)
+    found, rollouts = allocation(parent, statistics_of(group_size=8, **keys))
+    assert rollouts == math.ceil(expected) and 0.0 <= found <= 1.0
