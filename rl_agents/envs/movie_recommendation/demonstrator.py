@@ -1,7 +1,7 @@
 """A scripted, deliberately mediocre player whose dialogues teach the starter model.
 
-It believes what the answers imply, but asks without a plan, asks again what it knows, stops asking too early and
-sometimes recommends any movie: reinforcement learning has something to improve.
+It believes what the answers imply, but asks without a plan, asks again what it knows, often stops after one question
+and sometimes recommends any movie: reinforcement learning has something to improve.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The small starter model of PreferenceEstimation: its words, its weights before training, and what it is taught.
 
 It plays a smaller task than the paper's: three attributes and six levels, with a higher threshold, because among
-vectors this short half have a cosine above 0.88 with equal weights. It imitates the `demonstrator`. A movie's scores are
-one token and an estimate is one, so every turn has the same length, and the next estimate follows, number by number,
-from the last one and the reply.
+vectors this short half have a cosine above 0.88 with equal weights. It imitates the `demonstrator`. A movie's scores
+are one token and an estimate is one, so every turn has the same length, and the next estimate follows, number by
+number, from the last one and the reply.
 """
 
 from __future__ import annotations
