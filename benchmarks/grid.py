@@ -180,8 +180,8 @@ def plot(arms: dict[str, list[Run]], path: Path, title: str) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(11, 1.8 + 0.3 * max(8, len(arms))), width_ratios=(1.2, 1))
-    figure.subplots_adjust(wspace=0.4)
+    size = (13, 1.8 + 0.3 * max(8, len(arms)))
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=size, width_ratios=(1.2, 1), layout="constrained")
     for number, runs in enumerate(arms.values()):
         style = "-" if number < 10 else "--"
         curves = [smooth(run["training_success"]) for run in runs]

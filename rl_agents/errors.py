@@ -1,4 +1,4 @@
-"""Errors that a person caused and a person can mend: one line, exit code 2."""
+"""Errors that a person caused and can mend (one line, exit code 2), and one that a run mends itself."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from collections.abc import Iterable
 
 class InputError(ValueError):
     """Bad input. The command line prints the message on one line and exits with code 2."""
+
+
+class LearnerLost(RuntimeError):
+    """A learner died or does not answer; new ones can go on from the last checkpoint."""
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import psutil
 
+from rl_agents.errors import LearnerLost
 from rl_agents.interrupts import Interrupts
 from rl_agents.reporting.evaluation import evaluation_metrics
 from rl_agents.reporting.plots import plot_success
@@ -59,7 +60,15 @@ class TrainableAgent(Protocol):
 
     def restore_run_checkpoint(self, folder: Path) -> None: ...
 
+    def restart_learners(self, checkpoint: Path | None) -> None:
+        """Replace all learners; the new ones go on from ``checkpoint``, or from the beginning."""
+        ...
+
     def stop(self) -> None: ...
+
+
+#: Tag of a record: how often lost learners have been replaced until then.
+RESTARTS = "fault/learner_restarts"
 
 
 @dataclass
@@ -88,8 +97,11 @@ class TrainLoop:
         last = self._records[-1] if self._records else {}
         self._seconds_before: float = last.get("seconds", 0.0)
         self._cpu_before: float = last.get("cpu_seconds", 0.0)
-        self._completed = self.algo.iteration
+        self._completed = self._furthest = self.algo.iteration
         self._clean = True
+        self._restarts_in_a_row = 0
+        #: Over the whole run, what it was resumed from included.
+        self._restarts: int = last.get(RESTARTS, 0)
         self._trajectories = TrajectoryLog(self.folder.trajectories, self.algo.settings.save_trajectories)
         self._tensorboard = TensorBoardLog(self.folder.tensorboard, self._completed if self._records else None)
         self.progress.start(self._completed, self.algo.settings.iterations)
@@ -119,7 +131,33 @@ class TrainLoop:
         """Do one iteration and what is due with it: evaluation, records, checkpoint; return its record.
 
         The first call evaluates the policy before training; a call at the end makes up for a missing last evaluation.
+        When learners are lost, new ones do the iterations since the last checkpoint again.
+
+        Raises:
+            LearnerLost: ``max_learner_restarts`` times in a row, without getting further.
         """
+        while True:
+            try:
+                return self._advance()
+            except LearnerLost as error:
+                self._go_back(error)
+
+    def _go_back(self, error: LearnerLost) -> None:
+        if self._restarts_in_a_row >= self.algo.settings.max_learner_restarts:
+            raise error
+        self._restarts_in_a_row += 1
+        self._restarts += 1
+        checkpoints = self.folder.complete_checkpoints()
+        iteration, checkpoint = checkpoints[-1] if checkpoints else (0, None)
+        self.progress.note(f"{error}; new learners go on after iteration {iteration}")
+        self.algo.restart_learners(checkpoint)
+        self._completed, self._clean = iteration, True
+        self.folder.cut_after(iteration)
+        self._records = self.folder.read_metrics()
+        self._tensorboard.close()
+        self._tensorboard = TensorBoardLog(self.folder.tensorboard, iteration)
+
+    def _advance(self) -> Record:
         total = self.algo.settings.iterations
         if self._completed in (0, total) and not self._evaluated(self._completed):
             self._log({"iteration": self._completed, **self._evaluate()})
@@ -159,6 +197,8 @@ class TrainLoop:
             self._clean = self._clean or self._can_leave()
             raise
         self._clean, self._completed = True, self.algo.iteration
+        if self._completed > self._furthest:
+            self._furthest, self._restarts_in_a_row = self._completed, 0
         self._trajectories.write(self._completed, self.algo.last_trajectories)
         metrics = {tag: float(value) for tag, value in result["agent"].items()}
         return {"iteration": self._completed, "timing_s/iteration": time.monotonic() - started, **metrics}
@@ -180,6 +220,8 @@ class TrainLoop:
         return any(r["iteration"] == iteration and r.get("eval/success_rate") is not None for r in self._records)
 
     def _log(self, record: Record) -> None:
+        if self._restarts:
+            record[RESTARTS] = self._restarts
         record["seconds"] = self._seconds_before + time.monotonic() - self._started
         record["cpu_seconds"] = self._cpu_before + cpu_seconds() - self._cpu_started
         if self._records and self._records[-1]["iteration"] == record["iteration"]:
@@ -225,6 +267,7 @@ class TrainLoop:
             "rollout_turns": self._sum("rollout/turns"),
             "episodes": self._sum("rollout/episodes"),
             "failed_episodes": self._sum("rollout/failed_episodes"),
+            "learner_restarts": self._restarts,
             "checkpoint": str(checkpoints[-1][1].relative_to(self.folder.path)) if checkpoints else None,
         }
 

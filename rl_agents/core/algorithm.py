@@ -94,16 +94,12 @@ class AgentAlgorithm(Algorithm):
         self.recipe = ALGORITHMS[self.settings.algo]
         self.reward = make_reward(self.settings)
         self.kind, self.engine_description = resolve_engine(self.settings.engine)
-        self.policy_version = 0
-        self._engines_version: int | None = None
+        self._begin_anew()
         self.inference_group: InferenceGroup | None = None
         self._local_engine: Any = None
         self.collector: Collector | None = None
         self.last_trajectories: list[Trajectory] = []
         self._demonstrated: list[Trajectory] = []
-        #: Tasks taken from the training stream so far; iterations may take more than ``tasks_per_iteration``.
-        self.task_position = 0
-        self.kl_in_reward_coef = self.settings.kl_in_reward_coef
         #: False only while a training step can be left without a trace, that is, before its first optimiser step.
         self.learning = True
         if self.settings.num_env_runners or self.settings.num_learners:
@@ -111,10 +107,25 @@ class AgentAlgorithm(Algorithm):
             ensure_ray(settings.num_engines + settings.num_env_runners + settings.num_learners)
         self.callbacks = [callback() for callback in force_list(self.config.callbacks_class)]
         self.train_tasks = task_ids(self.settings.env, "train", self.settings.env_options)
-        self.explorer = Explorer(self.settings, self.train_tasks) if self.recipe.source == "search" else None
+        self.explorer = self._new_explorer()
         if self.recipe.source != "demonstrations":
             self._start_rollouts()
         self._set_up_metrics()
+        self._start_learners()
+
+    def _begin_anew(self) -> None:
+        """Set all counters that a checkpoint holds to those of a run that has done nothing."""
+        self._iteration = 0
+        self.policy_version = 0
+        self._engines_version: int | None = None
+        #: Tasks taken from the training stream so far; iterations may take more than ``tasks_per_iteration``.
+        self.task_position = 0
+        self.kl_in_reward_coef = self.settings.kl_in_reward_coef
+
+    def _new_explorer(self) -> Explorer | None:
+        return Explorer(self.settings, self.train_tasks) if self.recipe.source == "search" else None
+
+    def _start_learners(self) -> None:
         spec = self.config.get_multi_rl_module_spec()
         self.learner_group = self.config.build_learner_group(rl_module_spec=spec)
 
@@ -410,6 +421,16 @@ class AgentAlgorithm(Algorithm):
         self._engines_version = None
         if self.explorer is not None:
             load_explorer(self.explorer, load_search(folder))
+
+    def restart_learners(self, checkpoint: Path | None) -> None:
+        """Replace all learners by new ones that go on from ``checkpoint``; None: from the beginning."""
+        self.learner_group.abandon()
+        self._start_learners()
+        if checkpoint is None:
+            self._begin_anew()
+            self.explorer = self._new_explorer()
+        else:
+            self.restore_run_checkpoint(checkpoint)
 
     def draw(self, folder: Path) -> None:
         """Write the pictures that only this algorithm has: of a search, ``search_tree.png``."""

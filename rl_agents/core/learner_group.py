@@ -2,36 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import ray
+from ray.exceptions import RayActorError
 from ray.rllib.core.learner.learner_group import LearnerGroup
 
 from rl_agents.core.learner_metrics import reduce_metrics
 from rl_agents.core.training_data import AgentTrainingData, split_by_tokens
 from rl_agents.data.rows import FloatArray, Row
-
-
-class LearnerError(RuntimeError):
-    """A learner failed; the run goes on from its last checkpoint."""
+from rl_agents.errors import LearnerLost
 
 
 class AgentLearnerGroup(LearnerGroup):
     """0 (in this process), 1 or more learners that give the same update."""
 
+    _is_shut_down: bool
+
     def learn(self, data: AgentTrainingData, *, train_policy: bool = True) -> dict[str, float]:
         """Run the schedule of optimiser steps and return metrics averaged over tokens, steps and learners.
 
         Raises:
-            LearnerError: a learner raised or died.
+            LearnerLost: a learner died, or did not answer within ``learner_timeout_s``.
         """
         results = self.update(training_data=data, train_policy=train_policy)
-        expected = max(1, len(self))
-        if len(results) != expected:
-            raise LearnerError(f"{expected - len(results)} of {expected} learners failed while updating")
         return reduce_metrics(results, steps=len(data.minibatches))
+
+    def update(self, *, training_data: AgentTrainingData, train_policy: bool = True, **kwargs: Any) -> list[Any]:
+        """RLlib's hook, whose wait for remote learners has no limit; this one's has."""
+        training_data.validate()
+        if self.is_local:
+            return [self._learner.update(training_data, train_policy=train_policy)]
+        shards = training_data.shard(len(self))
+        return self._call([_Update(shard, train_policy) for shard, _ in shards], "learning")
 
     def score(self, rows: Sequence[Row], network: str) -> list[FloatArray]:
         """Per-token log-probabilities or values of ``rows``, forwarded in shards by all learners."""
@@ -72,16 +77,53 @@ class AgentLearnerGroup(LearnerGroup):
         else:
             self._call([_SaveHF(folder)], f"writing {folder}", first_only=True)
 
+    def abandon(self) -> None:
+        """Stop the learners without waiting for what they are doing: some are dead, others may hang."""
+        if self.is_remote and not self._is_shut_down:
+            self._backend_executor.shutdown(graceful_termination=False)
+        self._is_shut_down = True
+
     def _call(self, functions: Sequence[Any], doing: str, *, first_only: bool = False) -> list[Any]:
-        ids = self._worker_manager.healthy_actor_ids()
-        if len(ids) != len(self):
-            raise LearnerError(f"{len(self) - len(ids)} of {len(self)} learners are dead, needed for {doing}")
+        """Run function i on learner i and return all results.
+
+        Raises:
+            LearnerLost: a learner is dead or does not answer. What a living learner raises is raised as it is, unless
+                another one died: then it is only the other end of the broken connection.
+        """
+        ids = self._worker_manager.actor_ids()
         ids = ids[:1] if first_only else ids
-        results = self._worker_manager.foreach_actor(list(functions), remote_actor_ids=ids, timeout_seconds=1800)
-        answers = [result for result in results if result.ok]
-        if len(answers) != len(functions):
-            raise LearnerError(f"{len(functions) - len(answers)} learners did not answer within 1800 s while {doing}")
-        return [result.get() for result in answers]
+        timeout = self.config.agent.learner_timeout_s
+        results = self._worker_manager.foreach_actor(
+            list(functions),
+            kwargs=[{} for _ in functions],
+            remote_actor_ids=ids,
+            timeout_seconds=timeout,
+            healthy_only=False,
+        )
+        errors = {result.actor_id: result.get() for result in results if not result.ok}
+        dead = [i for i, error in errors.items() if isinstance(error, RayActorError)]
+        if dead:
+            raise LearnerLost(f"learner {_listed(dead)} of {len(self)} died while {doing}")
+        if errors:
+            raise next(iter(errors.values()))
+        silent = set(ids) - {result.actor_id for result in results}
+        if silent:
+            late = f"did not answer within {timeout:g} s while {doing}"
+            raise LearnerLost(f"learner {_listed(silent)} of {len(self)} {late}")
+        answers = {result.actor_id: result.get() for result in results}
+        return [answers[i] for i in ids]
+
+
+def _listed(numbers: Iterable[int]) -> str:
+    return ", ".join(str(number) for number in sorted(numbers))
+
+
+class _Update:
+    def __init__(self, data: AgentTrainingData, train_policy: bool) -> None:
+        self.data, self.train_policy = data, train_policy
+
+    def __call__(self, learner: Any) -> Any:
+        return learner.update(self.data, train_policy=self.train_policy)
 
 
 class _ScoreShard:

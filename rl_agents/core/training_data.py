@@ -34,7 +34,7 @@ class Minibatch:
 class AgentTrainingData(TrainingData):
     """Rows and the schedule of optimiser steps over them.
 
-    RLlib calls `validate`, `solve_refs` and `shard` only. Loss weights come from global counts, so any split over
+    Of RLlib's methods only `validate` and `shard` are used. Loss weights come from global counts, so any split over
     learners and micro-batches gives the same gradient.
     """
 
@@ -44,9 +44,6 @@ class AgentTrainingData(TrainingData):
     def validate(self) -> None:
         if not self.rows:
             raise ValueError("no rows to learn from")
-
-    def solve_refs(self) -> None:
-        """Rows travel by value."""
 
     def shard(
         self, num_shards: int, len_lookback_buffer: int | None = None, **kwargs: Any

@@ -326,6 +326,10 @@ class OptimiserKeys:
     demonstrations: int = key(8192, "demonstrated episodes that sft learns from, played once", at_least=1)
     num_learners: int = key(0, "learner actors; 0 learns in the driver process", at_least=0)
     gpus_per_learner: float = key(0.0, "GPUs of one learner")
+    learner_timeout_s: float = key(1800.0, "seconds without an answer before a learner actor counts as lost", above=0)
+    max_learner_restarts: int = key(
+        3, "times that lost learners are replaced before the run must get further than it was; 0 ends it", at_least=0
+    )
 
 
 @dataclass

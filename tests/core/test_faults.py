@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import threading
@@ -14,6 +15,11 @@ import ray
 
 from rl_agents.core.algorithm import AgentAlgorithm
 from rl_agents.core.config import AgentConfig
+from rl_agents.errors import LearnerLost
+from rl_agents.interrupts import Interrupts
+from rl_agents.reporting.progress import PlainProgress
+from rl_agents.reporting.run_folder import RunFolder
+from rl_agents.train_loop import TrainLoop
 
 KEYS: dict[str, Any] = {"engine": "torch", "tasks_per_iteration": 4, "group_size": 4, "engine_timeout_s": 20.0}
 
@@ -100,3 +106,48 @@ def test_checkpoints_move_between_learner_counts(ray_session: None, beginner_mod
     finally:
         one.stop()
         two.stop()
+
+
+def train(algo: AgentAlgorithm, path: Path, victims: dict[int, int]) -> tuple[RunFolder, str]:
+    """Run to the end; after iteration ``i`` kill learner ``victims[i]``, once."""
+    folder, shown, interrupts = RunFolder.create(path, algo.settings), io.StringIO(), Interrupts()
+    loop = TrainLoop(algo, folder, PlainProgress(shown), interrupts)
+    victims = dict(victims)
+    while not loop.finished:
+        done = loop.advance()["iteration"]
+        if done in victims:
+            pids = algo.learner_group.foreach_learner(lambda learner: os.getpid())
+            os.kill([result.get() for result in pids][victims.pop(done)], signal.SIGKILL)
+    loop.close("done")
+    return folder, shown.getvalue()
+
+
+def test_killed_learners_are_replaced_and_the_curve_is_the_same(
+    ray_session: None, beginner_model_dir: Path, tmp_path: Path
+) -> None:
+    keys = {"num_env_runners": 0, "iterations": 3, "eval_episodes": 4, "checkpoint_interval": 2}
+    quiet, struck = build(beginner_model_dir, **keys), build(beginner_model_dir, **keys, num_learners=2)
+    try:
+        expected, _ = train(quiet, tmp_path / "quiet", {})
+        # The first is lost before there is a checkpoint, the second after one.
+        folder, shown = train(struck, tmp_path / "struck", {1: 1, 2: 0})
+        assert "learner 1 of 2 died" in shown and "go on after iteration 0" in shown
+        assert "learner 0 of 2 died" in shown and "go on after iteration 2" in shown
+        for mine, theirs in zip(folder.read_metrics(), expected.read_metrics(), strict=True):
+            for tag in ("iteration", "rollout/return_mean", "rollout/response_tokens", "actor/pg_loss"):
+                assert mine.get(tag, 0.0) == pytest.approx(theirs.get(tag, 0.0), rel=1e-4), tag
+        assert folder.read_summary()["learner_restarts"] == 2
+        assert folder.read_summary()["episodes"] == expected.read_summary()["episodes"] == 3 * 16
+    finally:
+        quiet.stop()
+        struck.stop()
+
+
+def test_learners_that_keep_dying_end_the_run(ray_session: None, beginner_model_dir: Path, tmp_path: Path) -> None:
+    algo = build(beginner_model_dir, num_env_runners=0, num_learners=1, iterations=2, max_learner_restarts=0)
+    try:
+        with pytest.raises(LearnerLost, match="learner 0 of 1 died while"):
+            train(algo, tmp_path / "run", {1: 0})
+        assert [iteration for iteration, _ in RunFolder(tmp_path / "run").complete_checkpoints()] == [1]
+    finally:
+        algo.stop()
