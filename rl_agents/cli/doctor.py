@@ -87,12 +87,25 @@ def build_parser() -> Parser:
     parser = Parser("doctor", "Report what is installed and what will run; exit code 0 when a training run can start.")
     parser.add_argument("--json", action="store_true", help="as JSON")
     parser.add_argument("--quick", action="store_true", help="trust the package list; import nothing")
+    parser.add_argument(
+        "--cluster",
+        action="store_true",
+        help="connect to the Ray cluster and say which of its nodes would get what of a run, or what is missing",
+    )
+    parser.add_argument("--config", metavar="F.yaml", help="--cluster: recipe of the run")
+    parser.add_settings_flag()
     return parser
 
 
 def run(argv: Sequence[str]) -> int:
     """Run the doctor command; return its exit code."""
     args = build_parser().parse(argv)
+    if args.cluster:
+        from rl_agents.cli.cluster import examine_cluster
+
+        return examine_cluster(args)
+    if args.config or args.set:
+        raise InputError("--config and --set describe the run that --cluster places; add --cluster")
     report = examine(quick=args.quick)
     if args.json:
         print(json.dumps({**asdict(report), "ready": report.ready}, indent=2))

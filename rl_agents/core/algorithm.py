@@ -18,9 +18,10 @@ from rl_agents.algorithms import ALGORITHMS
 from rl_agents.core.checkpoint import load_search, load_state, save_search, save_state, write_atomically
 from rl_agents.core.collect import Collector, LocalRunner
 from rl_agents.core.config import AgentConfig
+from rl_agents.core.learner_group import await_room
 from rl_agents.core.module import CRITIC, POLICY, REFERENCE
 from rl_agents.core.rollout_metrics import rollout_metrics, truncation_metrics
-from rl_agents.core.session import ensure_ray, quiet_libraries
+from rl_agents.core.session import ensure_ray, quiet_libraries, show_placement
 from rl_agents.core.shaping import assign_credit, next_coefficient
 from rl_agents.core.training_data import AgentTrainingData
 from rl_agents.data.lowering import lower
@@ -51,7 +52,7 @@ from rl_agents.search.iteration import run_iteration
 from rl_agents.search.picture import draw_search
 from rl_agents.search.saved import explorer_to_json, load_explorer
 from rl_agents.settings import Settings, load_recipe
-from rl_agents.tuning.resources import first_engine_bundle, placement, run_bundles
+from rl_agents.tuning.resources import first_engine_bundle, node_share, placement, run_bundles
 
 #: Tasks on which a search's way back to a state is checked before it begins.
 BRANCHING_TASKS = 3
@@ -105,6 +106,8 @@ class AgentAlgorithm(Algorithm):
         if self.settings.num_env_runners or self.settings.num_learners:
             settings = self.settings
             ensure_ray(settings.num_engines + settings.num_env_runners + settings.num_learners)
+            if ray.util.get_current_placement_group() is None:
+                show_placement(settings)
         self.callbacks = [callback() for callback in force_list(self.config.callbacks_class)]
         self.train_tasks = task_ids(self.settings.env, "train", self.settings.env_options)
         self.explorer = self._new_explorer()
@@ -126,6 +129,7 @@ class AgentAlgorithm(Algorithm):
         return Explorer(self.settings, self.train_tasks) if self.recipe.source == "search" else None
 
     def _start_learners(self) -> None:
+        await_room(self.settings)
         spec = self.config.get_multi_rl_module_spec()
         self.learner_group = self.config.build_learner_group(rl_module_spec=spec)
 
@@ -362,6 +366,7 @@ class AgentAlgorithm(Algorithm):
                 num_engines=settings.num_engines,
                 first_bundle=first_engine_bundle(settings),
                 num_gpus=settings.gpus_per_engine or None,
+                resources=node_share(settings.rollout_nodes),
             )
 
     def _sync_engines(self) -> bool:

@@ -11,6 +11,7 @@ from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 
 from rl_agents.core.resolve import resolve
 from rl_agents.settings import Settings
+from rl_agents.tuning.resources import node_share
 
 if TYPE_CHECKING:
     from rl_agents.core.algorithm import AgentAlgorithm
@@ -95,7 +96,9 @@ class AgentConfig(AlgorithmConfig):
         self.create_local_env_runner = False
         self.num_cpus_per_env_runner = 0.5
         self.sample_timeout_s = agent.sample_timeout_s
+        self.custom_resources_per_env_runner = node_share(agent.rollout_nodes)
         self.num_learners = agent.num_learners
+        self.custom_resources_per_learner = node_share(agent.learner_nodes)
         self.num_gpus_per_learner = agent.gpus_per_learner
         self.num_cpus_per_learner = 0.5 if not agent.gpus_per_learner else 0
 

@@ -19,6 +19,7 @@ from rl_agents.core.hf import save_hf_folder
 from rl_agents.core.learner_metrics import LearnerMetrics
 from rl_agents.core.module import CRITIC, POLICY, CausalLMModule
 from rl_agents.core.optimizers import OptimizerSet
+from rl_agents.core.sharding import is_first, learner_mesh, load_whole_state, most, shard_network, whole, whole_state
 from rl_agents.core.training_data import AgentTrainingData, Minibatch, collate, micro_batches, pad_weights
 from rl_agents.data.rows import FloatArray, Row
 from rl_agents.engines.weights import PackedWeights, pack
@@ -52,19 +53,34 @@ class AgentLearner(TorchLearner):
             networks[CRITIC] = self.module[CRITIC]
         self.optimizers = OptimizerSet(networks, self.settings)
 
+    @property
+    def sharded(self) -> bool:
+        """Whether the learners share the networks."""
+        return self.distributed and self.settings.learner_sharding == "fsdp"
+
+    def _map_module_to_device(self, module: Any) -> None:
+        """Shards go to the device one by one: the whole network may not fit."""
+        if not self.sharded:
+            super()._map_module_to_device(module)
+            return
+        mesh = learner_mesh(self._device)
+        for name in module.keys():  # noqa: SIM118  (a MultiRLModule is no mapping)
+            shard_network(module[name], mesh)
+
     def _make_modules_ddp_if_necessary(self) -> None:
         """No DDP wrapper: gradients are added up in `_optimizer_step`, after accumulation."""
 
     def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
         """Weights as torch tensors (RLlib's numpy conversion fails on bfloat16), nothing for inference.
 
-        Engines get their weights through `export_weights`; env runners hold none.
+        Engines get their weights through `export_weights`; env runners hold none. Of sharded learners all must be
+        asked, and the first answers.
         """
         if kwargs.get("inference_only"):
             return {COMPONENT_RL_MODULE: {}}
         return {
             COMPONENT_RL_MODULE: {
-                name: {key: tensor.detach().cpu() for key, tensor in self.module[name].state_dict().items()}
+                name: whole_state(self.module[name])
                 for name in (POLICY, CRITIC)
                 if name in self.module.keys()  # noqa: SIM118
             },
@@ -74,7 +90,7 @@ class AgentLearner(TorchLearner):
     def set_state(self, state: dict[str, Any]) -> None:
         """Restore weights and optimiser exactly, older states included."""
         for name, tensors in state.get(COMPONENT_RL_MODULE, {}).items():
-            self.module[name].load_state_dict(tensors)
+            load_whole_state(self.module[name], tensors)
         if "optimizer" in state:
             self.optimizers.load(state["optimizer"])
 
@@ -104,7 +120,10 @@ class AgentLearner(TorchLearner):
 
     def _optimizer_step(self, rows: list[Row], minibatch: Minibatch, networks: list[str]) -> None:
         self.optimizers.zero_grad()
-        for part in micro_batches(rows, self.settings.tokens_per_microbatch):
+        for part in self._parts(rows):
+            if not part:
+                self._keep_company(networks)
+                continue
             batch = collate([rows[i] for i in part], self._device)
             batch["weights"] = pad_weights([minibatch.weights[i] for i in part], self._device)
             batch["value_weights"] = pad_weights([minibatch.value_weights[i] for i in part], self._device)
@@ -113,12 +132,28 @@ class AgentLearner(TorchLearner):
                 self.compute_loss_for_module(
                     module_id=network, config=self.config, batch=batch, fwd_out=output
                 ).backward()
-        if self.distributed:
+        if self.distributed and not self.sharded:
             _sum_gradients(self.optimizers.parameters())
         for network, norm in self.optimizers.step(networks).items():
             prefix = "actor" if network == POLICY else "critic"
             self.sums.add(f"{prefix}/grad_norm", norm, how="mean" if np.isfinite(norm) else "skip")
             self.sums.add(f"{prefix}/skipped_steps", float(not np.isfinite(norm)), how="max")
+
+    def _parts(self, rows: Sequence[Row]) -> list[list[int]]:
+        """Row indices per forward pass; sharded learners do equally many, the last ones empty."""
+        parts = list(micro_batches(rows, self.settings.tokens_per_microbatch)) if rows else []
+        if self.sharded:
+            parts += [[]] * (most(len(parts), self._device) - len(parts))
+        return parts
+
+    def _keep_company(self, networks: Sequence[str]) -> None:
+        """Forward, and where gradients are on backward, a token that counts for nothing: the others gather weights."""
+        batch = {"input_ids": torch.zeros(1, 2, dtype=torch.long), "mask": torch.tensor([[0.0, 1.0]])}
+        batch = {name: tensor.to(self._device) for name, tensor in batch.items()}
+        for network in networks:
+            scores = self._forward(network, batch)["values" if network == CRITIC else "logprobs"]
+            if scores.requires_grad:
+                (0.0 * scores.sum()).backward()
 
     def _policy_loss(self, batch: dict[str, torch.Tensor], scores: dict[str, torch.Tensor]) -> torch.Tensor:
         settings, mask, weights = self.settings, batch["mask"], batch["weights"]
@@ -166,7 +201,10 @@ class AgentLearner(TorchLearner):
     def score(self, rows: Sequence[Row], network: str) -> list[FloatArray]:
         """Per-token log-probabilities (policy, reference) or values (critic) of rows, in their order."""
         output: list[FloatArray] = [np.zeros(0, np.float32)] * len(rows)
-        for part in micro_batches(rows, self.settings.tokens_per_microbatch):
+        for part in self._parts(rows):
+            if not part:
+                self._keep_company([network])
+                continue
             batch = collate([rows[i] for i in part], self._device)
             scores = self._forward(network, batch)["values" if network == CRITIC else "logprobs"].cpu().numpy()
             for i, line in zip(part, scores, strict=True):
@@ -180,11 +218,22 @@ class AgentLearner(TorchLearner):
 
     def export_weights(self) -> PackedWeights:
         """The policy's weights for engines: plain Hugging Face names, LoRA merged."""
-        return pack(dict(self.policy.merged_weights()))
+        return pack(self._merged_weights())
 
     def save_hf(self, folder: Path) -> None:
         """Write the policy in Hugging Face layout."""
-        save_hf_folder(folder, dict(self.policy.merged_weights()), self.policy.model_config["model_dir"])
+        weights = self._merged_weights()
+        if is_first():
+            save_hf_folder(folder, weights, self.policy.model_config["model_dir"])
+
+    def _merged_weights(self) -> dict[str, torch.Tensor]:
+        """Full tensors by Hugging Face name; of sharded learners only the first one keeps them."""
+        keep, weights = is_first(), {}
+        for name, tensor in self.policy.merged_weights():
+            full = whole(tensor)
+            if keep:
+                weights[name] = full
+        return weights
 
 
 def _sum_gradients(parameters: Sequence[torch.nn.Parameter]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,32 @@ from rl_agents.core.learner_metrics import reduce_metrics
 from rl_agents.core.training_data import AgentTrainingData, split_by_tokens
 from rl_agents.data.rows import FloatArray, Row
 from rl_agents.errors import LearnerLost
+from rl_agents.settings import Settings
+from rl_agents.tuning.resources import LEARNER, cluster_nodes, describe_plan, free_resources, named_bundles, plan
+
+#: Seconds between two looks at whether the cluster has room for the learners.
+POLL_S = 1.0
+
+
+def await_room(settings: Settings) -> None:
+    """Wait until the learners fit into what is free; RLlib would wait for ever and say nothing.
+
+    Inside a placement group (a Tune trial) their room is reserved already.
+
+    Raises:
+        LearnerLost: there is no room within ``learner_timeout_s``.
+    """
+    if not settings.num_learners or ray.util.get_current_placement_group() is not None:
+        return
+    learners = [process for process in named_bundles(settings) if process[0] == LEARNER]
+    deadline = time.monotonic() + settings.learner_timeout_s
+    while plan(learners, free_resources()).homeless:
+        if time.monotonic() > deadline:
+            there_is = "; ".join(describe_plan(learners, cluster_nodes())) or "no node"
+            raise LearnerLost(
+                f"no room for {len(learners)} learners within {settings.learner_timeout_s:g} s: {there_is}"
+            )
+        time.sleep(POLL_S)
 
 
 class AgentLearnerGroup(LearnerGroup):
@@ -55,13 +82,13 @@ class AgentLearnerGroup(LearnerGroup):
         if self.is_local:
             return self._learner.export_weights()
         # The learner stores them itself and passes the reference in a list, so that the driver copies nothing.
-        return self._call([_put_weights], "exporting weights", first_only=True)[0][0]
+        return self._ask_first(_put_weights, "exporting weights")[0]
 
     def full_state(self) -> dict[str, Any]:
-        """Weights and optimiser of one learner (all are equal)."""
+        """Weights and optimiser of the whole network."""
         if self.is_local:
             return self._learner.get_state()  # type: ignore[no-any-return]
-        return self._call([_get_state], "reading the training state", first_only=True)[0]  # type: ignore[no-any-return]
+        return self._ask_first(_get_state, "reading the training state")  # type: ignore[no-any-return]
 
     def load_full_state(self, state: dict[str, Any]) -> None:
         """Set weights and optimiser of every learner."""
@@ -75,13 +102,18 @@ class AgentLearnerGroup(LearnerGroup):
         if self.is_local:
             self._learner.save_hf(folder)
         else:
-            self._call([_SaveHF(folder)], f"writing {folder}", first_only=True)
+            self._ask_first(_SaveHF(folder), f"writing {folder}")
 
     def abandon(self) -> None:
         """Stop the learners without waiting for what they are doing: some are dead, others may hang."""
         if self.is_remote and not self._is_shut_down:
             self._backend_executor.shutdown(graceful_termination=False)
         self._is_shut_down = True
+
+    def _ask_first(self, function: Any, doing: str) -> Any:
+        """The first learner's answer; sharded learners all run ``function``, because gathering takes them all."""
+        everybody = self.config.agent.learner_sharding == "fsdp"
+        return self._call([function] * (len(self) if everybody else 1), doing, first_only=not everybody)[0]
 
     def _call(self, functions: Sequence[Any], doing: str, *, first_only: bool = False) -> list[Any]:
         """Run function i on learner i and return all results.

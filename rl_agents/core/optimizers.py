@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from rl_agents.core.module import POLICY
+from rl_agents.core.sharding import is_first, like, whole
 from rl_agents.settings import Settings
 
 
@@ -63,7 +64,7 @@ class OptimizerSet:
             if name not in self.networks:
                 continue
             grads = [p for p in self.networks[name].values() if p.grad is not None]
-            norm = float(torch.nn.utils.clip_grad_norm_(grads, self.settings.grad_clip or float("inf")))
+            norm = float(whole(torch.nn.utils.clip_grad_norm_(grads, self.settings.grad_clip or float("inf"))))
             norms[name] = norm
             if norm != norm or norm == float("inf"):
                 continue
@@ -80,11 +81,17 @@ class OptimizerSet:
                 group["lr"] = rate * factor
 
     def state(self) -> dict[str, Any]:
-        """Everything that `load` needs, moments by parameter name; tensors on the CPU."""
+        """Everything that `load` needs, moments by parameter name; full tensors on the CPU.
+
+        Of sharded learners all must be asked, and the first has the moments.
+        """
+        keep = is_first()
         moments: dict[str, Any] = {}
         for network, name, optimizer, parameter in self._entries():
             for key, value in optimizer.state.get(parameter, {}).items():
-                moments[f"{network}/{name}/{key}"] = value.detach().cpu() if torch.is_tensor(value) else value
+                full = whole(value.detach()) if torch.is_tensor(value) else value
+                if keep:
+                    moments[f"{network}/{name}/{key}"] = full.cpu() if torch.is_tensor(full) else full
         return {"steps": self.steps, "moments": moments}
 
     def load(self, state: Mapping[str, Any]) -> None:
@@ -97,7 +104,7 @@ class OptimizerSet:
         for network, name, optimizer, parameter in self._entries():
             restored = by_parameter.get(f"{network}/{name}", {})
             optimizer.state[parameter] = {
-                key: value.to(parameter.device) if torch.is_tensor(value) and value.ndim else value
+                key: like(value, parameter) if torch.is_tensor(value) and value.ndim else value
                 for key, value in restored.items()
             }
 

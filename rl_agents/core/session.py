@@ -7,6 +7,9 @@ import os
 
 import ray
 
+from rl_agents.settings import Settings
+from rl_agents.tuning.resources import actors, cluster_nodes, describe_plan, obstacle
+
 
 def quiet_libraries() -> None:
     """Silence what Ray and transformers say at every start about themselves and not about the run."""
@@ -35,3 +38,16 @@ def ensure_ray(actors: int) -> None:
         # RLlib passes actors their configuration through the object store, about which Ray complains at each start.
         os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
         ray.init(num_cpus=max(os.cpu_count() or 1, actors + 1), include_dashboard=False, **quiet)
+
+
+def show_placement(settings: Settings) -> None:
+    """Print which node of a cluster gets what, or what it lacks; on a single node there is nothing to place.
+
+    What a cluster lacks is waited for, since an autoscaler may bring it: engines, env runners and learners give up
+    with errors of their own.
+    """
+    nodes, wanted = cluster_nodes(), actors(settings)
+    if missing := obstacle(wanted, nodes, "this run"):
+        print(f"[rl_agents] {missing}; waiting for more", flush=True)
+    elif len(nodes) > 1:
+        print("\n".join(f"[rl_agents] {line}" for line in describe_plan(wanted, nodes)), flush=True)

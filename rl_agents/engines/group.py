@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -37,6 +38,7 @@ class InferenceGroup:
         first_bundle: int | None = None,
         num_gpus: float | None = None,
         num_cpus: float | None = None,
+        resources: Mapping[str, float] | None = None,
         start_timeout_s: float = 300.0,
     ) -> None:
         """Start the actors and wait until they answer.
@@ -49,6 +51,7 @@ class InferenceGroup:
                 runner's bundle, and both wait for ever.
             num_gpus: per engine; None: ``tensor_parallel`` where torch sees a GPU, else 0.
             num_cpus: per engine, for Ray's accounting; None: ``settings.threads``.
+            resources: custom ones, per engine.
             start_timeout_s: for one engine to start, in seconds.
 
         Raises:
@@ -61,6 +64,7 @@ class InferenceGroup:
             raise ValueError("InferenceGroup needs first_bundle inside a placement group")
         self._num_gpus = _default_gpus(settings) if num_gpus is None else num_gpus
         self._num_cpus = settings.threads if num_cpus is None else num_cpus
+        self._resources = dict(resources or {})
         self._last: tuple[Any, int] | None = None
         self._hung: set[int] = set()
         self._manager = FaultTolerantActorManager([self._create(index) for index in range(num_engines)])
@@ -123,6 +127,7 @@ class InferenceGroup:
         options: dict[str, Any] = {
             "num_cpus": self._num_cpus,
             "num_gpus": self._num_gpus,
+            "resources": self._resources,
             "max_restarts": -1,
             "max_concurrency": 10_000,
         }

@@ -51,6 +51,10 @@ def validate(settings: Settings) -> None:
             f"max_response_tokens={settings.max_response_tokens} leaves no room for a prompt in "
             f"max_model_len={settings.max_model_len}"
         )
+    if settings.learner_sharding == "fsdp" and settings.num_learners < 2:
+        raise InputError(f"learner_sharding=fsdp needs num_learners of 2 or more, not {settings.num_learners}")
+    if settings.learner_sharding == "fsdp" and settings.optimizer == "muon":
+        raise InputError("learner_sharding=fsdp with optimizer=muon: Muon needs whole matrices; take optimizer=adamw")
     if settings.tensor_parallel > 1 and settings.engine_mode != "async":
         raise InputError(f"tensor_parallel={settings.tensor_parallel} needs engine_mode=async")
     context_window(settings.context)

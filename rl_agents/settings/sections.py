@@ -132,6 +132,7 @@ class EngineKeys:
     gpu_memory_fraction: float = key(0.85, "share of a GPU's memory that an engine may take")
     gpus_per_engine: float = key(0.0, "GPUs of one engine actor")
     engine_timeout_s: float = key(120.0, "seconds without an answer before an engine is replaced")
+    rollout_nodes: str = key("", "Ray resource of the nodes where engines and env runners go; empty: anywhere")
 
 
 @dataclass
@@ -326,6 +327,10 @@ class OptimiserKeys:
     demonstrations: int = key(8192, "demonstrated episodes that sft learns from, played once", at_least=1)
     num_learners: int = key(0, "learner actors; 0 learns in the driver process", at_least=0)
     gpus_per_learner: float = key(0.0, "GPUs of one learner")
+    learner_sharding: Literal["none", "fsdp"] = key(
+        "none", "`fsdp`: learners share weights, gradients and optimiser state (FSDP2); `none`: each has all of them"
+    )
+    learner_nodes: str = key("", "Ray resource of the nodes where learners go; empty: anywhere")
     learner_timeout_s: float = key(1800.0, "seconds without an answer before a learner actor counts as lost", above=0)
     max_learner_restarts: int = key(
         3, "times that lost learners are replaced before the run must get further than it was; 0 ends it", at_least=0

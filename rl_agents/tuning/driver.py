@@ -23,7 +23,7 @@ from rl_agents.errors import InputError
 from rl_agents.interrupts import Interrupts
 from rl_agents.reporting.run_folder import RunFolder, write_atomically
 from rl_agents.settings import Settings, load_recipe
-from rl_agents.tuning.resources import cluster_nodes, obstacle, run_bundles, set_engine_gpus
+from rl_agents.tuning.resources import cluster_nodes, named_bundles, obstacle, run_bundles, set_engine_gpus
 from rl_agents.tuning.schedulers import ITERATION, VALUE, make_scheduler
 from rl_agents.tuning.space import TrialSpec
 from rl_agents.tuning.sweep import Sweep
@@ -122,7 +122,7 @@ def check_room(specs: Sequence[TrialSpec], settings: Mapping[str, Settings]) -> 
     """
     nodes = cluster_nodes()
     for spec in specs:
-        if problem := obstacle(settings[spec.name], nodes):
+        if problem := obstacle(named_bundles(settings[spec.name]), nodes, "a trial"):
             raise InputError(f"trial {spec.name} can never start: {problem}")
 
 
@@ -232,7 +232,10 @@ class Watch(Callback):
         self._looked = now
         waiting = [trial for trial in trials if trial.status in (Trial.PENDING, Trial.PAUSED)]
         idle = waiting and not any(trial.status == Trial.RUNNING for trial in trials)
-        problem = obstacle(self.settings[waiting[0].custom_dirname], cluster_nodes()) if idle else ""
+        problem = ""
+        if idle:
+            processes = named_bundles(self.settings[waiting[0].custom_dirname])
+            problem = obstacle(processes, cluster_nodes(), "a trial")
         self._small_since = (self._small_since or now) if problem else None
         if self._small_since is not None and now - self._small_since >= PATIENCE_S:
             self.too_small = f"trial {waiting[0].custom_dirname} can no longer start: {problem}"

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rl_agents.engines.settings import EngineSettings
@@ -26,9 +27,14 @@ if TYPE_CHECKING:
 
 Bundle = dict[str, float]
 
+DRIVER, LEARNER = "driver", "learner"
 DRIVER_CPUS = 1.0
 #: What `AgentConfig` asks for: several small actors share a core.
 RUNNER_CPUS = LEARNER_CPUS = 0.5
+#: What an actor takes of the resource that marks its nodes (``rollout_nodes``, ``learner_nodes``): all find room.
+NODE_SHARE = 0.0001
+#: Resources of a node that no person set, besides those with a colon.
+RAYS_OWN = ("memory", "object_store_memory")
 
 
 def run_bundles(settings: Settings) -> list[Bundle]:
@@ -37,16 +43,22 @@ def run_bundles(settings: Settings) -> list[Bundle]:
 
 
 def named_bundles(settings: Settings) -> list[tuple[str, Bundle]]:
-    """Return (whose, bundle) for every process of a run."""
+    """Return (whose, bundle) for every process of a run that Tune starts."""
     gpus = settings.gpus_per_learner
-    learner = _bundle(0 if gpus else LEARNER_CPUS, gpus)
-    engine = _bundle(EngineSettings(model_dir="").threads, settings.gpus_per_engine)
+    rollouts, learning = node_share(settings.rollout_nodes), node_share(settings.learner_nodes)
+    learner = _bundle(0 if gpus else LEARNER_CPUS, gpus) | learning
+    engine = _bundle(EngineSettings(model_dir="").threads, settings.gpus_per_engine) | rollouts
     return [
-        ("driver", _bundle(DRIVER_CPUS, 0 if settings.num_learners else gpus)),
-        *[("env runner", _bundle(RUNNER_CPUS, 0))] * settings.num_env_runners,
-        *[("learner", learner)] * settings.num_learners,
+        (DRIVER, _bundle(DRIVER_CPUS, 0 if settings.num_learners else gpus)),
+        *[("env runner", _bundle(RUNNER_CPUS, 0) | rollouts)] * settings.num_env_runners,
+        *[(LEARNER, learner)] * settings.num_learners,
         *[("engine", engine)] * (settings.num_engines if settings.num_env_runners else 0),
     ]
+
+
+def node_share(resource: str) -> Bundle:
+    """Return what an actor asks for so that it goes to a node with ``resource``; nothing for an empty name."""
+    return {resource: NODE_SHARE} if resource else {}
 
 
 def first_engine_bundle(settings: Settings) -> int:
@@ -77,20 +89,61 @@ def cluster_nodes() -> list[Bundle]:
     return [dict(node["Resources"]) for node in ray.nodes() if node["Alive"]]
 
 
-def obstacle(settings: Settings, nodes: Sequence[Mapping[str, float]]) -> str:
-    """Say in one sentence why a run can never start on these nodes; nothing when it can.
+@dataclass(frozen=True)
+class Plan:
+    """Where the processes of a run can go.
 
-    Bundles go, the largest first, to the first node with room, like Ray's own packing.
+    Attributes:
+        places: processes by node, named as in `named_bundles`; nodes in the order given.
+        homeless: the process for which no node has room; None when all have one.
     """
+
+    places: list[list[str]]
+    homeless: str | None
+
+
+def plan(processes: Sequence[tuple[str, Bundle]], nodes: Sequence[Mapping[str, float]]) -> Plan:
+    """Pack the processes, the largest first, each on the first node with room, as Ray's own packing does."""
     room = [dict(node) for node in nodes]
-    named = named_bundles(settings)
-    for whose, bundle in sorted(named, key=lambda item: (-item[1].get("GPU", 0), -item[1].get("CPU", 0))):
-        node = next((node for node in room if all(node.get(name, 0) >= n for name, n in bundle.items())), None)
-        if node is None:
-            return f"a trial needs {_needed(named)}; {_available(nodes)}, which leaves no room for its {whose}"
+    places: list[list[str]] = [[] for _ in nodes]
+    for whose, bundle in sorted(processes, key=lambda item: (-item[1].get("GPU", 0), -item[1].get("CPU", 0))):
+        chosen = next((i for i, node in enumerate(room) if all(node.get(k, 0) >= n for k, n in bundle.items())), None)
+        if chosen is None:
+            return Plan(places, whose)
+        places[chosen].append(whose)
         for name, amount in bundle.items():
-            node[name] -= amount
-    return ""
+            room[chosen][name] -= amount
+    return Plan(places, None)
+
+
+def free_resources() -> list[Bundle]:
+    """Return what is free on every node that is alive, as far as the cluster's head knows."""
+    from ray._private.state import available_resources_per_node
+
+    return [dict(node) for node in available_resources_per_node().values()]
+
+
+def actors(settings: Settings) -> list[tuple[str, Bundle]]:
+    """Return (whose, bundle) for every actor of a run; its driver takes nothing that Ray counts, outside of Tune."""
+    return [process for process in named_bundles(settings) if process[0] != DRIVER]
+
+
+def obstacle(processes: Sequence[tuple[str, Bundle]], nodes: Sequence[Mapping[str, float]], what: str) -> str:
+    """Say in one sentence why ``what`` can never start on these nodes; nothing when it can."""
+    homeless = plan(processes, nodes).homeless
+    if homeless is None:
+        return ""
+    return f"{what} needs {_needed(processes)}; {_available(nodes)}, which leaves no room for its {homeless}"
+
+
+def describe_plan(processes: Sequence[tuple[str, Bundle]], nodes: Sequence[Mapping[str, float]]) -> list[str]:
+    """Return one line for each node: what it has, and which processes go there."""
+    lines = []
+    for number, (node, whose) in enumerate(zip(nodes, plan(processes, nodes).places, strict=True)):
+        counts = Counter(whose)
+        guests = ", ".join(f"{f'{n} x ' if n > 1 else ''}{name}" for name, n in counts.items())
+        lines.append(f"node {number} ({_amounts(node)}): {guests or '-'}")
+    return lines
 
 
 def _bundle(cpus: float, gpus: float) -> Bundle:
@@ -115,4 +168,5 @@ def _available(nodes: Sequence[Mapping[str, float]]) -> str:
 
 def _amounts(resources: Mapping[str, float]) -> str:
     shown = [f"{resources[name]:g} {name}" for name in ("CPU", "GPU") if resources.get(name)]
+    shown += [name for name in resources if name not in ("CPU", "GPU", *RAYS_OWN) and ":" not in name]
     return " and ".join(shown) or "no CPU"

@@ -89,10 +89,12 @@ def test_the_number_of_env_runners_does_not_change_the_tasks(algo: AgentAlgorith
         local.stop()
 
 
-def test_checkpoints_move_between_learner_counts(ray_session: None, beginner_model_dir: Path, tmp_path: Path) -> None:
+def test_checkpoints_move_between_one_learner_and_sharded_ones(
+    ray_session: None, beginner_model_dir: Path, tmp_path: Path
+) -> None:
     keys = {**KEYS, "model": str(beginner_model_dir), "num_env_runners": 0}
     one = AgentConfig().training(**keys).build_algo()
-    two = AgentConfig().training(**{**keys, "num_learners": 2}).build_algo()
+    two = AgentConfig().training(**{**keys, "num_learners": 2, "learner_sharding": "fsdp"}).build_algo()
     try:
         one.train()
         one.save_run_checkpoint(tmp_path / "000001")

@@ -92,8 +92,9 @@ Update = tuple[dict[str, torch.Tensor], dict[str, float]]
 class Learners:
     """A group that is built once and plays every algorithm: it has policy and critic."""
 
-    def __init__(self, model_dir: str, num_learners: int) -> None:
-        self.group, _ = build_group(model_dir, num_learners=num_learners, grad_clip=0.5)
+    def __init__(self, model_dir: str, num_learners: int, sharding: str = "none") -> None:
+        keys = {"num_learners": num_learners, "learner_sharding": sharding, "grad_clip": 0.5}
+        self.group, _ = build_group(model_dir, **keys)
         self.start = copy.deepcopy(self.group.full_state())  # a local group's state shares memory with its weights
 
     def updated(self, algo: str = "ppo", **keys: object) -> Update:
@@ -101,7 +102,8 @@ class Learners:
 
         Weights would not do: Adam divides by the gradient's size, which blows the noise of tiny gradients up.
         """
-        settings = Settings.from_dict({"algo": algo, "kl_coef": 0.01, "minibatches": 1, "grad_clip": 0.5, **keys})
+        given = {"algo": algo, "kl_coef": 0.01, "minibatches": 1, "grad_clip": 0.5, **keys}
+        settings = Settings.from_dict({"learner_sharding": self.group.config.agent.learner_sharding, **given})
         settings.set_defaults(ALGORITHMS[algo].defaults)
         self.group.load_full_state(self.start)
         if self.group.is_local:
@@ -124,9 +126,9 @@ def local(tiny_model_dir: str) -> Learners:
     return Learners(tiny_model_dir, 0)
 
 
-@pytest.fixture(scope="module", params=[1, 2])
+@pytest.fixture(scope="module", params=[(1, "none"), (2, "none"), (2, "fsdp")], ids=["one", "two", "sharded"])
 def remote(ray_session: None, tiny_model_dir: str, request: pytest.FixtureRequest) -> Iterator[Learners]:
-    learners = Learners(tiny_model_dir, request.param)
+    learners = Learners(tiny_model_dir, *request.param)
     yield learners
     learners.group.shutdown()
 
@@ -148,6 +150,18 @@ def test_same_update_with_remote_learners(local: Learners, remote: Learners, var
     assert largest_difference(expected[0], moments[0]) < 1e-5
     for name in ("actor/pg_loss", "actor/kl_reference", "critic/value_loss"):
         assert moments[1][name] == pytest.approx(expected[1][name], rel=1e-4, abs=1e-7), name
+
+
+def test_sharded_learners_hold_half_of_the_numbers_each(remote: Learners) -> None:
+    held = [answer.get() for answer in remote.group.foreach_learner(numbers_held)]
+    share = 2 if remote.group.config.agent.learner_sharding == "fsdp" else 1
+    full = sum(tensor.numel() for tensor in remote.start["rl_module"]["default_policy"].values())
+    assert all(abs(mine - full / share) < 0.02 * full for mine in held)
+
+
+def numbers_held(learner: Any) -> int:
+    tensors = [p.to_local() if hasattr(p, "to_local") else p for p in learner.policy.parameters()]
+    return sum(tensor.numel() for tensor in tensors)
 
 
 @pytest.mark.parametrize("variant", list(VARIANTS))

@@ -1,0 +1,50 @@
+"""``python run.py doctor --cluster``: which node of a Ray cluster would get what of a run."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+
+from rl_agents.errors import InputError
+from rl_agents.settings import Settings, load_recipe, parse_assignments
+
+
+def examine_cluster(args: argparse.Namespace) -> int:
+    """Print what of the run that the flags describe goes to which node; return 1 when something has no room.
+
+    Raises:
+        InputError: bad flags, or no cluster answers.
+    """
+    from rl_agents.tuning.resources import actors, cluster_nodes, describe_plan, obstacle, set_engine_gpus
+
+    settings = Settings()
+    settings.update({**(load_recipe(args.config) if args.config else {}), **parse_assignments(args.set)})
+    settings.validate()
+    connect()
+    nodes = cluster_nodes()
+    set_engine_gpus(settings, sum(node.get("GPU", 0) for node in nodes))
+    wanted = actors(settings)
+    missing = obstacle(wanted, nodes, "this run")
+    lines = describe_plan(wanted, nodes)
+    if args.json:
+        print(json.dumps({"nodes": nodes, "plan": lines, "missing": missing, "fits": not missing}))
+    else:
+        print("\n".join([*lines, f"does not fit: {missing}" if missing else "fits"]))
+    return 1 if missing else 0
+
+
+def connect() -> None:
+    """Connect to the cluster that ``RAY_ADDRESS`` or `ray start` on this machine names.
+
+    Raises:
+        InputError: none answers.
+    """
+    import ray
+
+    try:
+        ray.init(address="auto", logging_level="ERROR", log_to_driver=False)
+    except ConnectionError:
+        named = os.environ.get("RAY_ADDRESS")
+        where = f"RAY_ADDRESS={named}" if named else "no RAY_ADDRESS is set, and this machine has no `ray start`"
+        raise InputError(f"no Ray cluster answers ({where}); start one: ray start --head") from None

@@ -1,0 +1,85 @@
+"""The files in clusters/ against what reads them: KubeRay's schema, Ray's launcher, Ray Serve, bash."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+CLUSTERS = Path(__file__).parents[1] / "clusters"
+SHARED = Path(os.environ.get("RL_AGENTS_SHARED_DATA", Path(__file__).parents[2] / "shared" / "data"))
+KUBERAY = sorted((CLUSTERS / "kuberay").glob("*.yaml"))
+
+
+def load(path: Path) -> Any:
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
+def schema_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    file = SHARED / "kuberay_crds" / f"ray.io_{manifest['kind'].lower()}s.yaml"
+    if not file.is_file():
+        pytest.skip(f"no KubeRay definitions at {file}")
+    versions = yaml.load(file.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)["spec"]["versions"]
+    version = manifest["apiVersion"].removeprefix("ray.io/")
+    return next(v["schema"]["openAPIV3Schema"] for v in versions if v["name"] == version)
+
+
+def unknown_fields(value: Any, schema: Mapping[str, Any], path: str = "") -> Iterator[str]:
+    """Fields that the API server would refuse: Kubernetes' schemas do not say ``additionalProperties: false``."""
+    if isinstance(value, list):
+        for number, item in enumerate(value):
+            yield from unknown_fields(item, schema.get("items", {}), f"{path}[{number}]")
+    if isinstance(value, dict) and "properties" in schema:
+        for name, item in value.items():
+            if name in schema["properties"]:
+                yield from unknown_fields(item, schema["properties"][name], f"{path}.{name}")
+            elif not schema.get("x-kubernetes-preserve-unknown-fields"):
+                yield f"{path}.{name}"
+
+
+@pytest.mark.parametrize("path", KUBERAY, ids=lambda path: path.stem)
+def test_kuberay_accepts_the_manifest(path: Path) -> None:
+    manifest = load(path)
+    schema = schema_of(manifest)
+    jsonschema.Draft7Validator(schema).validate(manifest)
+    found = [name for name in unknown_fields(manifest, schema) if not name.startswith(".metadata.")]
+    assert not found
+
+
+def test_the_check_finds_a_misspelt_field() -> None:
+    manifest = load(CLUSTERS / "kuberay" / "raycluster.yaml")
+    schema = schema_of(manifest)
+    manifest["spec"]["headGroupSpec"]["template"]["spec"]["containers"][0]["resurces"] = {}
+    assert list(unknown_fields(manifest, schema)) == [".spec.headGroupSpec.template.spec.containers[0].resurces"]
+
+
+@pytest.mark.parametrize("name", ["aws", "gcp"])
+def test_rays_launcher_accepts_the_cluster(name: str) -> None:
+    from ray.autoscaler._private.util import prepare_config, validate_config
+
+    validate_config(prepare_config(load(CLUSTERS / f"{name}.yaml")))
+
+
+def test_ray_serve_accepts_the_application() -> None:
+    from ray.serve.schema import ServeDeploySchema
+
+    service = load(CLUSTERS / "kuberay" / "rayservice.yaml")
+    schema = ServeDeploySchema(**yaml.safe_load(service["spec"]["serveConfigV2"]))
+    assert [app.import_path for app in schema.applications] == ["rl_agents.serving.app:build"]
+
+
+@pytest.mark.parametrize("path", [CLUSTERS / "aws.yaml", CLUSTERS / "slurm.sh", *KUBERAY], ids=lambda path: path.name)
+def test_recipes_that_are_named_exist(path: Path) -> None:
+    words = path.read_text(encoding="utf-8").split()
+    recipes = [word for word in words if word.startswith("tune_configs/")]
+    assert all((CLUSTERS.parent / recipe).is_file() for recipe in recipes)
+
+
+def test_the_slurm_script_is_valid_bash() -> None:
+    assert subprocess.run(["bash", "-n", str(CLUSTERS / "slurm.sh")], check=False).returncode == 0
