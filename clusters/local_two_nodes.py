@@ -22,7 +22,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,11 @@ class Node:
         """Start a command inside."""
         return subprocess.Popen(["ip", "netns", "exec", self.namespace, *command], **options)
 
+    def pids(self) -> list[int]:
+        """Return every process inside."""
+        found = subprocess.run(["ip", "netns", "pids", self.namespace], capture_output=True, text=True, check=False)
+        return [int(pid) for pid in found.stdout.split()]
+
 
 @dataclass(frozen=True)
 class TwoNodes:
@@ -51,12 +56,34 @@ class TwoNodes:
 
     head: Node
     worker: Node
+    cpus: int
+    folder: Path
     env: Mapping[str, str]
+    raylets: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def run(self, command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
         """Start a command on the head node that finds the cluster."""
         address = f"{self.head.address}:{PORT}"
         return self.head.run(command, env={**self.env, "RAY_ADDRESS": address}, **options)
+
+    def start(self, node: Node) -> None:
+        """Start the raylet of a node, of the head first."""
+        role = ["--head", f"--port={PORT}", "--include-dashboard=false"]
+        if node is not self.head:
+            role = [f"--address={self.head.address}:{PORT}"]
+        command = [
+            str(RAY), "start", "--block", *role, f"--node-ip-address={node.address}", f"--num-cpus={self.cpus}",
+            f'--resources={{"{node.name}": 1}}', f"--temp-dir={self.folder}", "--disable-usage-stats",
+        ]  # fmt: skip
+        with (self.folder / f"{node.name}.log").open("ab") as log:
+            self.raylets[node.name] = node.run(command, stdout=log, stderr=log, env=self.env, start_new_session=True)
+
+    def crash(self, node: Node) -> None:
+        """Kill every process of a node at once, as a power failure does."""
+        for pid in node.pids():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.raylets[node.name].wait()
 
     def cut(self, seconds: float) -> None:
         """Pull the cable for so long."""
@@ -86,19 +113,18 @@ def two_nodes(cpus: int = 4, subnet: str = "10.77.5") -> Iterator[TwoNodes]:
     # Ray's sockets must not have long paths.
     folder = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))
     env = _with_token(folder / "token")
-    raylets: list[subprocess.Popen[bytes]] = []
+    cluster = TwoNodes(head, worker, cpus, folder, env)
     try:
         _lay_cable(head, worker)
-        raylets.append(_start(head, ["--head", f"--port={PORT}", "--include-dashboard=false"], cpus, folder, env))
-        raylets.append(_start(worker, [f"--address={head.address}:{PORT}"], cpus, folder, env))
-        cluster = TwoNodes(head, worker, env)
-        _await_nodes(cluster, folder)
+        cluster.start(head)
+        cluster.start(worker)
+        await_nodes(cluster)
         yield cluster
     finally:
-        for raylet in raylets:
+        for raylet in cluster.raylets.values():
             _end(raylet)
         for node in (head, worker):
-            _empty(node)
+            _remove(node)
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -122,19 +148,12 @@ def _with_token(file: Path) -> dict[str, str]:
     return {**os.environ, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(file)}
 
 
-def _start(
-    node: Node, flags: Sequence[str], cpus: int, folder: Path, env: Mapping[str, str]
-) -> subprocess.Popen[bytes]:
-    command = [
-        str(RAY), "start", "--block", *flags, f"--node-ip-address={node.address}", f"--num-cpus={cpus}",
-        f'--resources={{"{node.name}": 1}}', f"--temp-dir={folder}", "--disable-usage-stats",
-    ]  # fmt: skip
-    with (folder / f"{node.name}.log").open("wb") as log:
-        return node.run(command, stdout=log, stderr=log, env=env, start_new_session=True)
+def await_nodes(cluster: TwoNodes) -> None:
+    """Ask Ray until both nodes are there.
 
-
-def _await_nodes(cluster: TwoNodes, folder: Path) -> None:
-    """Ask Ray until both nodes are there."""
+    Raises:
+        RuntimeError: they are not there in time.
+    """
     probe = "import ray; ray.init(logging_level='ERROR'); print(sum(node['Alive'] for node in ray.nodes()))"
     deadline = time.monotonic() + START_S
     while True:
@@ -142,7 +161,7 @@ def _await_nodes(cluster: TwoNodes, folder: Path) -> None:
         if asked.communicate()[0].strip() == b"2":
             return
         if time.monotonic() > deadline:
-            logs = "\n".join((folder / f"{name}.log").read_text()[-500:] for name in ("head", "worker"))
+            logs = "\n".join((cluster.folder / f"{name}.log").read_text()[-500:] for name in ("head", "worker"))
             raise RuntimeError(f"the nodes did not find each other within {START_S:g} s:\n{logs}")
         time.sleep(1)
 
@@ -156,12 +175,11 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             return
 
 
-def _empty(node: Node) -> None:
+def _remove(node: Node) -> None:
     """Kill what still runs inside, and remove the namespace, its end of the cable with it."""
-    inside = subprocess.run(["ip", "netns", "pids", node.namespace], capture_output=True, text=True, check=False)
-    for pid in inside.stdout.split():
+    for pid in node.pids():
         with contextlib.suppress(ProcessLookupError):
-            os.kill(int(pid), signal.SIGKILL)
+            os.kill(pid, signal.SIGKILL)
     subprocess.run(["ip", "netns", "del", node.namespace], capture_output=True, check=False)
 
 
