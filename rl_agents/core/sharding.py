@@ -13,8 +13,10 @@ import torch
 from torch import distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
 from torch.distributed.tensor import DTensor, distribute_tensor
+
+from rl_agents.core.module import Network
 
 
 def learner_mesh(device: torch.device) -> DeviceMesh:
@@ -22,18 +24,21 @@ def learner_mesh(device: torch.device) -> DeviceMesh:
     return init_device_mesh(device.type, (dist.get_world_size(),))
 
 
-def shard_network(network: nn.Module, mesh: DeviceMesh) -> None:
+def shard_network(network: Network, mesh: DeviceMesh) -> None:
     """Shard a network over the mesh: each decoder layer is gathered by itself, the rest together.
 
-    Gradients are summed over learners, not averaged, because token losses are weighted globally. Parameters may be on
-    the CPU; they move to the mesh's device part by part.
+    Weights are gathered in the network's ``dtype``; gradients are added up in float32. They are over learners, not
+    averaged, because token losses are weighted globally. Parameters may be on the CPU; they move to the mesh's device
+    part by part.
 
     Args:
-        network: an RLModule of `rl_agents.core.module`; its ``forward_train`` gathers what it needs.
+        network: its ``forward_train`` gathers what it needs.
     """
+    policy = MixedPrecisionPolicy(param_dtype=network.dtype, reduce_dtype=torch.float32, cast_forward_inputs=False)
+    network.autocast = False
     for layer in _decoder_layers(network):
-        fully_shard(layer, mesh=mesh)
-    fully_shard(network, mesh=mesh)
+        fully_shard(layer, mesh=mesh, mp_policy=policy)
+    fully_shard(network, mesh=mesh, mp_policy=policy)
     register_fsdp_forward_method(network, "forward_train")
     for module in network.modules():
         if isinstance(module, FSDPModule):

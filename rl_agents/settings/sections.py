@@ -42,7 +42,9 @@ class ModelKeys:
     """The policy."""
 
     model: str = key("starter", "Hugging Face model folder, or `starter` for the environment's small model")
-    dtype: Literal["float32", "bfloat16"] = key("float32", "weights and activations of learner and engine")
+    dtype: Literal["float32", "bfloat16"] = key(
+        "float32", "of engines, activations and frozen weights; weights that are trained are always kept in float32"
+    )
     lora_rank: int = key(0, "rank of LoRA adapters on all linear layers; 0 trains all weights", at_least=0)
     lora_alpha: float = key(16.0, "LoRA scale (alpha / rank multiplies the adapter)")
     gradient_checkpointing: bool = key(False, "recompute activations in the backward pass")

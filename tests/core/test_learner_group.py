@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import ray
 import torch
 from ray import cloudpickle
 
@@ -211,3 +212,25 @@ def test_lora_trains_adapters_only_and_exports_merged_weights(tiny_model_dir: st
     merged = dict(group._learner.policy.merged_weights())
     changed = {name for name in names if not torch.allclose(start[name], merged[name])}
     assert changed and all(".q_proj." in n or "_proj." in n for n in changed)
+
+
+@pytest.mark.parametrize("sharding", ["none", "fsdp"])
+def test_small_steps_move_weights_that_are_used_in_bfloat16(
+    ray_session: None, tiny_model_dir: str, sharding: str
+) -> None:
+    keys = {"dtype": "bfloat16", "lr": 1e-6, "critic_lr": 1e-6, "num_learners": 2 if sharding == "fsdp" else 0}
+    group, settings = build_group(tiny_model_dir, learner_sharding=sharding, **keys)
+    try:
+        before = copy.deepcopy(group.full_state()["rl_module"])
+        metrics = group.learn(AgentTrainingData.build(random_rows(8, 60), settings, np.random.default_rng(0)))
+        after = group.full_state()["rl_module"]
+        exported = group.export_weights()
+        exported = ray.get(exported) if isinstance(exported, ray.ObjectRef) else exported
+    finally:
+        group.shutdown()
+    for network in ("default_policy", "critic"):
+        moved = [not torch.equal(before[network][name], after[network][name]) for name in before[network]]
+        assert {tensor.dtype for tensor in after[network].values()} == {torch.float32}
+        assert sum(moved) > 0.9 * len(moved)
+    assert {entry.dtype for entry in exported.index} == {"bfloat16"}
+    assert np.isfinite(metrics["actor/grad_norm"]) and np.isfinite(metrics["critic/grad_norm"])
