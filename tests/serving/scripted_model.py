@@ -1,0 +1,53 @@
+"""A model that says what it was told to: its layers add nothing, and after each token its head prefers the next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from rl_agents.envs.guess_numbers.starter import TAGS, words
+from rl_agents.envs.small_model import END_OF_TURN, small_qwen3, word_tokenizer
+
+#: Prompts end with this token, so the first word follows it.
+START = "<assistant>"
+CALL = ["<tool_call>", '{"name":', '"add",', '"arguments":', '{"a":', "1}}", "</tool_call>"]
+MORE_WORDS = ["hello", "dear", "world", "good", "bye", "STOP", *CALL]
+MAX_TOKENS = 64
+#: guess_numbers' template, with the names of the tools before everything else.
+TEMPLATE = (
+    "{% for tool in tools or [] %}<system> hello {% endfor %}"
+    "{% for m in messages %}{% if m.role == 'assistant' %}<assistant> {{ m.content }} <end> "
+    "{% else %}<{{ m.role if m.role != 'tool' else 'user' }}> {{ m.content }} {% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+
+
+def write_model(folder: Path, said: Sequence[str]) -> Path:
+    """Write a model that answers everything with the words ``said``, each of which occurs once.
+
+    Args:
+        folder: to create; it becomes a Hugging Face folder.
+        said: known words; an end of turn follows the last.
+    """
+    tokenizer = word_tokenizer([*words(), *MORE_WORDS], TAGS, MAX_TOKENS)
+    tokenizer.chat_template = TEMPLATE
+    model = small_qwen3(tokenizer, seed=0, layers=1, hidden_size=256)
+    model.config.tie_word_embeddings = False
+    model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.detach().clone())
+    vocabulary = tokenizer.get_vocab()
+    chain = [vocabulary[word] for word in (START, *said, END_OF_TURN)]
+    assert len(set(chain)) == len(chain) and vocabulary["<unk>"] not in chain
+    with torch.no_grad():
+        for layer in model.model.layers:
+            layer.self_attn.o_proj.weight.zero_()
+            layer.mlp.down_proj.weight.zero_()
+        embedding = model.get_input_embeddings().weight
+        model.lm_head.weight.zero_()
+        for now, following in zip(chain, chain[1:], strict=False):
+            direction = embedding[now] / embedding[now].norm()
+            model.lm_head.weight[following] += direction * 2.0
+    model.save_pretrained(folder, safe_serialization=True)
+    tokenizer.save_pretrained(folder)
+    return folder
