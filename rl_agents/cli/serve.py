@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import socket
 import time
@@ -18,6 +19,7 @@ from rl_agents.settings import parse_assignments
 
 #: Actors that Serve starts beside the replicas: controller and proxy; the gateway asks for no CPU.
 SERVE_ACTORS = 2
+APPLICATION = "rl_agents"
 HEALTH_S = 5.0
 
 
@@ -52,7 +54,7 @@ def run(argv: Sequence[str]) -> int:
     from rl_agents.serving.app import build
 
     quiet_libraries()
-    os.environ.setdefault("RAY_SERVE_LOG_TO_STDERR", "0")
+    logging.getLogger("ray.serve").setLevel(logging.WARNING)
     application = build(keys)  # whatever a person can mend is said before anything starts
     with Interrupts() as interrupts:
         with interrupts.abortable():
@@ -114,7 +116,7 @@ def _start(application: Any, args: argparse.Namespace) -> None:
             f"serve run rl_agents.serving.app:build checkpoint={Path(args.checkpoint or '').resolve()}"
         )
     serve.start(http_options={"host": args.host, "port": args.port}, logging_config={"log_level": "WARNING"})
-    serve.run(application, name="rl_agents", route_prefix="/", logging_config={"log_level": "WARNING"})
+    serve.run(application, name=APPLICATION, route_prefix="/", logging_config={"log_level": "WARNING"})
 
 
 def _wait(interrupts: Interrupts) -> None:
@@ -124,12 +126,14 @@ def _wait(interrupts: Interrupts) -> None:
 
 
 def _stop() -> None:
-    """End Serve, and the Ray session if it is ours."""
+    """Let running answers end, then end Serve, with the whole Ray session if that is ours."""
     import ray
     from ray import serve
 
     print("stopping", flush=True)
-    serve.shutdown()
+    serve.delete(APPLICATION)
+    if os.environ.get("RAY_ADDRESS"):
+        serve.shutdown()
     ray.shutdown()
 
 

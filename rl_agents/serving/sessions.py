@@ -8,6 +8,7 @@ and may hold objects that belong to a thread.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import time
 import uuid
@@ -324,6 +325,7 @@ class Sessions:
             if episode.trajectory.failed:
                 raise EnvFailure(episode.trajectory.end_cause)
         except BaseException:
-            env.close()
+            with contextlib.suppress(Exception):
+                env.close()
             raise
         return episode

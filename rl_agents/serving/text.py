@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 #: How a decoder writes bytes that are no character yet.
 UNFINISHED = "\ufffd"
-#: Tokens that may wait for the rest of a character: four bytes, and a margin.
-MAX_WAITING = 16
+#: So many of them at the end are no beginning of a character any more.
+MAX_UNFINISHED = 8
 
 
 class TextStream:
@@ -27,8 +27,9 @@ class TextStream:
         """
         self._decode, self._stop = decode, tuple(stop)
         self._ids: list[int] = []
-        # Tokens before ``_read`` are in ``_decoded``; those from ``_start`` on give the next ones their context.
-        self._start = self._read = 0
+        # Decoding begins at ``_start``; tokens before ``_read`` are there to give the next ones their context. The
+        # first ``_taken`` characters of what is decoded are in ``_decoded``.
+        self._start = self._read = self._taken = 0
         self._decoded = ""
         self.text, self.stopped = "", False
 
@@ -42,13 +43,15 @@ class TextStream:
         if self.stopped:
             return ""
         self._ids += token_ids
-        known = self._decode(self._ids[self._start : self._read])
         now = self._decode(self._ids[self._start :])
-        waiting = len(self._ids) - self._read
-        if now.endswith(UNFINISHED) and waiting <= MAX_WAITING and not last:
-            return ""
-        self._decoded += now[len(known) :]
-        self._start, self._read = self._read, len(self._ids)
+        whole = len(now.rstrip(UNFINISHED))
+        if last or len(now) - whole > MAX_UNFINISHED:
+            whole = len(now)
+        self._decoded += now[self._taken : whole]
+        self._taken = max(self._taken, whole)
+        if whole == len(now):
+            self._start, self._read = self._read, len(self._ids)
+            self._taken = len(self._decode(self._ids[self._start :]))
         return self._show(last)
 
     def _show(self, last: bool) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -31,11 +33,10 @@ def write_model(folder: Path, said: Sequence[str]) -> Path:
         folder: to create; it becomes a Hugging Face folder.
         said: known words; an end of turn follows the last.
     """
-    tokenizer = word_tokenizer([*words(), *MORE_WORDS], TAGS, MAX_TOKENS)
-    tokenizer.chat_template = TEMPLATE
+    tokenizer = _tokenizer()
     model = small_qwen3(tokenizer, seed=0, layers=1, hidden_size=256)
     model.config.tie_word_embeddings = False
-    model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.detach().clone())
+    model.lm_head.weight = torch.nn.Parameter(torch.zeros_like(model.lm_head.weight))
     vocabulary = tokenizer.get_vocab()
     chain = [vocabulary[word] for word in (START, *said, END_OF_TURN)]
     assert len(set(chain)) == len(chain) and vocabulary["<unk>"] not in chain
@@ -44,10 +45,24 @@ def write_model(folder: Path, said: Sequence[str]) -> Path:
             layer.self_attn.o_proj.weight.zero_()
             layer.mlp.down_proj.weight.zero_()
         embedding = model.get_input_embeddings().weight
-        model.lm_head.weight.zero_()
-        for now, following in zip(chain, chain[1:], strict=False):
-            direction = embedding[now] / embedding[now].norm()
-            model.lm_head.weight[following] += direction * 2.0
+        for now, following in itertools.pairwise(chain):
+            model.lm_head.weight[following] += 2.0 * embedding[now] / embedding[now].norm()
+    return _save(folder, model, tokenizer)
+
+
+def write_babbler(folder: Path) -> Path:
+    """Write an untrained model: it says anything."""
+    tokenizer = _tokenizer()
+    return _save(folder, small_qwen3(tokenizer, seed=0), tokenizer)
+
+
+def _tokenizer() -> Any:
+    tokenizer = word_tokenizer([*words(), *MORE_WORDS], TAGS, MAX_TOKENS)
+    tokenizer.chat_template = TEMPLATE
+    return tokenizer
+
+
+def _save(folder: Path, model: Any, tokenizer: Any) -> Path:
     model.save_pretrained(folder, safe_serialization=True)
     tokenizer.save_pretrained(folder)
     return folder

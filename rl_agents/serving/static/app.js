@@ -74,7 +74,8 @@ function showTurn(turn, number) {
   const outcome = turn.info.outcome;
   if (outcome) {
     const result = outcome.success ? "solved" : "not solved";
-    show("outcome", `${result}: return ${outcome.return}, ${outcome.end_cause}`);
+    // Only now: the name of a task may give its answer away.
+    show("outcome", `${result}: return ${outcome.return}, ${outcome.end_cause} (task ${session.task_id})`);
   }
 }
 
@@ -87,7 +88,7 @@ async function open() {
   session = await ask("POST", "agent/sessions", body);
   element("turns").replaceChildren();
   show("outcome", "");
-  show("facts", `${session.env}, task ${session.task_id}, at most ${session.max_turns} turns, context ${session.context}`);
+  show("facts", `${session.env}, at most ${session.max_turns} turns, context ${session.context}`);
   line("environment", "task", [taskText(session.task)]);
   element("episode").hidden = false;
 }
