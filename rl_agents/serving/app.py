@@ -30,6 +30,8 @@ from rl_agents.settings import Settings
 OTHER_REQUESTS = 64
 #: Seconds that all replicas together may take for new weights.
 LOAD_S = 600.0
+#: Seconds that they may take to say what they serve.
+SERVED_S = 4.0
 
 
 class RemotePolicy:
@@ -67,16 +69,22 @@ class RemotePolicy:
 
         Raises:
             InputError: a replica refuses them.
-            EngineError: a replica died, or did not answer within `LOAD_S`.
+            EngineError: a replica died, or did not take them within `LOAD_S`.
         """
         with _serve_errors():
             await self._handle.broadcast("load", target).results_async(timeout_s=LOAD_S)
 
     async def served(self) -> Target:
-        """Return what a replica serves."""
+        """Return the newest that a replica serves. Busy replicas answer, too: this waits in no queue.
+
+        Raises:
+            EngineError: no replica runs, or none answers within `SERVED_S`.
+        """
         with _serve_errors():
-            target: Target = await self._handle.served.remote()
-        return target
+            targets: list[Target] = await self._handle.broadcast("served").results_async(timeout_s=SERVED_S)
+        if not targets:
+            raise EngineError("no engine replica is running")
+        return max(targets, key=lambda target: target.number)
 
 
 @contextmanager
@@ -88,8 +96,8 @@ def _serve_errors() -> Iterator[None]:
         raise overloaded() from None
     except (RayActorError, DeploymentUnavailableError) as error:
         raise EngineError(f"an engine replica is gone: {type(error).__name__}") from None
-    except TimeoutError as error:
-        raise EngineError(f"the replicas did not take the weights within {LOAD_S:g} s") from error
+    except TimeoutError:
+        raise EngineError("the engine replicas did not answer in time") from None
 
 
 class Gateway:

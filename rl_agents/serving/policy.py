@@ -76,7 +76,7 @@ class PolicyClient(Protocol):
         ...
 
     async def served(self) -> Target:
-        """Return what a replica serves; answers only when one is ready."""
+        """Return what the replicas serve; an error when none is ready."""
         ...
 
 

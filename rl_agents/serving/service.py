@@ -171,10 +171,13 @@ class Service:
 
     async def _adopt(self) -> None:
         """After a restart of the gateway: go on with what the replicas were told before."""
-        with contextlib.suppress(ApiError, EngineError):
-            target = await self._client.served()
-            if target.number > self._target.number:
-                self._target = target
+        while True:
+            with contextlib.suppress(EngineError):
+                target = await self._client.served()
+                if target.number > self._target.number:
+                    self._target = target
+                return
+            await asyncio.sleep(1.0)  # the replicas are still starting
 
     async def _follow(self) -> None:
         """Roll in the newest checkpoint; a broken one is reported once and tried again when there is another."""

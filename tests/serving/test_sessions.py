@@ -161,7 +161,7 @@ def test_a_hanging_environment_keeps_its_place_until_it_returns(server: Server) 
     close(server, third)
 
 
-def test_idle_sessions_are_closed(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_idle_sessions_are_closed(server: Server) -> None:
     session, kept = start(server, task_id="plain"), start(server, task_id="plain")
     sessions = server.service.sessions
     sessions.get(session["id"]).last_used -= server.options.session_idle_s + 1
