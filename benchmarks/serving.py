@@ -28,7 +28,7 @@ import aiohttp
 import numpy as np
 import psutil
 
-from benchmarks.report import write_result
+from benchmarks.report import write_figures
 from rl_agents.settings import Settings
 from rl_agents.starter import ensure_model
 
@@ -246,10 +246,8 @@ def main() -> None:
     for name, figures in results.items():
         print(f"{name}: {figures}")
     suffix = "" if args.replicas == 1 else f"_{args.replicas}_replicas"
-    command = (
-        f"python -m benchmarks.serving --engine {args.engine} --replicas {args.replicas} --seconds {args.seconds:g}"
-    )
-    write_result(f"serving_{args.engine}{suffix}", command, results)
+    flags = f"--engine {args.engine} --replicas {args.replicas} --seconds {args.seconds:g}"
+    write_figures(f"serving_{args.engine}{suffix}", f"python -m benchmarks.serving {flags}", results)
 
 
 if __name__ == "__main__":

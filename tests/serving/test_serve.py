@@ -40,9 +40,8 @@ class Hosted:
 
     def __post_init__(self) -> None:
         headers = {"Authorization": f"Bearer {KEY}"}
-        self.client = httpx.Client(
-            base_url=self.url, headers=headers, timeout=60, limits=httpx.Limits(max_connections=100)
-        )
+        many = httpx.Limits(max_connections=100)
+        self.client = httpx.Client(base_url=self.url, headers=headers, timeout=60, limits=many)
 
     def publish(self, name: str) -> None:
         """Write a checkpoint as a run does."""
@@ -181,9 +180,8 @@ def test_new_checkpoints_roll_in_under_load_and_no_request_fails(hosted: Hosted)
         for thread in threads:
             thread.join()
     assert Counter(answer.status_code for answer in answers).keys() == {200}
-    pairs = [
-        (a["system_fingerprint"], a["choices"][0]["message"]["content"]) for a in map(httpx.Response.json, answers)
-    ]
+    bodies = [answer.json() for answer in answers]
+    pairs = [(body["system_fingerprint"], body["choices"][0]["message"]["content"]) for body in bodies]
     assert set(pairs) == {("demo/000001", SAID["000001"]), ("demo/000002", SAID["000002"])}
     assert pairs[-1][0] == "demo/000001"
 
