@@ -18,8 +18,10 @@ from typing import Any
 
 import psutil
 
+from rl_agents.cli.cluster import Cluster, examine_cluster
 from rl_agents.cli.parser import Parser
 from rl_agents.errors import InputError
+from rl_agents.settings import Settings, parse_assignments
 
 REQUIRED = ("ray", "torch", "transformers", "safetensors", "numpy", "gymnasium", "tensorboard", "matplotlib",
             "pyyaml", "rich", "psutil")  # fmt: skip
@@ -75,6 +77,7 @@ class Report:
     engine_reason: str = ""
     ray_cluster: str = ""
     problems: list[Problem] = field(default_factory=list)
+    cluster: Cluster | None = None
 
     @property
     def ready(self) -> bool:
@@ -86,6 +89,8 @@ def build_parser() -> Parser:
     """Return the parser of the doctor command."""
     parser = Parser("doctor", "Report what is installed and what will run; exit code 0 when a training run can start.")
     parser.add_argument("--json", action="store_true", help="as JSON")
+    parser.add_argument("--cluster", action="store_true", help="what fits on the Ray cluster that runs (with --set)")
+    parser.add_settings_flag()
     parser.add_argument("--quick", action="store_true", help="trust the package list; import nothing")
     return parser
 
@@ -93,7 +98,12 @@ def build_parser() -> Parser:
 def run(argv: Sequence[str]) -> int:
     """Run the doctor command; return its exit code."""
     args = build_parser().parse(argv)
+    settings = Settings.from_dict(parse_assignments(args.set))
+    if args.set and not args.cluster:
+        raise InputError("--set says nothing to the doctor without --cluster")
     report = examine(quick=args.quick)
+    if args.cluster:
+        report.cluster = examine_cluster(settings)
     if args.json:
         print(json.dumps({**asdict(report), "ready": report.ready}, indent=2))
     else:
@@ -242,6 +252,7 @@ def as_text(report: Report) -> str:
         f"engine    {report.engine_reason}",
         f"ray       {report.ray_cluster}",
     ]
+    lines += report.cluster.as_text() if report.cluster else []
     for problem in report.problems:
         lines += [f"{'PROBLEM' if problem.fatal else 'warning'}   {problem.what}", f"          mend: {problem.mend}"]
     lines.append("ready: a training run can start" if report.ready else "not ready: mend the problems above")

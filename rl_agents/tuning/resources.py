@@ -14,6 +14,7 @@ Bundles, in the order that actors are pinned to:
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 Bundle = dict[str, float]
 
 DRIVER_CPUS = 1.0
+#: Nobody looks for more actors of a kind than this.
+MOST_ACTORS = 256
 #: What `AgentConfig` asks for: several small actors share a core.
 RUNNER_CPUS = LEARNER_CPUS = 0.5
 
@@ -77,8 +80,8 @@ def cluster_nodes() -> list[Bundle]:
     return [dict(node["Resources"]) for node in ray.nodes() if node["Alive"]]
 
 
-def obstacle(settings: Settings, nodes: Sequence[Mapping[str, float]]) -> str:
-    """Say in one sentence why a run can never start on these nodes; nothing when it can.
+def obstacle(settings: Settings, nodes: Sequence[Mapping[str, float]], what: str = "a trial") -> str:
+    """Say in one sentence why ``what`` can never start on these nodes; nothing when it can.
 
     Bundles go, the largest first, to the first node with room, like Ray's own packing.
     """
@@ -87,10 +90,34 @@ def obstacle(settings: Settings, nodes: Sequence[Mapping[str, float]]) -> str:
     for whose, bundle in sorted(named, key=lambda item: (-item[1].get("GPU", 0), -item[1].get("CPU", 0))):
         node = next((node for node in room if all(node.get(name, 0) >= n for name, n in bundle.items())), None)
         if node is None:
-            return f"a trial needs {_needed(named)}; {_available(nodes)}, which leaves no room for its {whose}"
+            return f"{what} needs {_needed(named)}; {_available(nodes)}, which leaves no room for its {whose}"
         for name, amount in bundle.items():
             node[name] -= amount
     return ""
+
+
+def most(settings: Settings, nodes: Sequence[Mapping[str, float]], key: str) -> int:
+    """Return the largest value of ``key`` (a number of actors) with which a run fits, the other keys unchanged.
+
+    Returns:
+        0 when it does not fit with one either; `MOST_ACTORS` at most.
+    """
+    count = 0
+    while count < MOST_ACTORS and not obstacle(replaced(settings, key, count + 1), nodes):
+        count += 1
+    return count
+
+
+def replaced(settings: Settings, key: str, value: int) -> Settings:
+    """Return a copy of ``settings`` with one key changed."""
+    other = copy.deepcopy(settings)
+    setattr(other, key, value)
+    return other
+
+
+def needs(settings: Settings) -> str:
+    """Say what a run asks the cluster for."""
+    return _needed(named_bundles(settings))
 
 
 def _bundle(cpus: float, gpus: float) -> Bundle:

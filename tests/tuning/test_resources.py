@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from rl_agents.settings import Settings
-from rl_agents.tuning.resources import first_engine_bundle, named_bundles, obstacle, run_bundles, set_engine_gpus
+from rl_agents.tuning.resources import (
+    first_engine_bundle,
+    most,
+    named_bundles,
+    needs,
+    obstacle,
+    run_bundles,
+    set_engine_gpus,
+)
 
 
 def settings(**keys: object) -> Settings:
@@ -51,3 +59,16 @@ def test_what_can_never_fit_says_what_is_needed_and_what_there_is(nodes: list[di
 def test_a_gpu_that_is_missing_is_named() -> None:
     message = obstacle(settings(gpus_per_engine=2), [{"CPU": 64.0, "GPU": 1.0}])
     assert "engine 1 CPU and 2 GPU" in message and "no room for its engine" in message
+
+
+def test_the_most_actors_of_a_kind_fill_the_cluster_and_one_more_does_not_fit() -> None:
+    nodes = [{"CPU": 4.0, "GPU": 2.0}, {"CPU": 4.0}]
+    chosen = settings(num_env_runners=2, num_engines=1, gpus_per_engine=1)
+    assert needs(chosen) == "3 CPU and 1 GPU (driver 1 CPU, 2 x env runner 0.5 CPU, engine 1 CPU and 1 GPU)"
+    assert {key: most(chosen, nodes, key) for key in ("num_env_runners", "num_engines", "num_learners")} == {
+        "num_env_runners": 12,
+        "num_engines": 2,
+        "num_learners": 10,
+    }
+    assert most(chosen, [{"CPU": 1.0}], "num_engines") == 0
+    assert chosen.num_engines == 1
