@@ -28,7 +28,7 @@ class Cluster:
     def as_text(self) -> list[str]:
         """Render it for people."""
         nodes = "; ".join(", ".join(f"{amount:g} {name}" for name, amount in node.items()) for node in self.nodes)
-        verdict = f"does not fit: {self.obstacle}" if self.obstacle else "fits"
+        verdict = "does not fit" if self.obstacle else "fits"
         most = " ".join(f"{key}={count}" for key, count in self.most.items())
         return [f"nodes     {nodes}", f"a run     needs {self.needs}: {verdict}", f"at most   {most} (one at a time)"]
 

@@ -104,6 +104,8 @@ def run(argv: Sequence[str]) -> int:
     report = examine(quick=args.quick)
     if args.cluster:
         report.cluster = examine_cluster(settings)
+        if report.cluster.obstacle:
+            report.problems.append(Problem(report.cluster.obstacle, "start further nodes, or ask for fewer actors"))
     if args.json:
         print(json.dumps({**asdict(report), "ready": report.ready}, indent=2))
     else:
