@@ -23,6 +23,9 @@ from rl_agents.tools.calls import Tool, read_response
 
 T = TypeVar("T")
 
+#: No text has longer tokens than this on average: what is longer is refused before it holds up others for a second.
+CHARACTERS_PER_TOKEN = 64
+
 
 @dataclass(frozen=True)
 class ChatModel:
@@ -107,6 +110,10 @@ def plan(request: ChatRequest, model: ChatModel) -> Plan:
     count = request.n or 1
     if count > model.max_choices:
         raise bad_request(f"n: at most {model.max_choices} choices (got {count})", "n")
+    characters = sum(len(message["content"]) for message in request.messages)
+    if characters > model.max_model_len * CHARACTERS_PER_TOKEN:
+        message = f"the context has {model.max_model_len} tokens; the messages have {characters} characters"
+        raise bad_request(message, "messages", "context_length_exceeded")
     try:
         tools = [tool.to_openai() for tool in request.offered_tools]
         prompt_ids = model.template.chat_ids(request.messages, tools)

@@ -199,7 +199,8 @@ class Sessions:
         try:
             episode = await worker.call(OPENING_S, self._begin, settings, request, engine)
         except TimeoutError:
-            self._give_up(worker)
+            self._stuck.append(worker)
+            worker.stop(lambda: None)
             raise ApiError(502, f"{settings.env} did not start within {OPENING_S:g} s", "environment_failed") from None
         except (InputError, EnvFailure) as error:
             worker.stop(lambda: None)
@@ -242,8 +243,7 @@ class Sessions:
         try:
             await session.worker.call(patience, lambda: asyncio.run(session.episode.turn(action)))
         except TimeoutError:
-            self._open.pop(session_id, None)
-            self._give_up(session.worker)
+            self._end(session)
             message = f"{session.settings.env} did not answer within {patience:g} s; the session is closed"
             raise ApiError(504, message, "timeout") from None
         except InputError as error:
@@ -271,14 +271,11 @@ class Sessions:
             self._end(session)
 
     def _end(self, session: Session) -> None:
+        """Let go of a session; one whose environment hangs keeps its place, and is closed when that returns."""
         del self._open[session.id]
         if session.worker.busy:
             self._stuck.append(session.worker)
         session.worker.stop(session.episode.env.close)
-
-    def _give_up(self, worker: Worker) -> None:
-        self._stuck.append(worker)
-        worker.stop(lambda: None)
 
     def _session_settings(self, request: SessionRequest) -> Settings:
         """Return the run's settings with the session's environment and options.

@@ -147,7 +147,7 @@ def test_calls_that_cannot_be_read_stay_text(caller: Server) -> None:
     assert "tool_calls" not in choice["message"]
 
 
-def test_requests_that_cannot_be_answered_say_why(server: Server) -> None:
+def test_requests_that_cannot_be_answered_say_why(server: Server, caller: Server) -> None:
     long = [{"role": "user", "content": "hello " * 80}]
     assert problem(server.chat(model="gpt")) == (
         404, "model_not_found", "the model 'gpt' does not exist: valid: greeter",
@@ -156,6 +156,10 @@ def test_requests_that_cannot_be_answered_say_why(server: Server) -> None:
     assert (status, code) == (400, "context_length_exceeded") and "64 tokens; the messages take 82" in message
     status, code, message = problem(server.chat(max_tokens=62))
     assert code == "context_length_exceeded" and "take 3 and 62 for the answer" in message
+    endless = [{"role": "user", "content": "hellohello" * 300}] * 2
+    assert problem(caller.chat(messages=endless))[1:] == (
+        "context_length_exceeded", "the context has 64 tokens; the messages have 6000 characters",
+    )  # fmt: skip
     assert problem(server.chat(max_tokens=41))[2] == "max_tokens: at most 40 (got 41)"
     assert problem(server.chat(n=9))[2] == "n: at most 8 choices (got 9)"
     assert problem(server.chat(top_k=3))[:2] == (400, "unknown_field")
