@@ -19,7 +19,8 @@ from rl_agents.serving.errors import ApiError, bad_request
 from rl_agents.serving.options import ServingOptions
 from rl_agents.serving.policy import PolicyClient, Target
 from rl_agents.serving.protocol import ChatRequest, CheckpointRequest, SessionRequest
-from rl_agents.serving.sessions import Session, Sessions
+from rl_agents.serving.session import Session
+from rl_agents.serving.sessions import Sessions
 from rl_agents.serving.source import Checkpoint, check_replaces, find_checkpoint
 from rl_agents.settings import Settings
 

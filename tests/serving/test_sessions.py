@@ -128,6 +128,21 @@ def test_what_cannot_be_opened_says_why(server: Server) -> None:
     assert server.service.sessions.count == 0
 
 
+def test_a_turn_whose_client_left_is_on_record(server: Server) -> None:
+    session = start(server, task_id="plain")
+
+    async def leave() -> None:
+        work = asyncio.create_task(server.service.sessions.step(session["id"], None))
+        await asyncio.sleep(0.001)
+        work.cancel()
+        await asyncio.sleep(0.2)
+
+    server.run(leave())
+    view = server.request("GET", f"/agent/sessions/{session['id']}").json()
+    assert [turn["text"] for turn in view["turns"]] == ["hello dear world"]
+    close(server, session)
+
+
 def test_a_failing_environment_ends_its_own_episode(server: Server) -> None:
     session = start(server, task_id="raise")
     step(server, session)
