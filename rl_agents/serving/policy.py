@@ -137,6 +137,7 @@ class Policy:
         self._turnstile = Turnstile()
         self._loading = asyncio.Lock()
         self._failed: tuple[int, float] = (0, 0.0)
+        self._broken = ""
 
     async def generate(self, prompt_ids: Sequence[int], sampling: Sampling, target: Target) -> Piece:
         """Sample an answer.
@@ -176,18 +177,17 @@ class Policy:
         """Serve ``target`` from now on, unless this replica serves it or a later one already.
 
         Raises:
-            InputError: the weights cannot be read or do not fit; the old ones stay.
+            InputError: the weights cannot be read; the old ones stay.
+            EngineError: they do not fit, which `check_replaces` should have told; this replica needs a restart.
         """
         async with self._loading:
             if target.number <= self._target.number:
                 return
             weights = await asyncio.to_thread(read_weights, target.checkpoint)
             async with self._turnstile.exchange(self._drain_s):
-                try:
-                    await self._engine.sync(weights, target.number)
-                except EngineError as error:
-                    raise InputError(f"{target.checkpoint.label}: {error}") from error
-                self._target = target
+                self._broken = f"new weights ({target.checkpoint.label}) were loaded in part"
+                await self._engine.sync(weights, target.number)
+                self._broken, self._target = "", target
         logger.info("serving %s", target.checkpoint.label)
 
     async def served(self) -> Target:
@@ -195,12 +195,12 @@ class Policy:
         return self._target
 
     async def check_health(self) -> None:
-        """Serve's probe: a replica whose engine has died is replaced.
+        """Serve's probe: a replica whose engine has died, or holds half of two checkpoints, is replaced.
 
         Raises:
             EngineError: it has.
         """
-        if dead := getattr(self._engine, "dead", None):
+        if dead := self._broken or getattr(self._engine, "dead", None):
             raise EngineError(str(dead))
 
     async def _keep_up(self, target: Target) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from safetensors import SafetensorError, safe_open
 
 from rl_agents.core.hf import check_model_dir
 from rl_agents.core.resolve import resolve
@@ -73,9 +75,15 @@ def check_replaces(new: Checkpoint, old: Checkpoint) -> None:
     """Refuse weights of another architecture or for another tokenizer: they need a server of their own.
 
     Raises:
-        InputError: what differs.
+        InputError: what differs, or that the weights are damaged.
     """
-    for name, reader in (("config.json", _architecture), ("tokenizer.json", _digest), ("chat template", _template)):
+    readers: dict[str, Callable[[Path], Any]] = {
+        "config.json": _architecture,
+        "tokenizer.json": _digest,
+        "chat template": _template,
+        "list of tensors": _tensors,
+    }
+    for name, reader in readers.items():
         if reader(new.hf_dir) != reader(old.hf_dir):
             raise InputError(f"{new.label} cannot replace {old.label} in place: its {name} differs; start a new server")
 
@@ -83,6 +91,18 @@ def check_replaces(new: Checkpoint, old: Checkpoint) -> None:
 def _architecture(folder: Path) -> dict[str, Any]:
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     return {name: value for name, value in config.items() if name not in _INCIDENTAL}
+
+
+def _tensors(folder: Path) -> dict[str, list[int]]:
+    """Return the shapes by name; only the files' headers are read."""
+    shapes: dict[str, list[int]] = {}
+    for path in folder.glob("*.safetensors"):
+        try:
+            with safe_open(path, framework="numpy") as file:
+                shapes |= {name: list(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+        except (SafetensorError, OSError) as error:
+            raise InputError(f"{path}: damaged weights: {error}") from None
+    return shapes
 
 
 def _digest(folder: Path, name: str = "tokenizer.json") -> str:

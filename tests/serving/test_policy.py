@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from scripted_model import MAX_TOKENS, write_babbler, write_model
 
-from rl_agents.engines import EngineSettings, Sampling
+from rl_agents.engines import EngineError, EngineSettings, Sampling
 from rl_agents.errors import InputError
 from rl_agents.rollout.context import ChatTemplate, load_tokenizer
 from rl_agents.serving.policy import Piece, Policy, Target, Turnstile
@@ -120,12 +120,31 @@ def test_weights_that_cannot_be_read_change_nothing(models: dict[str, Path], tmp
     run(scenario())
 
 
+def test_a_replica_with_half_of_two_checkpoints_asks_to_be_replaced(models: dict[str, Path], tmp_path: Path) -> None:
+    async def scenario() -> None:
+        rig = Rig(models["old"])
+        other = write_babbler(tmp_path / "other")
+        await rig.policy.check_health()
+        with pytest.raises((EngineError, RuntimeError)):
+            await rig.policy.load(Target.now(find_checkpoint(other)))
+        with pytest.raises(EngineError, match=r"new weights \(other\) were loaded in part"):
+            await rig.policy.check_health()
+
+    run(scenario())
+
+
 def test_only_the_same_architecture_and_tokenizer_replace_weights(models: dict[str, Path], tmp_path: Path) -> None:
     old, new = find_checkpoint(models["old"]), find_checkpoint(models["new"])
     check_replaces(new, old)
     other = write_babbler(tmp_path / "other")
     with pytest.raises(InputError, match=r"its config\.json differs; start a new server"):
         check_replaces(find_checkpoint(other), old)
+    (other / "model.safetensors").replace(models["new"] / "model.safetensors")
+    with pytest.raises(InputError, match="its list of tensors differs"):
+        check_replaces(new, old)
+    (models["new"] / "model.safetensors").write_bytes(b"\x00" * 40)
+    with pytest.raises(InputError, match="damaged weights"):
+        check_replaces(new, old)
     (models["new"] / "chat_template.jinja").write_text("{{ messages }}")
     with pytest.raises(InputError, match="its chat template differs"):
         check_replaces(new, old)
