@@ -35,15 +35,15 @@ def median_table(rounds: Sequence[Mapping[str, float]]) -> str:
 
 def write_result(name: str, command: str, rounds: Sequence[Mapping[str, float]], **extra: Any) -> Path:
     """Write ``results/NAME.json``: the command, the date, the summary, and every round."""
+    rounded = [{key: _rounded(value) for key, value in figures.items()} for figures in rounds]
+    return write_figures(name, command, {**extra, "summary": summarise(rounds), "rounds": rounded})
+
+
+def write_figures(name: str, command: str, figures: Mapping[str, Any]) -> Path:
+    """Write ``results/NAME.json``: the command, the date, and the figures as they are."""
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
-    data = {
-        "command": command,
-        "date": date.today().isoformat(),
-        **extra,
-        "summary": summarise(rounds),
-        "rounds": [{key: _rounded(value) for key, value in figures.items()} for figures in rounds],
-    }
+    data = {"command": command, "date": date.today().isoformat(), **figures}
     path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
     return path
 

@@ -39,8 +39,7 @@ from rl_agents.data.tasks import (
 )
 from rl_agents.engines.base import EngineError
 from rl_agents.engines.group import InferenceGroup
-from rl_agents.engines.select import build_engine, resolve_engine
-from rl_agents.engines.settings import EngineSettings
+from rl_agents.engines.select import build_engine, resolve_engine, run_engine
 from rl_agents.envs.base import task_ids
 from rl_agents.errors import InputError
 from rl_agents.rewards.base import make_reward
@@ -348,16 +347,7 @@ class AgentAlgorithm(Algorithm):
 
     def _start_engines(self) -> None:
         settings = self.settings
-        engine = EngineSettings(
-            model_dir=self.config.model_dir,
-            kind=self.kind,  # type: ignore[arg-type]
-            mode=settings.engine_mode,
-            dtype=settings.dtype,
-            max_model_len=settings.max_model_len,
-            kv_cache_gb=settings.kv_cache_gb,
-            tensor_parallel=settings.tensor_parallel,
-            seed=settings.seed,
-        )
+        engine = run_engine(settings, self.config.model_dir, self.kind)
         if self.config.num_env_runners == 0:
             self._local_engine = build_engine(engine)
         else:

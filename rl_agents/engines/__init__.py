@@ -1,6 +1,6 @@
 """Inference engines: torch for tiny models, vLLM for the rest, alone or behind Ray actors."""
 
-from rl_agents.engines.base import Completion, Engine, EngineError, Sampling, Weights
+from rl_agents.engines.base import Completion, Engine, EngineError, Sampling, StreamingEngine, Weights
 from rl_agents.engines.select import build_engine, resolve_engine
 from rl_agents.engines.settings import EngineSettings
 
@@ -10,6 +10,7 @@ __all__ = [
     "EngineError",
     "EngineSettings",
     "Sampling",
+    "StreamingEngine",
     "Weights",
     "build_engine",
     "resolve_engine",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 #: Weights by Hugging Face parameter name; a tied head appears once, under the embedding's name.
 Weights = Mapping[str, "torch.Tensor"]
+#: Called on the event loop with token ids and log-probabilities as they are sampled, in order, each once.
+Heard = Callable[[list[int], list[float]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,4 +77,12 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Free memory and processes."""
+        ...
+
+
+class StreamingEngine(Engine, Protocol):
+    """An engine in this process, which can be heard while it samples."""
+
+    async def generate(self, prompt_ids: Sequence[int], sampling: Sampling, heard: Heard | None = None) -> Completion:
+        """Sample a response to ``prompt_ids``; ``heard`` gets its tokens before the whole is returned."""
         ...

@@ -6,9 +6,10 @@ import sys
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
-from rl_agents.engines.base import Engine
+from rl_agents.engines.base import StreamingEngine
 from rl_agents.engines.settings import EngineSettings
 from rl_agents.errors import InputError, unknown
+from rl_agents.settings import Settings
 
 KINDS = ("auto", "vllm", "torch")
 
@@ -34,7 +35,7 @@ def resolve_engine(kind: str) -> tuple[str, str]:
     return "torch", f"engine torch: {obstacle}. {remedy}"
 
 
-def build_engine(settings: EngineSettings) -> Engine:
+def build_engine(settings: EngineSettings) -> StreamingEngine:
     """Build the engine that ``settings`` describe, in this process."""
     if settings.kind == "torch":
         from rl_agents.engines.torch_engine import TorchEngine
@@ -47,6 +48,20 @@ def build_engine(settings: EngineSettings) -> Engine:
     from rl_agents.engines.vllm_async import VLLMAsyncEngine
 
     return VLLMAsyncEngine(settings)
+
+
+def run_engine(settings: Settings, model_dir: str, kind: str) -> EngineSettings:
+    """Return the engine of a run, ``kind`` as `resolve_engine` says, with the weights of ``model_dir``."""
+    return EngineSettings(
+        model_dir=model_dir,
+        kind=kind,
+        mode=settings.engine_mode,
+        dtype=settings.dtype,
+        max_model_len=settings.max_model_len,
+        kv_cache_gb=settings.kv_cache_gb,
+        tensor_parallel=settings.tensor_parallel,
+        seed=settings.seed,
+    )
 
 
 def _vllm_obstacle() -> tuple[str, str]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rl_agents.engines.base import Completion, EngineError, Sampling, Weights
+from rl_agents.engines.base import Completion, EngineError, Heard, Sampling, Weights
 from rl_agents.engines.settings import EngineSettings
 from rl_agents.engines.vllm_common import (
     Counters,
@@ -20,6 +20,7 @@ from rl_agents.engines.vllm_common import (
     engine_args,
     prepare_environment,
     register_model_class,
+    sampled,
     sampling_params,
 )
 from rl_agents.engines.weights import layout, untied, write
@@ -46,7 +47,7 @@ class VLLMAsyncEngine:
         """Why no request can succeed any more; None while the engine lives."""
         return f"vLLM's core process died: {self._engine.dead_error!r}" if self._engine.errored else None
 
-    async def generate(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
+    async def generate(self, prompt_ids: Sequence[int], sampling: Sampling, heard: Heard | None = None) -> Completion:
         """Sample a response to ``prompt_ids``.
 
         Raises:
@@ -54,10 +55,15 @@ class VLLMAsyncEngine:
         """
         version, request_id = self.version, str(next(self._ids))
         prompt = {"prompt_token_ids": list(prompt_ids)}
-        final = None
+        final, known = None, 0
+        params = sampling_params(sampling, heard is not None)
         try:
-            async for output in self._engine.generate(prompt, sampling_params(sampling), request_id):
+            async for output in self._engine.generate(prompt, params, request_id):
                 final = output
+                if heard is not None:
+                    tokens, logprobs = sampled(output)
+                    heard(tokens[known:], logprobs[known:])
+                    known = len(tokens)
         except Exception as error:
             raise EngineError(f"vLLM failed or rejects the request: {error}") from error
         if final is None or not final.finished:

@@ -119,8 +119,11 @@ def register_model_class(model_dir: str) -> bool:
     return True
 
 
-def sampling_params(sampling: Sampling) -> Any:
-    """Convert to vLLM's ``SamplingParams``: only our stop tokens stop, and one final output comes back."""
+def sampling_params(sampling: Sampling, heard: bool = False) -> Any:
+    """Convert to vLLM's ``SamplingParams``: only our stop tokens stop.
+
+    One final output comes back, or, with ``heard``, one after every step with all tokens so far.
+    """
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
 
@@ -134,20 +137,26 @@ def sampling_params(sampling: Sampling) -> Any:
         logprobs=0,  # the sampled token's only
         flat_logprobs=True,
         detokenize=False,
-        output_kind=RequestOutputKind.FINAL_ONLY,
+        output_kind=RequestOutputKind.CUMULATIVE if heard else RequestOutputKind.FINAL_ONLY,
         skip_clone=True,  # nobody else holds it
     )
 
 
 def completion(output: Any, version: int) -> Completion:
     """Convert a finished ``RequestOutput``; ``version`` is the one that sampling began with."""
+    tokens, logprobs = sampled(output)
+    return Completion(tokens, logprobs, version, output.outputs[0].finish_reason or "abort")
+
+
+def sampled(output: Any) -> tuple[list[int], list[float]]:
+    """Return the tokens of a ``RequestOutput`` so far, and their log-probabilities."""
     result = output.outputs[0]
     tokens = list(result.token_ids)
     flat = result.logprobs
     logprobs = list(flat.logprobs)
     if list(flat.token_ids) != tokens:  # more than one entry per position: look the sampled token up
         logprobs = [position[token].logprob for position, token in zip(flat, tokens, strict=True)]
-    return Completion(tokens, logprobs, version, result.finish_reason or "abort")
+    return tokens, logprobs
 
 
 class Counters:

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from rl_agents.engines.base import Completion, EngineError, Sampling, Weights
+from rl_agents.engines.base import Completion, EngineError, Heard, Sampling, Weights
 from rl_agents.engines.settings import EngineSettings
 from rl_agents.engines.vllm_common import (
     Counters,
@@ -22,6 +22,7 @@ from rl_agents.engines.vllm_common import (
     engine_args,
     prepare_environment,
     register_model_class,
+    sampled,
     sampling_params,
 )
 
@@ -29,10 +30,10 @@ from rl_agents.engines.vllm_common import (
 class _Pending:
     """A coroutine's wait for a result that the step thread produces."""
 
-    def __init__(self, version: int = 0) -> None:
+    def __init__(self, version: int = 0, heard: Heard | None = None) -> None:
         self.loop = asyncio.get_running_loop()
         self.future: asyncio.Future[Any] = self.loop.create_future()
-        self.version = version
+        self.version, self.heard, self.known = version, heard, 0
 
 
 class VLLMInProcessEngine:
@@ -57,19 +58,19 @@ class VLLMInProcessEngine:
         self._thread = threading.Thread(target=self._run, name="vllm-step", daemon=True)
         self._thread.start()
 
-    async def generate(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
+    async def generate(self, prompt_ids: Sequence[int], sampling: Sampling, heard: Heard | None = None) -> Completion:
         """Sample a response to ``prompt_ids``.
 
         Raises:
             EngineError: vLLM rejects the request, or has failed.
         """
-        pending, request_id = _Pending(self.version), str(next(self._ids))
+        pending, request_id = _Pending(self.version, heard), str(next(self._ids))
         prompt = {"prompt_token_ids": list(prompt_ids)}
 
         def add() -> None:
             try:
                 pending.version = self.version
-                self._engine.add_request(request_id, prompt, sampling_params(sampling))
+                self._engine.add_request(request_id, prompt, sampling_params(sampling, heard is not None))
                 self._pending[request_id] = pending
             except Exception as error:
                 _answer([(pending, EngineError(f"vLLM rejects the request: {error}"))])
@@ -145,7 +146,10 @@ class VLLMInProcessEngine:
     def _hand_out(self, outputs: Iterable[Any]) -> None:
         answers: list[tuple[_Pending, Any]] = []
         for output in outputs:
-            if not output.finished or (pending := self._pending.pop(output.request_id, None)) is None:
+            if not output.finished:
+                _tell(self._pending.get(output.request_id), output)
+                continue
+            if (pending := self._pending.pop(output.request_id, None)) is None:
                 continue
             self.counters.add(output)
             answers.append((pending, completion(output, pending.version)))
@@ -160,6 +164,15 @@ class VLLMInProcessEngine:
             job()  # registers its request, or answers it
         _answer([(pending, EngineError(reason)) for pending in self._pending.values()])
         self._pending.clear()
+
+
+def _tell(pending: _Pending | None, output: Any) -> None:
+    """Pass on what one step sampled for a request that is listened to."""
+    if pending is None or pending.heard is None or pending.loop.is_closed():
+        return
+    tokens, logprobs = sampled(output)
+    pending.loop.call_soon_threadsafe(pending.heard, tokens[pending.known :], logprobs[pending.known :])
+    pending.known = len(tokens)
 
 
 def _answer(answers: list[tuple[_Pending, Any]]) -> None:

@@ -77,14 +77,43 @@ class Episode:
             EngineError: the engine failed.
             InputError: the environment says that a person has to mend something.
         """
+        self.begin()
+        while not self.trajectory.end_cause:
+            await self.turn()
+        return self.trajectory
+
+    def begin(self) -> None:
+        """Reset the environment.
+
+        Raises:
+            InputError: the environment says that a person has to mend something.
+        """
         try:
             self._reset()
-            while not self.trajectory.end_cause:
-                await self._turn()
         except EnvFailure as failure:
-            self.trajectory.end_cause, self.trajectory.failed = str(failure), True
+            self._fail(failure)
+
+    async def turn(self, by_hand: str | None = None) -> None:
+        """Play one turn of an episode that goes on; ``trajectory.end_cause`` says afterwards whether it has ended.
+
+        Args:
+            by_hand: what a person does in the policy's place; the policy reads it as its own words later.
+
+        Raises:
+            EngineError: the engine failed; nothing has happened, the turn may be played again.
+            InputError: the environment says that a person has to mend something, or ``by_hand`` is too long.
+        """
+        try:
+            await self._turn(by_hand)
+        except EnvFailure as failure:
+            self._fail(failure)
+        else:
+            if self.trajectory.end_cause:
+                self._close_books()
+
+    def _fail(self, failure: EnvFailure) -> None:
+        self.trajectory.end_cause, self.trajectory.failed = str(failure), True
         self._close_books()
-        return self.trajectory
 
     def _reset(self) -> None:
         options = {"task_id": self.spec.task_id}
@@ -92,7 +121,7 @@ class Episode:
         self.answer = read_reset(answer)
         self.dialogue = Dialogue.start(self.answer.observation, self.answer.chat)
 
-    async def _turn(self) -> None:
+    async def _turn(self, by_hand: str | None) -> None:
         """Let the policy read, write and the environment answer; or end the episode when the context is full."""
         self.prompt_ids = self.player.prompt(self.env, self.dialogue)
         if not self.player.has_room(self.prompt_ids):
@@ -101,9 +130,12 @@ class Episode:
             else:
                 self._cut("context_length")
             return
-        seed = step_seed(self.spec.seed, len(self.trajectory.steps))
-        completion = await self.player.complete(self.prompt_ids, seed)
-        step = self.player.step(self.prompt_ids, completion, self.answer)
+        if by_hand is None:
+            seed = step_seed(self.spec.seed, len(self.trajectory.steps))
+            completion = await self.player.complete(self.prompt_ids, seed)
+            step = self.player.step(self.prompt_ids, completion, self.answer)
+        else:
+            step = self.player.step_by_hand(self.prompt_ids, by_hand, self.answer)
         # On record before the environment answers: a failing environment must not hide what it failed on.
         self.trajectory.steps.append(step)
         self.answer = self.player.act(self.env, step)

@@ -113,13 +113,24 @@ class ChatTemplate:
             InputError: the template cannot write these messages, or leaves the tools out.
         """
         data = json.loads(chat)
-        messages, tools = data["messages"], data["tools"]
+        return tuple(self.chat_ids(data["messages"], data["tools"]))
+
+    def chat_ids(self, messages: list[dict[str, Any]], tools: Sequence[Mapping[str, Any]] = ()) -> list[int]:
+        """Return the prompt of a chat in OpenAI's form (arguments as objects) and the generation prompt.
+
+        Raises:
+            InputError: the template cannot write these messages, or leaves the tools out.
+        """
         text = self._render(messages, generate=True, tools=tools)
         if tools and not self._renders_tools:
             if text == self._render(messages, generate=True):
                 raise InputError(f"{self.name}: the chat template leaves out the tool definitions")
             self._renders_tools = True
-        return tuple(self._encode(text))
+        return self._encode(text)
+
+    def answer_ids(self, text: str) -> list[int]:
+        """Return an answer that somebody else wrote as the policy would have sampled it, end of turn included."""
+        return [*self._encode(text), self.end_of_turn]
 
     def _between(self, message: str) -> tuple[int, ...]:
         """Return the ids from right after an end-of-turn token to the end of the next generation prompt."""
@@ -146,7 +157,7 @@ class ChatTemplate:
             raise InputError(f"{self.name}: no special token ends every assistant's turn in the chat template")
         return int(closing[place])
 
-    def _render(self, messages: list[dict[str, str]], generate: bool, tools: Sequence[Any] = ()) -> str:
+    def _render(self, messages: list[dict[str, Any]], generate: bool, tools: Sequence[Any] = ()) -> str:
         try:
             text: str = self.tokenizer.apply_chat_template(
                 messages, tools=list(tools) or None, tokenize=False, add_generation_prompt=generate

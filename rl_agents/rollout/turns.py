@@ -10,6 +10,7 @@ import numpy as np
 from rl_agents.engines.base import Completion, Engine, EngineError, Sampling
 from rl_agents.envs.base import TextEnv
 from rl_agents.envs.prompting import episode_turns
+from rl_agents.errors import InputError
 from rl_agents.rollout.context import ContextPolicy, Dialogue, History, RenderWindow
 from rl_agents.rollout.env_calls import Answer, EnvFailure, call_env, read_step
 from rl_agents.rollout.trajectory import Step
@@ -107,6 +108,22 @@ class Player:
             anchor=answer.anchor,
             action=self.context.template.decode(completion.token_ids),
         )
+
+    def step_by_hand(self, prompt_ids: list[int], action: str, answer: Answer) -> Step:
+        """Return the step of a person who plays along. Nobody sampled it: its log-probabilities are all 0.
+
+        Raises:
+            InputError: the context has no room for it.
+        """
+        ids = self.context.template.answer_ids(action)
+        if len(prompt_ids) + len(ids) > self.limits.max_model_len:
+            raise InputError(
+                f"an action of {len(ids)} tokens after a prompt of {len(prompt_ids)} does not fit "
+                f"max_model_len={self.limits.max_model_len}"
+            )
+        step = self.step(prompt_ids, Completion(ids, [0.0] * len(ids), 0, "stop"), answer)
+        step.action = action  # in the person's own words, also where the tokenizer lacks one
+        return step
 
     def act(self, env: TextEnv, step: Step) -> Answer:
         """Let the environment answer the step's action; fill the step's reward and validity.

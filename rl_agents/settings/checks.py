@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rl_agents.errors import InputError
 from rl_agents.settings.reading import context_window
@@ -65,8 +65,8 @@ def validate(settings: Settings) -> None:
     check_reward(settings)
 
 
-def check_ranges(settings: Settings) -> None:
-    """Check every number against the range that its key declares."""
+def check_ranges(settings: Any) -> None:
+    """Check every number of a data class of `rl_agents.settings.sections.key` fields against its range."""
     for field in dataclasses.fields(settings):
         value, bounds = getattr(settings, field.name), field.metadata
         at_least, above, at_most = bounds["at_least"], bounds["above"], bounds["at_most"]

@@ -102,6 +102,30 @@ def test_logprobs_equal_teacher_forcing_after_each_sync(rig: Rig) -> None:
         assert {c.policy_version for c in results} == {rig.version}
 
 
+def test_what_is_heard_while_sampling_is_the_completion(rig: Rig) -> None:
+    """Several at a time, one of them ended by a stop token."""
+    questions = prompts(4)
+
+    async def listen(actor: Any) -> list[tuple[list[tuple[list[int], list[float]]], Completion]]:
+        async def one(number: int, prompt: list[int]) -> tuple[list[tuple[list[int], list[float]]], Completion]:
+            pieces: list[tuple[list[int], list[float]]] = []
+            stop = tuple(range(3, 30)) if number == 0 else ()
+            sampling = Sampling(max_tokens=20, seed=number, stop_token_ids=stop)
+            done = await actor._engine.generate(prompt, sampling, lambda ids, logprobs: pieces.append((ids, logprobs)))
+            return pieces, done
+
+        return await asyncio.gather(*[one(number, prompt) for number, prompt in enumerate(questions)])
+
+    answers = ray.get(rig.group.handles()[0].apply.remote(listen))
+    for pieces, completion in answers:
+        heard = [token for ids, _ in pieces for token in ids]
+        assert completion.token_ids[: len(heard)] == heard
+        assert len(completion.token_ids) - len(heard) <= 1  # the last step's may come with the whole
+        assert completion.logprobs[: len(heard)] == [value for _, logprobs in pieces for value in logprobs]
+    assert len(answers[1][0]) > 1
+    assert rig.run((questions[1], Sampling(max_tokens=20, seed=1)))[0].token_ids == answers[1][1].token_ids
+
+
 def test_sync_with_requests_under_way_leaves_no_stale_keys(rig: Rig) -> None:
     """New requests after a sync see new weights only, although others ran on across it."""
     prompt = prompts(1, seed=5)[0]

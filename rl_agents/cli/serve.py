@@ -1,0 +1,143 @@
+"""``python run.py serve --checkpoint DIR``: host a trained agent with Ray Serve until it is interrupted."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import socket
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from rl_agents.cli.parser import Parser
+from rl_agents.errors import InputError
+from rl_agents.interrupts import Interrupts
+from rl_agents.settings import parse_assignments
+
+#: Actors that Serve starts beside the replicas: controller and proxy; the gateway asks for no CPU.
+SERVE_ACTORS = 2
+APPLICATION = "rl_agents"
+HEALTH_S = 5.0
+
+
+def build_parser() -> Parser:
+    """Return the parser of the serve command."""
+    parser = Parser(
+        "serve", "Host a trained agent: OpenAI's chat API, agent sessions, and a page to watch and play along.",
+        epilog="keys of --set: those of docs/serving.md, and a run's own (max_model_len, dtype, env.KEY ...)",
+    )  # fmt: skip
+    parser.add_argument("--checkpoint", metavar="DIR", help="a run's folder, a checkpoint, or a model folder")
+    parser.add_argument("--follow", action="store_true", help="roll in each newer checkpoint of the run's folder")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen at (default: 127.0.0.1)")
+    parser.add_argument("--port", type=int, default=8000, help="port (default: 8000)")
+    parser.add_argument("--api-key-env", metavar="NAME", help="environment variable with the API key")
+    parser.add_argument("--admin-key-env", metavar="NAME", help="environment variable with the key of /admin")
+    parser.add_argument("--engine", choices=("auto", "vllm", "torch"), help="what samples tokens (default: auto)")
+    parser.add_settings_flag()
+    return parser
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run the serve command; return its exit code."""
+    args = build_parser().parse(argv)
+    keys = chosen_keys(args)
+    check_port(args.host, args.port)
+    from rl_agents.serving.options import ServingOptions
+    from rl_agents.serving.security import check_address
+
+    options, _ = ServingOptions.read(keys)
+    check_address(args.host, options)
+    from rl_agents.core.session import ensure_ray, quiet_libraries
+    from rl_agents.serving.app import build
+
+    quiet_libraries()
+    logging.getLogger("ray.serve").setLevel(logging.WARNING)
+    application = build(keys)  # whatever a person can mend is said before anything starts
+    with Interrupts() as interrupts:
+        with interrupts.abortable():
+            ensure_ray(options.max_replicas + SERVE_ACTORS)
+            interrupts.install()
+            _start(application, args)
+        try:
+            print(_welcome(options.checkpoint, args), flush=True)
+            _wait(interrupts)
+        finally:
+            _stop()
+    return 130
+
+
+def chosen_keys(args: argparse.Namespace) -> dict[str, Any]:
+    """Merge ``--set`` with the flags that are keys of their own.
+
+    Raises:
+        InputError: both give a key different values.
+    """
+    keys = parse_assignments(args.set)
+    for name in ("checkpoint", "follow", "api_key_env", "admin_key_env", "engine"):
+        value = getattr(args, name)
+        if value in (None, False):
+            continue
+        if keys.setdefault(name, value) != value:
+            raise InputError(f"{name} is given twice: by its flag and by --set {name}={keys[name]}")
+    return keys
+
+
+def check_port(host: str, port: int) -> None:
+    """Refuse an address at which nothing can listen.
+
+    Raises:
+        InputError: why.
+    """
+    if not 0 < port < 65536:
+        raise InputError(f"--port {port}: must lie between 1 and 65535")
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except OSError as error:
+        raise InputError(f"cannot listen at {host} port {port}: {error.strerror or error}") from None
+
+
+def _start(application: Any, args: argparse.Namespace) -> None:
+    """Start Serve and wait until all replicas answer.
+
+    Raises:
+        InputError: the cluster runs Serve already, whose address cannot be changed.
+    """
+    from ray import serve
+
+    if serve.status().proxies:
+        raise InputError(
+            "this Ray cluster runs Serve already; add the agent to it with: "
+            f"serve run rl_agents.serving.app:build checkpoint={Path(args.checkpoint or '').resolve()}"
+        )
+    serve.start(http_options={"host": args.host, "port": args.port}, logging_config={"log_level": "WARNING"})
+    serve.run(application, name=APPLICATION, route_prefix="/", logging_config={"log_level": "WARNING"})
+
+
+def _wait(interrupts: Interrupts) -> None:
+    with suppress(KeyboardInterrupt), interrupts.abortable():
+        while True:
+            time.sleep(HEALTH_S)
+
+
+def _stop() -> None:
+    """Let running answers end, then end Serve, with the whole Ray session if that is ours."""
+    import ray
+    from ray import serve
+
+    print("stopping", flush=True)
+    serve.delete(APPLICATION)
+    if os.environ.get("RAY_ADDRESS"):
+        serve.shutdown()
+    ray.shutdown()
+
+
+def _welcome(checkpoint: str, args: argparse.Namespace) -> str:
+    host = f"[{args.host}]" if ":" in args.host else args.host
+    address = f"http://{host}:{args.port}"
+    return f"serving {checkpoint}\n  page  {address}/\n  API   {address}/v1\n  stop  Ctrl-C"

@@ -1,0 +1,55 @@
+"""Errors as OpenAI's API writes them: a status and ``{"error": {"message", "type", "param", "code"}}``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+OVERLOADED = "the server is busy; try again in a moment"
+
+
+class ApiError(Exception):
+    """An answer other than success.
+
+    Attributes:
+        status: HTTP status.
+        message: one sentence for people.
+        code: a word for programs.
+        param: the request's field that is to blame, if one is.
+    """
+
+    def __init__(self, status: int, message: str, code: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.status, self.message, self.code, self.param = status, message, code, param
+
+    def body(self) -> dict[str, Any]:
+        """Return the JSON body."""
+        error = {"message": self.message, "type": kind(self.status), "param": self.param, "code": self.code}
+        return {"error": error}
+
+    def headers(self) -> Mapping[str, str]:
+        """Return further headers: how to authenticate, or when to try again."""
+        if self.status == 401:
+            return {"WWW-Authenticate": "Bearer"}
+        return {"Retry-After": "1"} if self.status in (429, 503) else {}
+
+
+def kind(status: int) -> str:
+    """Return OpenAI's ``type`` for a status."""
+    if status == 401:
+        return "authentication_error"
+    if status == 403:
+        return "permission_error"
+    if status == 429:
+        return "rate_limit_error"
+    return "server_error" if status >= 500 else "invalid_request_error"
+
+
+def bad_request(message: str, param: str | None = None, code: str = "invalid_value") -> ApiError:
+    """A request that no repetition makes right."""
+    return ApiError(400, message, code, param)
+
+
+def overloaded() -> ApiError:
+    """All engines are busy and the queue is full."""
+    return ApiError(429, OVERLOADED, "overloaded")

@@ -1,0 +1,120 @@
+"""The keys of a server: what it serves, how much of it, and to whom."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import yaml
+
+from rl_agents.errors import InputError, unknown
+from rl_agents.settings import FIELD_TYPES
+from rl_agents.settings.checks import check_ranges
+from rl_agents.settings.reading import coerce
+from rl_agents.settings.sections import key
+
+
+@dataclass(frozen=True)
+class ServingOptions:
+    """Keys of ``run.py serve --set`` and of ``serve run rl_agents.serving.app:build``; each field says what it is."""
+
+    checkpoint: str = key("", "a run's folder (newest checkpoint), a checkpoint, or a Hugging Face model folder")
+    follow: bool = key(False, "roll in the run's newest checkpoint whenever there is one (checkpoint: a run's folder)")
+    follow_s: float = key(5.0, "seconds between two looks for a newer checkpoint", above=0)
+    model_name: str = key("", "the model's name in the API; empty: ENV-ALGO of a run, else the folder's name")
+    engine: Literal["auto", "vllm", "torch"] = key("auto", "`auto` takes vLLM where it is importable, else torch")
+    min_replicas: int = key(1, "engines at least", at_least=1)
+    max_replicas: int = key(1, "engines at most; Serve adds one when the others are busy", at_least=1)
+    target_ongoing_requests: int = key(0, "requests per engine that autoscaling aims at; 0: half of max", at_least=0)
+    max_ongoing_requests: int = key(64, "requests in one engine at a time; it decodes them together", at_least=1)
+    max_queued_requests: int = key(256, "requests that may wait for an engine; further ones get HTTP 429", at_least=1)
+    max_output_tokens: int = key(0, "sampled tokens of one answer at most; 0: what the context leaves", at_least=0)
+    max_choices: int = key(8, "`n` of a chat request at most", at_least=1)
+    max_body_kb: int = key(1024, "KiB of a request's body at most; a larger one gets HTTP 413", at_least=1)
+    request_timeout_s: float = key(300.0, "seconds that one answer may take before HTTP 504", above=0)
+    drain_s: float = key(
+        10.0, "seconds that new weights wait for running answers; then these go on with the new ones", at_least=0
+    )
+    max_sessions: int = key(32, "agent sessions at a time; further ones get HTTP 429", at_least=0)
+    session_idle_s: float = key(600.0, "seconds after which an idle session is closed", above=0)
+    session_envs: str = key("", "environments that sessions may name, separated by commas; empty: the run's own")
+    session_options: str = key("", "options of environments that sessions may set, separated by commas; empty: none")
+    api_key_env: str = key("", "environment variable with the API key; empty: none, and loopback only")
+    admin_key_env: str = key("", "environment variable with the key of /admin; empty: /admin only without an API key")
+
+    @classmethod
+    def read(cls, data: Mapping[str, Any]) -> tuple[ServingOptions, dict[str, Any]]:
+        """Split ``data`` into a server's own keys and those of a run (``max_model_len``, ``env.KEY`` ...).
+
+        Args:
+            data: values, or their YAML text as ``serve run app key=value`` passes it.
+
+        Raises:
+            InputError: unknown key (the nearest is named), a value of the wrong type or out of range.
+        """
+        own: dict[str, Any] = {}
+        rest: dict[str, Any] = {}
+        for name, raw in data.items():
+            kind = TYPES.get(name)
+            value = raw if kind is str else _plain(raw)
+            if kind is not None:
+                own[name] = coerce(name, value, kind)
+            elif name in FIELD_TYPES or name.startswith("env."):
+                rest[name] = value
+            else:
+                raise unknown("key", name, [*TYPES, *(n for n in FIELD_TYPES if n != "env_options")])
+        options = cls(**own)
+        options.check()
+        return options, rest
+
+    def check(self) -> None:
+        """Check ranges and contradictions.
+
+        Raises:
+            InputError: the first key that cannot work, and why.
+        """
+        check_ranges(self)
+        if not self.checkpoint:
+            raise InputError("checkpoint is missing: name a run's folder, a checkpoint or a model folder")
+        if self.max_replicas < self.min_replicas:
+            raise InputError(f"max_replicas={self.max_replicas}: must be at least min_replicas={self.min_replicas}")
+        if self.target_ongoing_requests > self.max_ongoing_requests:
+            raise InputError(
+                f"target_ongoing_requests={self.target_ongoing_requests}: must be at most "
+                f"max_ongoing_requests={self.max_ongoing_requests}"
+            )
+        if self.admin_key_env and not self.api_key_env:
+            raise InputError("admin_key_env without api_key_env: everybody could use the rest; set both")
+
+    @property
+    def max_body_bytes(self) -> int:
+        """Bytes of a request's body at most."""
+        return self.max_body_kb * 1024
+
+    def allowed_envs(self, own: str) -> list[str]:
+        """Return the environments that sessions may name; ``own`` is the run's."""
+        return _names(self.session_envs) or [own]
+
+    def allowed_options(self) -> list[str]:
+        """Return the environment options that sessions may set."""
+        return _names(self.session_options)
+
+
+TYPES: dict[str, Any] = typing.get_type_hints(ServingOptions)
+HELP: dict[str, str] = {field.name: field.metadata["help"] for field in dataclasses.fields(ServingOptions)}
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _plain(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    try:
+        return yaml.safe_load(value) if value else ""
+    except yaml.YAMLError:
+        return value

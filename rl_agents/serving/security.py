@@ -1,0 +1,184 @@
+"""Who may ask, and how much: API keys, loopback without one, the size of bodies."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import json
+import os
+from collections.abc import Iterable, Mapping, MutableMapping
+from dataclasses import dataclass
+from typing import Any
+
+from rl_agents.errors import InputError
+from rl_agents.serving.errors import ApiError
+from rl_agents.serving.options import ServingOptions
+
+Scope = MutableMapping[str, Any]
+Headers = Mapping[bytes, bytes]
+
+MIN_KEY_CHARACTERS = 16
+#: What needs no key: the page and the probes.
+OPEN_PATHS = ("/", "/healthz", "/readyz")
+OPEN_FOLDER = "/static/"
+
+
+@dataclass(frozen=True)
+class Keys:
+    """SHA-256 digests of the keys, which is all that the cluster stores of them; empty: no key."""
+
+    api: str = ""
+    admin: str = ""
+
+    @classmethod
+    def from_environment(cls, options: ServingOptions) -> Keys:
+        """Read the keys from the environment variables that ``options`` name.
+
+        Raises:
+            InputError: a variable is not set, or its key is too short.
+        """
+        return cls(_digest_of(options.api_key_env), _digest_of(options.admin_key_env))
+
+    def check(self, path: str, authorization: str) -> None:
+        """Check the key of a request.
+
+        Raises:
+            ApiError: 401 without a right key, 403 for ``/admin`` when its key is not set.
+        """
+        if not self.api or path in OPEN_PATHS or path.startswith(OPEN_FOLDER):
+            return
+        scheme, _, key = authorization.partition(" ")
+        given = digest(key.strip()) if scheme.lower() == "bearer" else ""
+        # Compared before the path is looked at: an answer tells nothing to those without a key.
+        is_api, is_admin = hmac.compare_digest(given, self.api), hmac.compare_digest(given, self.admin or "-")
+        if not (is_api or is_admin):
+            raise ApiError(401, "a valid API key is needed: Authorization: Bearer KEY", "invalid_api_key")
+        if path.startswith("/admin/") and not is_admin:
+            raise ApiError(403, "this needs the admin key (the server's key admin_key_env)", "admin_key_needed")
+
+
+def digest(key: str) -> str:
+    """Return the SHA-256 of a key in hexadecimal digits."""
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+def _digest_of(variable: str) -> str:
+    if not variable:
+        return ""
+    key = os.environ.get(variable, "")
+    if len(key) < MIN_KEY_CHARACTERS:
+        state = "is not set" if not key else f"has {len(key)} characters"
+        raise InputError(f"environment variable {variable} {state}: a key of at least {MIN_KEY_CHARACTERS} is needed")
+    return digest(key)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address or name can only be reached from this machine."""
+    host = host.strip("[]")
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def check_address(host: str, options: ServingOptions) -> None:
+    """Refuse to listen to other machines without a key.
+
+    Raises:
+        InputError: how to set one.
+    """
+    if not options.api_key_env and not is_loopback(host):
+        raise InputError(f"host {host} can be reached from other machines: name a key with --api-key-env VARIABLE")
+
+
+class Guard:
+    """ASGI middleware: keys, origin, and size and type of bodies, before anything reads them."""
+
+    def __init__(self, app: Any, keys: Keys, max_body_bytes: int) -> None:
+        self._app, self._keys, self._max_body_bytes = app, keys, max_body_bytes
+
+    async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
+        """Pass the request on, or answer it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        try:
+            headers: Headers = dict(scope["headers"])
+            if not self._keys.api:
+                _check_local(scope, headers)
+            path = scope["path"].removeprefix(scope.get("root_path", ""))
+            self._keys.check(path, headers.get(b"authorization", b"").decode("latin-1"))
+            body = await self._body(scope, headers, receive)
+        except ApiError as error:
+            await send_error(send, error)
+            return
+        await self._app(scope, _Replay(body, receive), send)
+
+    async def _body(self, scope: Scope, headers: Headers, receive: Any) -> bytes:
+        """Read the body up to the limit.
+
+        Raises:
+            ApiError: 413 beyond it, 415 for another type than JSON.
+        """
+        if scope["method"] in ("GET", "HEAD", "DELETE", "OPTIONS"):
+            return b""
+        declared = headers.get(b"content-length", b"0")
+        if not declared.isdigit() or int(declared) > self._max_body_bytes:
+            raise self._too_large()
+        parts, size, more = [], 0, True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                break
+            part = message.get("body", b"")
+            size += len(part)
+            if size > self._max_body_bytes:
+                raise self._too_large()
+            parts.append(part)
+            more = message.get("more_body", False)
+        kind = headers.get(b"content-type", b"").split(b";")[0].strip().lower()
+        # A page of another origin can send other types to this machine without asking the browser's leave.
+        if size and kind != b"application/json":
+            raise ApiError(415, "send the body as Content-Type: application/json", "unsupported_media_type")
+        return b"".join(parts)
+
+    def _too_large(self) -> ApiError:
+        return ApiError(413, f"the body is larger than {self._max_body_bytes} bytes", "body_too_large")
+
+
+class _Replay:
+    """Gives the application the body that was read, then what the connection says."""
+
+    def __init__(self, body: bytes, receive: Any) -> None:
+        self._body: bytes | None = body
+        self._receive = receive
+
+    async def __call__(self) -> Any:
+        if self._body is None:
+            return await self._receive()
+        body, self._body = self._body, None
+        return {"type": "http.request", "body": body, "more_body": False}
+
+
+def _check_local(scope: Scope, headers: Headers) -> None:
+    """Without a key only this machine is served, and only under its own name (no page elsewhere can borrow it)."""
+    client = (scope.get("client") or ("", 0))[0]
+    host = headers.get(b"host", b"localhost").decode("latin-1")
+    name = host[: host.index("]") + 1] if host.startswith("[") else host.partition(":")[0]
+    if not is_loopback(str(client)) or not is_loopback(name):
+        raise ApiError(403, "this server has no API key and answers its own machine only", "loopback_only")
+
+
+async def send_error(send: Any, error: ApiError) -> None:
+    """Answer with an error."""
+    body = json.dumps(error.body()).encode()
+    await send({"type": "http.response.start", "status": error.status, "headers": _raw(error.headers().items(), body)})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _raw(headers: Iterable[tuple[str, str]], body: bytes) -> list[tuple[bytes, bytes]]:
+    own = [("content-type", "application/json"), ("content-length", str(len(body)))]
+    return [(name.lower().encode(), value.encode()) for name, value in [*own, *headers]]

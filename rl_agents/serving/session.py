@@ -1,0 +1,143 @@
+"""One agent session: an episode of the agent loop, its thread, and what clients see of it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from rl_agents.engines.base import Completion, EngineError, Sampling, Weights
+from rl_agents.rollout.agent_loop import Episode
+from rl_agents.rollout.truncation_rules import question_of
+from rl_agents.serving.protocol import SessionRequest
+from rl_agents.settings import Settings
+
+T = TypeVar("T")
+Generate = Callable[[Sequence[int], Sampling], Coroutine[Any, Any, Completion]]
+
+
+class LoopEngine:
+    """The engine of a session's thread: asks the server's event loop."""
+
+    def __init__(self, generate: Generate, loop: asyncio.AbstractEventLoop) -> None:
+        self._generate, self._loop = generate, loop
+
+    async def generate(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
+        """Sample on the server's event loop; its exceptions arrive here."""
+        work = asyncio.run_coroutine_threadsafe(self._generate(prompt_ids, sampling), self._loop)
+        return await asyncio.wrap_future(work)
+
+    async def sync(self, weights: Weights, version: int) -> None:
+        """Refuse: sessions do not own the weights."""
+        raise EngineError("a session cannot replace weights")
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+
+class Worker:
+    """One thread that makes a session's calls, one at a time."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="agent-session")
+        self._call: asyncio.Future[Any] | None = None
+
+    async def call(self, timeout_s: float, func: Callable[..., T], *args: Any) -> T:
+        """Run ``func`` in the thread.
+
+        Raises:
+            TimeoutError: it has not returned; the thread stays `busy` until it does.
+        """
+        self._call = asyncio.get_running_loop().run_in_executor(self._pool, func, *args)
+        return await asyncio.wait_for(asyncio.shield(self._call), timeout_s)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a call is in progress, one that was given up included."""
+        return self._call is not None and not self._call.done()
+
+    def stop(self, last: Callable[[], Any]) -> None:
+        """Have the thread call ``last`` and end; returns at once."""
+        self._pool.submit(last)
+        self._pool.shutdown(wait=False)
+
+
+@dataclass
+class Session:
+    """An episode and what has been shown of it.
+
+    Attributes:
+        turns: as `play` returned them.
+        label: checkpoint that answered last.
+    """
+
+    settings: Settings
+    request: SessionRequest
+    worker: Worker
+    episode: Episode
+    opening: str = ""
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    turns: list[dict[str, Any]] = field(default_factory=list)
+    label: str = ""
+    last_used: float = field(default_factory=time.monotonic)
+
+    def view(self) -> dict[str, Any]:
+        """Return all that a client may see."""
+        trajectory = self.episode.trajectory
+        return {
+            "id": self.id,
+            "env": self.settings.env,
+            "task_id": trajectory.task_id,
+            "seed": self.request.seed,
+            "temperature": self.episode.limits.temperature,
+            "context": self.settings.context,
+            "max_turns": self.episode.limits.max_turns,
+            "checkpoint": self.label,
+            "task": self.opening,
+            "turns": self.turns,
+            "observation": self.episode.answer.observation,
+            "done": bool(trajectory.end_cause),
+            "outcome": self.outcome(),
+        }
+
+    def outcome(self) -> dict[str, Any] | None:
+        """Return how the episode ended; None while it goes on."""
+        trajectory = self.episode.trajectory
+        if not trajectory.end_cause:
+            return None
+        return {
+            "success": trajectory.success,
+            "return": trajectory.episode_return,
+            "end_cause": trajectory.end_cause,
+            "metrics": trajectory.metrics,
+        }
+
+    def play(self, action: str | None) -> dict[str, Any]:
+        """Play one turn in the session's thread; it is on record even when nobody waits for it any more."""
+        before = len(self.episode.trajectory.steps)
+        asyncio.run(self.episode.turn(action))
+        return self._record(before, "agent" if action is None else "human")
+
+    def _record(self, steps_before: int, by: str) -> dict[str, Any]:
+        """Describe the turn that was played; nothing was said where the context had no room for a turn."""
+        answer, steps = self.episode.answer, self.episode.trajectory.steps
+        played = steps[steps_before] if len(steps) > steps_before else None
+        info: dict[str, Any] = {"by": by, "checkpoint": self.label if by == "agent" else ""}
+        if played is not None:
+            info |= {"valid": played.valid, "prompt_tokens": len(played.prompt_ids)}
+            info |= {"response_tokens": len(played.response_ids), "finish_reason": played.finish_reason}
+        info |= {"metrics": answer.metrics, "outcome": self.outcome()}
+        turn = {
+            "observation": answer.observation,
+            "text": played.action if played else "",
+            "action": question_of(played.action) if played else "",
+            "reward": played.reward if played else 0.0,
+            "done": info["outcome"] is not None,
+            "info": info,
+        }
+        self.turns.append(turn)
+        return turn

@@ -1,0 +1,202 @@
+"""Agent sessions: the trained agent, or a person in its place, acts in an environment turn by turn.
+
+A session is an episode of `rl_agents.rollout.agent_loop`: prompts, exact tokens and context are those of training.
+Each session has a thread of its own, which creates the environment and makes all calls to it: environments may block,
+and may hold objects that belong to a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+import time
+from typing import Any
+
+from rl_agents.envs.base import checked_options, env_spec, task_ids
+from rl_agents.envs.prompting import env_factory
+from rl_agents.errors import InputError, unknown
+from rl_agents.rollout.agent_loop import Episode
+from rl_agents.rollout.context import ContextPolicy
+from rl_agents.rollout.env_calls import EnvFailure, call_env
+from rl_agents.rollout.trajectory import EpisodeSpec
+from rl_agents.rollout.turns import Limits
+from rl_agents.serving.errors import ApiError, bad_request
+from rl_agents.serving.options import ServingOptions
+from rl_agents.serving.protocol import SessionRequest
+from rl_agents.serving.session import Generate, LoopEngine, Session, Worker
+from rl_agents.settings import Settings
+
+#: Seconds that creating and resetting an environment may take: some read gigabytes first.
+OPENING_S = 120.0
+
+
+class Sessions:
+    """All sessions of a server, bounded in number and in idle time."""
+
+    def __init__(self, options: ServingOptions, settings: Settings, context: ContextPolicy) -> None:
+        """Begin without sessions.
+
+        Args:
+            options: the server's keys.
+            settings: the run's, whose environment, context and limits sessions share.
+            context: how prompts are built.
+        """
+        self._options, self._settings, self._context = options, settings, context
+        self._open: dict[str, Session] = {}
+        #: Threads of sessions that are over and that an environment has not given back yet.
+        self._stuck: list[Worker] = []
+        self._opening = 0
+
+    @property
+    def count(self) -> int:
+        """Sessions that hold a place, those being opened and those that hang included."""
+        self._stuck = [worker for worker in self._stuck if worker.busy]
+        return len(self._open) + self._opening + len(self._stuck)
+
+    async def create(self, request: SessionRequest, generate: Generate, label: str) -> Session:
+        """Open a session and reset its environment.
+
+        Args:
+            generate: samples an answer.
+            label: checkpoint that is served.
+
+        Raises:
+            ApiError: 400 for an environment, option or task that is not there or not allowed; 429 when all places are
+                taken; 502 when the environment fails.
+        """
+        settings = self._session_settings(request)
+        self.sweep()
+        if self.count >= self._options.max_sessions:
+            raise ApiError(429, f"all {self._options.max_sessions} sessions are in use; close one", "too_many_sessions")
+        self._opening += 1
+        worker, engine = Worker(), LoopEngine(generate, asyncio.get_running_loop())
+        try:
+            episode = await worker.call(OPENING_S, self._begin, settings, request, engine)
+        except TimeoutError:
+            self._stuck.append(worker)
+            worker.stop(lambda: None)
+            raise ApiError(502, f"{settings.env} did not start within {OPENING_S:g} s", "environment_failed") from None
+        except (InputError, EnvFailure) as error:
+            worker.stop(lambda: None)
+            status, code = (400, "invalid_value") if isinstance(error, InputError) else (502, "environment_failed")
+            raise ApiError(status, f"{settings.env}: {error}", code) from None
+        finally:
+            self._opening -= 1
+        session = Session(settings, request, worker, episode, label=label)
+        session.opening = episode.answer.chat or episode.answer.observation
+        self._open[session.id] = session
+        return session
+
+    def get(self, session_id: str) -> Session:
+        """Return an open session.
+
+        Raises:
+            ApiError: 404.
+        """
+        self.sweep()
+        if session_id not in self._open:
+            raise ApiError(404, "there is no such session; idle ones are closed", "session_not_found")
+        session = self._open[session_id]
+        session.last_used = time.monotonic()
+        return session
+
+    async def step(self, session_id: str, action: str | None) -> dict[str, Any]:
+        """Play one turn: the agent's, or ``action`` in its place.
+
+        Raises:
+            ApiError: 404; 409 when the episode has ended or a turn is in progress; 400 when ``action`` is too long;
+                504 when no answer comes; and what the engine raises, after which the turn may be played again.
+        """
+        session = self.get(session_id)
+        if session.episode.trajectory.end_cause:
+            raise ApiError(409, "the episode has ended", "episode_ended")
+        if session.worker.busy:
+            raise ApiError(409, "a turn of this session is in progress", "session_busy")
+        patience = self._options.request_timeout_s + self._settings.env_timeout_s
+        try:
+            return await session.worker.call(patience, session.play, action)
+        except TimeoutError:
+            self._end(session)
+            message = f"{session.settings.env} did not answer within {patience:g} s; the session is closed"
+            raise ApiError(504, message, "timeout") from None
+        except InputError as error:
+            raise bad_request(str(error), "action") from None
+        finally:
+            session.last_used = time.monotonic()
+
+    def close(self, session_id: str) -> None:
+        """Close a session and its environment.
+
+        Raises:
+            ApiError: 404.
+        """
+        self._end(self.get(session_id))
+
+    def sweep(self) -> None:
+        """Close the sessions that nobody has used for ``session_idle_s``."""
+        limit = time.monotonic() - self._options.session_idle_s
+        for session in [s for s in self._open.values() if s.last_used < limit and not s.worker.busy]:
+            self._end(session)
+
+    def close_all(self) -> None:
+        """Close all sessions."""
+        for session in list(self._open.values()):
+            self._end(session)
+
+    def _end(self, session: Session) -> None:
+        """Let go of a session; one whose environment hangs keeps its place, and is closed when that returns."""
+        self._open.pop(session.id, None)
+        if session.worker.busy:
+            self._stuck.append(session.worker)
+        session.worker.stop(session.episode.env.close)
+
+    def _session_settings(self, request: SessionRequest) -> Settings:
+        """Return the run's settings with the session's environment and options.
+
+        Raises:
+            ApiError: 400 for what is not allowed.
+        """
+        settings, name = copy.deepcopy(self._settings), request.env or self._settings.env
+        allowed = self._options.allowed_envs(self._settings.env)
+        if name not in allowed:
+            raise bad_request(str(unknown("environment", name, allowed)), "env")
+        for option in request.options:
+            if option not in self._options.allowed_options():
+                message = f"option '{option}' is not open to clients (the server's key session_options)"
+                raise bad_request(message, f"options.{option}")
+        try:
+            if name != settings.env:
+                settings.env, settings.env_options, settings.max_turns = name, {}, 0
+            options = {**settings.env_options, **request.options}
+            settings.env_options = checked_options(env_spec(name), options)
+        except InputError as error:
+            raise bad_request(str(error), "options") from None
+        return settings
+
+    def _begin(self, settings: Settings, request: SessionRequest, engine: LoopEngine) -> Episode:
+        """Create the environment and reset it; runs in the session's thread.
+
+        Raises:
+            EnvFailure: the environment failed.
+            InputError: no such task, or options that the environment refuses.
+        """
+        # The thread has no signals: `Sessions` limits the time from outside.
+        env = call_env(0, env_factory(settings))
+        try:
+            task_id = request.task_id
+            if task_id is None:
+                tasks = call_env(0, task_ids, settings.env, request.split, settings.env_options)
+                task_id = tasks[request.seed % len(tasks)]
+            temperature = settings.eval_temperature if request.temperature is None else request.temperature
+            limits = Limits.from_settings(settings).for_evaluation(temperature)
+            spec = EpisodeSpec(task_id, 0, 0, request.seed)
+            episode = Episode(spec, env, engine, self._context, limits)
+            episode.begin()
+            if episode.trajectory.failed:
+                raise EnvFailure(episode.trajectory.end_cause)
+        except BaseException:
+            with contextlib.suppress(Exception):
+                env.close()
+            raise
+        return episode

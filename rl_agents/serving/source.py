@@ -1,0 +1,114 @@
+"""What is served: finding a checkpoint and its run's configuration, and telling whether it may replace another."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+
+from rl_agents.core.hf import check_model_dir
+from rl_agents.core.resolve import resolve
+from rl_agents.errors import InputError
+from rl_agents.reporting.run_folder import RunFolder, restored_settings
+from rl_agents.settings import Settings
+from rl_agents.starter import MODEL_NOTE
+
+#: A server has no learner, never truncates, and scores nothing but what the environment says.
+SERVING_KEYS: Mapping[str, Any] = {"num_learners": 0, "truncation": "none", "reward": "environment"}
+#: Keys of config.json that say who wrote it, and not which weights fit.
+_INCIDENTAL = {"transformers_version", "_name_or_path", "dtype", "torch_dtype"}
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A folder of weights.
+
+    Attributes:
+        hf_dir: Hugging Face folder.
+        config_file: the run's configuration; None for a model folder.
+        label: how answers name it: ``RUN/000040``, or the model folder's name.
+    """
+
+    hf_dir: Path
+    config_file: Path | None
+    label: str
+
+
+def find_checkpoint(path: str | Path) -> Checkpoint:
+    """Find the weights that ``path`` names: a run's newest checkpoint, a checkpoint, or a model folder.
+
+    Raises:
+        InputError: none of these, or no safetensors weights there.
+    """
+    folder = Path(path).resolve()
+    if (folder / "config.json").is_file():
+        return Checkpoint(check_model_dir(folder), None, folder.name)
+    if not (folder / "hf").is_dir():
+        folder = RunFolder.locate(folder)[2]
+    run = folder.parent.parent.name if folder.parent.name == "checkpoints" else folder.parent.name
+    return Checkpoint(check_model_dir(folder / "hf"), folder / "config.yaml", f"{run}/{folder.name}")
+
+
+def served_settings(checkpoint: Checkpoint, keys: Mapping[str, Any]) -> Settings:
+    """Return the run's resolved configuration under ``keys``; a model folder's own note stands in for a run's.
+
+    Raises:
+        InputError: unknown key or environment, a tokenizer without chat template, an engine that cannot run here.
+    """
+    if checkpoint.config_file is not None:
+        settings = restored_settings(checkpoint.config_file)
+    else:
+        settings = Settings()
+        note = checkpoint.hf_dir / MODEL_NOTE
+        if note.is_file():
+            settings.set_defaults({"env": json.loads(note.read_text(encoding="utf-8"))["env"]})
+    settings.update({**keys, "model": str(checkpoint.hf_dir), **SERVING_KEYS})
+    return resolve(settings)
+
+
+def check_replaces(new: Checkpoint, old: Checkpoint) -> None:
+    """Refuse weights of another architecture or for another tokenizer: they need a server of their own.
+
+    Raises:
+        InputError: what differs, or that the weights are damaged.
+    """
+    readers: dict[str, Callable[[Path], Any]] = {
+        "config.json": _architecture,
+        "tokenizer.json": _digest,
+        "chat template": _template,
+        "list of tensors": _tensors,
+    }
+    for name, reader in readers.items():
+        if reader(new.hf_dir) != reader(old.hf_dir):
+            raise InputError(f"{new.label} cannot replace {old.label} in place: its {name} differs; start a new server")
+
+
+def _architecture(folder: Path) -> dict[str, Any]:
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    return {name: value for name, value in config.items() if name not in _INCIDENTAL}
+
+
+def _tensors(folder: Path) -> dict[str, list[int]]:
+    """Return the shapes by name; only the files' headers are read."""
+    shapes: dict[str, list[int]] = {}
+    for path in folder.glob("*.safetensors"):
+        try:
+            with safe_open(path, framework="numpy") as file:
+                shapes |= {name: list(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+        except (SafetensorError, OSError) as error:
+            raise InputError(f"{path}: damaged weights: {error}") from None
+    return shapes
+
+
+def _digest(folder: Path, name: str = "tokenizer.json") -> str:
+    path = folder / name
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+
+
+def _template(folder: Path) -> str:
+    return _digest(folder, "chat_template.jinja") + _digest(folder, "tokenizer_config.json")

@@ -1,0 +1,59 @@
+"""A server without Ray: the real service, HTTP application and torch engine, on one event loop of this process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from rl_agents.serving.api import make_api
+from rl_agents.serving.app import engine_settings
+from rl_agents.serving.options import ServingOptions
+from rl_agents.serving.policy import Policy
+from rl_agents.serving.security import Keys
+from rl_agents.serving.service import Service
+from rl_agents.serving.source import find_checkpoint, served_settings
+
+
+class Server:
+    """A checkpoint, served; `request` is what a client's call is."""
+
+    def __init__(self, checkpoint: Path, keys: Keys | None = None, **data: Any) -> None:
+        self.options, run_keys = ServingOptions.read({"checkpoint": str(checkpoint), **data})
+        self.checkpoint = find_checkpoint(checkpoint)
+        self.settings = served_settings(self.checkpoint, {**run_keys, "engine": "torch"})
+        self.runner = asyncio.Runner()
+        self.run(self._build(keys or Keys()))
+
+    async def _build(self, keys: Keys) -> None:
+        self.policy = Policy(engine_settings(self.options, self.settings, self.checkpoint), self.checkpoint, 0.2)
+        self.service = Service(self.options, self.settings, self.checkpoint, self.policy)
+        api = make_api(self.service, keys, self.options.max_body_bytes)
+        self.client = httpx.AsyncClient(transport=httpx.ASGITransport(api), base_url="http://localhost")
+
+    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Run a coroutine on the server's loop."""
+        return self.runner.run(work)
+
+    def request(self, method: str, path: str, json: Any = None, **options: Any) -> httpx.Response:
+        """Make one HTTP request."""
+        return self.run(self.client.request(method, path, json=json, **options))
+
+    def chat(self, **fields: Any) -> httpx.Response:
+        """Ask with one user message."""
+        body = {"model": self.service.models()[0]["id"], "messages": [{"role": "user", "content": "hello"}]}
+        return self.request("POST", "/v1/chat/completions", {**body, **fields})
+
+    def close(self) -> None:
+        self.service.sessions.close_all()
+        self.runner.close()
+
+
+def problem(response: httpx.Response) -> tuple[int, str, str]:
+    """Status, code and message of an error; every error has the same form."""
+    error = response.json()["error"]
+    assert set(error) == {"message", "type", "param", "code"} and "\n" not in error["message"]
+    return response.status_code, error["code"], error["message"]

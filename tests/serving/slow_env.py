@@ -1,0 +1,55 @@
+"""An environment of three steps that can be told to fail or to hang."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import gymnasium
+
+from rl_agents.envs.base import EnvSpec, register
+from rl_agents.errors import InputError
+
+#: Set to let hanging steps return.
+RELEASE = threading.Event()
+CLOSED: list[str] = []
+
+
+class SlowEnv(gymnasium.Env[str, str]):
+    """The task's name says what the second step (or the reset) does: ``plain``, ``hang``, ``raise``, ``no-reset``."""
+
+    def __init__(self, size: int) -> None:
+        if size > 9:
+            raise InputError(f"env.size={size}: at most 9")
+        self._thread = threading.current_thread()
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        self._task, self._turn = (options or {})["task_id"], 0
+        if self._task == "no-reset":
+            raise RuntimeError("no board")
+        return "hello", {}
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        assert threading.current_thread() is self._thread
+        self._turn += 1
+        if self._turn == 2 and self._task == "hang":
+            RELEASE.wait(30)
+        if self._turn == 2 and self._task == "raise":
+            raise ValueError("lost a piece")
+        time.sleep(0.01)
+        return f"dear {action}", 0.5, self._turn == 3, False, {"success": self._turn == 3}
+
+    def close(self) -> None:
+        CLOSED.append(self._task)
+
+
+def make(size: int = 1) -> SlowEnv:
+    return SlowEnv(size)
+
+
+def task_ids(split: str, size: int = 1) -> list[str]:
+    return ["plain", "hang", "raise", "no-reset"]
+
+
+register(EnvSpec("slow", "three steps", "-", __name__, "tests/Slow-v0", {"size": 1}, max_turns=5))

@@ -1,0 +1,222 @@
+"""OpenAI's chat API over real HTTP requests, with the torch engine in this process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from in_process import Server, problem
+from scripted_model import CALL, MAX_TOKENS, write_babbler, write_model
+
+from rl_agents.envs.small_model import CHAT_TEMPLATE
+from rl_agents.serving.security import Keys, digest
+
+TOOL = {"type": "function", "function": {"name": "add", "parameters": {"properties": {"a": {"type": "integer"}}}}}
+RUN = {"max_model_len": MAX_TOKENS, "max_response_tokens": 16, "env.prompt": "compact"}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = write_model(tmp_path_factory.mktemp("models") / "greeter", ["hello", "dear", "world"])
+    server = Server(folder, max_body_kb=4, max_output_tokens=40, **RUN)
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="module")
+def caller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = write_model(tmp_path_factory.mktemp("models") / "caller", ["good", *CALL])
+    server = Server(folder, **RUN)
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="module")
+def babbler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    server = Server(write_babbler(tmp_path_factory.mktemp("models") / "babbler"), **RUN)
+    yield server
+    server.close()
+
+
+def streamed(response: Any) -> list[dict[str, Any]]:
+    assert response.headers["content-type"].startswith("text/event-stream")
+    *events, last = [line.removeprefix("data: ") for line in response.text.split("\n\n") if line]
+    assert last == "[DONE]"
+    return [json.loads(event) for event in events]
+
+
+def content(chunks: list[dict[str, Any]], index: int = 0) -> str:
+    parts = [choice for chunk in chunks for choice in chunk["choices"] if choice["index"] == index]
+    return "".join(part["delta"].get("content") or "" for part in parts)
+
+
+def test_an_answer_has_openais_form(server: Server) -> None:
+    answer = server.chat().json()
+    assert answer["object"] == "chat.completion" and answer["model"] == "greeter"
+    assert answer["system_fingerprint"] == "greeter"
+    assert answer["choices"] == [
+        {
+            "index": 0,
+            "message": {"role": "assistant", "content": "hello dear world"},
+            "logprobs": None,
+            "finish_reason": "stop",
+        }
+    ]
+    assert answer["usage"] == {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}
+
+
+def test_length_and_stop_strings_end_an_answer(server: Server) -> None:
+    short = server.chat(max_tokens=2).json()["choices"][0]
+    assert short["message"]["content"] == "hello dear" and short["finish_reason"] == "length"
+    stopped = server.chat(stop=["ear wo", "x"]).json()
+    assert stopped["choices"][0]["message"]["content"] == "hello d"
+    assert stopped["choices"][0]["finish_reason"] == "stop"
+    assert stopped["usage"]["completion_tokens"] == 3
+
+
+def test_a_stream_says_the_same_piece_by_piece(server: Server) -> None:
+    chunks = streamed(server.chat(stream=True, n=2, logprobs=True, stream_options={"include_usage": True}))
+    assert {chunk["object"] for chunk in chunks} == {"chat.completion.chunk"} and len({c["id"] for c in chunks}) == 1
+    assert content(chunks, 0) == content(chunks, 1) == "hello dear world"
+    assert chunks[0]["choices"][0]["delta"] == {"role": "assistant", "content": "hello"}
+    mine = [choice for chunk in chunks for choice in chunk["choices"] if choice["index"] == 1]
+    assert [choice["finish_reason"] for choice in mine] == [None] * (len(mine) - 1) + ["stop"]
+    tokens = [entry["token"] for choice in mine for entry in choice["logprobs"]["content"]]
+    assert tokens == ["hello", "dear", "world", "<end>"]
+    assert chunks[-1]["choices"] == [] and chunks[-1]["usage"]["completion_tokens"] == 8
+    assert content(streamed(server.chat(stream=True, stop="dear"))) == "hello "
+
+
+def test_a_seed_repeats_an_answer_and_choices_differ(babbler: Server) -> None:
+    fields = {"n": 4, "logprobs": True, "max_tokens": 12}
+
+    def choices(**more: Any) -> list[dict[str, Any]]:
+        return babbler.chat(**fields, **more).json()["choices"]
+
+    first, again = choices(seed=5), choices(seed=5)
+    assert first == again
+    texts = {choice["message"]["content"] for choice in first}
+    assert len(texts) > 1
+    assert choices(seed=6) != first
+    greedy = {choice["message"]["content"] for choice in choices(temperature=0)}
+    assert len(greedy) == 1
+    assert all(entry["logprob"] <= 0 for choice in first for entry in choice["logprobs"]["content"])
+    chunks = streamed(babbler.chat(**fields, seed=5, stream=True))
+    assert [content(chunks, i) for i in range(4)] == [choice["message"]["content"] for choice in first]
+
+
+def test_tool_calls_come_as_calls(caller: Server) -> None:
+    plain = caller.chat().json()["choices"][0]
+    assert "<tool_call>" in plain["message"]["content"] and plain["finish_reason"] == "stop"
+    answer = caller.chat(tools=[TOOL]).json()
+    choice = answer["choices"][0]
+    assert choice["finish_reason"] == "tool_calls" and choice["message"]["content"] == "good"
+    (call,) = choice["message"]["tool_calls"]
+    assert call["type"] == "function" and call["id"].startswith("call_")
+    assert call["function"]["name"] == "add" and json.loads(call["function"]["arguments"]) == {"a": 1}
+    assert answer["usage"]["prompt_tokens"] == 5  # the template wrote the tool into the prompt
+    chunks = streamed(caller.chat(tools=[TOOL], stream=True))
+    deltas = [chunk["choices"][0]["delta"] for chunk in chunks]
+    assert content(chunks) == "good" and chunks[-1]["choices"][0]["finish_reason"] == "tool_calls"
+    (streamed_call,) = [call for delta in deltas for call in delta.get("tool_calls", [])]
+    assert streamed_call["index"] == 0 and streamed_call["function"] == call["function"]
+    dialogue = [
+        {"role": "user", "content": "hello"},
+        {"role": "assistant", "content": "good", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": call["id"], "content": "3"},
+    ]
+    assert caller.chat(messages=dialogue, tools=[TOOL]).status_code == 200
+    assert caller.chat(tools=[TOOL], tool_choice="none").json()["choices"][0]["finish_reason"] == "stop"
+
+
+def test_tools_that_the_template_leaves_out_are_refused(tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "toolless", ["hello"])
+    (folder / "chat_template.jinja").write_text(CHAT_TEMPLATE)
+    server = Server(folder, **RUN)
+    status, code, message = problem(server.chat(tools=[TOOL]))
+    assert (status, code) == (400, "chat_template") and "leaves out the tool definitions" in message
+    server.close()
+
+
+def test_calls_that_cannot_be_read_stay_text(caller: Server) -> None:
+    choice = caller.chat(tools=[TOOL], max_tokens=4).json()["choices"][0]
+    assert choice["finish_reason"] == "length" and choice["message"]["content"].startswith("good <tool_call>")
+    assert "tool_calls" not in choice["message"]
+
+
+def test_requests_that_cannot_be_answered_say_why(server: Server, caller: Server) -> None:
+    long = [{"role": "user", "content": "hello " * 80}]
+    assert problem(server.chat(model="gpt")) == (
+        404, "model_not_found", "the model 'gpt' does not exist: valid: greeter",
+    )  # fmt: skip
+    status, code, message = problem(server.chat(messages=long))
+    assert (status, code) == (400, "context_length_exceeded") and "64 tokens; the messages take 82" in message
+    status, code, message = problem(server.chat(max_tokens=62))
+    assert code == "context_length_exceeded" and "take 3 and 62 for the answer" in message
+    endless = [{"role": "user", "content": "hellohello" * 300}] * 2
+    assert problem(caller.chat(messages=endless))[1:] == (
+        "context_length_exceeded", "the context has 64 tokens; the messages have 6000 characters",
+    )  # fmt: skip
+    assert problem(server.chat(max_tokens=41))[2] == "max_tokens: at most 40 (got 41)"
+    assert problem(server.chat(n=9))[2] == "n: at most 8 choices (got 9)"
+    assert problem(server.chat(top_k=3))[:2] == (400, "unknown_field")
+    assert problem(server.chat(model="gpt", stream=True))[0] == 404
+    assert problem(server.request("GET", "/nowhere"))[:2] == (404, "not_found")
+    assert problem(server.request("PUT", "/v1/models"))[:2] == (405, "method_not_allowed")
+
+
+def test_bodies_are_bounded_and_must_be_json(server: Server) -> None:
+    path = "/v1/chat/completions"
+
+    async def parts() -> Any:
+        for _ in range(10):
+            yield b" " * 1024
+
+    assert problem(server.chat(user="x" * 5000))[:2] == (413, "body_too_large")
+    chunked = server.request("POST", path, content=parts(), headers={"content-type": "application/json"})
+    assert problem(chunked)[:2] == (413, "body_too_large")
+    form = server.request("POST", path, content=b"{}", headers={"content-type": "text/plain"})
+    assert problem(form)[:2] == (415, "unsupported_media_type")
+
+
+def test_without_a_key_only_this_machine_is_served(server: Server) -> None:
+    for host in ("localhost:8000", "127.0.0.1", "[::1]:80"):
+        assert server.request("GET", "/v1/models", headers={"host": host}).status_code == 200
+    for host in ("evil.example", "10.0.0.1:8000", "localhost.evil.example"):
+        assert problem(server.request("GET", "/v1/models", headers={"host": host}))[:2] == (403, "loopback_only")
+
+
+def test_keys_guard_everything_but_page_and_probes(tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "greeter", ["hello"])
+    server = Server(folder, Keys(digest("user-key"), digest("admin-key")), **RUN)
+
+    def status(method: str, path: str, key: str | None = None) -> int:
+        headers = {"host": "agents.example"} | ({} if key is None else {"authorization": key})
+        return server.request(method, path, headers=headers).status_code
+
+    try:
+        for path in ("/", "/static/app.js", "/healthz", "/readyz"):
+            assert status("GET", path) == 200
+        for path in ("/v1/models", "/agent/about", "/agent/sessions/x", "/anything"):
+            for key in (None, "Bearer wrong", "user-key", "Basic user-key", "Bearer "):
+                assert status("GET", path, key) == 401
+        assert status("GET", "/v1/models", "Bearer user-key") == 200
+        assert status("GET", "/v1/models", "Bearer admin-key") == 200
+        assert status("POST", "/admin/checkpoint", "Bearer user-key") == 403
+        assert status("POST", "/admin/checkpoint", "Bearer admin-key") == 200
+        assert server.request("GET", "/v1/models").headers["www-authenticate"] == "Bearer"
+    finally:
+        server.close()
+
+
+def test_the_page_loads_nothing_from_elsewhere(server: Server) -> None:
+    page = server.request("GET", "/")
+    assert "default-src 'self'" in page.headers["content-security-policy"]
+    assert "http" not in page.text
+    for name in ("app.js", "style.css"):
+        file = server.request("GET", f"/static/{name}")
+        assert file.status_code == 200 and "http:" not in file.text and "innerHTML" not in file.text
+    assert problem(server.request("GET", "/static/../api.py"))[0] == 404

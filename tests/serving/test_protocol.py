@@ -1,0 +1,153 @@
+"""What a request may say, and the one sentence that answers a wrong one."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from rl_agents.errors import InputError
+from rl_agents.serving.errors import ApiError
+from rl_agents.serving.options import ServingOptions
+from rl_agents.serving.protocol import ChatRequest, SessionRequest, parse
+from rl_agents.serving.security import Keys, check_address, digest
+
+CHAT: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+TOOL = {"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}
+
+
+def refusal(body: bytes | dict[str, Any], kind: Any = ChatRequest) -> ApiError:
+    with pytest.raises(ApiError) as caught:
+        parse(kind, body if isinstance(body, bytes) else json.dumps(body).encode())
+    assert caught.value.status == 400 and "\n" not in caught.value.message
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "message"),
+    [
+        ({"temprature": 1}, "temprature", "unknown field 'temprature': did you mean 'temperature'?"),
+        ({"temperature": 3}, "temperature", "less than or equal to 2 (got 3)"),
+        ({"temperature": "x"}, "temperature", "valid number (got 'x')"),
+        ({"n": 0}, "n", "greater than or equal to 1"),
+        ({"max_tokens": True}, "max_tokens", "valid integer (got True)"),
+        ({"seed": 1.5}, "seed", "valid integer (got 1.5)"),
+        ({"stop": ["a"] * 5}, "stop", "at most 4 items"),
+        ({"stop": [""]}, "stop", "a stop string has 1 to 256 characters"),
+        ({"messages": []}, "messages", "at least 1 item"),
+        ({"messages": [{"role": "robot", "content": "x"}]}, "messages", "message 0: unknown role 'robot'"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages", "only text is read"),
+        ({"tools": [TOOL, TOOL]}, "tools", "tool 'add' is defined twice"),
+        ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools", "without a usable name"),
+        ({"tool_choice": "required"}, "tool_choice", "should be 'auto' or 'none'"),
+        ({"response_format": {"type": "json_object"}}, "response_format.type", "should be 'text'"),
+        ({"stream_options": {"include_usge": True}}, "stream_options.include_usge", "did you mean 'include_usage'?"),
+        ({"presence_penalty": 0.5}, "presence_penalty", "should be 0 (got 0.5)"),
+        ({"logit_bias": {"3": 1}}, "logit_bias", "at most 0 items"),
+        ({"top_logprobs": 2}, "top_logprobs", "should be 0 (got 2)"),
+    ],
+)
+def test_a_wrong_chat_request_is_refused_with_field_and_reason(
+    fields: dict[str, Any], param: str, message: str
+) -> None:
+    error = refusal({**CHAT, **fields})
+    assert error.param == param and message in error.message
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"", "'model' is missing"),
+        (b"{", "not JSON"),
+        (b"[]", "not a JSON object"),
+        (b"\xff", "not UTF-8"),
+        (b'{"model": "a", "model": "b"}', "'model' occurs twice"),
+        (b'{"model": NaN}', "NaN is not JSON"),
+        (b'{"a":' * 5000 + b"1" + b"}" * 5000, "nested deeper than"),
+        (b'{"model": "\\ud800"}', "lone surrogate"),
+    ],
+)
+def test_a_body_that_is_no_json_object_is_refused(body: bytes, message: str) -> None:
+    assert message in refusal(body).message
+
+
+HABITS = """
+{"model": "m", "stop": "end", "presence_penalty": 0.0, "frequency_penalty": 0, "logit_bias": {}, "user": "me",
+ "parallel_tool_calls": true, "max_completion_tokens": 5,
+ "tools": [{"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}],
+ "messages": [
+  {"role": "developer", "content": [{"type": "text", "text": "be "}, {"type": "text", "text": "brief"}]},
+  {"role": "assistant", "content": null,
+   "tool_calls": [{"id": "1", "type": "function", "function": {"name": "add", "arguments": "{\\"a\\": 1}"}}]},
+  {"role": "tool", "tool_call_id": "1", "content": "2"}]}
+"""
+
+
+def test_what_clients_send_by_habit_is_read() -> None:
+    request = parse(ChatRequest, HABITS.encode())
+    assert request.stop == ["end"] and request.budget == 5
+    assert [m["role"] for m in request.messages] == ["system", "assistant", "tool"]
+    assert request.messages[0]["content"] == "be brief"
+    assert request.messages[1]["tool_calls"][0]["function"]["arguments"] == {"a": 1}
+    assert [tool.name for tool in request.offered_tools] == ["add"]
+    without = parse(ChatRequest, json.dumps({**CHAT, "tools": [TOOL], "tool_choice": "none"}).encode())
+    assert without.offered_tools == ()
+
+
+def test_session_requests_have_bounds() -> None:
+    assert parse(SessionRequest, b"").seed == 0
+    assert "greater than or equal to 0" in refusal({"seed": -1}, SessionRequest).message
+    assert refusal({"options": {"a": [1]}}, SessionRequest).status == 400
+
+
+def test_keys_are_read_as_text_and_as_values_and_the_rest_belongs_to_the_run() -> None:
+    options, rest = ServingOptions.read(
+        {
+            "checkpoint": "x",
+            "max_replicas": "3",
+            "follow": "true",
+            "drain_s": 2,
+            "max_model_len": "64",
+            "env.a": "b",
+        }
+    )
+    assert (options.max_replicas, options.follow, options.drain_s) == (3, True, 2.0)
+    assert rest == {"max_model_len": 64, "env.a": "b"}
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({}, "checkpoint is missing"),
+        ({"checkpoint": "x", "max_replica": 2}, "did you mean 'max_replicas'?"),
+        ({"checkpoint": "x", "max_replicas": "two"}, "a whole number is needed"),
+        ({"checkpoint": "x", "max_sessions": -1}, "must not be negative"),
+        ({"checkpoint": "x", "min_replicas": 3}, "max_replicas=1: must be at least min_replicas=3"),
+        ({"checkpoint": "x", "target_ongoing_requests": 65}, "must be at most max_ongoing_requests=64"),
+        ({"checkpoint": "x", "admin_key_env": "A"}, "admin_key_env without api_key_env"),
+        ({"checkpoint": "x", "engine": "onnx"}, "valid: auto, vllm, torch"),
+    ],
+)
+def test_wrong_keys_of_a_server_are_named(data: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        ServingOptions.read(data)
+    assert message in str(caught.value)
+
+
+def test_a_server_that_others_can_reach_needs_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    open_server = ServingOptions(checkpoint="x")
+    for host in ("127.0.0.1", "localhost", "::1", "127.8.0.1"):
+        check_address(host, open_server)
+    for host in ("0.0.0.0", "::", "10.0.0.1", "example.org"):
+        with pytest.raises(InputError, match="--api-key-env"):
+            check_address(host, open_server)
+    locked = ServingOptions(checkpoint="x", api_key_env="A_KEY")
+    check_address("0.0.0.0", locked)
+    with pytest.raises(InputError, match="A_KEY is not set"):
+        Keys.from_environment(locked)
+    monkeypatch.setenv("A_KEY", "short")
+    with pytest.raises(InputError, match="A_KEY has 5 characters"):
+        Keys.from_environment(locked)
+    monkeypatch.setenv("A_KEY", "k" * 32)
+    assert Keys.from_environment(locked).api == digest("k" * 32) != "k" * 32

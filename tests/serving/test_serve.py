@@ -1,0 +1,206 @@
+"""The application on Ray Serve, over real connections: one instance for all tests of this file."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from scripted_model import CALL, MAX_TOKENS, write_model
+
+from rl_agents.core.checkpoint import write_atomically
+from rl_agents.reporting.run_folder import RunFolder
+from rl_agents.serving.source import find_checkpoint, served_settings
+
+KEY, ADMIN = "user-key-of-the-tests", "admin-key-of-the-tests"
+MODEL = "guess_numbers-grpo"
+BODY = {"model": MODEL, "messages": [{"role": "user", "content": "hello"}]}
+TOOL = {"type": "function", "function": {"name": "add", "parameters": {"properties": {"a": {"type": "integer"}}}}}
+SAID = {"000001": "hello dear world", "000002": "good bye", "000003": "good " + " ".join(CALL)}
+
+
+@dataclass
+class Hosted:
+    """A run's folder and the server that follows it."""
+
+    run: Path
+    models: dict[str, Path]
+    url: str
+    client: httpx.Client = field(init=False)
+
+    def __post_init__(self) -> None:
+        headers = {"Authorization": f"Bearer {KEY}"}
+        many = httpx.Limits(max_connections=100)
+        self.client = httpx.Client(base_url=self.url, headers=headers, timeout=60, limits=many)
+
+    def publish(self, name: str) -> None:
+        """Write a checkpoint as a run does."""
+
+        def fill(folder: Path) -> None:
+            shutil.copytree(self.models[name], folder / "hf")
+            shutil.copy(self.run / "config.yaml", folder)
+
+        write_atomically(self.run / "checkpoints" / name, fill)
+
+    def chat(self, **fields: Any) -> httpx.Response:
+        return self.client.post("/v1/chat/completions", json={**BODY, **fields})
+
+    def roll(self, name: str) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {ADMIN}"}
+        body = {"checkpoint": str(self.run / "checkpoints" / name)}
+        return self.client.post("/admin/checkpoint", json=body, headers=headers)
+
+
+@pytest.fixture(scope="module")
+def hosted(ray_session: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosted]:
+    from ray import serve
+
+    from rl_agents.serving.app import build
+
+    folder = tmp_path_factory.mktemp("serve")
+    models = {name: write_model(folder / name, said.split()) for name, said in SAID.items()}
+    run_keys = {"max_model_len": MAX_TOKENS, "max_response_tokens": 16, "env.prompt": "compact", "kv_cache_gb": 0.0625}
+    RunFolder.create(folder / "demo", served_settings(find_checkpoint(models["000001"]), run_keys))
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    hosted = Hosted(folder / "demo", models, f"http://127.0.0.1:{port}")
+    hosted.publish("000001")
+    os.environ |= {"TEST_API_KEY": KEY, "TEST_ADMIN_KEY": ADMIN}
+    keys = {"api_key_env": "TEST_API_KEY", "admin_key_env": "TEST_ADMIN_KEY", "follow": True, "follow_s": 0.3}
+    limits = {"max_ongoing_requests": 4, "max_queued_requests": 8, "max_body_kb": 16}
+    serve.start(http_options={"host": "127.0.0.1", "port": port})
+    serve.run(build({"checkpoint": str(hosted.run), **keys, **limits}), name="rl_agents", route_prefix="/")
+    yield hosted
+    serve.shutdown()
+
+
+def test_answers_streams_and_probes(hosted: Hosted) -> None:
+    assert hosted.client.get("/healthz").json() == {"status": "ok"}
+    assert hosted.client.get("/readyz").json() == {"status": "ready", "checkpoint": "demo/000001"}
+    answer = hosted.chat().json()
+    assert answer["choices"][0]["message"]["content"] == SAID["000001"]
+    assert answer["system_fingerprint"] == "demo/000001"
+    with hosted.client.stream("POST", "/v1/chat/completions", json={**BODY, "stream": True}) as response:
+        lines = [line for line in response.iter_lines() if line]
+    assert lines[-1] == "data: [DONE]" and len(lines) > 4 and all(line.startswith("data: {") for line in lines[:-1])
+    assert hosted.chat(stop="dear").json()["choices"][0]["message"]["content"] == "hello "
+
+
+def test_statuses_over_the_wire(hosted: Hosted) -> None:
+    assert httpx.post(f"{hosted.url}/v1/chat/completions", json=BODY).status_code == 401
+    assert hosted.client.post("/admin/checkpoint", json={}).status_code == 403
+    assert hosted.chat(user="x" * 20_000).status_code == 413
+    assert hosted.chat(temprature=1).json()["error"]["code"] == "unknown_field"
+    assert hosted.chat(messages=[{"role": "user", "content": "hello " * 80}]).status_code == 400
+    assert hosted.roll("000009").status_code == 400
+
+
+def test_a_session_over_the_wire(hosted: Hosted) -> None:
+    session = hosted.client.post("/agent/sessions", json={"seed": 3}).json()
+    path = f"/agent/sessions/{session['id']}"
+    first = hosted.client.post(f"{path}/step", json={}).json()
+    assert first["text"] == SAID["000001"] and first["info"]["valid"] is False and not first["done"]
+    secret = session["task_id"].rpartition("/")[2]
+    last = hosted.client.post(f"{path}/step", json={"action": f"<answer> {secret} </answer>"}).json()
+    assert last["done"] and last["reward"] == 1.0 and last["info"]["outcome"]["success"]
+    assert len(hosted.client.get(path).json()["turns"]) == 2
+    assert hosted.client.delete(path).status_code == 204
+
+
+def test_the_page_in_a_browser(hosted: Hosted) -> None:
+    api = pytest.importorskip("playwright.sync_api", reason="needs the package playwright")
+    executable = os.environ.get("RL_AGENTS_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    if executable is None:
+        pytest.skip("needs a Chromium (RL_AGENTS_CHROMIUM=PATH)")
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
+        page = browser.new_page()
+        said: list[str] = []
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.goto(f"{hosted.url}/")
+        api.expect(page.locator("#problem")).to_contain_text("a valid API key is needed")
+        page.fill("#key", KEY)
+        page.fill("#seed", "3")
+        page.click("#open")
+        api.expect(page.locator("#turns li")).to_have_count(1)
+        page.click("#agent")
+        api.expect(page.locator("#turns li.agent pre")).to_have_text(SAID["000001"])
+        page.fill("#action", "<answer> <b>111</b> </answer>")
+        page.click("#play")
+        api.expect(page.locator("#turns li.human pre")).to_have_text("<answer> <b>111</b> </answer>")
+        page.click("#rest")
+        api.expect(page.locator("#outcome")).to_contain_text("not solved")
+        assert page.locator("#turns b").count() == 0 and said == []
+        browser.close()
+
+
+def test_overload_is_refused_at_once_and_what_is_taken_is_answered(hosted: Hosted) -> None:
+    with ThreadPoolExecutor(64) as pool:
+        answers = list(pool.map(lambda _: hosted.chat(), range(192)))
+    statuses = Counter(answer.status_code for answer in answers)
+    assert set(statuses) == {200, 429} and statuses[200] >= 12, statuses
+    refused = next(answer for answer in answers if answer.status_code == 429)
+    assert "retry-after" in refused.headers
+    assert hosted.chat().status_code == 200
+
+
+def test_new_checkpoints_roll_in_under_load_and_no_request_fails(hosted: Hosted) -> None:
+    stop, answers = threading.Event(), list[httpx.Response]()
+
+    def load() -> None:
+        while not stop.is_set():
+            answers.append(hosted.chat())
+
+    threads = [threading.Thread(target=load) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    try:
+        time.sleep(0.5)
+        hosted.publish("000002")  # the server follows the run's folder
+        deadline = time.monotonic() + 30
+        while hosted.client.get("/readyz").json()["checkpoint"] != "demo/000002":
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        time.sleep(0.3)
+        assert hosted.roll("000001").json()["checkpoint"] == "demo/000001"  # and obeys the administrator
+        time.sleep(0.3)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert Counter(answer.status_code for answer in answers).keys() == {200}
+    bodies = [answer.json() for answer in answers]
+    pairs = [(body["system_fingerprint"], body["choices"][0]["message"]["content"]) for body in bodies]
+    assert set(pairs) == {("demo/000001", SAID["000001"]), ("demo/000002", SAID["000002"])}
+    assert pairs[-1][0] == "demo/000001"
+
+
+def test_the_openai_client_just_works(hosted: Hosted) -> None:
+    openai = pytest.importorskip("openai", reason="comes with vLLM")
+    client = openai.OpenAI(base_url=f"{hosted.url}/v1", api_key=KEY, max_retries=0)
+    assert [model.id for model in client.models.list()] == [MODEL]
+    messages = BODY["messages"]
+    answer = client.chat.completions.create(model=MODEL, messages=messages, temperature=0, logprobs=True, n=2)
+    assert [choice.message.content for choice in answer.choices] == [SAID["000001"]] * 2
+    assert answer.choices[0].logprobs.content[0].token == "hello" and answer.usage.completion_tokens == 8
+    chunks = client.chat.completions.create(model=MODEL, messages=messages, stream=True)
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == SAID["000001"]
+    with pytest.raises(openai.BadRequestError, match="at most 8 choices"):
+        client.chat.completions.create(model=MODEL, messages=messages, n=20)
+    with pytest.raises(openai.AuthenticationError):
+        openai.OpenAI(base_url=f"{hosted.url}/v1", api_key="wrong", max_retries=0).models.list()
+    hosted.publish("000003")
+    assert hosted.roll("000003").status_code == 200
+    called = client.chat.completions.create(model=MODEL, messages=messages, tools=[TOOL]).choices[0]
+    assert called.finish_reason == "tool_calls" and called.message.tool_calls[0].function.arguments == '{"a": 1}'

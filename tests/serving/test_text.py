@@ -1,0 +1,57 @@
+"""Streamed text: what is shown never changes, and it is the decoded whole."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rl_agents.rollout.context import ChatTemplate
+from rl_agents.serving.text import TextStream
+
+sys.path.append(str(Path(__file__).parent.parent / "rollout"))
+from chat_tokenizers import llama, qwen
+
+TEMPLATES = [ChatTemplate(qwen()), ChatTemplate(llama())]
+TEXTS = st.text(st.sampled_from("ab 1🙂é中\n"), max_size=20)
+
+
+@settings(max_examples=150, deadline=None)
+@given(text=TEXTS, template=st.sampled_from(TEMPLATES), cuts=st.lists(st.integers(1, 5)))
+def test_pieces_add_up_to_the_decoded_answer_whatever_their_lengths(
+    text: str, template: ChatTemplate, cuts: list[int]
+) -> None:
+    ids = template.answer_ids(text)
+    stream, shown, start = TextStream(template.decode), "", 0
+    for cut in [*cuts, len(ids)]:
+        shown += stream.add(ids[start : start + cut])
+        assert text.startswith(shown)
+        start += cut
+    shown += stream.add([], last=True)
+    assert shown == stream.text == template.decode(ids) == text
+
+
+@settings(max_examples=150, deadline=None)
+@given(text=TEXTS, stop=st.text(st.sampled_from("ab 1🙂"), min_size=1, max_size=3))
+def test_a_stop_string_ends_the_text_before_it_although_tokens_come_one_by_one(text: str, stop: str) -> None:
+    template = TEMPLATES[0]
+    stream, shown = TextStream(template.decode, [stop]), ""
+    for token in template.answer_ids(text):
+        shown += stream.add([token])
+        if stream.stopped:
+            break
+    shown += stream.add([], last=True)
+    assert shown == stream.text == text.partition(stop)[0]
+    assert stream.stopped == (stop in text)
+
+
+def test_half_a_character_waits_and_broken_bytes_do_not_wait_for_ever() -> None:
+    template = TEMPLATES[0]
+    ids = template.tokenizer.encode("a🙂", add_special_tokens=False)
+    assert len(ids) == 5
+    stream = TextStream(template.decode)
+    assert [stream.add([token]) for token in ids] == ["a", "", "", "", "🙂"]
+    broken = TextStream(template.decode)
+    assert "".join(broken.add([ids[1]]) for _ in range(40)).count("\ufffd") >= 20
