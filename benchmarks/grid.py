@@ -26,6 +26,7 @@ RESULTS = Path(__file__).with_name("results")
 MEANS = {
     "zero_advantage_share": "rollout/zero_advantage_share",
     "truncation_ratio": "truncation/ratio",
+    "truncated_answered": "truncation/answered_share",
     "turns": "rollout/turns_mean",
     "rollout_seconds": "timing_s/rollout",
     "learn_seconds": "timing_s/learn",
@@ -75,12 +76,15 @@ def run_grid(arms: Sequence[Arm], args: argparse.Namespace) -> dict[str, list[Ru
     )
     with workers as pool:
         futures = {pool.submit(run_cell, seed=seed, **_command(arm, common)): (arm, seed) for arm, seed in cells}
-        for future in as_completed(futures):
-            arm, seed = futures[future]
-            run = future.result()
-            done[arm.name]["runs"][str(seed)] = run
-            print(f"{arm.name:28} seed {seed}: {run['success']}", flush=True)
-            _write(path, done)
+        try:
+            for future in as_completed(futures):
+                arm, seed = futures[future]
+                run = future.result()
+                done[arm.name]["runs"][str(seed)] = run
+                print(f"{arm.name:28} seed {seed}: {run['success']}", flush=True)
+                _write(path, done)
+        finally:
+            pool.shutdown(cancel_futures=True)  # after an interrupt, not every cell that is left
     _write(path, done)
     return {arm.name: [done[arm.name]["runs"][str(seed)] for seed in range(args.seeds)] for arm in arms}
 

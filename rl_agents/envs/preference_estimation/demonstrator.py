@@ -7,7 +7,6 @@ something to improve.
 
 from __future__ import annotations
 
-import itertools
 import math
 import random
 from collections.abc import Sequence
@@ -20,6 +19,8 @@ from rl_agents.envs.preference_estimation.prompts import Question, answer_action
 from rl_agents.envs.preference_estimation.tasks import Task, find_task
 from rl_agents.envs.preferences import preference
 
+OPEN = 3
+"""Movies among which the second one of a question is drawn."""
 SIGNS = {"Yes": 1, "Equal": 0, "No": -1}
 
 
@@ -76,12 +77,13 @@ def moved(task: Task, estimate: Sequence[int], first: int, second: int, step: fl
 
 
 def _question(task: Task, estimate: Sequence[int], rng: random.Random, habits: Demonstrator) -> tuple[int, int]:
-    pairs = list(itertools.permutations(range(len(task.movies)), 2))
+    """Draw a movie, and one of the `OPEN` that compare with it most openly by the estimate."""
+    first, *others = rng.sample(range(len(task.movies)), len(task.movies))
     if rng.random() < habits.any_question:
-        return rng.choice(pairs)
+        return first, others[0]
 
-    def openness(pair: tuple[int, int]) -> float:
-        difference = [a - b for a, b in zip(*(task.movies[movie].scores for movie in pair), strict=True)]
+    def openness(other: int) -> float:
+        difference = [a - b for a, b in zip(task.movies[first].scores, task.movies[other].scores, strict=True)]
         return abs(sum(e * d for e, d in zip(estimate, difference, strict=True))) / math.hypot(*difference)
 
-    return rng.choice(sorted(pairs, key=openness)[:4])
+    return first, rng.choice(sorted(others, key=openness)[:OPEN])
