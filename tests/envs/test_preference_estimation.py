@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from rl_agents.envs import base
 from rl_agents.envs.preference_estimation import STARTER, make, prompts, rules, tasks
-from rl_agents.envs.preference_estimation.demonstrator import Demonstrator, demonstrate, moved
+from rl_agents.envs.preference_estimation.demonstrator import Demonstrator, demonstrate
 from rl_agents.envs.preference_estimation.env import PreferenceEstimationEnv
 from rl_agents.envs.preference_estimation.expert import best_question, mean_direction, play, possible_weights
 from rl_agents.envs.preferences import Movie, cosine, preference, satisfaction
@@ -364,25 +364,18 @@ def test_the_expert_wins() -> None:
     assert play(SMALL_TASK, prompt="compact")[1]
 
 
-def test_the_estimate_moves_towards_the_preferred_movie_and_stays_in_range() -> None:
-    movies = (Movie("a", (10, 0, 4)), Movie("b", (0, 10, 4)))
-    assert moved(tasks.Task("-", 11, movies, (9, 1, 0)), [5, 2, 5], 0, 1, 0.3) == [8, 0, 5]
-    assert moved(tasks.Task("-", 11, movies, (9, 1, 0)), [5, 2, 5], 1, 0, 0.3) == [8, 0, 5]
-    assert moved(tasks.Task("-", 11, movies, (3, 3, 0)), [5, 2, 5], 0, 1, 0.3) == [5, 2, 5]
-
-
 def test_the_demonstrator_is_beatable_and_speaks_the_starters_words() -> None:
     rng, chosen = random.Random(0), tasks.task_ids("train", **SMALL)
     words = set(STARTER.build_tokenizer().get_vocab())
     threshold = STARTER.defaults["env.threshold"]
     played = [demonstrate(task_id, rng, threshold=threshold) for task_id in chosen]
     assert 0.45 < sum(won for _, won in played) / len(played) < 0.65
-    habits = Demonstrator(any_question=1.0, answer_early=1.0)
-    hasty = [demonstrate(task_id, rng, habits, threshold=threshold) for task_id in chosen]
-    assert sum(won for _, won in hasty) < sum(won for _, won in played)
+    patient = Demonstrator(any_question=0.0, answer_early=0.0, hurried=0.3)
+    assert sum(demonstrate(task_id, rng, patient, threshold=threshold)[1] for task_id in chosen) > 0.6 * len(chosen)
     for dialogue, _ in played[:100]:
         for observation, action in dialogue:
             assert set(observation.split()) | set(action.split()) <= words
+            assert not observation.endswith(f"\n{prompts.answer_instruction('compact')}") or "<answer>" in action
     assert demonstrate(SMALL_TASK, random.Random(1)) == demonstrate(SMALL_TASK, random.Random(1))
 
 

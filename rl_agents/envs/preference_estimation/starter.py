@@ -3,8 +3,7 @@
 It plays a smaller task than the paper's: three attributes, six levels and movies whose scores always add up to the
 same, with a higher threshold, because among vectors this short half have a cosine above 0.88 with equal weights. It
 imitates the `demonstrator`. A movie is one
-token and an estimate is one, so every turn has the same length, and the next estimate follows, number by number, from
-the last one and the reply.
+token and an estimate is one, so every turn has the same length.
 """
 
 from __future__ import annotations
@@ -81,7 +80,7 @@ DEFAULTS: Mapping[str, Any] = {
     "env.attributes": STARTER_SETTING.attributes,
     "env.levels": STARTER_SETTING.levels,
     "env.sampling": STARTER_SETTING.sampling,
-    "env.threshold": 0.92,
+    "env.threshold": 0.95,
     "max_model_len": 256,
     "max_response_tokens": 8,
     "lr": 5e-4,
@@ -102,4 +101,5 @@ STARTER = StarterRecipe(
     demonstrate=demonstrate_task,
     training=TRAINING,
     defaults=DEFAULTS,
+    version=2,
 )
