@@ -47,8 +47,8 @@ def main() -> None:
     """Record, replay in alternating rounds, print the table and write the file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--envs", nargs="+", default=list(ENVIRONMENTS))
-    parser.add_argument("--episodes", type=int, default=200, help="at most; fewer where there are fewer test tasks")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--episodes", type=int, default=100, help="at most; fewer where there are fewer test tasks")
+    parser.add_argument("--rounds", type=int, default=2)
     args = parser.parse_args()
     recordings = []
     for env in args.envs:
