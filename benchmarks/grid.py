@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import json
 import multiprocessing
-import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -26,6 +26,7 @@ RESULTS = Path(__file__).with_name("results")
 MEANS = {
     "zero_advantage_share": "rollout/zero_advantage_share",
     "truncation_ratio": "truncation/ratio",
+    "truncated_answered": "truncation/answered_share",
     "turns": "rollout/turns_mean",
     "rollout_seconds": "timing_s/rollout",
     "learn_seconds": "timing_s/learn",
@@ -37,10 +38,16 @@ SMOOTHING = 5
 
 @dataclass(frozen=True)
 class Arm:
-    """One line of a benchmark's table: a name and the flags of ``run.py`` that make it."""
+    """One line of a benchmark's table.
+
+    Attributes:
+        flags: of ``run.py``, which trains.
+        evaluations: what else the trained agent plays: a name and flags of ``run.py eval``, such as other tasks.
+    """
 
     name: str
     flags: tuple[str, ...]
+    evaluations: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def grid_parser(description: str | None, name: str) -> argparse.ArgumentParser:
@@ -62,31 +69,40 @@ def run_grid(arms: Sequence[Arm], args: argparse.Namespace) -> dict[str, list[Ru
     """
     common = [*(part for key in args.set for part in ("--set", key)), *(["--local"] if args.local else [])]
     path = RESULTS / f"{args.name}.json"
-    done = _finished(path, {arm.name: [*arm.flags, *common] for arm in arms})
+    done = _finished(path, {arm.name: _command(arm, common) for arm in arms})
     cells = [(arm, seed) for seed in range(args.seeds) for arm in arms if str(seed) not in done[arm.name]["runs"]]
     workers = ProcessPoolExecutor(
         args.jobs, mp_context=multiprocessing.get_context("spawn"), max_tasks_per_child=None if args.local else 1
     )
     with workers as pool:
-        futures = {pool.submit(run_cell, done[arm.name]["flags"], seed): (arm, seed) for arm, seed in cells}
-        for future in as_completed(futures):
-            arm, seed = futures[future]
-            run = future.result()
-            done[arm.name]["runs"][str(seed)] = run
-            print(f"{arm.name:28} seed {seed}: {run['success']}", flush=True)
-            _write(path, done)
+        futures = {pool.submit(run_cell, seed=seed, **_command(arm, common)): (arm, seed) for arm, seed in cells}
+        try:
+            for future in as_completed(futures):
+                arm, seed = futures[future]
+                run = future.result()
+                done[arm.name]["runs"][str(seed)] = run
+                print(f"{arm.name:28} seed {seed}: {run['success']}", flush=True)
+                _write(path, done)
+        finally:
+            pool.shutdown(cancel_futures=True)  # after an interrupt, not every cell that is left
     _write(path, done)
     return {arm.name: [done[arm.name]["runs"][str(seed)] for seed in range(args.seeds)] for arm in arms}
 
 
-def _finished(path: Path, flags: dict[str, list[str]]) -> dict[str, Any]:
-    """Runs on file by arm, without those of an arm whose flags have changed."""
+def _command(arm: Arm, common: Sequence[str]) -> dict[str, Any]:
+    """What a cell of the arm runs, as it is on file: a change of it makes the arm's runs stale."""
+    also = {name: list(flags) for name, flags in arm.evaluations.items()}
+    return {"flags": [*arm.flags, *common], **({"evaluations": also} if also else {})}
+
+
+def _finished(path: Path, commands: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Runs on file by arm, without those of an arm whose command has changed."""
     earlier = json.loads(path.read_text(encoding="utf-8"))["arms"] if path.is_file() else {}
-    fresh: dict[str, Any] = {
-        name: {"flags": own, "runs": earlier[name]["runs"] if earlier.get(name, {}).get("flags") == own else {}}
-        for name, own in flags.items()
+    same = {name for name, own in commands.items() if {**earlier.get(name, {}), "runs": 0} == {**own, "runs": 0}}
+    return {
+        **earlier,
+        **{name: {**own, "runs": earlier[name]["runs"] if name in same else {}} for name, own in commands.items()},
     }
-    return {**earlier, **fresh}
 
 
 def _write(path: Path, done: dict[str, Any]) -> None:
@@ -102,22 +118,20 @@ def _write(path: Path, done: dict[str, Any]) -> None:
     temporary.replace(path)
 
 
-def run_cell(flags: Sequence[str], seed: int) -> Run:
+def run_cell(flags: Sequence[str], seed: int, evaluations: Mapping[str, Sequence[str]] | None = None) -> Run:
     """One run: success by iteration, tokens sampled until then, what it cost, and means of some metrics.
 
     Raises:
         RuntimeError: the command failed.
     """
-    from rl_agents.cli import main
     from rl_agents.reporting.run_folder import RunFolder
 
-    with tempfile.TemporaryDirectory() as scratch, open(os.devnull, "w") as silence:
+    with tempfile.TemporaryDirectory() as scratch:
         output = Path(scratch) / "run"
-        with contextlib.redirect_stdout(silence):
-            code = main(["--seed", str(seed), "--output", str(output), *flags])
-        if code:
-            raise RuntimeError(f"run.py {' '.join(flags)} --seed {seed} ended with exit code {code}")
+        _run_command(["--seed", str(seed), "--output", str(output), *flags])
         folder = RunFolder(output)
+        checkpoint = ["eval", "--checkpoint", str(output), "--json", "--seeds", "1"]
+        other = {name: json.loads(_run_command([*checkpoint, *own])) for name, own in (evaluations or {}).items()}
         summary, records = folder.read_summary(), folder.read_metrics()
     trained = [record for record in records if record["iteration"]]
     evaluated = [record for record in records if "eval/success_rate" in record]
@@ -129,8 +143,21 @@ def run_cell(flags: Sequence[str], seed: int) -> Run:
                            if "rollout/zero_advantage_share" in r],
         "engine_logprob_gap_max": max(r.get("actor/engine_logprob_gap_max", 0.0) for r in trained),
         **{key: summary[key] for key in SUMMARY_KEYS},
+        **({"evaluations": {name: report["success_wilson"] for name, report in other.items()}} if other else {}),
         **{name: fmean(values) for name, tag in MEANS.items() if (values := [r[tag] for r in trained if tag in r])},
     }  # fmt: skip
+
+
+def _run_command(argv: Sequence[str]) -> str:
+    """Run the command line in this process and return what it printed."""
+    from rl_agents.cli import main
+
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        code = main(argv)
+    if code:
+        raise RuntimeError(f"run.py {' '.join(argv)} ended with exit code {code}")
+    return printed.getvalue()
 
 
 def _tokens_until(trained: Sequence[Run], iteration: int) -> int:

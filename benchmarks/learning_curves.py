@@ -4,7 +4,8 @@
     python -m benchmarks.learning_curves --name family --local --jobs 2 --presets --set eval_episodes=382
 
 Writes benchmarks/results/NAME.json and NAME.png: success on the frozen test tasks (sampling temperature 1) before,
-during and after training. ``--presets`` takes each algorithm's small preset tune_configs/recipes/ENV_ALGO.yaml.
+during and after training. ``--presets`` takes each algorithm's small preset tune_configs/recipes/ENV_ALGO.yaml, or that
+of guess_numbers, which names nothing of its environment, where there is no such file.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ def flags(algo: str, env: str, preset: bool) -> tuple[str, ...]:
     """Return the flags that choose an algorithm, by its small preset or by its defaults."""
     if preset:
         name = algo.replace("reinforce++", "reinforce_pp").replace("-", "_")
-        return ("--config", str((RECIPES / f"{env}_{name}.yaml").relative_to(Path.cwd())))
+        own, borrowed = RECIPES / f"{env}_{name}.yaml", RECIPES / f"guess_numbers_{name}.yaml"
+        config = ("--config", str((own if own.is_file() else borrowed).relative_to(Path.cwd())))
+        return config if own.is_file() else (*config, "--env", env)
     return ("--algo", algo, "--env", env)
 
 

@@ -357,10 +357,11 @@ def test_the_demonstrator_is_beatable_and_speaks_the_starters_words() -> None:
     words = set(STARTER.build_tokenizer().get_vocab())
     played = [demonstrate(task_id, rng) for task_id in chosen]
     assert 0.35 < sum(won for _, won in played) / len(played) < 0.65
-    assert all(demonstrate(task_id, rng, Demonstrator(0.0, 0.0))[1] for task_id in chosen[::10])
+    assert all(demonstrate(task_id, rng, Demonstrator(0.0, 0.0, 0.0))[1] for task_id in chosen[::10])
     for dialogue, _ in played:
         for observation, action in dialogue:
             assert set(observation.split()) | set(action.split()) <= words
+            assert not observation.endswith(f"\n{prompts.answer_instruction('compact')}") or "<answer>" in action
     assert demonstrate(TASK, random.Random(1)) == demonstrate(TASK, random.Random(1))
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from rl_agents.envs import base
 from rl_agents.envs.preference_estimation import STARTER, make, prompts, rules, tasks
-from rl_agents.envs.preference_estimation.demonstrator import Demonstrator, demonstrate, moved
+from rl_agents.envs.preference_estimation.demonstrator import Demonstrator, demonstrate
 from rl_agents.envs.preference_estimation.env import PreferenceEstimationEnv
 from rl_agents.envs.preference_estimation.expert import best_question, mean_direction, play, possible_weights
 from rl_agents.envs.preferences import Movie, cosine, preference, satisfaction
@@ -23,7 +23,8 @@ from rl_agents.errors import InputError
 from rl_agents.rollout.truncation import StallWindow
 
 TASK = "5-10-11-uniform/test/0000"
-SMALL_TASK = "3-10-6-uniform/test/0000"
+SMALL_TASK = "3-10-6-balanced/test/0000"
+SMALL = asdict(tasks.STARTER_SETTING)
 
 
 def started(task_id: str = TASK, **options: object) -> PreferenceEstimationEnv:
@@ -123,6 +124,16 @@ def test_samplings_are_skewed_as_they_say() -> None:
     assert share("max", upper) == pytest.approx(302 / 506, abs=0.03)
 
 
+def test_balanced_movies_add_up_to_half_the_highest_sum() -> None:
+    small = [tasks.find_task(task_id) for task_id in tasks.task_ids("test", **SMALL)[:60]]
+    assert {sum(movie.scores) for task in small for movie in task.movies} == {7}
+    every = {scores for scores in itertools.product(range(6), repeat=3) if sum(scores) == 7}
+    assert {movie.scores for task in small for movie in task.movies} == every
+    assert tasks.Setting(3, len(every), 6, "balanced").movies == 27
+    with pytest.raises(InputError, match=r"env\.movies is 28: only 27 balanced ones"):
+        tasks.Setting(3, 28, 6, "balanced")
+
+
 @pytest.mark.parametrize("setting", [*tasks.PAPER_SETTINGS, tasks.STARTER_SETTING], ids=lambda setting: setting.name)
 def test_tasks_have_the_size_of_their_setting(setting: tasks.Setting) -> None:
     for task_id in tasks.task_ids("test", **asdict(setting))[::60]:
@@ -197,7 +208,8 @@ def test_readable_questions() -> None:
         assert prompts.parse_action(response, task, "paper") == wanted
         assert prompts.parse_action(prompts.question_action(task, wanted, "paper"), task, "paper") == wanted
     small = tasks.find_task(SMALL_TASK)
-    assert prompts.parse_action("<interact> 5,0,1 m3 m10 </interact>", small, "compact") == prompts.Question(
+    third, tenth = (prompts.movie_names(small, "compact")[position] for position in (2, 9))
+    assert prompts.parse_action(f"<interact> 5,0,1 {third} {tenth} </interact>", small, "compact") == prompts.Question(
         (1.0, 0.0, 0.2), 2, 9
     )
     assert prompts.read_estimate("6,0,0", small, "compact") is None
@@ -217,7 +229,7 @@ def test_prompts() -> None:
     assert info["references"] == [",".join(f"{weight / 10:g}" for weight in task.weights)]
     small = tasks.find_task(SMALL_TASK)
     compact, _ = make(prompt="compact").reset(options={"task_id": SMALL_TASK})
-    assert compact.split()[:2] == ["m1", "/".join(map(str, small.movies[0].scores))] and len(compact.split()) == 20
+    assert compact.split() == ["/".join(map(str, movie.scores)) for movie in small.movies]
 
 
 def test_a_won_game() -> None:
@@ -257,12 +269,14 @@ def test_rewards() -> None:
 
 def test_compact_games() -> None:
     env, task = started(SMALL_TASK, prompt="compact"), tasks.find_task(SMALL_TASK)
-    observation = env.step("<interact> 2,2,2 m1 m2 </interact>")[0]
+    one, two = prompts.movie_names(task, "compact")[:2]
+    observation = env.step(f"<interact> 2,2,2 {one} {two} </interact>")[0]
     preferred, other = sorted(task.movies[:2], key=lambda movie: -satisfaction(task.weights, movie))
     assert satisfaction(task.weights, preferred) > satisfaction(task.weights, other)
     assert observation == " > ".join("/".join(map(str, movie.scores)) for movie in (preferred, other))
-    assert env.step("<interact> 2,2,2 m2 m1 </interact>")[0] == observation
-    assert env.step("<interact> 2,2,2 m1 m1 </interact>")[0] == "invalid same-movie"
+    assert env.step(f"<interact> 2,2,2 {two} {one} </interact>")[0] == observation
+    assert env.step(f"<interact> 2,2,2 {one} {one} </interact>")[0] == "invalid same-movie"
+    assert env.step(f"<interact> 2,2,2 {one} 0/0/0 </interact>")[0] == "invalid unknown-movie"
     assert env.step(f"<answer> {','.join(map(str, task.weights))} </answer>")[1] == 1.0
 
 
@@ -350,30 +364,25 @@ def test_the_expert_wins() -> None:
     assert play(SMALL_TASK, prompt="compact")[1]
 
 
-def test_the_estimate_moves_towards_the_preferred_movie_and_stays_in_range() -> None:
-    movies = (Movie("a", (10, 0, 4)), Movie("b", (0, 10, 4)))
-    assert moved(tasks.Task("-", 11, movies, (9, 1, 0)), [5, 2, 5], 0, 1, 0.3) == [8, 0, 5]
-    assert moved(tasks.Task("-", 11, movies, (9, 1, 0)), [5, 2, 5], 1, 0, 0.3) == [8, 0, 5]
-    assert moved(tasks.Task("-", 11, movies, (3, 3, 0)), [5, 2, 5], 0, 1, 0.3) == [5, 2, 5]
-
-
 def test_the_demonstrator_is_beatable_and_speaks_the_starters_words() -> None:
-    rng, chosen = random.Random(0), tasks.task_ids("train", attributes=3, levels=6)
+    rng, chosen = random.Random(0), tasks.task_ids("train", **SMALL)
     words = set(STARTER.build_tokenizer().get_vocab())
-    played = [demonstrate(task_id, rng) for task_id in chosen]
-    assert 0.55 < sum(won for _, won in played) / len(played) < 0.7
-    hasty = [demonstrate(task_id, rng, Demonstrator(any_question=1.0, answer_early=1.0)) for task_id in chosen]
-    assert sum(won for _, won in hasty) < sum(won for _, won in played)
+    threshold = STARTER.defaults["env.threshold"]
+    played = [demonstrate(task_id, rng, threshold=threshold) for task_id in chosen]
+    assert 0.45 < sum(won for _, won in played) / len(played) < 0.65
+    patient = Demonstrator(any_question=0.0, answer_early=0.0, hurried=0.3)
+    assert sum(demonstrate(task_id, rng, patient, threshold=threshold)[1] for task_id in chosen) > 0.6 * len(chosen)
     for dialogue, _ in played[:100]:
         for observation, action in dialogue:
             assert set(observation.split()) | set(action.split()) <= words
+            assert not observation.endswith(f"\n{prompts.answer_instruction('compact')}") or "<answer>" in action
     assert demonstrate(SMALL_TASK, random.Random(1)) == demonstrate(SMALL_TASK, random.Random(1))
 
 
 def test_the_recipe_respects_the_options_and_fits_its_context() -> None:
     tokenizer = STARTER.build_tokenizer()
     dialogue = STARTER.demonstrate("3-30-6-max/train/0000", random.Random(0), movies=30, max_turns=3)
-    assert len(dialogue) <= 3 and "m30" in dialogue[0][0].split()
+    assert len(dialogue) <= 3 and len(dialogue[0][0].split()) == 30
     assert tokenizer.unk_token_id not in tokenizer(" ".join(part for turn in dialogue for part in turn))["input_ids"]
     longest = max(len(tokenizer(action)["input_ids"]) + 1 for _, action in dialogue)
     assert longest <= STARTER.defaults["max_response_tokens"]

@@ -23,10 +23,13 @@ class Demonstrator:
     Attributes:
         any_input: probability that a query's input is drawn at random instead of being the most informative.
         settles_early: probability per turn of being content with the first of several candidates.
+        hurried: probability per turn, after the first, of being told to answer at once, in the words of T3's forced
+            answers, which the starter would not understand otherwise.
     """
 
     any_input: float = 0.4
     settles_early: float = 0.15
+    hurried: float = 0.03
 
 
 def demonstrate(
@@ -45,6 +48,8 @@ def demonstrate(
     while not over:
         state = env.snapshot()
         assert state is not None
+        if dialogue and rng.random() < habits.hurried:
+            observation, settled = f"{observation}\n{env.answer_instruction}", len(state.survivors)
         settled = _settled(state, settled, rng, habits)
         action = _action(state, settled, rng, habits)
         dialogue.append((observation, action))

@@ -76,4 +76,5 @@ STARTER = StarterRecipe(
     demonstrate=demonstrate_task,
     training=TRAINING,
     defaults=DEFAULTS,
+    version=2,
 )

@@ -30,10 +30,10 @@ class Demonstrator:
         careless: probability of recommending any unseen movie in place of the best by the estimate.
     """
 
-    repeat_question: float = 0.15
-    any_question: float = 0.3
-    stop_early: float = 0.4
-    careless: float = 0.15
+    repeat_question: float = 0.1
+    any_question: float = 0.1
+    stop_early: float = 0.6
+    careless: float = 0.05
 
 
 def demonstrate(task_id: str, rng: random.Random, habits: Demonstrator | None = None, **options: Any) -> Dialogue:

@@ -101,4 +101,5 @@ STARTER = StarterRecipe(
     demonstrate=demonstrate,
     training=IMITATION,
     defaults=DEFAULTS,
+    version=2,
 )

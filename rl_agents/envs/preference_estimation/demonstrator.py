@@ -1,42 +1,34 @@
 """A scripted, deliberately mediocre player whose dialogues teach the starter model.
 
-It keeps an estimate and moves it after every reply by a fixed share of the difference between the two movies. A quarter
-of its questions is drawn at random, so that the reply says little, and it answers too early: reinforcement learning has
-something to improve.
+It believes what the replies imply, but it goes through the movies by the list or asks about any two, and answers too
+early: reinforcement learning has something to improve.
 """
 
 from __future__ import annotations
 
-import itertools
-import math
 import random
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rl_agents.envs.preference_estimation.env import PreferenceEstimationEnv
-from rl_agents.envs.preference_estimation.expert import Dialogue
+from rl_agents.envs.preference_estimation.env import GameState, PreferenceEstimationEnv
+from rl_agents.envs.preference_estimation.expert import Dialogue, belief, mean_direction
 from rl_agents.envs.preference_estimation.prompts import Question, answer_action, question_action
-from rl_agents.envs.preference_estimation.tasks import Task, find_task
-from rl_agents.envs.preferences import preference
-
-SIGNS = {"Yes": 1, "Equal": 0, "No": -1}
 
 
 @dataclass(frozen=True, slots=True)
 class Demonstrator:
-    """Habits of the player; it wins two of five of the starter's games with these.
+    """Habits of the player, as probabilities per turn.
 
     Attributes:
-        any_question: probability that a question is drawn at random; else it is one whose reply is open by the
-            estimate.
-        answer_early: probability per turn, after the first, of answering.
-        step: share of the movies' difference by which the estimate moves.
+        any_question: of asking about two movies at random; else they are the next two of the list.
+        answer_early: of answering, after the first turn.
+        hurried: of being told to answer at once, after the first turn, in the words of T3's forced answers, which the
+            starter would not understand otherwise.
     """
 
-    any_question: float = 0.25
-    answer_early: float = 0.3
-    step: float = 0.3
+    any_question: float = 0.15
+    answer_early: float = 0.4
+    hurried: float = 0.03
 
 
 def demonstrate(
@@ -50,38 +42,31 @@ def demonstrate(
     habits = habits or Demonstrator()
     env = PreferenceEstimationEnv(**{**options, "prompt": "compact"})
     observation, info = env.reset(options={"task_id": task_id})
-    task = find_task(task_id)
-    estimate = [(task.levels - 1) // 2] * len(task.weights)
     dialogue: Dialogue = []
     over = False
     while not over:
-        vector = tuple(level / (task.levels - 1) for level in estimate)
-        if dialogue and rng.random() < habits.answer_early:
-            action = answer_action(vector, task, "compact")
-        else:
-            first, second = _question(task, estimate, rng, habits)
-            action = question_action(task, Question(vector, first, second), "compact")
-            estimate = moved(task, estimate, first, second, habits.step)
+        state = env.snapshot()
+        assert state is not None
+        hurried = bool(dialogue) and rng.random() < habits.hurried
+        if hurried:
+            observation = f"{observation}\n{env.answer_instruction}"
+        action = _action(state, hurried or (bool(dialogue) and rng.random() < habits.answer_early), rng, habits)
         dialogue.append((observation, action))
         observation, _, terminated, truncated, info = env.step(action)
         over = terminated or truncated
     return dialogue, bool(info["success"])
 
 
-def moved(task: Task, estimate: Sequence[int], first: int, second: int, step: float) -> list[int]:
-    """Return the estimate, in levels, moved towards the movie that the user prefers."""
-    sign = SIGNS[preference(task.weights, task.movies[first], task.movies[second])]
-    pairs = zip(estimate, task.movies[first].scores, task.movies[second].scores, strict=True)
-    return [min(task.levels - 1, max(0, e + sign * round(step * (a - b)))) for e, a, b in pairs]
+def _action(state: GameState, answers: bool, rng: random.Random, habits: Demonstrator) -> str:
+    estimate = mean_direction(belief(state.task, state.known))
+    if answers:
+        return answer_action(estimate, state.task, "compact")
+    return question_action(state.task, Question(estimate, *_pair(state, rng, habits)), "compact")
 
 
-def _question(task: Task, estimate: Sequence[int], rng: random.Random, habits: Demonstrator) -> tuple[int, int]:
-    pairs = list(itertools.permutations(range(len(task.movies)), 2))
+def _pair(state: GameState, rng: random.Random, habits: Demonstrator) -> tuple[int, int]:
+    movies = len(state.task.movies)
     if rng.random() < habits.any_question:
-        return rng.choice(pairs)
-
-    def openness(pair: tuple[int, int]) -> float:
-        difference = [a - b for a, b in zip(*(task.movies[movie].scores for movie in pair), strict=True)]
-        return abs(sum(e * d for e, d in zip(estimate, difference, strict=True))) / math.hypot(*difference)
-
-    return rng.choice(sorted(pairs, key=openness)[:4])
+        first, second = rng.sample(range(movies), 2)
+        return first, second
+    return state.turns % movies, (state.turns + 1) % movies

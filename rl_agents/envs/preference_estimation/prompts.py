@@ -1,8 +1,8 @@
 """What the agent reads, in two styles, and how its response is read.
 
 ``paper`` is figure 10 of T3 (appendix C.1) word for word; ``compact`` says the same in a few words for small starter
-models: numbers are whole levels, an estimate is one word such as ``5,10,0``, and so are a movie's scores, such as
-``4/2/10``. The reply gives the scores of the preferred movie, ``>`` (``=`` for Equal), and those of the other.
+models: numbers are whole levels, an estimate is one word such as ``5,10,0``, and a movie is called by its scores, such
+as ``4/2/10``. The reply names the preferred movie, ``>`` (``=`` for Equal), and the other.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ class Question:
 
 
 def movie_names(task: Task, style: str) -> tuple[str, ...]:
-    """Return what the movies are called: ``Movie_1`` and so on, or ``m1`` and so on in the compact style."""
-    return tuple(f"m{i + 1}" if style == "compact" else movie.name for i, movie in enumerate(task.movies))
+    """Return what the movies are called: ``Movie_1`` and so on, or by their scores in the compact style."""
+    return tuple(scores_word(movie) if style == "compact" else movie.name for movie in task.movies)
 
 
 def scores_word(movie: Movie) -> str:
@@ -153,7 +153,7 @@ def answer_action(estimate: Sequence[float], task: Task, style: str) -> str:
 def first_observation(task: Task, style: str) -> str:
     """Return the task description."""
     if style == "compact":
-        return " ".join(f"m{i + 1} {scores_word(movie)}" for i, movie in enumerate(task.movies))
+        return " ".join(movie_names(task, style))
     return _PAPER_PROMPT.format(
         len_attributes=len(task.weights),
         len_seen=len(task.movies),
@@ -169,7 +169,8 @@ def answer_instruction(style: str) -> str:
 def reply_observation(task: Task, question: Question, reply: str, style: str) -> str:
     """Return the user's ``reply`` (``Yes``, ``No`` or ``Equal``) in words of ours, or such as ``4/2/10 > 0/1/5``."""
     if style == "compact":
-        first, second = (scores_word(task.movies[position]) for position in (question.first, question.second))
+        names = movie_names(task, style)
+        first, second = names[question.first], names[question.second]
         return f"{second} > {first}" if reply == NO else f"{first} {'=' if reply == EQUAL else '>'} {second}"
     return f"The user's reply to your latest question: {reply}."
 

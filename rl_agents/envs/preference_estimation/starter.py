@@ -1,9 +1,9 @@
 """The small starter model of PreferenceEstimation: its words, its weights before training, and what it is taught.
 
-It plays a smaller task than the paper's: three attributes and six levels, with a higher threshold, because among
-vectors this short half have a cosine above 0.88 with equal weights. It imitates the `demonstrator`. A movie's scores
-are one token and an estimate is one, so every turn has the same length, and the next estimate follows, number by
-number, from the last one and the reply.
+It plays a smaller task than the paper's: three attributes, six levels and movies whose scores always add up to the
+same, with a higher threshold, because among vectors this short half have a cosine above 0.88 with equal weights. It
+imitates the `demonstrator`. A movie is one
+token and an estimate is one, so every turn has the same length.
 """
 
 from __future__ import annotations
@@ -25,13 +25,12 @@ from rl_agents.envs.preference_estimation.prompts import (
     SAME_MOVIE,
     UNKNOWN_MOVIE,
 )
-from rl_agents.envs.preference_estimation.tasks import PAPER_SETTINGS, STARTER_SETTING
+from rl_agents.envs.preference_estimation.tasks import STARTER_SETTING
 from rl_agents.envs.small_model import IMITATION, INIT_STD, small_qwen3, word_tokenizer
 from rl_agents.envs.tags import MALFORMED_REASONS
 
 MAX_TOKENS = 512
 TAGS = ("interact", "answer")
-LARGEST_PAPER_SIZE = max(setting.movies for setting in PAPER_SETTINGS)
 
 
 def vector_words(separator: str) -> list[str]:
@@ -43,7 +42,7 @@ def vector_words(separator: str) -> list[str]:
 def words() -> list[str]:
     """Return every word but special tokens and tags: those of the compact prompts, scores, and estimates."""
     problems = [*MALFORMED_REASONS, NOT_A_QUESTION, NOT_A_VECTOR, UNKNOWN_MOVIE, SAME_MOVIE]
-    prompts = [">", "=", "invalid", "correct", "wrong", *(f"m{i + 1}" for i in range(LARGEST_PAPER_SIZE))]
+    prompts = [">", "=", "invalid", "correct", "wrong"]
     return [*prompts, *problems, *vector_words("/"), *vector_words(",")]
 
 
@@ -80,6 +79,7 @@ DEFAULTS: Mapping[str, Any] = {
     "env.prompt": "compact",
     "env.attributes": STARTER_SETTING.attributes,
     "env.levels": STARTER_SETTING.levels,
+    "env.sampling": STARTER_SETTING.sampling,
     "env.threshold": 0.95,
     "max_model_len": 256,
     "max_response_tokens": 8,
@@ -101,4 +101,5 @@ STARTER = StarterRecipe(
     demonstrate=demonstrate_task,
     training=TRAINING,
     defaults=DEFAULTS,
+    version=2,
 )

@@ -24,7 +24,7 @@ from typing import Any
 
 from rl_agents.envs.panels import check_split, ids_digest, unknown_task, write_panel
 from rl_agents.envs.preferences import Levels, Movie, check_range
-from rl_agents.errors import unknown
+from rl_agents.errors import InputError, unknown
 
 SEED = "preference_estimation-2025"
 SIZES = {"train": 700, "test": 300}
@@ -34,8 +34,10 @@ SAMPLINGS: Mapping[str, Callable[[int, int], int]] = {
     "uniform": lambda level, top: 1,
     "min-max": lambda level, top: (2 * level - top) ** 2 + 1,
     "max": lambda level, top: (level + 1) ** 2,
+    "balanced": lambda level, top: 1,
 }
-"""How often a level of 0..top is drawn for a score, relative to the others: at both ends, or at the upper end."""
+"""How often a level of 0..top is drawn for a score, relative to the others: at both ends, or at the upper end.
+``balanced`` keeps the movies whose scores add up to half the highest sum, so that none is good for everybody."""
 
 MAX_ATTRIBUTES, MAX_MOVIES, MAX_LEVELS = 16, 64, 101
 _TASK_ID = re.compile(r"(\d{1,2})-(\d{1,2})-(\d{1,3})-([a-z-]{1,16})/(train|test)/(\d{4})", re.ASCII)
@@ -63,6 +65,23 @@ class Setting:
         check_range("levels", self.levels, 5, MAX_LEVELS)
         if self.sampling not in SAMPLINGS:
             raise unknown("value of env.sampling", self.sampling, SAMPLINGS)
+        if self.sampling == "balanced" and self.movies > self._balanced_movies():
+            raise InputError(f"env.movies is {self.movies}: only {self._balanced_movies()} balanced ones are different")
+
+    @property
+    def balanced_sum(self) -> int:
+        """Half the highest sum of a movie's scores, in levels."""
+        return self.attributes * (self.levels - 1) // 2
+
+    def _balanced_movies(self) -> int:
+        """Count the different vectors of levels that add up to `balanced_sum`."""
+        counts = [1]  # by sum, of the vectors with the attributes so far
+        for _ in range(self.attributes):
+            counts = [
+                sum(counts[max(0, total - self.levels + 1) : total + 1])
+                for total in range(len(counts) + self.levels - 1)
+            ]
+        return counts[self.balanced_sum]
 
     @property
     def name(self) -> str:
@@ -70,7 +89,7 @@ class Setting:
         return f"{self.attributes}-{self.movies}-{self.levels}-{self.sampling}"
 
 
-STARTER_SETTING = Setting(attributes=3, levels=6)
+STARTER_SETTING = Setting(attributes=3, levels=6, sampling="balanced")
 """The smaller instance of the starter model."""
 
 PAPER_SETTINGS = (
@@ -130,7 +149,9 @@ def _vectors(seed: str, setting: Setting, sampling: str) -> Iterator[Levels]:
     urn = [level for level in range(setting.levels) for _ in range(frequency(level, top))]
     for number in count():
         digests = (hashlib.sha256(f"{seed}/{number}/{i}".encode()).digest() for i in range(setting.attributes))
-        yield tuple(urn[int.from_bytes(digest[:8], "big") % len(urn)] for digest in digests)
+        vector = tuple(urn[int.from_bytes(digest[:8], "big") % len(urn)] for digest in digests)
+        if sampling != "balanced" or sum(vector) == setting.balanced_sum:
+            yield vector
 
 
 def setting_digest(setting: Setting, split: str) -> str:

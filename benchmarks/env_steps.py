@@ -1,0 +1,126 @@
+"""What a step of every environment costs, without a model: ``python -m benchmarks.env_steps``.
+
+Each environment plays with the settings of its starter model. The demonstrator that teaches the starter plays once,
+unmeasured; then a process that has seen none of these tasks plays its actions again, twice: first every task is new,
+then each is known, as it is to an env runner that plays several episodes of one task. A replay whose observations
+differ from the recorded ones ends the benchmark.
+
+Times are CPU time of the process, one thread. The very first reset loads what the environment's tasks share (panels, a
+shop's index, imports) and is given by itself. Environments that need data or packages that are not here are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import random
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.report import median_table, write_result
+from rl_agents.envs.base import ENVIRONMENTS, TextEnv, make_env, starter_recipe, task_ids
+from rl_agents.errors import InputError
+
+
+@dataclass(frozen=True)
+class Episode:
+    """One recorded episode: its task, and (observation that the agent read, what it did) of every turn."""
+
+    task_id: str
+    turns: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What is played again: an environment with its options, and episodes of different tasks."""
+
+    env: str
+    options: dict[str, Any]
+    episodes: tuple[Episode, ...]
+
+
+def main() -> None:
+    """Record, replay in alternating rounds, print the table and write the file."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--envs", nargs="+", default=list(ENVIRONMENTS))
+    parser.add_argument("--episodes", type=int, default=100, help="at most; fewer where there are fewer test tasks")
+    parser.add_argument("--rounds", type=int, default=2)
+    args = parser.parse_args()
+    recordings = []
+    for env in args.envs:
+        try:
+            recordings.append(record(env, args.episodes))
+        except (InputError, ImportError) as error:
+            print(f"{env}: left out: {error}")
+    rounds = [
+        {f"{each.env}: {what}": value for each in recordings for what, value in in_new_process(each).items()}
+        for _ in range(args.rounds)
+    ]
+    print(median_table(rounds))
+    write_result("env_steps", "python -m benchmarks.env_steps", rounds)
+
+
+def record(env: str, episodes: int) -> Recording:
+    """Let the demonstrator play up to ``episodes`` test tasks with the options of the starter."""
+    recipe, rng = starter_recipe(env), random.Random(0)
+    options = {key.removeprefix("env."): value for key, value in recipe.defaults.items() if key.startswith("env.")}
+    tasks = task_ids(env, "test", options)[:episodes]
+    played = (Episode(task, tuple(recipe.demonstrate(task, rng, **options))) for task in tasks)
+    return Recording(env, options, tuple(played))
+
+
+def in_new_process(recording: Recording) -> dict[str, float]:
+    """Return what `replay` measures in a process without caches."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
+        return process.submit(replay, recording).result()
+
+
+def replay(recording: Recording) -> dict[str, float]:
+    """Play all episodes twice on one environment; CPU milliseconds of resets and steps."""
+    started = time.process_time()
+    env = make_env(recording.env, recording.options)
+    env.reset(options={"task_id": recording.episodes[0].task_id})
+    first = (time.process_time() - started) * 1e3
+    new_resets, new_steps = _play(env, recording.episodes[1:])
+    resets, steps = _play(env, recording.episodes[1:])
+    return {
+        "first reset ms": first,
+        "reset ms, new task": statistics.fmean(new_resets),
+        "step ms, new task": statistics.fmean(new_steps),
+        "reset ms": statistics.fmean(resets),
+        "step ms": statistics.fmean(steps),
+        "step ms, 99 %": sorted(steps)[int(0.99 * len(steps))],
+        "steps per CPU-s": 1e3 / statistics.fmean(steps),
+    }
+
+
+def _play(env: TextEnv, episodes: Sequence[Episode]) -> tuple[list[float], list[float]]:
+    """Play the episodes; CPU milliseconds of every reset and every step.
+
+    Raises:
+        RuntimeError: an observation differs from the recorded one.
+    """
+    resets: list[float] = []
+    steps: list[float] = []
+    for episode in episodes:
+        _timed(resets, lambda task=episode.task_id: env.reset(options={"task_id": task}))
+        told = [_timed(steps, lambda action=action: env.step(action))[0] for _, action in episode.turns]
+        # A demonstrator may have been told more than the environment says, such as to answer now.
+        if not all(read.startswith(said) for said, (read, _) in zip(told, episode.turns[1:], strict=False)):
+            raise RuntimeError(f"task {episode.task_id}: the replay differs from the recording")
+    return resets, steps
+
+
+def _timed(times: list[float], function: Callable[[], Any]) -> Any:
+    started = time.process_time()
+    result = function()
+    times.append((time.process_time() - started) * 1e3)
+    return result
+
+
+if __name__ == "__main__":
+    main()
