@@ -133,6 +133,26 @@ def test_traces_of_another_environments_demonstrator(tmp_path: Path, capsys) -> 
 
 
 @pytest.mark.parametrize(
+    ("env", "keys"),
+    [("webshop", ["env.catalogue=small", "env.prompt=compact"]), ("webshop", []), ("alfworld", [])],
+)
+def test_every_trace_of_an_environments_expert_succeeds(env: str, keys: list[str], tmp_path: Path, capsys) -> None:
+    file = tmp_path / "expert.jsonl"
+    argv = ["pivot", "demo-traces", "--env", env, "--traces", "12", "--output", str(file)]
+    assert main([*argv, *(["--set", *keys] if keys else [])]) == 0
+    assert "12 traces of its expert" in capsys.readouterr().out
+    assert {json.loads(line)["reward"] for line in file.read_text().splitlines()} == {1.0}
+
+
+def test_traces_of_the_mediocre_player(tmp_path: Path, capsys) -> None:
+    file = tmp_path / "t.jsonl"
+    argv = ["pivot", "demo-traces", "--env", "webshop", "--traces", "12", "--output", str(file), "--mediocre"]
+    assert main([*argv, "--set", "env.catalogue=small", "env.prompt=compact"]) == 0
+    assert "12 traces of its demonstrator" in capsys.readouterr().out
+    assert {json.loads(line)["reward"] for line in file.read_text().splitlines()} == {0.0, 1.0}
+
+
+@pytest.mark.parametrize(
     ("argv", "message"),
     [
         (["pivot", "extrakt"], "unknown step of pivot 'extrakt': did you mean 'extract'?"),
@@ -143,6 +163,7 @@ def test_traces_of_another_environments_demonstrator(tmp_path: Path, capsys) -> 
         (["pivot", "profile", "--traces", "x", "--model", "y", "--set", "algo=grpo"], "--set algo=grpo: pivot profile"),
         (["pivot", "filter", "--traces", "none.parquet"], "none.parquet: no such file"),
         (["pivot", "demo-traces", "--output", "x.jsonl", "--traces", "0"], "--traces 0: must be at least 1"),
+        (["pivot", "demo-traces", "--output", "x.jsonl", "--mediocre"], "--mediocre: the help desk has no such traces"),
         (["pivot", "small-model", "--traces", "x", "--output", "y", "--hidden-size", "40"], "a multiple of 32"),
     ],
 )
