@@ -7,13 +7,17 @@ as mediocre demonstrators do (`benchmarks.two_domains`); traces of WebShop's scr
 pivots, by the commands that a user would type. Then every arm trains that model on WebShop alone, and its checkpoints
 play the test tasks of WebShop (in domain) and of the situation puzzles (out of domain): whole episodes, temperature 1.
 ``--prepare`` stops before the arms.
+
+All of it is done with two experts. The base was taught by a worse player who writes as the first one does. The foreign
+expert names the same words in its searches, but in the opposite order, of which the shop takes no notice.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -25,13 +29,17 @@ from rl_agents.reporting.statistics import student_interval
 from rl_agents.starter import build_starter, cache_dir
 
 EXPERT_TRACES = 200
-VERIFIER = "text_action"
-#: The base is right at most turns most of the time: with the paper-like 0.6 almost no turn would be a pivot.
-MAX_MEAN = "0.9"
+#: Up to five words, a similarity of 0.45 means all of them in any order: the shop's search does not look at order.
+VERIFIER = {"env.verifier": "text_action", "env.threshold": 0.45}
+#: The base is right at most turns most of the time: with 0.6, a few of the clicks would be all there is to learn.
+MAX_MEAN = "0.8"
 EPISODES = {"webshop": 240, "situation_puzzles": 300}
 CHECKPOINTS = 5
+#: Folder of an expert's turns, and what its arms are called in addition.
+EXPERTS = {"expert": "", "foreign": ", foreign expert"}
 #: Stands in the flags that are kept for the folder with model and turns, which differs between machines.
 DATA = "{data}"
+_SEARCH = re.compile(r"search\[([^\]]*)\]")
 
 
 def main() -> None:
@@ -40,11 +48,12 @@ def main() -> None:
     parser.add_argument("--prepare", action="store_true", help="only build model, traces, profile and pivots")
     args = parser.parse_args()
     folder = cache_dir() / "benchmarks" / "pivotrl"
-    prepare(folder)
+    for expert in EXPERTS:
+        prepare(folder, expert)
     if args.prepare:
         return
     base = base_success(folder, args.seeds)
-    arms = run_grid(ARMS, args, partial(run_arm, folder))
+    arms = run_grid([*END_TO_END, *expert_arms("expert"), *expert_arms("foreign")], args, partial(run_arm, folder))
     print(table(base, arms))
     plot(base, arms, RESULTS / f"{args.name}.png")
 
@@ -52,28 +61,38 @@ def main() -> None:
 # --- what all arms start from
 
 
-def prepare(folder: Path) -> None:
-    """Make what is not there yet: the base by the starters' own recipe, all else by calls of ``run.py``."""
+def prepare(folder: Path, name: str) -> None:
+    """Make what is not there yet: the base by the starters' own recipe, all else by calls of ``run.py``.
+
+    Args:
+        name: of `EXPERTS`.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / "base").exists():
         build_starter("two_domains", folder / "base")
-    expert, traces = folder / "expert", folder / "expert.jsonl"
+    expert, traces = folder / name, folder / f"{name}.jsonl"
     choice = ("pivot", "filter", "--traces", str(expert), "--max-mean", MAX_MEAN)
     steps = {
         traces: ("pivot", "demo-traces", "--env", "webshop", "--traces", str(EXPERT_TRACES), "--output", str(traces),
                  *env_keys("webshop")),
         expert: ("pivot", "extract", "--traces", str(traces), "--output", str(expert)),
         expert / "profile.parquet": ("pivot", "profile", "--local", "--traces", str(expert), "--model",
-                                     str(folder / "base"), "--verifier", VERIFIER, *keys(LENGTHS)),
+                                     str(folder / "base"), *keys({**VERIFIER, **LENGTHS})),
         expert / "pivots.parquet": choice,
         expert / "random_pivots.parquet": (*choice, "--random"),
     }  # fmt: skip
     for result, argv in steps.items():
         if not result.exists():
             print(f"run.py {' '.join(argv)}\n{run_command(argv)}".replace(str(folder), DATA), flush=True)
+            if result == traces and name == "foreign":
+                traces.write_text(_SEARCH.sub(_reversed, traces.read_text("utf-8")), "utf-8")
 
 
-def keys(values: dict[str, object] | None = None, **further: object) -> tuple[str, ...]:
+def _reversed(search: re.Match[str]) -> str:
+    return f"search[ {' '.join(reversed(search[1].split()))} ]"
+
+
+def keys(values: Mapping[str, object] | None = None, **further: object) -> tuple[str, ...]:
     """Return the flags that set keys."""
     pairs = {**(values or {}), **further}
     return tuple(part for name, value in pairs.items() for part in ("--set", f"{name}={value}"))
@@ -117,22 +136,27 @@ def arm(name: str, algo: str, iterations: int, *further: str) -> Arm:
     return Arm(name, ("--algo", algo, "--iterations", str(iterations), *common, *further))
 
 
-def pivot_arm(name: str, turns: str, verifier: str) -> Arm:
-    """Return an arm that trains with single turns of a file."""
-    chosen = keys({"env.pivots": f"{DATA}/expert/{turns}.parquet", "env.verifier": verifier})
-    return arm(name, "pivotrl", 60, "--env", "pivot", *chosen, *keys(tasks_per_iteration=16, group_size=8))
+GROUPS = keys(tasks_per_iteration=16, group_size=8)
+END_TO_END = (arm("end-to-end GRPO", "grpo", 30, "--env", "webshop", *env_keys("webshop"), *GROUPS),)
 
 
-ARMS = (
-    arm("sft", "sft", 60, "--env", "pivot", *keys({"env.pivots": f"{DATA}/expert/turns.parquet"}),
-        *keys(tasks_per_iteration=128, group_size=1, demonstrations=4096, minibatches=1)),
-    pivot_arm("random turns, strict reward", "random_pivots", "exact"),
-    pivot_arm("random turns", "random_pivots", VERIFIER),
-    pivot_arm("pivots, strict reward", "pivots", "exact"),
-    pivot_arm("PivotRL", "pivots", VERIFIER),
-    arm("end-to-end GRPO", "grpo", 30, "--env", "webshop", *env_keys("webshop"),
-        *keys(tasks_per_iteration=16, group_size=8)),
-)  # fmt: skip
+def expert_arms(expert: str) -> tuple[Arm, ...]:
+    """Return the arms that train with turns of one of `EXPERTS`."""
+    suffix, folder = EXPERTS[expert], f"{DATA}/{expert}"
+
+    def pivots(name: str, file: str, verifier: Mapping[str, object], *further: str) -> Arm:
+        chosen = keys({"env.pivots": f"{folder}/{file}.parquet", **verifier})
+        return arm(f"{name}{suffix}", "pivotrl", 60, "--env", "pivot", *chosen, *GROUPS, *further)
+
+    return (
+        arm(f"sft{suffix}", "sft", 60, "--env", "pivot", *keys({"env.pivots": f"{folder}/turns.parquet"}),
+            *keys(tasks_per_iteration=128, group_size=1, demonstrations=4096, minibatches=1)),
+        pivots("random turns, strict reward", "random_pivots", {"env.verifier": "exact"}),
+        pivots("random turns", "random_pivots", VERIFIER),
+        pivots("PivotRL", "pivots", VERIFIER),
+        pivots("PivotRL, lenient search", "pivots", {**VERIFIER, "env.threshold": 0.3}),
+        pivots("PivotRL, KL", "pivots", VERIFIER, *keys(kl_coef=0.05)),
+    )  # fmt: skip
 
 
 def run_arm(folder: Path, flags: Sequence[str], seed: int) -> Run:
@@ -190,33 +214,36 @@ def _interval(values: Sequence[float]) -> str:
 
 
 def plot(base: list[dict[str, float]], arms: dict[str, list[Run]], path: Path) -> None:
-    """Draw success in the domain over rollout turns, and success out of it against success in it."""
+    """Draw, for either expert, success in the domain over rollout turns, and success out of it against that in it."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(11, 4.6), dpi=110, facecolor="white", layout="constrained")
+    figure = Figure(figsize=(11, 8.4), dpi=110, facecolor="white", layout="constrained")
     FigureCanvasAgg(figure)
-    left, right = figure.subplots(1, 2)
     shop, puzzles = DOMAINS
     start = [fmean(rates[env] for rates in base) for env in DOMAINS]
-    for number, (name, runs) in enumerate(arms.items()):
-        inside, outside, turns = (
-            [fmean(values) for values in zip(*(run[key].values() for run in runs), strict=True)]
-            for key in ("success", "retained", "rollout_turns")
-        )
-        style = {"color": f"C{number}", "marker": "o", "markersize": 3.5, "label": name}
-        if turns[-1]:
-            left.plot([0, *turns], [start[0], *inside], **style)
-        else:
-            left.axhline(inside[-1], color=f"C{number}", linestyle="--", label=f"{name} (no rollouts)")
-        right.plot([start[0], *inside], [start[1], *outside], **style)
-    left.set(xlabel="rollout turns", ylabel=f"{shop}: success on the test tasks", ylim=(0, 1))
-    right.plot(*start, "k*", markersize=11, label="base")
-    right.set(xlabel=f"{shop} (trained on)", ylabel=f"{puzzles} (not trained on)", xlim=(0, 1))
-    for axis in (left, right):
-        axis.grid(alpha=0.3)
-        axis.legend(fontsize=8)
+    for (left, right), (expert, suffix) in zip(figure.subplots(2, 2), EXPERTS.items(), strict=True):
+        for number, shown in enumerate([*END_TO_END, *expert_arms(expert)]):
+            inside, outside, turns = (_curve(arms[shown.name], key) for key in ("success", "retained", "rollout_turns"))
+            style = {"color": f"C{number}", "marker": "o", "markersize": 3.5, "label": shown.name.removesuffix(suffix)}
+            if turns[-1]:
+                left.plot([0, *turns], [start[0], *inside], **style)
+            else:
+                left.axhline(inside[-1], color=f"C{number}", linestyle="--", label=f"{style['label']} (plays nothing)")
+            right.plot([start[0], *inside], [start[1], *outside], **style)
+        left.set(xlabel="rollout turns", ylabel=f"{shop}: success on the test tasks", ylim=(0, 1))
+        right.plot(*start, "k*", markersize=11, label="base")
+        right.set(xlabel=f"{shop} (trained on)", ylabel=f"{puzzles} (not trained on)", xlim=(0.2, 1))
+        left.set_title("foreign expert" if suffix else "expert")
+        for axis in (left, right):
+            axis.grid(alpha=0.3)
+            axis.legend(fontsize=7)
     figure.savefig(path)
+
+
+def _curve(runs: Sequence[Run], key: str) -> list[float]:
+    """Return the mean over the seeds, checkpoint by checkpoint."""
+    return [fmean(values) for values in zip(*(run[key].values() for run in runs), strict=True)]
 
 
 if __name__ == "__main__":
