@@ -74,12 +74,16 @@ def run_grid(
     )
     with workers as pool:
         futures = {pool.submit(cell or run_cell, done[arm.name]["flags"], seed): (arm, seed) for arm, seed in cells}
-        for future in as_completed(futures):
-            arm, seed = futures[future]
-            run = future.result()
-            done[arm.name]["runs"][str(seed)] = run
-            print(f"{arm.name:28} seed {seed}: {run['success']}", flush=True)
-            _write(path, done)
+        try:
+            for future in as_completed(futures):
+                arm, seed = futures[future]
+                run = future.result()
+                done[arm.name]["runs"][str(seed)] = run
+                print(f"{arm.name:28} seed {seed}: {run['success']}", flush=True)
+                _write(path, done)
+        except BaseException:  # an interrupt, too: leaving the pool would first wait for every run that is queued
+            workers.shutdown(wait=False, cancel_futures=True)
+            raise
     _write(path, done)
     return {arm.name: [done[arm.name]["runs"][str(seed)] for seed in range(args.seeds)] for arm in arms}
 

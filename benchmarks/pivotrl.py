@@ -45,6 +45,7 @@ _SEARCH = re.compile(r"search\[([^\]]*)\]")
 def main() -> None:
     """Prepare, run, print the table and write the files."""
     parser = grid_parser(__doc__, "pivotrl")
+    parser.add_argument("--ablations", action="store_true", help="three further arms for either expert")
     parser.add_argument("--prepare", action="store_true", help="only build model, traces, profile and pivots")
     args = parser.parse_args()
     folder = cache_dir() / "benchmarks" / "pivotrl"
@@ -53,7 +54,8 @@ def main() -> None:
     if args.prepare:
         return
     base = base_success(folder, args.seeds)
-    arms = run_grid([*END_TO_END, *expert_arms("expert"), *expert_arms("foreign")], args, partial(run_arm, folder))
+    chosen = [*END_TO_END, *(arm for expert in EXPERTS for arm in expert_arms(expert, args.ablations))]
+    arms = run_grid(chosen, args, partial(run_arm, folder))
     print(table(base, arms))
     plot(base, arms, RESULTS / f"{args.name}.png")
 
@@ -140,23 +142,32 @@ GROUPS = keys(tasks_per_iteration=16, group_size=8)
 END_TO_END = (arm("end-to-end GRPO", "grpo", 30, "--env", "webshop", *env_keys("webshop"), *GROUPS),)
 
 
-def expert_arms(expert: str) -> tuple[Arm, ...]:
+def expert_arms(expert: str, ablations: bool = False) -> list[Arm]:
     """Return the arms that train with turns of one of `EXPERTS`."""
     suffix, folder = EXPERTS[expert], f"{DATA}/{expert}"
+
+    def imitation(name: str, updates: int) -> Arm:
+        batches = keys(tasks_per_iteration=128, group_size=1, demonstrations=4096, minibatches=1)
+        chosen = keys({"env.pivots": f"{folder}/turns.parquet"})
+        return arm(f"{name}{suffix}", "sft", updates, "--env", "pivot", *chosen, *batches)
 
     def pivots(name: str, file: str, verifier: Mapping[str, object], *further: str) -> Arm:
         chosen = keys({"env.pivots": f"{folder}/{file}.parquet", **verifier})
         return arm(f"{name}{suffix}", "pivotrl", 60, "--env", "pivot", *chosen, *GROUPS, *further)
 
-    return (
-        arm(f"sft{suffix}", "sft", 60, "--env", "pivot", *keys({"env.pivots": f"{folder}/turns.parquet"}),
-            *keys(tasks_per_iteration=128, group_size=1, demonstrations=4096, minibatches=1)),
+    arms = [
+        imitation("sft", 60),
         pivots("random turns, strict reward", "random_pivots", {"env.verifier": "exact"}),
         pivots("random turns", "random_pivots", VERIFIER),
         pivots("PivotRL", "pivots", VERIFIER),
-        pivots("PivotRL, lenient search", "pivots", {**VERIFIER, "env.threshold": 0.3}),
-        pivots("PivotRL, KL", "pivots", VERIFIER, *keys(kl_coef=0.05)),
-    )  # fmt: skip
+    ]
+    if ablations:
+        arms += [
+            imitation("sft, four times as long", 240),
+            pivots("PivotRL, lenient search", "pivots", {**VERIFIER, "env.threshold": 0.3}),
+            pivots("PivotRL, KL", "pivots", VERIFIER, *keys(kl_coef=0.05)),
+        ]
+    return arms
 
 
 def run_arm(folder: Path, flags: Sequence[str], seed: int) -> Run:
