@@ -61,8 +61,13 @@ def grid_parser(description: str | None, name: str) -> argparse.ArgumentParser:
     return parser
 
 
-def run_grid(arms: Sequence[Arm], args: argparse.Namespace) -> dict[str, list[Run]]:
+def run_grid(
+    arms: Sequence[Arm], args: argparse.Namespace, cell: Callable[..., Run] | None = None
+) -> dict[str, list[Run]]:
     """Run what results/NAME.json does not hold yet, seed by seed; return all runs by arm, in the order of the seeds.
+
+    Args:
+        cell: makes one run from ``flags`` and ``seed``; `run_cell` by default. It must be picklable.
 
     Raises:
         SystemExit: a run failed; the finished ones are on file.
@@ -75,7 +80,9 @@ def run_grid(arms: Sequence[Arm], args: argparse.Namespace) -> dict[str, list[Ru
         args.jobs, mp_context=multiprocessing.get_context("spawn"), max_tasks_per_child=None if args.local else 1
     )
     with workers as pool:
-        futures = {pool.submit(run_cell, seed=seed, **_command(arm, common)): (arm, seed) for arm, seed in cells}
+        futures = {
+            pool.submit(cell or run_cell, seed=seed, **_command(arm, common)): (arm, seed) for arm, seed in cells
+        }
         try:
             for future in as_completed(futures):
                 arm, seed = futures[future]
@@ -124,44 +131,57 @@ def run_cell(flags: Sequence[str], seed: int, evaluations: Mapping[str, Sequence
     Raises:
         RuntimeError: the command failed.
     """
-    from rl_agents.reporting.run_folder import RunFolder
-
     with tempfile.TemporaryDirectory() as scratch:
         output = Path(scratch) / "run"
-        _run_command(["--seed", str(seed), "--output", str(output), *flags])
-        folder = RunFolder(output)
+        run_command(["--seed", str(seed), "--output", str(output), *flags])
+        run = read_run(output)
         checkpoint = ["eval", "--checkpoint", str(output), "--json", "--seeds", "1"]
-        other = {name: json.loads(_run_command([*checkpoint, *own])) for name, own in (evaluations or {}).items()}
-        summary, records = folder.read_summary(), folder.read_metrics()
+        other = {name: json.loads(run_command([*checkpoint, *own])) for name, own in (evaluations or {}).items()}
+    return run | ({"evaluations": {name: report["success_wilson"] for name, report in other.items()}} if other else {})
+
+
+def run_command(argv: Sequence[str]) -> str:
+    """Call the command line's entry point; return what it printed.
+
+    Raises:
+        RuntimeError: it failed.
+    """
+    from rl_agents.cli import main
+
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        code = main(list(argv))
+    if code:
+        raise RuntimeError(f"run.py {' '.join(argv)} ended with exit code {code}")
+    return said.getvalue()
+
+
+def read_run(path: Path) -> Run:
+    """Return what is kept of a finished run's folder; see `run_cell`."""
+    from rl_agents.reporting.run_folder import RunFolder
+
+    folder = RunFolder(path)
+    summary, records = folder.read_summary(), folder.read_metrics()
     trained = [record for record in records if record["iteration"]]
     evaluated = [record for record in records if "eval/success_rate" in record]
     return {
         "success": {record["iteration"]: record["eval/success_rate"] for record in evaluated},
-        "tokens": {record["iteration"]: _tokens_until(trained, record["iteration"]) for record in evaluated},
-        "training_success": [round(record["rollout/success_rate"], 4) for record in trained],
-        "zero_advantage": [round(r["rollout/zero_advantage_share"], 4) for r in trained
-                           if "rollout/zero_advantage_share" in r],
+        "tokens": {record["iteration"]: total_until(trained, record["iteration"], "rollout/response_tokens")
+                   for record in evaluated},
+        "training_success": _every(trained, "rollout/success_rate"),
+        "zero_advantage": _every(trained, "rollout/zero_advantage_share"),
         "engine_logprob_gap_max": max(r.get("actor/engine_logprob_gap_max", 0.0) for r in trained),
         **{key: summary[key] for key in SUMMARY_KEYS},
-        **({"evaluations": {name: report["success_wilson"] for name, report in other.items()}} if other else {}),
         **{name: fmean(values) for name, tag in MEANS.items() if (values := [r[tag] for r in trained if tag in r])},
     }  # fmt: skip
 
 
-def _run_command(argv: Sequence[str]) -> str:
-    """Run the command line in this process and return what it printed."""
-    from rl_agents.cli import main
-
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        code = main(argv)
-    if code:
-        raise RuntimeError(f"run.py {' '.join(argv)} ended with exit code {code}")
-    return printed.getvalue()
+def total_until(records: Sequence[Run], iteration: int, tag: str) -> int:
+    """Sum a metric over the iterations up to ``iteration``."""
+    return int(sum(record.get(tag, 0) for record in records if record["iteration"] <= iteration))
 
 
-def _tokens_until(trained: Sequence[Run], iteration: int) -> int:
-    return sum(record["rollout/response_tokens"] for record in trained if record["iteration"] <= iteration)
+def _every(records: Sequence[Run], tag: str) -> list[float]:
+    return [round(record[tag], 4) for record in records if tag in record]
 
 
 def summarise(runs: Sequence[Run]) -> dict[str, Any]:

@@ -41,27 +41,33 @@ def run(argv: Sequence[str]) -> int:
 
 def demo_traces(argv: Sequence[str]) -> int:
     """Write a scripted expert's traces as JSON lines."""
-    parser = Parser("pivot demo-traces", "Write traces of an environment's scripted expert in OpenAI's chat form.")
+    parser = Parser("pivot demo-traces", "Write an environment's scripted player's traces in OpenAI's chat form.")
     parser.add_argument("--output", type=Path, required=True, metavar="F.jsonl", help="file to write")
     parser.add_argument("--env", default="pivot", help="environment with a demonstrator (default: the help desk)")
     parser.add_argument("--traces", type=int, default=400, help="episodes (default: 400)")
+    parser.add_argument(
+        "--mediocre", action="store_true", help="the player that the starter imitates, also where there is an expert"
+    )
     parser.add_argument("--seed", type=int, default=0, help="seed of the episodes (default: 0)")
     parser.add_settings_flag()
     args = parser.parse(argv)
     from rl_agents.envs.base import checked_options, env_spec
-    from rl_agents.pivot.demonstrations import demonstrated_records
+    from rl_agents.pivot.demonstrations import demonstrated_records, has_expert
     from rl_agents.settings import Settings, parse_assignments
 
     if args.traces < 1:
         raise InputError(f"--traces {args.traces}: must be at least 1")
+    if args.mediocre and args.env == "pivot":
+        raise InputError("--mediocre: the help desk has no such traces; its starter is the mediocre one")
     if args.output.exists():
         raise InputError(f"{args.output} exists already")
     settings = Settings.from_dict(parse_assignments(args.set))
     options = checked_options(env_spec(args.env), settings.env_options)
-    records = demonstrated_records(args.env, options, args.traces, args.seed)
+    records = demonstrated_records(args.env, options, args.traces, args.seed, args.mediocre)
     args.output.parent.mkdir(parents=True, exist_ok=True)
     args.output.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records), "utf-8")
-    print(f"{args.traces} traces: {args.output}")
+    player = "demonstrator" if args.mediocre or not has_expert(args.env) else "expert"
+    print(f"{args.traces} traces of its {player}: {args.output}")
     return 0
 
 

@@ -72,6 +72,7 @@ class StarterRecipe:
         version: counts up when a change makes cached starters stale.
         opening: (task_id, **options) -> what a task's dialogue begins with where that is more than its observation
             (`rl_agents.rollout.context.chat_text`).
+        expert: as ``demonstrate``, but a player that errs as little as it can: its traces are what PivotRL starts from.
     """
 
     build_tokenizer: Callable[[], Any]
@@ -81,6 +82,7 @@ class StarterRecipe:
     defaults: Mapping[str, Any]
     version: int = 1
     opening: Callable[..., str] | None = None
+    expert: Callable[..., list[tuple[str, str]]] | None = None
 
 
 ENVIRONMENTS: dict[str, EnvSpec] = {}

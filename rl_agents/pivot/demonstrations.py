@@ -1,4 +1,4 @@
-"""Traces of scripted experts: of the built-in help desk, or of any environment that has a demonstrator."""
+"""Traces of scripted players: of the built-in help desk, or of any environment that has a demonstrator."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import Any
 from rl_agents.envs.base import make_env, starter_recipe, task_ids
 
 
-def demonstrated_records(env: str, options: Mapping[str, Any], traces: int, seed: int) -> Iterator[dict[str, Any]]:
+def demonstrated_records(
+    env: str, options: Mapping[str, Any], traces: int, seed: int, mediocre: bool = False
+) -> Iterator[dict[str, Any]]:
     """Yield records of OpenAI's chat form, one per episode.
 
     The reward of an episode is 1 where its actions, played again, solve the task; `pivot extract` keeps those.
@@ -17,6 +19,7 @@ def demonstrated_records(env: str, options: Mapping[str, Any], traces: int, seed
     Args:
         env: environment; ``pivot`` is the help desk.
         options: the environment's own.
+        mediocre: the demonstrator whom the starter model imitates plays, even where there is an expert.
 
     Raises:
         InputError: the environment has no demonstrator.
@@ -26,7 +29,8 @@ def demonstrated_records(env: str, options: Mapping[str, Any], traces: int, seed
 
         yield from (desk_record(number, seed) for number in range(traces))
         return
-    demonstrate, tasks = starter_recipe(env).demonstrate, task_ids(env, "train", options)
+    recipe, tasks = starter_recipe(env), task_ids(env, "train", options)
+    demonstrate = recipe.expert if recipe.expert and not mediocre else recipe.demonstrate
     world = make_env(env, options)
     for number in range(traces):
         rng = random.Random(f"demo-traces/{seed}/{number}")
@@ -39,6 +43,11 @@ def demonstrated_records(env: str, options: Mapping[str, Any], traces: int, seed
         ]
         solved = _solves(world, task, [action for _, action in dialogue])
         yield {"id": f"{task}#{number}", "reward": float(solved), "messages": messages}
+
+
+def has_expert(env: str) -> bool:
+    """Whether an environment has a scripted player without bad habits."""
+    return env == "pivot" or starter_recipe(env).expert is not None
 
 
 def _solves(world: Any, task: str, actions: list[str]) -> bool:

@@ -91,9 +91,9 @@ def _read_nemo_gym(record: Mapping[str, Any], source: str, tools: tuple[Tool, ..
     if not isinstance(items, list):
         raise ValueError(f"responses_create_params.input is {type(items).__name__}, not a list")
     own = read_tools(params["tools"]) if params.get("tools") else tools
-    metadata = record.get("metadata") if isinstance(record.get("metadata"), Mapping) else {}
-    harness = str(record.get("harness") or (metadata or {}).get("harness") or "")
-    expected = _expected_items(record)
+    metadata = record["metadata"] if isinstance(record.get("metadata"), Mapping) else {}
+    harness = str(record.get("harness") or metadata.get("harness") or "")
+    expected = _expected_items(record, metadata)
     response = record.get("response")
     output = response.get("output") if isinstance(response, Mapping) else None
     if expected is None and not isinstance(output, list):
@@ -107,7 +107,7 @@ def _read_nemo_gym(record: Mapping[str, Any], source: str, tools: tuple[Tool, ..
     return Trace(_name(name, source), source, messages, own, reward, expected is not None, harness)
 
 
-def _expected_items(record: Mapping[str, Any]) -> list[Any] | None:
+def _expected_items(record: Mapping[str, Any], metadata: Mapping[str, Any]) -> list[Any] | None:
     """Return the demonstrated action of a NeMo-Gym row as items; None when it has none."""
     action = record.get("expected_action")
     if action is None:
@@ -125,7 +125,8 @@ def _expected_items(record: Mapping[str, Any]) -> list[Any] | None:
     calls = [action] if kind == "function_call" else action.get("calls")
     if not isinstance(calls, list) or not calls:
         raise ValueError("expected_action.calls is not a list of calls")
-    return [{**call, "call_id": f"expected_{number}"} for number, call in enumerate(calls)]
+    said = [{"role": "assistant", "content": metadata["expected_content"]}] if metadata.get("expected_content") else []
+    return [*said, *({**call, "call_id": f"expected_{number}"} for number, call in enumerate(calls))]
 
 
 def _from_items(items: Sequence[Any]) -> tuple[Message, ...]:

@@ -112,7 +112,10 @@ def read_turns(path: Path) -> list[Turn]:
 
 
 def nemo_gym_row(turn: Turn) -> dict[str, Any]:
-    """Return a turn as a NeMo-Gym row, the inverse of reading one: items of the responses API and expected action."""
+    """Return a turn as a NeMo-Gym row, the inverse of reading one: items of the responses API and expected action.
+
+    An expected call has no place for what the expert said beside it; that stands in ``metadata.expected_content``.
+    """
     items: list[dict[str, Any]] = []
     for message in turn.messages:
         items += _items(message)
@@ -130,7 +133,9 @@ def nemo_gym_row(turn: Turn) -> dict[str, Any]:
         "responses_create_params": {"input": items, "tools": tools, "parallel_tool_calls": len(calls) > 1},
         "expected_action": action,
     }
-    return {**row, "metadata": {"harness": turn.harness}} if turn.harness else row
+    said = turn.action["content"] if calls else ""
+    metadata = {name: text for name, text in (("harness", turn.harness), ("expected_content", said)) if text}
+    return {**row, "metadata": metadata} if metadata else row
 
 
 def _items(message: Mapping[str, Any]) -> list[dict[str, Any]]:

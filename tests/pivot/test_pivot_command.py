@@ -80,11 +80,16 @@ def test_filter_random_and_training(profiled: Path, beginner: Path, tmp_path: Pa
 
 
 @pytest.mark.ray
-def test_profiling_with_actors_is_profiling(ray_session: None, profiled: Path, beginner: Path, tmp_path: Path) -> None:
-    argv = ["pivot", "profile", "--traces", str(profiled), "--model", str(beginner), "--output", str(tmp_path / "p")]
-    assert main([*argv, "--limit", "60", "--rollouts", "6", "--set", "engine=torch"]) == 0
-    remote, local = (read_table(folder / "profile.parquet") for folder in (tmp_path / "p", profiled))
-    assert remote.column("scores").to_pylist() == local.column("scores").to_pylist()
+def test_profiling_with_actors(ray_session: None, tmp_path: Path) -> None:
+    traces, model, folder = (str(tmp_path / name) for name in ("desk.jsonl", "model", "profile"))
+    assert main(["pivot", "demo-traces", "--output", traces, "--traces", "6"]) == 0
+    assert main(["pivot", "small-model", "--traces", traces, "--output", model, "--hidden-size", "32"]) == 0
+    argv = ["pivot", "profile", "--traces", traces, "--model", model, "--output", folder, "--limit", "8"]
+    assert main([*argv, "--rollouts", "2", "--set", "engine=torch", "max_response_tokens=8"]) == 0
+    rows = read_table(tmp_path / "profile" / "profile.parquet").to_pylist()
+    # Eight tokens of an untrained model are a message, and no call, whatever is sampled and in whichever batch.
+    assert {row["kind"] for row in rows} == {"message", "call"}
+    assert [row["scores"] for row in rows] == [[float(row["kind"] == "message")] * 2 for row in rows]
 
 
 def test_real_traces_from_file_to_training_step(tmp_path: Path, capsys) -> None:
@@ -133,6 +138,26 @@ def test_traces_of_another_environments_demonstrator(tmp_path: Path, capsys) -> 
 
 
 @pytest.mark.parametrize(
+    ("env", "keys"),
+    [("webshop", ["env.catalogue=small", "env.prompt=compact"]), ("webshop", []), ("alfworld", [])],
+)
+def test_every_trace_of_an_environments_expert_succeeds(env: str, keys: list[str], tmp_path: Path, capsys) -> None:
+    file = tmp_path / "expert.jsonl"
+    argv = ["pivot", "demo-traces", "--env", env, "--traces", "12", "--output", str(file)]
+    assert main([*argv, *(["--set", *keys] if keys else [])]) == 0
+    assert "12 traces of its expert" in capsys.readouterr().out
+    assert {json.loads(line)["reward"] for line in file.read_text().splitlines()} == {1.0}
+
+
+def test_traces_of_the_mediocre_player(tmp_path: Path, capsys) -> None:
+    file = tmp_path / "t.jsonl"
+    argv = ["pivot", "demo-traces", "--env", "webshop", "--traces", "12", "--output", str(file), "--mediocre"]
+    assert main([*argv, "--set", "env.catalogue=small", "env.prompt=compact"]) == 0
+    assert "12 traces of its demonstrator" in capsys.readouterr().out
+    assert {json.loads(line)["reward"] for line in file.read_text().splitlines()} == {0.0, 1.0}
+
+
+@pytest.mark.parametrize(
     ("argv", "message"),
     [
         (["pivot", "extrakt"], "unknown step of pivot 'extrakt': did you mean 'extract'?"),
@@ -143,6 +168,7 @@ def test_traces_of_another_environments_demonstrator(tmp_path: Path, capsys) -> 
         (["pivot", "profile", "--traces", "x", "--model", "y", "--set", "algo=grpo"], "--set algo=grpo: pivot profile"),
         (["pivot", "filter", "--traces", "none.parquet"], "none.parquet: no such file"),
         (["pivot", "demo-traces", "--output", "x.jsonl", "--traces", "0"], "--traces 0: must be at least 1"),
+        (["pivot", "demo-traces", "--output", "x.jsonl", "--mediocre"], "--mediocre: the help desk has no such traces"),
         (["pivot", "small-model", "--traces", "x", "--output", "y", "--hidden-size", "40"], "a multiple of 32"),
     ],
 )

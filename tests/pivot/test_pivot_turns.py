@@ -119,6 +119,15 @@ def test_nemo_gym_rows_are_written_as_they_are_read(folder: str, tmp_path: Path)
     ]
 
 
+def test_a_nemo_gym_row_keeps_what_was_said_beside_a_call() -> None:
+    first, _ = trace_turns(read_trace(changed("messages", 2, "content", value="One moment."), "f:1"))
+    row = nemo_gym_row(first)
+    assert row["expected_action"]["type"] == "function_call" and "content" not in row["expected_action"]
+    (again,) = extract_turns([read_trace(row, "f:1")], Extraction()).turns
+    assert (again.turn_id, again.text, again.calls) == (first.turn_id, first.text, first.calls)
+    assert first.text.startswith("One moment.") and "metadata" not in nemo_gym_row(trace_turns(TRACE)[0])
+
+
 def test_every_turn_of_the_desk_survives_the_way_through_nemo_gym() -> None:
     for turn in desk_turns()[:60]:
         (again,) = extract_turns([read_trace(json.loads(json.dumps(nemo_gym_row(turn))), "f:1")], Extraction()).turns

@@ -166,6 +166,28 @@ def test_miss_rate_of_exact_matching() -> None:
     assert exact_miss_rate([0, 0], [0, 0]) != exact_miss_rate([0, 0], [0, 0])
 
 
+def test_commands_of_text_environments() -> None:
+    query = turn(content="<think>words</think><action>search[long red mug]</action>")
+    for response, wanted in (
+        ("<action>search[red mug long]</action>", 1.0),
+        ("<think>hm</think><action>Search[ red  mug ]</action>", 1.0),  # 2/(3 + 2)
+        ("search[red mug long]", 1.0),
+        ("<action>search[blue mug small]</action>", 0.0),  # 1/6
+        ("<action>search[red]</action>", 0.0),
+        ("<action>click[long red mug]</action>", 0.0),
+        ("<action>search[long red mug]</action><action>click[1]</action>", 0.0),
+        ("", 0.0),
+    ):
+        assert score("text_action", query, response) == wanted, response
+    assert score("text_action", query, "search[red mug]", threshold=0.45) == 0.0
+    click = turn(content="click[ long red mug ]")
+    assert score("text_action", click, "click[long red mug]") == 1.0
+    assert score("text_action", click, "click[red long mug]") == 0.0, "the name of another thing"
+    assert score("text_action", turn(content="go to desk 1"), "Go to  desk 1") == 1.0
+    assert score("text_action", turn(content="go to desk 1"), "go to desk 2") == 0.0
+    assert score("text_action", turn(ROME), said(ROME)) == 1.0 and score("text_action", turn(ROME), "Rome") == 0.0
+
+
 # --- terminal -----------------------------------------------------------------------------------------------------
 
 

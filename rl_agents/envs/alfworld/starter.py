@@ -16,6 +16,7 @@ from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from rl_agents.envs.alfworld.compact import KEPT_WORDS, VERBS
 from rl_agents.envs.alfworld.demonstrator import Dialogue, demonstrate
+from rl_agents.envs.alfworld.expert import Habits
 from rl_agents.envs.alfworld.families import FAMILIES
 from rl_agents.envs.alfworld.scenes import HOLDS, LAMPS
 from rl_agents.envs.base import StarterRecipe
@@ -84,10 +85,16 @@ def demonstrate_task(task_id: str, rng: random.Random, **options: Any) -> Dialog
     return demonstrate(task_id, rng, **options)
 
 
+def expert_task(task_id: str, rng: random.Random, **options: Any) -> Dialogue:
+    """Let the scripted expert play ``task_id``."""
+    return demonstrate(task_id, rng, Habits(random_command=0, forget=0), **options)
+
+
 STARTER = StarterRecipe(
     build_tokenizer=build_tokenizer,
     build_model=build_model,
     demonstrate=demonstrate_task,
     training=TRAINING,
     defaults=DEFAULTS,
+    expert=expert_task,
 )

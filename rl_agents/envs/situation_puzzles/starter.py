@@ -54,10 +54,10 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
 
 def build_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen3ForCausalLM:
     """Build the untrained model, the embeddings of slots and values composed."""
-    return small_qwen3(tokenizer, seed, compose_embeddings=_compose_embeddings)
+    return small_qwen3(tokenizer, seed, compose_embeddings=compose_embeddings)
 
 
-def _compose_embeddings(weight: torch.Tensor, vocab: Mapping[str, int]) -> None:
+def compose_embeddings(weight: torch.Tensor, vocab: Mapping[str, int]) -> None:
     """Overwrite the rows of slots and values by sums of part vectors, of which values share those of their slot."""
     parts: dict[str, torch.Tensor] = {}
     for word, names in _parts().items():

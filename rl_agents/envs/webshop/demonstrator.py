@@ -37,6 +37,10 @@ class Demonstrator:
     wrong_option: float = 0.1
 
 
+#: Right on every goal of the small catalogue.
+FLAWLESS = Demonstrator(forgets_word=0, other_result=0, skips_option=0, wrong_option=0)
+
+
 def demonstrate(task_id: str, rng: random.Random, habits: Demonstrator | None = None) -> tuple[Dialogue, bool]:
     """Shop for ``task_id`` of the small catalogue in the compact style; return the dialogue and whether it was right.
 

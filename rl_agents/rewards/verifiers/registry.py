@@ -14,6 +14,7 @@ from rl_agents.rewards.verifiers.compare import ParallelMode
 from rl_agents.rewards.verifiers.judged import DialogueVerifier, EquivalenceJudge
 from rl_agents.rewards.verifiers.swe import SweVerifier
 from rl_agents.rewards.verifiers.terminal import TerminalVerifier
+from rl_agents.rewards.verifiers.text_actions import TextActionVerifier
 from rl_agents.rewards.verifiers.tool_calls import ToolCallVerifier, ToolNameVerifier
 
 
@@ -24,7 +25,7 @@ class VerifierOptions:
     Attributes:
         verifier: a name of `VERIFIERS`.
         threshold: word similarity from which texts in arguments count as equivalent; -1 takes the verifier's own
-            (tool_call, dialogue 0.1, search 0.3).
+            (tool_call, dialogue 0.1; search, text_action 0.3).
         parallel: how several calls in one turn are scored; see `rl_agents.rewards.verifiers.compare.parallel_score`.
         similarity: terminal: similarity of keystrokes that passes; -1 takes 0.95 with a judge, 0.9 without.
         edit_credit: swe_target: ``binary`` or ``linear``.
@@ -126,6 +127,10 @@ def _search(options: VerifierOptions) -> Verifier:
     return ToolCallVerifier(_threshold(options, 0.3), options.parallel)
 
 
+def _text_action(options: VerifierOptions) -> Verifier:
+    return TextActionVerifier(_threshold(options, 0.3))
+
+
 def _terminal(options: VerifierOptions) -> Verifier:
     judge = _judge(options)
     own = 0.9 if judge is None else 0.95
@@ -149,6 +154,7 @@ VERIFIERS: Mapping[str, tuple[Callable[[VerifierOptions], Verifier], str]] = {
     "tool_name": (_tool_name, "the same tool; the paper's SWE verifier"),
     "tool_call": (_tool_call, "the same tool with equivalent arguments; conversational tool use"),
     "search": (_search, "the same, with texts that share more words; search steps"),
+    "text_action": (_text_action, "the same command of a text environment; for `search[...]`, similar words"),
     "terminal": (_terminal, "schema, similar keystrokes, else a judge; terminal commands"),
     "swe_target": (_swe_target, "the kind of operation, its target, and for edits their similarity"),
     "dialogue": (_dialogue, "tool_call, with messages compared by a judge"),

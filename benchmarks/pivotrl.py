@@ -1,0 +1,261 @@
+"""PivotRL against imitation, its ablations and end-to-end RL: inside its domain and outside of it.
+
+    python -m benchmarks.pivotrl --local --jobs 2
+
+One command for the whole comparison. It builds, once, in the cache folder: a small model that shops and solves puzzles
+as mediocre demonstrators do (`benchmarks.two_domains`); traces of WebShop's scripted expert; their turns, profile and
+pivots, by the commands that a user would type. Then every arm trains that model on WebShop alone, and its checkpoints
+play the test tasks of WebShop (in domain) and of the situation puzzles (out of domain): whole episodes, temperature 1.
+``--prepare`` stops before the arms.
+
+All of it is done with two experts. The base was taught by a worse player who writes as the first one does. The foreign
+expert names the same words in its searches, but in the opposite order, of which the shop takes no notice.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from statistics import fmean
+
+from benchmarks.grid import RESULTS, Arm, Run, grid_parser, read_run, run_command, run_grid, text, total_until
+from benchmarks.two_domains import DOMAINS, LENGTHS
+from rl_agents.reporting.run_folder import RunFolder
+from rl_agents.reporting.statistics import student_interval
+from rl_agents.starter import build_starter, cache_dir
+
+EXPERT_TRACES = 200
+#: Up to five words, a similarity of 0.45 means all of them in any order: the shop's search does not look at order.
+VERIFIER = {"env.verifier": "text_action", "env.threshold": 0.45}
+#: The base is right at most turns most of the time: with 0.6, a few of the clicks would be all there is to learn.
+MAX_MEAN = "0.8"
+EPISODES = {"webshop": 240, "situation_puzzles": 300}
+CHECKPOINTS = 5
+#: Folder of an expert's turns, and what its arms are called in addition.
+EXPERTS = {"expert": "", "foreign": ", foreign expert"}
+#: Stands in the flags that are kept for the folder with model and turns, which differs between machines.
+DATA = "{data}"
+_SEARCH = re.compile(r"search\[([^\]]*)\]")
+
+
+def main() -> None:
+    """Prepare, run, print the table and write the files."""
+    parser = grid_parser(__doc__, "pivotrl")
+    parser.add_argument("--ablations", action="store_true", help="three further arms for either expert")
+    parser.add_argument("--prepare", action="store_true", help="only build model, traces, profile and pivots")
+    args = parser.parse_args()
+    folder = cache_dir() / "benchmarks" / "pivotrl"
+    for expert in EXPERTS:
+        prepare(folder, expert)
+    if args.prepare:
+        return
+    base = base_success(folder, args.seeds)
+    chosen = [*END_TO_END, *(arm for expert in EXPERTS for arm in expert_arms(expert, args.ablations))]
+    arms = run_grid(chosen, args, partial(run_arm, folder))
+    print(table(base, arms))
+    plot(base, arms, RESULTS / f"{args.name}.png")
+
+
+# --- what all arms start from
+
+
+def prepare(folder: Path, name: str) -> None:
+    """Make what is not there yet: the base by the starters' own recipe, all else by calls of ``run.py``.
+
+    Args:
+        name: of `EXPERTS`.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / "base").exists():
+        build_starter("two_domains", folder / "base")
+    expert, traces = folder / name, folder / f"{name}.jsonl"
+    choice = ("pivot", "filter", "--traces", str(expert), "--max-mean", MAX_MEAN)
+    steps = {
+        traces: ("pivot", "demo-traces", "--env", "webshop", "--traces", str(EXPERT_TRACES), "--output", str(traces),
+                 *env_keys("webshop")),
+        expert: ("pivot", "extract", "--traces", str(traces), "--output", str(expert)),
+        expert / "profile.parquet": ("pivot", "profile", "--local", "--traces", str(expert), "--model",
+                                     str(folder / "base"), *keys({**VERIFIER, **LENGTHS})),
+        expert / "pivots.parquet": choice,
+        expert / "random_pivots.parquet": (*choice, "--random"),
+    }  # fmt: skip
+    for result, argv in steps.items():
+        if not result.exists():
+            print(f"run.py {' '.join(argv)}\n{run_command(argv)}".replace(str(folder), DATA), flush=True)
+            if result == traces and name == "foreign":
+                traces.write_text(_SEARCH.sub(_reversed, traces.read_text("utf-8")), "utf-8")
+
+
+def _reversed(search: re.Match[str]) -> str:
+    return f"search[ {' '.join(reversed(search[1].split()))} ]"
+
+
+def keys(values: Mapping[str, object] | None = None, **further: object) -> tuple[str, ...]:
+    """Return the flags that set keys."""
+    pairs = {**(values or {}), **further}
+    return tuple(part for name, value in pairs.items() for part in ("--set", f"{name}={value}"))
+
+
+def env_keys(env: str) -> tuple[str, ...]:
+    """Return the flags with the options of one of the two environments."""
+    return keys({f"env.{name}": value for name, value in DOMAINS[env].items()})
+
+
+def base_success(folder: Path, seeds: int) -> list[dict[str, float]]:
+    """Return the base's success in both domains, seed by seed; played once."""
+    path = folder / "base.json"
+    if not path.exists():
+        path.write_text("[]")
+    known: list[dict[str, float]] = json.loads(path.read_text(encoding="utf-8"))
+    if len(known) < seeds:
+        rates = {env: play(folder / "base", env, seeds) for env in DOMAINS}
+        known = [{env: rates[env][seed] for env in DOMAINS} for seed in range(seeds)]
+        path.write_text(json.dumps(known), encoding="utf-8")
+    return known[:seeds]
+
+
+def play(model: Path, env: str, seeds: int = 1) -> list[float]:
+    """Return success at the test tasks of one environment, whole episodes at temperature 1, by seed."""
+    flags = ("--model", str(model), "--env", env, "--episodes", str(EPISODES[env]), "--seeds", str(seeds))
+    report = json.loads(run_command(["eval", *flags, "--local", "--json", *env_keys(env), *keys(LENGTHS)]))
+    rates: list[float] = report["success"]["per_seed"]
+    return rates
+
+
+# --- arms
+
+
+def arm(name: str, algo: str, iterations: int, *further: str) -> Arm:
+    """Return an arm with what all of them share: model, learning rate and 128 samples an update."""
+    common = keys(
+        {**LENGTHS, "model": f"{DATA}/base", "lr": "5e-4", "checkpoint_interval": iterations // CHECKPOINTS},
+        keep_checkpoints=0, eval_interval=0, eval_episodes=1,
+    )  # fmt: skip
+    return Arm(name, ("--algo", algo, "--iterations", str(iterations), *common, *further))
+
+
+GROUPS = keys(tasks_per_iteration=16, group_size=8)
+END_TO_END = (arm("end-to-end GRPO", "grpo", 30, "--env", "webshop", *env_keys("webshop"), *GROUPS),)
+
+
+def expert_arms(expert: str, ablations: bool = False) -> list[Arm]:
+    """Return the arms that train with turns of one of `EXPERTS`."""
+    suffix, folder = EXPERTS[expert], f"{DATA}/{expert}"
+
+    def imitation(name: str, updates: int) -> Arm:
+        batches = keys(tasks_per_iteration=128, group_size=1, demonstrations=4096, minibatches=1)
+        chosen = keys({"env.pivots": f"{folder}/turns.parquet"})
+        return arm(f"{name}{suffix}", "sft", updates, "--env", "pivot", *chosen, *batches)
+
+    def pivots(name: str, file: str, verifier: Mapping[str, object], *further: str) -> Arm:
+        chosen = keys({"env.pivots": f"{folder}/{file}.parquet", **verifier})
+        return arm(f"{name}{suffix}", "pivotrl", 60, "--env", "pivot", *chosen, *GROUPS, *further)
+
+    arms = [
+        imitation("sft", 60),
+        pivots("random turns, strict reward", "random_pivots", {"env.verifier": "exact"}),
+        pivots("random turns", "random_pivots", VERIFIER),
+        pivots("PivotRL", "pivots", VERIFIER),
+    ]
+    if ablations:
+        arms += [
+            imitation("sft, four times as long", 240),
+            pivots("PivotRL, lenient search", "pivots", {**VERIFIER, "env.threshold": 0.3}),
+            pivots("PivotRL, KL", "pivots", VERIFIER, *keys(kl_coef=0.05)),
+        ]
+    return arms
+
+
+def run_arm(folder: Path, flags: Sequence[str], seed: int) -> Run:
+    """Train one arm, then let every checkpoint play the test tasks of both domains.
+
+    Returns:
+        As `benchmarks.grid.run_cell`; ``success`` is that in WebShop, ``retained`` that in the other environment, and
+        ``rollout_turns`` counts what had been played until then, profiling aside; all by iteration.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        output = RunFolder(Path(scratch) / "run")
+        placed = [flag.replace(DATA, str(folder)) for flag in flags]
+        run_command(["--seed", str(seed), "--output", str(output.path), *placed])
+        run, records = read_run(output.path), output.read_metrics()
+        checkpoints = output.complete_checkpoints()
+        inside, outside = ([play(path / "hf", env)[0] for _, path in checkpoints] for env in DOMAINS)
+    marks = [str(iteration) for iteration, _ in checkpoints]
+    turns = [total_until(records, iteration, "rollout/turns") for iteration, _ in checkpoints]
+    return {
+        **run,
+        "success": dict(zip(marks, inside, strict=True)),
+        "retained": dict(zip(marks, outside, strict=True)),
+        "rollout_turns": dict(zip(marks, turns, strict=True)),
+    }
+
+
+# --- what is shown
+
+
+def table(base: list[dict[str, float]], arms: dict[str, list[Run]]) -> str:
+    """One line an arm: success in both domains at the end, change out of domain, turns played, CPU-seconds."""
+    shop, puzzles = DOMAINS
+    inside, outside = ([rates[env] for rates in base] for env in DOMAINS)
+    lines = [
+        f"| arm | {shop} | {puzzles} | change of it | rollout turns | CPU-s a run |",
+        "|---|---|---|---|---|---|",
+        f"| base | {_interval(inside)} | {_interval(outside)} | | 0 | |",
+    ]
+    for name, runs in arms.items():
+        kept, turns = (_ends(runs, key) for key in ("retained", "rollout_turns"))
+        change = [after - fmean(outside) for after in kept]
+        lines.append(
+            f"| {name} | {_interval(_ends(runs, 'success'))} | {_interval(kept)} | {_interval(change)} "
+            f"| {fmean(turns) / 1000:.1f} k | {fmean(run['cpu_seconds'] for run in runs):.0f} |"
+        )
+    return "\n".join(lines)
+
+
+def _ends(runs: Sequence[Run], key: str) -> list[float]:
+    return [list(run[key].values())[-1] for run in runs]
+
+
+def _interval(values: Sequence[float]) -> str:
+    return text(student_interval(values).to_dict())
+
+
+def plot(base: list[dict[str, float]], arms: dict[str, list[Run]], path: Path) -> None:
+    """Draw, for either expert, success in the domain over rollout turns, and success out of it against that in it."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 8.4), dpi=110, facecolor="white", layout="constrained")
+    FigureCanvasAgg(figure)
+    shop, puzzles = DOMAINS
+    start = [fmean(rates[env] for rates in base) for env in DOMAINS]
+    for (left, right), (expert, suffix) in zip(figure.subplots(2, 2), EXPERTS.items(), strict=True):
+        for number, shown in enumerate([*END_TO_END, *expert_arms(expert)]):
+            inside, outside, turns = (_curve(arms[shown.name], key) for key in ("success", "retained", "rollout_turns"))
+            style = {"color": f"C{number}", "marker": "o", "markersize": 3.5, "label": shown.name.removesuffix(suffix)}
+            if turns[-1]:
+                left.plot([0, *turns], [start[0], *inside], **style)
+            else:
+                left.axhline(inside[-1], color=f"C{number}", linestyle="--", label=f"{style['label']} (plays nothing)")
+            right.plot([start[0], *inside], [start[1], *outside], **style)
+        left.set(xlabel="rollout turns", ylabel=f"{shop}: success on the test tasks", ylim=(0, 1))
+        right.plot(*start, "k*", markersize=11, label="base")
+        right.set(xlabel=f"{shop} (trained on)", ylabel=f"{puzzles} (not trained on)", xlim=(0.2, 1))
+        left.set_title("foreign expert" if suffix else "expert")
+        for axis in (left, right):
+            axis.grid(alpha=0.3)
+            axis.legend(fontsize=7)
+    figure.savefig(path)
+
+
+def _curve(runs: Sequence[Run], key: str) -> list[float]:
+    """Return the mean over the seeds, checkpoint by checkpoint."""
+    return [fmean(values) for values in zip(*(run[key].values() for run in runs), strict=True)]
+
+
+if __name__ == "__main__":
+    main()
