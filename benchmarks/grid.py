@@ -20,6 +20,7 @@ from statistics import fmean
 from typing import Any
 
 from rl_agents.reporting.statistics import student_interval
+from rl_agents.settings import Settings
 
 RESULTS = Path(__file__).with_name("results")
 #: Metrics whose mean over the iterations is kept, under the name that tables use.
@@ -29,6 +30,8 @@ MEANS = {
     "turns": "rollout/turns_mean",
     "rollout_seconds": "timing_s/rollout",
     "learn_seconds": "timing_s/learn",
+    "unique_states": "rollout/unique_states_per_step",
+    "tokens_per_s": "perf/tokens_per_s",
 }
 SUMMARY_KEYS = ("engine", "seconds", "cpu_seconds", "sampled_tokens", "episodes")
 Run = dict[str, Any]
@@ -124,6 +127,9 @@ def run_cell(flags: Sequence[str], seed: int) -> Run:
     return {
         "success": {record["iteration"]: record["eval/success_rate"] for record in evaluated},
         "tokens": {record["iteration"]: _tokens_until(trained, record["iteration"]) for record in evaluated},
+        "steps": [_steps(record) for record in trained],
+        "optimiser_steps": sum(_optimiser_steps(record, folder.load_settings()) for record in trained),
+        "syncs": sum(record.get("search/syncs", 1) for record in trained),
         "training_success": [round(record["rollout/success_rate"], 4) for record in trained],
         "zero_advantage": [round(r["rollout/zero_advantage_share"], 4) for r in trained
                            if "rollout/zero_advantage_share" in r],
@@ -131,6 +137,16 @@ def run_cell(flags: Sequence[str], seed: int) -> Run:
         **{key: summary[key] for key in SUMMARY_KEYS},
         **{name: fmean(values) for name, tag in MEANS.items() if (values := [r[tag] for r in trained if tag in r])},
     }  # fmt: skip
+
+
+def _steps(record: Run) -> int:
+    """Sampled actions of an iteration; the paths of a search share steps, so it counts them itself."""
+    return int(record.get("search/sampled_steps", record["rollout/turns"]))
+
+
+def _optimiser_steps(record: Run, settings: Settings) -> int:
+    planned = 0 if record.get("actor/skipped_iterations") else settings.epochs * settings.minibatches
+    return int(record.get("search/optimiser_steps", planned))
 
 
 def _tokens_until(trained: Sequence[Run], iteration: int) -> int:
@@ -145,7 +161,7 @@ def summarise(runs: Sequence[Run]) -> dict[str, Any]:
         "end": [curve[-1] for curve in curves],
         "gain": [curve[-1] - curve[0] for curve in curves],
     }
-    names = ("seconds", "cpu_seconds", "sampled_tokens", *(name for name in MEANS if name in runs[0]))
+    names = ("seconds", "cpu_seconds", "sampled_tokens", *(name for name in MEANS if all(name in run for run in runs)))
     return {
         "seeds": len(runs),
         **{name: student_interval(values).to_dict() for name, values in rows.items()},

@@ -112,7 +112,8 @@ SEARCH_KEYS = frozenset(
         "search_max_steps", "search_rollouts", "search_baseline", "search_backtrack", "search_skip", "search_closed",
         "score_preset", "score_alpha", "score_xi", "score_zeta", "score_clock", "score_difference", "novelty",
         "novelty_decay", "novelty_fixed", "success_weight", "state_name", "state_scope", "state_depth",
-        "state_normaliser", "state_count", "state_terminal", "state_decay", "max_states",
+        "state_normaliser", "state_count", "state_terminal", "state_decay", "state_value",
+        "max_states",
     }
 )  # fmt: skip
 

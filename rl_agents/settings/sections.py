@@ -224,6 +224,9 @@ class SearchKeys:
     state_normaliser: Literal["none", "whitespace", "digits"] = key(
         "none", "near-equal states are one: blanks collapse; numbers are all alike, too"
     )
+    state_value: Literal["counts", "chain"] = key(
+        "counts", "p of a state: share of solved trajectories (paper), or its value in the chain of all sampled steps"
+    )
     state_count: Literal["trajectory", "visit"] = key("trajectory", "a state counts once per trajectory, or per visit")
     state_terminal: Literal["counted", "ignored"] = key(
         "counted", "terminal states are counted and a solved one has S = 0; or neither (released code)"
