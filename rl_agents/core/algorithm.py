@@ -265,6 +265,9 @@ class AgentAlgorithm(Algorithm):
         """
         settings = self.settings
         started = time.perf_counter()
+        warm = self.iteration >= settings.critic_warmup
+        if self.explorer is not None and not warm:  # what is known about states is all that learns
+            return {"actor/skipped_iterations": 1.0}
         rows = [row for row in lower(trajectories, settings.rows) if row.mask.any()]
         if not rows:
             return {"actor/skipped_iterations": 1.0}
@@ -276,7 +279,6 @@ class AgentAlgorithm(Algorithm):
         data = AgentTrainingData.build(rows, settings, rng, fold=self.explorer is not None)
         if not data.minibatches:  # siblings that all agree
             return metrics | {"actor/skipped_iterations": 1.0}
-        warm = self.iteration >= settings.critic_warmup
         self.learning = True
         metrics.update(self.learner_group.learn(data, train_policy=warm))
         self.policy_version += 1

@@ -304,7 +304,7 @@ class CriticKeys:
 
     critic_lr: float = key(1e-3, "learning rate of the critic", at_least=0)
     critic_clip: float = key(0.5, "clip range of the value loss; 0 is off", at_least=0)
-    critic_warmup: int = key(0, "iterations in which only the critic learns")
+    critic_warmup: int = key(0, "iterations in which only the critic learns; 3spo: only what is known about states")
 
 
 @dataclass
