@@ -101,7 +101,7 @@ def plan_new(args: argparse.Namespace) -> Plan:
 
 
 def preset_file(flags: Mapping[str, Any]) -> str:
-    """The recipe of an algorithm that is named without environment and model; empty when it has none, or it is absent."""
+    """The recipe of an algorithm that is named without environment and model; empty where there is none."""
     from rl_agents.algorithms import ALGORITHMS
 
     algo = ALGORITHMS.get(flags.get("algo", ""))
