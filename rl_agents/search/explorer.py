@@ -182,6 +182,8 @@ class Explorer:
         while search.current is not None:
             score, rollouts = allocation(search.current, self.statistics)
             if rollouts:
+                # Nobody learns from siblings yet: whole episodes say more about states than broad trees.
+                rollouts = 1 if self.statistics.iteration < self.settings.critic_warmup else rollouts
                 return Request(search, self._spec(search, rollouts), score, rollouts)
             self._decided(search.current, search, score, 0)
             search.marks[search.current.place].outcome = "closed"
