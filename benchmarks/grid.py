@@ -20,6 +20,7 @@ from statistics import fmean
 from typing import Any
 
 from rl_agents.reporting.statistics import student_interval
+from rl_agents.settings import Settings
 
 RESULTS = Path(__file__).with_name("results")
 #: Metrics whose mean over the iterations is kept, under the name that tables use.
@@ -30,6 +31,8 @@ MEANS = {
     "turns": "rollout/turns_mean",
     "rollout_seconds": "timing_s/rollout",
     "learn_seconds": "timing_s/learn",
+    "unique_states": "rollout/unique_states_per_step",
+    "tokens_per_s": "perf/tokens_per_s",
 }
 SUMMARY_KEYS = ("engine", "seconds", "cpu_seconds", "sampled_tokens", "episodes")
 Run = dict[str, Any]
@@ -167,6 +170,9 @@ def read_run(path: Path) -> Run:
         "success": {record["iteration"]: record["eval/success_rate"] for record in evaluated},
         "tokens": {record["iteration"]: total_until(trained, record["iteration"], "rollout/response_tokens")
                    for record in evaluated},
+        "steps": [_steps(record) for record in trained],
+        "optimiser_steps": sum(_optimiser_steps(record, folder.load_settings()) for record in trained),
+        "syncs": sum(record.get("search/syncs", 1) for record in trained),
         "training_success": _every(trained, "rollout/success_rate"),
         "zero_advantage": _every(trained, "rollout/zero_advantage_share"),
         "engine_logprob_gap_max": max(r.get("actor/engine_logprob_gap_max", 0.0) for r in trained),
@@ -184,6 +190,16 @@ def _every(records: Sequence[Run], tag: str) -> list[float]:
     return [round(record[tag], 4) for record in records if tag in record]
 
 
+def _steps(record: Run) -> int:
+    """Sampled actions of an iteration; the paths of a search share steps, so it counts them itself."""
+    return int(record.get("search/sampled_steps", record["rollout/turns"]))
+
+
+def _optimiser_steps(record: Run, settings: Settings) -> int:
+    planned = 0 if record.get("actor/skipped_iterations") else settings.epochs * settings.minibatches
+    return int(record.get("search/optimiser_steps", planned))
+
+
 def summarise(runs: Sequence[Run]) -> dict[str, Any]:
     """Mean and 95 % Student interval of start, end and gain over the seeds, and mean costs."""
     curves = [list(run["success"].values()) for run in runs]
@@ -192,7 +208,7 @@ def summarise(runs: Sequence[Run]) -> dict[str, Any]:
         "end": [curve[-1] for curve in curves],
         "gain": [curve[-1] - curve[0] for curve in curves],
     }
-    names = ("seconds", "cpu_seconds", "sampled_tokens", *(name for name in MEANS if name in runs[0]))
+    names = ("seconds", "cpu_seconds", "sampled_tokens", *(name for name in MEANS if all(name in run for run in runs)))
     return {
         "seeds": len(runs),
         **{name: student_interval(values).to_dict() for name, values in rows.items()},

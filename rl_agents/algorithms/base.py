@@ -71,6 +71,8 @@ class Recipe:
         source: where experience comes from: whole episodes, a demonstrator, or siblings at states that a search visits.
         critic: a value network learns beside the policy.
         grouped: advantages compare rollouts of one task, so a group of one has no effect.
+        preset: recipe file of tune_configs/recipes that the command line takes when it is given neither an environment
+            nor a recipe; empty: the defaults.
     """
 
     name: str
@@ -85,6 +87,7 @@ class Recipe:
     source: Literal["rollouts", "demonstrations", "search"] = "rollouts"
     critic: bool = False
     grouped: bool = False
+    preset: str = ""
 
 
 #: Keys of everything that learns from rollouts with importance ratios.
@@ -112,7 +115,8 @@ SEARCH_KEYS = frozenset(
         "search_max_steps", "search_rollouts", "search_baseline", "search_backtrack", "search_skip", "search_closed",
         "score_preset", "score_alpha", "score_xi", "score_zeta", "score_clock", "score_difference", "novelty",
         "novelty_decay", "novelty_fixed", "success_weight", "state_name", "state_scope", "state_depth",
-        "state_normaliser", "state_count", "state_terminal", "state_decay", "max_states",
+        "state_normaliser", "state_count", "state_terminal", "state_decay", "state_value",
+        "max_states",
     }
 )  # fmt: skip
 

@@ -39,7 +39,8 @@ RECIPE = Recipe(
     credit=credit,
     policy_loss=policy_loss,
     defaults={"kl_coef": 0.01, "step_norm": "mean_std", "aggregation": "seq-mean-token-mean", "minibatches": 1},
-    uses=POLICY_GRADIENT_KEYS | SEARCH_KEYS | {"dual_clip", "step_norm", "gamma"},
+    uses=POLICY_GRADIENT_KEYS | SEARCH_KEYS | {"dual_clip", "step_norm", "gamma", "critic_warmup"},
     source="search",
     grouped=True,
+    preset="alfworld_3spo_small.yaml",
 )

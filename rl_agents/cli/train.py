@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: Printed whether or not they differ from the defaults.
 ESSENTIAL_KEYS = ("algo", "env", "model", "engine", "seed", "iterations")
+#: Beside the package in a checkout.
+RECIPES = Path(__file__).parents[2] / "tune_configs" / "recipes"
 LOCAL_KEYS: Mapping[str, Any] = {"num_env_runners": 0, "num_learners": 0, "engine": "torch"}
 
 
@@ -87,14 +89,29 @@ def plan_new(args: argparse.Namespace) -> Plan:
         InputError: anything wrong with flags, recipe or output folder.
     """
     flags = named_flags(args)
-    recipe = load_recipe(args.config) if args.config else {}
-    settings = chosen_settings(recipe, flags, args.config)
+    file = args.config or preset_file(flags)
+    recipe = load_recipe(file) if file else {}
+    settings = chosen_settings(recipe, flags, file)
     if args.local:
         make_local(settings, {**recipe, **flags})
     settings = resolve_settings(settings)
     output = args.output or _default_output(settings)
     RunFolder.check_free(output)
     return Plan(settings, output)
+
+
+def preset_file(flags: Mapping[str, Any]) -> str:
+    """The recipe of an algorithm that is named without environment and model; empty where there is none."""
+    from rl_agents.algorithms import ALGORITHMS
+
+    algo = ALGORITHMS.get(flags.get("algo", ""))
+    if algo is None or not algo.preset or not flags.keys().isdisjoint(("env", "model")):
+        return ""
+    path = RECIPES / algo.preset
+    if not path.is_file():
+        return ""
+    print(f"--algo {algo.name} without --env: {algo.preset}", flush=True)
+    return str(path)
 
 
 def plan_resume(args: argparse.Namespace) -> Plan:

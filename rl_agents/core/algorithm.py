@@ -279,6 +279,9 @@ class AgentAlgorithm(Algorithm):
         """
         settings = self.settings
         started = time.perf_counter()
+        warm = self.iteration >= settings.critic_warmup
+        if self.explorer is not None and not warm:  # what is known about states is all that learns
+            return {"actor/skipped_iterations": 1.0}
         rows = [row for row in lower(trajectories, settings.rows) if row.mask.any()]
         if not rows:
             return {"actor/skipped_iterations": 1.0}
@@ -287,16 +290,17 @@ class AgentAlgorithm(Algorithm):
         if not any(row.mask.any() for row in rows):
             return metrics | {"actor/skipped_iterations": 1.0}
         rng = np.random.default_rng(stream_seed(settings.seed, MINIBATCHES, self.iteration, *update))
-        data = AgentTrainingData.build(rows, settings, rng)
-        warm = self.iteration >= settings.critic_warmup
+        data = AgentTrainingData.build(rows, settings, rng, fold=self.explorer is not None)
+        if not data.minibatches:  # siblings that all agree
+            return metrics | {"actor/skipped_iterations": 1.0}
         self.learning = True
         metrics.update(self.learner_group.learn(data, train_policy=warm))
         self.policy_version += 1
         if settings.kl_controller == "adaptive":
             self.kl_in_reward_coef = next_coefficient(self.kl_in_reward_coef, metrics, len(rows), settings)
         metrics["timing_s/learn"] = time.perf_counter() - started
-        metrics["rows/count"] = float(len(rows))
-        metrics["rows/tokens"] = float(sum(len(row) for row in rows))
+        metrics["rows/count"] = float(len(data.rows))
+        metrics["rows/tokens"] = float(sum(len(row) for row in data.rows))
         metrics["rows/trained_tokens"] = float(sum(row.mask.sum() for row in rows)) * settings.epochs
         return metrics
 

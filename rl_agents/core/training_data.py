@@ -66,10 +66,15 @@ class AgentTrainingData(TrainingData):
         return AgentTrainingData(rows=[self.rows[i] for i in indices], minibatches=minibatches)
 
     @classmethod
-    def build(cls, rows: Sequence[Row], settings: Settings, rng: np.random.Generator) -> AgentTrainingData:
+    def build(
+        cls, rows: Sequence[Row], settings: Settings, rng: np.random.Generator, *, fold: bool = False
+    ) -> AgentTrainingData:
         """Schedule ``epochs`` x ``minibatches`` optimiser steps; whole trajectories stay together.
 
         Rows that have no token left to learn from are left out.
+
+        Args:
+            fold: compute equal rows once and silent ones not at all, see `folded`; for recipes without a critic.
         """
         rows = [row for row in rows if row.mask.any() or (row.value_mask is not None and row.value_mask.any())]
         trajectories = np.array([row.trajectory for row in rows])
@@ -80,9 +85,45 @@ class AgentTrainingData(TrainingData):
                 chosen = [int(i) for i in np.flatnonzero(np.isin(trajectories, part))]
                 part_rows = [rows[i] for i in chosen]
                 weights = token_weights(part_rows, [row.mask for row in part_rows], settings)
+                if fold:
+                    chosen, weights = folded(rows, chosen, weights, keep_silent=_all_rows_teach(settings))
+                    part_rows = [rows[i] for i in chosen]
+                if not chosen:
+                    continue
                 value_masks = [row.mask if row.value_mask is None else row.value_mask for row in part_rows]
                 minibatches.append(Minibatch(chosen, weights, token_weights(part_rows, value_masks, settings)))
-        return cls(rows=list(rows), minibatches=minibatches)
+        data = cls(rows=list(rows), minibatches=minibatches)
+        return data._subset(sorted({i for m in minibatches for i in m.rows})) if fold else data
+
+
+def folded(
+    rows: Sequence[Row], chosen: Sequence[int], weights: Sequence[FloatArray], *, keep_silent: bool
+) -> tuple[list[int], list[FloatArray]]:
+    """Leave out rows without effect on a gradient: the same sum in fewer forward passes.
+
+    Siblings of a state repeat its whole prompt and often each other. Rows of a group with the same tokens have the
+    same credit, so the first stands for all with the sum of their weights; the old log-probabilities are its own,
+    which differ by the engine's rounding. Rows without advantage add nothing to a surrogate. Denominators are counted
+    before.
+
+    Args:
+        chosen: indices in ``rows`` of one optimiser step.
+        weights: of their tokens.
+        keep_silent: rows without advantage matter, too (KL, entropy).
+    """
+    kept: dict[tuple[int, bytes], int] = {}
+    total: dict[int, FloatArray] = {}
+    for index, own in zip(chosen, weights, strict=True):
+        row = rows[index]
+        if not keep_silent and row.advantages is not None and not row.advantages.any():
+            continue
+        first = kept.setdefault((row.group_id, row.input_ids.tobytes()), index)
+        total[first] = total[first] + own if first in total else own
+    return list(total), list(total.values())
+
+
+def _all_rows_teach(settings: Settings) -> bool:
+    return bool(settings.kl_coef or settings.entropy_coef)
 
 
 def token_weights(rows: Sequence[Row], masks: Sequence[FloatArray], settings: Settings) -> list[FloatArray]:

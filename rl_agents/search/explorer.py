@@ -95,7 +95,7 @@ class Explorer:
     def end(self) -> None:
         """The iteration is over."""
         self.overdraft += len(self.counts.steps) - self.settings.search_steps
-        self.statistics.iteration += 1
+        self.statistics.end_iteration()
 
     def metrics(self) -> dict[str, float]:
         """Metrics of the iteration so far."""
@@ -140,6 +140,7 @@ class Explorer:
             origin = request.search.current
             assert origin is not None
             tick.siblings += self._siblings(request, children)
+            self._observe(origin, children)
             self._go_on(request.search, children)
             tick.finished += self._finish(request.search, origin, expansion, children)
             self._backtrack(request.search)
@@ -181,6 +182,8 @@ class Explorer:
         while search.current is not None:
             score, rollouts = allocation(search.current, self.statistics)
             if rollouts:
+                # Nobody learns from siblings yet: whole episodes say more about states than broad trees.
+                rollouts = 1 if self.statistics.iteration < self.settings.critic_warmup else rollouts
                 return Request(search, self._spec(search, rollouts), score, rollouts)
             self._decided(search.current, search, score, 0)
             search.marks[search.current.place].outcome = "closed"
@@ -251,6 +254,14 @@ class Explorer:
             search.waiting.append(group)
             return []
         return group.trajectories(search.task_id, search.seed, [item.reward for item in usable])
+
+    def _observe(self, origin: Node, children: Sequence[Ranked]) -> None:
+        """Count the steps for the chain of states."""
+        if self.statistics.chain is None:
+            return
+        whole = [(item.node.key, bool(item.child.end_cause), item.child.success) for item in children if item.node]
+        if whole:
+            self.statistics.chain.observe(origin.key, *zip(*whole, strict=True))
 
     def _finish(
         self, search: Search, origin: Node, expansion: Expansion, children: Sequence[Ranked]

@@ -62,8 +62,10 @@ def _progress(
         return np.zeros(len(children))
     if settings.score_difference == "value":
         here = float(statistics.success_rate([parent.key], statistics.overall_rate())[0])
-        rates = [_found_out(c, r) for c, r in zip(children, statistics.success_rate(keys, here), strict=True)]
-        there = np.where(ended, success, settings.gamma * np.array(rates))
+        rates = statistics.success_rate(keys, here)
+        if statistics.chain is None:
+            rates = np.array([_found_out(child, rate) for child, rate in zip(children, rates, strict=True)])
+        there = np.where(ended, success, settings.gamma * rates)
         return np.asarray(there - here)
     gated = settings.score_difference == "gated"
     score = (lambda k, d: statistics.score(k, d).score) if gated else statistics.open_score

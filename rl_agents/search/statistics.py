@@ -11,6 +11,7 @@ import numpy as np
 
 from rl_agents.credit.statistics import FloatArray
 from rl_agents.credit.three_spo import StateScore, state_score
+from rl_agents.search.chain import StateChain
 from rl_agents.settings import Settings
 
 #: alpha of eq. 1 by preset. At 50 the allocation is ternary (0, 1 or G_max) from depth 2 on.
@@ -44,7 +45,11 @@ class StateStatistics:
     least recently counted are forgotten: they are unseen again. With ``state_decay`` d < 1 a count of k iterations
     ago weighs d^k, so that scores follow the policy and closed states open again.
 
+    With ``state_value=chain`` all of them come from the steps that were sampled, and not from the trajectories that
+    the search finished: N_total is the number of steps sampled at the state, and p its value in `chain`.
+
     Attributes:
+        chain: None with ``state_value=counts``.
         finished: trajectories counted so far; the global clock is one more.
         solved: solved ones among them.
         iteration: iterations so far, for the decay.
@@ -56,10 +61,12 @@ class StateStatistics:
         self.finished = self.solved = self.iteration = 0
         #: key -> (total, successes, iteration of the last count), least recently counted first.
         self._counts: dict[str, tuple[float, float, int]] = {}
+        chained = settings.state_value == "chain"
+        self.chain = StateChain(settings.gamma, settings.max_states) if chained else None
 
     def __len__(self) -> int:
         """States known."""
-        return len(self._counts)
+        return len(self._counts if self.chain is None else self.chain)
 
     def key(self, task_id: str, text: str, depth: int = 1) -> str:
         """Return the key of a state at a depth, which is part of its name with ``state_depth``."""
@@ -69,6 +76,9 @@ class StateStatistics:
 
     def count(self, key: str) -> tuple[float, float]:
         """Return (N_total, N_succ); (0, 0) for an unseen state."""
+        if self.chain is not None:
+            steps = self.chain.steps(key)
+            return steps, steps * float(self.chain.values([key])[0])
         total, successes, last = self._counts.get(key, (0.0, 0.0, self.iteration))
         fade = self.settings.state_decay ** (self.iteration - last)
         return total * fade, successes * fade
@@ -94,6 +104,8 @@ class StateStatistics:
 
     def success_rate(self, keys: Sequence[str], prior: float) -> FloatArray:
         """(N_succ + k*prior)/(N_total + k) with k = `PRIOR_VISITS`: an unseen state is as good as its prior."""
+        if self.chain is not None:
+            return self.chain.values(keys, prior)
         total, successes = self._arrays(keys)
         rate: FloatArray = (successes + PRIOR_VISITS * prior) / (total + PRIOR_VISITS)
         return rate
@@ -112,6 +124,8 @@ class StateStatistics:
         """
         self.finished += 1
         self.solved += success
+        if self.chain is not None:
+            return
         visits = list(zip(path, weights or [1.0] * len(path), strict=True))
         if self.settings.state_count == "trajectory":
             visits = list({key: (key, weight) for key, weight in reversed(visits)}.values())[::-1]  # the first visit
@@ -121,6 +135,12 @@ class StateStatistics:
             self._counts[key] = (total + weight, successes + weight * success, self.iteration)
         while len(self._counts) > self.settings.max_states:
             del self._counts[next(iter(self._counts))]
+
+    def end_iteration(self) -> None:
+        """Let counts fade, with ``state_decay``."""
+        self.iteration += 1
+        if self.chain is not None:
+            self.chain.fade(self.settings.state_decay)
 
     def _arrays(self, keys: Sequence[str]) -> tuple[FloatArray, FloatArray]:
         counts = np.array([self.count(key) for key in keys], dtype=np.float64).reshape(len(keys), 2)
@@ -136,6 +156,7 @@ class StateStatistics:
             "solved": self.solved,
             "iteration": self.iteration,
             "keys": list(self._counts),
+            "chain": None if self.chain is None else self.chain.to_json(),
             **dict(zip(("total", "successes", "last"), map(list, columns), strict=True)),
         }
 
@@ -143,6 +164,8 @@ class StateStatistics:
         """Replace everything by what `to_json` returned."""
         self.finished, self.solved = int(data["finished"]), int(data["solved"])
         self.iteration = int(data["iteration"])
+        if self.chain is not None:
+            self.chain.load_json(data["chain"])
         rows = zip(data["total"], data["successes"], data["last"], strict=True)
         self._counts = {
             str(key): (float(total), float(successes), int(last))

@@ -227,6 +227,9 @@ class SearchKeys:
     state_normaliser: Literal["none", "whitespace", "digits"] = key(
         "none", "near-equal states are one: blanks collapse; numbers are all alike, too"
     )
+    state_value: Literal["counts", "chain"] = key(
+        "counts", "p of a state: share of solved trajectories (paper), or its value in the chain of all sampled steps"
+    )
     state_count: Literal["trajectory", "visit"] = key("trajectory", "a state counts once per trajectory, or per visit")
     state_terminal: Literal["counted", "ignored"] = key(
         "counted", "terminal states are counted and a solved one has S = 0; or neither (released code)"
@@ -304,7 +307,7 @@ class CriticKeys:
 
     critic_lr: float = key(1e-3, "learning rate of the critic", at_least=0)
     critic_clip: float = key(0.5, "clip range of the value loss; 0 is off", at_least=0)
-    critic_warmup: int = key(0, "iterations in which only the critic learns")
+    critic_warmup: int = key(0, "iterations in which only the critic learns; 3spo: only what is known about states")
 
 
 @dataclass

@@ -109,7 +109,12 @@ def test_replay_and_snapshot_give_the_same_tree() -> None:
 
 
 @pytest.mark.parametrize(
-    "keys", [{}, {"search_update": "task", "score_difference": "value", "search_closed": "failed"}]
+    "keys",
+    [
+        {},
+        {"search_update": "task", "score_difference": "value", "search_closed": "failed"},
+        {"state_value": "chain", "score_difference": "value", "gamma": 0.9},
+    ],
 )
 def test_a_search_goes_on_exactly_after_a_stop_between_any_two_ticks(keys: dict) -> None:
     def ticks(explorer: Explorer, number: int) -> list:
@@ -145,6 +150,26 @@ def test_a_state_with_one_rollout_is_walked_through_without_an_update() -> None:
     assert root.siblings and not tick.siblings, "no update"
     assert [t.success for t in tick.finished] == [True]
     assert explorer.metrics()["search/rollouts_1"] == 0.5
+
+
+def test_the_chain_counts_every_sibling_whether_or_not_it_is_entered() -> None:
+    explorer, world = explorer_of(state_value="chain", score_difference="value", novelty="none", score_xi=1e6), World()
+    world.tick(explorer)  # hall: left, loop, right
+    world.tick(explorer)  # attic: jump, door, wait
+    assert counts(explorer, "attic")[0][0] == 3.0, "sampled steps, not trajectories"
+    value = explorer.statistics.success_rate([explorer.statistics.key("house", "attic")], 0.0)[0]
+    assert value == pytest.approx(0.5, abs=0.01), "two of three steps end, one of them solved"
+    (_,), tick = world.tick(explorer)  # attic again, n = 2: door and jump, half of 1 - V and 0 - V
+    assert rewards(tick.siblings) == pytest.approx([0.5 + 0.25, -0.25], abs=0.01)
+
+
+def test_until_something_is_learned_the_search_samples_whole_episodes() -> None:
+    explorer, world = explorer_of(critic_warmup=1), World()
+    (request,), tick = world.tick(explorer)
+    assert request.rollouts == 1 and not tick.siblings
+    explorer.end()
+    (request,), _ = world.tick(explorer)
+    assert request.rollouts == 3
 
 
 def test_a_closed_state_is_dropped_and_the_next_one_taken() -> None:

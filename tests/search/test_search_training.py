@@ -102,6 +102,14 @@ def test_when_every_state_is_walked_through_nothing_is_updated(beginner_model_di
     assert all(torch.equal(tensor, before[name]) for name, tensor in weights(algo).items())
 
 
+def test_before_the_policy_learns_only_states_do(beginner_model_dir: Path) -> None:
+    algo = build(beginner_model_dir, critic_warmup=1, state_value="chain", score_difference="value")
+    first, second = algo.train()["agent"], algo.train()["agent"]
+    assert first["search/optimiser_steps"] == 0 and first["search/rollouts_more"] == 0
+    assert first["search/states_known"] > 0 and algo.policy_version > 0
+    assert second["search/optimiser_steps"] > 0
+
+
 def test_a_prompt_longer_than_the_context_is_the_users_error(beginner_model_dir: Path) -> None:
     with pytest.raises(InputError, match="does not fit max_model_len=6"):
         build(beginner_model_dir, max_model_len=6, max_response_tokens=4).train()

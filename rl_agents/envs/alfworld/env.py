@@ -17,6 +17,7 @@ from typing import Any
 import gymnasium
 from gymnasium.spaces import Text
 
+from rl_agents.envs.alfworld.anchors import ANCHORS
 from rl_agents.envs.alfworld.backends import Position, make_backend
 from rl_agents.envs.alfworld.families import read_goal
 from rl_agents.envs.alfworld.native import NOTHING_HAPPENS
@@ -27,7 +28,6 @@ from rl_agents.errors import InputError, unknown
 from rl_agents.rollout.context import History
 
 MAX_TURNS = 50
-ANCHORS = ("observation", "situation")
 
 _OBSERVATIONS = Text(max_length=65536, charset=string.printable)
 _ACTIONS = Text(max_length=65536, min_length=0, charset=string.printable)
@@ -71,8 +71,8 @@ class AlfworldEnv(gymnasium.Env[str, str]):
         skip_bad_games: play the rest when some of the official games cannot be used.
         textworld_python: interpreter with the real engine; empty: see `backends.textworld_python`.
         prompt: ``3spo``, ``steppo``, ``plain`` or ``compact``; see `prompts`.
-        anchor: state for step-level groups: ``observation``, the text alone (GiGPO, 3SPO), or ``situation``, with the
-            admissible commands, which also say where the agent is and what it holds.
+        anchor: state for step-level methods: ``observation``, the text alone (GiGPO, 3SPO), ``situation``, with the
+            admissible commands, or ``role``, what it means to the task; see `anchors`.
         reward_scale: reward of success; verl-agent's is 10.
         max_turns: turns of the agent; after the last the episode is truncated.
 
@@ -110,7 +110,7 @@ class AlfworldEnv(gymnasium.Env[str, str]):
         self._backend = make_backend(backend, data, textworld_python)
         self._train: dict[str, Any] = {"size": size, "test": test, "data": data, "skip_bad_games": skip_bad_games}
         self._style, self._bare = STYLES[prompt], prompt in BARE_STYLES
-        self._anchor, self._reward_scale, self._max_turns = anchor, reward_scale, max_turns
+        self._anchor, self._reward_scale, self._max_turns = ANCHORS[anchor], reward_scale, max_turns
         self._episode: Episode | None = None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
@@ -207,7 +207,7 @@ class AlfworldEnv(gymnasium.Env[str, str]):
             "success": episode.won,
             "valid": valid,
             "admissible_actions": list(view.admissible),
-            "anchor": view.text if self._anchor == "observation" else "\n".join([view.text, *view.admissible]),
+            "anchor": self._anchor(view),
             "progress": None,
             "metrics": metrics,
         }

@@ -75,7 +75,7 @@ TRAINING: Mapping[str, Any] = {
     "iterations": 12,
     "minibatches": 40,
     "tasks_per_iteration": 640,
-    "demonstrations": 2048,
+    "demonstrations": 3072,
     "tokens_per_microbatch": 4096,
 }
 

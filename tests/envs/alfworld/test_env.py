@@ -161,6 +161,14 @@ def test_anchors() -> None:
 # --- snapshots
 
 
+def test_the_role_anchor_says_what_a_text_means_to_the_task() -> None:
+    env = started("small/heat/kitchen-3/17", anchor="role")
+    said = [env.step(f"<action>{command}</action>")[4]["anchor"] for command in solution("small/heat/kitchen-3/17")]
+    assert said[-1].startswith("heat nothing hot") and said[-1].endswith(": move object target")
+    assert any(": pick object" in text for text in said) and any(": heat object appliance" in text for text in said)
+    assert not any("-" in text.replace("placed-", "") for text in said), "no thing by its own name"
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_snapshots_go_on_anywhere(backend: str) -> None:
     env, other = started(backend=backend), started("small/look/bedroom-2/1", backend=backend)

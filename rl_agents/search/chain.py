@@ -1,0 +1,137 @@
+"""What a state is worth to the policy: the value of the Markov chain that all sampled steps make up.
+
+A search visits what is promising, so the outcomes of its trajectories say little about the policy: behind the best of
+eight children nearly everything succeeds. The children themselves are honest samples of the policy, all of them, the
+ones that are never entered included. Counted as transitions between states they make a chain, and its values
+
+    V(s) = (W(s) + γ·Σ_s' N(s, s')·V(s') + γ·k·V̄) / (N(s) + k)
+
+are those of the policy whatever the search prefers: N(s) steps were sampled at s, N(s, s') of them led to s', W(s)
+ended solved, the others ended unsolved; k prior steps lead to an average state of value V̄. With γ < 1 success soon is
+worth more than success late. Not in the 3SPO paper, whose p(s) is a count of outcomes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from rl_agents.credit.statistics import FloatArray
+
+#: Steps that the prior is worth.
+PRIOR_STEPS = 1.0
+MAX_SWEEPS, TOLERANCE = 200, 1e-5
+#: What has faded below this weight is forgotten.
+LEAST_WEIGHT = 1e-3
+
+
+@dataclass(slots=True)
+class _State:
+    """Weights of the steps sampled at a state: all, those that ended solved, and by the state that they led to."""
+
+    steps: float = 0.0
+    solved: float = 0.0
+    following: dict[str, float] = field(default_factory=dict)
+
+
+class StateChain:
+    """Transitions between state keys, and the values that follow from them.
+
+    Args:
+        gamma: discount per step.
+        max_states: states kept; beyond, those least recently sampled at are forgotten.
+    """
+
+    def __init__(self, gamma: float, max_states: int) -> None:
+        self.gamma, self.max_states = gamma, max_states
+        self._states: dict[str, _State] = {}  # least recently sampled first
+        self._values: dict[str, float] = {}
+        self._mean = 0.0
+        self._solved = True
+
+    def __len__(self) -> int:
+        """States at which steps were sampled."""
+        return len(self._states)
+
+    def observe(self, key: str, children: Sequence[str], ended: Sequence[bool], won: Sequence[bool]) -> None:
+        """Count the steps sampled at a state.
+
+        Args:
+            children: [steps], the states they led to; of no account where the trajectory ended.
+        """
+        state = self._states.pop(key, None) or _State()
+        self._states[key] = state
+        for child, over, success in zip(children, ended, won, strict=True):
+            state.steps += 1.0
+            state.solved += float(success)
+            if not over:
+                state.following[child] = state.following.get(child, 0.0) + 1.0
+        while len(self._states) > self.max_states:
+            del self._states[next(iter(self._states))]
+        self._solved = False
+
+    def fade(self, factor: float) -> None:
+        """Multiply all weights; what is nearly nothing is forgotten."""
+        if factor == 1.0:
+            return
+        for state in self._states.values():
+            state.steps, state.solved = state.steps * factor, state.solved * factor
+            weights = ((child, weight * factor) for child, weight in state.following.items())
+            state.following = {child: weight for child, weight in weights if weight > LEAST_WEIGHT}
+        self._states = {key: state for key, state in self._states.items() if state.steps > LEAST_WEIGHT}
+        self._solved = False
+
+    def steps(self, key: str) -> float:
+        """Weight of the steps sampled at a state; 0 for an unseen one."""
+        state = self._states.get(key)
+        return state.steps if state else 0.0
+
+    def values(self, keys: Sequence[str], prior: float | None = None) -> FloatArray:
+        """V of states, float64 in [0, 1].
+
+        Args:
+            keys: [states].
+            prior: of a state at which nothing was sampled; None: V̄.
+        """
+        self._solve()
+        unseen = self._mean if prior is None else prior
+        return np.array([self._values.get(key, unseen) for key in keys], dtype=np.float64)
+
+    def _solve(self) -> None:
+        """Sweep until nothing moves, from the last values on."""
+        if self._solved or not self._states:
+            return
+        number = {key: index for index, key in enumerate(self._states)}
+        states = list(self._states.values())
+        steps, solved = (np.array([getattr(s, name) for s in states]) for name in ("steps", "solved"))
+        links = [(i, number.get(child, -1), w) for i, s in enumerate(states) for child, w in s.following.items()]
+        origin, target = (np.array([link[part] for link in links], dtype=np.int64) for part in (0, 1))
+        weight = np.array([link[2] for link in links])
+        values = np.array([self._values.get(key, self._mean) for key in number])
+        for _ in range(MAX_SWEEPS):
+            mean = float(values @ steps / steps.sum())
+            # A child at which nothing was sampled is as good as its parent.
+            there = np.where(target < 0, values[origin], values[target])
+            inflow = np.bincount(origin, weight * there, len(states)) + PRIOR_STEPS * mean
+            previous, values = values, (solved + self.gamma * inflow) / (steps + PRIOR_STEPS)
+            if np.abs(values - previous).max() < TOLERANCE:
+                break
+        self._mean = float(values @ steps / steps.sum())
+        self._values = dict(zip(number, values.tolist(), strict=True))
+        self._solved = True
+
+    # --- checkpoints -------------------------------------------------------------------------------------------
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; `load_json` is its inverse."""
+        states = {key: [state.steps, state.solved, state.following] for key, state in self._states.items()}
+        return {"states": states, "values": self._values, "mean": self._mean, "solved": self._solved}
+
+    def load_json(self, data: Mapping[str, Any]) -> None:
+        """Replace everything by what `to_json` returned."""
+        self._states = {str(k): _State(float(n), float(w), dict(f)) for k, (n, w, f) in data["states"].items()}
+        self._values = {str(key): float(value) for key, value in data["values"].items()}
+        self._mean, self._solved = float(data["mean"]), bool(data["solved"])
