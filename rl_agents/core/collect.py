@@ -98,7 +98,8 @@ class Collector:
             for answers in self._round(RunnerCall(method, missing, options), result.events):
                 if answers.input_error:
                     raise InputError(answers.input_error)
-                result.events.extend(answers.engine_errors)
+                # Every request that an engine loses with its process says the same.
+                result.events.extend(dict.fromkeys(answers.engine_errors))
                 done.update(answers.by_job())
             if len(done) == len(jobs):
                 result.answers = [done[name] for name in jobs]

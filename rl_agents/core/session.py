@@ -18,6 +18,8 @@ def quiet_libraries() -> None:
     transformers_logging.disable_progress_bar()
     for name in ("ray._common.deprecation", "ray.tune.utils.util", "ray.tune.trainable.trainable"):
         logging.getLogger(name).setLevel(logging.ERROR)
+    # Twelve lines about every actor that dies; ours says it in one.
+    logging.getLogger("ray.rllib.utils.actor_manager").setLevel(logging.CRITICAL)
 
 
 def ensure_ray(actors: int) -> None:
