@@ -69,6 +69,8 @@ class TrainableAgent(Protocol):
 
 #: Tag of a record: how often lost learners have been replaced until then.
 RESTARTS = "fault/learner_restarts"
+#: Seconds of patience before learners are replaced again, times how often that has failed in a row.
+RETRY_S = 15.0
 
 
 @dataclass
@@ -136,15 +138,21 @@ class TrainLoop:
         Raises:
             LearnerLost: ``max_learner_restarts`` times in a row, without getting further.
         """
+        lost: LearnerLost | None = None
         while True:
             try:
+                if lost is not None:
+                    self._go_back(lost)
                 return self._advance()
             except LearnerLost as error:
-                self._go_back(error)
+                if self._restarts_in_a_row >= self.algo.settings.max_learner_restarts:
+                    raise
+                lost = error
 
     def _go_back(self, error: LearnerLost) -> None:
-        if self._restarts_in_a_row >= self.algo.settings.max_learner_restarts:
-            raise error
+        """Replace the learners; raises `LearnerLost` when the new ones are lost too."""
+        # Ray takes a while to see that a node is dead, and would start them there again.
+        time.sleep(RETRY_S * self._restarts_in_a_row)
         self._restarts_in_a_row += 1
         self._restarts += 1
         checkpoints = self.folder.complete_checkpoints()

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import ray
 import yaml
+from ray.exceptions import RayActorError
 from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.env.env_runner_group import EnvRunnerGroup
 from ray.rllib.utils import force_list
@@ -38,10 +39,11 @@ from rl_agents.data.tasks import (
     training_specs,
 )
 from rl_agents.engines.base import EngineError
+from rl_agents.engines.client import brief
 from rl_agents.engines.group import InferenceGroup
 from rl_agents.engines.select import build_engine, resolve_engine, run_engine
 from rl_agents.envs.base import task_ids
-from rl_agents.errors import InputError
+from rl_agents.errors import InputError, LearnerLost
 from rl_agents.rewards.base import make_reward
 from rl_agents.rollout.branching import BranchSpec, Expansion
 from rl_agents.rollout.demonstrations import demonstrated_trajectories
@@ -130,7 +132,10 @@ class AgentAlgorithm(Algorithm):
     def _start_learners(self) -> None:
         await_room(self.settings)
         spec = self.config.get_multi_rl_module_spec()
-        self.learner_group = self.config.build_learner_group(rl_module_spec=spec)
+        try:
+            self.learner_group = self.config.build_learner_group(rl_module_spec=spec)
+        except RayActorError as error:
+            raise LearnerLost(f"a learner died while starting: {brief(error)}") from None
 
     def _start_rollouts(self) -> None:
         """Engines, then env runners (RLlib pins runner i to bundle i, where an engine without a bundle could sit)."""
