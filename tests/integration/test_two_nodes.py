@@ -1,0 +1,50 @@
+"""Two hosts with addresses of their own: rollouts on one, learning on the other."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from clusters.local_two_nodes import two_nodes
+
+ROOT = Path(__file__).parents[2]
+pytestmark = [
+    pytest.mark.ray,
+    pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("ip"), reason="network namespaces need root and `ip`"),
+]
+
+
+def test_a_run_on_two_nodes_outlives_a_cut_cable(beginner_model_dir: Path, tmp_path: Path) -> None:
+    output = tmp_path / "run"
+    flags = [
+        "--iterations", "4", "--output", str(output), "--set", f"model={beginner_model_dir}", "engine=torch",
+        "rollout_nodes=head", "learner_nodes=worker", "tasks_per_iteration=4", "group_size=4", "eval_episodes=4",
+        "eval_interval=0",
+    ]  # fmt: skip
+    with two_nodes() as cluster, (tmp_path / "log").open("wb") as log:
+        command = [sys.executable, str(ROOT / "run.py"), *flags, "num_learners=1"]
+        job = cluster.run(command, cwd=ROOT, stdout=log, stderr=log)
+        cable = threading.Thread(target=lambda: (_await_iteration(output, 1), cluster.cut(3.0)))
+        cable.start()
+        code = job.wait(timeout=240)
+        cable.join()
+    text = (tmp_path / "log").read_text()
+    assert code == 0, text[-2000:]
+    assert "node 0 (4 CPU and head): engine, env runner" in text or "node 1 (4 CPU and head): engine" in text
+    assert "(4 CPU and worker): learner" in text
+    records = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
+    assert [record["iteration"] for record in records] == [0, 1, 2, 3, 4]
+    assert json.loads((output / "summary.json").read_text())["episodes"] == 4 * 16
+
+
+def _await_iteration(output: Path, iteration: int) -> None:
+    file, deadline = output / "metrics.jsonl", time.monotonic() + 200
+    while time.monotonic() < deadline and not (file.exists() and f'"iteration": {iteration},' in file.read_text()):
+        time.sleep(0.05)
