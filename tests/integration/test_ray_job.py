@@ -88,6 +88,26 @@ def test_a_job_trains_and_its_log_and_exit_code_can_be_read(
     )
     assert json.loads((output / "summary.json").read_text())["status"] == "done"
 
+    code, log = submit(cluster, "eval", "--checkpoint", str(output), "--episodes", "8", "--seeds", "1", "--json")
+    assert code == 0, log
+    assert '"success"' in log
+
     code, log = submit(cluster, "--algo", "grop")
     assert code != 0
     assert "did you mean 'grpo'?" in log and "exit code 2" in log
+
+
+@pytest.mark.timeout(500)
+def test_a_sweep_as_a_job(cluster: dict[str, str], beginner_model_dir: Path, tmp_path: Path) -> None:
+    keys = {
+        "model": str(beginner_model_dir), "engine": "torch", "num_env_runners": 0, "iterations": 1, "eval_episodes": 4,
+        "tasks_per_iteration": 2,
+    }  # fmt: skip
+    sweep = tmp_path / "sweep.yaml"
+    recipe = str(ROOT / "tune_configs" / "recipes" / "guess_numbers_grpo.yaml")
+    sweep.write_text(json.dumps({"recipe": recipe, "set": keys, "space": {"lr": [1e-4, 3e-4]}}))
+    code, log = submit(cluster, "tune", str(sweep), "--output", str(tmp_path / "out"))
+    assert code == 0, log
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    statuses = [trial["status"] for point in results["points"] for trial in point["trials"]]
+    assert statuses == ["done", "done"]
