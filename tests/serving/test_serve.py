@@ -93,7 +93,7 @@ def test_answers_streams_and_probes(hosted: Hosted) -> None:
     assert answer["system_fingerprint"] == "demo/000001"
     with hosted.client.stream("POST", "/v1/chat/completions", json={**BODY, "stream": True}) as response:
         lines = [line for line in response.iter_lines() if line]
-    assert lines[-1] == "data: [DONE]" and len(lines) > 4 and all(line.startswith("data: {") for line in lines[:-1])
+    assert lines[-1] == "data: [DONE]" and len(lines) >= 3 and all(line.startswith("data: {") for line in lines[:-1])
     assert hosted.chat(stop="dear").json()["choices"][0]["message"]["content"] == "hello "
 
 
