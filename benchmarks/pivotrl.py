@@ -205,16 +205,16 @@ def table(base: list[dict[str, float]], arms: dict[str, list[Run]]) -> str:
     shop, puzzles = DOMAINS
     inside, outside = ([rates[env] for rates in base] for env in DOMAINS)
     lines = [
-        f"| arm | {shop} | {puzzles} | change of it | rollout turns | until {LEVEL} | CPU-s a run |",
-        "|---|---|---|---|---|---|---|",
-        f"| base | {_interval(inside)} | {_interval(outside)} | | 0 | | |",
+        f"| arm | seeds | {shop} | {puzzles} | change of it | rollout turns | until {LEVEL} | CPU-s a run |",
+        "|---|---|---|---|---|---|---|---|",
+        f"| base | {len(base)} | {_interval(inside)} | {_interval(outside)} | | 0 | | |",
     ]
     for name, runs in arms.items():
         kept, turns = (_ends(runs, key) for key in ("retained", "rollout_turns"))
         needed = turns_until(LEVEL, [fmean(inside), *_curve(runs, "success")], [0, *_curve(runs, "rollout_turns")])
         change = [after - fmean(outside) for after in kept]
         lines.append(
-            f"| {name} | {_interval(_ends(runs, 'success'))} | {_interval(kept)} | {_interval(change)} "
+            f"| {name} | {len(runs)} | {_interval(_ends(runs, 'success'))} | {_interval(kept)} | {_interval(change)} "
             f"| {fmean(turns) / 1000:.1f} k | {needed} | {fmean(run['cpu_seconds'] for run in runs):.0f} |"
         )
     return "\n".join(lines)
@@ -233,7 +233,7 @@ def _ends(runs: Sequence[Run], key: str) -> list[float]:
 
 
 def _interval(values: Sequence[float]) -> str:
-    return text(student_interval(values).to_dict())
+    return text(student_interval(values).to_dict()) if len(values) > 1 else f"{values[0]:.2f}"
 
 
 def plot(base: list[dict[str, float]], arms: dict[str, list[Run]], path: Path) -> None:
