@@ -19,6 +19,7 @@ import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 
@@ -35,6 +36,8 @@ VERIFIER = {"env.verifier": "text_action", "env.threshold": 0.45}
 MAX_MEAN = "0.8"
 EPISODES = {"webshop": 240, "situation_puzzles": 300}
 CHECKPOINTS = 5
+#: Success in the domain at which rollout turns are compared.
+LEVEL = 0.85
 #: Folder of an expert's turns, and what its arms are called in addition.
 EXPERTS = {"expert": "", "foreign": ", foreign expert"}
 #: Stands in the flags that are kept for the folder with model and turns, which differs between machines.
@@ -198,22 +201,31 @@ def run_arm(folder: Path, flags: Sequence[str], seed: int) -> Run:
 
 
 def table(base: list[dict[str, float]], arms: dict[str, list[Run]]) -> str:
-    """One line an arm: success in both domains at the end, change out of domain, turns played, CPU-seconds."""
+    """One line an arm: success in both domains at the end, change outside, turns played, and until `LEVEL`, CPU."""
     shop, puzzles = DOMAINS
     inside, outside = ([rates[env] for rates in base] for env in DOMAINS)
     lines = [
-        f"| arm | {shop} | {puzzles} | change of it | rollout turns | CPU-s a run |",
-        "|---|---|---|---|---|---|",
-        f"| base | {_interval(inside)} | {_interval(outside)} | | 0 | |",
+        f"| arm | seeds | {shop} | {puzzles} | change of it | rollout turns | until {LEVEL} | CPU-s a run |",
+        "|---|---|---|---|---|---|---|---|",
+        f"| base | {len(base)} | {_interval(inside)} | {_interval(outside)} | | 0 | | |",
     ]
     for name, runs in arms.items():
         kept, turns = (_ends(runs, key) for key in ("retained", "rollout_turns"))
+        needed = turns_until(LEVEL, [fmean(inside), *_curve(runs, "success")], [0, *_curve(runs, "rollout_turns")])
         change = [after - fmean(outside) for after in kept]
         lines.append(
-            f"| {name} | {_interval(_ends(runs, 'success'))} | {_interval(kept)} | {_interval(change)} "
-            f"| {fmean(turns) / 1000:.1f} k | {fmean(run['cpu_seconds'] for run in runs):.0f} |"
+            f"| {name} | {len(runs)} | {_interval(_ends(runs, 'success'))} | {_interval(kept)} | {_interval(change)} "
+            f"| {fmean(turns) / 1000:.1f} k | {needed} | {fmean(run['cpu_seconds'] for run in runs):.0f} |"
         )
     return "\n".join(lines)
+
+
+def turns_until(level: float, success: Sequence[float], turns: Sequence[float]) -> str:
+    """Return in thousands how many turns were played when success first reached ``level``, between two checkpoints."""
+    for (low, before), (high, after) in pairwise(zip(success, turns, strict=True)):
+        if low < level <= high and after:
+            return f"{(before + (after - before) * (level - low) / (high - low)) / 1000:.1f} k"
+    return "-"
 
 
 def _ends(runs: Sequence[Run], key: str) -> list[float]:
@@ -221,7 +233,7 @@ def _ends(runs: Sequence[Run], key: str) -> list[float]:
 
 
 def _interval(values: Sequence[float]) -> str:
-    return text(student_interval(values).to_dict())
+    return text(student_interval(values).to_dict()) if len(values) > 1 else f"{values[0]:.2f}"
 
 
 def plot(base: list[dict[str, float]], arms: dict[str, list[Run]], path: Path) -> None:
