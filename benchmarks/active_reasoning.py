@@ -36,15 +36,15 @@ def _circuits(circuits: int, candidates: int) -> tuple[str, ...]:
     return set_flags({"env.circuits": circuits, "env.candidates": candidates, **turns})
 
 
-#: What else an environment's agents play: the settings of T3's table 2.
+#: What else an environment's agents play: the settings of T3's table 2. Only 27 balanced movies are different.
 OUT_OF_DISTRIBUTION: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "circuit_decoding": {
         f"{circuits}-{candidates}": _circuits(circuits, candidates)
         for circuits, candidates in ((2, 10), (2, 15), (2, 20), (2, 25), (2, 30), (3, 10))
     },
     "preference_estimation": {
-        **{f"{movies} movies": set_flags({"env.movies": movies}) for movies in (5, 15, 20, 30)},
-        **{sampling: set_flags({"env.sampling": sampling}) for sampling in ("min-max", "max")},
+        **{f"{movies} movies": set_flags({"env.movies": movies}) for movies in (5, 15, 20, 25)},
+        **{sampling: set_flags({"env.sampling": sampling}) for sampling in ("uniform", "min-max", "max")},
     },
 }
 
