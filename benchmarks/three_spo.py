@@ -33,6 +33,7 @@ ABLATIONS: dict[str, tuple[str, ...]] = {
     "w/o difference": ("score_difference=none", "success_weight=0.5"),
     "w/o adaptive n": ("search_rollouts=uniform",),
     "with backtracking": ("search_max_finished=8",),
+    "in the policy's order": ("search_order=sampled",),
     "counts, no chain": ("state_value=counts",),
     "states named by the text": ("env.anchor=observation",),
 }
