@@ -65,7 +65,7 @@ def arm(name: str, env: str, budget: int) -> Arm:
     """The flags of a method's small preset, or of an ablation of 3spo's, for as many iterations as the budget is."""
     method = METHODS.get(name, "3spo")
     keys = load_recipe(str(preset(method, env)))
-    episodes = keys["tasks_per_iteration"] * keys["group_size"]
+    episodes = keys["tasks_per_iteration"] * keys.get("group_size", 8)
     iterations = math.ceil(budget / keys.get("search_steps", episodes * EPISODE_STEPS[env]))
     chosen = (f"iterations={iterations}", *ABLATIONS.get(name, ()))
     flags = ("--config", str(preset(method, env).relative_to(Path.cwd())))
