@@ -10,6 +10,7 @@ execution. Success is that of the plain policy on the test tasks at temperature 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from itertools import accumulate
 from pathlib import Path
@@ -20,19 +21,24 @@ import numpy as np
 from benchmarks.grid import RESULTS, Arm, Run, grid_parser, markdown, run_grid, text
 from benchmarks.learning_curves import RECIPES
 from rl_agents.reporting.statistics import student_interval
+from rl_agents.settings import load_recipe
 
 #: Methods by the name of their preset.
 METHODS = {"3spo": "3spo", "grpo": "grpo", "gigpo": "gigpo", "hgpo": "hgpo"}
-#: Switches of the search by the paper's names, and of what is ours.
+#: Switches of the small preset. It pays for no novelty and leaves a task after one finished trajectory, so that the
+#: paper's ablations "w/o novelty" and "w/o backtracking" are the preset itself, and their opposites stand here.
 ABLATIONS: dict[str, tuple[str, ...]] = {
-    "w/o novelty": ("novelty=none",),
-    "w/o difference": ("score_difference=none",),
-    "w/o adaptive weight": ("novelty_fixed=0.25",),
+    "with novelty": ("novelty=changed",),
+    "with novelty, fixed weight": ("novelty=changed", "novelty_fixed=0.25"),
+    "w/o difference": ("score_difference=none", "success_weight=0.5"),
     "w/o adaptive n": ("search_rollouts=uniform",),
-    "w/o backtracking": ("search_backtrack=false",),
-    "counts": ("state_value=counts",),
-    "observation": ("env.anchor=observation",),
+    "with backtracking": ("search_max_finished=8",),
+    "in the policy's order": ("search_order=sampled",),
+    "counts, no chain": ("state_value=counts",),
+    "states named by the text": ("env.anchor=observation",),
 }
+#: Shortest mean length of an episode in training: how many iterations of whole episodes make up the budget.
+EPISODE_STEPS = {"alfworld": 14.0, "guess_numbers": 2.8}
 
 
 def main() -> None:
@@ -43,7 +49,7 @@ def main() -> None:
     parser.add_argument("--budget", type=int, default=44_000, help="environment steps at which arms are compared")
     args = parser.parse_args()
     args.name = args.name or f"three_spo_{args.env}"
-    arms = run_grid([arm(name, args.env) for name in args.arms], args)
+    arms = run_grid([arm(name, args.env, args.budget) for name in args.arms], args)
     columns: dict[str, Callable[[list[Run]], str]] = {
         f"at {args.budget // 1000} k steps": lambda runs: text(at_budget(runs, args.budget)),
         "unique states per step": lambda runs: f"{fmean(run['unique_states'] for run in runs):.3f}",
@@ -55,17 +61,21 @@ def main() -> None:
     plot(arms, RESULTS / f"{args.name}.png", f"{args.env}, {args.seeds} seeds")
 
 
-def arm(name: str, env: str) -> Arm:
-    """The flags of a method's small preset, or of an ablation of 3spo's."""
-    keys = ABLATIONS.get(name, ())
-    return Arm(name, (*preset(METHODS.get(name, "3spo"), env), *(part for key in keys for part in ("--set", key))))
+def arm(name: str, env: str, budget: int) -> Arm:
+    """The flags of a method's small preset, or of an ablation of 3spo's, for as many iterations as the budget is."""
+    method = METHODS.get(name, "3spo")
+    keys = load_recipe(str(preset(method, env)))
+    episodes = keys["tasks_per_iteration"] * keys.get("group_size", 8)
+    iterations = math.ceil(budget / keys.get("search_steps", episodes * EPISODE_STEPS[env]))
+    chosen = (f"iterations={iterations}", *ABLATIONS.get(name, ()))
+    flags = ("--config", str(preset(method, env).relative_to(Path.cwd())))
+    return Arm(name, (*flags, *(part for key in chosen for part in ("--set", key))))
 
 
-def preset(method: str, env: str) -> tuple[str, ...]:
+def preset(method: str, env: str) -> Path:
     """The recipe for two cores; those of papers' sizes lie beside it in some environments."""
     small = RECIPES / f"{env}_{method}_small.yaml"
-    path = small if small.is_file() else RECIPES / f"{env}_{method}.yaml"
-    return ("--config", str(path.relative_to(Path.cwd())))
+    return small if small.is_file() else RECIPES / f"{env}_{method}.yaml"
 
 
 def curve(run: Run) -> tuple[list[int], list[float]]:

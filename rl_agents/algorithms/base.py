@@ -112,11 +112,10 @@ OVERLONG_KEYS = frozenset({"overlong_factor", "overlong_length", "overlong_cache
 SEARCH_KEYS = frozenset(
     {
         "branching", "search_steps", "search_batch_groups", "search_update", "search_weights", "search_max_finished",
-        "search_max_steps", "search_rollouts", "search_baseline", "search_backtrack", "search_skip", "search_closed",
-        "score_preset", "score_alpha", "score_xi", "score_zeta", "score_clock", "score_difference", "novelty",
-        "novelty_decay", "novelty_fixed", "success_weight", "state_name", "state_scope", "state_depth",
-        "state_normaliser", "state_count", "state_terminal", "state_decay", "state_value",
-        "max_states",
+        "search_max_steps", "search_rollouts", "search_baseline", "search_backtrack", "search_order", "search_skip",
+        "search_closed", "score_preset", "score_alpha", "score_xi", "score_zeta", "score_clock", "score_difference",
+        "novelty", "novelty_decay", "novelty_fixed", "success_weight", "state_name", "state_scope", "state_depth",
+        "state_normaliser", "state_count", "state_terminal", "state_decay", "state_value", "max_states",
     }
 )  # fmt: skip
 

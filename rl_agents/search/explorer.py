@@ -141,7 +141,7 @@ class Explorer:
             assert origin is not None
             tick.siblings += self._siblings(request, children)
             self._observe(origin, children)
-            self._go_on(request.search, children)
+            self._go_on(request.search, expansion, children)
             tick.finished += self._finish(request.search, origin, expansion, children)
             self._backtrack(request.search)
         # Those that had their turn are the last in line.
@@ -296,11 +296,14 @@ class Explorer:
             weights.append(weights[-1] * (node.share if self.settings.search_weights == "reach" else 1.0))
         return weights[::-1]
 
-    def _go_on(self, search: Search, children: Sequence[Ranked]) -> None:
+    def _go_on(self, search: Search, expansion: Expansion, children: Sequence[Ranked]) -> None:
         settings = self.settings
         search.expansions += 1
         search.steps += len(children)
-        self.counts.skipped += search.descend(children, backtrack=settings.search_backtrack, skip=settings.search_skip)
+        first = expansion.children[0] if settings.search_order == "sampled" and expansion.children else None
+        self.counts.skipped += search.descend(
+            children, backtrack=settings.search_backtrack, skip=settings.search_skip, first=first
+        )
 
     def _backtrack(self, search: Search) -> None:
         if search.current is None and not self._is_spent(search):

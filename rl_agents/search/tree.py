@@ -152,7 +152,9 @@ class Search:
             self.task_id, self.seed, actions, node.dialogue, node.answer.anchor, node.episode_return, node.snapshot
         )
 
-    def descend(self, ranked: Sequence[Ranked], *, backtrack: bool = True, skip: Skip = "search") -> int:
+    def descend(
+        self, ranked: Sequence[Ranked], *, backtrack: bool = True, skip: Skip = "search", first: Child | None = None
+    ) -> int:
         """Go on from the current state's children, best first: descend into the best, keep the others.
 
         Children that ended are left out, and so are (state, action) pairs that were executed before.
@@ -161,6 +163,7 @@ class Search:
             ranked: children by reward, descending.
             backtrack: put the others on the frontier, in ascending order, so that the better one is popped first.
             skip: what is not entered twice: a pair in this ``search``, one of two equal ``siblings``, or ``none``.
+            first: the child whose action is followed in place of the best one's, unless it ended or is left out.
 
         Returns:
             Number of pairs that were skipped.
@@ -188,6 +191,8 @@ class Search:
             else:
                 following.append(item.node)
                 entered[pair] = item.node
+        if first is not None:  # the order of the others stays
+            following.sort(key=lambda node: node.step is not None and node.step.action != first.step.action)
         self.current = following[0] if following else None
         if backtrack:
             self.frontier.extend(reversed(following[1:]))

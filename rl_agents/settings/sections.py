@@ -197,6 +197,9 @@ class SearchKeys:
     search_max_steps: int = key(0, "sampled actions after which a task is left; 0 is no limit", at_least=0)
     search_rollouts: Literal["adaptive", "uniform"] = key("adaptive", "n(s) by score, or group_size everywhere")
     search_backtrack: bool = key(True, "siblings that are not followed wait on a frontier; off: they are forgotten")
+    search_order: Literal["ranked", "sampled"] = key(
+        "ranked", "which child is next: the best (paper), or the one sampled first, as the policy itself would go on"
+    )
     search_skip: Literal["search", "siblings", "none"] = key(
         "search", "actions not followed: executed at that state before in this search; equal siblings; none"
     )

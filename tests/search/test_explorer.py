@@ -94,6 +94,13 @@ def test_the_best_child_is_followed_and_the_frontier_is_popped_by_rank() -> None
     assert visited == ["hall", "attic", "barn", "hall"]
 
 
+def test_the_search_can_go_on_as_the_policy_would() -> None:
+    explorer, world = explorer_of(search_order="sampled", search_skip="none"), World(says={"hall": ["loop", "right"]})
+    world.tick(explorer)
+    assert place(explorer.searches[0]) == "hall", "the first sample, though the barn is novel and the hall is not"
+    assert waiting(explorer.searches[0]) == ["barn@2", "hall@2"], "the same action again, then by rank"
+
+
 def test_replay_and_snapshot_give_the_same_tree() -> None:
     runs = []
     for make_env, branching in ((Copied, "snapshot"), (Copied, "replay"), (Drawn, "auto")):
