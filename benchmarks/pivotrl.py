@@ -256,7 +256,7 @@ def plot(base: list[dict[str, float]], arms: dict[str, list[Run]], path: Path) -
             right.plot([start[0], *inside], [start[1], *outside], **style)
         left.set(xlabel="rollout turns", ylabel=f"{shop}: success on the test tasks", ylim=(0, 1))
         right.plot(*start, "k*", markersize=11, label="base")
-        right.set(xlabel=f"{shop} (trained on)", ylabel=f"{puzzles} (not trained on)", xlim=(0.2, 1))
+        right.set(xlabel=f"{shop} (trained on)", ylabel=f"{puzzles} (not trained on)", xlim=(0.1, 1))
         left.set_title("foreign expert" if suffix else "expert")
         for axis in (left, right):
             axis.grid(alpha=0.3)
