@@ -139,7 +139,6 @@ def test_the_page_in_a_browser(hosted: Hosted) -> None:
         page.fill("#action", "<answer> <b>111</b> </answer>")
         page.click("#play")
         api.expect(page.locator("#turns li.human pre")).to_have_text("<answer> <b>111</b> </answer>")
-        page.click("#rest")
         api.expect(page.locator("#outcome")).to_contain_text("not solved")
         assert page.locator("#turns b").count() == 0 and said == []
         browser.close()
