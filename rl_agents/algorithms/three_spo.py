@@ -42,5 +42,5 @@ RECIPE = Recipe(
     uses=POLICY_GRADIENT_KEYS | SEARCH_KEYS | {"dual_clip", "step_norm", "gamma", "critic_warmup"},
     source="search",
     grouped=True,
-    preset="guess_numbers_3spo.yaml",
+    preset="alfworld_3spo_small.yaml",
 )

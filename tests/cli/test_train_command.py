@@ -216,8 +216,8 @@ def test_an_algorithm_may_bring_its_preset(agents, tmp_path, capsys) -> None:
         return yaml.safe_load((tmp_path / name / "config.yaml").read_text())
 
     bare = config("bare", "--set", "eval_episodes=32", "lr=1e-5")
-    assert "guess_numbers_3spo.yaml" in capsys.readouterr().out
-    assert (bare["env"], bare["state_value"], bare["lr"]) == ("guess_numbers", "chain", 1e-5)
+    assert "alfworld_3spo_small.yaml" in capsys.readouterr().out
+    assert (bare["env"], bare["state_value"], bare["lr"]) == ("alfworld", "chain", 1e-5)
     paper = config("paper", "--env", "guess_numbers", "--set", "eval_episodes=32")
     assert (paper["state_value"], paper["score_preset"]) == ("counts", "paper")
 
