@@ -110,7 +110,7 @@ def preset_file(flags: Mapping[str, Any]) -> str:
     path = RECIPES / algo.preset
     if not path.is_file():
         return ""
-    print(f"--algo {algo.name} without --env: {algo.preset}", flush=True)
+    print(f"--algo {algo.name} without --env: tune_configs/recipes/{algo.preset}", flush=True)
     return str(path)
 
 

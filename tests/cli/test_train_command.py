@@ -210,6 +210,18 @@ def test_precedence_defaults_recipe_flags(agents, tmp_path) -> None:
     assert (settings.group_size, settings.lr, settings.iterations) == (6, 1e-3, 1)
 
 
+def test_an_algorithm_may_bring_its_preset(agents, tmp_path, capsys) -> None:
+    def config(name: str, *flags: str) -> dict:
+        assert main(["--algo", "3spo", "--iterations", "1", "--output", str(tmp_path / name), *flags]) == 0
+        return yaml.safe_load((tmp_path / name / "config.yaml").read_text())
+
+    bare = config("bare", "--set", "eval_episodes=32", "lr=1e-5")
+    assert "alfworld_3spo_small.yaml" in capsys.readouterr().out
+    assert (bare["env"], bare["state_value"], bare["lr"]) == ("alfworld", "chain", 1e-5)
+    paper = config("paper", "--env", "guess_numbers", "--set", "eval_episodes=32")
+    assert (paper["state_value"], paper["score_preset"]) == ("counts", "paper")
+
+
 def test_local_means_no_actors_and_the_torch_engine(agents, tmp_path) -> None:
     assert main(["--local", "--iterations", "1", "--output", str(tmp_path / "run"), *KEYS]) == 0
     settings = agents[0].settings
