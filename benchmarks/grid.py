@@ -121,14 +121,14 @@ def run_cell(flags: Sequence[str], seed: int) -> Run:
         if code:
             raise RuntimeError(f"run.py {' '.join(flags)} --seed {seed} ended with exit code {code}")
         folder = RunFolder(output)
-        summary, records = folder.read_summary(), folder.read_metrics()
+        summary, records, settings = folder.read_summary(), folder.read_metrics(), folder.load_settings()
     trained = [record for record in records if record["iteration"]]
     evaluated = [record for record in records if "eval/success_rate" in record]
     return {
         "success": {record["iteration"]: record["eval/success_rate"] for record in evaluated},
         "tokens": {record["iteration"]: _tokens_until(trained, record["iteration"]) for record in evaluated},
         "steps": [_steps(record) for record in trained],
-        "optimiser_steps": sum(_optimiser_steps(record, folder.load_settings()) for record in trained),
+        "optimiser_steps": sum(_optimiser_steps(record, settings) for record in trained),
         "syncs": sum(record.get("search/syncs", 1) for record in trained),
         "training_success": [round(record["rollout/success_rate"], 4) for record in trained],
         "zero_advantage": [round(r["rollout/zero_advantage_share"], 4) for r in trained
