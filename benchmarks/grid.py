@@ -163,7 +163,7 @@ def read_run(path: Path) -> Run:
     from rl_agents.reporting.run_folder import RunFolder
 
     folder = RunFolder(path)
-    summary, records = folder.read_summary(), folder.read_metrics()
+    summary, records, settings = folder.read_summary(), folder.read_metrics(), folder.load_settings()
     trained = [record for record in records if record["iteration"]]
     evaluated = [record for record in records if "eval/success_rate" in record]
     return {
@@ -171,7 +171,7 @@ def read_run(path: Path) -> Run:
         "tokens": {record["iteration"]: total_until(trained, record["iteration"], "rollout/response_tokens")
                    for record in evaluated},
         "steps": [_steps(record) for record in trained],
-        "optimiser_steps": sum(_optimiser_steps(record, folder.load_settings()) for record in trained),
+        "optimiser_steps": sum(_optimiser_steps(record, settings) for record in trained),
         "syncs": sum(record.get("search/syncs", 1) for record in trained),
         "training_success": _every(trained, "rollout/success_rate"),
         "zero_advantage": _every(trained, "rollout/zero_advantage_share"),
