@@ -64,7 +64,7 @@ def draw_tree(marks: Sequence[Mark], path: Path, title: str) -> None:
     axes.invert_yaxis()
     axes.set_xticks([])
     axes.spines[["top", "right", "bottom"]].set_visible(False)
-    axes.legend(fontsize=9, frameon=False, loc="upper right")
+    axes.legend(fontsize=9, frameon=False, loc="lower right")
     figure.savefig(path)
 
 
