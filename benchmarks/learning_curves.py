@@ -4,8 +4,8 @@
     python -m benchmarks.learning_curves --name family --local --jobs 2 --presets --set eval_episodes=382
 
 Writes benchmarks/results/NAME.json and NAME.png: success on the frozen test tasks (sampling temperature 1) before,
-during and after training. ``--presets`` takes each algorithm's small preset tune_configs/recipes/ENV_ALGO.yaml, or that
-of guess_numbers, which names nothing of its environment, where there is no such file.
+during and after training. ``--presets`` takes each algorithm's small preset tune_configs/recipes/ENV_ALGO_small.yaml or
+ENV_ALGO.yaml, or that of guess_numbers, which names nothing of its environment, where there is no such file.
 """
 
 from __future__ import annotations
@@ -31,14 +31,20 @@ def main() -> None:
     plot(arms, RESULTS / f"{args.name}.png", f"{args.env}, {args.seeds} seeds")
 
 
-def flags(algo: str, env: str, preset: bool) -> tuple[str, ...]:
+def preset(algo: str, env: str) -> Path:
+    """Return a recipe for two cores: where papers' sizes have the plain name, its name ends in ``_small``."""
+    name = algo.replace("reinforce++", "reinforce_pp").replace("-", "_")
+    small = RECIPES / f"{env}_{name}_small.yaml"
+    return small if small.is_file() else RECIPES / f"{env}_{name}.yaml"
+
+
+def flags(algo: str, env: str, presets: bool) -> tuple[str, ...]:
     """Return the flags that choose an algorithm, by its small preset or by its defaults."""
-    if preset:
-        name = algo.replace("reinforce++", "reinforce_pp").replace("-", "_")
-        own, borrowed = RECIPES / f"{env}_{name}.yaml", RECIPES / f"guess_numbers_{name}.yaml"
-        config = ("--config", str((own if own.is_file() else borrowed).relative_to(Path.cwd())))
-        return config if own.is_file() else (*config, "--env", env)
-    return ("--algo", algo, "--env", env)
+    if not presets:
+        return ("--algo", algo, "--env", env)
+    own, borrowed = preset(algo, env), preset(algo, "guess_numbers")
+    config = ("--config", str((own if own.is_file() else borrowed).relative_to(Path.cwd())))
+    return config if own.is_file() else (*config, "--env", env)
 
 
 if __name__ == "__main__":

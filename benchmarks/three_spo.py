@@ -19,7 +19,7 @@ from statistics import fmean
 import numpy as np
 
 from benchmarks.grid import RESULTS, Arm, Run, grid_parser, markdown, run_grid, text
-from benchmarks.learning_curves import RECIPES
+from benchmarks.learning_curves import preset
 from rl_agents.reporting.statistics import student_interval
 from rl_agents.settings import load_recipe
 
@@ -70,12 +70,6 @@ def arm(name: str, env: str, budget: int) -> Arm:
     chosen = (f"iterations={iterations}", *ABLATIONS.get(name, ()))
     flags = ("--config", str(preset(method, env).relative_to(Path.cwd())))
     return Arm(name, (*flags, *(part for key in chosen for part in ("--set", key))))
-
-
-def preset(method: str, env: str) -> Path:
-    """The recipe for two cores; those of papers' sizes lie beside it in some environments."""
-    small = RECIPES / f"{env}_{method}_small.yaml"
-    return small if small.is_file() else RECIPES / f"{env}_{method}.yaml"
 
 
 def curve(run: Run) -> tuple[list[int], list[float]]:
