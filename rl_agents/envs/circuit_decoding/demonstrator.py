@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from rl_agents.envs.circuit_decoding.env import CircuitDecodingEnv, GameState
-from rl_agents.envs.circuit_decoding.expert import Dialogue
 from rl_agents.envs.circuit_decoding.prompts import query_text
 from rl_agents.envs.circuit_decoding.rules import INPUTS, best_input
+from rl_agents.envs.stateful import Dialogue, play
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,19 +42,16 @@ def demonstrate(
     """
     habits = habits or Demonstrator()
     env = CircuitDecodingEnv(**{**options, "prompt": "compact"})
-    observation, info = env.reset(options={"task_id": task_id})
-    dialogue: Dialogue = []
-    settled, over = 0, False
-    while not over:
-        state = env.snapshot()
-        assert state is not None
-        if dialogue and rng.random() < habits.hurried:
-            observation, settled = f"{observation}\n{env.answer_instruction}", len(state.survivors)
-        settled = _settled(state, settled, rng, habits)
-        action = _action(state, settled, rng, habits)
-        dialogue.append((observation, action))
-        observation, _, terminated, truncated, info = env.step(action)
-        over = terminated or truncated
+    settled = 0
+
+    def act(observation: str) -> tuple[str, str]:
+        nonlocal settled
+        if env.state.turns and rng.random() < habits.hurried:
+            observation, settled = f"{observation}\n{env.answer_instruction}", len(env.state.survivors)
+        settled = _settled(env.state, settled, rng, habits)
+        return observation, _action(env.state, settled, rng, habits)
+
+    dialogue, info = play(env, task_id, act)
     return dialogue, bool(info["success"])
 
 

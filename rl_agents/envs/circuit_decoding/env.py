@@ -6,12 +6,8 @@ answer (0 or 1), given on the turn that answers; an episode without an answer ea
 
 from __future__ import annotations
 
-import string
 from dataclasses import dataclass, replace
 from typing import Any
-
-import gymnasium
-from gymnasium.spaces import Text
 
 from rl_agents.envs.circuit_decoding.prompts import (
     PROMPT_STYLES,
@@ -26,17 +22,12 @@ from rl_agents.envs.circuit_decoding.prompts import (
 )
 from rl_agents.envs.circuit_decoding.rules import consistent, output, progresses, survivors, total
 from rl_agents.envs.circuit_decoding.tasks import Task, find_task, task_ids
+from rl_agents.envs.stateful import StatefulEnv, StepResult, observations
 from rl_agents.envs.tags import TaggedAction
-from rl_agents.errors import InputError, unknown
 
 MAX_TURNS = 10
 MALFORMED_RULES = ("retry", "end")
 REWARDS = ("exact", "fraction")
-
-_OBSERVATIONS = Text(max_length=16384, charset=string.printable)
-_ACTIONS = Text(max_length=65536, min_length=0, charset=string.printable)
-
-StepResult = tuple[str, float, bool, bool, dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +53,7 @@ class GameState:
         return self.right == len(self.task.hidden)
 
 
-class CircuitDecodingEnv(gymnasium.Env[str, str]):
+class CircuitDecodingEnv(StatefulEnv[GameState]):
     """Identify hidden Boolean circuits from their outputs.
 
     Args:
@@ -81,9 +72,8 @@ class CircuitDecodingEnv(gymnasium.Env[str, str]):
     (their sum), ``wasted_queries``, ``circuits_right`` (a share).
     """
 
-    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012  (gymnasium's own declaration)
-    observation_space = _OBSERVATIONS
-    action_space = _ACTIONS
+    observation_space = observations(16384)
+    label = "CircuitDecoding"
 
     def __init__(
         self,
@@ -95,18 +85,14 @@ class CircuitDecodingEnv(gymnasium.Env[str, str]):
         reward: str = "exact",
         max_turns: int = MAX_TURNS,
     ) -> None:
-        for key, value, valid in (
-            ("prompt", prompt, PROMPT_STYLES),
-            ("malformed", malformed, MALFORMED_RULES),
-            ("reward", reward, REWARDS),
-        ):
-            if value not in valid:
-                raise unknown(f"value of env.{key}", value, valid)
-        if max_turns < 1:
-            raise InputError(f"env.max_turns is {max_turns}: it must be at least 1")
+        super().__init__(
+            max_turns,
+            prompt=(prompt, PROMPT_STYLES),
+            malformed=(malformed, MALFORMED_RULES),
+            reward=(reward, REWARDS),
+        )
         self._train_ids = task_ids("train", circuits=circuits, candidates=candidates)
-        self._prompt, self._malformed, self._reward, self._max_turns = prompt, malformed, reward, max_turns
-        self._state: GameState | None = None
+        self._prompt, self._malformed, self._reward = prompt, malformed, reward
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Start ``options["task_id"]``, or a train task drawn with ``seed``.
@@ -114,11 +100,7 @@ class CircuitDecodingEnv(gymnasium.Env[str, str]):
         Raises:
             InputError: unknown task id.
         """
-        super().reset(seed=seed)
-        task_id = (options or {}).get("task_id")
-        if task_id is None:
-            task_id = self._train_ids[int(self.np_random.integers(len(self._train_ids)))]
-        task = find_task(task_id)
+        task = find_task(self._draw_task(seed, options, lambda: self._train_ids))
         self._state = GameState(task, survivors(task.tables, len(task.hidden), []))
         return first_observation(task, self._prompt), self._info(self._state, valid=True, progress=None)
 
@@ -128,9 +110,7 @@ class CircuitDecodingEnv(gymnasium.Env[str, str]):
         Raises:
             RuntimeError: before `reset`, or after the episode has ended.
         """
-        state = self._state
-        if state is None or state.done:
-            raise RuntimeError("CircuitDecoding: step() without a running episode; call reset() first")
+        state = self.state
         parsed = parse_action(action, state.task)
         if parsed.kind == "answer":
             return self._answer(state, parsed.content)
@@ -143,14 +123,6 @@ class CircuitDecodingEnv(gymnasium.Env[str, str]):
         """What the agent is told when its next turn must answer."""
         return answer_instruction(self._prompt)
 
-    def snapshot(self) -> GameState | None:
-        """Return the episode's state, to give to `restore` of this or an equally configured environment."""
-        return self._state
-
-    def restore(self, state: GameState | None) -> None:
-        """Continue from ``state``. The random generator, which only `reset` uses, stays as it is."""
-        self._state = state
-
     def _answer(self, state: GameState, content: str) -> StepResult:
         chosen = read_answer(content, state.task, self._prompt)
         right = sum(c == h for c, h in zip(chosen, state.task.hidden, strict=False))
@@ -158,7 +130,7 @@ class CircuitDecodingEnv(gymnasium.Env[str, str]):
         possible = bool(chosen) and all(c in s for c, s in zip(chosen, state.survivors, strict=True))
         reward = float(new.success) if self._reward == "exact" else right / len(state.task.hidden)
         observation = "correct" if new.success else "wrong"
-        return self._result(new, observation, reward, valid=True, progress=possible, terminated=True)
+        return self._end_turn(new, observation, reward, valid=True, progress=possible, terminated=True)
 
     def _query(self, state: GameState, label: str, bits: str) -> StepResult:
         task, circuit = state.task, state.task.labels.index(label)
@@ -169,29 +141,11 @@ class CircuitDecodingEnv(gymnasium.Env[str, str]):
         new = replace(state, survivors=after, wasted_queries=state.wasted_queries + (not progress))
         observation = output_observation(label, bits, value, self._prompt)
         query = query_text(label, bits, self._prompt)
-        return self._result(new, observation, 0.0, valid=True, progress=progress, query=query)
+        return self._end_turn(new, observation, valid=True, progress=progress, query=query)
 
     def _reject(self, state: GameState, parsed: TaggedAction) -> StepResult:
         observation = malformed_observation(parsed, state.task, self._prompt)
-        return self._result(state, observation, 0.0, valid=False, progress=None, terminated=self._malformed == "end")
-
-    def _result(
-        self,
-        new: GameState,
-        observation: str,
-        reward: float,
-        *,
-        valid: bool,
-        progress: bool | None,
-        terminated: bool = False,
-        query: str | None = None,
-    ) -> StepResult:
-        truncated = not terminated and new.turns + 1 >= self._max_turns
-        self._state = replace(new, turns=new.turns + 1, done=terminated or truncated)
-        info = self._info(self._state, valid=valid, progress=progress)
-        if query is not None:
-            info["query"] = query
-        return observation, reward, terminated, truncated, info
+        return self._end_turn(state, observation, valid=False, progress=None, terminated=self._malformed == "end")
 
     def _info(self, state: GameState, *, valid: bool, progress: bool | None) -> dict[str, Any]:
         task = state.task

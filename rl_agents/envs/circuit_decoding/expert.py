@@ -7,9 +7,8 @@ from typing import Any
 from rl_agents.envs.circuit_decoding.env import MAX_TURNS, CircuitDecodingEnv, GameState
 from rl_agents.envs.circuit_decoding.prompts import answer_text, query_text
 from rl_agents.envs.circuit_decoding.rules import best_query, total
-
-Dialogue = list[tuple[str, str]]
-"""(observation, action) turns of one episode."""
+from rl_agents.envs.stateful import Dialogue
+from rl_agents.envs.stateful import play as play_episode
 
 
 def expert_action(state: GameState, style: str = "paper", max_turns: int = MAX_TURNS) -> str:
@@ -29,14 +28,6 @@ def play(task_id: str, **options: Any) -> tuple[Dialogue, bool]:
         InputError: unknown task id or option.
     """
     env = CircuitDecodingEnv(**options)
-    observation, info = env.reset(options={"task_id": task_id})
-    dialogue: Dialogue = []
-    over = False
-    while not over:
-        state = env.snapshot()
-        assert state is not None
-        action = expert_action(state, options.get("prompt", "paper"), options.get("max_turns", MAX_TURNS))
-        dialogue.append((observation, action))
-        observation, _, terminated, truncated, info = env.step(action)
-        over = terminated or truncated
+    style, max_turns = options.get("prompt", "paper"), options.get("max_turns", MAX_TURNS)
+    dialogue, info = play_episode(env, task_id, lambda shown: (shown, expert_action(env.state, style, max_turns)))
     return dialogue, bool(info["success"])

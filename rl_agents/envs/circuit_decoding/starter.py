@@ -15,9 +15,9 @@ from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from rl_agents.envs.base import StarterRecipe
 from rl_agents.envs.circuit_decoding.demonstrator import demonstrate
-from rl_agents.envs.circuit_decoding.expert import Dialogue
 from rl_agents.envs.circuit_decoding.rules import INPUTS, LABELS, functions
 from rl_agents.envs.small_model import IMITATION, INIT_STD, small_qwen3, word_tokenizer
+from rl_agents.envs.stateful import Dialogue
 
 MAX_TOKENS = 1024
 TAGS = ("think", "interact", "answer")

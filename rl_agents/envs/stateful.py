@@ -1,0 +1,143 @@
+"""What the built-in environments share: text spaces, tasks drawn with a seed, and a state that is all of an episode."""
+
+from __future__ import annotations
+
+import string
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+import gymnasium
+from gymnasium.spaces import Text
+
+from rl_agents.errors import InputError, unknown
+
+StepResult = tuple[str, float, bool, bool, dict[str, Any]]
+Dialogue = list[tuple[str, str]]
+
+
+class EpisodeState(Protocol):
+    """All that changes in an episode: an immutable data class, so that a snapshot is a reference to it."""
+
+    @property
+    def turns(self) -> int:
+        """Turns played."""
+        ...
+
+    @property
+    def done(self) -> bool:
+        """The episode has ended."""
+        ...
+
+
+State = TypeVar("State", bound=EpisodeState)
+
+
+def observations(max_length: int) -> Text:
+    """Return the space of printable texts up to a length."""
+    return Text(max_length=max_length, charset=string.printable)
+
+
+class StatefulEnv(gymnasium.Env[str, str], Generic[State]):
+    """An environment whose episode is one value, ``_state``, that `snapshot` gives away and `restore` takes back.
+
+    Attributes:
+        label: its name in messages.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012  (gymnasium's own declaration)
+    action_space = Text(max_length=65536, min_length=0, charset=string.printable)
+    label: ClassVar[str]
+
+    def __init__(self, max_turns: int, **choices: tuple[object, Collection[str]]) -> None:
+        """
+        Args:
+            max_turns: turns of the agent; after the last the episode is truncated.
+            choices: by key, the value that was chosen and the valid ones.
+
+        Raises:
+            InputError: a value that is not valid; the nearest is named.
+        """
+        for key, (value, valid) in choices.items():
+            if value not in valid:
+                raise unknown(f"value of env.{key}", str(value), valid)
+        if max_turns < 1:
+            raise InputError(f"env.max_turns is {max_turns}: it must be at least 1")
+        self._max_turns = max_turns
+        self._state: State | None = None
+
+    @property
+    def state(self) -> State:
+        """The state of the running episode.
+
+        Raises:
+            RuntimeError: before `reset`, or after the episode has ended.
+        """
+        if self._state is None or self._state.done:
+            raise RuntimeError(f"{self.label}: step() without a running episode; call reset() first")
+        return self._state
+
+    def snapshot(self) -> State | None:
+        """Return the episode's state, to give to `restore` of this or an equally configured environment."""
+        return self._state
+
+    def restore(self, state: State | None) -> None:
+        """Continue from ``state``. The random generator, which only `reset` uses, stays as it is."""
+        self._state = state
+
+    def _draw_task(self, seed: int | None, options: dict[str, Any] | None, ids: Callable[[], Sequence[str]]) -> str:
+        """Return ``options["task_id"]``, or one of ``ids`` drawn with ``seed``."""
+        super().reset(seed=seed)
+        task_id: str | None = (options or {}).get("task_id")
+        if task_id is not None:
+            return task_id
+        choices = ids()
+        return choices[int(self.np_random.integers(len(choices)))]
+
+    def _end_turn(
+        self,
+        new: State,
+        observation: str,
+        reward: float = 0.0,
+        *,
+        valid: bool,
+        progress: bool | None,
+        terminated: bool = False,
+        query: str | None = None,
+    ) -> StepResult:
+        """Count the turn, keep ``new``, and return what `step` returns; ``query`` enters ``info`` when there is one."""
+        truncated = not terminated and new.turns + 1 >= self._max_turns
+        counted: State = replace(new, turns=new.turns + 1, done=terminated or truncated)  # type: ignore[type-var]
+        self._state = counted
+        info = self._info(counted, valid=valid, progress=progress)
+        if query is not None:
+            info["query"] = query
+        return observation, reward, terminated, truncated, info
+
+    @abstractmethod
+    def _info(self, state: State, *, valid: bool, progress: bool | None) -> dict[str, Any]:
+        """Return ``info`` after a turn, without ``query``."""
+
+
+def play(env: StatefulEnv[Any], task_id: str, act: Callable[[str], tuple[str, str]]) -> tuple[Dialogue, dict[str, Any]]:
+    """Let a scripted player play ``task_id``.
+
+    Args:
+        act: observation -> (what stands in the dialogue as observation, action). It may look at ``env.state``.
+
+    Returns:
+        The dialogue, and the last ``info``.
+
+    Raises:
+        InputError: unknown task id.
+    """
+    observation, info = env.reset(options={"task_id": task_id})
+    dialogue: Dialogue = []
+    over = False
+    while not over:
+        shown, action = act(observation)
+        dialogue.append((shown, action))
+        observation, _, terminated, truncated, info = env.step(action)
+        over = terminated or truncated
+    return dialogue, info
