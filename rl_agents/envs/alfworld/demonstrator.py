@@ -8,9 +8,7 @@ from typing import Any
 from rl_agents.envs.alfworld.env import AlfworldEnv
 from rl_agents.envs.alfworld.expert import Habits, MediocrePlayer
 from rl_agents.envs.alfworld.prompts import STYLES
-
-Dialogue = list[tuple[str, str]]
-"""(observation, action) turns of one episode."""
+from rl_agents.envs.stateful import Dialogue, play
 
 #: How the teacher of the starter plays.
 HABITS = Habits(random_command=0.25, forget=0.25)
@@ -28,16 +26,17 @@ def demonstrate(task_id: str, rng: random.Random, habits: Habits = HABITS, **opt
     """
     style = options.get("prompt", "compact")
     env = AlfworldEnv(**{**options, "prompt": style, "max_turns": MAX_TURNS})
-    observation, info = env.reset(options={"task_id": task_id})
-    player = MediocrePlayer(env.view.room, rng, habits)
-    dialogue: Dialogue = []
-    over = False
-    while not over:
-        command = player.choose(info["admissible_actions"])
-        action = STYLES[style].response(command)
-        dialogue.append((observation, action))
-        observation, _, terminated, truncated, info = env.step(action)
-        player.observe(command, env.view.text)
-        over = terminated or truncated
+    player: MediocrePlayer | None = None
+
+    def act(observation: str) -> tuple[str, str]:
+        nonlocal player
+        view = env.view
+        if player is None:
+            player = MediocrePlayer(view.room, rng, habits)
+        else:
+            player.observe(view.history[-1][1], view.text)
+        return observation, STYLES[style].response(player.choose(view.admissible))
+
+    dialogue, _ = play(env, task_id, act)
     env.close()
     return dialogue

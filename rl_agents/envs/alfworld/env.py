@@ -9,13 +9,9 @@ Source: ALFWorld, section 2; StepPO, appendix B.2 (20 turns); 3SPO, appendix C.2
 
 from __future__ import annotations
 
-import string
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
-
-import gymnasium
-from gymnasium.spaces import Text
 
 from rl_agents.envs.alfworld.anchors import ANCHORS
 from rl_agents.envs.alfworld.backends import Position, make_backend
@@ -24,15 +20,11 @@ from rl_agents.envs.alfworld.native import NOTHING_HAPPENS
 from rl_agents.envs.alfworld.prompts import BARE_STYLES, STYLES, View
 from rl_agents.envs.alfworld.responses import find_command, read_command
 from rl_agents.envs.alfworld.tasks import task_ids
-from rl_agents.errors import InputError, unknown
+from rl_agents.envs.stateful import StatefulEnv, StepResult, observations
+from rl_agents.errors import InputError
 from rl_agents.rollout.context import History
 
 MAX_TURNS = 50
-
-_OBSERVATIONS = Text(max_length=65536, charset=string.printable)
-_ACTIONS = Text(max_length=65536, min_length=0, charset=string.printable)
-
-StepResult = tuple[str, float, bool, bool, dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,18 +41,14 @@ class Episode:
     task_id: str
     opening: str
     view: View
+    turns: int = 0
     invalid: int = 0
     won: bool = False
     done: bool = False
     position: Position | None = None
 
-    @property
-    def turns(self) -> int:
-        """Turns played."""
-        return len(self.view.history)
 
-
-class AlfworldEnv(gymnasium.Env[str, str]):
+class AlfworldEnv(StatefulEnv[Episode]):
     """Do a household task by typing commands.
 
     Args:
@@ -84,9 +72,8 @@ class AlfworldEnv(gymnasium.Env[str, str]):
         InputError: an option that cannot be.
     """
 
-    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012  (gymnasium's own declaration)
-    observation_space = _OBSERVATIONS
-    action_space = _ACTIONS
+    observation_space = observations(65536)
+    label = "alfworld"
 
     def __init__(
         self,
@@ -102,16 +89,11 @@ class AlfworldEnv(gymnasium.Env[str, str]):
         reward_scale: float = 1.0,
         max_turns: int = MAX_TURNS,
     ) -> None:
-        for key, value, valid in (("prompt", prompt, STYLES), ("anchor", anchor, ANCHORS)):
-            if value not in valid:
-                raise unknown(f"value of env.{key}", str(value), valid)
-        if max_turns < 1:
-            raise InputError(f"env.max_turns is {max_turns}: it must be at least 1")
+        super().__init__(max_turns, prompt=(prompt, STYLES), anchor=(anchor, ANCHORS))
         self._backend = make_backend(backend, data, textworld_python)
         self._train: dict[str, Any] = {"size": size, "test": test, "data": data, "skip_bad_games": skip_bad_games}
         self._style, self._bare = STYLES[prompt], prompt in BARE_STYLES
-        self._anchor, self._reward_scale, self._max_turns = ANCHORS[anchor], reward_scale, max_turns
-        self._episode: Episode | None = None
+        self._anchor, self._reward_scale = ANCHORS[anchor], reward_scale
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Start ``options["task_id"]``, or a train task drawn with ``seed``.
@@ -119,15 +101,11 @@ class AlfworldEnv(gymnasium.Env[str, str]):
         Raises:
             InputError: unknown task id, a game that cannot be used, or an engine that cannot be started.
         """
-        super().reset(seed=seed)
-        task_id = (options or {}).get("task_id")
-        if task_id is None:
-            tasks = task_ids("train", **self._train)
-            task_id = tasks[int(self.np_random.integers(len(tasks)))]
+        task_id = self._draw_task(seed, options, lambda: task_ids("train", **self._train))
         seen = self._backend.reset(task_id)
         view = View(seen.text, seen.text, seen.admissible)
-        self._episode = Episode(task_id, self._style.window(view, 0), view)
-        return self._episode.opening, self._info(self._episode, valid=True)
+        self._state = Episode(task_id, self._style.window(view, 0), view)
+        return self._state.opening, self._info(self._state, valid=True, progress=None)
 
     def step(self, action: str) -> StepResult:
         """Play one turn with the agent's whole response; see `responses` for how it is read.
@@ -135,9 +113,7 @@ class AlfworldEnv(gymnasium.Env[str, str]):
         Raises:
             RuntimeError: before `reset`, or after the episode has ended.
         """
-        episode = self._episode
-        if episode is None or episode.done:
-            raise RuntimeError("alfworld: step() without a running episode; call reset() first")
+        episode = self.state
         view = episode.view
         said = read_command(action, self._bare)
         command = find_command(said, view.admissible) if said is not None else None
@@ -146,16 +122,14 @@ class AlfworldEnv(gymnasium.Env[str, str]):
             seen = self._backend.step(command or said)
             text, admissible, won = seen.text, seen.admissible, seen.won
         history = (*view.history, (view.text, command or said or ""))
-        truncated = not won and len(history) >= self._max_turns
-        self._episode = replace(
+        new = replace(
             episode,
             view=View(view.room, text, admissible, history),
             invalid=episode.invalid + (command is None),
             won=won,
-            done=won or truncated,
         )
-        info = self._info(self._episode, valid=command is not None)
-        return self._style.turn(self._episode.view), float(self._reward_scale * won), won, truncated, info
+        observation, reward = self._style.turn(new.view), float(self._reward_scale * won)
+        return self._end_turn(new, observation, reward, valid=command is not None, progress=None, terminated=won)
 
     def render_window(self, task: str, history: History, observation: str) -> str:
         """Write the style's prompt for the current step, with as many earlier steps as ``history`` has.
@@ -175,7 +149,7 @@ class AlfworldEnv(gymnasium.Env[str, str]):
 
     def snapshot(self) -> Episode | None:
         """Return the episode's state, to give to `restore` of this or an equally configured environment."""
-        return None if self._episode is None else replace(self._episode, position=self._backend.snapshot())
+        return None if self._state is None else replace(self._state, position=self._backend.snapshot())
 
     def restore(self, episode: Episode | None) -> None:
         """Continue from a snapshot. The random generator, which only `reset` uses, stays as it is.
@@ -185,19 +159,19 @@ class AlfworldEnv(gymnasium.Env[str, str]):
         """
         if episode is not None and episode.position is not None:
             self._backend.restore(episode.task_id, episode.position)
-        self._episode = episode and replace(episode, position=None)
+        self._state = episode and replace(episode, position=None)
 
     def close(self) -> None:
         """End the episode, and with the real engine its process."""
         self._backend.close()
-        self._episode = None
+        self._state = None
 
     def _running(self) -> Episode:
-        if self._episode is None:
+        if self._state is None:
             raise RuntimeError("alfworld: no episode; call reset() first")
-        return self._episode
+        return self._state
 
-    def _info(self, episode: Episode, *, valid: bool) -> dict[str, Any]:
+    def _info(self, episode: Episode, *, valid: bool, progress: bool | None) -> dict[str, Any]:
         view = episode.view
         metrics = {"turns": float(episode.turns), "invalid_actions": float(episode.invalid)}
         if family := _family(view.room):
@@ -208,7 +182,7 @@ class AlfworldEnv(gymnasium.Env[str, str]):
             "valid": valid,
             "admissible_actions": list(view.admissible),
             "anchor": self._anchor(view),
-            "progress": None,
+            "progress": progress,
             "metrics": metrics,
         }
 

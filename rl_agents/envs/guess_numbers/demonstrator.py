@@ -12,9 +12,7 @@ from dataclasses import dataclass
 
 from rl_agents.envs.guess_numbers.env import GuessNumbersEnv
 from rl_agents.envs.guess_numbers.tasks import find_task
-
-Dialogue = list[tuple[str, str]]
-"""(observation, action) turns of one episode."""
+from rl_agents.envs.stateful import Dialogue, play
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,20 +45,15 @@ def demonstrate(task_id: str, rng: random.Random, habits: Demonstrator | None = 
     """
     habits = habits or Demonstrator()
     env = GuessNumbersEnv(prompt="compact")
-    observation, _ = env.reset(options={"task_id": task_id})
     first_guess = last_guess = find_task(task_id).first_guess
-    dialogue: Dialogue = []
-    over = False
-    while not over:
-        state = env.snapshot()
-        assert state is not None
-        candidates = sorted(state.remaining, key=lambda code: reading_order(code, first_guess))
-        kind, code = _choose(candidates, last_guess, rng, habits)
-        action = f"<think> {' '.join(candidates)} </think> <{kind}> {code} </{kind}>"
-        dialogue.append((observation, action))
-        observation, _, terminated, truncated, _ = env.step(action)
-        last_guess, over = code, terminated or truncated
-    return dialogue
+
+    def act(observation: str) -> tuple[str, str]:
+        nonlocal last_guess
+        candidates = sorted(env.state.remaining, key=lambda code: reading_order(code, first_guess))
+        kind, last_guess = _choose(candidates, last_guess, rng, habits)
+        return observation, f"<think> {' '.join(candidates)} </think> <{kind}> {last_guess} </{kind}>"
+
+    return play(env, task_id, act)[0]
 
 
 def _choose(candidates: Sequence[str], last_guess: str, rng: random.Random, habits: Demonstrator) -> tuple[str, str]:

@@ -6,13 +6,9 @@ exact match of the final answer (0 or 1), given on the turn that answers; an epi
 
 from __future__ import annotations
 
-import string
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
-
-import gymnasium
-from gymnasium.spaces import Text
 
 from rl_agents.envs.guess_numbers.prompts import (
     PROMPT_STYLES,
@@ -31,17 +27,12 @@ from rl_agents.envs.guess_numbers.rules import (
     set_progresses,
 )
 from rl_agents.envs.guess_numbers.tasks import Task, find_task, task_ids
+from rl_agents.envs.stateful import StatefulEnv, StepResult, observations
 from rl_agents.envs.tags import TaggedAction
-from rl_agents.errors import InputError, unknown
 
 MAX_TURNS = 10
 MALFORMED_RULES = ("retry", "end")
 PROGRESS_RULES = ("consistent", "shrunk")
-
-_OBSERVATIONS = Text(max_length=4096, charset=string.printable)
-_ACTIONS = Text(max_length=65536, min_length=0, charset=string.printable)
-
-StepResult = tuple[str, float, bool, bool, dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +47,7 @@ class GameState:
     success: bool = False
 
 
-class GuessNumbersEnv(gymnasium.Env[str, str]):
+class GuessNumbersEnv(StatefulEnv[GameState]):
     """Find a secret code from ``xAyB`` feedback.
 
     Args:
@@ -75,9 +66,8 @@ class GuessNumbersEnv(gymnasium.Env[str, str]):
     ``hypotheses_left``.
     """
 
-    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012  (gymnasium's own declaration)
-    observation_space = _OBSERVATIONS
-    action_space = _ACTIONS
+    observation_space = observations(4096)
+    label = "GuessNumbers"
 
     def __init__(
         self,
@@ -88,18 +78,14 @@ class GuessNumbersEnv(gymnasium.Env[str, str]):
         progress: str = "consistent",
         max_turns: int = MAX_TURNS,
     ) -> None:
-        for key, value, valid in (
-            ("prompt", prompt, PROMPT_STYLES),
-            ("malformed", malformed, MALFORMED_RULES),
-            ("progress", progress, PROGRESS_RULES),
-        ):
-            if value not in valid:
-                raise unknown(f"value of env.{key}", value, valid)
-        if max_turns < 1:
-            raise InputError(f"env.max_turns is {max_turns}: it must be at least 1")
+        super().__init__(
+            max_turns,
+            prompt=(prompt, PROMPT_STYLES),
+            malformed=(malformed, MALFORMED_RULES),
+            progress=(progress, PROGRESS_RULES),
+        )
         self._train_ids = task_ids("train", subgroups=subgroups)
-        self._prompt, self._malformed, self._progress, self._max_turns = prompt, malformed, progress, max_turns
-        self._state: GameState | None = None
+        self._prompt, self._malformed, self._progress = prompt, malformed, progress
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Start ``options["task_id"]``, or a train task drawn with ``seed``.
@@ -107,11 +93,7 @@ class GuessNumbersEnv(gymnasium.Env[str, str]):
         Raises:
             InputError: unknown task id.
         """
-        super().reset(seed=seed)
-        task_id = (options or {}).get("task_id")
-        if task_id is None:
-            task_id = self._train_ids[int(self.np_random.integers(len(self._train_ids)))]
-        task = find_task(task_id)
+        task = find_task(self._draw_task(seed, options, lambda: self._train_ids))
         group = task.subgroup
         value: Feedback = (group.x0, group.y0)
         self._state = GameState(task, hypotheses(group.a, group.b, [(task.first_guess, value)]))
@@ -123,9 +105,7 @@ class GuessNumbersEnv(gymnasium.Env[str, str]):
         Raises:
             RuntimeError: before `reset`, or after the episode has ended.
         """
-        state = self._state
-        if state is None or state.done:
-            raise RuntimeError("GuessNumbers: step() without a running episode; call reset() first")
+        state = self.state
         parsed = parse_action(action, state.task.subgroup.a, state.task.subgroup.b)
         if parsed.kind == "answer":
             return self._answer(state, parsed.content)
@@ -138,52 +118,24 @@ class GuessNumbersEnv(gymnasium.Env[str, str]):
         """What the agent is told when its next turn must answer."""
         return answer_instruction(self._prompt)
 
-    def snapshot(self) -> GameState | None:
-        """Return the episode's state, to give to `restore` of this or an equally configured environment."""
-        return self._state
-
-    def restore(self, state: GameState | None) -> None:
-        """Continue from ``state``. The random generator, which only `reset` uses, stays as it is."""
-        self._state = state
-
     def _answer(self, state: GameState, code: str) -> StepResult:
-        success = code == state.task.secret
-        inside = code in state.remaining
-        new = GameState(state.task, state.remaining, state.turns + 1, state.inconsistent_guesses, True, success)
-        observation = "correct" if success else "wrong"
-        return self._result(new, observation, valid=True, progress=inside, terminated=True)
+        new = replace(state, success=code == state.task.secret)
+        observation, inside = "correct" if new.success else "wrong", code in state.remaining
+        return self._end_turn(new, observation, float(new.success), valid=True, progress=inside, terminated=True)
 
     def _guess(self, state: GameState, guess: str) -> StepResult:
         value = feedback(state.task.secret, guess)
         remaining = consistent(state.remaining, guess, value)
         inside = guess_progresses(guess, state.remaining)
         progress = inside if self._progress == "consistent" else set_progresses(guess, state.remaining, remaining)
-        new = self._next(state, remaining, inconsistent=not inside)
-        return self._result(new, feedback_observation(value, self._prompt), valid=True, progress=progress)
+        new = replace(state, remaining=remaining, inconsistent_guesses=state.inconsistent_guesses + (not inside))
+        return self._end_turn(new, feedback_observation(value, self._prompt), valid=True, progress=progress)
 
     def _reject(self, state: GameState, parsed: TaggedAction) -> StepResult:
-        new = self._next(state, state.remaining, inconsistent=False)
         observation = malformed_observation(parsed, self._prompt)
-        ends = self._malformed == "end"
-        return self._result(new, observation, valid=False, progress=None, terminated=ends)
+        return self._end_turn(state, observation, valid=False, progress=None, terminated=self._malformed == "end")
 
-    @staticmethod
-    def _next(state: GameState, remaining: tuple[str, ...], inconsistent: bool) -> GameState:
-        return GameState(state.task, remaining, state.turns + 1, state.inconsistent_guesses + inconsistent)
-
-    def _result(
-        self, new: GameState, observation: str, *, valid: bool, progress: bool | None, terminated: bool = False
-    ) -> StepResult:
-        truncated = not terminated and new.turns >= self._max_turns
-        done = terminated or truncated
-        self._state = GameState(
-            new.task, new.remaining, new.turns, new.inconsistent_guesses, done=done, success=new.success
-        )
-        info = self._info(self._state, valid=valid, progress=progress)
-        return observation, float(new.success), terminated, truncated, info
-
-    @staticmethod
-    def _info(state: GameState, *, valid: bool, progress: bool | None) -> dict[str, Any]:
+    def _info(self, state: GameState, *, valid: bool, progress: bool | None) -> dict[str, Any]:
         group = state.task.subgroup
         return {
             "task_id": state.task.task_id,

@@ -14,9 +14,7 @@ from rl_agents.envs.movie_recommendation.env import MovieRecommendationEnv, Sess
 from rl_agents.envs.movie_recommendation.expert import belief, estimate_text, recommendation, written_question
 from rl_agents.envs.movie_recommendation.prompts import movie_name
 from rl_agents.envs.preferences import Movie
-
-Dialogue = list[tuple[str, str]]
-"""(observation, action) turns of one episode."""
+from rl_agents.envs.stateful import Dialogue, play
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +42,7 @@ def demonstrate(task_id: str, rng: random.Random, habits: Demonstrator | None = 
     """
     habits = habits or Demonstrator()
     env = MovieRecommendationEnv(**{**options, "prompt": "compact"})
-    observation, _ = env.reset(options={"task_id": task_id})
-    dialogue: Dialogue = []
-    over = False
-    while not over:
-        state = env.snapshot()
-        assert state is not None
-        action = _choose(state, rng, habits)
-        dialogue.append((observation, action))
-        observation, _, terminated, truncated, _ = env.step(action)
-        over = terminated or truncated
-    return dialogue
+    return play(env, task_id, lambda observation: (observation, _choose(env.state, rng, habits)))[0]
 
 
 def _choose(state: SessionState, rng: random.Random, habits: Demonstrator) -> str:

@@ -6,12 +6,8 @@ one. The unseen movies are shown when the last turn begins. Reward is the exact 
 
 from __future__ import annotations
 
-import string
 from dataclasses import dataclass, replace
 from typing import Any
-
-import gymnasium
-from gymnasium.spaces import Text
 
 from rl_agents.envs.movie_recommendation.prompts import (
     PROMPT_STYLES,
@@ -34,16 +30,12 @@ from rl_agents.envs.movie_recommendation.rules import (
 )
 from rl_agents.envs.movie_recommendation.tasks import Size, Task, find_task, panel_ids
 from rl_agents.envs.preferences import Vector, check_range, cosine, preference, read_vector, satisfaction
+from rl_agents.envs.stateful import StatefulEnv, StepResult, observations
 from rl_agents.envs.tags import TaggedAction
-from rl_agents.errors import InputError, unknown
+from rl_agents.errors import InputError
 
 MAX_TURNS = 5
 MALFORMED_RULES = ("retry", "end")
-
-_OBSERVATIONS = Text(max_length=32768, charset=string.printable)
-_ACTIONS = Text(max_length=65536, min_length=0, charset=string.printable)
-
-StepResult = tuple[str, float, bool, bool, dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +63,7 @@ class SessionState:
         return self.chosen == self.task.best.name
 
 
-class MovieRecommendationEnv(gymnasium.Env[str, str]):
+class MovieRecommendationEnv(StatefulEnv[SessionState]):
     """Ask which of two movies a user prefers, then recommend an unseen one.
 
     Args:
@@ -101,9 +93,8 @@ class MovieRecommendationEnv(gymnasium.Env[str, str]):
         InputError: a bad option.
     """
 
-    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012  (gymnasium's own declaration)
-    observation_space = _OBSERVATIONS
-    action_space = _ACTIONS
+    observation_space = observations(32768)
+    label = "MovieRecommendation"
 
     def __init__(
         self,
@@ -121,21 +112,18 @@ class MovieRecommendationEnv(gymnasium.Env[str, str]):
         movement_threshold: float = 0.28,
         max_turns: int = MAX_TURNS,
     ) -> None:
-        for key, value, valid in (
-            ("prompt", prompt, PROMPT_STYLES),
-            ("malformed", malformed, MALFORMED_RULES),
-            ("progress", progress, PROGRESS_RULES),
-        ):
-            if value not in valid:
-                raise unknown(f"value of env.{key}", value, valid)
+        super().__init__(
+            max_turns,
+            prompt=(prompt, PROMPT_STYLES),
+            malformed=(malformed, MALFORMED_RULES),
+            progress=(progress, PROGRESS_RULES),
+        )
         if not movement_threshold >= 0:
             raise InputError(f"env.movement_threshold is {movement_threshold}: it must not be negative")
         self._movement = check_range("movement_window", movement_window, 1, 1000), float(movement_threshold)
-        self._max_turns = check_range("max_turns", max_turns, 1, 1000)
         size = Size(attributes, seen, unseen, score_levels, weight_levels, sampling)
         self._train_ids = panel_ids("train", size)
         self._prompt, self._malformed, self._progress = prompt, malformed, progress
-        self._state: SessionState | None = None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Start ``options["task_id"]``, or a train task drawn with ``seed``.
@@ -143,13 +131,11 @@ class MovieRecommendationEnv(gymnasium.Env[str, str]):
         Raises:
             InputError: unknown task id.
         """
-        super().reset(seed=seed)
-        task_id = (options or {}).get("task_id")
-        if task_id is None:
-            task_id = self._train_ids[int(self.np_random.integers(len(self._train_ids)))]
-        state = SessionState(find_task(task_id))
-        self._state = self._maybe_final(state)
-        observation = self._with_request(first_observation(state.task, self._prompt), state, self._state)
+        state = SessionState(find_task(self._draw_task(seed, options, lambda: self._train_ids)))
+        self._state = replace(state, final=self._max_turns == 1)
+        observation = first_observation(state.task, self._prompt)
+        if self._state.final:
+            observation = self._with_request(observation, state.task)
         return observation, self._info(self._state, valid=True, progress=None)
 
     def step(self, action: str) -> StepResult:
@@ -158,11 +144,8 @@ class MovieRecommendationEnv(gymnasium.Env[str, str]):
         Raises:
             RuntimeError: before `reset`, or after the episode has ended.
         """
-        state = self._state
-        if state is None or state.done:
-            raise RuntimeError("MovieRecommendation: step() without a running episode; call reset() first")
+        state = self.state
         parsed = parse_action(action, state.task, self._prompt, state.final)
-        state = replace(state, turns=state.turns + 1)
         if isinstance(parsed, Question):
             return self._ask(state, parsed)
         if parsed.kind == "answer":
@@ -174,14 +157,6 @@ class MovieRecommendationEnv(gymnasium.Env[str, str]):
         """What the agent is told when its next turn must answer: the words of the last turn, once."""
         state = self._state
         return final_reminder(self._prompt) if state is None or state.final else final_request(state.task, self._prompt)
-
-    def snapshot(self) -> SessionState | None:
-        """Return the episode's state, to give to `restore` of this or an equally configured environment."""
-        return self._state
-
-    def restore(self, state: SessionState | None) -> None:
-        """Continue from ``state``. The random generator, which only `reset` uses, stays as it is."""
-        self._state = state
 
     def _ask(self, state: SessionState, question: Question) -> StepResult:
         reply = preference(state.task.weights, question.first, question.second)
@@ -210,16 +185,10 @@ class MovieRecommendationEnv(gymnasium.Env[str, str]):
             return movement_progresses(state.estimates, *self._movement)
         return similarity_progresses(state.estimates, state.task.weights)
 
-    def _maybe_final(self, state: SessionState) -> SessionState:
-        """Begin the last turn when only one turn is left."""
-        return replace(state, final=state.final or state.turns == self._max_turns - 1)
-
-    def _with_request(self, observation: str, before: SessionState, after: SessionState) -> str:
-        """Add the words of the last turn where it has just begun."""
-        if before.final or not after.final:
-            return observation
+    def _with_request(self, observation: str, task: Task) -> str:
+        """Add the words of the last turn."""
         space = " " if self._prompt == "compact" else "\n\n"
-        return observation + space + final_request(after.task, self._prompt)
+        return observation + space + final_request(task, self._prompt)
 
     def _result(
         self,
@@ -231,12 +200,13 @@ class MovieRecommendationEnv(gymnasium.Env[str, str]):
         query: str = "",
         terminated: bool = False,
     ) -> StepResult:
-        truncated = not terminated and new.turns >= self._max_turns
-        done = terminated or truncated
-        self._state = replace(new, done=True) if done else self._maybe_final(new)
-        observation = self._with_request(observation, new, self._state)
-        info = {**self._info(self._state, valid=valid, progress=progress), "query": query}
-        return observation, float(new.success), terminated, truncated, info
+        """End the turn; the last one begins when only one is left."""
+        if not (new.final or terminated) and new.turns + 1 == self._max_turns - 1:
+            new, observation = replace(new, final=True), self._with_request(observation, new.task)
+        reward = float(new.success)
+        return self._end_turn(
+            new, observation, reward, valid=valid, progress=progress, terminated=terminated, query=query
+        )
 
     def _info(self, state: SessionState, *, valid: bool, progress: bool | None) -> dict[str, Any]:
         task = state.task

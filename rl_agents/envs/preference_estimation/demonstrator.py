@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from rl_agents.envs.preference_estimation.env import GameState, PreferenceEstimationEnv
-from rl_agents.envs.preference_estimation.expert import Dialogue, belief, mean_direction
+from rl_agents.envs.preference_estimation.expert import belief, mean_direction
 from rl_agents.envs.preference_estimation.prompts import Question, answer_action, question_action
+from rl_agents.envs.stateful import Dialogue, play
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,19 +42,16 @@ def demonstrate(
     """
     habits = habits or Demonstrator()
     env = PreferenceEstimationEnv(**{**options, "prompt": "compact"})
-    observation, info = env.reset(options={"task_id": task_id})
-    dialogue: Dialogue = []
-    over = False
-    while not over:
-        state = env.snapshot()
-        assert state is not None
-        hurried = bool(dialogue) and rng.random() < habits.hurried
+
+    def act(observation: str) -> tuple[str, str]:
+        state = env.state
+        hurried = bool(state.turns) and rng.random() < habits.hurried
         if hurried:
             observation = f"{observation}\n{env.answer_instruction}"
-        action = _action(state, hurried or (bool(dialogue) and rng.random() < habits.answer_early), rng, habits)
-        dialogue.append((observation, action))
-        observation, _, terminated, truncated, info = env.step(action)
-        over = terminated or truncated
+        answers = hurried or (bool(state.turns) and rng.random() < habits.answer_early)
+        return observation, _action(state, answers, rng, habits)
+
+    dialogue, info = play(env, task_id, act)
     return dialogue, bool(info["success"])
 
 

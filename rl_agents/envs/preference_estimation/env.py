@@ -6,12 +6,8 @@ the hidden preference vector lies above 0.88, given on the turn that answers; an
 
 from __future__ import annotations
 
-import string
 from dataclasses import dataclass, replace
 from typing import Any
-
-import gymnasium
-from gymnasium.spaces import Text
 
 from rl_agents.envs.preference_estimation.prompts import (
     PROMPT_STYLES,
@@ -29,17 +25,13 @@ from rl_agents.envs.preference_estimation.prompts import (
 from rl_agents.envs.preference_estimation.rules import THRESHOLD, Comparison, comparison, is_right, progresses
 from rl_agents.envs.preference_estimation.tasks import Task, find_task, task_ids
 from rl_agents.envs.preferences import cosine, preference
+from rl_agents.envs.stateful import StatefulEnv, StepResult, observations
 from rl_agents.envs.tags import TaggedAction
-from rl_agents.errors import InputError, unknown
+from rl_agents.errors import InputError
 
 MAX_TURNS = 10
 MALFORMED_RULES = ("retry", "end")
 REWARDS = ("binary", "similarity")
-
-_OBSERVATIONS = Text(max_length=32768, charset=string.printable)
-_ACTIONS = Text(max_length=65536, min_length=0, charset=string.printable)
-
-StepResult = tuple[str, float, bool, bool, dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +53,7 @@ class GameState:
     success: bool = False
 
 
-class PreferenceEstimationEnv(gymnasium.Env[str, str]):
+class PreferenceEstimationEnv(StatefulEnv[GameState]):
     """Infer a hidden preference vector from pairwise questions.
 
     Args:
@@ -83,9 +75,8 @@ class PreferenceEstimationEnv(gymnasium.Env[str, str]):
     ``repeated_questions``.
     """
 
-    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012  (gymnasium's own declaration)
-    observation_space = _OBSERVATIONS
-    action_space = _ACTIONS
+    observation_space = observations(32768)
+    label = "PreferenceEstimation"
 
     def __init__(
         self,
@@ -100,21 +91,17 @@ class PreferenceEstimationEnv(gymnasium.Env[str, str]):
         threshold: float = THRESHOLD,
         max_turns: int = MAX_TURNS,
     ) -> None:
-        for key, value, valid in (
-            ("prompt", prompt, PROMPT_STYLES),
-            ("malformed", malformed, MALFORMED_RULES),
-            ("reward", reward, REWARDS),
-        ):
-            if value not in valid:
-                raise unknown(f"value of env.{key}", value, valid)
+        super().__init__(
+            max_turns,
+            prompt=(prompt, PROMPT_STYLES),
+            malformed=(malformed, MALFORMED_RULES),
+            reward=(reward, REWARDS),
+        )
         if not 0.0 <= threshold < 1.0:
             raise InputError(f"env.threshold is {threshold}: it must be at least 0 and below 1")
-        if max_turns < 1:
-            raise InputError(f"env.max_turns is {max_turns}: it must be at least 1")
         self._train_ids = task_ids("train", attributes=attributes, movies=movies, levels=levels, sampling=sampling)
-        self._prompt, self._malformed, self._max_turns = prompt, malformed, max_turns
+        self._prompt, self._malformed = prompt, malformed
         self._reward, self._threshold = reward, threshold
-        self._state: GameState | None = None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Start ``options["task_id"]``, or a train task drawn with ``seed``.
@@ -122,11 +109,7 @@ class PreferenceEstimationEnv(gymnasium.Env[str, str]):
         Raises:
             InputError: unknown task id.
         """
-        super().reset(seed=seed)
-        task_id = (options or {}).get("task_id")
-        if task_id is None:
-            task_id = self._train_ids[int(self.np_random.integers(len(self._train_ids)))]
-        self._state = GameState(find_task(task_id))
+        self._state = GameState(find_task(self._draw_task(seed, options, lambda: self._train_ids)))
         return first_observation(self._state.task, self._prompt), self._info(self._state, valid=True, progress=None)
 
     def step(self, action: str) -> StepResult:
@@ -135,9 +118,7 @@ class PreferenceEstimationEnv(gymnasium.Env[str, str]):
         Raises:
             RuntimeError: before `reset`, or after the episode has ended.
         """
-        state = self._state
-        if state is None or state.done:
-            raise RuntimeError("PreferenceEstimation: step() without a running episode; call reset() first")
+        state = self.state
         parsed = parse_action(action, state.task, self._prompt)
         if isinstance(parsed, Question):
             return self._ask(state, parsed)
@@ -149,14 +130,6 @@ class PreferenceEstimationEnv(gymnasium.Env[str, str]):
     def answer_instruction(self) -> str:
         """What the agent is told when its next turn must answer."""
         return answer_instruction(self._prompt)
-
-    def snapshot(self) -> GameState | None:
-        """Return the episode's state, to give to `restore` of this or an equally configured environment."""
-        return self._state
-
-    def restore(self, state: GameState | None) -> None:
-        """Continue from ``state``. The random generator, which only `reset` uses, stays as it is."""
-        self._state = state
 
     def _ask(self, state: GameState, question: Question) -> StepResult:
         task = state.task
@@ -172,14 +145,14 @@ class PreferenceEstimationEnv(gymnasium.Env[str, str]):
         progress = progresses(state.similarity, similarity)
         query = question_text(task, question.first, question.second, self._prompt)
         observation = reply_observation(task, question, reply, self._prompt)
-        return self._result(new, observation, valid=True, progress=progress, query=query)
+        return self._end_turn(new, observation, valid=True, progress=progress, query=query)
 
     def _answer(self, state: GameState, content: str) -> StepResult:
         estimate = read_estimate(content, state.task, self._prompt)
         similarity = 0.0 if estimate is None else cosine(estimate, state.task.weights)
         success = is_right(similarity, self._threshold)
         reward = similarity if self._reward == "similarity" else float(success)
-        return self._result(
+        return self._end_turn(
             replace(state, similarity=similarity, success=success),
             "correct" if success else "wrong",
             reward,
@@ -190,25 +163,7 @@ class PreferenceEstimationEnv(gymnasium.Env[str, str]):
 
     def _reject(self, state: GameState, parsed: TaggedAction) -> StepResult:
         observation = malformed_observation(parsed, state.task, self._prompt)
-        return self._result(state, observation, valid=False, progress=None, terminated=self._malformed == "end")
-
-    def _result(
-        self,
-        new: GameState,
-        observation: str,
-        reward: float = 0.0,
-        *,
-        valid: bool,
-        progress: bool | None,
-        terminated: bool = False,
-        query: str | None = None,
-    ) -> StepResult:
-        truncated = not terminated and new.turns + 1 >= self._max_turns
-        self._state = replace(new, turns=new.turns + 1, done=terminated or truncated)
-        info = self._info(self._state, valid=valid, progress=progress)
-        if query is not None:
-            info["query"] = query
-        return observation, reward, terminated, truncated, info
+        return self._end_turn(state, observation, valid=False, progress=None, terminated=self._malformed == "end")
 
     def _info(self, state: GameState, *, valid: bool, progress: bool | None) -> dict[str, Any]:
         task = state.task

@@ -18,10 +18,10 @@ from rl_agents.envs.preference_estimation.env import MAX_TURNS, GameState, Prefe
 from rl_agents.envs.preference_estimation.prompts import Question, answer_action, question_action
 from rl_agents.envs.preference_estimation.rules import Comparison
 from rl_agents.envs.preference_estimation.tasks import Task
+from rl_agents.envs.stateful import Dialogue
+from rl_agents.envs.stateful import play as play_episode
 
 MAX_VECTORS = 8192
-Dialogue = list[tuple[str, str]]
-"""(observation, action) turns of one episode."""
 
 
 @cache
@@ -77,14 +77,6 @@ def play(task_id: str, **options: Any) -> tuple[Dialogue, bool]:
         InputError: unknown task id or option.
     """
     env = PreferenceEstimationEnv(**options)
-    observation, info = env.reset(options={"task_id": task_id})
-    dialogue: Dialogue = []
-    over = False
-    while not over:
-        state = env.snapshot()
-        assert state is not None
-        action = expert_action(state, options.get("prompt", "paper"), options.get("max_turns", MAX_TURNS))
-        dialogue.append((observation, action))
-        observation, _, terminated, truncated, info = env.step(action)
-        over = terminated or truncated
+    style, max_turns = options.get("prompt", "paper"), options.get("max_turns", MAX_TURNS)
+    dialogue, info = play_episode(env, task_id, lambda shown: (shown, expert_action(env.state, style, max_turns)))
     return dialogue, bool(info["success"])

@@ -18,7 +18,6 @@ from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from rl_agents.envs.base import StarterRecipe
 from rl_agents.envs.preference_estimation.demonstrator import demonstrate
-from rl_agents.envs.preference_estimation.expert import Dialogue
 from rl_agents.envs.preference_estimation.prompts import (
     NOT_A_QUESTION,
     NOT_A_VECTOR,
@@ -27,6 +26,7 @@ from rl_agents.envs.preference_estimation.prompts import (
 )
 from rl_agents.envs.preference_estimation.tasks import STARTER_SETTING
 from rl_agents.envs.small_model import IMITATION, INIT_STD, small_qwen3, word_tokenizer
+from rl_agents.envs.stateful import Dialogue
 from rl_agents.envs.tags import MALFORMED_REASONS
 
 MAX_TOKENS = 512

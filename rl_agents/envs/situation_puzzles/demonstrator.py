@@ -17,9 +17,7 @@ from rl_agents.envs.situation_puzzles.expert import answer, belief, next_value, 
 from rl_agents.envs.situation_puzzles.rules import UNKNOWN
 from rl_agents.envs.situation_puzzles.tasks import SMALL_SLOTS, SMALL_THEMES
 from rl_agents.envs.situation_puzzles.themes import themes
-
-Dialogue = list[tuple[str, str]]
-"""(observation, action) turns of one episode."""
+from rl_agents.envs.stateful import Dialogue, play
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,20 +48,13 @@ def demonstrate(task_id: str, rng: random.Random, habits: Demonstrator | None = 
     """
     habits = habits or Demonstrator()
     env = SituationPuzzlesEnv(**{**options, "prompt": "compact"})
-    observation, _ = env.reset(options={"task_id": task_id})
-    dialogue: Dialogue = []
-    over = False
-    while not over:
-        state = env.snapshot()
-        assert state is not None
-        hurried = bool(dialogue) and rng.random() < habits.hurried
-        if hurried:
-            observation = f"{observation}\n{env.answer_instruction}"
-        action = answer(state, belief(state), "compact") if hurried else _choose(state, rng, habits)
-        dialogue.append((observation, action))
-        observation, _, terminated, truncated, _ = env.step(action)
-        over = terminated or truncated
-    return dialogue
+
+    def act(observation: str) -> tuple[str, str]:
+        if env.state.turns and rng.random() < habits.hurried:
+            return f"{observation}\n{env.answer_instruction}", answer(env.state, belief(env.state), "compact")
+        return observation, _choose(env.state, rng, habits)
+
+    return play(env, task_id, act)[0]
 
 
 def _choose(state: PuzzleState, rng: random.Random, habits: Demonstrator) -> str:

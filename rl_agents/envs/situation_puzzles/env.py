@@ -6,12 +6,8 @@ Reward is the F1 of the answer and the story, in [0, 1], given on the turn that 
 
 from __future__ import annotations
 
-import string
 from dataclasses import dataclass, replace
 from typing import Any
-
-import gymnasium
-from gymnasium.spaces import Text
 
 from rl_agents.envs.situation_puzzles.judges import QuestionJudge, make_judge
 from rl_agents.envs.situation_puzzles.loader import BAD_DATA_RULES
@@ -27,16 +23,12 @@ from rl_agents.envs.situation_puzzles.prompts import (
 )
 from rl_agents.envs.situation_puzzles.rules import F1_UNITS, PROGRESS_RULES, Puzzle, Reply, f1_score, is_new
 from rl_agents.envs.situation_puzzles.tasks import PUZZLE_SETS, find_puzzle, task_ids
+from rl_agents.envs.stateful import StatefulEnv, StepResult, observations
 from rl_agents.envs.tags import TaggedAction
-from rl_agents.errors import InputError, unknown
+from rl_agents.errors import InputError
 
 MAX_TURNS = 15
 MALFORMED_RULES = ("retry", "end")
-
-_OBSERVATIONS = Text(max_length=32768, charset=string.printable)
-_ACTIONS = Text(max_length=65536, min_length=0, charset=string.printable)
-
-StepResult = tuple[str, float, bool, bool, dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +47,7 @@ class PuzzleState:
     done: bool = False
 
 
-class SituationPuzzlesEnv(gymnasium.Env[str, str]):
+class SituationPuzzlesEnv(StatefulEnv[PuzzleState]):
     """Ask yes-or-no questions, then tell the story behind a strange scene.
 
     Args:
@@ -87,9 +79,8 @@ class SituationPuzzlesEnv(gymnasium.Env[str, str]):
         InputError: a bad option.
     """
 
-    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012  (gymnasium's own declaration)
-    observation_space = _OBSERVATIONS
-    action_space = _ACTIONS
+    observation_space = observations(32768)
+    label = "SituationPuzzles"
 
     def __init__(
         self,
@@ -106,25 +97,21 @@ class SituationPuzzlesEnv(gymnasium.Env[str, str]):
         judge: str = "rule",
         **judge_options: Any,
     ) -> None:
-        for key, value, valid in (
-            ("puzzles", puzzles, PUZZLE_SETS),
-            ("bad_data", bad_data, BAD_DATA_RULES),
-            ("prompt", prompt, PROMPT_STYLES),
-            ("malformed", malformed, MALFORMED_RULES),
-            ("progress", progress, PROGRESS_RULES),
-            ("f1", f1, F1_UNITS),
-        ):
-            if value not in valid:
-                raise unknown(f"value of env.{key}", value, valid)
-        if max_turns < 1:
-            raise InputError(f"env.max_turns is {max_turns}: it must be at least 1")
+        super().__init__(
+            max_turns,
+            puzzles=(puzzles, PUZZLE_SETS),
+            bad_data=(bad_data, BAD_DATA_RULES),
+            prompt=(prompt, PROMPT_STYLES),
+            malformed=(malformed, MALFORMED_RULES),
+            progress=(progress, PROGRESS_RULES),
+            f1=(f1, F1_UNITS),
+        )
         if not 0 < success_threshold <= 1:
             raise InputError(f"env.success_threshold is {success_threshold}: it must be above 0 and at most 1")
         self._judge: QuestionJudge = make_judge(judge, **judge_options)
         self._puzzles, self._data, self._bad_data = puzzles, data, bad_data
         self._prompt, self._malformed, self._progress = prompt, malformed, progress
-        self._unit, self._threshold, self._max_turns = F1_UNITS.index(f1), success_threshold, max_turns
-        self._state: PuzzleState | None = None
+        self._unit, self._threshold = F1_UNITS.index(f1), success_threshold
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Start ``options["task_id"]``, or a train task drawn with ``seed``.
@@ -132,11 +119,7 @@ class SituationPuzzlesEnv(gymnasium.Env[str, str]):
         Raises:
             InputError: unknown task id, or unusable data.
         """
-        super().reset(seed=seed)
-        task_id = (options or {}).get("task_id")
-        if task_id is None:
-            ids = task_ids("train", puzzles=self._puzzles, data=self._data, bad_data=self._bad_data)
-            task_id = ids[int(self.np_random.integers(len(ids)))]
+        task_id = self._draw_task(seed, options, self._train_ids)
         self._state = PuzzleState(find_puzzle(task_id, self._data, self._bad_data))
         return first_observation(self._state.puzzle, self._prompt), self._info(self._state, valid=True, progress=None)
 
@@ -147,9 +130,7 @@ class SituationPuzzlesEnv(gymnasium.Env[str, str]):
             RuntimeError: before `reset`, or after the episode has ended.
             JudgeError: the judge's server gave no usable reply; the state is as before.
         """
-        state = self._state
-        if state is None or state.done:
-            raise RuntimeError("SituationPuzzles: step() without a running episode; call reset() first")
+        state = self.state
         parsed = parse_action(action)
         if parsed.kind == "answer":
             return self._answer(state, parsed.content)
@@ -162,51 +143,28 @@ class SituationPuzzlesEnv(gymnasium.Env[str, str]):
         """What the agent is told when its next turn must answer."""
         return answer_instruction(self._prompt)
 
-    def snapshot(self) -> PuzzleState | None:
-        """Return the episode's state, to give to `restore` of this or an equally configured environment."""
-        return self._state
-
-    def restore(self, state: PuzzleState | None) -> None:
-        """Continue from ``state``. The random generator, which only `reset` uses, stays as it is."""
-        self._state = state
+    def _train_ids(self) -> list[str]:
+        return task_ids("train", puzzles=self._puzzles, data=self._data, bad_data=self._bad_data)
 
     def _ask(self, state: PuzzleState, question: str) -> StepResult:
         reply = self._judge.reply(state.puzzle, question)
         progress = reply.informative
         if self._progress == "new":
             progress = progress and is_new(reply, question, state.asked)
-        new = replace(state, asked=(*state.asked, (question, reply)), turns=state.turns + 1)
+        new = replace(state, asked=(*state.asked, (question, reply)))
         observation = reply_observation(reply.text, self._prompt)
-        return self._result(new, observation, valid=True, progress=progress, query=question)
+        return self._end_turn(new, observation, valid=True, progress=progress, query=question)
 
     def _answer(self, state: PuzzleState, answer: str) -> StepResult:
         reference = story(state.puzzle, self._prompt)
         word, char = (f1_score(answer[:MAX_ANSWER], reference, unit) for unit in F1_UNITS)
-        new = replace(state, turns=state.turns + 1, f1=(word, char))
-        return self._result(
-            new, f"f1 {new.f1[self._unit]:.2f}", valid=True, progress=None, reward=new.f1[self._unit], terminated=True
-        )
+        earned = (word, char)[self._unit]
+        new = replace(state, f1=(word, char))
+        return self._end_turn(new, f"f1 {earned:.2f}", earned, valid=True, progress=None, terminated=True, query="")
 
     def _reject(self, state: PuzzleState, parsed: TaggedAction) -> StepResult:
-        new = replace(state, turns=state.turns + 1)
-        observation = malformed_observation(parsed, self._prompt)
-        return self._result(new, observation, valid=False, progress=None, terminated=self._malformed == "end")
-
-    def _result(
-        self,
-        new: PuzzleState,
-        observation: str,
-        *,
-        valid: bool,
-        progress: bool | None,
-        query: str = "",
-        reward: float = 0.0,
-        terminated: bool = False,
-    ) -> StepResult:
-        truncated = not terminated and new.turns >= self._max_turns
-        self._state = replace(new, done=terminated or truncated)
-        info = {**self._info(self._state, valid=valid, progress=progress), "query": query}
-        return observation, reward, terminated, truncated, info
+        observation, ends = malformed_observation(parsed, self._prompt), self._malformed == "end"
+        return self._end_turn(state, observation, valid=False, progress=None, terminated=ends, query="")
 
     def _info(self, state: PuzzleState, *, valid: bool, progress: bool | None) -> dict[str, Any]:
         known = sorted({f"{' '.join(reply.topics) or question}: {reply.text}" for question, reply in state.asked})

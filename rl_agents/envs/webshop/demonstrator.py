@@ -9,8 +9,9 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
+from rl_agents.envs.stateful import Dialogue, play
 from rl_agents.envs.webshop.env import EpisodeState, WebShopEnv
-from rl_agents.envs.webshop.expert import Dialogue, wanted_options
+from rl_agents.envs.webshop.expert import wanted_options
 from rl_agents.envs.webshop.pages import ITEM, RESULTS, SEARCH
 from rl_agents.envs.webshop.records import Goal
 from rl_agents.envs.webshop.shop import local_shop
@@ -51,16 +52,7 @@ def demonstrate(task_id: str, rng: random.Random, habits: Demonstrator | None = 
     store = local_shop(CATALOGUE).store
     goal = find_goal(store, task_id)
     env = WebShopEnv(catalogue=CATALOGUE, prompt="compact")
-    observation, info = env.reset(options={"task_id": task_id})
-    dialogue: Dialogue = []
-    over = False
-    while not over:
-        state = env.snapshot()
-        assert state is not None
-        action = _action(store, goal, state, rng, habits)
-        dialogue.append((observation, action))
-        observation, _, terminated, truncated, info = env.step(action)
-        over = terminated or truncated
+    dialogue, info = play(env, task_id, lambda shown: (shown, _action(store, goal, env.state, rng, habits)))
     return dialogue, bool(info["success"])
 
 

@@ -5,14 +5,11 @@ An episode is at most 15 steps and ends with Buy Now, which alone is rewarded.
 
 from __future__ import annotations
 
-import string
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-import gymnasium
-from gymnasium.spaces import Text
-
+from rl_agents.envs.stateful import StatefulEnv, StepResult, observations
 from rl_agents.envs.webshop.pages import MAX_ACTION
 from rl_agents.envs.webshop.prompts import (
     PROMPT_STYLES,
@@ -26,15 +23,9 @@ from rl_agents.envs.webshop.prompts import (
 )
 from rl_agents.envs.webshop.shop import Shop, Turn, local_shop
 from rl_agents.envs.webshop.store import GOAL_KINDS
-from rl_agents.errors import InputError, unknown
 
 MAX_TURNS = 15
 REWARDS = ("score", "success")
-
-_OBSERVATIONS = Text(max_length=65536, charset=string.printable)
-_ACTIONS = Text(max_length=65536, min_length=0, charset=string.printable)
-
-StepResult = tuple[str, float, bool, bool, dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +46,7 @@ class EpisodeState:
     done: bool = False
 
 
-class WebShopEnv(gymnasium.Env[str, str]):
+class WebShopEnv(StatefulEnv[EpisodeState]):
     """Find and buy the product that an instruction describes.
 
     Args:
@@ -76,9 +67,8 @@ class WebShopEnv(gymnasium.Env[str, str]):
     nothing was bought), ``bought``, ``searches``, ``invalid_actions``.
     """
 
-    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012  (gymnasium's own declaration)
-    observation_space = _OBSERVATIONS
-    action_space = _ACTIONS
+    observation_space = observations(65536)
+    label = "WebShop"
 
     def __init__(
         self,
@@ -92,19 +82,15 @@ class WebShopEnv(gymnasium.Env[str, str]):
         service_timeout_s: float = 30.0,
         max_turns: int = MAX_TURNS,
     ) -> None:
-        for key, value, valid in (
-            ("prompt", prompt, PROMPT_STYLES),
-            ("goals", goals, GOAL_KINDS),
-            ("reward", reward, REWARDS),
-        ):
-            if value not in valid:
-                raise unknown(f"value of env.{key}", value, valid)
-        if max_turns < 1:
-            raise InputError(f"env.max_turns is {max_turns}: it must be at least 1")
+        super().__init__(
+            max_turns,
+            prompt=(prompt, PROMPT_STYLES),
+            goals=(goals, GOAL_KINDS),
+            reward=(reward, REWARDS),
+        )
         self._shop = find_shop(catalogue, service_url, service_timeout_s)
-        self._goals, self._prompt, self._max_turns = goals, prompt, max_turns
+        self._goals, self._prompt = goals, prompt
         self._success_reward = success_reward if reward == "success" else None
-        self._state: EpisodeState | None = None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Start ``options["task_id"]``, or a train task drawn with ``seed``.
@@ -113,13 +99,9 @@ class WebShopEnv(gymnasium.Env[str, str]):
             InputError: unknown task id.
             ServiceError: the service does not answer.
         """
-        super().reset(seed=seed)
-        task_id = (options or {}).get("task_id")
-        if task_id is None:
-            ids = self._shop.task_ids("train", self._goals)
-            task_id = ids[int(self.np_random.integers(len(ids)))]
+        task_id = self._draw_task(seed, options, lambda: self._shop.task_ids("train", self._goals))
         self._state = EpisodeState(task_id, self._shop.reset(task_id))
-        return first_observation(self._state.turn, self._prompt), self._info(self._state)
+        return first_observation(self._state.turn, self._prompt), self._info(self._state, valid=True, progress=None)
 
     def step(self, action: str) -> StepResult:
         """Play one turn with the agent's whole response.
@@ -128,15 +110,13 @@ class WebShopEnv(gymnasium.Env[str, str]):
             RuntimeError: before `reset`, or after the episode has ended.
             ServiceError: the service does not answer.
         """
-        state = self._state
-        if state is None or state.done:
-            raise RuntimeError("WebShop: step() without a running episode; call reset() first")
+        state = self.state
         read = read_command(action, state.turn.page, self._prompt)
         if read.problem:
             turn = replace(state.turn, problem=read.problem)
         else:
             turn = self._shop.step(state.task_id, state.turn.state, read.command[:MAX_ACTION])
-        return self._result(self._next(state, turn, read), read)
+        return self._end_shop_turn(state, turn, read)
 
     def render_window(self, task: str, history: tuple[tuple[str, str], ...], observation: str) -> str:
         """Return the prompt of a single step, as the papers rebuild it; see `rl_agents.rollout.context`."""
@@ -145,43 +125,29 @@ class WebShopEnv(gymnasium.Env[str, str]):
             raise RuntimeError("WebShop: render_window() without an episode")
         return window(state.turn, self._prompt, state.problem, history, max(state.turns, len(history)))
 
-    def snapshot(self) -> EpisodeState | None:
-        """Return the episode's state, to give to `restore` of this or an equally configured environment."""
-        return self._state
-
-    def restore(self, state: EpisodeState | None) -> None:
-        """Continue from ``state``. The random generator, which only `reset` uses, stays as it is."""
-        self._state = state
-
     def close(self) -> None:
         """Let go of the connection to a service."""
         self._shop.close()
 
-    def _next(self, state: EpisodeState, turn: Turn, read: Read) -> EpisodeState:
+    def _end_shop_turn(self, state: EpisodeState, turn: Turn, read: Read) -> StepResult:
         problem = problem_text(read, turn.problem, self._prompt)
-        turns = state.turns + 1
-        return EpisodeState(
-            task_id=state.task_id,
+        new = replace(
+            state,
             turn=turn,
             problem=problem,
-            turns=turns,
             invalid=state.invalid + bool(problem),
             searches=state.searches + (not problem and read.command.lower().startswith("search")),
-            done=turn.score is not None or turns >= self._max_turns,
         )
-
-    def _result(self, new: EpisodeState, read: Read) -> StepResult:
-        self._state = new
-        score = new.turn.score
-        query = read.command if not new.problem and new.turn.page.kind == "results" else ""
-        info = {**self._info(new), "query": query}
+        query = read.command if not problem and turn.page.kind == "results" else ""
+        score, valid = turn.score, not problem
         if score is None:
-            return next_observation(new.turn, self._prompt, new.problem), 0.0, False, new.done, info
+            observation = next_observation(turn, self._prompt, problem)
+            return self._end_turn(new, observation, valid=valid, progress=None, query=query)
         reward = score.reward if self._success_reward is None else self._success_reward * score.success
-        return last_observation(new.turn, self._prompt), float(reward), True, False, info
+        observation = last_observation(turn, self._prompt)
+        return self._end_turn(new, observation, float(reward), valid=valid, progress=None, terminated=True, query=query)
 
-    @staticmethod
-    def _info(state: EpisodeState) -> dict[str, Any]:
+    def _info(self, state: EpisodeState, *, valid: bool, progress: bool | None) -> dict[str, Any]:
         turn, score = state.turn, state.turn.score
         chosen = ", ".join(f"{axis}: {value}" for axis, value in sorted(turn.state.chosen))
         parts = (
@@ -193,7 +159,7 @@ class WebShopEnv(gymnasium.Env[str, str]):
         return {
             "task_id": state.task_id,
             "success": score is not None and score.success,
-            "valid": not state.problem,
+            "valid": valid,
             "admissible_actions": list(turn.page.actions),
             "anchor": f"{state.task_id} | {' | '.join(turn.page.texts)} | {chosen}",
             "metrics": {

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rl_agents.envs.stateful import Dialogue
+from rl_agents.envs.stateful import play as play_episode
 from rl_agents.envs.webshop.env import EpisodeState, WebShopEnv
 from rl_agents.envs.webshop.pages import ITEM, NEXT, RESULTS, SEARCH
 from rl_agents.envs.webshop.prompts import ENV_STEP
@@ -18,9 +20,6 @@ from rl_agents.envs.webshop.shop import local_shop
 from rl_agents.envs.webshop.store import HITS, Store
 from rl_agents.envs.webshop.tasks import find_goal
 from rl_agents.tools.calls import ToolCall, write_response
-
-Dialogue = list[tuple[str, str]]
-"""(observation, action) turns of one episode."""
 
 
 def expert_command(store: Store, goal: Goal, state: EpisodeState) -> str:
@@ -74,17 +73,8 @@ def play(task_id: str, **options: Any) -> tuple[Dialogue, dict[str, Any]]:
     env = WebShopEnv(**options)
     store = local_shop(options.get("catalogue", "generated")).store
     goal = find_goal(store, task_id)
-    observation, info = env.reset(options={"task_id": task_id})
-    dialogue: Dialogue = []
-    over = False
-    while not over:
-        state = env.snapshot()
-        assert state is not None
-        action = in_style(expert_command(store, goal, state), options.get("prompt", "3spo"))
-        dialogue.append((observation, action))
-        observation, _, terminated, truncated, info = env.step(action)
-        over = terminated or truncated
-    return dialogue, info
+    style = options.get("prompt", "3spo")
+    return play_episode(env, task_id, lambda shown: (shown, in_style(expert_command(store, goal, env.state), style)))
 
 
 def _finds(store: Store, query: str, goal: Goal) -> bool:
