@@ -131,7 +131,9 @@ def _hotpot_passages(record: dict[str, Any]) -> list[tuple[Passage, bool]]:
     context, facts = record["context"], record.get("supporting_facts", [])
     if isinstance(context, dict):
         context = list(zip(context.get("title", ()), context.get("sentences", ()), strict=False))
-    titles = facts.get("title", []) if isinstance(facts, dict) else [fact[0] for fact in facts if fact]
+    titles = facts.get("title") if isinstance(facts, dict) else _first_items(facts)
+    if not isinstance(titles, list):
+        raise ValueError("supporting_facts is not a list of [title, sentence]")
     found = []
     for item in _bounded(context, "context"):
         if not isinstance(item, list | tuple) or len(item) != 2 or not isinstance(item[0], str):
@@ -143,6 +145,12 @@ def _hotpot_passages(record: dict[str, Any]) -> list[tuple[Passage, bool]]:
         text = " ".join("".join(s if s[:1].isspace() else f" {s}" for s in sentences).split())
         found.append((Passage(passage_id(title, text), title, text), title in titles))
     return found
+
+
+def _first_items(facts: Any) -> list[Any] | None:
+    if not isinstance(facts, list) or not all(isinstance(fact, list) and fact for fact in facts):
+        return None
+    return [fact[0] for fact in facts]
 
 
 def _musique_passage(item: Any) -> tuple[Passage, bool]:

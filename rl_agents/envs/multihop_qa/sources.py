@@ -17,7 +17,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Protocol
@@ -160,7 +160,9 @@ class FileQuestions:
         question = self._by_id.get(task_id)
         if question is None:
             raise unknown_task("multihop_qa", task_id[:80], list(self._by_id)[:5000], next(iter(self._by_id), "an id"))
-        return Task(question, self._store)
+        # A corpus of its own may lack what the question's file calls supporting: then nothing is known of it.
+        known = self._own or all(name in self._store for name in question.supporting)
+        return Task(question if known else replace(question, supporting=()), self._store)
 
     def _split(self, train: Path, test: Path | None) -> Mapping[str, tuple[str, ...]]:
         ids = tuple(question.id for question in self._questions[str(train)])
