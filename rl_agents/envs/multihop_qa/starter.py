@@ -59,8 +59,8 @@ DEFAULTS: Mapping[str, Any] = {
     "max_model_len": 256,
     "max_response_tokens": 14,
     "lr": 5e-4,
-    "iterations": 40,
-    "eval_episodes": 300,
+    "iterations": 60,
+    "eval_episodes": 400,
     "eval_interval": 20,
 }
 
