@@ -24,12 +24,15 @@ from rl_agents.envs.multihop_qa.questions import read_questions
 from rl_agents.envs.multihop_qa.scores import exact_match, f1, normalise
 from rl_agents.envs.multihop_qa.sources import find_source, open_world
 from rl_agents.envs.multihop_qa.world import BY_NAME, Fact
+from rl_agents.envs.prompting import solved_examples
 from rl_agents.errors import InputError
 from rl_agents.retrieval.bm25 import Analyzer
+from rl_agents.settings import Settings
 from rl_agents.tools.calls import ToolCall, read_response, write_response
 
 SHARED = Path(os.environ.get("RL_AGENTS_SHARED_DATA") or Path(__file__).parents[3] / "shared" / "data") / "qa"
 needs_shared_data = pytest.mark.skipif(not SHARED.is_dir(), reason="no shared data")
+SMALL = {"questions": "small", "prompt": "compact"}
 CHAIN, COMPARISON = "test/000/08", "test/000/14"  # three facts in turn; two at once
 
 
@@ -274,7 +277,7 @@ def test_no_query_and_no_answer_can_do_harm(queries: list[str], prompt: str, ans
         observation, reward, *_, info = env.step(response)
         assert len(observation) < 60_000 and reward == 0.0
         assert observation.count("<tool_response>") == observation.count("</tool_response>") <= 6
-        json.dumps(info)
+        json.dumps(info, ensure_ascii=False).encode(), observation.encode()
     env.step(f"<answer>{answer}</answer>")
 
 
@@ -516,7 +519,7 @@ def test_the_starter_knows_every_word_and_writes_calls_that_parse() -> None:
     tokenizer = STARTER.build_tokenizer()
     longest = 0
     for name in base.task_ids("multihop_qa", "train", {"questions": "small"})[::40]:
-        dialogue = STARTER.demonstrate(name, random.Random(name))
+        dialogue = STARTER.demonstrate(name, random.Random(name), **SMALL)
         for observation, action in dialogue:
             ids = tokenizer.encode(action)
             assert tokenizer.unk_token_id not in [*tokenizer.encode(observation), *ids]
@@ -547,5 +550,14 @@ def test_the_starters_model_is_small() -> None:
 def test_the_experts_traces_fit_the_prompt() -> None:
     assert STARTER.expert is not None
     assert "<tool_call>\n" in STARTER.expert(CHAIN, random.Random(0))[0][1]
-    compact = STARTER.expert("test/000/00", random.Random(0), prompt="compact", questions="small")
+    compact = STARTER.expert("test/000/00", random.Random(0), **SMALL)
     assert demonstrator.CALL_BEGIN in compact[0][1]
+
+
+def test_examples_for_prompting_are_in_the_style_of_the_run() -> None:
+    keys = {"env": "multihop_qa", "prompting": "react", "prompting_shots": 2}
+    shots = solved_examples(Settings.from_dict(keys), make)
+    assert all("<tool_call>" in shot[0][1] and "turns left" in shot[1][0] for shot in shots)
+    keys |= {f"env.{name}": value for name, value in SMALL.items()}
+    shots = solved_examples(Settings.from_dict(keys), lambda: make(**SMALL))
+    assert all(demonstrator.CALL_BEGIN in shot[0][1] for shot in shots)
