@@ -91,7 +91,7 @@ DEFAULTS: Mapping[str, Any] = {
 
 
 def demonstrate_task(task_id: str, rng: random.Random, **options: Any) -> Dialogue:
-    """Let the mediocre demonstrator play a task of neither split, in the setting of ``task_id`` and the compact style."""
+    """Let the mediocre demonstrator play a task of neither split, in the setting of ``task_id``, compactly."""
     return demonstrate(f"{task_id.partition('/')[0]}/spare/{rng.randrange(1_000_000):06d}", rng, **options)[0]
 
 
