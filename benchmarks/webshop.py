@@ -78,8 +78,8 @@ def measure_index(products: int, folder: Path) -> dict[str, float]:
 
 def _compare_with_fts5(store: Any, folder: Path, queries: list[str]) -> dict[str, float]:
     """Ask FTS5's own ranking the same; the order must be equal, places of equal score aside."""
-    from rl_agents.envs.webshop.ranking import TOKENIZER, Analyzer
     from rl_agents.envs.webshop.records import Product
+    from rl_agents.retrieval.bm25 import TOKENIZER, Analyzer
 
     db = sqlite3.connect(folder / "fts.sqlite", isolation_level=None)
     db.execute(f"CREATE VIRTUAL TABLE t USING fts5(x, content='', tokenize='{TOKENIZER}')")
@@ -96,7 +96,7 @@ def _compare_with_fts5(store: Any, folder: Path, queries: list[str]) -> dict[str
             "SELECT rowid, -bm25(t) FROM t WHERE t MATCH ? ORDER BY bm25(t), rowid LIMIT 50", (match,)
         ).fetchall()
         seconds += time.process_time() - started
-        ours = store._ranker.top(analyzer.terms(query), 50)
+        ours = store._index.search(query, 50)
         equal += np.allclose([score for _, score in rows], [score for _, score in ours], rtol=1e-9)
     return {"FTS5 bm25() query CPU ms": seconds / len(queries) * 1e3, "share of equal rankings": equal / len(queries)}
 

@@ -17,7 +17,7 @@ MALFORMED_REASONS = {
     SEVERAL_ACTIONS: "found more than one <interact> or <answer>; give exactly one per turn",
 }
 
-_TAG = re.compile(r"<(interact|answer)>(.*?)</\1>", re.DOTALL)
+_TAG = re.compile(r"<(/?)(interact|answer)>")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +44,28 @@ def read_tags(response: str) -> TaggedAction:
     ``<interact>...</interact>`` or ``<answer>...</answer>``; two tags, equal or not, are malformed, so nobody can
     act twice in a turn.
     """
-    found = _TAG.findall(response.rpartition("</think>")[2])
+    found = _pairs(response.rpartition("</think>")[2])
     if not found:
         return TaggedAction("malformed", problem=NO_ACTION)
     if len(found) > 1:
         return TaggedAction("malformed", problem=SEVERAL_ACTIONS)
     kind, content = found[0]
     return TaggedAction(kind, content.strip())
+
+
+def _pairs(text: str) -> list[tuple[str, str]]:
+    """Return kind and content of every complete tag, each up to its first end; in linear time, as no regex does."""
+    last_closing = {tag[2]: tag.start() for tag in _TAG.finditer(text) if tag[1]}
+    found: list[tuple[str, str]] = []
+    opening: re.Match[str] | None = None
+    for tag in _TAG.finditer(text):
+        if opening is None:
+            if not tag[1] and tag.end() <= last_closing.get(tag[2], -1):
+                opening = tag
+        elif tag[1] and tag[2] == opening[2]:
+            found.append((tag[2], text[opening.end() : tag.start()]))
+            opening = None
+    return found
 
 
 def malformed(problem: str, detail: str = "") -> TaggedAction:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_agents.errors import InputError
+from rl_agents.retrieval.sentence_model import load_sentence_model
 
 Vector = NDArray[np.float32]
 
@@ -56,17 +57,7 @@ class SentenceTransformerEmbedder:
         """
         if not Path(folder).is_dir():
             raise InputError(f"truncation_embedder={folder}: neither `ngrams` nor a model folder")
-        try:
-            from sentence_transformers import SentenceTransformer
-        except ImportError as error:
-            raise InputError(
-                f"truncation_embedder={folder} needs sentence-transformers: pip install -e '.[similarity]'"
-            ) from error
-        try:
-            self.model = SentenceTransformer(folder, local_files_only=True)
-        except Exception as error:  # the loaders raise many types
-            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            raise InputError(f"truncation_embedder={folder}: cannot be loaded: {reason}") from error
+        self.model = load_sentence_model(folder, "truncation_embedder", "similarity")
 
     def embed(self, text: str) -> Vector:
         """See `Embedder.embed`."""

@@ -110,10 +110,12 @@ def read_response(text: str) -> Response:
     spoken = text.rpartition("</think>")[2]
     if spoken.lstrip().startswith("<think>"):
         return Response("", problem="the reasoning does not end: </think> is missing")
-    content = _CALL.sub("", spoken).strip()
+    # Up to the last closing tag every opening one finds its end: without one the search would take quadratic time.
+    end = spoken.rfind("</tool_call>") + len("</tool_call>") if "</tool_call>" in spoken else 0
+    content = (_CALL.sub("", spoken[:end]) + spoken[end:]).strip()
     if "<tool_call>" in content or "</tool_call>" in content:
         return Response(content, problem="a <tool_call> without its </tool_call>")
-    bodies = _CALL.findall(spoken)
+    bodies = _CALL.findall(spoken[:end])
     try:
         if not bodies:
             return _read_structured(content)

@@ -15,12 +15,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rl_agents.envs.webshop import generated, index, json_stream
+from rl_agents.envs.webshop import generated, index
 from rl_agents.envs.webshop.catalogue import find_catalogue
-from rl_agents.envs.webshop.ranking import MAX_QUERY_TERMS, TOKENIZER, Analyzer, Postings, Ranker
 from rl_agents.envs.webshop.records import Entry, goal_at, goal_count
 from rl_agents.envs.webshop.store import HITS, Store
 from rl_agents.errors import InputError
+from rl_agents.retrieval import building, json_stream
+from rl_agents.retrieval.bm25 import MAX_QUERY_TERMS, TOKENIZER, Analyzer, Postings, Ranker
 
 SHOP = 300
 
@@ -115,7 +116,7 @@ def test_store_ranks_as_fts5_does(store: Store) -> None:
         rows = db.execute(
             "SELECT rowid, -bm25(t) AS score FROM t WHERE t MATCH ? ORDER BY score DESC, rowid LIMIT 50", (match,)
         ).fetchall()
-        ours = store._ranker.top(analyzer.terms(query), HITS)
+        ours = store._index.search(query, HITS)
         assert [score for _, score in ours] == pytest.approx([score for _, score in rows], rel=1e-9)
         asins = [generated.shop_entry(number - 1).product.asin for number, _ in ours]
         assert [hit.asin for hit in store.search(query)] == asins
@@ -150,7 +151,7 @@ def test_operators_are_words(store: Store) -> None:
 @given(st.text(max_size=300))
 def test_any_text_can_be_searched(store: Store, text: str) -> None:
     assert len(store.search(text)) <= HITS
-    assert len(store._analyzer.terms(text)) <= MAX_QUERY_TERMS
+    assert len(Analyzer().terms(text)) <= MAX_QUERY_TERMS
 
 
 # --- generated catalogues
@@ -299,7 +300,7 @@ def test_a_store_is_built_once_and_kept(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_progress_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index, "SECONDS_BETWEEN_REPORTS", 0.0)
+    monkeypatch.setattr(building, "SECONDS_BETWEEN_REPORTS", 0.0)
     lines: list[tuple[str, float | None]] = []
     index.build_store(tmp_path / "s.sqlite", generated.shop_entries(5), lambda text, share: lines.append((text, share)))
     assert lines[0][0].startswith("1 products read") and lines[4][1] == 0.8 and "words indexed" in lines[-1][0]

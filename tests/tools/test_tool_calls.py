@@ -80,6 +80,7 @@ def test_other_text_is_content(text: str) -> None:
         (CALL * (MAX_CALLS + 1), f"{MAX_CALLS + 1} tool calls"),
         ("x" * (MAX_RESPONSE_CHARACTERS + 1), "longer than"),
         ("<think>and so on", "</think> is missing"),
+        ("<tool_call>" * 20_000, "without its </tool_call>"),
     ],
 )
 def test_what_cannot_be_read_says_why(text: str, problem: str) -> None:

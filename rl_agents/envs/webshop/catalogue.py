@@ -26,8 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_agents.envs.webshop.generated import shop_entries, small_entries
-from rl_agents.envs.webshop.index import build_store, only_one
-from rl_agents.envs.webshop.json_stream import JsonStream
+from rl_agents.envs.webshop.index import build_store
 from rl_agents.envs.webshop.records import (
     Attributes,
     Entry,
@@ -37,6 +36,8 @@ from rl_agents.envs.webshop.records import (
 )
 from rl_agents.envs.webshop.store import FORMAT
 from rl_agents.errors import InputError
+from rl_agents.retrieval.building import only_one
+from rl_agents.retrieval.json_stream import JsonStream
 
 GENERATED_PRODUCTS = 2000
 MAX_GENERATED = 10_000_000

@@ -1,7 +1,7 @@
 """The product store: one SQLite file with products, instructions and a text index; read only, shared by all sessions.
 
-`rl_agents.envs.webshop.index` writes these files. A search takes about a millisecond per 100,000 products; results are
-kept for queries that come again, as they do within a group of episodes of one goal.
+`rl_agents.envs.webshop.index` writes these files. Results are kept for queries that come again, as they do within a
+group of episodes of one goal.
 """
 
 from __future__ import annotations
@@ -10,18 +10,15 @@ import random
 import sqlite3
 import threading
 from array import array
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from rl_agents.envs.webshop.ranking import Analyzer, Postings, Ranker
 from rl_agents.envs.webshop.records import Entry, Goal, Product, goal_at
 from rl_agents.errors import InputError, unknown
+from rl_agents.retrieval.text_index import TextIndex
 
 #: Counts up when the layout of the file changes.
 FORMAT = 1
@@ -31,7 +28,6 @@ GOAL_KINDS = ("human", "synthetic")
 GOAL_SHUFFLE = 233
 MAX_GOALS = 10_000_000
 _CACHED_QUERIES, _CACHED_PRODUCTS = 8192, 4096
-_CACHED_POSTINGS_BYTES = 256 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +51,7 @@ class Store:
         self._lock = threading.RLock()
         self._db = _connect(path)
         self.products = int(self._meta("products"))
-        self._analyzer = Analyzer()
-        lengths = np.frombuffer(self._row("SELECT lengths FROM text_index", ())[0], dtype="<u4")
-        self._cache: OrderedDict[str, Postings | None] = OrderedDict()
-        self._cached_bytes = 0
-        self._ranker = Ranker(lengths, self._postings)
+        self._index = TextIndex(self._db, self._lock)
         self._search = lru_cache(maxsize=_CACHED_QUERIES)(self._ranked)
         self.product = lru_cache(maxsize=_CACHED_PRODUCTS)(self._product)
         self._order = lru_cache(maxsize=None)(self._shuffled)
@@ -101,24 +93,11 @@ class Store:
         return Product.from_json(row[0]) if row else None
 
     def _ranked(self, query: str) -> tuple[Hit, ...]:
-        ids = [document for document, _ in self._ranker.top(self._analyzer.terms(query), HITS)]
+        ids = [document for document, _ in self._index.search(query, HITS)]
         marks = ",".join("?" * len(ids))
         rows = self._db.execute(f"SELECT id, asin, title, price_tag FROM products WHERE id IN ({marks})", ids)
         hits = {number: Hit(*columns) for number, *columns in rows}
         return tuple(hits[number] for number in ids)
-
-    def _postings(self, term: str) -> Postings | None:
-        """Look a term up; the lists used last are kept, up to 256 MiB."""
-        if term in self._cache:
-            self._cache.move_to_end(term)
-            return self._cache[term]
-        row = self._row("SELECT documents, counts FROM terms WHERE term = ?", (term,))
-        postings = Postings.from_bytes(*row) if row else None
-        self._cache[term] = postings
-        self._cached_bytes += _size(postings)
-        while self._cached_bytes > _CACHED_POSTINGS_BYTES and len(self._cache) > 1:
-            self._cached_bytes -= _size(self._cache.popitem(last=False)[1])
-        return postings
 
     def _shuffled(self, kind: str) -> array[int]:
         count = self.goal_count(kind)
@@ -140,11 +119,6 @@ class Store:
 def open_store(path: Path) -> Store:
     """Open a store once per process."""
     return Store(path)
-
-
-def _size(postings: Postings | None) -> int:
-    """Bytes in the cache, with something for the entry itself."""
-    return 200 + (0 if postings is None else postings.documents.nbytes + postings.counts.nbytes)
 
 
 def _connect(path: Path) -> sqlite3.Connection:

@@ -72,9 +72,7 @@ class Analyzer:
 
     def terms(self, text: str) -> list[str]:
         """Return the different terms of a query, sorted; see the limits above."""
-        # A NUL would end the text for some of SQLite's functions, and a lone surrogate cannot be bound.
-        clean = text[:MAX_QUERY_CHARACTERS].replace("\0", " ").encode("utf-8", "replace").decode("utf-8")
-        self._db.execute("INSERT INTO t(rowid, x) VALUES (1, ?)", (clean,))
+        self._db.execute("INSERT INTO t(rowid, x) VALUES (1, ?)", (clean_text(text[:MAX_QUERY_CHARACTERS]),))
         terms = [term for (term,) in self._db.execute("SELECT term FROM v LIMIT ?", (MAX_QUERY_TERMS,))]
         self._db.execute("INSERT INTO t(t) VALUES ('delete-all')")
         return terms
@@ -139,6 +137,11 @@ class Ranker:
         values = self._scores[touched]
         last = np.partition(values, len(values) - count)[len(values) - count]
         return touched[values + open_gain >= last] if last > open_gain else None
+
+
+def clean_text(text: str) -> str:
+    """Return text that SQLite can take: a NUL would end it for some functions, a lone surrogate cannot be bound."""
+    return text.replace("\0", " ").encode("utf-8", "replace").decode("utf-8")
 
 
 def idf(documents: int, with_term: int) -> float:

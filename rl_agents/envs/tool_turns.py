@@ -1,0 +1,49 @@
+"""How a response of an agent with tools is read: ``<tool_call>`` once or more, or one ``<answer>``, never both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rl_agents.envs.tags import SEVERAL_ACTIONS, read_tags
+from rl_agents.tools.calls import Response, read_response
+
+CALLS, ANSWER, MALFORMED = "calls", "answer", "malformed"
+
+NEITHER = "found neither a tool call nor <answer>...</answer> after your reasoning"
+BOTH = "found tool calls and an answer in one turn: either call tools and wait for what they return, or answer"
+SEVERAL = "found more than one <answer>; give exactly one"
+EMPTY = "the answer is empty"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolTurn:
+    """What a response asks for.
+
+    Attributes:
+        kind: ``calls``, ``answer`` or ``malformed``.
+        response: the calls, for `rl_agents.tools.toolbox.Toolbox.execute`; they parse, but need not fit their tools.
+        answer: the text inside the tag, without white space around it; never empty when ``kind`` is ``answer``.
+        problem: for a malformed response, what is wrong, for the agent.
+    """
+
+    kind: str
+    response: Response
+    answer: str = ""
+    problem: str = ""
+
+
+def read_turn(text: str) -> ToolTurn:
+    """Read a response; what stands before the last ``</think>`` does not count."""
+    response = read_response(text)
+    if response.problem:
+        return ToolTurn(MALFORMED, response, problem=response.problem)
+    said = read_tags(response.content)
+    if response.calls:
+        answered = said.kind == "answer" or said.problem == SEVERAL_ACTIONS
+        return ToolTurn(MALFORMED, response, problem=BOTH) if answered else ToolTurn(CALLS, response)
+    if said.kind != "answer":
+        problem = SEVERAL if said.problem == SEVERAL_ACTIONS else NEITHER
+        return ToolTurn(MALFORMED, response, problem=problem)
+    if not said.content:
+        return ToolTurn(MALFORMED, response, problem=EMPTY)
+    return ToolTurn(ANSWER, response, answer=said.content)

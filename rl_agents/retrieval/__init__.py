@@ -1,0 +1,1 @@
+"""Finding passages: BM25 over posting lists, dense vectors, and rankings fused from both."""

@@ -1,0 +1,201 @@
+"""Passages and the store that finds them: in memory, or in an index file that is built once and kept in the cache."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from rl_agents.errors import InputError
+from rl_agents.retrieval.bm25 import clean_text
+from rl_agents.retrieval.building import Report, new_database, only_one, paced, printed
+from rl_agents.retrieval.passage_files import Passage, read_passages
+from rl_agents.retrieval.text_index import TextIndex, TextIndexWriter
+
+__all__ = ["Hit", "Passage", "PassageStore"]
+
+#: Counts up when the layout of the file changes.
+FORMAT = 1
+#: Most hits that one search returns.
+MAX_HITS = 1000
+_CACHED_QUERIES = 8192
+
+#: Passages with the share of their source that has been read (None when unknown).
+Sourced = Iterable[tuple[Passage, float | None]]
+
+_SCHEMA = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value);
+CREATE TABLE passages (id INTEGER PRIMARY KEY, name TEXT UNIQUE, title TEXT, text TEXT);
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A passage that a search found; scores of one search can be compared, those of different searches cannot."""
+
+    passage: Passage
+    score: float
+
+
+class PassageStore:
+    """Passages with a BM25 index over titles and texts. Read only, and safe to use from several threads.
+
+    Make one with `build`, `open` or `cached`.
+
+    Attributes:
+        path: the index file; None when the store is in memory.
+    """
+
+    def __init__(self, db: sqlite3.Connection, path: Path | None = None) -> None:
+        self.path = path
+        self._db, self._lock = db, threading.RLock()
+        self._count = int(db.execute("SELECT value FROM meta WHERE key = 'passages'").fetchone()[0])
+        self._index = TextIndex(db, self._lock)
+        self._search = lru_cache(maxsize=_CACHED_QUERIES)(self._ranked)
+
+    @classmethod
+    def build(cls, passages: Iterable[Passage]) -> PassageStore:
+        """Index ``passages`` in memory.
+
+        Raises:
+            InputError: two of one id.
+        """
+        db = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        db.executescript(_SCHEMA)
+        words = TextIndexWriter(db)
+        _write(db, words, ((passage, None) for passage in passages), lambda text, share: None)
+        return cls(db)
+
+    @classmethod
+    def open(cls, path: Path) -> PassageStore:
+        """Open a passage file (its forms: `rl_agents.retrieval.passage_files`) through an index in the cache.
+
+        Raises:
+            InputError: the file is missing, or a line of it is wrong; the line is named.
+        """
+        return cls.cached(path.stem, fingerprint([path]), lambda: read_passages(path))
+
+    @classmethod
+    def cached(cls, name: str, version: str, passages: Callable[[], Sourced]) -> PassageStore:
+        """Open the index of ``passages`` from the cache; it is built first when the cache does not have it.
+
+        Args:
+            name: how the file is called, for people.
+            version: changes when the passages do.
+            passages: yields them, with the share of the source that has been read.
+
+        Raises:
+            InputError: two passages of one id, or what ``passages`` raises.
+        """
+        from rl_agents.starter import cache_dir
+
+        digest = hashlib.sha256(f"{FORMAT}/{version}".encode()).hexdigest()[:12]
+        path = cache_dir() / "passages" / f"{re.sub(r'[^A-Za-z0-9]+', '-', name)}-{digest}.sqlite"
+        if not path.is_file():
+            with only_one(path):
+                if not path.is_file():
+                    _build_file(path, name, passages())
+        return _opened(path)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Passage]:
+        """Yield all passages in their order."""
+        number = 0
+        while rows := self._rows(
+            "SELECT id, name, title, text FROM passages WHERE id > ? ORDER BY id LIMIT 1000", number
+        ):
+            yield from (Passage(*columns) for _, *columns in rows)
+            number = rows[-1][0]
+
+    def __contains__(self, name: object) -> bool:
+        return bool(self._rows("SELECT 1 FROM passages WHERE name = ?", name))
+
+    def get(self, name: str) -> Passage:
+        """Return the passage with id ``name``.
+
+        Raises:
+            KeyError: there is none.
+        """
+        rows = self._rows("SELECT name, title, text FROM passages WHERE name = ?", name)
+        if not rows:
+            raise KeyError(name)
+        return Passage(*rows[0])
+
+    def search(self, query: str, count: int) -> list[Hit]:
+        """Return the best ``count`` passages (1 to 1000) that share a word with ``query``, best first.
+
+        Equal ones come in their order. Any text is a query: its words count, nothing in it is syntax.
+        """
+        if not 1 <= count <= MAX_HITS:
+            raise ValueError(f"count is {count}, not between 1 and {MAX_HITS}")
+        with self._lock:
+            return list(self._search(query, count))
+
+    def _ranked(self, query: str, count: int) -> tuple[Hit, ...]:
+        found = self._index.search(query, count)
+        marks = ",".join("?" * len(found))
+        rows = self._rows(f"SELECT id, name, title, text FROM passages WHERE id IN ({marks})", *(n for n, _ in found))
+        passages = {number: Passage(*columns) for number, *columns in rows}
+        return tuple(Hit(passages[number], score) for number, score in found)
+
+    def _rows(self, statement: str, *values: object) -> list[Any]:
+        with self._lock:
+            return self._db.execute(statement, values).fetchall()
+
+
+def _write(db: sqlite3.Connection, words: TextIndexWriter, passages: Sourced, report: Report) -> None:
+    db.execute("BEGIN")
+    count = 0
+    for passage, share in passages:
+        row = tuple(map(clean_text, (passage.id, passage.title, passage.text)))
+        try:
+            db.execute("INSERT INTO passages VALUES (?, ?, ?, ?)", (count + 1, *row))
+        except sqlite3.IntegrityError:
+            raise InputError(f"two passages with the id {passage.id!a}") from None
+        count += 1
+        words.add(count, f"{row[1]}\n{row[2]}")
+        report(f"{count:,} passages read", share)
+    words.finish(count, report)
+    db.executemany("INSERT INTO meta VALUES (?, ?)", {"format": FORMAT, "passages": count}.items())
+    db.execute("COMMIT")
+
+
+def fingerprint(paths: Sequence[Path]) -> str:
+    """Return what tells these files from others without reading them: paths, sizes and times.
+
+    Raises:
+        InputError: a file is missing.
+    """
+    stats = []
+    for path in paths:
+        try:
+            stat = path.stat()
+        except OSError as error:
+            raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+        stats.append([str(path.resolve()), stat.st_size, stat.st_mtime_ns])
+    return json.dumps(stats)
+
+
+@lru_cache(maxsize=8)
+def _opened(path: Path) -> PassageStore:
+    try:
+        db = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True, check_same_thread=False)
+        return PassageStore(db, path)
+    except (sqlite3.Error, TypeError) as error:
+        raise InputError(f"{path}: this index is broken; remove it, and it will be built again") from error
+
+
+def _build_file(path: Path, name: str, passages: Sourced) -> None:
+    with new_database(path) as (db, folder):
+        db.executescript(_SCHEMA)
+        words = TextIndexWriter(db, str(folder / "words.sqlite"))
+        _write(db, words, passages, paced(printed(f"[retrieval] indexing {name}")))

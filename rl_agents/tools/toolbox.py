@@ -1,0 +1,134 @@
+"""The tools of an environment: run the calls of a response, and tell the agent what came of each.
+
+Whatever a model writes ends in a text of bounded length: a call that does not fit its tool is answered, not raised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from rl_agents.tools.calls import Response, Tool, ToolCall, check_call
+
+MAX_CALLS = 4
+MAX_RESULT_CHARACTERS = 4000
+MAX_FEEDBACK_CHARACTERS = 400
+
+_OPENING, _CLOSING = "<tool_response>", "</tool_response>"
+
+
+class ToolError(Exception):
+    """A tool could not do what it was asked; the message is for the agent. Any other exception is the tool's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoundTool:
+    """A definition and what it does: arguments that fit its schema -> the text that the agent reads.
+
+    Attributes:
+        run: raises `ToolError` for what the agent can mend.
+    """
+
+    tool: Tool
+    run: Callable[[Mapping[str, Any]], str]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What came of a call.
+
+    Attributes:
+        call: None when the response could not be read at all.
+        content: the tool's text, or what was wrong.
+        ok: the call fitted its tool, and the tool did it.
+    """
+
+    call: ToolCall | None
+    content: str
+    ok: bool
+
+
+class Toolbox:
+    """Tools by name.
+
+    Args:
+        tools: each name once.
+        max_calls: calls of one response that are run; the rest are told so.
+        max_result_characters: of one result; the rest is cut, and the cut is told.
+        threads: calls of one response that run at the same time; for tools that wait for others. Results keep the
+            order of the calls.
+
+    Raises:
+        ValueError: a name twice, or a limit below 1.
+    """
+
+    def __init__(
+        self,
+        tools: Sequence[BoundTool],
+        max_calls: int = MAX_CALLS,
+        max_result_characters: int = MAX_RESULT_CHARACTERS,
+        threads: int = 1,
+    ) -> None:
+        self._tools = {bound.tool.name: bound for bound in tools}
+        if len(self._tools) < len(tools):
+            raise ValueError("a tool's name occurs twice")
+        if min(max_calls, max_result_characters, threads) < 1:
+            raise ValueError("max_calls, max_result_characters and threads must be at least 1")
+        self._max_calls, self._max_characters, self._threads = max_calls, max_result_characters, threads
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """The definitions, in the order given."""
+        return tuple(bound.tool for bound in self._tools.values())
+
+    @property
+    def definitions(self) -> list[dict[str, Any]]:
+        """The definitions in OpenAI's form, as ``info["tools"]`` of a reset takes them."""
+        return [tool.to_openai() for tool in self.tools]
+
+    def execute(self, response: Response) -> list[ToolResult]:
+        """Run the calls of ``response`` and return one result per call, in their order.
+
+        A response that could not be read gives one result without a call. Exceptions of a tool other than `ToolError`
+        pass through: the environment has failed, not the agent.
+        """
+        if response.problem:
+            return [ToolResult(None, _cut(response.problem, MAX_FEEDBACK_CHARACTERS), ok=False)]
+        calls = response.calls[: self._max_calls]
+        if self._threads > 1 and len(calls) > 1:
+            with ThreadPoolExecutor(self._threads) as pool:
+                results = list(pool.map(self._run, calls))
+        else:
+            results = [self._run(call) for call in calls]
+        surplus = f"not run: only the first {self._max_calls} of {len(response.calls)} calls in one turn are"
+        return results + [ToolResult(call, surplus, ok=False) for call in response.calls[self._max_calls :]]
+
+    def _run(self, call: ToolCall) -> ToolResult:
+        if problem := check_call(call, self.tools):
+            return ToolResult(call, _cut(problem, MAX_FEEDBACK_CHARACTERS), ok=False)
+        try:
+            content, ok = self._tools[call.name].run(call.arguments), True
+        except ToolError as error:
+            content, ok = str(error), False
+        return ToolResult(call, _cut(content, self._max_characters), ok)
+
+
+def render_results(results: Sequence[ToolResult]) -> str:
+    """Write results as the agent reads them: ``<tool_response>``, content, ``</tool_response>`` for each, in order.
+
+    A result that holds these tags itself cannot end its own: their ``<`` becomes ``&lt;``. What failed begins with
+    ``error:``.
+    """
+    texts = (result.content if result.ok else f"error: {result.content}" for result in results)
+    return "\n".join(f"{_OPENING}\n{_harmless(text)}\n{_CLOSING}" for text in texts)
+
+
+def _harmless(text: str) -> str:
+    return text.replace("<tool_response", "&lt;tool_response").replace("</tool_response", "&lt;/tool_response")
+
+
+def _cut(text: str, limit: int) -> str:
+    """Return at most ``limit`` characters of ``text``, and say so where some are missing."""
+    return text if len(text) <= limit else f"{text[:limit]} [cut: {limit} of {len(text)} characters]"

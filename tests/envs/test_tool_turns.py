@@ -1,0 +1,44 @@
+"""A turn of an agent with tools: calls or an answer."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rl_agents.envs.tool_turns import ANSWER, BOTH, CALLS, EMPTY, MALFORMED, NEITHER, SEVERAL, read_turn
+
+CALL = '<tool_call>{"name": "search", "arguments": {"query": "x"}}</tool_call>'
+
+
+def test_calls_and_answers() -> None:
+    turn = read_turn(f"<think>no <answer>x</answer></think> {CALL} {CALL}")
+    assert turn.kind == CALLS and [call.name for call in turn.response.calls] == ["search", "search"]
+    turn = read_turn(f"<think>{CALL}</think><answer> Rome. It is old. </answer>")
+    assert (turn.kind, turn.answer) == (ANSWER, "Rome. It is old.")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("hello", NEITHER),
+        ("", NEITHER),
+        ("<interact>x</interact>", NEITHER),
+        (f"{CALL}<answer>x</answer>", BOTH),
+        (f"<answer>{CALL}</answer>", BOTH),
+        ("<answer>a</answer><answer>b</answer>", SEVERAL),
+        ("<answer> </answer>", EMPTY),
+        ("<answer>x", NEITHER),
+        ("<tool_call>", "a <tool_call> without its </tool_call>"),
+    ],
+)
+def test_what_cannot_be_played_says_why(text: str, problem: str) -> None:
+    turn = read_turn(text)
+    assert (turn.kind, turn.problem) == (MALFORMED, problem)
+
+
+@settings(deadline=None)
+@given(st.text())
+def test_every_text_is_one_kind(text: str) -> None:
+    turn = read_turn(text)
+    assert (turn.kind == MALFORMED) == bool(turn.problem) and (turn.kind == ANSWER) == bool(turn.answer)
