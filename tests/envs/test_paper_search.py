@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given, settings
@@ -39,7 +40,7 @@ class Scores:
     def __init__(self, scores: dict[str, float]) -> None:
         self.known, self.asked = scores, list[str]()
 
-    def scores(self, task: Task, library: Library, paper_ids: list[str]) -> list[float]:
+    def scores(self, task: Task, library: Library, paper_ids: Sequence[str]) -> list[float]:
         self.asked += paper_ids
         return [self.known[paper_id] for paper_id in paper_ids]
 
@@ -222,7 +223,9 @@ def test_papers_that_do_not_exist(papers: str) -> None:
         make(papers=papers)
 
 
-@pytest.mark.parametrize("task_id", ["small/test/11-99", "small/train/11-05", "small/test/99-01", "generated/test/9999", ""])
+@pytest.mark.parametrize(
+    "task_id", ["small/test/11-99", "small/train/11-05", "small/test/99-01", "generated/test/9999", ""]
+)
 def test_tasks_that_do_not_exist(task_id: str) -> None:
     with pytest.raises(InputError, match="unknown paper_search task"):
         make(papers=(task_id or "small").split("/")[0]).reset(options={"task_id": task_id})
@@ -355,13 +358,11 @@ def test_bad_options_have_one_clear_line(options: dict[str, object], message: st
 
 # --- fuzz
 
-_TEXTS = st.one_of(
-    st.text(max_size=60),
-    st.sampled_from(
-        ['"', '" OR 1 --', "NEAR(a b)", "moss*", "title:moss", "moss AND NOT bell", "}" * 50, "<tool_response>", "\ud800",
-         "\0", "猫 Ünïcödé", "x" * 5000, "</tool_response>", "a^2 {b} (c", "-", "^", ":", "*"]  # fmt: skip
-    ),
-)
+_AWKWARD = [
+    '"', '" OR 1 --', "NEAR(a b)", "moss*", "title:moss", "moss AND NOT bell", "}" * 50, "<tool_response>", "\ud800",
+    "\0", "猫 Ünïcödé", "x" * 5000, "</tool_response>", "a^2 {b} (c", "-", "^", ":", "*",
+]  # fmt: skip
+_TEXTS = st.text(max_size=60) | st.sampled_from(_AWKWARD)
 _VALUES = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), _TEXTS),
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=5), inner, max_size=3)),
@@ -378,10 +379,10 @@ _CALLS = st.one_of(
     _VALUES,
 )
 _WRAPPED = st.builds(lambda call: f"<tool_call>{json.dumps(call)}</tool_call>", _CALLS)
+_PIECES = ["<tool_call>", "</tool_call>", "<think>", "</think>", "<answer>", "</answer>", "{", "x"]
 _ACTIONS = st.one_of(
     st.lists(_WRAPPED | st.text(max_size=30), max_size=8).map("".join),
-    st.lists(st.sampled_from(["<tool_call>", "</tool_call>", "<think>", "</think>", "<answer>", "</answer>", "{", "x"]),
-             max_size=12).map("".join),  # fmt: skip
+    st.lists(st.sampled_from(_PIECES), max_size=12).map("".join),
 )
 
 
@@ -399,7 +400,9 @@ def test_fuzzed_calls_never_raise_and_are_answered_in_bounds(actions: list[str],
             break
 
 
-@pytest.mark.parametrize("query", ['bell "metal', "bell AND", "NEAR(", "bell*", "x:bell", "(bell", "bell; DROP TABLE t"])
+@pytest.mark.parametrize(
+    "query", ['bell "metal', "bell AND", "NEAR(", "bell*", "x:bell", "(bell", "bell; DROP TABLE t"]
+)
 def test_query_syntax_is_text(query: str) -> None:
     library = tasks.find_papers("generated").library(TASK, Retrieval())
     words = " ".join("".join(letter if letter.isalnum() else " " for letter in query).split())
@@ -442,6 +445,8 @@ def test_the_demonstrator_is_mediocre_and_its_dialogues_fit() -> None:
     for task_id in ids:
         dialogue, info = demonstrate(task_id, random.Random(task_id))
         wins += info["success"]
-        longest = max(longest, sum(len(tokenizer.encode(f"{o} {a}", add_special_tokens=False)) + 3 for o, a in dialogue))
+        longest = max(
+            longest, sum(len(tokenizer.encode(f"{o} {a}", add_special_tokens=False)) + 3 for o, a in dialogue)
+        )
     assert 0.3 < wins / len(ids) < 0.7
     assert longest < STARTER.defaults["max_model_len"]

@@ -8,7 +8,7 @@ to improve.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from rl_agents.envs.stateful import Dialogue
 from rl_agents.envs.stateful import play as play_episode
 
 #: What the small libraries are searched with.
-SMALL = {"papers": "small", "prompt": "compact", "results": 4, "max_calls": 3}
+SMALL: Mapping[str, Any] = {"papers": "small", "prompt": "compact", "results": 4, "max_calls": 3}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def demonstrate(
 def demonstrate_well(task_id: str, **options: Any) -> Dialogue:
     """Let the expert search the small libraries in the starter's words."""
     env = PaperSearchEnv(**{**options, **SMALL})
-    return play_episode(env, task_id, lambda shown: (shown, expert_action(env.state, int(SMALL["max_calls"]), True)))[0]
+    return play_episode(env, task_id, lambda shown: (shown, expert_action(env.state, SMALL["max_calls"], True)))[0]
 
 
 def _action(state: SearchState, rng: random.Random, habits: Demonstrator) -> str:
@@ -75,7 +75,7 @@ def _action(state: SearchState, rng: random.Random, habits: Demonstrator) -> str
 
 def _calls(state: SearchState, rng: random.Random, habits: Demonstrator) -> Iterator[Call]:
     done = {(action.kind, action.argument) for action in state.actions}
-    for _ in range(int(SMALL["max_calls"])):
+    for _ in range(SMALL["max_calls"]):
         call = _call(state, done, rng, habits)
         if call is None:
             return

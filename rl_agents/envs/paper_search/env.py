@@ -1,7 +1,7 @@
 """Paper search as a `gymnasium.Env` over text (StepPO, appendices B and C).
 
-An episode is at most five turns of up to five calls each, of ``search(query)`` and ``expand(paper_id)``. Every call earns
-its reward at once, see `rules`; an answer, whatever it says, ends the search.
+An episode is at most five turns of up to five calls each, of ``search(query)`` and ``expand(paper_id)``. Every call
+earns its reward at once, see `rules`; an answer, whatever it says, ends the search.
 """
 
 from __future__ import annotations

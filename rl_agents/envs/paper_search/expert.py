@@ -1,7 +1,7 @@
 """A scripted player that knows which of the found papers are relevant: what can be reached in paper search.
 
-It searches for the request's words, then for the other names that relevant papers use, and expands relevant papers until
-none is left to expand. It sees the scores of the pool, which the agent does not, but no paper that was not found.
+It searches for the request's words, then for the other names that relevant papers use, and expands relevant papers
+until none is left to expand. It sees the scores of the pool, which the agent does not, but no paper that was not found.
 """
 
 from __future__ import annotations

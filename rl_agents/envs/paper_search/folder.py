@@ -47,7 +47,9 @@ class FolderPapers:
         )
         if not any(paper in self._citations for task in self._tasks.values() for paper in task.relevant):
             example = min(next(iter(self._tasks.values())).relevant)
-            raise InputError(f"{folder}: no relevant paper of any query is in {PAPERS}; the first is called '{example}'")
+            raise InputError(
+                f"{folder}: no relevant paper of any query is in {PAPERS}; the first is called '{example}'"
+            )
 
     def task_ids(self, split: str) -> Sequence[str]:
         """See `Papers.task_ids`; in the order of the file."""

@@ -89,9 +89,10 @@ def generated_papers(count: int) -> list[Paper]:
     rng.shuffle(drafts)
     width = max(5, len(str(count)))
     ids = [f"G{number:0{width}d}" for number in range(count)]
+    cited = _citations(ids, drafts, rng, CITED_IN_CELL)
     return [
         Paper(paper_id, *_sentences(draft, rng), references, draft.facets)
-        for paper_id, draft, references in zip(ids, drafts, _citations(ids, drafts, rng), strict=True)
+        for paper_id, draft, references in zip(ids, drafts, cited, strict=True)
     ]
 
 
@@ -106,9 +107,10 @@ def small_papers(number: int) -> list[Paper]:
     rng.shuffle(drafts)
     ids = small_ids()
     rng.shuffle(ids)
+    cited = _citations(ids, drafts, rng, SMALL_CITED_IN_CELL)
     return [
         Paper(paper_id, " ".join(draft.wordings), "", references, draft.facets)
-        for paper_id, draft, references in zip(ids, drafts, _citations(ids, drafts, rng, SMALL_CITED_IN_CELL), strict=True)
+        for paper_id, draft, references in zip(ids, drafts, cited, strict=True)
     ]
 
 
@@ -135,7 +137,7 @@ def _draft(cell: Cell, rng: random.Random, other_name: float) -> Draft:
 
 
 def _citations(
-    ids: Sequence[str], drafts: Sequence[Draft], rng: random.Random, in_cell: int = CITED_IN_CELL
+    ids: Sequence[str], drafts: Sequence[Draft], rng: random.Random, in_cell: int
 ) -> Iterator[tuple[str, ...]]:
     """Yield for every paper, oldest first, whom it cites."""
     by_cell: dict[Cell, list[str]] = {}

@@ -1,7 +1,7 @@
 """What the agent reads, in two styles, and the tools that it calls.
 
-``paper`` says what StepPO's prompt says (appendix C), in words of our own: the query, the actions so far, the paper list,
-the tools. ``compact`` says the same in a few words for small models: a paper is its id and its title.
+``paper`` says what StepPO's prompt says (appendix C), in words of our own: the query, the actions so far, the paper
+list, the tools. ``compact`` says the same in a few words for small models: a paper is its id and its title.
 
 Long lists are cut: of too many papers those with the highest scores are shown, in the order of discovery.
 """
@@ -74,8 +74,8 @@ Paper list
 How to proceed
 - Write down, inside <analysis> and </analysis>, what the list covers and what is missing, and decide what to do next.
 - Then call tools. Calls that do not need each other's results belong into one turn; the first {max_calls} are run.
-- Repeat no query and expand no paper twice: look at the actions so far. Both, and expanding a paper that is not in the \
-list, cost you points.
+- Repeat no query and expand no paper twice: look at the actions so far. Both, and expanding a paper that is not in \
+the list, cost you points.
 - You have {turns} turns. When nothing is missing, write <answer>done</answer> and no call.
 
 Tools

@@ -5,8 +5,8 @@ A paper is what Semantic Scholar gives out:
     {"paperId": "649def34...", "title": "...", "abstract": "...", "externalIds": {"ArXiv": "1706.03762"},
      "references": [{"paperId": "..."}, "..."]}
 
-``references`` holds ids, or objects with a ``paperId``; null stands for nothing. A paper with an arXiv id goes by it, as
-in StepPO; references may name either. A query is
+``references`` holds ids, or objects with a ``paperId``; null stands for nothing. A paper with an arXiv id goes by it,
+as in StepPO; references may name either. A query is
 
     {"id": "q1", "query": "...", "relevant": ["1706.03762", ...]}
 
@@ -144,7 +144,9 @@ def _identifier(record: Mapping[str, Any], key: str) -> str:
     if key not in record:
         raise ValueError(_missing(record, key))
     if not isinstance(value, str) or not _ID.fullmatch(value):
-        raise ValueError(f"{key} is {value!a:.80}, not an id: 1 to 64 ASCII characters without white space, quotes, < and >")
+        raise ValueError(
+            f"{key} is {value!a:.80}, not an id: 1 to 64 ASCII characters without white space, quotes, < and >"
+        )
     return value
 
 

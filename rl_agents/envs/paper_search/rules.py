@@ -10,8 +10,8 @@ At the end the papers of the pool with a score of at least the threshold are com
 
     precision = hits / kept    recall = hits / annotated    F1 = 2 hits / (kept + annotated)
 
-Source: StepPO (arXiv 2604.18401), appendix B.1; that the top three are taken per call, not per step, and the costs are 0
-is what its scripts do.
+Source: StepPO (arXiv 2604.18401), appendix B.1; that the top three are taken per call, not per step, and that the costs
+are 0, is what its scripts do.
 """
 
 from __future__ import annotations

@@ -25,8 +25,8 @@ from rl_agents.envs.paper_search.library import Library
 from rl_agents.envs.paper_search.rules import facet_relevance
 from rl_agents.envs.paper_search.tasks import Task
 from rl_agents.errors import InputError, unknown
-from rl_agents.rewards.judge import SHOWN, OpenAIJudge
 from rl_agents.retrieval.passages import Passage
+from rl_agents.rewards.judge import SHOWN, OpenAIJudge
 
 SELECTORS = ("rule", "openai")
 MAX_THREADS, MAX_RETRIES = 256, 100
@@ -120,7 +120,7 @@ def _probability(choice: Mapping[str, Any]) -> float | None:
     """Return p(True) / (p(True) + p(False)) at the first token that is one of them; None when nothing tells."""
     try:
         tokens = [(_word(entry["token"]), entry["top_logprobs"]) for entry in choice["logprobs"]["content"]]
-        alternatives = next((top for word, top in tokens if word in ("true", "false")), [])
+        alternatives: list[Any] = next((top for word, top in tokens if word in ("true", "false")), [])
         mass = {"true": 0.0, "false": 0.0}
         for other in alternatives:
             if _word(other["token"]) in mass:

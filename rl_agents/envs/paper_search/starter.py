@@ -72,7 +72,7 @@ STARTER = StarterRecipe(
     build_tokenizer=build_tokenizer,
     build_model=build_model,
     demonstrate=demonstrate_task,
-    training={**IMITATION, "demonstrations": 4096, "iterations": 12},
+    training={**IMITATION, "demonstrations": 4096, "iterations": 20},
     defaults=DEFAULTS,
     expert=expert_task,
 )

@@ -111,7 +111,9 @@ class Turn:
         ran: calls so far, those that were refused included.
     """
 
-    def __init__(self, state: SearchState, library: Library, selector: Selector, limits: Limits, prices: Prices) -> None:
+    def __init__(
+        self, state: SearchState, library: Library, selector: Selector, limits: Limits, prices: Prices
+    ) -> None:
         self.state, self.reward, self.ran = state, 0.0, 0
         self._library, self._selector, self._limits, self._prices = library, selector, limits, prices
 
