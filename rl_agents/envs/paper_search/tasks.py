@@ -4,7 +4,7 @@
 |---|---|
 | ``generated`` | one library of 2,000 papers, and its queries |
 | ``generated:N`` | one of N papers, up to 100,000 |
-| ``small`` | 60 libraries of 120 papers in two words each, with 10 queries each, for the starter model |
+| ``small`` | 230 libraries of 120 papers in two words each, with 10 queries each, for the starter model |
 | a folder | ``papers.jsonl``, ``train.jsonl``, ``test.jsonl``; see `rl_agents.envs.paper_search.records` |
 
 A generated task is a pure function of its id. Its relevant papers are those that have all facets that the query names.
@@ -31,7 +31,7 @@ from rl_agents.envs.paper_search.topics import SETTINGS
 from rl_agents.errors import InputError
 
 GENERATED_PAPERS, MIN_GENERATED, MAX_GENERATED = 2_000, 100, 100_000
-SMALL_LIBRARIES, SMALL_TEST_LIBRARIES = 60, 10
+SMALL_LIBRARIES, SMALL_TEST_LIBRARIES = 230, 30
 TEST_SHARE = 5
 #: Relevant papers of a query that names two facets of three.
 BROAD = (5, 25)
@@ -120,7 +120,7 @@ class SmallPapers:
     """Many small libraries; a task id is ``small/<split>/<library>-<query>``."""
 
     def __init__(self) -> None:
-        names = [f"{number:02d}" for number in range(SMALL_LIBRARIES)]
+        names = [f"{number:03d}" for number in range(SMALL_LIBRARIES)]
         test = set(shuffled_ids(names, "paper_search/small")[:SMALL_TEST_LIBRARIES])
         self._splits = {name: "test" if name in test else "train" for name in names}
         self._built = lru_cache(maxsize=SMALL_LIBRARIES)(self._build)
@@ -136,7 +136,7 @@ class SmallPapers:
 
     def task(self, task_id: str) -> Task:
         """See `Papers.task`."""
-        match = re.fullmatch(r"small/(train|test)/(\d\d)-(\d\d)", task_id)
+        match = re.fullmatch(r"small/(train|test)/(\d{3})-(\d\d)", task_id)
         if match is None or task_id not in self.task_ids(match[1]):
             raise unknown_task("paper_search", task_id, self.task_ids("test"), "small/<split>/<library>-<query>")
         wanted = _small_queries(int(match[2]))[int(match[3])]
