@@ -340,7 +340,7 @@ def test_a_rebuilt_prompt_holds_the_whole_state(style: str) -> None:
         ({"papers": "smal"}, "env.papers=smal"),
         ({"prompt": "papr"}, "did you mean 'paper'"),
         ({"retriever": "bm52"}, "did you mean 'bm25'"),
-        ({"retriever": "hybrid"}, "env.dense_model"),
+        ({"retriever": "hybrid"}, "env.retriever_model"),
         ({"max_calls": 0}, "env.max_calls"),
         ({"results": "ten"}, "env.results"),
         ({"threshold": 2.0}, "env.threshold"),

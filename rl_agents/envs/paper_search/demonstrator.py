@@ -36,12 +36,12 @@ class Demonstrator:
         gives_up: probability, per turn after the second, of ending the search.
     """
 
-    further_call: float = 0.3
+    further_call: float = 0.35
     half_query: float = 0.3
-    any_paper: float = 0.7
+    any_paper: float = 0.5
     searches_again: float = 0.2
     repeats: float = 0.1
-    gives_up: float = 0.2
+    gives_up: float = 0.1
 
 
 def demonstrate(

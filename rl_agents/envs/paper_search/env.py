@@ -46,7 +46,7 @@ class PaperSearchEnv(StatefulEnv[SearchState]):
             says what is wrong, ``end`` ends the episode. It costs nothing by itself; see the key
             ``invalid_action_penalty``.
         retriever: ``bm25``, ``dense`` or ``hybrid`` (both, fused by reciprocal ranks).
-        dense_model: folder of a sentence-transformers model; ``query_prefix`` and ``passage_prefix`` are what it wants
+        retriever_model: folder of a sentence-transformers model; ``query_prefix`` and ``passage_prefix`` are what it wants
             before its texts.
         results: papers of a search.
         citing: citing papers of an expansion at most.
@@ -78,7 +78,7 @@ class PaperSearchEnv(StatefulEnv[SearchState]):
         prompt: str = "paper",
         malformed: str = "retry",
         retriever: str = "bm25",
-        dense_model: str = "",
+        retriever_model: str = "",
         query_prefix: str = "",
         passage_prefix: str = "",
         results: int = 10,
@@ -111,7 +111,7 @@ class PaperSearchEnv(StatefulEnv[SearchState]):
             if not 0 <= share <= 1:
                 raise InputError(f"env.{key} is {share}: it must be from 0 to 1")
         self._papers: Papers = find_papers(papers, bad_data)
-        self._retrieval = Retrieval(retriever, dense_model, query_prefix, passage_prefix)
+        self._retrieval = Retrieval(retriever, retriever_model, query_prefix, passage_prefix)
         self._limits = Limits(results, citing, references, min_score)
         self._prices = Prices(search_cost, expand_cost, penalty)
         self._style = Style(prompt, listed, abstract_characters, max_calls, max_turns)

@@ -33,10 +33,10 @@ class Paper:
 
 @dataclass(frozen=True, slots=True)
 class Retrieval:
-    """How papers are found: the keys ``env.retriever``, ``env.dense_model`` and its prefixes; see `make_retriever`."""
+    """How papers are found: the keys ``env.retriever``, ``env.retriever_model`` and its prefixes; see `make_retriever`."""
 
     kind: str = "bm25"
-    dense_model: str = ""
+    retriever_model: str = ""
     query_prefix: str = ""
     passage_prefix: str = ""
 
@@ -47,7 +47,7 @@ class Retrieval:
             InputError: unknown kind, or no usable model for a dense one.
         """
         prefixes = {"query_prefix": self.query_prefix, "passage_prefix": self.passage_prefix}
-        return make_retriever(store, self.kind, model=self.dense_model, key="env.dense_model", **prefixes)
+        return make_retriever(store, self.kind, model=self.retriever_model, key="env.retriever_model", **prefixes)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ SPEC = EnvSpec(
         "prompt": "paper",
         "malformed": "retry",
         "retriever": "bm25",
-        "dense_model": "",
+        "retriever_model": "",
         "query_prefix": "",
         "passage_prefix": "",
         "results": 10,
