@@ -18,7 +18,9 @@ from rl_agents.envs.paper_search.expert import written
 from rl_agents.envs.paper_search.library import Library, Paper, Retrieval
 from rl_agents.envs.paper_search.selectors import PROMPT, ServerSelector, make_selector
 from rl_agents.envs.paper_search.tasks import Task
+from rl_agents.envs.paper_search.topics import SMALL_JARGON, SMALL_METHODS, SMALL_SUBJECTS
 from rl_agents.errors import InputError
+from rl_agents.retrieval.fusion import reciprocal_rank_fusion
 from rl_agents.rewards.judge import JudgeError
 
 PAPERS = [
@@ -313,3 +315,39 @@ def test_the_key_comes_from_the_environment(server: Server, monkeypatch: pytest.
     monkeypatch.delenv("PASA_KEY", raising=False)
     with pytest.raises(InputError, match="PASA_KEY"):
         selector(server, selector_key_env="PASA_KEY")
+
+
+# --- hybrid retrieval, with a real model of random weights
+
+
+@pytest.fixture(scope="module")
+def sentence_model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A folder with a sentence-transformers model: a BERT of one layer over the small libraries' words."""
+    pytest.importorskip("faiss", reason="needs the extra dense")
+    pytest.importorskip("sentence_transformers", reason="needs the extra dense")
+    from sentence_transformers import SentenceTransformer
+    from transformers import BertConfig, BertModel, BertTokenizerFast
+
+    folder = tmp_path_factory.mktemp("model")
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *SMALL_SUBJECTS, *SMALL_METHODS, *SMALL_JARGON]
+    tokenizer = BertTokenizerFast(vocab={word: number for number, word in enumerate(words)})
+    config = BertConfig(
+        vocab_size=len(words), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
+    )
+    BertModel(config).save_pretrained(str(folder / "bert"))
+    tokenizer.save_pretrained(str(folder / "bert"))
+    SentenceTransformer(str(folder / "bert"), local_files_only=True).save(str(folder / "sentence"))
+    return str(folder / "sentence")
+
+
+def test_hybrid_retrieval_is_both_rankings_fused(sentence_model: str) -> None:
+    source, task = tasks.find_papers("small"), "small/test/045-05"
+    query = source.task(task).query
+    rankings = [source.library(task, Retrieval(kind, sentence_model)).search(query, 100) for kind in ("bm25", "dense")]
+    expected = [name for name, _ in reciprocal_rank_fusion(rankings)][:10]
+    assert source.library(task, Retrieval("hybrid", sentence_model)).search(query, 10) == expected
+    assert rankings[0][:10] != expected != rankings[1][:10]
+    env = make(papers="small", retriever="hybrid", retriever_model=sentence_model)
+    env.reset(options={"task_id": task})
+    assert env.step(calls(("search", query)))[1] > 0
+    assert env.state.pool_ids | env.state.dropped == set(expected)
