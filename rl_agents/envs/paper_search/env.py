@@ -46,8 +46,8 @@ class PaperSearchEnv(StatefulEnv[SearchState]):
             says what is wrong, ``end`` ends the episode. It costs nothing by itself; see the key
             ``invalid_action_penalty``.
         retriever: ``bm25``, ``dense`` or ``hybrid`` (both, fused by reciprocal ranks).
-        retriever_model: folder of a sentence-transformers model; ``query_prefix`` and ``passage_prefix`` are what it wants
-            before its texts.
+        retriever_model: folder of a sentence-transformers model; ``query_prefix`` and ``passage_prefix`` are what it
+            wants before its texts.
         results: papers of a search.
         citing: citing papers of an expansion at most.
         references: cited papers of an expansion at most.

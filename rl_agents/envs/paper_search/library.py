@@ -33,7 +33,7 @@ class Paper:
 
 @dataclass(frozen=True, slots=True)
 class Retrieval:
-    """How papers are found: the keys ``env.retriever``, ``env.retriever_model`` and its prefixes; see `make_retriever`."""
+    """How papers are found: the keys ``env.retriever``, ``env.retriever_model`` and prefixes; see `make_retriever`."""
 
     kind: str = "bm25"
     retriever_model: str = ""
