@@ -95,7 +95,7 @@ class Toolbox:
         pass through: the environment has failed, not the agent.
         """
         if response.problem:
-            return [ToolResult(None, _cut(response.problem, MAX_FEEDBACK_CHARACTERS), ok=False)]
+            return [ToolResult(None, feedback(response.problem), ok=False)]
         calls = response.calls[: self._max_calls]
         if self._threads > 1 and len(calls) > 1:
             with ThreadPoolExecutor(self._threads) as pool:
@@ -107,12 +107,17 @@ class Toolbox:
 
     def _run(self, call: ToolCall) -> ToolResult:
         if problem := check_call(call, self.tools):
-            return ToolResult(call, _cut(problem, MAX_FEEDBACK_CHARACTERS), ok=False)
+            return ToolResult(call, feedback(problem), ok=False)
         try:
             content, ok = self._tools[call.name].run(call.arguments), True
         except ToolError as error:
             content, ok = str(error), False
         return ToolResult(call, _cut(content, self._max_characters), ok)
+
+
+def feedback(problem: str) -> str:
+    """Return what is wrong in one bounded line of ASCII: it may quote anything that a model wrote."""
+    return _cut(problem[:MAX_FEEDBACK_CHARACTERS].encode("unicode_escape").decode(), MAX_FEEDBACK_CHARACTERS)
 
 
 def render_results(results: Sequence[ToolResult]) -> str:
