@@ -77,6 +77,11 @@ def test_a_call_that_does_not_fit_is_told_why(text: str, feedback: str) -> None:
     assert feedback in result.content and not result.ok
 
 
+def test_feedback_is_one_line_of_ascii() -> None:
+    (result,) = BOX.execute(read_response('<tool_call>{"name": "\n\u0000é🙂", "arguments": {}}</tool_call>'))
+    assert result.content.isascii() and result.content.isprintable()
+
+
 def test_surplus_calls_are_not_run() -> None:
     run: list[str] = []
     box = Toolbox([BoundTool(Tool("log"), lambda a: run.append(a["x"]) or "done")], max_calls=2)  # type: ignore[func-returns-value]
