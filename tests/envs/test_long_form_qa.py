@@ -81,7 +81,7 @@ def test_panel_is_frozen() -> None:
     stored = json.loads(tasks.PANEL_FILE.read_text(encoding="utf-8"))
     assert stored == tasks.frozen_panel()
     assert stored["sha256"]["paper/documents"].startswith("527316c128ed")
-    assert stored["sha256"]["paper/test"].startswith("f00174262086")
+    assert stored["sha256"]["paper/test"].startswith("69fc8839f22f")
     train, test = tasks.task_ids("train"), tasks.task_ids("test")
     assert (len(train), len(test)) == (1000, 200)
     assert len({frozenset(tasks.wishes_of(task_id)) for task_id in (*train, *test)}) == 1200

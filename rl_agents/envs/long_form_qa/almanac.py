@@ -145,9 +145,9 @@ def compact_text(wishes: Sequence[Wish]) -> str:
 
 
 def draw_wishes(seed: str) -> tuple[Wish, ...]:
-    """Draw two to four different wishes about one or two towns."""
+    """Draw two to four different wishes about one or two towns, town by town."""
     digest = hashlib.sha256(seed.encode()).digest()
     towns = shuffled_ids(TOWNS, seed)[: 1 + digest[0] % 2]
     pairs = {f"{town}/{aspect.name}": Wish(town, aspect) for town in towns for aspect in ASPECTS}
     chosen = shuffled_ids(pairs, f"{seed}/wishes")[: 2 + digest[1] % 3]
-    return tuple(pairs[name] for name in chosen)
+    return tuple(sorted((pairs[name] for name in chosen), key=lambda wish: towns.index(wish.town)))

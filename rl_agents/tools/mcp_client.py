@@ -1,0 +1,357 @@
+"""A client of MCP servers (Model Context Protocol): their tools, called from code that knows nothing of asyncio.
+
+The protocol is the official SDK's (``pip install 'rl-agents[mcp]'``). One thread runs the event loop of a client; each
+server has a task there that opens its connection, and closes it where it was opened. A started server's process ends
+with its connection. What servers send is text to us: nothing of it is evaluated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import json
+import os
+import threading
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from rl_agents.errors import InputError
+from rl_agents.tools.calls import Tool, read_tool
+from rl_agents.tools.mcp_servers import ServerSpec
+from rl_agents.tools.toolbox import ToolError
+
+MAX_TOOLS = 512
+MAX_PAGES = 100
+MAX_MESSAGE = 300
+#: Beyond a call's own limit, for what the SDK does around it.
+GRACE_S = 10.0
+CLOSE_TIMEOUT_S = 15.0
+HTTP_TIMEOUT_S = 10.0
+
+T = TypeVar("T")
+
+
+class McpServerError(Exception):
+    """A server is gone, and a new one is, too; the message names server and tool."""
+
+
+@dataclass(frozen=True, slots=True)
+class McpTool:
+    """A tool, where it is, and what it is called there; ``tool.name`` is what the agent calls it."""
+
+    tool: Tool
+    server: str
+    name: str
+
+
+class McpClient:
+    """Connections to some servers.
+
+    Args:
+        servers: which; all are connected at once.
+        call_timeout_s: seconds that one call may take.
+        start_timeout_s: seconds until a server must have named its tools.
+
+    Raises:
+        InputError: the SDK is missing, or a server cannot be reached or names no usable tools.
+    """
+
+    def __init__(
+        self, servers: Sequence[ServerSpec], call_timeout_s: float = 20.0, start_timeout_s: float = 30.0
+    ) -> None:
+        require_sdk()
+        self._call_timeout_s, self._start_timeout_s = call_timeout_s, start_timeout_s
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="mcp-client", daemon=True)
+        self._thread.start()
+        atexit.register(self.close)
+        self._links = {spec.name: _Link(spec, start_timeout_s) for spec in servers}
+        try:
+            found = self._wait(self._open_all(), start_timeout_s + GRACE_S + CLOSE_TIMEOUT_S)
+        except BaseException as error:
+            self.close()
+            if isinstance(error, _Unreachable):
+                raise InputError(str(error)) from error
+            raise
+        self.tools: tuple[McpTool, ...] = name_tools(found)
+
+    def call(self, tool: McpTool, arguments: Mapping[str, Any]) -> str:
+        """Call a tool and return what it says as text.
+
+        A server that has died is started (or connected to) once more, and the call is repeated.
+
+        Raises:
+            ToolError: the tool failed, refused its arguments or took too long.
+            McpServerError: the server died again, or cannot be reached any more.
+        """
+        # Twice the limits: a server may die at the end of a call, and be started again.
+        limit = 2 * (self._call_timeout_s + self._start_timeout_s) + GRACE_S
+        return self._wait(self._call(tool, dict(arguments)), limit)
+
+    def close(self) -> None:
+        """Close the connections and end the processes that were started; twice does nothing."""
+        atexit.unregister(self.close)
+        if self._loop.is_closed():
+            return
+        with contextlib.suppress(Exception):
+            self._wait(self._close_all(), CLOSE_TIMEOUT_S)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(CLOSE_TIMEOUT_S)
+        if not self._thread.is_alive():
+            self._loop.close()
+
+    def _wait(self, work: Coroutine[Any, Any, T], limit_s: float) -> T:
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result(limit_s)
+        except BaseException:
+            future.cancel()
+            raise
+
+    async def _open_all(self) -> list[tuple[str, list[Any]]]:
+        links = list(self._links.values())
+        found = await asyncio.gather(*(link.open_and_list() for link in links), return_exceptions=True)
+        for outcome in found:
+            if isinstance(outcome, BaseException):
+                raise outcome
+        return [(link.spec.name, tools) for link, tools in zip(links, found, strict=True) if isinstance(tools, list)]
+
+    async def _close_all(self) -> None:
+        await asyncio.gather(*(link.close() for link in self._links.values()), return_exceptions=True)
+
+    async def _call(self, tool: McpTool, arguments: dict[str, Any]) -> str:
+        link = self._links[tool.server]
+        problem = ""
+        for _ in range(2):
+            try:
+                session = await link.session()
+                return result_text(await session.call_tool(tool.name, arguments, self._call_timeout_s))
+            except ToolError:
+                raise
+            except Exception as error:
+                problem = _lost(error)
+                if not problem:
+                    raise ToolError(self._failure(tool, error)) from error
+                await link.close()
+        raise McpServerError(f"MCP server '{tool.server}' died while it was asked for '{tool.name}': {problem}")
+
+    def _failure(self, tool: McpTool, error: Exception) -> str:
+        if _timed_out(error):
+            return f"tool '{tool.name}' of server '{tool.server}' did not answer within {self._call_timeout_s:g} s"
+        return f"tool '{tool.name}' of server '{tool.server}' failed: {_message(error)}"
+
+
+class _Unreachable(Exception):
+    """A server did not come up; the message is for a person."""
+
+
+class _Link:
+    """The connection to one server. All methods run in the client's loop."""
+
+    def __init__(self, spec: ServerSpec, start_timeout_s: float) -> None:
+        self.spec, self._timeout_s = spec, start_timeout_s
+        self._lock = asyncio.Lock()
+        self._session: Any = None
+        self._task: asyncio.Task[None] | None = None
+        self._closing = asyncio.Event()
+
+    async def open_and_list(self) -> list[Any]:
+        """Connect and return the server's tools."""
+        session = await self.session()
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await _listed(session)
+        except Exception as error:
+            raise _Unreachable(f"MCP server '{self.spec.name}' names no tools: {_message(error)}") from error
+
+    async def session(self) -> Any:
+        """Return the open session; a server that is gone is started again."""
+        async with self._lock:
+            if self._session is None:
+                await self._close()
+                await self._open()
+            return self._session
+
+    async def close(self) -> None:
+        """End the session and the server's process."""
+        async with self._lock:
+            await self._close()
+
+    async def _open(self) -> None:
+        ready: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._closing, said = asyncio.Event(), _LastWords()
+        self._task = asyncio.create_task(self._run(ready, self._closing, said))
+        try:
+            self._session = await asyncio.wait_for(ready, self._timeout_s)
+        except Exception as error:
+            await self._close()
+            late = isinstance(error, TimeoutError)
+            reason = f"no answer within {self._timeout_s:g} s" if late else _message(error)
+            raise _Unreachable(f"MCP server '{self.spec.name}' cannot be reached: {reason}{said}") from error
+
+    async def _run(self, ready: asyncio.Future[Any], closing: asyncio.Event, said: _LastWords) -> None:
+        """Hold the connection; the SDK wants it closed in the task that opened it."""
+        from mcp import Client
+
+        try:
+            async with Client(_transport(self.spec, said), cache=None) as session:
+                ready.set_result(session)
+                await closing.wait()
+        except Exception as error:
+            if not ready.done():
+                ready.set_exception(error)
+        finally:
+            said.close()
+
+    async def _close(self) -> None:
+        self._closing.set()
+        task, self._task, self._session = self._task, None, None
+        if task is not None:
+            done, _ = await asyncio.wait({task}, timeout=CLOSE_TIMEOUT_S)
+            if not done:
+                task.cancel()
+                await asyncio.wait({task}, timeout=CLOSE_TIMEOUT_S)
+
+
+class _LastWords:
+    """The end of what a server writes to its standard error, for messages; the rest is forgotten."""
+
+    def __init__(self) -> None:
+        reading, writing = os.pipe()
+        self.file = os.fdopen(writing, "w", encoding="utf-8")
+        self._end = b""
+        threading.Thread(target=self._read, args=(reading,), name="mcp-stderr", daemon=True).start()
+
+    def close(self) -> None:
+        """Close our side; the reader ends when the server's processes have closed theirs."""
+        self.file.close()
+
+    def __str__(self) -> str:
+        lines = self._end.decode("utf-8", "replace").split("\n")
+        said = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        return f" (it wrote: {ascii(said)[1:-1][:MAX_MESSAGE]})" if said else ""
+
+    def _read(self, descriptor: int) -> None:
+        with open(descriptor, "rb", buffering=0) as file:
+            while chunk := file.read(4096):
+                self._end = (self._end + chunk)[-4096:]
+
+
+def require_sdk() -> None:
+    """Raise `InputError` where the SDK is missing or too old."""
+    try:
+        from mcp import Client  # noqa: F401
+    except ImportError as error:
+        raise InputError("MCP servers need the official SDK: pip install 'rl-agents[mcp]' (mcp>=2)") from error
+
+
+def name_tools(found: Sequence[tuple[str, Sequence[Any]]]) -> tuple[McpTool, ...]:
+    """Read what servers say about their tools; a name that several servers have gets its server's before it.
+
+    Raises:
+        InputError: a definition that cannot be used.
+    """
+    names = [tool.name for _, tools in found for tool in tools]
+    read = []
+    for server, tools in found:
+        for tool in tools:
+            name = tool.name if names.count(tool.name) == 1 else f"{server}__{tool.name}"
+            data = {"name": name, "description": tool.description or "", "parameters": tool.input_schema}
+            try:
+                read.append(McpTool(read_tool(data), server, tool.name))
+            except ValueError as error:
+                raise InputError(f"MCP server '{server}': {error}") from None
+    return tuple(read)
+
+
+def result_text(result: Any) -> str:
+    """Return a tool's result as text; what is no text is named.
+
+    Raises:
+        ToolError: the tool reports an error.
+    """
+    parts = [_part_text(part) for part in result.content]
+    if not parts and result.structured_content is not None:
+        parts = [json.dumps(result.structured_content, ensure_ascii=False)]
+    text = "\n".join(parts)
+    if result.is_error:
+        raise ToolError(text or "the tool failed without a word")
+    return text
+
+
+def _part_text(part: Any) -> str:
+    if part.type == "text":
+        return str(part.text)
+    if part.type == "resource" and hasattr(part.resource, "text"):
+        return str(part.resource.text)
+    return f"[{part.type}: {getattr(part, 'mime_type', None) or getattr(part, 'uri', 'no text')}]"
+
+
+def _transport(spec: ServerSpec, said: _LastWords) -> Any:
+    if spec.url:
+        return _http(spec)
+    from mcp import StdioServerParameters, stdio_client
+
+    server = StdioServerParameters(
+        command=spec.command, args=list(spec.args), env=dict(spec.env), cwd=spec.cwd or None,
+        encoding_error_handler="replace",
+    )  # fmt: skip
+    return stdio_client(server, errlog=said.file)
+
+
+@contextlib.asynccontextmanager
+async def _http(spec: ServerSpec) -> AsyncIterator[Any]:
+    import httpx2
+    from mcp.client.streamable_http import streamable_http_client
+
+    timeout = httpx2.Timeout(HTTP_TIMEOUT_S, read=None)  # how long a call may take is the session's matter
+    async with (
+        httpx2.AsyncClient(headers=dict(spec.headers), timeout=timeout) as http,
+        streamable_http_client(spec.url, http_client=http) as streams,
+    ):
+        yield streams
+
+
+async def _listed(session: Any) -> list[Any]:
+    tools: list[Any] = []
+    cursor: str | None = None
+    for _ in range(MAX_PAGES):
+        page = await session.list_tools(cursor=cursor)
+        tools += page.tools
+        cursor = page.next_cursor
+        if not cursor or len(tools) > MAX_TOOLS:
+            break
+    if not 1 <= len(tools) <= MAX_TOOLS:
+        raise ValueError(f"{len(tools)} tools; 1 to {MAX_TOOLS} can be used")
+    return tools
+
+
+def _lost(error: Exception) -> str:
+    """Return how a connection was lost; empty when the error is about something else."""
+    import anyio
+    from mcp import MCPError
+    from mcp_types import CONNECTION_CLOSED
+
+    if isinstance(error, _Unreachable):
+        return str(error)
+    if isinstance(error, MCPError):
+        return _message(error) if error.code == CONNECTION_CLOSED else ""
+    gone = (anyio.ClosedResourceError, anyio.BrokenResourceError, anyio.EndOfStream, OSError)
+    return _message(error) if isinstance(error, gone) else ""
+
+
+def _timed_out(error: Exception) -> bool:
+    from mcp import MCPError
+    from mcp_types import REQUEST_TIMEOUT
+
+    return isinstance(error, MCPError) and error.code == REQUEST_TIMEOUT
+
+
+def _message(error: BaseException) -> str:
+    """Return an error's first line; of a group, that of its first member."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    lines = str(error).strip().splitlines()
+    return ascii(lines[0])[1:-1][:MAX_MESSAGE] if lines else type(error).__name__
