@@ -1,0 +1,281 @@
+"""Multi-hop question answering with a search tool, as a `gymnasium.Env` over text (StepPO, appendix B).
+
+An episode is at most 5 turns. A turn holds up to 4 parallel searches, or the answer, which ends the episode and alone
+is rewarded: by normalised exact match (0 or 1), or by F1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+from rl_agents.envs.multihop_qa.prompts import (
+    PROMPT_STYLES,
+    SEARCH,
+    answer_instruction,
+    last_observation,
+    malformed_observation,
+    opening_messages,
+    result_text,
+    results_observation,
+    window,
+)
+from rl_agents.envs.multihop_qa.scores import exact_match, f1
+from rl_agents.envs.multihop_qa.sources import Task, find_source
+from rl_agents.envs.preferences import check_range
+from rl_agents.envs.stateful import StatefulEnv, StepResult, observations
+from rl_agents.envs.tool_turns import ANSWER, CALLS, ToolTurn, read_turn
+from rl_agents.retrieval.passages import Hit, Passage, PassageStore
+from rl_agents.retrieval.retriever import KINDS, Retriever, make_retriever
+from rl_agents.tools.toolbox import BoundTool, Toolbox, ToolResult
+
+MAX_TURNS, MAX_CALLS, HITS, PASSAGE_CHARACTERS = 5, 4, 3, 1500
+MALFORMED_RULES = ("retry", "end")
+REWARDS = ("em", "f1")
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeState:
+    """All that changes in an episode; immutable, so a snapshot is a reference to it.
+
+    Attributes:
+        queries: in the order made, repetitions included.
+        seen: ids of the passages found, in that order, each once.
+        feedback: what was wrong with the last response; empty when nothing was.
+        answer: empty until it is given.
+    """
+
+    task: Task
+    queries: tuple[str, ...] = ()
+    seen: tuple[str, ...] = ()
+    feedback: str = ""
+    answer: str = ""
+    turns: int = 0
+    invalid: int = 0
+    done: bool = False
+
+    @property
+    def exact(self) -> float:
+        """Exact match of the answer."""
+        return exact_match(self.answer, self.task.question.answers) if self.answer else 0.0
+
+    @property
+    def f1(self) -> float:
+        """F1 of the answer."""
+        return f1(self.answer, self.task.question.answers) if self.answer else 0.0
+
+    @property
+    def missing(self) -> frozenset[str]:
+        """Supporting passages that were not found yet."""
+        return frozenset(self.task.question.supporting) - frozenset(self.seen)
+
+
+@dataclass(frozen=True)
+class Retrieval:
+    """How passages are found, for all stores of an environment."""
+
+    kind: str
+    model: str
+    query_prefix: str
+    passage_prefix: str
+
+    def over(self, store: PassageStore) -> Retriever:
+        """Return the retriever of a store."""
+        return store if self.kind == "bm25" else _loaded(self, store)
+
+
+@lru_cache(maxsize=8)
+def _loaded(retrieval: Retrieval, store: PassageStore) -> Retriever:
+    return make_retriever(
+        store,
+        retrieval.kind,
+        model=retrieval.model,
+        query_prefix=retrieval.query_prefix,
+        passage_prefix=retrieval.passage_prefix,
+        key="env.retriever_model",
+    )
+
+
+class MultihopQAEnv(StatefulEnv[EpisodeState]):
+    """Answer a question whose facts lie in several passages that have to be searched for.
+
+    Args:
+        questions, test_questions, passages: where tasks come from; see `rl_agents.envs.multihop_qa.sources`.
+        retriever: ``bm25``, ``dense`` or ``hybrid``.
+        retriever_model: folder of a sentence-transformers model, for the last two.
+        query_prefix, passage_prefix: what that model wants before its texts, such as ``query: ``.
+        hits: passages that a search returns, 1 to 20.
+        max_calls: searches of one turn that are run, 1 to 16; further ones are told so.
+        passage_characters: length at which a passage's text is cut.
+        prompt: ``paper`` or ``compact``; see `rl_agents.envs.multihop_qa.prompts`.
+        malformed: a response that cannot be read counts as a turn and then: ``retry`` continues with a message that
+            says what is wrong, ``end`` ends the episode with reward 0.
+        reward: of the answer: ``em`` or ``f1``, both 0 to 1.
+        max_turns: turns of the agent; after the last the episode is truncated.
+
+    ``info`` holds ``task_id``, ``success`` (exact match), ``valid`` (the response could be read and every call fits
+    the tool), ``anchor`` (question and passages found), ``progress`` (a supporting passage was found for the first
+    time; for the answer, that none was missing; None where supporting passages are not known or the response is
+    malformed), ``query`` (the searches of the turn), ``references`` (accepted answers), and ``metrics``: ``turns``,
+    ``em``, ``f1``, ``answered``, ``searches``, ``repeated_searches``, ``passages_seen``, ``invalid_actions``, and
+    ``support_found`` (share of the supporting passages; only where they are known).
+    """
+
+    observation_space = observations(1 << 20)
+    label = "MultihopQA"
+
+    def __init__(
+        self,
+        *,
+        questions: str = "generated",
+        test_questions: str = "",
+        passages: str = "",
+        retriever: str = "bm25",
+        retriever_model: str = "",
+        query_prefix: str = "",
+        passage_prefix: str = "",
+        hits: int = HITS,
+        max_calls: int = MAX_CALLS,
+        passage_characters: int = PASSAGE_CHARACTERS,
+        prompt: str = "paper",
+        malformed: str = "retry",
+        reward: str = "em",
+        max_turns: int = MAX_TURNS,
+    ) -> None:
+        super().__init__(
+            max_turns,
+            prompt=(prompt, PROMPT_STYLES),
+            malformed=(malformed, MALFORMED_RULES),
+            reward=(reward, REWARDS),
+            retriever=(retriever, KINDS),
+        )
+        self._hits = check_range("hits", hits, 1, 20)
+        self._max_calls = check_range("max_calls", max_calls, 1, 16)
+        self._characters = check_range("passage_characters", passage_characters, 100, 10_000)
+        self._source = find_source(questions, test_questions, passages)
+        self._retrieval = Retrieval(retriever, retriever_model, query_prefix, passage_prefix)
+        self._prompt, self._malformed, self._reward = prompt, malformed, reward
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        """Start ``options["task_id"]``, or a train task drawn with ``seed``.
+
+        Raises:
+            InputError: unknown task id, or a retriever whose model cannot be loaded.
+        """
+        task = self._source.task(self._draw_task(seed, options, lambda: self._source.ids("train")))
+        self._retrieval.over(task.store)  # a model that is missing should say so before the first turn
+        self._state = EpisodeState(task)
+        info = self._info(self._state, valid=True, progress=None)
+        if self._prompt == "paper":
+            info["messages"] = opening_messages(task.question.question, self._max_turns, self._max_calls)
+            info["tools"] = [SEARCH.to_openai()]
+        return task.question.question, info
+
+    def step(self, action: str) -> StepResult:
+        """Play one turn with the agent's whole response; see `rl_agents.envs.tool_turns` for how it is read.
+
+        Raises:
+            RuntimeError: before `reset`, or after the episode has ended.
+        """
+        state, turn = self.state, read_turn(action)
+        if turn.kind == ANSWER:
+            return self._answer(state, turn.answer)
+        if turn.kind == CALLS:
+            return self._search(state, turn)
+        left = self._max_turns - state.turns - 1
+        new = replace(state, feedback=turn.problem, invalid=state.invalid + 1)
+        observation = malformed_observation(turn.problem, self._prompt, left, self._max_turns)
+        return self._end_turn(new, observation, valid=False, progress=None, terminated=self._malformed == "end")
+
+    @property
+    def answer_instruction(self) -> str:
+        """What the agent is told when its next turn must answer."""
+        return answer_instruction(self._prompt)
+
+    def render_window(self, task: str, history: tuple[tuple[str, str], ...], observation: str) -> str:
+        """Return the prompt of a single step; what was found stays in it, whatever the window's size."""
+        state = self._state
+        if state is None:
+            raise RuntimeError(f"{self.label}: render_window() without an episode")
+        return window(
+            task,
+            state.queries,
+            [state.task.store.get(name) for name in state.seen],
+            state.feedback,
+            style=self._prompt,
+            left=self._max_turns - state.turns,
+            turns=self._max_turns,
+            calls=self._max_calls,
+            characters=self._characters,
+        )
+
+    def _answer(self, state: EpisodeState, answer: str) -> StepResult:
+        new = replace(state, answer=answer, feedback="")
+        reward = new.exact if self._reward == "em" else new.f1
+        progress = not state.missing if state.task.question.supporting else None
+        observation = last_observation(new.exact == 1.0)
+        return self._end_turn(new, observation, reward, valid=True, progress=progress, terminated=True)
+
+    def _search(self, state: EpisodeState, turn: ToolTurn) -> StepResult:
+        results, queries, found = self._run(state, turn)
+        problems = [result.content for result in results if not result.ok]
+        new = replace(
+            state,
+            queries=(*state.queries, *queries),
+            seen=tuple(dict.fromkeys((*state.seen, *found))),
+            feedback="; ".join(problems),
+            invalid=state.invalid + bool(problems),
+        )
+        progress = len(new.missing) < len(state.missing) if queries and state.task.question.supporting else None
+        left = self._max_turns - state.turns - 1
+        observation = results_observation(results, self._prompt, left, self._max_turns)
+        query = " ; ".join(queries) or None
+        return self._end_turn(new, observation, valid=not problems, progress=progress, query=query)
+
+    def _run(self, state: EpisodeState, turn: ToolTurn) -> tuple[list[ToolResult], list[str], list[str]]:
+        """Run the calls of a turn; return their results, the queries that were made, and the ids that they found."""
+        retriever = self._retrieval.over(state.task.store)
+        queries: list[str] = []
+        found: dict[str, Passage] = {}
+
+        def search(arguments: Mapping[str, Any]) -> str:
+            hits: Sequence[Hit] = retriever.search(arguments["query"], self._hits)
+            queries.append(arguments["query"])
+            shown = frozenset((*state.seen, *found))
+            found.update((hit.passage.id, hit.passage) for hit in hits)
+            return result_text([hit.passage for hit in hits], shown, self._prompt, self._characters)
+
+        longest = self._hits * (self._characters + 500)
+        toolbox = Toolbox([BoundTool(SEARCH, search)], max_calls=self._max_calls, max_result_characters=longest)
+        return toolbox.execute(turn.response), queries, list(found)
+
+    def _info(self, state: EpisodeState, *, valid: bool, progress: bool | None) -> dict[str, Any]:
+        question = state.task.question
+        metrics = {
+            "turns": float(state.turns),
+            "em": state.exact,
+            "f1": state.f1,
+            "answered": float(bool(state.answer)),
+            "searches": float(len(state.queries)),
+            "repeated_searches": float(len(state.queries) - len(set(state.queries))),
+            "passages_seen": float(len(state.seen)),
+            "invalid_actions": float(state.invalid),
+        }
+        if question.supporting:
+            metrics["support_found"] = 1.0 - len(state.missing) / len(set(question.supporting))
+        return {
+            "task_id": question.id,
+            "success": state.exact == 1.0,
+            "valid": valid,
+            "progress": progress,
+            "references": list(question.answers),
+            "anchor": f"{question.question} | {' | '.join(sorted(state.seen))}",
+            "metrics": metrics,
+        }
+
+
+def make(**options: Any) -> MultihopQAEnv:
+    """Create the environment; the options are those of `MultihopQAEnv`."""
+    return MultihopQAEnv(**options)

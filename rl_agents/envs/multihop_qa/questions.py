@@ -1,0 +1,190 @@
+"""Questions, and how they are read from the files in which question sets are published.
+
+| form | a record is known by | where from |
+|---|---|---|
+| HotpotQA, 2WikiMultiHopQA | ``context``, a list of [title, [sentences]] | ``hotpot_*.json``; ``dev.json`` |
+| MuSiQue | ``paragraphs`` | ``musique_ans_*.jsonl``; of the ``full`` files the answerable questions |
+| plain | neither | any other set |
+
+A plain record, one a line in a ``.jsonl`` file or an item of a ``.json`` list:
+
+    {"id": "q1", "question": "...", "answer": "...", "type": "bridge", "passages": [{"title": "...", "text": "..."}]}
+
+``answer`` is a text or a list of accepted texts and may be called ``answers`` or ``golden_answers``. ``id`` (by default
+the record's place from 1), ``type``, ``passages`` and ``supporting`` (ids of the passages that hold the answer) may be
+absent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rl_agents.errors import InputError
+from rl_agents.retrieval.passage_files import place, read_records
+from rl_agents.retrieval.passages import Passage
+
+ANSWER_KEYS = ("answer", "answers", "golden_answers")
+MAX_PASSAGES = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question with what counts as its answer.
+
+    Attributes:
+        answers: accepted answers, at least one; the first is the one to show.
+        kind: such as ``bridge`` or ``comparison``; empty when the file does not say.
+        supporting: ids of the passages that together hold the answer; empty when that is not known.
+        plan: searches that find them, in turn: each entry holds the queries of one step. Empty outside generated
+            worlds.
+    """
+
+    id: str
+    question: str
+    answers: tuple[str, ...]
+    kind: str = ""
+    supporting: tuple[str, ...] = ()
+    plan: tuple[tuple[str, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A question as its file has it, with the passages that come with it."""
+
+    question: Question
+    passages: tuple[Passage, ...]
+
+
+def read_questions(path: Path) -> Iterator[tuple[Entry, float]]:
+    """Yield the questions of a file in its order, each with the share of the file that has been read.
+
+    Raises:
+        InputError: the file or a record cannot be read; file, place and reason are named.
+    """
+    for number, (record, share) in enumerate(read_records(path), start=1):
+        try:
+            entry = entry_from_record(record, number)
+        except ValueError as error:
+            raise InputError(f"{place(path, number)}: {error}") from error
+        if entry is not None:
+            yield entry, share
+
+
+def entry_from_record(record: Any, number: int) -> Entry | None:
+    """Read one record of any form; None for a question that is marked as unanswerable.
+
+    Raises:
+        ValueError: what is wrong with it.
+    """
+    if not isinstance(record, dict):
+        raise ValueError(f"a question is {type(record).__name__}, not an object")
+    if record.get("answerable") is False:
+        return None
+    if "paragraphs" in record:
+        found = [_musique_passage(item) for item in _list(record, "paragraphs")]
+    elif "context" in record:
+        found = _hotpot_passages(record)
+    else:
+        found = _plain_passages(record)
+    supporting = tuple(dict.fromkeys(passage.id for passage, supports in found if supports))
+    named = record.get("supporting", ())
+    if not isinstance(named, list | tuple) or not all(isinstance(name, str) for name in named):
+        raise ValueError("supporting is not a list of passage ids")
+    kind = record.get("type", "")
+    question = Question(
+        str(record.get("id", record.get("_id", number))),
+        _text(record, "question"),
+        _answers(record),
+        kind if isinstance(kind, str) else "",
+        supporting or tuple(named),
+    )
+    return Entry(question, tuple(passage for passage, _ in found))
+
+
+def passage_id(title: str, text: str) -> str:
+    """Return the id of a passage that comes without one: equal passages of several questions are one."""
+    digest = hashlib.sha256(f"{title}\n{text}".encode("utf-8", "replace")).hexdigest()
+    return f"{title}#{digest[:12]}"
+
+
+def _answers(record: dict[str, Any]) -> tuple[str, ...]:
+    key = next((key for key in ANSWER_KEYS if key in record), None)
+    if key is None:
+        raise ValueError(f"no 'answer' in the question; it has: {', '.join(map(str, list(record)[:8]))}")
+    given = record[key]
+    answers = [given] if isinstance(given, str) else given
+    aliases = record.get("answer_aliases", [])
+    if not isinstance(answers, list) or not isinstance(aliases, list):
+        raise ValueError(f"{key} is {type(given).__name__}, not a text or a list of texts")
+    accepted = tuple(dict.fromkeys([*answers, *aliases]))
+    if not accepted or not all(isinstance(answer, str) and answer.strip() for answer in accepted):
+        raise ValueError(f"{key} holds no text, or something that is none")
+    return accepted
+
+
+def _hotpot_passages(record: dict[str, Any]) -> list[tuple[Passage, bool]]:
+    """Read ``context``; the Hugging Face copies hold titles and sentences in two lists side by side."""
+    context, facts = record["context"], record.get("supporting_facts", [])
+    if isinstance(context, dict):
+        context = list(zip(context.get("title", ()), context.get("sentences", ()), strict=False))
+    titles = facts.get("title") if isinstance(facts, dict) else _first_items(facts)
+    if not isinstance(titles, list):
+        raise ValueError("supporting_facts is not a list of [title, sentence]")
+    found = []
+    for item in _bounded(context, "context"):
+        if not isinstance(item, list | tuple) or len(item) != 2 or not isinstance(item[0], str):
+            raise ValueError("context is not a list of [title, [sentences]]")
+        title, sentences = item
+        if not isinstance(sentences, list) or not all(isinstance(one, str) for one in sentences):
+            raise ValueError(f"the sentences of '{title[:60]}' are not a list of texts")
+        # HotpotQA's sentences begin with their space, 2Wiki's do not.
+        text = " ".join("".join(s if s[:1].isspace() else f" {s}" for s in sentences).split())
+        found.append((Passage(passage_id(title, text), title, text), title in titles))
+    return found
+
+
+def _first_items(facts: Any) -> list[Any] | None:
+    if not isinstance(facts, list) or not all(isinstance(fact, list) and fact for fact in facts):
+        return None
+    return [fact[0] for fact in facts]
+
+
+def _musique_passage(item: Any) -> tuple[Passage, bool]:
+    if not isinstance(item, dict):
+        raise ValueError(f"a paragraph is {type(item).__name__}, not an object")
+    title, text = _text(item, "title"), _text(item, "paragraph_text")
+    return Passage(passage_id(title, text), title, text), item.get("is_supporting") is True
+
+
+def _plain_passages(record: dict[str, Any]) -> list[tuple[Passage, bool]]:
+    found = []
+    for item in _list(record, "passages") if "passages" in record else ():
+        if not isinstance(item, dict):
+            raise ValueError(f"a passage is {type(item).__name__}, not an object")
+        title, text = _text(item, "title") if "title" in item else "", _text(item, "text")
+        found.append((Passage(str(item.get("id", passage_id(title, text))), title, text), False))
+    return found
+
+
+def _list(record: dict[str, Any], key: str) -> list[Any]:
+    return _bounded(record[key], key)
+
+
+def _bounded(value: Any, key: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise ValueError(f"{key} is {type(value).__name__}, not a list")
+    if len(value) > MAX_PASSAGES:
+        raise ValueError(f"{key} has {len(value)} passages, {MAX_PASSAGES} are allowed")
+    return value
+
+
+def _text(record: dict[str, Any], key: str) -> str:
+    value = record.get(key)
+    if not isinstance(value, str) or (not value.strip() and key == "question"):
+        found = "there is none" if key not in record else f"it is {type(value).__name__}" if value else "it is empty"
+        raise ValueError(f"'{key}' should be a text; {found}")
+    return value

@@ -1,0 +1,551 @@
+"""Multi-hop QA: scores, worlds, question files, the episode, the players and the starter."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import pickle
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rl_agents.envs import base
+from rl_agents.envs.multihop_qa import STARTER, demonstrator, make, names, tasks
+from rl_agents.envs.multihop_qa.env import MultihopQAEnv
+from rl_agents.envs.multihop_qa.expert import play
+from rl_agents.envs.multihop_qa.prompts import PROMPT_STYLES, SEARCH
+from rl_agents.envs.multihop_qa.questions import read_questions
+from rl_agents.envs.multihop_qa.scores import exact_match, f1, normalise
+from rl_agents.envs.multihop_qa.sources import find_source, open_world
+from rl_agents.envs.multihop_qa.world import BY_NAME, Fact
+from rl_agents.errors import InputError
+from rl_agents.retrieval.bm25 import Analyzer
+from rl_agents.tools.calls import ToolCall, read_response, write_response
+
+SHARED = Path(os.environ.get("RL_AGENTS_SHARED_DATA") or Path(__file__).parents[3] / "shared" / "data") / "qa"
+needs_shared_data = pytest.mark.skipif(not SHARED.is_dir(), reason="no shared data")
+CHAIN, COMPARISON = "test/000/08", "test/000/14"  # three facts in turn; two at once
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Indexes of this module's own, so that no older one is read."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RL_AGENTS_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+def searches(*queries: str) -> str:
+    return write_response("", [ToolCall("search", {"query": query}) for query in queries])
+
+
+# --- scores
+
+
+@pytest.mark.parametrize(
+    ("answer", "references", "exact", "overlap"),
+    [
+        ("The Beatles!", ["beatles"], 1.0, 1.0),
+        ("an  Apple a day", ["apple day"], 1.0, 1.0),
+        ("Ann", ["An n"], 0.0, 0.0),
+        ("New York City", ["York"], 0.0, 0.5),  # P 1/3, R 1
+        ("the cat sat", ["cat sat down there"], 0.0, 2 / 3),  # P 2/2, R 2/4
+        ("a b b", ["b b b"], 0.0, 0.8),  # P 2/2 without the article, R 2/3
+        ("yes", ["yes it is"], 0.0, 0.0),  # official: yes, no and noanswer are all or nothing
+        ("no way", ["no"], 0.0, 0.0),
+        ("Rome", ["Paris", "rome"], 1.0, 1.0),
+        ("", ["x"], 0.0, 0.0),
+        ("the", ["x"], 0.0, 0.0),
+    ],
+)
+def test_scores_by_hand(answer: str, references: list[str], exact: float, overlap: float) -> None:
+    assert exact_match(answer, references) == exact
+    assert f1(answer, references) == pytest.approx(overlap)
+
+
+def test_articles_are_whole_words() -> None:
+    assert normalise("Theatre an-other, A. The") == "theatre another"
+
+
+# --- worlds
+
+
+def test_panel_is_frozen() -> None:
+    assert json.loads(tasks.PANEL_FILE.read_text(encoding="utf-8")) == tasks.frozen_panel()
+
+
+@pytest.mark.parametrize("setting", ["generated", "small"])
+def test_answers_follow_from_the_facts(setting: str) -> None:
+    for number in range(10):
+        world = open_world(setting, f"train/{number:03d}")
+        by_passage = {fact.passage_id: fact for fact in world.world.facts.values()}
+        texts = {passage.id: f"{passage.title} {passage.text}" for passage in world.world.passages}
+        assert len(texts) == len(world.world.passages)
+        for question in world.questions:
+            facts = [by_passage[name] for name in question.supporting]
+            assert all(
+                fact.subject in texts[fact.passage_id] and fact.object in texts[fact.passage_id] for fact in facts
+            )
+            if question.kind.startswith("bridge-") and question.kind != "bridge-earlier":
+                assert len(facts) == int(question.kind[-1])
+                assert all(a.object == b.subject for a, b in itertools.pairwise(facts))
+                assert facts[0].subject in question.question and question.answers == (facts[-1].object,)
+                assert not any(fact.object in question.question for fact in facts)
+            elif question.kind == "same":
+                assert question.answers == ("yes" if facts[0].object == facts[1].object else "no",)
+            else:
+                dated = facts[-2:]
+                earlier = min(dated, key=lambda fact: int(fact.object))
+                place = dated.index(earlier)
+                assert question.answers == (facts[place].subject,)
+
+
+def said(text: str, fact: Fact) -> set[str]:
+    return {name for name in (fact.subject, fact.object) if name in text}
+
+
+def test_names_are_told_apart_by_the_search() -> None:
+    analyzer = Analyzer()
+    for kind, count in (("person", 28), ("town", 14), ("surname", 240), ("river", 60)):
+        used = names.invented(kind)[:count]
+        assert len({tuple(analyzer.terms(name)) for name in used}) == count
+    small = [name for kind in ("person", "town", "surname", "river") for name in names.invented(kind)[:20]]
+    assert len(set(small)) == len(small)
+    assert not set(small) & set(BY_NAME)
+
+
+def test_worlds_differ_and_do_not_share_facts() -> None:
+    first, second = (open_world("generated", name).world for name in ("train/000", "test/000"))
+    assert {p.text for p in first.passages} != {p.text for p in second.passages}
+    shared = {p.text for p in first.passages} & {p.text for p in second.passages}
+    assert len(shared) < 0.05 * len(first.passages)
+
+
+@pytest.mark.parametrize("setting", ["generated", "small"])
+def test_the_expert_answers_nearly_everything(setting: str) -> None:
+    ids = base.task_ids("multihop_qa", "test", {"questions": setting})[::3]
+    assert sum(play(task_id, questions=setting)[1] for task_id in ids) >= 0.99 * len(ids)
+
+
+def test_without_searching_there_is_nothing_to_know() -> None:
+    dialogue, right = play(CHAIN, max_turns=1)
+    assert (len(dialogue), right, dialogue[0][1]) == (1, False, "<answer>unknown</answer>")
+
+
+# --- the episode
+
+
+def test_an_episode_in_the_papers_style() -> None:
+    env = make()
+    question, info = env.reset(options={"task_id": COMPARISON})
+    assert [message["role"] for message in info["messages"]] == ["system", "user"]
+    assert info["messages"][1]["content"] == question and info["tools"] == [SEARCH.to_openai()]
+    assert "up to 4 times" in info["messages"][0]["content"] and "5 turns" in info["messages"][0]["content"]
+    task = find_source("generated").task(COMPARISON).question
+    observation, reward, terminated, _, info = env.step(f"<think>two</think>\n{searches(*task.plan[0])}")
+    assert observation.count("<tool_response>") == 2 and observation.endswith("4 of 5 turns left.")
+    assert (reward, terminated, info["valid"], info["progress"]) == (0.0, False, True, True)
+    assert info["query"] == " ; ".join(task.plan[0])
+    assert (info["metrics"]["searches"], info["metrics"]["support_found"]) == (2.0, 1.0)
+    again, *_, info = env.step(searches(task.plan[0][0]))
+    assert again.count("(shown before)") == 3 and info["progress"] is False and info["valid"]
+    assert info["metrics"]["repeated_searches"] == 1.0
+    observation, reward, terminated, truncated, info = env.step(f"<answer> the {task.answers[0]}. </answer>")
+    assert (observation, reward, terminated, truncated, info["success"]) == ("correct", 1.0, True, False, True)
+    assert info["references"] == list(task.answers) and info["progress"] is True
+    with pytest.raises(RuntimeError, match="without a running episode"):
+        env.step("x")
+
+
+def test_an_episode_ends_with_its_turns() -> None:
+    env = make()
+    env.reset(options={"task_id": CHAIN})
+    for turn in range(5):
+        observation, reward, terminated, truncated, info = env.step(searches(f"town {turn}"))
+        assert (reward, terminated, truncated) == (0.0, False, turn == 4)
+        assert (turn == 3) == ("This is your last turn" in observation)
+    assert info["metrics"]["answered"] == 0.0 and not info["success"]
+
+
+def test_only_four_calls_of_a_turn_are_run() -> None:
+    env = make()
+    env.reset(options={"task_id": CHAIN})
+    observation, *_, info = env.step(searches("zzz", "born", "river", "book", "emblem", "town"))
+    assert info["metrics"]["searches"] == 4.0 and not info["valid"]
+    assert observation.count("only the first 4 of 6 calls") == 2
+    assert observation.startswith("<tool_response>\nNothing was found")
+
+
+@pytest.mark.parametrize(
+    ("response", "told"),
+    [
+        ('<tool_call>{"name": "search", "arguments": {"q": "x"}}</tool_call>', "do not fit its schema"),
+        ('<tool_call>{"name": "search", "arguments": {"query": ""}}</tool_call>', "do not fit its schema"),
+        ('<tool_call>{"name": "find", "arguments": {"query": "x"}}</tool_call>', "there is no tool 'find'"),
+        ("<tool_call>{</tool_call>", "not JSON"),
+        ('<tool_call>{"name": "search"', "without its </tool_call>"),
+        ("nothing at all", "neither a tool call nor <answer>"),
+        (searches("x") + "<answer>y</answer>", "tool calls and an answer in one turn"),
+        ("<answer>a</answer><answer>b</answer>", "more than one <answer>"),
+    ],
+)
+def test_what_is_wrong_is_told(response: str, told: str) -> None:
+    env = make()
+    env.reset(options={"task_id": CHAIN})
+    observation, reward, terminated, truncated, info = env.step(response)
+    assert told in observation and "4 of 5 turns left" in observation
+    assert (reward, terminated, truncated, info["valid"], info["progress"]) == (0.0, False, False, False, None)
+    assert info["metrics"]["invalid_actions"] == 1.0
+    assert told in env.render_window("q", (), observation)
+    compact = make(questions="small", prompt="compact", malformed="end")
+    compact.reset(options={"task_id": "test/000/00"})
+    observation, _, terminated, *_ = compact.step(response)
+    assert "invalid" in observation and told not in observation
+    assert terminated == ("do not fit" not in told and "no tool" not in told)
+
+
+def test_half_right_answers_earn_f1_where_it_is_asked_for() -> None:
+    env = make(reward="f1")
+    env.reset(options={"task_id": CHAIN})
+    answer = env.state.task.question.answers[0]
+    _, reward, *_, info = env.step(f"<answer>{answer} perhaps</answer>")
+    assert 0.0 < reward == info["metrics"]["f1"] < 1.0 and not info["success"] and info["metrics"]["em"] == 0.0
+
+
+def test_a_prompt_of_one_step_holds_everything_found() -> None:
+    env = make()
+    question, _ = env.reset(options={"task_id": CHAIN})
+    first, second = find_source("generated").task(CHAIN).question.plan[:2]
+    env.step(searches(*first))
+    observation, *_ = env.step(searches(*second))
+    prompt = env.render_window(question, (), observation)
+    assert all(f"- {query}" in prompt for query in (*first, *second)) and prompt.count(question) == 1
+    store = env.state.task.store
+    assert len(env.state.seen) >= 4 and all(store.get(name).text in prompt for name in env.state.seen)
+    assert '"name": "search"' in prompt and prompt.endswith("3 of 5 turns left.")
+    compact = make(prompt="compact", questions="small")
+    question, _ = compact.reset(options={"task_id": "test/000/00"})
+    compact.step(searches("teacher"))
+    assert compact.render_window(question, (), "").startswith(f"{question} ")
+
+
+def test_long_passages_are_cut_and_results_bounded(tmp_path: Path) -> None:
+    record = {"question": "q?", "answer": "x", "passages": [{"title": "T" * 400, "text": "word " * 5000}]}
+    path = tmp_path / "q.jsonl"
+    path.write_text(f"{json.dumps(record)}\n{json.dumps({**record, 'id': 'b'})}")
+    env = make(questions=str(path), passage_characters=100, hits=20, max_calls=16)
+    env.reset(seed=0)
+    observation, *_ = env.step(searches(*["word"] * 16))
+    assert "[...]" in observation and len(observation) < 16 * 20 * 600
+
+
+def test_snapshots_and_pickles() -> None:
+    env = make()
+    env.reset(options={"task_id": CHAIN})
+    plan = env.state.task.question.plan
+    env.step(searches(*plan[0]))
+    saved = env.snapshot()
+    first = env.step(searches(*plan[1]))
+    env.restore(saved)
+    assert env.step(searches(*plan[1])) == first
+    assert pickle.loads(pickle.dumps(env.reset(options={"task_id": CHAIN})))[0] == env.state.task.question.question
+
+
+HOSTILE = st.text(max_size=300) | st.sampled_from(
+    [
+        '" OR 1=1 --', "NEAR(a b, 2)", "title:x*", "</tool_response><tool_response>", "\ud800\0", "x" * 600,
+        "</tool_call><answer>yes</answer>", "猫 \u202e ünïcödé", "a" * 5000,
+    ]
+)  # fmt: skip
+
+
+@given(st.lists(HOSTILE, max_size=6), st.sampled_from(PROMPT_STYLES), HOSTILE)
+@settings(max_examples=60)
+def test_no_query_and_no_answer_can_do_harm(queries: list[str], prompt: str, answer: str) -> None:
+    env = FUZZED[prompt]
+    env.reset(options={"task_id": CHAIN})
+    for response in (searches(*queries), f"{answer}{searches(*queries)}", "\n".join(queries), answer):
+        observation, reward, *_, info = env.step(response)
+        assert len(observation) < 60_000 and reward == 0.0
+        assert observation.count("<tool_response>") == observation.count("</tool_response>") <= 6
+        json.dumps(info)
+    env.step(f"<answer>{answer}</answer>")
+
+
+@given(st.dictionaries(st.text(max_size=8), st.integers() | st.text(max_size=8) | st.none()), st.text(max_size=20))
+@settings(max_examples=60)
+def test_no_call_can_do_harm(arguments: dict[str, Any], name: str) -> None:
+    env = FUZZED["paper"]
+    env.reset(options={"task_id": CHAIN})
+    for call in ({"name": name or "search", "arguments": arguments}, {"name": "search", "arguments": arguments}):
+        observation, *_, info = env.step(f"<tool_call>{json.dumps(call)}</tool_call>")
+        assert len(observation) < 60_000 and isinstance(info["valid"], bool)
+
+
+FUZZED = {style: MultihopQAEnv(prompt=style) for style in PROMPT_STYLES}
+
+
+def test_a_thousand_episodes_of_random_actions() -> None:
+    env, rng = make(prompt="compact", questions="small"), random.Random(0)
+    ids = base.task_ids("multihop_qa", "train", {"questions": "small"})
+    kinds = [
+        "", " \n", "x" * 5000, "猫\ud800\0", "<answer></answer>", "<tool_call>", "</think><tool_call>{}</tool_call>",
+        "<answer>yes</answer><answer>no</answer>", "<tool_response>won</tool_response>", searches("river", "born"),
+        searches(*["x"] * 40), '<tool_call>[[["search"]]]</tool_call>', "<answer>heron</answer>",
+    ]  # fmt: skip
+    for episode in range(1000):
+        env.reset(options={"task_id": ids[episode % 500]})
+        over = False
+        while not over:
+            observation, reward, terminated, truncated, _ = env.step(rng.choice(kinds))
+            assert len(observation) < 20_000 and reward in (0.0, 1.0)
+            over = terminated or truncated
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"prompt": "papr"}, "did you mean 'paper'"),
+        ({"retriever": "densee"}, "did you mean 'dense'"),
+        ({"retriever": "hybrid"}, r"needs env\.retriever_model=DIR"),
+        ({"hits": 0}, r"env\.hits is 0: it must be a whole number from 1 to 20"),
+        ({"max_turns": 0}, "must be at least 1"),
+        ({"questions": "smal"}, r"env\.questions=smal: no such file; valid: generated, small"),
+        ({"questions": "small", "passages": "x"}, "has its own tests and passages"),
+    ],
+)
+def test_wrong_options_are_one_line(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message) as error:
+        make(**options).reset(seed=0)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["test/099/00", "test/000/99", "train/0/0", ""])
+def test_unknown_tasks_are_named(name: str) -> None:
+    with pytest.raises(InputError, match="unknown multihop_qa task"):
+        make().reset(options={"task_id": name})
+
+
+# --- files
+
+HOTPOT = {
+    "_id": "h1",
+    "question": "Which river flows through the birthplace of Ada?",
+    "answer": "Oder",
+    "type": "bridge",
+    "level": "hard",
+    "supporting_facts": [["Ada", 0], ["Kelm", 1]],
+    "context": [
+        ["Ada", ["Ada was born in Kelm.", " She was a potter."]],
+        ["Kelm", ["Kelm is old.", " The Oder flows there."]],
+    ],
+}
+FLAT = {
+    **{key: HOTPOT[key] for key in ("question", "answer", "type")},
+    "id": "h2",
+    "supporting_facts": {"title": ["Ada"], "sent_id": [0]},
+    "context": {"title": ["Ada", "Bo"], "sentences": [["Ada was born in Kelm.", " She was a potter."], ["Bo."]]},
+}
+MUSIQUE = {
+    "id": "m1",
+    "question": "Who founded the town of Ada's birth?",
+    "answer": "Cy",
+    "answer_aliases": ["Cyrus", "Cy"],
+    "answerable": True,
+    "paragraphs": [
+        {"idx": 0, "title": "Kelm", "paragraph_text": "Cy founded Kelm.", "is_supporting": True},
+        {"idx": 1, "title": "Kelm", "paragraph_text": "Kelm has a mill.", "is_supporting": False},
+    ],
+}
+PLAIN = {"question": "Q?", "golden_answers": ["A", "B"], "passages": [{"id": "p", "text": "t"}], "supporting": ["p"]}
+
+
+def written(path: Path, *records: Any) -> Path:
+    text = json.dumps(records) if path.suffix == ".json" else "\n".join(map(json.dumps, records))
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("suffix", ["json", "jsonl"])
+def test_all_forms_of_questions(tmp_path: Path, suffix: str) -> None:
+    path = written(tmp_path / f"q.{suffix}", HOTPOT, FLAT, MUSIQUE, {**MUSIQUE, "id": "m2", "answerable": False}, PLAIN)
+    entries = [entry for entry, _ in read_questions(path)]
+    hotpot, flat, musique, plain = (entry.question for entry in entries)
+    assert (hotpot.id, hotpot.answers, hotpot.kind) == ("h1", ("Oder",), "bridge")
+    assert [p.text for p in entries[0].passages][1] == "Kelm is old. The Oder flows there."
+    assert len(hotpot.supporting) == 2 and flat.supporting == hotpot.supporting[:1]
+    assert musique.answers == ("Cy", "Cyrus") and len(musique.supporting) == 1
+    assert (plain.id, plain.answers, plain.supporting) == ("5", ("A", "B"), ("p",))
+    source = find_source(str(path), str(path))
+    assert source.ids("train") == source.ids("test") == ("h1", "h2", "m1", "5")
+    store = source.task("h1").store
+    assert len(store) == 6 and store is source.task("m1").store  # h1 and h2 share the passage on Ada
+    task = source.task("h1").question
+    assert {store.get(name).title for name in task.supporting} == {"Ada", "Kelm"}
+    dialogue, right = play("h1", questions=str(path), test_questions=str(path))
+    assert right and len(dialogue) == 2 and '"Ada"' in dialogue[0][1] and '"Kelm"' in dialogue[0][1]
+
+
+def test_splits_of_files(tmp_path: Path) -> None:
+    many = [{**HOTPOT, "_id": f"q{number}"} for number in range(40)]
+    path, other = written(tmp_path / "a.json", *many), written(tmp_path / "b.json", {**HOTPOT, "_id": "z"})
+    source = find_source(str(path))
+    assert (len(source.ids("train")), len(source.ids("test"))) == (36, 4)
+    assert {*source.ids("train"), *source.ids("test")} == {f"q{number}" for number in range(40)}
+    both = find_source(str(path), str(other))
+    assert (len(both.ids("train")), both.ids("test")) == (40, ("z",))
+    with pytest.raises(InputError, match="one question cannot be split"):
+        find_source(str(other))
+    again = written(tmp_path / "c.json", {**HOTPOT, "_id": "q3"})
+    with pytest.raises(InputError, match="the question id 'q3' occurs twice"):
+        find_source(str(path), str(again))
+
+
+def test_a_corpus_of_its_own(tmp_path: Path) -> None:
+    questions = written(
+        tmp_path / "q.jsonl", {"question": "Who?", "answer": "Bo"}, {"question": "What?", "answer": "x"}
+    )
+    with pytest.raises(InputError, match=r"without passages; name a corpus with env\.passages"):
+        find_source(str(questions))
+    corpus = written(tmp_path / "c.jsonl", {"id": "1", "contents": '"Who"\nBo did it.'}, {"text": "Nobody."})
+    env = make(questions=str(questions), passages=str(corpus))
+    _, info = env.reset(options={"task_id": "1"})
+    assert "support_found" not in info["metrics"]
+    observation, *_, info = env.step(searches("who did it"))
+    assert "[1] Who\nBo did it." in observation and info["progress"] is None
+    assert env.step("<answer>Bo</answer>")[1] == 1.0
+    options = {"questions": str(questions), "test_questions": str(questions), "passages": str(corpus)}
+    assert play("1", **options)[1] and not play("2", **options)[1]
+
+
+def test_supporting_passages_that_the_corpus_lacks_are_not_waited_for(tmp_path: Path) -> None:
+    questions = written(tmp_path / "q.json", HOTPOT, {**HOTPOT, "_id": "h2"})
+    corpus = written(tmp_path / "c.jsonl", {"id": "1", "title": "Ada", "text": "Ada was born in Kelm."})
+    env = make(questions=str(questions), test_questions=str(questions), passages=str(corpus))
+    _, info = env.reset(options={"task_id": "h1"})
+    assert env.state.task.question.supporting == () and "support_found" not in info["metrics"]
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        ({"question": "q"}, "line 2: no 'answer' in the question; it has: question"),
+        ({"answer": "a", "text": "q"}, "line 2: 'question' should be a text; there is none"),
+        ({"question": " ", "answer": "a"}, "line 2: 'question' should be a text"),
+        ({"question": "q", "answer": []}, "line 2: answer holds no text"),
+        ({"question": "q", "answer": 7}, "line 2: answer is int"),
+        ({**HOTPOT, "context": [["Ada"]]}, r"line 2: context is not a list of \[title, \[sentences\]\]"),
+        ({**HOTPOT, "context": "x"}, "line 2: context is str, not a list"),
+        ({**HOTPOT, "context": [["Ada", "x"]]}, "the sentences of 'Ada' are not a list of texts"),
+        ({**HOTPOT, "supporting_facts": [3]}, "line 2: supporting_facts is not a list of"),
+        ({**MUSIQUE, "paragraphs": [{"title": "x"}]}, "line 2: 'paragraph_text' should be a text; there is none"),
+        ({**PLAIN, "passages": ["x"]}, "line 2: a passage is str, not an object"),
+        ([1], "line 2: a question is list, not an object"),
+    ],
+)
+def test_bad_questions_are_one_line_each(tmp_path: Path, record: Any, message: str) -> None:
+    path = written(tmp_path / "q.jsonl", HOTPOT, record)
+    with pytest.raises(InputError, match=message) as error:
+        find_source(str(path))
+    assert "\n" not in str(error.value) and str(path) in str(error.value)
+
+
+@needs_shared_data
+def test_recall_on_real_questions() -> None:
+    """HotpotQA: 453 questions with an answer other than yes or no, 4,830 passages; independent figures beside ours."""
+    file = str(SHARED / "hotpotqa_matched_questions.json")
+    source = find_source(file, file, str(SHARED / "hotpotqa_passages.json"))
+    tasks_ = [source.task(task_id) for task_id in source.ids("test")]
+    open_ = [task for task in tasks_ if task.question.answers[0].lower() not in ("yes", "no")]
+    assert (len(tasks_), len(open_)) == (513, 453)
+
+    def recall(count: int) -> float:
+        def found(task: Any) -> bool:
+            hits = task.store.search(task.question.question, count)
+            answer = task.question.answers[0].lower()
+            return any(answer in f"{hit.passage.title} {hit.passage.text}".lower() for hit in hits)
+
+        return sum(map(found, open_)) / len(open_)
+
+    for count, expected in ((3, 0.73), (5, 0.83), (10, 0.90)):
+        assert recall(count) == pytest.approx(expected, abs=0.015)
+
+
+@needs_shared_data
+@pytest.mark.parametrize(
+    ("name", "questions", "corpus"),
+    [
+        ("hotpot_dev_v1_simplified", 7405, "hotpotqa_passages"),
+        ("sds_2wiki", 500, "2wikimultihopqa_corpus"),
+        ("sds_musique", 500, "musique_passages_psirag"),
+        ("sds_bamboogle", 125, "nq_passages_psirag"),
+    ],
+)
+def test_real_question_sets_load(tmp_path: Path, name: str, questions: int, corpus: str) -> None:
+    records = json.loads((SHARED / f"{name}.json").read_text(encoding="utf-8"))
+    records = [{"question": r.get("question", r.get("Question")), "answer": r["answer"]} for r in records]
+    path = written(tmp_path / "set.jsonl", *records)
+    env = make(questions=str(path), passages=str(SHARED / f"{corpus}.json"))
+    source = find_source(str(path), "", str(SHARED / f"{corpus}.json"))
+    assert len(source.ids("train")) + len(source.ids("test")) == questions
+    question, _ = env.reset(options={"task_id": source.ids("test")[0]})
+    observation, *_ = env.step(searches(question))
+    assert "[3]" in observation
+
+
+# --- players and starter
+
+
+def test_the_demonstrator_is_mediocre_and_the_flawless_one_is_not() -> None:
+    ids = base.task_ids("multihop_qa", "test", {"questions": "small"})[::2]
+
+    def success(habits: demonstrator.Habits) -> float:
+        return sum(demonstrator.demonstrate(name, random.Random(name), habits)[1] for name in ids) / len(ids)
+
+    assert 0.35 < success(demonstrator.Habits()) < 0.6
+    assert success(demonstrator.FLAWLESS) >= 0.99
+
+
+def test_the_starter_knows_every_word_and_writes_calls_that_parse() -> None:
+    tokenizer = STARTER.build_tokenizer()
+    longest = 0
+    for name in base.task_ids("multihop_qa", "train", {"questions": "small"})[::40]:
+        dialogue = STARTER.demonstrate(name, random.Random(name))
+        for observation, action in dialogue:
+            ids = tokenizer.encode(action)
+            assert tokenizer.unk_token_id not in [*tokenizer.encode(observation), *ids]
+            written_ = tokenizer.decode(ids)
+            assert [call.arguments for call in read_response(written_).calls] == [
+                call.arguments for call in read_response(action).calls
+            ]
+            longest = max(longest, len(ids) + 1)
+    assert longest <= STARTER.defaults["max_response_tokens"]
+    told = make(questions="small", prompt="compact")
+    told.reset(seed=0)
+    for response in (
+        "nonsense",
+        searches("zzz"),
+        searches("a", "b", "c", "d", "e"),
+        '<tool_call>{"name":1}</tool_call>',
+    ):
+        observation, *_ = told.step(response)
+        assert tokenizer.unk_token_id not in tokenizer.encode(observation), observation
+
+
+def test_the_starters_model_is_small() -> None:
+    tokenizer = STARTER.build_tokenizer()
+    model = STARTER.build_model(tokenizer, 0)
+    assert sum(weight.numel() for weight in model.parameters()) < 150_000
+
+
+def test_the_experts_traces_fit_the_prompt() -> None:
+    assert STARTER.expert is not None
+    assert "<tool_call>\n" in STARTER.expert(CHAIN, random.Random(0))[0][1]
+    compact = STARTER.expert("test/000/00", random.Random(0), prompt="compact", questions="small")
+    assert demonstrator.CALL_BEGIN in compact[0][1]

@@ -1,0 +1,105 @@
+"""Dense retrieval with a real sentence-transformers model of random weights; skipped without the extra `dense`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("faiss", reason="needs the extra dense")
+pytest.importorskip("sentence_transformers", reason="needs the extra dense")
+
+from rl_agents.errors import InputError
+from rl_agents.retrieval.dense import DenseRetriever
+from rl_agents.retrieval.passages import Passage, PassageStore
+from rl_agents.retrieval.retriever import make_retriever
+
+WORDS = ("fox", "owl", "wood", "sea", "runs", "sleeps", "whale", "sings", "query", "passage", ":")
+PASSAGES = [Passage(name, "", text) for name, text in (("a", "fox runs"), ("b", "owl sleeps"), ("c", "whale sings"))]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A folder with a BERT of one layer."""
+    from sentence_transformers import SentenceTransformer
+    from transformers import BertConfig, BertModel, BertTokenizerFast
+
+    folder = tmp_path_factory.mktemp("model")
+    words = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS)
+    tokenizer = BertTokenizerFast(vocab={word: number for number, word in enumerate(words)})
+    config = BertConfig(
+        vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
+    )
+    BertModel(config).save_pretrained(str(folder / "bert"))
+    tokenizer.save_pretrained(str(folder / "bert"))
+    SentenceTransformer(str(folder / "bert"), local_files_only=True).save(str(folder / "sentence"))
+    return str(folder / "sentence")
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RL_AGENTS_CACHE", str(tmp_path / "cache"))
+        yield
+
+
+def test_the_nearest_passage_is_the_same_text(model: str) -> None:
+    store = PassageStore.build(PASSAGES)
+    retriever = DenseRetriever(store, model)
+    for passage in PASSAGES:
+        hits = retriever.search(passage.text, 2)
+        assert hits[0].passage == passage and hits[0].score == pytest.approx(1.0, abs=1e-5) and len(hits) == 2
+    scores = [hit.score for hit in retriever.search("sea", 3)]
+    assert scores == sorted(scores, reverse=True) and len(retriever.search("sea", 10)) == 3
+    # The cosines are those of the model's own vectors.
+    vectors = retriever._model.encode(["sea", *(p.text for p in PASSAGES)])
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    assert sorted((unit[1:] @ unit[0]).tolist(), reverse=True) == pytest.approx(scores, abs=1e-5)
+
+
+def test_prefixes_go_to_the_model(model: str) -> None:
+    store = PassageStore.build(PASSAGES)
+    plain, both = (
+        DenseRetriever(store, model),
+        DenseRetriever(store, model, query_prefix="query : ", passage_prefix="x"),
+    )
+    assert plain.search("fox", 1)[0].score != pytest.approx(both.search("fox", 1)[0].score, abs=1e-4)
+
+
+def test_vectors_of_a_file_are_kept(model: str, tmp_path: Path) -> None:
+    path = tmp_path / "p.jsonl"
+    path.write_text("\n".join(json.dumps({"id": p.id, "text": p.text}) for p in PASSAGES))
+    store = PassageStore.open(path)
+    first = DenseRetriever(store, model).search("owl", 3)
+    kept = list((tmp_path / "cache" / "passages").glob("*.faiss"))
+    stamp = kept[0].stat().st_mtime_ns
+    assert DenseRetriever(store, model).search("owl", 3) == first and len(kept) == 1
+    assert kept[0].stat().st_mtime_ns == stamp
+
+
+def test_hybrid_search_fuses_both(model: str) -> None:
+    store = PassageStore.build(PASSAGES)
+    hits = make_retriever(store, "hybrid", model=model).search("owl sleeps", 3)
+    assert hits[0].passage.id == "b" and hits[0].score == pytest.approx(2 / 61)
+    assert len(hits) == 3
+
+
+def test_what_is_wrong_with_a_model_is_one_line(tmp_path: Path) -> None:
+    store = PassageStore.build(PASSAGES)
+    with pytest.raises(InputError, match=r"env\.x=none: no such model folder"):
+        make_retriever(store, "dense", model="none", key="env.x")
+    with pytest.raises(InputError, match="cannot be loaded") as error:
+        make_retriever(store, "dense", model=str(tmp_path))
+    assert "\n" not in str(error.value)
+
+
+def test_the_environment_takes_it(model: str) -> None:
+    from rl_agents.envs.multihop_qa import make
+
+    env = make(retriever="hybrid", retriever_model=model)
+    _, info = env.reset(seed=0)
+    env.step('<tool_call>{"name": "search", "arguments": {"query": "fox"}}</tool_call>')
+    assert len(env.state.seen) == 3 and info["valid"]
