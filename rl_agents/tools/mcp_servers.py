@@ -3,9 +3,9 @@
     {"mcpServers": {"files": {"command": "python", "args": ["server.py"], "env": {"ROOT": "data"}, "cwd": "tools"},
                     "search": {"url": "http://127.0.0.1:8000/mcp", "headers": {"Authorization": "Bearer ${TOKEN}"}}}}
 
-A server with ``command`` is started and spoken to over its standard input and output; one with ``url`` is spoken to over
-streamable HTTP. ``${NAME}`` stands for an environment variable, so that no secret has to be in the file. Relative
-``cwd`` and, without it, the server's working directory are relative to where the program was started.
+A server with ``command`` is started and spoken to over its standard input and output, one with ``url`` over streamable
+HTTP. ``${NAME}`` stands for an environment variable, so that no secret has to be in the file. Paths are relative to
+where the program was started.
 """
 
 from __future__ import annotations

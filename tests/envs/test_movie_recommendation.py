@@ -423,26 +423,10 @@ def test_demonstrator_is_beatable() -> None:
     assert 0.5 < shares[0] < 0.8 < shares[1]
 
 
-def test_chat_template_turn_by_turn_equals_the_whole_dialogue() -> None:
+def test_starter_model_is_small_and_composed() -> None:
     tokenizer = STARTER.build_tokenizer()
-    turns = STARTER.demonstrate(SMALL_TASK, random.Random(4), **SMALL)
-    pairs = (({"role": "user", "content": o}, {"role": "assistant", "content": a}) for o, a in turns)
-    messages = [message for pair in pairs for message in pair]
-    whole = tokenizer.apply_chat_template(messages, return_dict=True)["input_ids"]
-    pieces = []
-    for message in messages:
-        pieces += tokenizer(tokenizer.apply_chat_template([message], tokenize=False))["input_ids"]
-    assert whole == pieces and tokenizer.unk_token_id not in pieces
-
-
-def test_starter_model_is_small_seeded_and_composed() -> None:
-    tokenizer = STARTER.build_tokenizer()
-    state = torch.random.get_rng_state()
-    model, same, other = (STARTER.build_model(tokenizer, seed) for seed in (1, 1, 2))
-    assert torch.equal(state, torch.random.get_rng_state())
+    model = STARTER.build_model(tokenizer, 1)
     assert model.num_parameters() < 110_000
     rows = model.get_input_embeddings().weight
-    assert torch.equal(rows, same.get_input_embeddings().weight)
-    assert not torch.equal(rows, other.get_input_embeddings().weight)
     vector = {word: rows[tokenizer.convert_tokens_to_ids(word)] for word in ("0,0,0", "0,0,1", "1,0,0", "1,0,1")}
     assert torch.allclose(vector["0,0,0"] - vector["0,0,1"], vector["1,0,0"] - vector["1,0,1"], atol=1e-5)

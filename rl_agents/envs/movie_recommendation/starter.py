@@ -9,9 +9,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
-import torch
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from rl_agents.envs.base import StarterRecipe
@@ -25,7 +25,7 @@ from rl_agents.envs.movie_recommendation.prompts import (
 )
 from rl_agents.envs.movie_recommendation.tasks import STARTER_SIZE
 from rl_agents.envs.preferences import Movie, shown_vector
-from rl_agents.envs.small_model import IMITATION, INIT_STD, small_qwen3, word_tokenizer
+from rl_agents.envs.small_model import IMITATION, small_qwen3, sum_parts, word_tokenizer
 from rl_agents.envs.tags import MALFORMED_REASONS
 
 MAX_TOKENS = 256
@@ -60,7 +60,7 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
 
 def build_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen3ForCausalLM:
     """Build the untrained model, the embeddings of movies and estimates composed."""
-    return small_qwen3(tokenizer, seed, compose_embeddings=_compose_embeddings)
+    return small_qwen3(tokenizer, seed, compose_embeddings=partial(sum_parts, parts=_parts))
 
 
 def _parts(word: str) -> list[str]:
@@ -69,18 +69,6 @@ def _parts(word: str) -> list[str]:
         if separator in word and word[0].isdigit():
             return [f"{kind} {i} is {number}" for i, number in enumerate(word.split(separator))]
     return []
-
-
-def _compose_embeddings(weight: torch.Tensor, vocab: Mapping[str, int]) -> None:
-    """Overwrite the rows of movies and estimates by sums of shared part vectors."""
-    parts: dict[str, torch.Tensor] = {}
-    for word, index in sorted(vocab.items(), key=lambda item: item[1]):
-        names = _parts(word)
-        for name in names:
-            if name not in parts:
-                parts[name] = torch.randn(weight.shape[1]) * INIT_STD
-        if names:
-            weight[index] = torch.stack([parts[name] for name in names]).sum(0) / len(names) ** 0.5
 
 
 #: What runs with this model need: the smaller session in the compact style.
