@@ -11,24 +11,22 @@ import asyncio
 import atexit
 import contextlib
 import json
-import os
 import threading
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from rl_agents.errors import InputError
 from rl_agents.tools.calls import Tool, read_tool
 from rl_agents.tools.mcp_servers import ServerSpec
+from rl_agents.tools.mcp_transport import MAX_MESSAGE, LastWords, open_transport
 from rl_agents.tools.toolbox import ToolError
 
 MAX_TOOLS = 512
 MAX_PAGES = 100
-MAX_MESSAGE = 300
 #: Beyond a call's own limit, for what the SDK does around it.
 GRACE_S = 10.0
 CLOSE_TIMEOUT_S = 15.0
-HTTP_TIMEOUT_S = 10.0
 
 T = TypeVar("T")
 
@@ -70,12 +68,10 @@ class McpClient:
         self._links = {spec.name: _Link(spec, start_timeout_s) for spec in servers}
         try:
             found = self._wait(self._open_all(), start_timeout_s + GRACE_S + CLOSE_TIMEOUT_S)
-        except BaseException as error:
+            self.tools: tuple[McpTool, ...] = name_tools(found)
+        except BaseException:
             self.close()
-            if isinstance(error, _Unreachable):
-                raise InputError(str(error)) from error
             raise
-        self.tools: tuple[McpTool, ...] = name_tools(found)
 
     def call(self, tool: McpTool, arguments: Mapping[str, Any]) -> str:
         """Call a tool and return what it says as text.
@@ -113,10 +109,14 @@ class McpClient:
     async def _open_all(self) -> list[tuple[str, list[Any]]]:
         links = list(self._links.values())
         found = await asyncio.gather(*(link.open_and_list() for link in links), return_exceptions=True)
-        for outcome in found:
+        listed = []
+        for link, outcome in zip(links, found, strict=True):
+            if isinstance(outcome, _Unreachable):
+                raise InputError(f"MCP server '{link.spec.name}' cannot be used: {outcome}") from outcome
             if isinstance(outcome, BaseException):
                 raise outcome
-        return [(link.spec.name, tools) for link, tools in zip(links, found, strict=True) if isinstance(tools, list)]
+            listed.append((link.spec.name, outcome))
+        return listed
 
     async def _close_all(self) -> None:
         await asyncio.gather(*(link.close() for link in self._links.values()), return_exceptions=True)
@@ -127,15 +127,19 @@ class McpClient:
         for _ in range(2):
             try:
                 session = await link.session()
+            except _Unreachable as error:
+                problem = f"it cannot be reached any more: {error}"
+                break
+            try:
                 return result_text(await session.call_tool(tool.name, arguments, self._call_timeout_s))
             except ToolError:
                 raise
             except Exception as error:
-                problem = _lost(error)
-                if not problem:
+                if not _is_lost(error):
                     raise ToolError(self._failure(tool, error)) from error
-                await link.close()
-        raise McpServerError(f"MCP server '{tool.server}' died while it was asked for '{tool.name}': {problem}")
+                await link.close(session)
+                problem = f"it died twice: {_message(error)}{link.last_words}"
+        raise McpServerError(f"MCP server '{tool.server}', asked for '{tool.name}': {problem}")
 
     def _failure(self, tool: McpTool, error: Exception) -> str:
         if _timed_out(error):
@@ -144,7 +148,7 @@ class McpClient:
 
 
 class _Unreachable(Exception):
-    """A server did not come up; the message is for a person."""
+    """A server does not come up; the message says why."""
 
 
 class _Link:
@@ -156,47 +160,56 @@ class _Link:
         self._session: Any = None
         self._task: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
+        self.last_words: LastWords | None = None
 
     async def open_and_list(self) -> list[Any]:
-        """Connect and return the server's tools."""
+        """Connect and return the server's tools.
+
+        Raises:
+            _Unreachable: it cannot be had, or names none.
+        """
         session = await self.session()
         try:
             async with asyncio.timeout(self._timeout_s):
                 return await _listed(session)
         except Exception as error:
-            raise _Unreachable(f"MCP server '{self.spec.name}' names no tools: {_message(error)}") from error
+            raise _Unreachable(f"it names no tools: {_message(error)}") from error
 
     async def session(self) -> Any:
-        """Return the open session; a server that is gone is started again."""
+        """Return the open session; a server that is gone is started again.
+
+        Raises:
+            _Unreachable: it cannot be.
+        """
         async with self._lock:
             if self._session is None:
                 await self._close()
                 await self._open()
             return self._session
 
-    async def close(self) -> None:
-        """End the session and the server's process."""
+    async def close(self, session: Any = None) -> None:
+        """End the session, and the server's process; nothing when another ``session`` than the given one is open."""
         async with self._lock:
-            await self._close()
+            if session is None or session is self._session:
+                await self._close()
 
     async def _open(self) -> None:
         ready: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._closing, said = asyncio.Event(), _LastWords()
-        self._task = asyncio.create_task(self._run(ready, self._closing, said))
+        self._closing, self.last_words = asyncio.Event(), LastWords()
+        self._task = asyncio.create_task(self._run(ready, self._closing, self.last_words))
         try:
             self._session = await asyncio.wait_for(ready, self._timeout_s)
         except Exception as error:
             await self._close()
-            late = isinstance(error, TimeoutError)
-            reason = f"no answer within {self._timeout_s:g} s" if late else _message(error)
-            raise _Unreachable(f"MCP server '{self.spec.name}' cannot be reached: {reason}{said}") from error
+            reason = f"no answer within {self._timeout_s:g} s" if isinstance(error, TimeoutError) else _message(error)
+            raise _Unreachable(f"{reason}{self.last_words}") from error
 
-    async def _run(self, ready: asyncio.Future[Any], closing: asyncio.Event, said: _LastWords) -> None:
+    async def _run(self, ready: asyncio.Future[Any], closing: asyncio.Event, said: LastWords) -> None:
         """Hold the connection; the SDK wants it closed in the task that opened it."""
         from mcp import Client
 
         try:
-            async with Client(_transport(self.spec, said), cache=None) as session:
+            async with Client(open_transport(self.spec, said), cache=None) as session:
                 ready.set_result(session)
                 await closing.wait()
         except Exception as error:
@@ -206,37 +219,16 @@ class _Link:
             said.close()
 
     async def _close(self) -> None:
+        task, opened = self._task, self._session is not None
+        self._task = self._session = None
         self._closing.set()
-        task, self._task, self._session = self._task, None, None
-        if task is not None:
-            done, _ = await asyncio.wait({task}, timeout=CLOSE_TIMEOUT_S)
-            if not done:
-                task.cancel()
-                await asyncio.wait({task}, timeout=CLOSE_TIMEOUT_S)
-
-
-class _LastWords:
-    """The end of what a server writes to its standard error, for messages; the rest is forgotten."""
-
-    def __init__(self) -> None:
-        reading, writing = os.pipe()
-        self.file = os.fdopen(writing, "w", encoding="utf-8")
-        self._end = b""
-        threading.Thread(target=self._read, args=(reading,), name="mcp-stderr", daemon=True).start()
-
-    def close(self) -> None:
-        """Close our side; the reader ends when the server's processes have closed theirs."""
-        self.file.close()
-
-    def __str__(self) -> str:
-        lines = self._end.decode("utf-8", "replace").split("\n")
-        said = next((line.strip() for line in reversed(lines) if line.strip()), "")
-        return f" (it wrote: {ascii(said)[1:-1][:MAX_MESSAGE]})" if said else ""
-
-    def _read(self, descriptor: int) -> None:
-        with open(descriptor, "rb", buffering=0) as file:
-            while chunk := file.read(4096):
-                self._end = (self._end + chunk)[-4096:]
+        if task is None:
+            return
+        if not opened:  # it may wait for a server that never answers
+            task.cancel()
+        done, _ = await asyncio.wait({task}, timeout=CLOSE_TIMEOUT_S)
+        if not done:
+            task.cancel()
 
 
 def require_sdk() -> None:
@@ -289,31 +281,6 @@ def _part_text(part: Any) -> str:
     return f"[{part.type}: {getattr(part, 'mime_type', None) or getattr(part, 'uri', 'no text')}]"
 
 
-def _transport(spec: ServerSpec, said: _LastWords) -> Any:
-    if spec.url:
-        return _http(spec)
-    from mcp import StdioServerParameters, stdio_client
-
-    server = StdioServerParameters(
-        command=spec.command, args=list(spec.args), env=dict(spec.env), cwd=spec.cwd or None,
-        encoding_error_handler="replace",
-    )  # fmt: skip
-    return stdio_client(server, errlog=said.file)
-
-
-@contextlib.asynccontextmanager
-async def _http(spec: ServerSpec) -> AsyncIterator[Any]:
-    import httpx2
-    from mcp.client.streamable_http import streamable_http_client
-
-    timeout = httpx2.Timeout(HTTP_TIMEOUT_S, read=None)  # how long a call may take is the session's matter
-    async with (
-        httpx2.AsyncClient(headers=dict(spec.headers), timeout=timeout) as http,
-        streamable_http_client(spec.url, http_client=http) as streams,
-    ):
-        yield streams
-
-
 async def _listed(session: Any) -> list[Any]:
     tools: list[Any] = []
     cursor: str | None = None
@@ -328,18 +295,15 @@ async def _listed(session: Any) -> list[Any]:
     return tools
 
 
-def _lost(error: Exception) -> str:
-    """Return how a connection was lost; empty when the error is about something else."""
+def _is_lost(error: Exception) -> bool:
+    """Say whether an error means that the connection is gone."""
     import anyio
     from mcp import MCPError
     from mcp_types import CONNECTION_CLOSED
 
-    if isinstance(error, _Unreachable):
-        return str(error)
     if isinstance(error, MCPError):
-        return _message(error) if error.code == CONNECTION_CLOSED else ""
-    gone = (anyio.ClosedResourceError, anyio.BrokenResourceError, anyio.EndOfStream, OSError)
-    return _message(error) if isinstance(error, gone) else ""
+        return bool(error.code == CONNECTION_CLOSED)
+    return isinstance(error, anyio.ClosedResourceError | anyio.BrokenResourceError | anyio.EndOfStream | OSError)
 
 
 def _timed_out(error: Exception) -> bool:

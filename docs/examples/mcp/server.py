@@ -1,7 +1,7 @@
 """A small MCP server to try the environment `mcp` with: an address book and a calculator for sums.
 
-    python docs/examples/mcp/server.py                  # over standard input and output
-    python docs/examples/mcp/server.py --http 8000      # over HTTP, at http://127.0.0.1:8000/mcp
+python docs/examples/mcp/server.py                  # over standard input and output
+python docs/examples/mcp/server.py --http 8000      # over HTTP, at http://127.0.0.1:8000/mcp
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 
 from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
 
 CITIES = {"Ada": "Rome", "Ben": "Oslo", "Cleo": "Lima", "Dan": "Kyiv"}
 
@@ -19,7 +20,7 @@ server = MCPServer("address book")
 def city_of(name: str) -> str:
     """Return the city in which a person lives."""
     if name not in CITIES:
-        raise ValueError(f"nobody is called {name}; known: {', '.join(CITIES)}")
+        raise ToolError(f"nobody is called {name}; known: {', '.join(CITIES)}")
     return CITIES[name]
 
 

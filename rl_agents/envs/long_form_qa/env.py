@@ -214,7 +214,7 @@ class LongFormQAEnv(StatefulEnv[QAState]):
         return self._end_turn(
             new,
             results_observation(results, self._prompt),
-            valid=all(result.ok for result in results),
+            valid=all(result.fits for result in results),
             progress=len(read) > len(state.read),
             query=" ; ".join(queries),
         )
