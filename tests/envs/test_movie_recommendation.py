@@ -159,7 +159,15 @@ def test_bad_options_are_named(options: dict[str, object], message: str) -> None
 
 
 @pytest.mark.parametrize(
-    "task_id", ["5-10-10-11-11-uniform/1000", "x", "", "5-10-10-11-11/0001", "5-10-10-11-11-uniform/٠٠٠١"]
+    "task_id",
+    [
+        "5-10-10-11-11-uniform/1000",
+        "x",
+        "",
+        "5-10-10-11-11/0001",
+        "5-10-10-11-11-uniform/٠٠٠١",
+        "5-10-10-11-11-uniform/spare/0001",
+    ],
 )
 def test_unknown_tasks_are_named(task_id: str) -> None:
     with pytest.raises(InputError, match="unknown movie_recommendation task"):
@@ -410,6 +418,13 @@ def test_demonstrations_can_be_played_and_tokenized(task_id: str, seed: int) -> 
         assert set(observation.split()) | set(action.split()) <= words
         assert env.step(action)[4]["valid"]
     assert dialogue[-1][1].endswith("</answer>")
+
+
+def test_the_starters_demonstrations_are_of_neither_split() -> None:
+    assert tasks.find_task("5-10-10-11-11-uniform/spare/000042") != tasks.find_task("5-10-10-11-11-uniform/0042")
+    rng = random.Random(0)
+    first, second = (STARTER.demonstrate(SMALL_TASK, rng, **SMALL)[0][0] for _ in range(2))
+    assert len({first, second, started(SMALL_TASK, **SMALL).reset(options={"task_id": SMALL_TASK})[0]}) == 3
 
 
 def test_demonstrator_is_beatable() -> None:

@@ -345,6 +345,13 @@ def test_the_expert_wins() -> None:
     assert play(SMALL_TASK, prompt="compact")[1]
 
 
+def test_the_starters_demonstrations_are_of_neither_split() -> None:
+    rng, options = random.Random(0), {k.removeprefix("env."): v for k, v in STARTER.defaults.items() if "env." in k}
+    one = tasks.task_ids("train", **options)[0]
+    first, second = (STARTER.demonstrate(one, rng, **options)[0][0] for _ in range(2))
+    assert len({first, second, make(**options).reset(options={"task_id": one})[0]}) == 3
+
+
 def test_the_demonstrator_is_beatable_and_speaks_the_starters_words() -> None:
     rng, chosen = random.Random(0), tasks.task_ids("train", **SMALL)
     words = set(STARTER.build_tokenizer().get_vocab())
