@@ -69,8 +69,10 @@ class McpClient:
         try:
             found = self._wait(self._open_all(), start_timeout_s + GRACE_S + CLOSE_TIMEOUT_S)
             self.tools: tuple[McpTool, ...] = name_tools(found)
-        except BaseException:
+        except BaseException as error:
             self.close()
+            if isinstance(error, TimeoutError):
+                raise InputError(f"MCP servers {', '.join(self._links)}: no tools named in time") from error
             raise
 
     def call(self, tool: McpTool, arguments: Mapping[str, Any]) -> str:
@@ -84,7 +86,10 @@ class McpClient:
         """
         # Twice the limits: a server may die at the end of a call, and be started again.
         limit = 2 * (self._call_timeout_s + self._start_timeout_s) + GRACE_S
-        return self._wait(self._call(tool, dict(arguments)), limit)
+        try:
+            return self._wait(self._call(tool, dict(arguments)), limit)
+        except TimeoutError as error:
+            raise McpServerError(f"MCP server '{tool.server}', asked for '{tool.name}': it hangs") from error
 
     def close(self) -> None:
         """Close the connections and end the processes that were started; twice does nothing."""
