@@ -26,6 +26,7 @@ from rl_agents.envs.situation_puzzles.prompts import parse_action
 from rl_agents.envs.situation_puzzles.rules import NO, NOT_A_QUESTION, UNKNOWN, YES, Fact, Puzzle, Reply, rule_reply
 from rl_agents.envs.situation_puzzles.themes import themes
 from rl_agents.errors import InputError
+from rl_agents.rewards.wording import FUNCTION_WORDS, stems
 from rl_agents.rollout.truncation import first_trigger
 
 ROOT = Path(__file__).parents[2]
@@ -145,9 +146,9 @@ def test_values_of_a_theme_share_no_cue_and_the_surface_hides_them() -> None:
         assert len(cues) == 20 and set(dict(theme.also)) <= set(cues)
         for one, other in combinations(cues, 2):
             assert not cues[one] & cues[other], (theme.name, one, other)
-        shown = rules.stems(theme.surface + " " + " ".join(theme.given))
+        shown = stems(theme.surface + " " + " ".join(theme.given))
         assert all(not shown & words for words in cues.values()), (theme.name, shown)
-        assert all(stem not in rules.FUNCTION_WORDS for words in cues.values() for stem in words)
+        assert all(stem not in FUNCTION_WORDS for words in cues.values() for stem in words)
         assert all(sentence.endswith(".") and value for slot in theme.slots for value, sentence in slot.sentences)
 
 
@@ -178,7 +179,7 @@ def test_demo_puzzles_answer_what_they_list() -> None:
         for kind, reply in (("yes", YES), ("no", NO)):
             for cues in entry[kind]:
                 words = " ".join(group.split()[0] for group in cues.split("/"))
-                assert not rules.FUNCTION_WORDS & set(cues.replace("/", " ").split()), cues
+                assert not FUNCTION_WORDS & set(cues.replace("/", " ").split()), cues
                 assert rule_reply(puzzle, f"Is it about {words}?", 0.5).text == reply, (name, cues)
         assert rule_reply(puzzle, "Is it about elephants?", 0.5).text == UNKNOWN
 
