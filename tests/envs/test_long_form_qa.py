@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import random
@@ -17,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rl_agents.engines.base import Completion
 from rl_agents.envs.long_form_qa import STARTER, almanac, expert, make, tasks
 from rl_agents.envs.long_form_qa.almanac import ARTICLES, ASPECTS, TOWNS, Wish, value_word
 from rl_agents.envs.long_form_qa.demonstrator import Demonstrator, demonstrate
@@ -26,8 +28,9 @@ from rl_agents.envs.stateful import play
 from rl_agents.errors import InputError
 from rl_agents.rewards.base import make_reward
 from rl_agents.rewards.judge import JudgeError
-from rl_agents.rollout.env_calls import read_reset, read_step
-from rl_agents.rollout.trajectory import Step, Trajectory
+from rl_agents.rollout.agent_loop import Limits, play_episodes
+from rl_agents.rollout.context import make_context
+from rl_agents.rollout.trajectory import EpisodeSpec
 from rl_agents.settings import Settings
 from rl_agents.tools.calls import ToolCall, read_tools, write_response
 
@@ -396,17 +399,26 @@ def test_an_odd_reply_is_the_environments_failure(server: Any) -> None:
 # --- PRS
 
 
+class Sayings:
+    """An engine that says one text after the other."""
+
+    def __init__(self, tokenizer: Any, texts: list[str]) -> None:
+        self.tokenizer, self.texts = tokenizer, iter(texts)
+
+    async def generate(self, prompt_ids: list[int], sampling: Any) -> Completion:
+        ids = [*self.tokenizer.encode(next(self.texts), add_special_tokens=False), sampling.stop_token_ids[0]]
+        return Completion(ids, [-0.5] * len(ids), 0, "stop")
+
+
 def scored(actions: list[str], **keys: Any) -> tuple[float, dict[str, Any]]:
-    """Play actions as the rollout does and return what PRS makes of them."""
-    env = make(**SMALL)
-    last = read_reset(env.reset(options={"task_id": TASK}))
-    trajectory = Trajectory(TASK, 0, 0, 0, terminated=True)
-    for action in actions:
-        step = Step([1], [2], [-1.0], 0, "stop", last.observation, last.anchor, action)
-        last = read_step(env.step(action))
-        step.reward, step.valid = last.reward, last.valid
-        trajectory.steps.append(step)
-    trajectory.facts = {"references": last.references, "points": last.points, "evidence": last.evidence}
+    """Play actions in the real agent loop and return what PRS makes of them."""
+    tokenizer = STARTER.build_tokenizer()
+    limits = Limits(len(actions), max_response_tokens=40, max_model_len=256)
+    engine, context = Sayings(tokenizer, actions), make_context("append", tokenizer)
+    played = asyncio.run(
+        play_episodes([EpisodeSpec(TASK, 0, 0, seed=5)], lambda: make(**SMALL), engine, context, limits)
+    )
+    (trajectory,) = played.trajectories
     settings = Settings.from_dict({"reward": "prs", "prs_form": "long", "prs_tags": ["answer"], **keys})
     make_reward(settings).apply([trajectory])
     return trajectory.episode_return, trajectory.facts["prs"]
