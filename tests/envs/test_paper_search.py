@@ -344,6 +344,8 @@ def test_a_rebuilt_prompt_holds_the_whole_state(style: str) -> None:
         ({"max_calls": 0}, "env.max_calls"),
         ({"results": "ten"}, "env.results"),
         ({"threshold": 2.0}, "env.threshold"),
+        ({"penalty": "much"}, "env.penalty"),
+        ({"search_cost": float("nan")}, "env.search_cost"),
         ({"selector": "open"}, "did you mean 'openai'"),
         ({"selector": "openai"}, "needs env.selector_url"),
     ],
