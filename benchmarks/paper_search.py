@@ -105,7 +105,7 @@ def _paced(name: str, jobs: Iterable[Callable[[], object]], count: int) -> dict[
 
 
 def main() -> None:
-    """Measure, print and write benchmarks/results/paper_search.json."""
+    """Measure, print and write benchmarks/results/paper_search_library.json."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--papers", type=int, default=PAPERS)
     args = parser.parse_args()
@@ -128,7 +128,7 @@ def main() -> None:
     for figure, value in figures.items():
         print(f"{figure:60} {value:12.4g}")
     command = " ".join(["python -m benchmarks.paper_search", *sys.argv[1:]])
-    print(write_result("paper_search", command, [figures], load=os.getloadavg()[0]))
+    print(write_result("paper_search_library", command, [figures], load=os.getloadavg()[0]))
 
 
 if __name__ == "__main__":

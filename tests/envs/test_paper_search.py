@@ -31,7 +31,7 @@ from rl_agents.envs.paper_search.tasks import Task
 from rl_agents.errors import InputError
 
 TASK = "generated/test/0004"
-SMALL_TASK = "small/test/045-05"
+SMALL_TASK = "small/test/006-05"
 
 
 class Scores:
@@ -202,7 +202,7 @@ def test_words_of_a_request_find_a_part_and_citations_lead_to_more() -> None:
 
 def test_small_libraries_share_no_tasks_between_splits() -> None:
     train, test = (tasks.task_ids(split, papers="small") for split in ("train", "test"))
-    assert len(train) == 2000 and len(test) == 300
+    assert len(train) == 1560 and len(test) == 240
     assert not {name.split("/")[2][:3] for name in train} & {name.split("/")[2][:3] for name in test}
 
 
@@ -224,7 +224,7 @@ def test_papers_that_do_not_exist(papers: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "task_id", ["small/test/045-99", "small/train/045-05", "small/test/999-01", "generated/test/9999", ""]
+    "task_id", ["small/test/006-99", "small/train/TTT-05", "small/test/999-01", "generated/test/9999", ""]
 )
 def test_tasks_that_do_not_exist(task_id: str) -> None:
     with pytest.raises(InputError, match="unknown paper_search task"):
@@ -344,6 +344,8 @@ def test_a_rebuilt_prompt_holds_the_whole_state(style: str) -> None:
         ({"max_calls": 0}, "env.max_calls"),
         ({"results": "ten"}, "env.results"),
         ({"threshold": 2.0}, "env.threshold"),
+        ({"penalty": "much"}, "env.penalty"),
+        ({"search_cost": float("nan")}, "env.search_cost"),
         ({"selector": "open"}, "did you mean 'openai'"),
         ({"selector": "openai"}, "needs env.selector_url"),
     ],
@@ -448,5 +450,5 @@ def test_the_demonstrator_is_mediocre_and_its_dialogues_fit() -> None:
         longest = max(
             longest, sum(len(tokenizer.encode(f"{o} {a}", add_special_tokens=False)) + 3 for o, a in dialogue)
         )
-    assert 0.3 < wins / len(ids) < 0.7
+    assert 0.5 < wins / len(ids) < 0.9
     assert longest < STARTER.defaults["max_model_len"]

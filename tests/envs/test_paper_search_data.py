@@ -341,7 +341,7 @@ def sentence_model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_hybrid_retrieval_is_both_rankings_fused(sentence_model: str) -> None:
-    source, task = tasks.find_papers("small"), "small/test/045-05"
+    source, task = tasks.find_papers("small"), "small/test/006-05"
     query = source.task(task).query
     rankings = [source.library(task, Retrieval(kind, sentence_model)).search(query, 100) for kind in ("bm25", "dense")]
     expected = [name for name, _ in reciprocal_rank_fusion(rankings)][:10]

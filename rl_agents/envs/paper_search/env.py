@@ -33,6 +33,7 @@ from rl_agents.tools.toolbox import BoundTool, Toolbox, ToolError
 MAX_TURNS = 5
 MALFORMED_RULES = ("retry", "end")
 MAX_RESULT_CHARACTERS = 50_000
+MAX_PRICE = 1000.0
 
 
 class PaperSearchEnv(StatefulEnv[SearchState]):
@@ -107,9 +108,15 @@ class PaperSearchEnv(StatefulEnv[SearchState]):
             ("abstract_characters", abstract_characters, 0, 2000),
         ):
             check_range(key, value, low, high)
-        for key, share in (("min_score", min_score), ("threshold", threshold), ("success_f1", success_f1)):
-            if not 0 <= share <= 1:
-                raise InputError(f"env.{key} is {share}: it must be from 0 to 1")
+        for key, number, most in (
+            ("min_score", min_score, 1.0),
+            ("threshold", threshold, 1.0),
+            ("success_f1", success_f1, 1.0),
+            ("search_cost", search_cost, MAX_PRICE),
+            ("expand_cost", expand_cost, MAX_PRICE),
+            ("penalty", penalty, MAX_PRICE),
+        ):
+            _check_number(key, number, most)
         self._papers: Papers = find_papers(papers, bad_data)
         self._retrieval = Retrieval(retriever, retriever_model, query_prefix, passage_prefix)
         self._limits = Limits(results, citing, references, min_score)
@@ -201,6 +208,11 @@ class PaperSearchEnv(StatefulEnv[SearchState]):
                 "precision": measured.precision,
             },
         }
+
+
+def _check_number(key: str, value: object, most: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
+        raise InputError(f"env.{key} is {value!r}: it must be a number from 0 to {most:g}")
 
 
 def make(**options: Any) -> PaperSearchEnv:

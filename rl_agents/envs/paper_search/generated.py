@@ -31,7 +31,7 @@ CELL_SIZES = (4, 12)
 OTHER_NAME = 0.35
 CITED_IN_CELL, CITED_AKIN, CITED_ANY = 2, 1, 1
 
-SMALL_CELLS, SMALL_CELL_SIZE, SMALL_WORDS = 10, 12, 6
+SMALL_CELLS, SMALL_CELL_SIZE, SMALL_WORDS = 6, 10, 4
 SMALL_OTHER_NAME, SMALL_CITED_IN_CELL = 0.5, 1
 
 _TITLES = (
@@ -97,7 +97,7 @@ def generated_papers(count: int) -> list[Paper]:
 
 
 def small_papers(number: int) -> list[Paper]:
-    """Return the 120 papers of small library ``number``: two words each, and ids whose order says nothing."""
+    """Return the 60 papers of small library ``number``: two words each, and ids whose order says nothing."""
     rng = random.Random(f"paper_search/small/{GENERATOR}/{number}")
     jargon = rng.sample(SMALL_JARGON, 2 * SMALL_WORDS)
     subjects = list(zip(rng.sample(SMALL_SUBJECTS, SMALL_WORDS), jargon[:SMALL_WORDS], strict=True))
@@ -116,7 +116,7 @@ def small_papers(number: int) -> list[Paper]:
 
 def small_ids() -> list[str]:
     """Return the ids of a small library, each one word."""
-    return [f"p{number:03d}" for number in range(SMALL_CELLS * SMALL_CELL_SIZE)]
+    return [f"p{number:02d}" for number in range(SMALL_CELLS * SMALL_CELL_SIZE)]
 
 
 def _large_cells(count: int) -> Iterator[Cell]:

@@ -4,7 +4,7 @@
 |---|---|
 | ``generated`` | one library of 2,000 papers, and its queries |
 | ``generated:N`` | one of N papers, up to 100,000 |
-| ``small`` | 230 libraries of 120 papers in two words each, with 10 queries each, for the starter model |
+| ``small`` | 300 libraries of 60 papers in two words each, with 6 queries each, for the starter model |
 | a folder | ``papers.jsonl``, ``train.jsonl``, ``test.jsonl``; see `rl_agents.envs.paper_search.records` |
 
 A generated task is a pure function of its id. Its relevant papers are those that have all facets that the query names.
@@ -31,7 +31,7 @@ from rl_agents.envs.paper_search.topics import SETTINGS
 from rl_agents.errors import InputError
 
 GENERATED_PAPERS, MIN_GENERATED, MAX_GENERATED = 2_000, 100, 100_000
-SMALL_LIBRARIES, SMALL_TEST_LIBRARIES = 230, 30
+SMALL_LIBRARIES, SMALL_TEST_LIBRARIES = 300, 40
 TEST_SHARE = 5
 #: Relevant papers of a query that names two facets of three.
 BROAD = (5, 25)
@@ -137,9 +137,10 @@ class SmallPapers:
     def task(self, task_id: str) -> Task:
         """See `Papers.task`."""
         match = re.fullmatch(r"small/(train|test)/(\d{3})-(\d\d)", task_id)
-        if match is None or task_id not in self.task_ids(match[1]):
+        queries = _small_queries(int(match[2])) if match and self._splits.get(match[2]) == match[1] else ()
+        if match is None or int(match[3]) >= len(queries):
             raise unknown_task("paper_search", task_id, self.task_ids("test"), "small/<split>/<library>-<query>")
-        wanted = _small_queries(int(match[2]))[int(match[3])]
+        wanted = queries[int(match[3])]
         papers = _small_library(int(match[2]))
         relevant = frozenset(paper.paper_id for paper in papers if paper.facets == wanted)
         return Task(task_id, " ".join(wanted), relevant, wanted)
@@ -198,8 +199,9 @@ def _small_library(number: int) -> tuple[Paper, ...]:
     return tuple(small_papers(number))
 
 
-def _small_queries(number: int) -> list[tuple[str, ...]]:
-    return sorted({paper.facets for paper in _small_library(number)})
+@lru_cache(maxsize=SMALL_LIBRARIES)
+def _small_queries(number: int) -> tuple[tuple[str, ...], ...]:
+    return tuple(sorted({paper.facets for paper in _small_library(number)}))
 
 
 def _queries(papers: Iterable[Paper]) -> list[tuple[str, ...]]:
