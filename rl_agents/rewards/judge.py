@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
@@ -222,16 +223,24 @@ class OpenAIJudge:
 
     def _reply(self, prompt: str, about: str) -> str:
         """Return the reply, after as many attempts as allowed."""
+        return str(self._choice(prompt, about)["message"]["content"] or "")
+
+    def _choice(self, prompt: str, about: str, **more: Any) -> dict[str, Any]:
+        """Return the first choice of a chat completion, after as many attempts as allowed.
+
+        Args:
+            more: what the request says besides, such as ``logprobs``.
+        """
         for attempt in range(self.retries + 1):
             if attempt:
                 time.sleep(RETRY_PAUSE_S * 2 ** (attempt - 1))
             try:
-                return self._request(prompt, about)
+                return self._request(prompt, about, more)
             except _Transient as error:
                 problem = str(error)
         raise self._error(f"{problem} ({self.retries + 1} attempts)", about)
 
-    def _request(self, prompt: str, about: str) -> str:
+    def _request(self, prompt: str, about: str, more: Mapping[str, Any]) -> dict[str, Any]:
         import httpx
 
         body = {
@@ -239,6 +248,7 @@ class OpenAIJudge:
             "messages": [{"role": "user", "content": prompt}],
             "temperature": 0,
             "max_completion_tokens": MAX_REPLY_TOKENS,
+            **more,
         }
         try:
             response = self.client.post(f"{self.url}/chat/completions", json=body)
@@ -251,7 +261,9 @@ class OpenAIJudge:
         if response.status_code != 200:
             raise self._error(f"HTTP {response.status_code}: {response.text[:SHOWN]}", about)
         try:
-            return str(response.json()["choices"][0]["message"]["content"] or "")
+            choice: dict[str, Any] = response.json()["choices"][0]
+            choice["message"]["content"]
+            return choice
         except (ValueError, KeyError, IndexError, TypeError):
             raise self._error(f"no chat completion in {response.text[:SHOWN]!r}", about) from None
 

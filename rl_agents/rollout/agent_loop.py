@@ -139,7 +139,7 @@ class Episode:
         # On record before the environment answers: a failing environment must not hide what it failed on.
         self.trajectory.steps.append(step)
         self.answer = self.player.act(self.env, step)
-        self.dialogue = follow(self.dialogue, step, self.answer.observation, self.answer.new_dialogue)
+        self.dialogue = follow(self.dialogue, step, self.answer)
         self._judge_end()
 
     def _judge_end(self) -> None:

@@ -35,7 +35,8 @@ class Answer:
         points: what a long answer has to state.
         evidence: what the tools have found so far; None when the environment does not say.
         new_dialogue: the observation begins a dialogue; nothing that was said before is read again.
-        chat: messages and tools that the dialogue begins with, of a reset; empty for one user message.
+        chat: messages and tools that a dialogue begins with, of a reset or with ``new_dialogue``; empty for one user
+            message.
     """
 
     observation: str
@@ -92,6 +93,7 @@ def read_step(answer: Any) -> Answer:
         reward=_number(reward, "reward"),
         terminated=_flag(terminated, "terminated"),
         truncated=_flag(truncated, "truncated"),
+        chat=_chat(info) if isinstance(info, Mapping) and info.get("new_dialogue") else "",
     )  # fmt: skip
 
 
