@@ -53,7 +53,8 @@ class ReAct(gymnasium.Wrapper[str, str, str, str]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Put instruction and examples before the task."""
         observation, info = self.env.reset(seed=seed, options=options)
-        return f"{self._preamble}\n\n{observation}", {"anchor": observation, **info}
+        info = {"anchor": observation, **info}
+        return _retold(observation, info, lambda task: f"{self._preamble}\n\n{task}")
 
 
 class Reflexion(gymnasium.Wrapper[str, str, str, str]):
@@ -116,7 +117,7 @@ class Reflexion(gymnasium.Wrapper[str, str, str, str]):
         if not self._reflections:
             return observation, info
         notes = [f"- {text}" for text in self._reflections[-MEMORY:]]
-        return "\n".join([observation, "", MEMORY_HEADING, *notes]), info
+        return _retold(observation, info, lambda task: "\n".join([task, "", MEMORY_HEADING, *notes]))
 
     def _counted(self, info: dict[str, Any]) -> dict[str, Any]:
         first = float(self._trial == 1 and bool(info.get("success")))
@@ -173,6 +174,14 @@ def solved_examples(settings: Settings, make: Callable[[], TextEnv]) -> list[Sho
 def episode_text(shot: Shot) -> str:
     """Write an episode as a person would read it."""
     return "\n".join(line for observation, action in shot for line in (observation, action))
+
+
+def _retold(observation: str, info: dict[str, Any], write: Callable[[str], str]) -> tuple[str, dict[str, Any]]:
+    """Return the observation as ``write`` has it, and the last of the messages that stand for it, if there are any."""
+    if info.get("messages"):
+        *before, last = info["messages"]
+        info = {**info, "messages": [*before, {**last, "content": write(str(last["content"]))}]}
+    return write(observation), info
 
 
 def _solves(env: TextEnv, task_id: str, actions: Sequence[str]) -> bool:

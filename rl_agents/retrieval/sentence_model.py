@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from rl_agents.errors import InputError
 
 
+@lru_cache(maxsize=2)  # every store of a process asks
 def load_sentence_model(folder: str, key: str, extra: str) -> Any:
     """Load a sentence-transformers model; nothing is downloaded.
 

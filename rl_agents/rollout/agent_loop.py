@@ -139,7 +139,7 @@ class Episode:
         # On record before the environment answers: a failing environment must not hide what it failed on.
         self.trajectory.steps.append(step)
         self.answer = self.player.act(self.env, step)
-        self.dialogue = follow(self.dialogue, step, self.answer.observation, self.answer.new_dialogue)
+        self.dialogue = follow(self.dialogue, step, self.answer)
         self._judge_end()
 
     def _judge_end(self) -> None:
@@ -197,6 +197,10 @@ class Episode:
         trajectory.metrics = dict(self.answer.metrics)
         if self.answer.references:
             trajectory.facts["references"] = self.answer.references
+        if self.answer.points:
+            trajectory.facts["points"] = self.answer.points
+        if self.answer.evidence is not None:
+            trajectory.facts["evidence"] = self.answer.evidence
         won = is_won(self.answer, trajectory.episode_return)
         trajectory.success = bool(trajectory.steps) and not trajectory.failed and won
 

@@ -150,11 +150,11 @@ class Player:
         return guarded
 
 
-def follow(dialogue: Dialogue, step: Step, observation: str, new_dialogue: bool) -> Dialogue:
-    """Return the dialogue after a step and what the environment showed, or the one that it begins."""
-    if new_dialogue:
-        return Dialogue.start(observation)
-    return dialogue.after(step.prompt_ids, step.response_ids, step.action, observation)
+def follow(dialogue: Dialogue, step: Step, answer: Answer) -> Dialogue:
+    """Return the dialogue after a step and what the environment answered, or the one that it begins."""
+    if answer.new_dialogue:
+        return Dialogue.start(answer.observation, answer.chat)
+    return dialogue.after(step.prompt_ids, step.response_ids, step.action, answer.observation)
 
 
 def end_cause(answer: Answer, turns: int, max_turns: int) -> str:

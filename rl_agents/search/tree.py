@@ -61,7 +61,7 @@ class Node:
 
     def after(self, step: Step, answer: Answer, key: str, snapshot: Any = None) -> Node:
         """The state that a step from here reached."""
-        dialogue = follow(self.dialogue, step, answer.observation, answer.new_dialogue)
+        dialogue = follow(self.dialogue, step, answer)
         return Node(self, step, answer, key, self.depth + 1, dialogue, self.episode_return + step.reward, snapshot)
 
     def path(self) -> list[Node]:

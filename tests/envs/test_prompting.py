@@ -9,9 +9,14 @@ import pytest
 
 from rl_agents.cli import main
 from rl_agents.core.config import AgentConfig
+from rl_agents.envs.base import make_env
 from rl_agents.envs.guess_numbers.env import GuessNumbersEnv
 from rl_agents.envs.prompting import MEMORY_HEADING, REACT_INSTRUCTION, ReAct, Reflexion, solved_examples
 from rl_agents.errors import InputError
+from rl_agents.rollout.context import Dialogue
+from rl_agents.rollout.env_calls import read_step
+from rl_agents.rollout.trajectory import Step
+from rl_agents.rollout.turns import follow
 from rl_agents.settings import Settings
 
 TASK = {"task_id": "3-4-0-3/123/231"}
@@ -26,6 +31,24 @@ def test_react_puts_instruction_and_examples_before_the_task() -> None:
     assert "Example 1:\na task\nan action\nan answer\nthe end" in observation
     assert observation.endswith(task)
     assert REACT_INSTRUCTION not in info["anchor"]
+
+
+def test_messages_that_stand_for_the_task_are_told_alike() -> None:
+    """Environments with tools begin with a chat: instruction and notes belong to its last message."""
+    bare = make_env("multihop_qa", {})
+    question, plain = bare.reset(seed=3)
+    env = Reflexion(ReAct(bare), trials=2, max_turns=5)
+    _, info = env.reset(seed=3)
+    assert [message["role"] for message in info["messages"]] == ["system", "user"]
+    assert info["messages"][-1]["content"] == f"{REACT_INSTRUCTION}\n\n{question}" and info["tools"] == plain["tools"]
+    env.step("<answer>no idea</answer>")
+    first = Dialogue.start("x")
+    answer = read_step(env.step("search first"))
+    again = follow(first, Step([], [], [], 0, "stop", "", "", ""), answer)
+    messages = json.loads(again.chat)["messages"]
+    assert messages[0] == plain["messages"][0]
+    assert messages[-1]["content"] == f"{REACT_INSTRUCTION}\n\n{question}\n\n{MEMORY_HEADING}\n- search first"
+    assert json.loads(again.chat)["tools"] == plain["tools"]
 
 
 def test_a_failed_attempt_is_reflected_on_and_played_again() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rl_agents.errors import InputError
@@ -64,6 +64,7 @@ def test_equal_scores_come_in_the_order_of_the_passages() -> None:
 
 
 @given(st.text(max_size=60) | st.sampled_from(['"', "fox OR", "NEAR(fox wood)", "x : y", "fox*", "^fox", "-fox", "\0"]))
+@settings(deadline=None)
 def test_any_text_is_a_query(text: str) -> None:
     hits = PASSAGES.search(text, 5)
     assert all(hit.score > 0 for hit in hits)

@@ -86,7 +86,7 @@ class Retrieval:
         return store if self.kind == "bm25" else _loaded(self, store)
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=64)
 def _loaded(retrieval: Retrieval, store: PassageStore) -> Retriever:
     return make_retriever(
         store,

@@ -31,6 +31,8 @@ from rl_agents.retrieval.building import only_one
 from rl_agents.retrieval.passages import Passage, PassageStore, fingerprint
 
 SEED = "multihop_qa-2025"
+#: Counts up when the questions that are kept in the cache change their form.
+FORMAT = 1
 SPLITS = ("train", "test")
 #: Worlds of each setting.
 WORLDS = {"generated": {"train": 80, "test": 20}, "small": {"train": 400, "test": 40}}
@@ -200,7 +202,7 @@ def _cached_questions(path: Path) -> list[Question]:
     """Read the questions of a file without their passages; a copy without them is kept, which is read in no time."""
     from rl_agents.starter import cache_dir
 
-    digest = hashlib.sha256(f"1/{fingerprint([path])}".encode()).hexdigest()[:12]
+    digest = hashlib.sha256(f"{FORMAT}/{fingerprint([path])}".encode()).hexdigest()[:12]
     kept = cache_dir() / "questions" / f"{re.sub(r'[^A-Za-z0-9]+', '-', path.stem)}-{digest}.jsonl"
     if not kept.is_file():
         with only_one(kept):

@@ -66,15 +66,17 @@ DEFAULTS: Mapping[str, Any] = {
 
 
 def demonstrate_task(task_id: str, rng: random.Random, **options: Any) -> Dialogue:
-    """Let the mediocre demonstrator search a small world in the compact style, whatever ``options`` say."""
-    return demonstrate(task_id, rng)[0]
+    """Let the mediocre demonstrator search; elsewhere than in the small worlds and the compact style the expert."""
+    return demonstrate(task_id, rng)[0] if _is_small(options) else play(task_id, **options)[0]
 
 
 def expert_task(task_id: str, rng: random.Random, **options: Any) -> Dialogue:
     """Let the scripted expert search; in the compact style it is the demonstrator without its bad habits."""
-    if options.get("prompt") == "compact" and options.get("questions") == QUESTIONS:
-        return demonstrate(task_id, rng, FLAWLESS)[0]
-    return play(task_id, **options)[0]
+    return demonstrate(task_id, rng, FLAWLESS)[0] if _is_small(options) else play(task_id, **options)[0]
+
+
+def _is_small(options: Mapping[str, Any]) -> bool:
+    return options.get("prompt") == "compact" and options.get("questions") == QUESTIONS
 
 
 STARTER = StarterRecipe(
