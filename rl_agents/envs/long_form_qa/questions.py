@@ -71,7 +71,7 @@ def load_questions(path: str, test_share: float) -> QuestionSet:
 def _loaded(path: Path, test_share: float, changed: int, size: int) -> QuestionSet:
     tasks: dict[str, Task] = {}
     given: dict[str, str] = {}
-    for number, (record, _) in enumerate(read_records(path), start=1):
+    for number, record, _ in read_records(path):
         try:
             if number > MAX_QUESTIONS:
                 raise ValueError(f"more than {MAX_QUESTIONS} questions")

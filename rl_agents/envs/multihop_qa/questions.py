@@ -65,7 +65,7 @@ def read_questions(path: Path) -> Iterator[tuple[Entry, float]]:
     Raises:
         InputError: the file or a record cannot be read; file, place and reason are named.
     """
-    for number, (record, share) in enumerate(read_records(path), start=1):
+    for number, record, share in read_records(path):
         try:
             entry = entry_from_record(record, number)
         except ValueError as error:

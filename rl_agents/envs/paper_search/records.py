@@ -87,7 +87,7 @@ def read_queries(path: Path, bad_data: str) -> list[QueryRecord]:
 def _read(path: Path, bad_data: str, parse: Callable[[Any, int], T]) -> Iterator[tuple[T, float]]:
     if bad_data not in BAD_DATA_RULES:
         raise unknown("value of env.bad_data", bad_data, BAD_DATA_RULES)
-    for number, (record, share) in enumerate(read_records(path), start=1):
+    for number, record, share in read_records(path):
         try:
             parsed = parse(record, number)
         except ValueError as error:
