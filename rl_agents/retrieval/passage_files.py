@@ -37,9 +37,9 @@ def read_passages(path: Path) -> Iterator[tuple[Passage, float]]:
     Raises:
         InputError: the file or a passage in it cannot be read; file, line and reason are named.
     """
-    for number, record, share in read_records(path):
+    for count, (number, record, share) in enumerate(read_records(path), start=1):
         try:
-            yield passage_from_record(record, number), share
+            yield passage_from_record(record, count), share
         except ValueError as error:
             raise InputError(f"{place(path, number)}: {error}") from error
 

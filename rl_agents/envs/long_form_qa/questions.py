@@ -71,11 +71,11 @@ def load_questions(path: str, test_share: float) -> QuestionSet:
 def _loaded(path: Path, test_share: float, changed: int, size: int) -> QuestionSet:
     tasks: dict[str, Task] = {}
     given: dict[str, str] = {}
-    for number, record, _ in read_records(path):
+    for count, (number, record, _) in enumerate(read_records(path), start=1):
         try:
-            if number > MAX_QUESTIONS:
+            if count > MAX_QUESTIONS:
                 raise ValueError(f"more than {MAX_QUESTIONS} questions")
-            task, split = read_question(record, number)
+            task, split = read_question(record, count)
             if task.task_id in tasks:
                 raise ValueError(f"the id {task.task_id!a} occurs twice")
         except ValueError as error:

@@ -87,9 +87,9 @@ def read_queries(path: Path, bad_data: str) -> list[QueryRecord]:
 def _read(path: Path, bad_data: str, parse: Callable[[Any, int], T]) -> Iterator[tuple[T, float]]:
     if bad_data not in BAD_DATA_RULES:
         raise unknown("value of env.bad_data", bad_data, BAD_DATA_RULES)
-    for number, record, share in read_records(path):
+    for count, (number, record, share) in enumerate(read_records(path), start=1):
         try:
-            parsed = parse(record, number)
+            parsed = parse(record, count)
         except ValueError as error:
             if bad_data == "error":
                 hint = "env.bad_data=skip leaves such records out"
