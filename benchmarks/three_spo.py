@@ -52,13 +52,18 @@ def main() -> None:
     arms = run_grid([arm(name, args.env, args.budget) for name in args.arms], args)
     columns: dict[str, Callable[[list[Run]], str]] = {
         f"at {args.budget // 1000} k steps": lambda runs: text(at_budget(runs, args.budget)),
-        "unique states per step": lambda runs: f"{fmean(run['unique_states'] for run in runs):.3f}",
+        "unique states per 100 steps": unique_states,
         "optimiser steps": lambda runs: f"{fmean(run['optimiser_steps'] for run in runs):.0f}",
         "syncs": lambda runs: f"{fmean(run['syncs'] for run in runs):.0f}",
         "tokens/s": lambda runs: f"{fmean(run['tokens_per_s'] for run in runs):.0f}",
     }
     print(markdown(arms, columns))
     plot(arms, RESULTS / f"{args.name}.png", f"{args.env}, {args.seeds} seeds")
+
+
+def unique_states(runs: list[Run]) -> str:
+    """Mean and interval over the seeds of how many different states an iteration sees."""
+    return text(student_interval([100 * run["unique_states"] for run in runs]).to_dict())
 
 
 def arm(name: str, env: str, budget: int) -> Arm:

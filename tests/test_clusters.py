@@ -63,7 +63,9 @@ def test_the_check_finds_a_misspelt_field() -> None:
 def test_rays_launcher_accepts_the_cluster(name: str) -> None:
     from ray.autoscaler._private.util import prepare_config, validate_config
 
-    validate_config(prepare_config(load(CLUSTERS / f"{name}.yaml")))
+    filled = prepare_config(load(CLUSTERS / f"{name}.yaml"))
+    validate_config(filled)  # raises
+    assert filled["head_node_type"] in filled["available_node_types"]
 
 
 def test_ray_serve_accepts_the_application() -> None:

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rl_agents.algorithms.base import GRPO_KEYS, LossInputs, Recipe
+from rl_agents.algorithms.base import GRPO_KEYS, Recipe
 from rl_agents.algorithms.grpo import credit
+from rl_agents.algorithms.steppo import policy_loss
 from rl_agents.credit.pivot import exact_miss_rate, turn_profile
 from rl_agents.data.selection import Selected
 
 if TYPE_CHECKING:
-    import torch
-
     from rl_agents.rollout.trajectory import Trajectory
     from rl_agents.settings import Settings
 
@@ -37,23 +36,6 @@ def select(trajectories: Sequence[Trajectory], settings: Settings, generator: np
     return Selected(np.ones(groups.size, dtype=bool), metrics=metrics)
 
 
-def policy_loss(inputs: LossInputs, settings: Settings) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-    """Clipped surrogate; the ratio is per token (public code), or per turn with ``ratio_level=step``."""
-    from rl_agents.objectives.policy import ppo_loss
-
-    return ppo_loss(
-        inputs.logprobs,
-        inputs.old_logprobs,
-        inputs.advantages,
-        inputs.mask,
-        level=settings.ratio_level,
-        segments=inputs.segments,
-        clip_low=settings.clip_low,
-        clip_high=settings.clip_high,
-        dual_clip=settings.dual_clip or None,
-    )
-
-
 RECIPE = Recipe(
     name="pivotrl",
     summary="GRPO on single turns from states of expert traces, where the initial policy neither always nor never acts "
@@ -62,7 +44,7 @@ RECIPE = Recipe(
     credit=credit,
     policy_loss=policy_loss,
     select=select,
-    # One update per rollout batch, as in the public recipes: all ratios are 1, so their level makes no difference.
+    # Token ratios as in the public code. With its one update per rollout batch all ratios are 1 at any level.
     defaults={"ratio_level": "token", "clip_high": 0.28, "minibatches": 1},
     uses=GRPO_KEYS | {"dual_clip", "ratio_level", "overlong_filtering"},
     grouped=True,

@@ -60,7 +60,10 @@ def _value(row: Row, position: int) -> float:
 
 
 def policy_loss(inputs: LossInputs, settings: Settings) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-    """Clipped surrogate on w_t = exp(mean_j(lp - lp_old)) over the tokens of a step (equations 7-8)."""
+    """Clipped surrogate on w_t = exp(mean_j(lp - lp_old)) over a step's tokens (equations 7-8), or on another unit's.
+
+    ``ratio_level`` names the unit: step, token or sequence.
+    """
     from rl_agents.objectives.policy import ppo_loss
 
     return ppo_loss(
@@ -72,6 +75,7 @@ def policy_loss(inputs: LossInputs, settings: Settings) -> tuple[torch.Tensor, d
         segments=inputs.segments,
         clip_low=settings.clip_low,
         clip_high=settings.clip_high,
+        dual_clip=settings.dual_clip or None,
     )
 
 

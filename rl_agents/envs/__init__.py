@@ -11,7 +11,7 @@ from rl_agents.envs.base import register
 #: The order of listings; environments that are not named here follow.
 ORDER = (
     "guess_numbers", "circuit_decoding", "situation_puzzles", "preference_estimation", "movie_recommendation",
-    "alfworld", "webshop", "multihop_qa", "paper_search", "long_form_qa", "pivot",
+    "alfworld", "webshop", "multihop_qa", "paper_search", "long_form_qa", "mcp", "pivot",
 )  # fmt: skip
 
 

@@ -12,10 +12,11 @@ An environment is a `gymnasium.Env` whose observations and actions are strings:
 ``metrics`` (numbers reported when the episode ends), ``progress`` (T3: whether the step narrowed down what the agent
 can believe; None where that cannot be said, as for a malformed action), ``query`` (the question that the action put,
 for truncation by similarity; default: the action without its thoughts and tags), ``references`` (list of str, the
-accepted answers; PRS reads those of the last step), ``new_dialogue`` (the observation begins a new dialogue: the
-agent reads nothing of what was said before) and, of a reset or beside ``new_dialogue``, ``messages`` with ``tools``:
-chat messages and tool definitions in OpenAI's form (arguments as objects) that the dialogue begins with in place of the
-observation.
+accepted answers; PRS reads those of the last step), ``points`` and ``evidence`` (lists of str, for judges of long
+answers: what the answer has to state, and what the tools have found so far), ``new_dialogue`` (the observation begins
+a new dialogue: the agent reads nothing of what was said before) and, of a reset or beside ``new_dialogue``,
+``messages`` with ``tools``: chat messages and tool definitions in OpenAI's form (arguments as objects) that the
+dialogue begins with in place of the observation.
 
 An environment may have a method ``render_window(task, history, observation) -> str`` (see
 `rl_agents.rollout.context`) and an attribute ``answer_instruction`` (str): how it tells the agent, after its last

@@ -20,6 +20,35 @@ Vector = tuple[float, ...]
 
 YES, NO, EQUAL = "Yes", "No", "Equal"
 
+#: T3's figure 10 with the fields n (attributes), seen (number of movies) and movies.
+PAPER_PROMPT = """\
+You are a movie recommendation agent. Your goal is to infer the hidden user preference vector (w1,...,w{n}) through \
+interaction.
+
+## Setup:
+- You are given {seen} movies with scores on {n} attributes (indexed 1...{n}):
+{movies}
+- User satisfaction = w1*attr1 + ... + w{n}*attr{n}, where each wi in [0,1]. The user always answers consistently.
+
+## Interaction Rules (per round):
+1. Reflect on all past feedback and reason about how it changes your estimate of the preference vector.
+- Think about which attributes gained or lost importance.
+- Adjust your estimate strategically.
+2. Output both your updated guess and a new pairwise query in the exact format:
+<interact>
+Guess: w1,w2,...
+Question: Would you prefer option_1 over option_2?
+</interact>
+- Guess must be comma-separated numbers in [0,1].
+- option_1 and option_2 must be movie names only. The user replies with one of: "Yes" (prefer option_1), "No" (prefer \
+option_2), or "Equal".
+
+## Final Stage:
+Once you are confident about the user preference after several turns, output your final preference vector as:
+<answer>w1,w2,...,w{n}</answer>
+
+Please Start with your first <interact> block."""
+
 _NUMBER = re.compile(r"(?:\d{1,3}(?:\.\d{0,12})?|\.\d{1,12})", re.ASCII)
 
 

@@ -109,6 +109,32 @@ def small_qwen3(
     return model
 
 
+def sum_parts(
+    weight: torch.Tensor,
+    vocab: Mapping[str, int],
+    parts: Callable[[str], Sequence[str]],
+    terms: Callable[[str], int] | None = None,
+) -> None:
+    """Overwrite the rows of words that have parts: e(word) = Σ_part v(part) / sqrt(terms), v drawn once per part.
+
+    What the model learns about one word then holds for every word that shares the part.
+
+    Args:
+        weight: the embedding matrix, (vocabulary, hidden).
+        parts: word -> the names of its parts; none leaves its row as it is.
+        terms: word -> the number that keeps the row's size; by default that of its parts.
+    """
+    vectors: dict[str, torch.Tensor] = {}
+    for word, index in sorted(vocab.items(), key=lambda item: item[1]):
+        names = parts(word)
+        for name in names:
+            if name not in vectors:
+                vectors[name] = torch.randn(weight.shape[1]) * INIT_STD
+        if names:
+            count = terms(word) if terms else len(names)
+            weight[index] = torch.stack([vectors[name] for name in names]).sum(0) / count**0.5
+
+
 #: Hyper-parameters of the imitation. Muon on hidden matrices and the embeddings' high rate do most of the work.
 IMITATION: Mapping[str, Any] = {
     "iterations": 22,

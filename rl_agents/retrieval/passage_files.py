@@ -37,15 +37,17 @@ def read_passages(path: Path) -> Iterator[tuple[Passage, float]]:
     Raises:
         InputError: the file or a passage in it cannot be read; file, line and reason are named.
     """
-    for number, (record, share) in enumerate(read_records(path), start=1):
+    for count, (number, record, share) in enumerate(read_records(path), start=1):
         try:
-            yield passage_from_record(record, number), share
+            yield passage_from_record(record, count), share
         except ValueError as error:
             raise InputError(f"{place(path, number)}: {error}") from error
 
 
-def read_records(path: Path) -> Iterator[tuple[Any, float]]:
-    """Yield the values of a JSON list (a name that ends in ``.json``) or of the lines of a JSONL file, with shares.
+def read_records(path: Path) -> Iterator[tuple[int, Any, float]]:
+    """Yield the values of a JSON list (a name that ends in ``.json``) or of the lines of a JSONL file.
+
+    Each comes with its number for `place`, from 1 (empty lines count), and the share of the file that has been read.
 
     Raises:
         InputError: what cannot be read, with its place.
@@ -54,17 +56,17 @@ def read_records(path: Path) -> Iterator[tuple[Any, float]]:
         size = max(path.stat().st_size, 1)
         if path.suffix == ".json":
             stream = JsonStream(path)
-            for key, value in stream:
+            for number, (key, value) in enumerate(stream, start=1):
                 if key:
                     raise InputError(f"{path}: a JSON object, not a list; one object a line is JSONL: name it .jsonl")
-                yield value, min(stream.position / size, 1.0)
+                yield number, value, min(stream.position / size, 1.0)
             return
         done = 0
         with path.open("rb") as file:
             for number, line in enumerate(iter(lambda: file.readline(MAX_LINE_CHARACTERS), b""), start=1):
                 done += len(line)
                 if line.strip():
-                    yield _parsed(line, path, number), done / size
+                    yield number, _parsed(line, path, number), done / size
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
 

@@ -1,14 +1,21 @@
-"""Judges: whether an answer is factual and free of hallucination, 0 or 1 (PRS, R_judge)."""
+"""Judges: whether an answer is factual and free of hallucination, 0 or 1 (PRS, R_judge), and whether it is complete.
+
+Where the environment names points that the answer has to state (long answers), both questions are asked apart: is
+every statement supported by what the tools returned, and does the answer say what the reference says? These are the
+two rates that the PRS paper reports. Elsewhere one question covers both.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from rl_agents.errors import InputError
+from rl_agents.rewards.grounding import grounded_share, stated_share
 from rl_agents.rewards.prs import normalise_answer
 from rl_agents.rewards.reading import Reading
 from rl_agents.settings import Settings
@@ -17,6 +24,7 @@ MAX_REPLY_TOKENS = 256
 #: Before the first retry; doubles with each.
 RETRY_PAUSE_S = 0.5
 SHOWN = 160
+MAX_RETRIES = 100
 
 PROMPT = """\
 You grade the answer of an agent.
@@ -37,6 +45,40 @@ Is the answer consistent with a reference answer, and free of statements that ne
 support? Reply with one word, yes or no."""
 
 
+GROUNDED_PROMPT = """\
+You check the answer of an agent that had to answer from documents alone.
+
+[Question]
+{question}
+
+[Documents that the agent read]
+{evidence}
+
+[The agent's answer]
+{answer}
+
+Is every statement of the answer supported by these documents, so that nothing in it is made up or contradicts them? \
+Whether the answer is complete does not matter. Reply with one word, yes or no."""
+
+MATCH_PROMPT = """\
+You compare the answer of an agent with a reference answer.
+
+[Question]
+{question}
+
+[Reference answer]
+{references}
+
+[Points that the answer has to state]
+{points}
+
+[The agent's answer]
+{answer}
+
+Does the answer state every one of these points, in whatever words and order, and contradict none of them? Reply with \
+one word, yes or no."""
+
+
 class JudgeError(Exception):
     """No verdict could be had; the message names the judge and what it was asked."""
 
@@ -45,7 +87,15 @@ class Judge(Protocol):
     """Decides about one answer. Called from several threads."""
 
     def verdict(self, reading: Reading) -> float:
-        """Return 1.0 or 0.0.
+        """Return 1.0 for an answer without hallucination, else 0.0. With points, whether it is complete is left out.
+
+        Raises:
+            JudgeError: no verdict.
+        """
+        ...
+
+    def complete(self, reading: Reading) -> float:
+        """Return 1.0 for an answer that states every point of ``reading.points``, else 0.0.
 
         Raises:
             JudgeError: no verdict.
@@ -54,12 +104,23 @@ class Judge(Protocol):
 
 
 class RuleJudge:
-    """1 when the words of a reference occur in the answer, side by side and in order; no model, no cost."""
+    """Reads words; no model, no cost.
+
+    With points, an answer is grounded when every sentence of it follows from a sentence of the evidence, and complete
+    when every point follows from a sentence of it (`rl_agents.rewards.grounding`). Without points, the words of a
+    reference have to occur in it side by side and in order.
+    """
 
     def verdict(self, reading: Reading) -> float:
         """See `Judge.verdict`."""
+        if reading.points:
+            return float(grounded_share(reading.answer, reading.evidence) == 1.0)
         answer = normalise_answer(reading.answer)
         return float(any(_contains(answer, normalise_answer(reference)) for reference in reading.references))
+
+    def complete(self, reading: Reading) -> float:
+        """See `Judge.complete`."""
+        return float(stated_share(reading.answer, reading.points) == 1.0)
 
 
 @dataclass(frozen=True)
@@ -96,7 +157,31 @@ class OpenAIJudge:
         )
 
     @classmethod
-    def connect(cls, url: str, model: str, *, key_env: str, timeout_s: float, retries: int) -> OpenAIJudge:
+    def for_environment(
+        cls,
+        *,
+        judge_url: str = "",
+        judge_model: str = "",
+        judge_key_env: str = "",
+        judge_timeout_s: float = 30.0,
+        judge_retries: int = 2,
+    ) -> Self:
+        """Build the judge that an environment's options ``env.judge_*`` describe.
+
+        Raises:
+            InputError: a bad option, no URL or no model; see `connect`.
+        """
+        for key, value in (("judge_url", judge_url), ("judge_model", judge_model)):
+            if not value:
+                raise InputError(f"env.judge=openai needs env.{key}")
+        if not judge_timeout_s > 0 or not 0 <= judge_retries <= MAX_RETRIES:
+            raise InputError(f"env.judge_timeout_s must be above 0 and env.judge_retries from 0 to {MAX_RETRIES}")
+        return cls.connect(
+            judge_url, judge_model, key_env=judge_key_env, timeout_s=judge_timeout_s, retries=judge_retries
+        )
+
+    @classmethod
+    def connect(cls, url: str, model: str, *, key_env: str, timeout_s: float, retries: int) -> Self:
         """Build the client; the key is read from the environment variable ``key_env`` and only ever sent.
 
         Raises:
@@ -117,6 +202,10 @@ class OpenAIJudge:
         """See `Judge.verdict`."""
         return self.ask(prompt(reading), about=f"{reading.question} -> {reading.answer}")
 
+    def complete(self, reading: Reading) -> float:
+        """See `Judge.complete`."""
+        return self.ask(_filled(MATCH_PROMPT, reading), about=f"{reading.question} -> {reading.answer}")
+
     def ask(self, prompt: str, about: str) -> float:
         """Return 1.0 for a reply that begins with yes, 0.0 for no.
 
@@ -134,16 +223,24 @@ class OpenAIJudge:
 
     def _reply(self, prompt: str, about: str) -> str:
         """Return the reply, after as many attempts as allowed."""
+        return str(self._choice(prompt, about)["message"]["content"] or "")
+
+    def _choice(self, prompt: str, about: str, **more: Any) -> dict[str, Any]:
+        """Return the first choice of a chat completion, after as many attempts as allowed.
+
+        Args:
+            more: what the request says besides, such as ``logprobs``.
+        """
         for attempt in range(self.retries + 1):
             if attempt:
                 time.sleep(RETRY_PAUSE_S * 2 ** (attempt - 1))
             try:
-                return self._request(prompt, about)
+                return self._request(prompt, about, more)
             except _Transient as error:
                 problem = str(error)
         raise self._error(f"{problem} ({self.retries + 1} attempts)", about)
 
-    def _request(self, prompt: str, about: str) -> str:
+    def _request(self, prompt: str, about: str, more: Mapping[str, Any]) -> dict[str, Any]:
         import httpx
 
         body = {
@@ -151,6 +248,7 @@ class OpenAIJudge:
             "messages": [{"role": "user", "content": prompt}],
             "temperature": 0,
             "max_completion_tokens": MAX_REPLY_TOKENS,
+            **more,
         }
         try:
             response = self.client.post(f"{self.url}/chat/completions", json=body)
@@ -163,7 +261,9 @@ class OpenAIJudge:
         if response.status_code != 200:
             raise self._error(f"HTTP {response.status_code}: {response.text[:SHOWN]}", about)
         try:
-            return str(response.json()["choices"][0]["message"]["content"] or "")
+            choice: dict[str, Any] = response.json()["choices"][0]
+            choice["message"]["content"]
+            return choice
         except (ValueError, KeyError, IndexError, TypeError):
             raise self._error(f"no chat completion in {response.text[:SHOWN]!r}", about) from None
 
@@ -178,10 +278,15 @@ class _Transient(Exception):
 
 def prompt(reading: Reading) -> str:
     """Write what a judging model reads."""
-    return PROMPT.format(
+    return _filled(GROUNDED_PROMPT if reading.points else PROMPT, reading)
+
+
+def _filled(template: str, reading: Reading) -> str:
+    return template.format(
         question=reading.question,
         evidence="\n".join(reading.evidence) or "(nothing)",
         references="\n".join(reading.references) or "(none given)",
+        points="\n".join(f"- {point}" for point in reading.points),
         answer=reading.answer,
     )
 

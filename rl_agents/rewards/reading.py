@@ -23,7 +23,8 @@ class Reading:
         tags_complete: see `tags_complete`.
         references: accepted answers.
         question: what the agent was asked.
-        evidence: what the environment answered to its calls.
+        evidence: what its tools found: as the environment says, else all that it answered.
+        points: what the answer has to state, sentence by sentence; none where answers are short.
     """
 
     calls_parsed: tuple[bool, ...]
@@ -32,6 +33,7 @@ class Reading:
     references: tuple[str, ...]
     question: str
     evidence: tuple[str, ...]
+    points: tuple[str, ...] = ()
 
 
 def read_episode(trajectory: Trajectory, tags: Sequence[str]) -> Reading:
@@ -50,7 +52,8 @@ def read_episode(trajectory: Trajectory, tags: Sequence[str]) -> Reading:
         tags_complete=tags_complete([step.action for step in steps], tags),
         references=tuple(trajectory.facts.get("references", ())),
         question=steps[0].observation,
-        evidence=tuple(step.observation for step in steps[1:]),
+        evidence=tuple(trajectory.facts.get("evidence", [step.observation for step in steps[1:]])),
+        points=tuple(trajectory.facts.get("points", ())),
     )
 
 

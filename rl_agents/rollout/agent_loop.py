@@ -197,6 +197,10 @@ class Episode:
         trajectory.metrics = dict(self.answer.metrics)
         if self.answer.references:
             trajectory.facts["references"] = self.answer.references
+        if self.answer.points:
+            trajectory.facts["points"] = self.answer.points
+        if self.answer.evidence is not None:
+            trajectory.facts["evidence"] = self.answer.evidence
         won = is_won(self.answer, trajectory.episode_return)
         trajectory.success = bool(trajectory.steps) and not trajectory.failed and won
 

@@ -32,6 +32,8 @@ class Answer:
         progress: T3's signal; None when the environment cannot say.
         query: the question that the action put; empty when the environment does not say.
         references: accepted answers, as far as the environment tells them.
+        points: what a long answer has to state.
+        evidence: what the tools have found so far; None when the environment does not say.
         new_dialogue: the observation begins a dialogue; nothing that was said before is read again.
         chat: messages and tools that a dialogue begins with, of a reset or with ``new_dialogue``; empty for one user
             message.
@@ -48,6 +50,8 @@ class Answer:
     progress: bool | None = None
     query: str = ""
     references: list[str] = field(default_factory=list)
+    points: list[str] = field(default_factory=list)
+    evidence: list[str] | None = None
     new_dialogue: bool = False
     chat: str = ""
 
@@ -109,6 +113,8 @@ def _answer(observation: Any, info: Any, **outcome: Any) -> Answer:
         progress=None if progress is None else _flag(progress, "info['progress']"),
         query=_text(info.get("query", ""), "info['query']"),
         references=_texts(info.get("references", ()), "info['references']"),
+        points=_texts(info.get("points", ()), "info['points']"),
+        evidence=_texts(info["evidence"], "info['evidence']") if "evidence" in info else None,
         new_dialogue=_flag(info.get("new_dialogue", False), "info['new_dialogue']"),
         **outcome,
     )

@@ -68,8 +68,9 @@ class Trajectory:
         terminated: the task ended by its own rules, or T3 ended it (no bootstrap).
         truncated: it was cut from outside (turn or context limit).
         metrics: what the environment reports at the end (``info["metrics"]``), numbers only.
-        facts: plain data that rewards and reports read: ``references`` (accepted answers), ``truncation`` (rule,
-            turn, outcome), ``environment_return`` and ``prs`` (what a shaped reward replaced, and its parts).
+        facts: plain data that rewards and reports read: ``references`` (accepted answers), ``points`` (what a
+            long answer has to state), ``evidence`` (what the tools found), ``truncation`` (rule, turn, outcome),
+            ``environment_return`` and ``prs`` (what a shaped reward replaced, and its parts).
     """
 
     task_id: str

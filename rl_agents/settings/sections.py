@@ -111,7 +111,7 @@ class RewardKeys:
         [1.0, 1.0], "general: what process + format, then the judge, must reach for the next stage to count"
     )
     judge: Literal["rule", "openai"] = key(
-        "rule", "who judges answers: a rule (the reference occurs in the answer), or a model behind the OpenAI API"
+        "rule", "who judges answers: a rule (docs/algorithms/prs.md), or a model behind the OpenAI API"
     )
     judge_url: str = key("", "openai: address of the server, such as http://localhost:8000/v1")
     judge_model: str = key("", "openai: the model's name there")

@@ -43,11 +43,13 @@ class ToolResult:
         call: None when the response could not be read at all.
         content: the tool's text, or what was wrong.
         ok: the call fitted its tool, and the tool did it.
+        fits: the call could be read, fitted its tool and was run, whatever the tool made of it.
     """
 
     call: ToolCall | None
     content: str
     ok: bool
+    fits: bool = True
 
 
 class Toolbox:
@@ -95,7 +97,7 @@ class Toolbox:
         pass through: the environment has failed, not the agent.
         """
         if response.problem:
-            return [ToolResult(None, _cut(response.problem, MAX_FEEDBACK_CHARACTERS), ok=False)]
+            return [ToolResult(None, feedback(response.problem), ok=False, fits=False)]
         calls = response.calls[: self._max_calls]
         if self._threads > 1 and len(calls) > 1:
             with ThreadPoolExecutor(self._threads) as pool:
@@ -103,16 +105,21 @@ class Toolbox:
         else:
             results = [self._run(call) for call in calls]
         surplus = f"not run: only the first {self._max_calls} of {len(response.calls)} calls in one turn are"
-        return results + [ToolResult(call, surplus, ok=False) for call in response.calls[self._max_calls :]]
+        return results + [ToolResult(call, surplus, False, fits=False) for call in response.calls[self._max_calls :]]
 
     def _run(self, call: ToolCall) -> ToolResult:
         if problem := check_call(call, self.tools):
-            return ToolResult(call, _cut(problem, MAX_FEEDBACK_CHARACTERS), ok=False)
+            return ToolResult(call, feedback(problem), ok=False, fits=False)
         try:
             content, ok = self._tools[call.name].run(call.arguments), True
         except ToolError as error:
             content, ok = str(error), False
         return ToolResult(call, _cut(content, self._max_characters), ok)
+
+
+def feedback(problem: str) -> str:
+    """Return what is wrong in one bounded line of ASCII: it may quote anything that a model wrote."""
+    return _cut(problem[:MAX_FEEDBACK_CHARACTERS].encode("unicode_escape").decode(), MAX_FEEDBACK_CHARACTERS)
 
 
 def render_results(results: Sequence[ToolResult]) -> str:

@@ -159,7 +159,15 @@ def test_bad_options_are_named(options: dict[str, object], message: str) -> None
 
 
 @pytest.mark.parametrize(
-    "task_id", ["5-10-10-11-11-uniform/1000", "x", "", "5-10-10-11-11/0001", "5-10-10-11-11-uniform/٠٠٠١"]
+    "task_id",
+    [
+        "5-10-10-11-11-uniform/1000",
+        "x",
+        "",
+        "5-10-10-11-11/0001",
+        "5-10-10-11-11-uniform/٠٠٠١",
+        "5-10-10-11-11-uniform/spare/0001",
+    ],
 )
 def test_unknown_tasks_are_named(task_id: str) -> None:
     with pytest.raises(InputError, match="unknown movie_recommendation task"):
@@ -412,6 +420,13 @@ def test_demonstrations_can_be_played_and_tokenized(task_id: str, seed: int) -> 
     assert dialogue[-1][1].endswith("</answer>")
 
 
+def test_the_starters_demonstrations_are_of_neither_split() -> None:
+    assert tasks.find_task("5-10-10-11-11-uniform/spare/000042") != tasks.find_task("5-10-10-11-11-uniform/0042")
+    rng = random.Random(0)
+    first, second = (STARTER.demonstrate(SMALL_TASK, rng, **SMALL)[0][0] for _ in range(2))
+    assert len({first, second, started(SMALL_TASK, **SMALL).reset(options={"task_id": SMALL_TASK})[0]}) == 3
+
+
 def test_demonstrator_is_beatable() -> None:
     chosen, rng = tasks.task_ids("train", **SMALL)[::4], random.Random(0)
     careful = Demonstrator(repeat_question=0.0, stop_early=0.0, careless=0.0)
@@ -423,26 +438,10 @@ def test_demonstrator_is_beatable() -> None:
     assert 0.5 < shares[0] < 0.8 < shares[1]
 
 
-def test_chat_template_turn_by_turn_equals_the_whole_dialogue() -> None:
+def test_starter_model_is_small_and_composed() -> None:
     tokenizer = STARTER.build_tokenizer()
-    turns = STARTER.demonstrate(SMALL_TASK, random.Random(4), **SMALL)
-    pairs = (({"role": "user", "content": o}, {"role": "assistant", "content": a}) for o, a in turns)
-    messages = [message for pair in pairs for message in pair]
-    whole = tokenizer.apply_chat_template(messages, return_dict=True)["input_ids"]
-    pieces = []
-    for message in messages:
-        pieces += tokenizer(tokenizer.apply_chat_template([message], tokenize=False))["input_ids"]
-    assert whole == pieces and tokenizer.unk_token_id not in pieces
-
-
-def test_starter_model_is_small_seeded_and_composed() -> None:
-    tokenizer = STARTER.build_tokenizer()
-    state = torch.random.get_rng_state()
-    model, same, other = (STARTER.build_model(tokenizer, seed) for seed in (1, 1, 2))
-    assert torch.equal(state, torch.random.get_rng_state())
+    model = STARTER.build_model(tokenizer, 1)
     assert model.num_parameters() < 110_000
     rows = model.get_input_embeddings().weight
-    assert torch.equal(rows, same.get_input_embeddings().weight)
-    assert not torch.equal(rows, other.get_input_embeddings().weight)
     vector = {word: rows[tokenizer.convert_tokens_to_ids(word)] for word in ("0,0,0", "0,0,1", "1,0,0", "1,0,1")}
     assert torch.allclose(vector["0,0,0"] - vector["0,0,1"], vector["1,0,0"] - vector["1,0,1"], atol=1e-5)

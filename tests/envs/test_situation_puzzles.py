@@ -1,25 +1,17 @@
-"""SituationPuzzles: rules by hand, our puzzles, AR-Bench's files, judges with a server, the episode, the starter."""
+"""SituationPuzzles: rules by hand, our puzzles, the episode, the starter."""
 
 from __future__ import annotations
 
 import json
 import os
 import random
-import socket
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Iterator
-from contextlib import closing
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from importlib.util import find_spec
-from itertools import combinations, pairwise
+from itertools import combinations
 from pathlib import Path
 
 import gymnasium
 import pytest
-import torch
 from gymnasium.utils.env_checker import check_env
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -30,14 +22,11 @@ from rl_agents.envs.situation_puzzles import STARTER, make, rules, tasks
 from rl_agents.envs.situation_puzzles.demonstrator import Demonstrator, demonstrate
 from rl_agents.envs.situation_puzzles.env import SituationPuzzlesEnv
 from rl_agents.envs.situation_puzzles.expert import expert_action
-from rl_agents.envs.situation_puzzles.judges import PROMPT, make_judge
-from rl_agents.envs.situation_puzzles.loader import key_questions
 from rl_agents.envs.situation_puzzles.prompts import parse_action
 from rl_agents.envs.situation_puzzles.rules import NO, NOT_A_QUESTION, UNKNOWN, YES, Fact, Puzzle, Reply, rule_reply
 from rl_agents.envs.situation_puzzles.themes import themes
 from rl_agents.errors import InputError
-from rl_agents.rewards.judge import JudgeError
-from rl_agents.rollout.env_calls import EnvFailure, call_env
+from rl_agents.rewards.wording import FUNCTION_WORDS, stems
 from rl_agents.rollout.truncation import first_trigger
 
 ROOT = Path(__file__).parents[2]
@@ -45,10 +34,6 @@ TASK = "lighthouse/0/raiders.pigeon.oath.reef"
 SMALL = {key.removeprefix("env."): value for key, value in STARTER.defaults.items() if key.startswith("env.")}
 SMALL_TASK = "museum/crown.weighed.loan"
 STORY = "A ship full of raiders was looking for the harbour."
-
-SHARED = Path(os.environ.get("RL_AGENTS_SHARED_DATA", ROOT.parent / "shared" / "data"))
-AR_BENCH = SHARED / "ar_bench" / "data" / "sp"
-needs_ar_bench = pytest.mark.skipif(not AR_BENCH.is_dir(), reason="AR-Bench's situation puzzles are not here")
 
 
 def started(task_id: str = TASK, **options: object) -> SituationPuzzlesEnv:
@@ -161,9 +146,9 @@ def test_values_of_a_theme_share_no_cue_and_the_surface_hides_them() -> None:
         assert len(cues) == 20 and set(dict(theme.also)) <= set(cues)
         for one, other in combinations(cues, 2):
             assert not cues[one] & cues[other], (theme.name, one, other)
-        shown = rules.stems(theme.surface + " " + " ".join(theme.given))
+        shown = stems(theme.surface + " " + " ".join(theme.given))
         assert all(not shown & words for words in cues.values()), (theme.name, shown)
-        assert all(stem not in rules.FUNCTION_WORDS for words in cues.values() for stem in words)
+        assert all(stem not in FUNCTION_WORDS for words in cues.values() for stem in words)
         assert all(sentence.endswith(".") and value for slot in theme.slots for value, sentence in slot.sentences)
 
 
@@ -194,7 +179,7 @@ def test_demo_puzzles_answer_what_they_list() -> None:
         for kind, reply in (("yes", YES), ("no", NO)):
             for cues in entry[kind]:
                 words = " ".join(group.split()[0] for group in cues.split("/"))
-                assert not rules.FUNCTION_WORDS & set(cues.replace("/", " ").split()), cues
+                assert not FUNCTION_WORDS & set(cues.replace("/", " ").split()), cues
                 assert rule_reply(puzzle, f"Is it about {words}?", 0.5).text == reply, (name, cues)
         assert rule_reply(puzzle, "Is it about elephants?", 0.5).text == UNKNOWN
 
@@ -236,100 +221,6 @@ def test_unknown_tasks_are_named(task_id: str, message: str) -> None:
 def test_bad_options_are_named(options: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         make(**options)
-
-
-# --- a folder in AR-Bench's format
-
-
-def record(**changes: object) -> dict[str, object]:
-    leaf = {"value": "v", "key_question": "Did the lamp go out?", "children": []}
-    tree = {"value": "root", "key_question": "", "children": [leaf]}
-    return {"surface": "A strange scene.", "bottom": "The lamp went out.", "story_tree": tree, **changes}
-
-
-def without(key: str) -> dict[str, object]:
-    return {name: value for name, value in record().items() if name != key}
-
-
-BAD_RECORDS = [
-    (without("surface"), "has no 'surface'"),
-    (without("bottom"), "has no 'bottom'"),
-    (without("story_tree"), "'story_tree' is no tree"),
-    (record(bottom=""), "'bottom' is no text"),
-    (record(surface=3), "'surface' is no text"),
-    (record(surface="x" * 20_001), "'surface' is no text of 1 to 20000 characters"),
-    (record(story_tree={"children": [3]}), "'story_tree' is no tree"),
-    (record(story_tree={"children": {}}), "'story_tree' is no tree"),
-    (record(story_tree={"children": []}), "has no key_question"),
-    (record(story_tree={"key_question": 4, "children": []}), "'key_question' is no text"),
-    ("text", "is a str, not an object"),
-]
-
-
-@pytest.mark.parametrize(("bad", "message"), BAD_RECORDS)
-def test_bad_records_are_named_or_left_out(tmp_path: Path, bad: object, message: str) -> None:
-    (tmp_path / "train.json").write_text(json.dumps([record(), bad, record()]))
-    with pytest.raises(InputError, match=rf"train\.json: record 1: .*{message}.*; env.bad_data=skip") as error:
-        tasks.task_ids("train", data=str(tmp_path))
-    assert "\n" not in str(error.value)
-    assert tasks.task_ids("train", data=str(tmp_path), bad_data="skip") == ["train/0000", "train/0002"]
-    env = started("train/0002", data=str(tmp_path), bad_data="skip")
-    assert asked(env, "Did the lamp go out?") == "Yes"
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("[{]", r"line 1, column 3: not JSON"),
-        ("{}", "holds a JSON dict, not a list"),
-        ("[]", "no usable puzzle"),
-        ("[" * 100_000, "cannot be read"),
-        (b"\xff\xfe", "cannot be read"),
-    ],
-)
-def test_bad_files_are_named(tmp_path: Path, text: str | bytes, message: str) -> None:
-    (tmp_path / "test.json").write_bytes(text if isinstance(text, bytes) else text.encode())
-    with pytest.raises(InputError, match=rf"test\.json: {message}"):
-        tasks.task_ids("test", data=str(tmp_path))
-
-
-def test_missing_data_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no such folder"):
-        tasks.task_ids("train", data=str(tmp_path / "absent"))
-    with pytest.raises(InputError, match=r"no train\.json in it"):
-        tasks.task_ids("train", data=str(tmp_path))
-    (tmp_path / "test.json").write_text(json.dumps([record()]))
-    assert started("test/0000", data=str(tmp_path)).step("<answer>lamp</answer>")[1] > 0
-    with pytest.raises(InputError, match="unknown situation_puzzles task 'test/0001'"):
-        started("test/0001", data=str(tmp_path))
-
-
-def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
-    path = tmp_path / "train.json"
-    for count in (1, 2):
-        path.write_text(json.dumps([record()] * count))
-        assert len(tasks.task_ids("train", data=str(tmp_path))) == count
-
-
-@needs_ar_bench
-def test_ar_bench_puzzles() -> None:
-    sizes = [len(tasks.task_ids(split, data=str(AR_BENCH))) for split in ("train", "test")]
-    assert sizes == [400, 100]
-    records = json.loads((AR_BENCH / "test.json").read_text(encoding="utf-8"))
-    puzzles = [tasks.find_puzzle(f"test/{i:04d}", str(AR_BENCH)) for i in range(100)]
-    known = [rule_reply(p, q, 0.5).text for p in puzzles for q in p.key_questions]
-    foreign = [rule_reply(p, q, 0.5).text for p, o in pairwise(puzzles) for q in o.key_questions]
-    assert set(known) == {YES} and foreign.count(UNKNOWN) > 0.97 * len(foreign)
-    for puzzle, raw in zip(puzzles, records, strict=True):
-        assert set(puzzle.key_questions) == set(raw["key_question"])
-        assert rules.f1_score(puzzle.bottom, puzzle.bottom, "word") == 1.0
-    observation, _ = make(data=str(AR_BENCH)).reset(options={"task_id": "test/0000"})
-    assert observation.endswith(f"Puzzle: {records[0]['surface']}")
-
-
-def test_key_questions_come_in_the_trees_order() -> None:
-    tree = {"children": [{"key_question": "a", "children": [{"key_question": "b"}]}, {"key_question": "c"}]}
-    assert key_questions(tree) == ("a", "b", "c")
 
 
 # --- episodes
@@ -485,131 +376,6 @@ def test_a_thousand_random_episodes() -> None:
         assert turns <= 15
 
 
-# --- judges behind a server
-
-
-class Server:
-    """A judge on this machine that answers as it is told, and remembers what it was asked."""
-
-    def __init__(self) -> None:
-        self.prompts: list[str] = []
-        self.reply = "Yes"
-        self.status: list[int] = []
-        self.delay = 0.0
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                outer.prompts.append(body["messages"][0]["content"])
-                time.sleep(outer.delay)
-                self.send_response(outer.status.pop(0) if outer.status else 200)
-                self.end_headers()
-                self.wfile.write(json.dumps({"choices": [{"message": {"content": outer.reply}}]}).encode())
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.http.handle_error = lambda *_: None  # type: ignore[method-assign]  # a client that no longer waits
-        self.options = {
-            "judge": "openai",
-            "judge_url": f"http://127.0.0.1:{self.http.server_port}/v1",
-            "judge_model": "referee",
-        }
-        threading.Thread(target=self.http.serve_forever, daemon=True).start()
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setattr("rl_agents.rewards.judge.RETRY_PAUSE_S", 0.0)
-    server = Server()
-    yield server
-    server.http.shutdown()
-    server.http.server_close()
-
-
-def test_what_the_server_is_asked(server: Server) -> None:
-    puzzle = tasks.find_puzzle(TASK)
-    question = "Did a {bird} tell him?"
-    assert make_judge(**server.options).reply(puzzle, question) == Reply(YES)
-    assert server.prompts == [PROMPT.format(surface=puzzle.surface, bottom=puzzle.bottom, question=question)]
-    assert server.prompts[0].count(puzzle.bottom) == 1 and question in server.prompts[0]
-
-
-@pytest.mark.parametrize(
-    ("said", "reply", "progress"),
-    [
-        ("**No**", "No", True),
-        ("<think>Yes?</think>\n unknown.", "Unknown", False),
-        ("YES, he did.", "Yes", True),
-        ("This is not a question, please propose your next question.", NOT_A_QUESTION, False),
-    ],
-)
-def test_replies_of_the_server(server: Server, said: str, reply: str, progress: bool) -> None:
-    server.reply = said
-    observation, *_, info = started(**server.options).step("<interact>Was it night?</interact>")
-    assert (observation, info["progress"]) == (reply, progress)
-
-
-def test_a_silent_or_odd_server_ends_the_episode_with_its_cause(server: Server) -> None:
-    env = started(**server.options, judge_retries=1, judge_timeout_s=0.2)
-    before = env.snapshot()
-    ask = "<interact>Was it night?</interact>"
-    server.reply = "Perhaps"
-    with pytest.raises(EnvFailure, match=r"env_error: JudgeError: referee at .*: replied 'Perhaps', none of Yes, No"):
-        call_env(0, env.step, ask)
-    server.reply, server.status = "Unknown", [500, 500]
-    with pytest.raises(JudgeError, match=rf"HTTP 500: .* \(2 attempts\); asked about: {TASK} -> Was it night"):
-        env.step(ask)
-    server.delay = 0.5
-    with pytest.raises(JudgeError, match=r"no answer within 0.2 s \(2 attempts\)"):
-        env.step(ask)
-    assert env.snapshot() == before
-    server.delay, server.status = 0.0, [429]
-    assert env.step(ask)[0] == "Unknown" and env.snapshot() != before
-
-
-@pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed")
-@pytest.mark.ray
-def test_a_real_vllm_server_is_the_judge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    with closing(socket.socket()) as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    script = ROOT / "tests" / "rewards" / "vllm_server.py"
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    log = tmp_path / "log"
-    with log.open("w") as output:
-        process = subprocess.Popen(
-            [sys.executable, str(script), str(tmp_path / "model"), "No", str(port)], env=env, stdout=output,
-            stderr=subprocess.STDOUT, start_new_session=True,
-        )  # fmt: skip
-    options = {"judge": "openai", "judge_url": f"http://127.0.0.1:{port}/v1", "judge_timeout_s": 60.0}
-    try:
-        _wait_for(port, process, log)
-        game = started(**options, judge_model="judge")
-        observation, *_, info = game.step("<interact>Were there raiders?</interact>")
-        assert (observation, info["progress"], info["anchor"]) == ("No", True, f"{TASK} | Were there raiders?: No")
-        with pytest.raises(JudgeError, match=r"nobody at .*: HTTP 404"):
-            started(**options, judge_model="nobody").step("<interact>Were there raiders?</interact>")
-    finally:
-        process.terminate()
-        process.wait(timeout=30)
-
-
-def _wait_for(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
-    """Wait until the server answers; 20 seconds on an idle machine."""
-    deadline = time.monotonic() + 240
-    while process.poll() is None and time.monotonic() < deadline:
-        with closing(socket.socket()) as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.2)
-    raise AssertionError(f"the server did not start: {log.read_text()[-3000:]}")
-
-
 # --- expert, demonstrator and starter
 
 
@@ -664,27 +430,11 @@ def test_demonstrator_is_beatable() -> None:
     assert 0.35 < shares[0] < 0.6 and shares[1] == 1.0
 
 
-def test_chat_template_turn_by_turn_equals_the_whole_dialogue() -> None:
+def test_starter_model_is_small_and_composed() -> None:
     tokenizer = STARTER.build_tokenizer()
-    turns = STARTER.demonstrate(SMALL_TASK, random.Random(4), **SMALL)
-    pairs = (({"role": "user", "content": o}, {"role": "assistant", "content": a}) for o, a in turns)
-    messages = [message for pair in pairs for message in pair]
-    whole = tokenizer.apply_chat_template(messages, return_dict=True)["input_ids"]
-    pieces = []
-    for message in messages:
-        pieces += tokenizer(tokenizer.apply_chat_template([message], tokenize=False))["input_ids"]
-    assert whole == pieces and tokenizer.unk_token_id not in pieces
-
-
-def test_starter_model_is_small_seeded_and_composed() -> None:
-    tokenizer = STARTER.build_tokenizer()
-    state = torch.random.get_rng_state()
-    model, same, other = (STARTER.build_model(tokenizer, seed) for seed in (1, 1, 2))
-    assert torch.equal(state, torch.random.get_rng_state())
+    model = STARTER.build_model(tokenizer, 1)
     assert model.num_parameters() < 110_000
     rows = model.get_input_embeddings().weight
-    assert torch.equal(rows, same.get_input_embeddings().weight)
-    assert not torch.equal(rows, other.get_input_embeddings().weight)
     values = {slot.name: slot.values for slot in themes()["museum"].slots[:3]}
     mean = {name: rows[tokenizer.convert_tokens_to_ids(list(words))].mean(0) for name, words in values.items()}
     crown = rows[tokenizer.convert_tokens_to_ids("crown")]

@@ -195,6 +195,7 @@ def test_a_store_in_a_file_is_the_store_in_memory(tmp_path: Path, monkeypatch: p
     [
         ('{"text": "a"}\n{"text": ', r"p.jsonl, line 2: not JSON"),
         ('{"text": "a"}\n[1]', r"p.jsonl, line 2: a passage is list, not an object"),
+        ('{"text": "a"}\n\n[1]', r"p.jsonl, line 3: a passage is list, not an object"),
         ('{"txt": "a"}', r"p.jsonl, line 1: no 'text' in the passage; it has: txt"),
         ('{"text": 3}', r"p.jsonl, line 1: text is int, not a text"),
         ('{"text": "a", "id": []}', r"p.jsonl, line 1: id is \[\], not a text or a number"),

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
+from judge_server import vllm_judge
 
 from rl_agents.core.resolve import resolve
 from rl_agents.errors import InputError
@@ -332,37 +329,11 @@ def test_training_with_prs_and_t3(beginner_model_dir, server):
 @pytest.mark.ray
 def test_a_real_vllm_server_judges(tmp_path, monkeypatch):
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    with closing(socket.socket()) as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    script, root = Path(__file__).with_name("vllm_server.py"), Path(__file__).parents[2]
-    env = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
-    log = tmp_path / "log"
-    with log.open("w") as output:
-        process = subprocess.Popen(
-            [sys.executable, str(script), str(tmp_path / "model"), "yes", str(port)], env=env, stdout=output,
-            stderr=subprocess.STDOUT, start_new_session=True,
-        )  # fmt: skip
-    try:
-        _wait_for(port, process, log)
-        keys = {"prs_form": "long", "judge": "openai", "judge_url": f"http://127.0.0.1:{port}/v1"}
+    with vllm_judge("yes", tmp_path) as url:
+        keys = {"prs_form": "long", "judge": "openai", "judge_url": url}
         good, bad = episode(CALL, ANSWER), episode(CALL, ANSWER.replace("Paris", "Rome"))
         metrics = make_reward(settings(**keys, judge_model="judge")).apply([good, bad, episode(CALL, CALL)])
         assert (metrics["reward/judge_calls"], metrics["reward/judge_mean"]) == (2.0, 1.0)
         assert [good.episode_return, bad.episode_return] == pytest.approx([3.1, 2.1])
-        with pytest.raises(InputError, match=rf"nobody at http://127.0.0.1:{port}/v1: HTTP 404"):
+        with pytest.raises(InputError, match=rf"nobody at {url}: HTTP 404"):
             make_reward(settings(**keys, judge_model="nobody")).apply([episode(CALL, ANSWER)])
-    finally:
-        process.terminate()
-        process.wait(timeout=30)
-
-
-def _wait_for(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
-    """Wait until the server answers; 20 seconds on an idle machine."""
-    deadline = time.monotonic() + 240
-    while process.poll() is None and time.monotonic() < deadline:
-        with closing(socket.socket()) as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.2)
-    raise AssertionError(f"the server did not start: {log.read_text()[-3000:]}")

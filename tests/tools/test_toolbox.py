@@ -50,10 +50,10 @@ def said(*calls: ToolCall) -> str:
 def test_results_come_in_the_order_of_the_calls() -> None:
     calls = [ToolCall("echo", {"query": "a"}), ToolCall("refuse", {}), ToolCall("echo", {"query": "b", "count": 2})]
     results = BOX.execute(read_response(said(*calls)))
-    assert [(r.call, r.content, r.ok) for r in results] == [
-        (calls[0], "a", True),
-        (calls[1], "nothing for {}", False),
-        (calls[2], "bb", True),
+    assert [(r.call, r.content, r.ok, r.fits) for r in results] == [
+        (calls[0], "a", True, True),
+        (calls[1], "nothing for {}", False, True),
+        (calls[2], "bb", True, True),
     ]
     assert render_results(results) == (
         "<tool_response>\na\n</tool_response>\n"
@@ -74,7 +74,12 @@ def test_results_come_in_the_order_of_the_calls() -> None:
 )
 def test_a_call_that_does_not_fit_is_told_why(text: str, feedback: str) -> None:
     (result,) = BOX.execute(read_response(text))
-    assert feedback in result.content and not result.ok
+    assert feedback in result.content and not result.ok and not result.fits
+
+
+def test_feedback_is_one_line_of_ascii() -> None:
+    (result,) = BOX.execute(read_response('<tool_call>{"name": "\n\u0000é🙂", "arguments": {}}</tool_call>'))
+    assert result.content.isascii() and result.content.isprintable()
 
 
 def test_surplus_calls_are_not_run() -> None:

@@ -10,15 +10,15 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
-import torch
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from rl_agents.envs.base import StarterRecipe
 from rl_agents.envs.guess_numbers.demonstrator import Dialogue, demonstrate
 from rl_agents.envs.guess_numbers.rules import SUBGROUPS, codes, feedback_word
-from rl_agents.envs.small_model import IMITATION, INIT_STD, small_qwen3, word_tokenizer
+from rl_agents.envs.small_model import IMITATION, small_qwen3, sum_parts, word_tokenizer
 
 MAX_TOKENS = 512
 TAGS = ("think", "interact", "answer")
@@ -44,7 +44,7 @@ def build_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen3ForCausal
 
     Four heads of width 16 in place of two of width 32 did clearly worse after the same number of steps.
     """
-    return small_qwen3(tokenizer, seed, compose_embeddings=_compose_embeddings)
+    return small_qwen3(tokenizer, seed, compose_embeddings=partial(sum_parts, parts=_parts, terms=_terms))
 
 
 def _parts(word: str) -> list[str]:
@@ -56,20 +56,9 @@ def _parts(word: str) -> list[str]:
     return []
 
 
-def _compose_embeddings(weight: torch.Tensor, vocab: Mapping[str, int]) -> None:
-    """Overwrite the rows of numbers and feedback words by sums of shared part vectors.
-
-    What the model learns about one number then holds for every number with the same digit in the same position.
-    """
-    parts: dict[str, torch.Tensor] = {}
-    for word, index in sorted(vocab.items(), key=lambda item: item[1]):
-        names = _parts(word)
-        for name in names:
-            if name not in parts:
-                parts[name] = torch.randn(weight.shape[1]) * INIT_STD
-        if names:
-            scale = len(word) if word.isdigit() else len(names)
-            weight[index] = torch.stack([parts[name] for name in names]).sum(0) / scale**0.5
+def _terms(word: str) -> int:
+    """A number's digits count once, although each is there with its position and without."""
+    return len(word) if word.isdigit() else len(_parts(word))
 
 
 #: What runs with this model need: it reads the compact prompts only, and its longest turn lists nine candidates.

@@ -1,7 +1,8 @@
 """A scripted, deliberately mediocre player whose dialogues teach the starter model.
 
-It believes what the answers imply, but asks without a plan, asks again what it knows, often stops after one question
-and sometimes recommends any movie: reinforcement learning has something to improve.
+It believes what the answers imply, but asks without a plan, asks again what it knows, often stops after the first
+question and sometimes recommends any movie: reinforcement learning has something to improve. Those episodes that go on
+go to the end, so that they teach what several answers together imply; without them patience could not pay.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class Demonstrator:
     Attributes:
         repeat_question: probability of a wasted turn: the last question is asked again.
         any_question: probability of comparing two movies at random in place of the next two in the list.
-        stop_early: probability per turn of answering with the estimate, which ends the questions.
+        stop_early: probability, after the first question, of answering with the estimate, which ends the questions.
         careless: probability of recommending any unseen movie in place of the best by the estimate.
     """
 
@@ -52,7 +53,7 @@ def _choose(state: SessionState, rng: random.Random, habits: Demonstrator) -> st
         best = recommendation(task, weights)
         movie = rng.choice(task.unseen) if rng.random() < habits.careless else best
         return f"<think> {estimate} </think> <answer> {movie_name(movie, task.size, 'compact')} </answer>"
-    if state.comparisons and rng.random() < habits.stop_early:
+    if len(state.comparisons) == 1 and rng.random() < habits.stop_early:
         return f"<answer> {estimate} </answer>"
     return written_question(estimate, _pair(state, rng, habits), task, "compact")
 

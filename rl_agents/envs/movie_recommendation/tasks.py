@@ -2,6 +2,8 @@
 
 A task's id names the size of the session and its number, for example ``5-10-10-11-11-uniform/0042``: attributes, seen
 movies, unseen movies, levels of a score, levels of a weight, sampling. Everything in it follows from the id.
+``<size>/spare/123456`` is one of a million further sessions, of neither split: demonstrations play these, because a
+starter model learns 700 by heart.
 The split of the numbers is frozen in ``panel.json``, together with a hash of what 1,000 sessions of the default and of
 the starter's size hold; ``python -m rl_agents.envs.movie_recommendation.tasks`` writes that file again.
 
@@ -30,7 +32,7 @@ SAMPLINGS = ("uniform", "balanced")
 MAX_ATTRIBUTES, MAX_MOVIES, MAX_LEVELS = 16, 64, 101
 DRAWS = 10_000
 
-_TASK_ID = re.compile(r"(\d{1,3})-(\d{1,3})-(\d{1,3})-(\d{1,3})-(\d{1,3})-([a-z]+)/(\d{4})", re.ASCII)
+_TASK_ID = re.compile(r"(\d{1,3})-(\d{1,3})-(\d{1,3})-(\d{1,3})-(\d{1,3})-([a-z]+)/(?:(\d{4})|spare/\d{6})", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,7 @@ def find_task(task_id: str) -> Task:
         InputError: no such id, or no session of that size exists.
     """
     found = _TASK_ID.fullmatch(task_id)
-    if not found or int(found[7]) >= TASKS:
+    if not found or (found[7] and int(found[7]) >= TASKS):
         near = [f"{size_of({}).name}/{number:04d}" for number in range(TASKS)]
         raise unknown_task("movie_recommendation", task_id, near, f"<size>/<0000 to {TASKS - 1:04d}>, {near[0]}")
     attributes, seen, unseen, score_levels, weight_levels = (int(number) for number in found.groups()[:5])

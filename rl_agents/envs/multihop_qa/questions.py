@@ -65,9 +65,9 @@ def read_questions(path: Path) -> Iterator[tuple[Entry, float]]:
     Raises:
         InputError: the file or a record cannot be read; file, place and reason are named.
     """
-    for number, (record, share) in enumerate(read_records(path), start=1):
+    for count, (number, record, share) in enumerate(read_records(path), start=1):
         try:
-            entry = entry_from_record(record, number)
+            entry = entry_from_record(record, count)
         except ValueError as error:
             raise InputError(f"{place(path, number)}: {error}") from error
         if entry is not None:

@@ -1,7 +1,8 @@
 """A scripted, deliberately mediocre player whose dialogues teach the starter model.
 
-It believes what the replies imply, but it goes through the movies by the list or asks about any two, and answers too
-early: reinforcement learning has something to improve.
+It believes what the replies imply, but it goes through the movies by the list or asks about any two, and often answers
+after the first reply: reinforcement learning has something to improve. Otherwise it answers after the fourth, so that
+its episodes teach what several replies together imply; without them patience could not pay.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from rl_agents.envs.preference_estimation.expert import belief, mean_direction
 from rl_agents.envs.preference_estimation.prompts import Question, answer_action, question_action
 from rl_agents.envs.stateful import Dialogue, play
 
+#: Replies after which it always answers.
+PATIENCE = 4
+
 
 @dataclass(frozen=True, slots=True)
 class Demonstrator:
@@ -22,13 +26,13 @@ class Demonstrator:
 
     Attributes:
         any_question: of asking about two movies at random; else they are the next two of the list.
-        answer_early: of answering, after the first turn.
+        answer_early: of answering after the first reply.
         hurried: of being told to answer at once, after the first turn, in the words of T3's forced answers, which the
             starter would not understand otherwise.
     """
 
     any_question: float = 0.15
-    answer_early: float = 0.4
+    answer_early: float = 0.6
     hurried: float = 0.03
 
 
@@ -48,7 +52,8 @@ def demonstrate(
         hurried = bool(state.turns) and rng.random() < habits.hurried
         if hurried:
             observation = f"{observation}\n{env.answer_instruction}"
-        answers = hurried or (bool(state.turns) and rng.random() < habits.answer_early)
+        early = state.turns == 1 and rng.random() < habits.answer_early
+        answers = hurried or early or state.turns >= PATIENCE
         return observation, _action(state, answers, rng, habits)
 
     dialogue, info = play(env, task_id, act)

@@ -12,39 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rl_agents.envs.preference_estimation.tasks import Task
-from rl_agents.envs.preferences import EQUAL, NO, Movie, Vector, read_vector, shown_vector
+from rl_agents.envs.preferences import EQUAL, NO, PAPER_PROMPT, Movie, Vector, read_vector, shown_vector
 from rl_agents.envs.tags import MALFORMED_REASONS, TaggedAction, malformed, read_tags
 
 PROMPT_STYLES = ("paper", "compact")
-
-_PAPER_PROMPT = """\
-You are a movie recommendation agent. Your goal is to infer the hidden user preference vector \
-(w1,...,w{len_attributes}) through interaction.
-
-## Setup:
-- You are given {len_seen} movies with scores on {len_attributes} attributes (indexed 1...{len_attributes}):
-{seen_movie_sample}
-- User satisfaction = w1*attr1 + ... + w{len_attributes}*attr{len_attributes}, where each wi in [0,1]. The user always \
-answers consistently.
-
-## Interaction Rules (per round):
-1. Reflect on all past feedback and reason about how it changes your estimate of the preference vector.
-- Think about which attributes gained or lost importance.
-- Adjust your estimate strategically.
-2. Output both your updated guess and a new pairwise query in the exact format:
-<interact>
-Guess: w1,w2,...
-Question: Would you prefer option_1 over option_2?
-</interact>
-- Guess must be comma-separated numbers in [0,1].
-- option_1 and option_2 must be movie names only. The user replies with one of: "Yes" (prefer option_1), "No" (prefer \
-option_2), or "Equal".
-
-## Final Stage:
-Once you are confident about the user preference after several turns, output your final preference vector as:
-<answer>w1,w2,...,w{len_attributes}</answer>
-
-Please Start with your first <interact> block."""
 
 _PAPER_ANSWER_NOW = (
     "No further question is possible. You must now output your final preference vector inside <answer> and </answer>."
@@ -154,11 +125,8 @@ def first_observation(task: Task, style: str) -> str:
     """Return the task description."""
     if style == "compact":
         return " ".join(movie_names(task, style))
-    return _PAPER_PROMPT.format(
-        len_attributes=len(task.weights),
-        len_seen=len(task.movies),
-        seen_movie_sample="\n".join(f"{m.name}: [{shown_vector(m.scores, task.levels)}]" for m in task.movies),
-    )
+    movies = "\n".join(f"{m.name}: [{shown_vector(m.scores, task.levels)}]" for m in task.movies)
+    return PAPER_PROMPT.format(n=len(task.weights), seen=len(task.movies), movies=movies)
 
 
 def answer_instruction(style: str) -> str:

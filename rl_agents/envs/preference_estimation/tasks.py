@@ -5,7 +5,7 @@ movies with uniform scores and tests out of distribution on 5 to 30 movies and s
 ``<attributes>-<movies>-<levels>-<sampling>/<split>/<number>``, for example ``5-10-11-uniform/test/0007``. The task is a
 pure function of its id (through sha256, so of no library's generator), and ``panel.json`` holds the hash of all tasks
 of every setting in the paper and of the starter's; ``python -m rl_agents.envs.preference_estimation.tasks`` writes
-that file again.
+that file again. ``<setting>/spare/123456`` is one of a million further tasks, of neither split, for demonstrations.
 
 Source: T3, appendix C.1, tables 2 and 5. The paper publishes neither its tasks, nor the number of attributes (here 5),
 nor the scales (here 0, 0.1, ..., 1 for scores and weights), nor the skewed distributions (`SAMPLINGS`).
@@ -40,7 +40,7 @@ SAMPLINGS: Mapping[str, Callable[[int, int], int]] = {
 ``balanced`` keeps the movies whose scores add up to half the highest sum, so that none is good for everybody."""
 
 MAX_ATTRIBUTES, MAX_MOVIES, MAX_LEVELS = 16, 64, 101
-_TASK_ID = re.compile(r"(\d{1,2})-(\d{1,2})-(\d{1,3})-([a-z-]{1,16})/(train|test)/(\d{4})", re.ASCII)
+_TASK_ID = re.compile(r"(\d{1,2})-(\d{1,2})-(\d{1,3})-([a-z-]{1,16})/(?:(train|test)/(\d{4})|spare/\d{6})", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +127,11 @@ def find_task(task_id: str) -> Task:
         InputError: unknown id; the message offers the nearest.
     """
     match = _TASK_ID.fullmatch(task_id)
-    if match is None or match[4] not in SAMPLINGS or int(match[6]) >= SIZES[match[5]]:
+    if match is None or match[4] not in SAMPLINGS or (match[5] and int(match[6]) >= SIZES[match[5]]):
         form = "<attributes>-<movies>-<levels>-<sampling>/<split>/<number>"
         raise unknown_task("preference_estimation", task_id, task_ids("test"), form)
     setting = Setting(int(match[1]), int(match[2]), int(match[3]), match[4])
-    seed = f"{SEED}/{setting.name}/{match[5]}/{match[6]}"
+    seed = f"{SEED}/{task_id}"
     weights = next(vector for vector in _vectors(f"{seed}/weights", setting, "uniform") if any(vector))
     scores: list[Levels] = []
     for vector in _vectors(f"{seed}/movies", setting, setting.sampling):

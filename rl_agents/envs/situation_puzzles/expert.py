@@ -7,8 +7,9 @@ hand-written puzzles or those of a folder: what could be behind them stands nowh
 from __future__ import annotations
 
 from rl_agents.envs.situation_puzzles.env import MAX_TURNS, PuzzleState
-from rl_agents.envs.situation_puzzles.rules import NO, YES, Puzzle, stem, stems
+from rl_agents.envs.situation_puzzles.rules import NO, YES, Puzzle
 from rl_agents.envs.situation_puzzles.themes import Slot, Theme, themes
+from rl_agents.rewards.wording import stem, stems
 
 Belief = tuple[tuple[str, ...], ...]
 """The values that each slot may still have, in the theme's order."""

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from rl_agents.envs.situation_puzzles.rules import NO, NOT_A_QUESTION, UNKNOWN, YES, Puzzle, Reply, rule_reply
 from rl_agents.errors import InputError, unknown
 from rl_agents.rewards.judge import SHOWN, OpenAIJudge
 
 JUDGES = ("rule", "openai")
-MAX_RETRIES = 100
 
 PROMPT = """\
 You are the referee of a game where players are shown a <Surface> and you are given the <Bottom>. You need to \
@@ -107,16 +106,7 @@ class ServerQuestionJudge(OpenAIJudge):
         return Reply(_MEANINGS[found[1].lower()])
 
 
-def make_judge(
-    judge: str,
-    *,
-    match: float = 0.5,
-    judge_url: str = "",
-    judge_model: str = "",
-    judge_key_env: str = "",
-    judge_timeout_s: float = 30.0,
-    judge_retries: int = 2,
-) -> QuestionJudge:
+def make_judge(judge: str, *, match: float = 0.5, **server: Any) -> QuestionJudge:
     """Build the judge that the environment's options describe.
 
     Raises:
@@ -126,15 +116,4 @@ def make_judge(
         raise unknown("value of env.judge", judge, JUDGES)
     if not 0 < match <= 1:
         raise InputError(f"env.match is {match}: it must be above 0 and at most 1")
-    if judge == "rule":
-        return RuleQuestionJudge(match)
-    for key, value in (("judge_url", judge_url), ("judge_model", judge_model)):
-        if not value:
-            raise InputError(f"env.judge=openai needs env.{key}")
-    if not judge_timeout_s > 0 or not 0 <= judge_retries <= MAX_RETRIES:
-        raise InputError(f"env.judge_timeout_s must be above 0 and env.judge_retries from 0 to {MAX_RETRIES}")
-    server = ServerQuestionJudge.connect(
-        judge_url, judge_model, key_env=judge_key_env, timeout_s=judge_timeout_s, retries=judge_retries
-    )
-    assert isinstance(server, ServerQuestionJudge)
-    return server
+    return RuleQuestionJudge(match) if judge == "rule" else ServerQuestionJudge.for_environment(**server)

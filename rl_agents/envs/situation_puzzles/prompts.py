@@ -6,8 +6,9 @@ its theme and the names of its slots, and its story the values of those slots.
 
 from __future__ import annotations
 
-from rl_agents.envs.situation_puzzles.rules import NOT_A_QUESTION, Puzzle, words
+from rl_agents.envs.situation_puzzles.rules import NOT_A_QUESTION, Puzzle
 from rl_agents.envs.tags import MALFORMED_REASONS, TaggedAction, malformed, read_tags
+from rl_agents.rewards.wording import words
 
 PROMPT_STYLES = ("paper", "compact")
 

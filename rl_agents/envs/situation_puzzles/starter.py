@@ -17,7 +17,7 @@ from rl_agents.envs.situation_puzzles.demonstrator import demonstrate
 from rl_agents.envs.situation_puzzles.prompts import NO_QUESTION, TOO_LONG
 from rl_agents.envs.situation_puzzles.tasks import SMALL_SLOTS, SMALL_THEMES
 from rl_agents.envs.situation_puzzles.themes import Theme, themes
-from rl_agents.envs.small_model import IMITATION, INIT_STD, small_qwen3, word_tokenizer
+from rl_agents.envs.small_model import IMITATION, small_qwen3, sum_parts, word_tokenizer
 from rl_agents.envs.tags import MALFORMED_REASONS
 
 MAX_TOKENS = 256
@@ -58,13 +58,9 @@ def build_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen3ForCausal
 
 
 def compose_embeddings(weight: torch.Tensor, vocab: Mapping[str, int]) -> None:
-    """Overwrite the rows of slots and values by sums of part vectors, of which values share those of their slot."""
-    parts: dict[str, torch.Tensor] = {}
-    for word, names in _parts().items():
-        for name in names:
-            if name not in parts:
-                parts[name] = torch.randn(weight.shape[1]) * INIT_STD
-        weight[vocab[word]] = torch.stack([parts[name] for name in names]).sum(0) / len(names) ** 0.5
+    """Overwrite the rows of slots and values; see `sum_parts`."""
+    parts = _parts()
+    sum_parts(weight, vocab, lambda word: parts.get(word, []))
 
 
 #: What runs with this model need: the small set in the compact style; only a wholly right answer is a success.

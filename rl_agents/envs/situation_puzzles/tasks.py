@@ -29,9 +29,10 @@ from rl_agents.envs.panels import (
     write_panel,
 )
 from rl_agents.envs.situation_puzzles.loader import DEFAULT_BAD_DATA, SPLITS, read_split
-from rl_agents.envs.situation_puzzles.rules import Fact, Puzzle, stem
+from rl_agents.envs.situation_puzzles.rules import Fact, Puzzle
 from rl_agents.envs.situation_puzzles.themes import combinations, puzzle_from, themes
 from rl_agents.errors import unknown
+from rl_agents.rewards.wording import stem
 
 SPLIT_SEED = "situation_puzzles-2025"
 TRAIN_TASKS, TEST_TASKS = 400, 100

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from rl_agents.envs.situation_puzzles.rules import Fact, Puzzle, stem
+from rl_agents.envs.situation_puzzles.rules import Fact, Puzzle
+from rl_agents.rewards.wording import stem
 
 THEMES_FILE = Path(__file__).with_name("themes.json")
 

@@ -86,14 +86,10 @@ def test_the_demonstrator_is_beatable() -> None:
     assert turns(NO_HABITS) < 0.8 * turns(None)
 
 
-def test_the_model_is_small_seeded_and_composed() -> None:
+def test_the_model_is_small_and_composed() -> None:
     tokenizer = STARTER.build_tokenizer()
-    state = torch.random.get_rng_state()
-    model, same, other = (STARTER.build_model(tokenizer, seed) for seed in (1, 1, 2))
-    assert torch.equal(state, torch.random.get_rng_state())
+    model = STARTER.build_model(tokenizer, 1)
     assert 100_000 < model.num_parameters() < 200_000
     rows = model.get_input_embeddings().weight
-    assert torch.equal(rows, same.get_input_embeddings().weight)
-    assert not torch.equal(rows, other.get_input_embeddings().weight)
     thing = {word: rows[tokenizer.convert_tokens_to_ids(word)] for word in ("mug-1", "mug-2", "pen-1", "pen-2")}
     assert torch.allclose(thing["mug-1"] - thing["mug-2"], thing["pen-1"] - thing["pen-2"], atol=1e-5)

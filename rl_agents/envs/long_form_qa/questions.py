@@ -1,0 +1,132 @@
+"""Questions from a JSONL file (or a JSON list), for documents of one's own.
+
+| key | value |
+|---|---|
+| ``question`` | text |
+| ``points`` | list of texts: what an answer has to state, a sentence each that stands alone |
+| ``answers`` | list of texts, or ``answer``: one: whole reference answers; the points in a row when absent |
+| ``id`` | text or number; the place in the file, from 1, when absent |
+| ``split`` | ``train`` or ``test``; a share is drawn by hash when absent |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from rl_agents.envs.panels import shuffled_ids
+from rl_agents.errors import InputError
+from rl_agents.retrieval.passage_files import place, read_records
+
+SPLITS = ("train", "test")
+SPLIT_SEED = "long_form_qa-2026"
+MAX_QUESTIONS = 1_000_000
+MAX_QUESTION, MAX_POINT, MAX_ANSWER = 8000, 2000, 20_000
+MAX_POINTS = 50
+_KEYS = ("question", "points", "answers", "answer", "id", "split")
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A question.
+
+    Attributes:
+        points: what an answer has to state, a sentence each.
+        references: whole answers.
+    """
+
+    task_id: str
+    question: str
+    points: tuple[str, ...]
+    references: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class QuestionSet:
+    """The questions of a file by id, and its two task sets."""
+
+    tasks: Mapping[str, Task]
+    splits: Mapping[str, tuple[str, ...]]
+
+
+def load_questions(path: str, test_share: float) -> QuestionSet:
+    """Read a file of questions; once per process, and again when it changes.
+
+    Raises:
+        InputError: the file or a question cannot be read; the line is named.
+    """
+    if isinstance(test_share, bool) or not isinstance(test_share, int | float) or not 0 <= test_share < 1:
+        raise InputError(f"env.test_share={test_share}: at least 0 and below 1")
+    try:
+        stamp = Path(path).stat()
+    except OSError as error:
+        raise InputError(f"env.questions={path}: cannot be read: {error.strerror}") from error
+    return _loaded(Path(path), float(test_share), stamp.st_mtime_ns, stamp.st_size)
+
+
+@lru_cache(maxsize=4)  # every environment asks
+def _loaded(path: Path, test_share: float, changed: int, size: int) -> QuestionSet:
+    tasks: dict[str, Task] = {}
+    given: dict[str, str] = {}
+    for count, (number, record, _) in enumerate(read_records(path), start=1):
+        try:
+            if count > MAX_QUESTIONS:
+                raise ValueError(f"more than {MAX_QUESTIONS} questions")
+            task, split = read_question(record, count)
+            if task.task_id in tasks:
+                raise ValueError(f"the id {task.task_id!a} occurs twice")
+        except ValueError as error:
+            raise InputError(f"{place(path, number)}: {error}") from error
+        tasks[task.task_id] = task
+        given[task.task_id] = split
+    if not tasks:
+        raise InputError(f"env.questions={path}: no questions in it")
+    return QuestionSet(tasks, _splits(given, test_share))
+
+
+def read_question(record: Any, number: int) -> tuple[Task, str]:
+    """Read one question and its split (empty when not given); ``number`` is its place.
+
+    Raises:
+        ValueError: what is wrong with it.
+    """
+    if not isinstance(record, dict):
+        raise ValueError(f"a question is {type(record).__name__}, not an object")
+    if unexpected := next((key for key in record if key not in _KEYS), None):
+        raise ValueError(f"unknown key {unexpected!a}; a question has: {', '.join(_KEYS)}")
+    question = _text(record.get("question"), "question", MAX_QUESTION)
+    points = _texts(record.get("points"), "points", MAX_POINT)
+    if "answers" in record and "answer" in record:
+        raise ValueError("both 'answers' and 'answer'; give one of them")
+    answers = record.get("answers", [record["answer"]] if "answer" in record else [" ".join(points)])
+    name = record.get("id", number)
+    if not isinstance(name, str | int) or isinstance(name, bool) or not str(name).strip():
+        raise ValueError(f"id is {name!a}, neither text nor number")
+    split = record.get("split", "")
+    if split not in ("", *SPLITS):
+        raise ValueError(f"split is {split!a}, neither train nor test")
+    return Task(str(name), question, points, _texts(answers, "answers", MAX_ANSWER)), split
+
+
+def _text(value: Any, key: str, limit: int) -> str:
+    if not isinstance(value, str) or not value.strip() or len(value) > limit:
+        raise ValueError(f"'{key}' is no text of 1 to {limit} characters")
+    return value.strip()
+
+
+def _texts(value: Any, key: str, limit: int) -> tuple[str, ...]:
+    if not isinstance(value, list) or not 1 <= len(value) <= MAX_POINTS:
+        raise ValueError(f"'{key}' is no list of 1 to {MAX_POINTS} texts")
+    return tuple(_text(item, key, limit) for item in value)
+
+
+def _splits(given: Mapping[str, str], test_share: float) -> dict[str, tuple[str, ...]]:
+    """Split by what is given; draw ``test_share`` of those without. A file of one question is both sets."""
+    free = [name for name, split in given.items() if not split]
+    drawn = set(shuffled_ids(free, SPLIT_SEED)[: round(test_share * len(free))])
+    test = [name for name, split in given.items() if split == "test" or name in drawn]
+    train = [name for name in given if name not in set(test)]
+    return {"train": tuple(train or test), "test": tuple(test or train)}

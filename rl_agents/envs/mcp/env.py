@@ -1,0 +1,227 @@
+"""Question answering with the tools of MCP servers, as a `gymnasium.Env` over text.
+
+An episode is at most eight turns: calls of tools, up to four in a turn at the same time, and an answer, which alone is
+rewarded. What the tools do is their servers' matter: an episode is as reproducible as they are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from rl_agents.envs.mcp.connection import SHARING, Connection, check_servers
+from rl_agents.envs.mcp.prompts import ANSWER_NOW, first_observation, malformed_observation, system_text
+from rl_agents.envs.mcp.tasks import load_tasks
+from rl_agents.envs.multihop_qa.questions import Question
+from rl_agents.envs.multihop_qa.scores import exact_match, f1
+from rl_agents.envs.preferences import check_range
+from rl_agents.envs.stateful import StatefulEnv, StepResult, observations
+from rl_agents.envs.tool_turns import ANSWER, CALLS, ToolTurn, read_turn
+from rl_agents.errors import InputError, unknown
+from rl_agents.tools.mcp_client import McpTool
+from rl_agents.tools.toolbox import BoundTool, Toolbox, render_results
+
+MAX_TURNS = 8
+MALFORMED_RULES = ("retry", "end")
+REWARDS = ("em", "f1")
+MAX_CALLS, MAX_RESULT = 16, 100_000
+ANSWER_NOTE = "answered"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolState:
+    """What the agent has done and learned in an episode; the tools may have states of their own.
+
+    Attributes:
+        seen: the different results, each with its call.
+        calls, failed: calls that were run, and those of them that the tool could not do.
+        answer: empty until it is given.
+    """
+
+    question: Question
+    seen: frozenset[str] = frozenset()
+    calls: int = 0
+    failed: int = 0
+    answer: str = ""
+    turns: int = 0
+    done: bool = False
+
+
+class McpEnv(StatefulEnv[ToolState]):
+    """Call tools of MCP servers, then answer a question.
+
+    Args:
+        servers: JSON file of servers (`rl_agents.tools.mcp_servers`).
+        tasks, test_tasks: files of questions with answers (`tasks`).
+        tools: names of the tools that the agent is given; empty for all.
+        share: ``process``: the environments of a process use the same servers; ``environment``: each starts its own,
+            for tools that keep a state.
+        call_timeout_s: seconds that a call may take; then the agent is told, and the episode goes on. The key
+            ``env_timeout_s`` of a run should be larger.
+        start_timeout_s: seconds until a server must be there.
+        max_calls: calls in one turn; further ones are not run.
+        max_result_characters: of one result; the rest is cut.
+        system: the system message; empty for ours, which says how to call and to answer.
+        malformed: a response that cannot be read counts as a turn and then: ``retry`` continues with a message that
+            says what is wrong, ``end`` ends the episode with reward 0.
+        reward: ``em`` (normalised exact match, 0 or 1) or ``f1`` (over words).
+        max_turns: turns of the agent; after the last the episode is truncated.
+
+    ``info`` holds ``task_id``, ``success`` (exact match), ``valid`` (the answer could be read, or every call fitted
+    its tool, whatever the tool made of it), ``anchor`` (the task and what has been learned), ``progress`` (a call
+    returned what none had; None before the first turn, for malformed responses and for answers), ``references``
+    and ``metrics``: ``turns``, ``calls``, ``failed_calls``, ``em`` and ``f1``. That of `reset` holds ``messages`` and
+    ``tools`` too.
+
+    Raises:
+        InputError: a bad option or file.
+    """
+
+    observation_space = observations(1 << 21)
+    label = "Mcp"
+    #: Only the servers know the states of their tools: branching plays the actions again.
+    snapshot = None  # type: ignore[assignment]
+    restore = None  # type: ignore[assignment]
+
+    def __init__(
+        self,
+        *,
+        servers: str = "",
+        tasks: str = "",
+        test_tasks: str = "",
+        tools: list[str] | None = None,
+        share: str = "process",
+        call_timeout_s: float = 20.0,
+        start_timeout_s: float = 30.0,
+        max_calls: int = 4,
+        max_result_characters: int = 4000,
+        system: str = "",
+        malformed: str = "retry",
+        reward: str = "em",
+        max_turns: int = MAX_TURNS,
+    ) -> None:
+        super().__init__(
+            max_turns, share=(share, SHARING), malformed=(malformed, MALFORMED_RULES), reward=(reward, REWARDS)
+        )
+        check_servers(servers)
+        for key, value in (("call_timeout_s", call_timeout_s), ("start_timeout_s", start_timeout_s)):
+            if not value > 0:
+                raise InputError(f"env.{key} is {value}: it must be above 0")
+        self._tasks = load_tasks(tasks, test_tasks)
+        self._max_calls = check_range("max_calls", max_calls, 1, MAX_CALLS)
+        self._max_result = check_range("max_result_characters", max_result_characters, 1, MAX_RESULT)
+        self._system = system or system_text(max_calls, max_turns)
+        self._chosen, self._malformed, self._reward = tools or [], malformed, reward
+        self._connect = partial(Connection, servers, share, call_timeout_s, start_timeout_s)
+        self._connection: Connection | None = None
+        self._toolbox: Toolbox | None = None
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        """Start ``options["task_id"]``, or a train task drawn with ``seed``; the first one starts the servers.
+
+        Raises:
+            InputError: unknown task id, or servers that cannot be used.
+        """
+        question = self._tasks.find(self._draw_task(seed, options, lambda: self._tasks.splits["train"]))
+        tools = self._open_toolbox().definitions
+        self._state = ToolState(question)
+        info = self._info(self._state, valid=True, progress=None)
+        info["messages"] = [
+            {"role": "system", "content": self._system},
+            {"role": "user", "content": question.question},
+        ]
+        info["tools"] = tools
+        return first_observation(self._system, tools, question.question), info
+
+    def step(self, action: str) -> StepResult:
+        """Play one turn with the agent's whole response; see `rl_agents.envs.tool_turns.read_turn`.
+
+        Raises:
+            RuntimeError: before `reset`, or after the episode has ended.
+            McpServerError: a server died, and could not be had again; the episode cannot go on.
+        """
+        state = self.state
+        turn = read_turn(action)
+        if turn.kind == CALLS:
+            return self._call(state, turn)
+        if turn.kind == ANSWER:
+            new = replace(state, answer=turn.answer)
+            score = exact_match if self._reward == "em" else f1
+            earned = score(turn.answer, state.question.answers)
+            return self._end_turn(new, ANSWER_NOTE, earned, valid=True, progress=None, terminated=True, query="")
+        observation, ends = malformed_observation(turn.problem), self._malformed == "end"
+        return self._end_turn(state, observation, valid=False, progress=None, terminated=ends, query="")
+
+    def close(self) -> None:
+        """Let go of the servers; those that nobody else uses end."""
+        connection, self._connection, self._toolbox = self._connection, None, None
+        if connection is not None:
+            connection.close()
+
+    @property
+    def answer_instruction(self) -> str:
+        """What the agent is told when its next turn must answer."""
+        return ANSWER_NOW
+
+    def _call(self, state: ToolState, turn: ToolTurn) -> StepResult:
+        results = self._open_toolbox().execute(turn.response)
+        ran = [result for result in results if result.fits]
+        seen = state.seen | {f"{result.call}\n{result.content}" for result in ran}
+        failed = sum(not result.ok for result in ran)
+        new = replace(state, seen=seen, calls=state.calls + len(ran), failed=state.failed + failed)
+        return self._end_turn(
+            new,
+            render_results(results),
+            valid=len(ran) == len(results),
+            progress=len(seen) > len(state.seen),
+            query=" ; ".join(str(result.call) for result in ran),
+        )
+
+    def _open_toolbox(self) -> Toolbox:
+        if self._toolbox is None:
+            self._connection = self._connection or self._connect()
+            client = self._connection.client
+            tools = choose_tools(client.tools, self._chosen)
+            bound = [BoundTool(tool.tool, partial(client.call, tool)) for tool in tools]
+            self._toolbox = Toolbox(bound, self._max_calls, self._max_result, threads=self._max_calls)
+        return self._toolbox
+
+    def _info(self, state: ToolState, *, valid: bool, progress: bool | None) -> dict[str, Any]:
+        question, answers = state.question, state.question.answers
+        exact = exact_match(state.answer, answers) if state.answer else 0.0
+        learned = hashlib.sha256("\n\n".join(sorted(state.seen)).encode("utf-8", "replace")).hexdigest()
+        return {
+            "task_id": question.id,
+            "success": exact == 1.0,
+            "valid": valid,
+            "progress": progress,
+            "anchor": f"{question.id} {learned}" if state.seen else question.id,
+            "references": list(answers),
+            "metrics": {
+                "turns": float(state.turns),
+                "calls": float(state.calls),
+                "failed_calls": float(state.failed),
+                "em": exact,
+                "f1": f1(state.answer, answers) if state.answer else 0.0,
+            },
+        }
+
+
+def choose_tools(tools: tuple[McpTool, ...], names: list[str]) -> tuple[McpTool, ...]:
+    """Return the tools called ``names``, or all.
+
+    Raises:
+        InputError: a name that no server has.
+    """
+    by_name = {tool.tool.name: tool for tool in tools}
+    for name in names:
+        if name not in by_name:
+            raise unknown("tool in env.tools", str(name), by_name)
+    return tuple(by_name[name] for name in names) if names else tools
+
+
+def make(**options: Any) -> McpEnv:
+    """Create the environment; the options are those of `McpEnv`."""
+    return McpEnv(**options)

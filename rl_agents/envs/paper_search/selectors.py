@@ -1,0 +1,172 @@
+"""Who says how relevant a paper is to a query: a rule, or a model behind an OpenAI-compatible server.
+
+The agent never sees these scores: they are its reward, and they decide what of the pool counts at the end.
+
+The server is asked as pasa-7b-selector was trained to be (StepPO, appendix C, quoted word for word; that model is
+StepPO's selector), and the score is the probability of ``True``:
+
+    s = p(True) / (p(True) + p(False))    at the first token of the reply that is one of the two
+
+from the log-probabilities of the reply's tokens; 1 or 0 by the text alone where the server tells none. A server that
+cannot be reached, or another reply, raises `JudgeError`: the episode ends with it as its cause.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Protocol
+
+from rl_agents.envs.paper_search.library import Library
+from rl_agents.envs.paper_search.rules import facet_relevance
+from rl_agents.envs.paper_search.tasks import Task
+from rl_agents.errors import InputError, unknown
+from rl_agents.retrieval.passages import Passage
+from rl_agents.rewards.judge import SHOWN, OpenAIJudge
+
+SELECTORS = ("rule", "openai")
+MAX_THREADS, MAX_RETRIES = 256, 100
+#: Scores that are kept for queries that come again: every member of a group asks about the same papers.
+KEPT_SCORES = 500_000
+REPLY_TOKENS, TOP_LOGPROBS = 8, 10
+
+PROMPT = """\
+You are an elite researcher in the field of AI, conducting research on {query}. Evaluate whether the following paper \
+fully satisfies the detailed requirements of the user query and provide your reasoning. Ensure that your decision and \
+reasoning are consistent.
+
+Searched Paper:
+Title: {title}
+Abstract: {abstract}
+
+User Query: {query}
+
+Output format: Decision: True/False
+Reason:...
+Decision:"""
+
+_DECISION = re.compile(r"\W*(?:decision\W*)?(true|false)\b", re.IGNORECASE)
+
+
+class Selector(Protocol):
+    """Scores papers against a task's query."""
+
+    def scores(self, task: Task, library: Library, paper_ids: Sequence[str]) -> list[float]:
+        """Return the relevance of each paper, from 0 to 1.
+
+        Raises:
+            JudgeError: no score could be had.
+        """
+        ...
+
+
+class RuleSelector:
+    """Generated papers by their facets (`facet_relevance`), others by the annotation: 1 or 0. No model, no cost."""
+
+    def scores(self, task: Task, library: Library, paper_ids: Sequence[str]) -> list[float]:
+        """See `Selector.scores`."""
+        if not task.wanted:
+            return [float(paper_id in task.relevant) for paper_id in paper_ids]
+        return [facet_relevance(task.wanted, library.facets[paper_id]) for paper_id in paper_ids]
+
+
+@dataclass(frozen=True)
+class ServerSelector(OpenAIJudge):
+    """A model behind a server; timeouts, retries and errors are `OpenAIJudge`'s.
+
+    Attributes:
+        threads: requests under way at the same time.
+        known: scores so far, by query and paper.
+    """
+
+    threads: int = 16
+    known: dict[tuple[str, str], float] = field(default_factory=dict, compare=False, repr=False)
+
+    def scores(self, task: Task, library: Library, paper_ids: Sequence[str]) -> list[float]:
+        """See `Selector.scores`; papers that were scored for this query before are not asked about again."""
+        new = [paper_id for paper_id in paper_ids if (task.query, paper_id) not in self.known]
+        papers = [library.paper(paper_id) for paper_id in new]
+        with ThreadPoolExecutor(self.threads) as pool:
+            for paper, score in zip(papers, pool.map(lambda paper: self.score(task.query, paper), papers), strict=True):
+                self.known[task.query, paper.id] = score
+        found = [self.known[task.query, paper_id] for paper_id in paper_ids]
+        while len(self.known) > KEPT_SCORES:
+            del self.known[next(iter(self.known))]
+        return found
+
+    def score(self, query: str, paper: Passage) -> float:
+        """Return the probability that ``paper`` satisfies ``query``.
+
+        Raises:
+            JudgeError: the server gave no usable reply.
+        """
+        text = PROMPT.format(query=query, title=paper.title, abstract=paper.text)
+        about = f"{query} -> {paper.title}"
+        asked = {"logprobs": True, "top_logprobs": TOP_LOGPROBS, "max_completion_tokens": REPLY_TOKENS}
+        choice = self._choice(text, about, **asked)
+        reply = str(choice["message"]["content"] or "")
+        found = _DECISION.match(reply)
+        probability = _probability(choice)
+        if found is None and probability is None:
+            raise self._error(f"replied {reply[:SHOWN]!r}, neither True nor False", about)
+        return probability if probability is not None else float(found is not None and found[1].lower() == "true")
+
+
+def _probability(choice: Mapping[str, Any]) -> float | None:
+    """Return p(True) / (p(True) + p(False)) at the first token that is one of them; None when nothing tells."""
+    try:
+        tokens = [(_word(entry["token"]), entry["top_logprobs"]) for entry in choice["logprobs"]["content"]]
+        alternatives: list[Any] = next((top for word, top in tokens if word in ("true", "false")), [])
+        mass = {"true": 0.0, "false": 0.0}
+        for other in alternatives:
+            if _word(other["token"]) in mass:
+                mass[_word(other["token"])] += math.exp(min(float(other["logprob"]), 0.0))
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
+    total = sum(mass.values())
+    return mass["true"] / total if total > 0 else None
+
+
+def _word(token: str) -> str:
+    return token.strip().lower()
+
+
+def make_selector(
+    selector: str,
+    *,
+    selector_url: str = "",
+    selector_model: str = "",
+    selector_key_env: str = "",
+    selector_timeout_s: float = 30.0,
+    selector_retries: int = 2,
+    selector_threads: int = 16,
+) -> Selector:
+    """Build the selector that the environment's options describe; environments with equal options share it.
+
+    Raises:
+        InputError: a bad option, or a server without URL or model.
+    """
+    if selector not in SELECTORS:
+        raise unknown("value of env.selector", selector, SELECTORS)
+    if selector == "rule":
+        return RuleSelector()
+    for key, value in (("selector_url", selector_url), ("selector_model", selector_model)):
+        if not value:
+            raise InputError(f"env.selector=openai needs env.{key}")
+    if not selector_timeout_s > 0 or not 0 <= selector_retries <= MAX_RETRIES:
+        raise InputError(f"env.selector_timeout_s must be above 0 and env.selector_retries from 0 to {MAX_RETRIES}")
+    if not 1 <= selector_threads <= MAX_THREADS:
+        raise InputError(f"env.selector_threads is {selector_threads}: it must be from 1 to {MAX_THREADS}")
+    return _server(
+        selector_url, selector_model, selector_key_env, selector_timeout_s, selector_retries, selector_threads
+    )
+
+
+@lru_cache(maxsize=8)
+def _server(url: str, model: str, key_env: str, timeout_s: float, retries: int, threads: int) -> ServerSelector:
+    judge = OpenAIJudge.connect(url, model, key_env=key_env, timeout_s=timeout_s, retries=retries)
+    return ServerSelector(judge.url, judge.model, judge.client, timeout_s, retries, threads)

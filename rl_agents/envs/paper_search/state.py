@@ -1,0 +1,172 @@
+"""The state of a search, and one turn of it: calls that add papers to the pool and earn their reward."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rl_agents.envs.paper_search.library import Library
+from rl_agents.envs.paper_search.rules import Measures, Prices, discovery_reward, measures, query_key
+from rl_agents.envs.paper_search.selectors import Selector
+from rl_agents.envs.paper_search.tasks import Task
+from rl_agents.tools.toolbox import ToolError
+
+SEARCH, EXPAND = "search", "expand"
+MAX_QUERY = 1000
+
+#: Why a call that parses is refused, with the penalty.
+EMPTY_QUERY, REPEATED_QUERY = "empty-query", "repeated-query"
+UNKNOWN_PAPER, REPEATED_EXPANSION = "unknown-paper", "repeated-expansion"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A paper of the pool with its relevance, which the agent does not see."""
+
+    paper_id: str
+    title: str
+    abstract: str
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """A call that was done: ``search`` or ``expand``, its argument, and how many papers it added."""
+
+    kind: str
+    argument: str
+    added: int
+
+
+@dataclass(frozen=True, slots=True)
+class SearchState:
+    """All that changes in an episode; immutable, so a snapshot is a reference to it.
+
+    Attributes:
+        pool: papers in the order of discovery.
+        dropped: discovered papers with a score near zero: they are neither shown nor scored again.
+        actions: calls that were done.
+        refused: calls that earned the penalty.
+        malformed: turns that could not be read, and calls that did not fit their tool.
+    """
+
+    task: Task
+    pool: tuple[Found, ...] = ()
+    dropped: frozenset[str] = frozenset()
+    actions: tuple[Action, ...] = ()
+    refused: int = 0
+    malformed: int = 0
+    turns: int = 0
+    done: bool = False
+
+    @property
+    def pool_ids(self) -> frozenset[str]:
+        """Ids of the papers in the pool."""
+        return frozenset(found.paper_id for found in self.pool)
+
+    @property
+    def queries(self) -> frozenset[str]:
+        """Keys of the queries that were searched for."""
+        return frozenset(query_key(action.argument) for action in self.actions if action.kind == SEARCH)
+
+    @property
+    def expanded(self) -> frozenset[str]:
+        """Ids of the papers that were expanded."""
+        return frozenset(action.argument for action in self.actions if action.kind == EXPAND)
+
+    def kept(self, threshold: float) -> frozenset[str]:
+        """Return the papers whose score is at least ``threshold``."""
+        return frozenset(found.paper_id for found in self.pool if found.score >= threshold)
+
+    def measures(self, threshold: float) -> Measures:
+        """Compare the kept papers with the annotated ones."""
+        return measures(self.kept(threshold), self.task.relevant)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How many papers calls return, and below which score one is dropped."""
+
+    results: int = 10
+    citing: int = 30
+    references: int = 99
+    min_score: float = 0.01
+
+
+class Refused(ToolError):
+    """A call that parses but is penalised; ``reason`` is one of the words above."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class Turn:
+    """The calls of one turn, one after the other.
+
+    Attributes:
+        state: after the calls so far.
+        reward: of the calls so far.
+        ran: calls so far, those that were refused included.
+    """
+
+    def __init__(
+        self, state: SearchState, library: Library, selector: Selector, limits: Limits, prices: Prices
+    ) -> None:
+        self.state, self.reward, self.ran = state, 0.0, 0
+        self._library, self._selector, self._limits, self._prices = library, selector, limits, prices
+
+    def search(self, arguments: Mapping[str, Any]) -> tuple[Found, ...]:
+        """Search for ``arguments["query"]`` and return the papers that are new to the pool.
+
+        Raises:
+            Refused: an empty or a repeated query.
+            JudgeError: the selector gave no scores.
+        """
+        query = " ".join(str(arguments["query"]).split())[:MAX_QUERY]
+        if not query:
+            raise self._refuse(EMPTY_QUERY, "the query is empty")
+        if query_key(query) in self.state.queries:
+            raise self._refuse(REPEATED_QUERY, "this query has been searched for before; use other words")
+        ids = self._library.search(query, self._limits.results)
+        return self._discover(Action(SEARCH, query, 0), ids, self._prices.search)
+
+    def expand(self, arguments: Mapping[str, Any]) -> tuple[Found, ...]:
+        """Add the papers that cite, or are cited by, ``arguments["paper_id"]``, and return the new ones.
+
+        Raises:
+            Refused: a paper that is not in the pool, or that was expanded before.
+            JudgeError: the selector gave no scores.
+        """
+        paper_id = str(arguments["paper_id"]).strip()
+        if paper_id not in self.state.pool_ids:
+            raise self._refuse(UNKNOWN_PAPER, "no paper of this id is in the paper list")
+        if paper_id in self.state.expanded:
+            raise self._refuse(REPEATED_EXPANSION, "this paper has been expanded before")
+        ids = self._library.neighbours(paper_id, self._limits.citing, self._limits.references)
+        return self._discover(Action(EXPAND, paper_id, 0), ids, self._prices.expand)
+
+    def _discover(self, action: Action, ids: Sequence[str], cost: float) -> tuple[Found, ...]:
+        state = self.state
+        known = state.pool_ids | state.dropped
+        new = [paper_id for paper_id in ids if paper_id not in known]
+        scores = dict(zip(new, self._selector.scores(state.task, self._library, new), strict=True)) if new else {}
+        kept = {paper_id: score for paper_id, score in scores.items() if score >= self._limits.min_score}
+        papers = [self._library.paper(paper_id) for paper_id in kept]
+        found = tuple(Found(p.id, p.title, p.text, kept[p.id]) for p in papers)
+        self.state = replace(
+            state,
+            pool=(*state.pool, *found),
+            dropped=state.dropped | (scores.keys() - kept.keys()),
+            actions=(*state.actions, replace(action, added=len(found))),
+        )
+        self.reward += discovery_reward(kept.values(), cost)
+        self.ran += 1
+        return found
+
+    def _refuse(self, reason: str, message: str) -> Refused:
+        self.state = replace(self.state, refused=self.state.refused + 1)
+        self.reward -= self._prices.penalty
+        self.ran += 1
+        return Refused(reason, message)

@@ -1,0 +1,201 @@
+"""The environment mcp: the example of the docs, real servers, their deaths, and files that are wrong."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from gymnasium.utils.env_checker import check_env
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("mcp", reason="the MCP SDK is not installed")
+
+from rl_agents.envs.base import task_ids
+from rl_agents.envs.mcp import McpEnv, make
+from rl_agents.errors import InputError
+from rl_agents.rollout.branching import takes_snapshots
+from rl_agents.rollout.env_calls import EnvFailure, call_env, read_reset
+from rl_agents.tools.calls import ToolCall, write_response
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "docs" / "examples" / "mcp"
+MISBEHAVING = ROOT / "tests" / "tools" / "mcp_server.py"
+TASKS = str(EXAMPLE / "tasks.jsonl")
+
+
+def servers_file(folder: Path, script: Path) -> str:
+    path = folder / "servers.json"
+    entry = {"command": sys.executable, "args": [str(script)]}
+    path.write_text(json.dumps({"mcpServers": {"book": entry}}), encoding="utf-8")
+    return str(path)
+
+
+def running(script: Path) -> int:
+    return sum(str(script) in child.cmdline() for child in psutil.Process().children())
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    return {"servers": servers_file(tmp_path_factory.mktemp("book"), EXAMPLE / "server.py"), "tasks": TASKS}
+
+
+@pytest.fixture(scope="module")
+def env(files: dict[str, str]) -> Iterator[McpEnv]:
+    """One for several tests: its server takes a second to start."""
+    found = make(**files)
+    yield found
+    found.close()
+    assert not running(EXAMPLE / "server.py")
+
+
+def calls(*called: tuple[str, dict[str, Any]]) -> str:
+    return write_response("", [ToolCall(name, arguments) for name, arguments in called])
+
+
+def test_the_examples_files_are_what_the_docs_say() -> None:
+    assert json.loads((EXAMPLE / "servers.json").read_text())["mcpServers"]["book"]["args"] == [
+        "docs/examples/mcp/server.py"
+    ]
+    train, test = (task_ids("mcp", split, {"tasks": TASKS}) for split in ("train", "test"))
+    assert (len(train), len(test)) == (7, 1) and not set(train) & set(test)
+    assert task_ids("mcp", "test", {"tasks": TASKS}) == test
+
+
+def test_an_episode_by_hand(env: McpEnv) -> None:
+    observation, info = env.reset(options={"task_id": "city/ada"})
+    assert observation.endswith("Question: In which city does Ada live?") and '"name": "add"' in observation
+    assert [tool["function"]["name"] for tool in info["tools"]] == ["city_of", "add"]
+    assert json.loads(read_reset((observation, info)).chat)["messages"][1]["content"] == info["messages"][1]["content"]
+    said = calls(("city_of", {"name": "Ada"}), ("add", {"a": 1, "b": 2}), ("city_of", {"name": "Xi"}))
+    observation, reward, terminated, _, info = env.step(said)
+    assert observation == (
+        "<tool_response>\nRome\n</tool_response>\n<tool_response>\n3\n</tool_response>\n"
+        "<tool_response>\nerror: Error executing tool city_of: nobody is called Xi; known: Ada, Ben, Cleo, Dan\n"
+        "</tool_response>"
+    )
+    assert (reward, terminated, info["valid"], info["progress"]) == (0.0, False, True, True)
+    anchor = info["anchor"]
+    _, _, _, _, info = env.step(calls(("city_of", {"name": "Ada"})))
+    assert info["progress"] is False and info["anchor"] == anchor
+    _, reward, terminated, _, info = env.step("<think>Rome.</think><answer>the Rome!</answer>")
+    assert (reward, terminated, info["success"]) == (1.0, True, True)
+    assert info["metrics"] == {"turns": 3.0, "calls": 4.0, "failed_calls": 1.0, "em": 1.0, "f1": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("action", "told"),
+    [
+        ("hello", "found neither a tool call"),
+        (calls(("city_of", {"nam": "Ada"})), "'name' is a required property"),
+        (calls(("city", {})), "there is no tool 'city'; tools: add, city_of"),
+        (calls(*[("add", {"a": 1, "b": 1})] * 5), "only the first 4 of 5 calls"),
+    ],
+)
+def test_what_does_not_fit_is_told_and_not_valid(env: McpEnv, action: str, told: str) -> None:
+    env.reset(options={"task_id": "city/ada"})
+    observation, _, terminated, _, info = env.step(action)
+    assert told in observation and not info["valid"] and not terminated
+
+
+def test_gymnasiums_checker_passes(env: McpEnv) -> None:
+    check_env(env, skip_render_check=True)
+
+
+pieces = st.sampled_from(
+    ["<tool_call>", "</tool_call>", '{"name": "add", "arguments": {"a": 1, "b": ', "2}}", '"x"}}', "<answer>", "é🙂",
+     "</answer>", "<think>", "</think>", '{"name": "city_of", "arguments": {"name": "Ada"}}', "\x00", "9" * 2000]
+)  # fmt: skip
+
+
+@settings(deadline=None, max_examples=60)
+@given(actions=st.lists(st.lists(pieces, max_size=8).map("".join), min_size=1, max_size=4))
+def test_any_actions_are_answered(env: McpEnv, actions: list[str]) -> None:
+    env.reset(options={"task_id": "city/ada"})
+    for action in actions:
+        observation, _, terminated, truncated, _ = env.step(action)
+        assert len(observation) < 4 * 4100 + 500
+        if terminated or truncated:
+            break
+
+
+def test_environments_of_a_process_share_servers_until_the_last_one_closes(files: dict[str, str], env: McpEnv) -> None:
+    env.reset(options={"task_id": "city/ada"})
+    other, own = make(**files), make(**files, share="environment", tools=["add"], reward="f1")
+    for one in (other, own):
+        one.reset(options={"task_id": "sum/17+25"})
+    assert running(EXAMPLE / "server.py") == 2
+    assert own.reset()[1]["tools"][0]["function"]["name"] == "add" and len(own.reset()[1]["tools"]) == 1
+    other.close()
+    own.close()
+    assert running(EXAMPLE / "server.py") == 1
+    assert "Rome" in env.step(calls(("city_of", {"name": "Ada"})))[0]
+    own.reset(options={"task_id": "sum/17+25"})  # a closed environment may be used again
+    own.close()
+
+
+def test_states_of_tools_cannot_be_copied(files: dict[str, str]) -> None:
+    assert not takes_snapshots(make(**files), "auto")
+
+
+def test_a_dead_server_ends_the_episode_with_a_cause(tmp_path: Path) -> None:
+    broken = make(servers=servers_file(tmp_path, MISBEHAVING), tasks=TASKS)
+    try:
+        broken.reset(options={"task_id": "city/ada"})
+        recovered = calls(("die", {"marker": str(tmp_path / "died")}))
+        assert "alive" in broken.step(recovered)[0]
+        with pytest.raises(EnvFailure, match=r"env_error: McpServerError: MCP server 'book', asked for 'die': it died"):
+            call_env(60.0, broken.step, calls(("die", {"marker": ""})))
+    finally:
+        broken.close()
+    assert not running(MISBEHAVING)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({}, "needs env.servers=FILE"),
+        ({"servers": "none.json"}, r"none\.json: cannot be read"),
+        ({"tasks": ""}, "needs env.tasks=FILE"),
+        ({"tasks": "none.jsonl"}, r"none\.jsonl: cannot be read"),
+        ({"share": "cluster"}, "unknown value of env.share"),
+        ({"reward": "exact"}, "unknown value of env.reward"),
+        ({"max_calls": 0}, "env.max_calls is 0"),
+        ({"max_result_characters": 0}, "env.max_result_characters is 0"),
+        ({"call_timeout_s": 0}, "env.call_timeout_s is 0"),
+    ],
+)
+def test_bad_options(files: dict[str, str], options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(InputError, match=problem):
+        make(**({**files, **options} if options else {}))
+
+
+def test_an_unknown_tool_of_the_choice_is_named(files: dict[str, str], env: McpEnv) -> None:
+    env.reset(options={"task_id": "city/ada"})
+    chosen = make(**files, tools=["ad"])
+    with pytest.raises(InputError, match=r"unknown tool in env.tools 'ad': did you mean 'add'"):
+        chosen.reset()
+    chosen.close()
+
+
+def test_files_of_tasks(tmp_path: Path) -> None:
+    path, more = tmp_path / "tasks.jsonl", tmp_path / "more.jsonl"
+    path.write_text('{"question": "Q?", "answer": "A"}\n')
+    more.write_text('{"question": "R?", "answers": ["B", "C"], "id": "r"}\n')
+    assert task_ids("mcp", "train", {"tasks": str(path)}) == task_ids("mcp", "test", {"tasks": str(path)}) == ["1"]
+    both = {"tasks": str(path), "test_tasks": str(more)}
+    assert (task_ids("mcp", "train", both), task_ids("mcp", "test", both)) == (["1"], ["r"])
+    more.write_text('{"question": "R?", "answer": "B", "id": "1"}\n{"question": "S?"}\n')
+    with pytest.raises(InputError, match=r"more\.jsonl, line 2: no 'answer'"):
+        task_ids("mcp", "test", both)
+    more.write_text('{"question": "R?", "answer": "B", "id": "1"}\n')
+    with pytest.raises(InputError, match="the task id '1' occurs twice"):
+        task_ids("mcp", "test", both)
+    more.write_text("")
+    with pytest.raises(InputError, match="no tasks in it"):
+        task_ids("mcp", "test", both)

@@ -1,0 +1,454 @@
+"""PaperSearch: rewards by hand, generated libraries, the episode, fuzzed calls, the players."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rl_agents.envs.paper_search import STARTER, make, tasks
+from rl_agents.envs.paper_search.demonstrator import SMALL, demonstrate
+from rl_agents.envs.paper_search.env import PaperSearchEnv
+from rl_agents.envs.paper_search.expert import expert_action, play, written
+from rl_agents.envs.paper_search.library import Library, Paper, Retrieval
+from rl_agents.envs.paper_search.prompts import PROMPT_STYLES
+from rl_agents.envs.paper_search.rules import Prices, discovery_reward, facet_relevance, measures
+from rl_agents.envs.paper_search.state import (
+    EMPTY_QUERY,
+    REPEATED_EXPANSION,
+    REPEATED_QUERY,
+    UNKNOWN_PAPER,
+    Limits,
+    Refused,
+    SearchState,
+    Turn,
+)
+from rl_agents.envs.paper_search.tasks import Task
+from rl_agents.errors import InputError
+
+TASK = "generated/test/0004"
+SMALL_TASK = "small/test/006-05"
+
+
+class Scores:
+    """A selector with a score for every paper, and a note of what it was asked."""
+
+    def __init__(self, scores: dict[str, float]) -> None:
+        self.known, self.asked = scores, list[str]()
+
+    def scores(self, task: Task, library: Library, paper_ids: Sequence[str]) -> list[float]:
+        self.asked += paper_ids
+        return [self.known[paper_id] for paper_id in paper_ids]
+
+
+#: Five papers answer "moss"; a cites d and e, f cites a.
+PAPERS = (
+    Paper("a", "moss one", "", ("d", "e", "elsewhere")),
+    Paper("b", "moss two", ""),
+    Paper("c", "moss three", ""),
+    Paper("d", "fern", ""),
+    Paper("e", "moss four", ""),
+    Paper("f", "fungus", "", ("a",)),
+    Paper("g", "moss five", ""),
+)
+SCORES = {"a": 0.9, "b": 0.25, "c": 0.5, "d": 0.75, "e": 0.125, "f": 1.0, "g": 0.005}
+
+
+def hand_turn(**prices: float) -> tuple[Turn, Scores]:
+    selector = Scores(SCORES)
+    library = Library.in_memory(PAPERS, Retrieval())
+    state = SearchState(Task("t", "moss", frozenset("acdf")))
+    return Turn(state, library, selector, Limits(), Prices(**prices)), selector
+
+
+def started(task_id: str = TASK, **options: object) -> PaperSearchEnv:
+    env = make(**options)
+    env.reset(options={"task_id": task_id})
+    return env
+
+
+def small_env(**options: object) -> PaperSearchEnv:
+    return started(SMALL_TASK, **{**SMALL, **options})
+
+
+def calls(*pairs: tuple[str, str]) -> str:
+    return written(pairs, compact=False)
+
+
+# --- rules
+
+
+@pytest.mark.parametrize(
+    ("scores", "cost", "reward"),
+    [
+        ([], 0.0, 0.0),
+        ([], 0.1, -0.1),
+        ([0.3], 0.0, 0.3),
+        ([0.25, 1.0, 0.5, 0.75], 0.0, 2.25),  # 1 + 0.75 + 0.5
+        ([1.0, 1.0, 1.0, 1.0], 0.25, 2.75),
+    ],
+)
+def test_what_one_call_earns(scores: list[float], cost: float, reward: float) -> None:
+    assert discovery_reward(scores, cost) == pytest.approx(reward)
+
+
+@pytest.mark.parametrize(
+    ("kept", "annotated", "precision", "recall", "f1"),
+    [
+        ("", "ab", 0, 0, 0),
+        ("ab", "", 0, 0, 0),
+        ("xy", "ab", 0, 0, 0),
+        ("ab", "ab", 1, 1, 1),
+        ("abx", "abcd", 2 / 3, 1 / 2, 4 / 7),
+        ("a", "abcd", 1, 1 / 4, 2 / 5),
+    ],
+)
+def test_the_pool_is_measured(kept: str, annotated: str, precision: float, recall: float, f1: float) -> None:
+    found = measures(set(kept), set(annotated))
+    assert (found.precision, found.recall, found.f1) == pytest.approx((precision, recall, f1))
+
+
+def test_relevance_of_generated_papers() -> None:
+    wanted = ("moss", "kite", "island")
+    assert facet_relevance(wanted, wanted) == 1
+    assert facet_relevance(wanted, ("moss", "kite", "town")) == pytest.approx(8 / 27)
+    assert facet_relevance(wanted, ("fern", "kite", "town")) == pytest.approx(1 / 27)
+    assert facet_relevance(wanted, ("fern", "sail", "town")) == 0
+
+
+def test_an_episode_by_hand() -> None:
+    # "moss" finds a, b, c, e, g, but g scores 0.005 and is dropped: 0.9 + 0.5 + 0.25
+    turn, selector = hand_turn()
+    found = turn.search({"query": "moss"})
+    assert [paper.paper_id for paper in found] == ["a", "b", "c", "e"]
+    assert turn.reward == pytest.approx(1.65)
+    # a is cited by f and cites d and e; e is there already: 1.0 + 0.75
+    assert [paper.paper_id for paper in turn.expand({"paper_id": " a "})] == ["f", "d"]
+    assert turn.reward == pytest.approx(1.65 + 1.75)
+    # everything again, in other letters: -0.5; nothing else changes
+    for call, reason in (
+        (lambda: turn.search({"query": "  MOSS "}), REPEATED_QUERY),
+        (lambda: turn.search({"query": " \n"}), EMPTY_QUERY),
+        (lambda: turn.expand({"paper_id": "a"}), REPEATED_EXPANSION),
+        (lambda: turn.expand({"paper_id": "g"}), UNKNOWN_PAPER),
+    ):
+        with pytest.raises(Refused) as refused:
+            call()
+        assert refused.value.reason == reason
+    assert turn.reward == pytest.approx(3.4 - 4 * 0.5)
+    assert turn.state.refused == 4 and turn.ran == 6 and len(turn.state.pool) == 6
+    # f cites a alone, which is known: an expansion that finds nothing is allowed, and earns nothing
+    assert turn.expand({"paper_id": "f"}) == () and turn.reward == pytest.approx(1.4)
+    # nobody is asked about a paper twice, dropped ones included
+    assert turn.search({"query": "moss five"}) == () and len(selector.asked) == len(set(selector.asked)) == 7
+    # kept: a, c, d, f of the annotated a, c, d, f; with a threshold of 0.2 b as well
+    assert turn.state.measures(0.5).f1 == 1.0
+    assert turn.state.measures(0.2).precision == pytest.approx(4 / 5)
+
+
+def test_costs_are_per_call_that_is_done() -> None:
+    turn, _ = hand_turn(search=0.1, expand=0.2, penalty=1.0)
+    turn.search({"query": "moss"})
+    turn.expand({"paper_id": "a"})
+    with pytest.raises(Refused):
+        turn.expand({"paper_id": "a"})
+    assert turn.reward == pytest.approx(1.65 - 0.1 + 1.75 - 0.2 - 1.0)
+
+
+def test_limits_of_expansions() -> None:
+    library = Library.in_memory(PAPERS, Retrieval())
+    assert library.neighbours("a", 1, 1) == ["f", "d"]
+    assert library.neighbours("a", 0, 9) == ["d", "e"]
+    assert library.neighbours("a", 9, 0) == ["f"]
+    assert library.neighbours("nobody", 9, 9) == [] and "nobody" not in library and "a" in library
+    assert "a\0" not in library and "a" * 1000 not in library
+
+
+# --- generated libraries
+
+
+def test_panels_are_frozen() -> None:
+    stored = json.loads(tasks.PANEL_FILE.read_text(encoding="utf-8"))
+    assert stored == tasks.frozen_panel()
+
+
+def test_generated_tasks() -> None:
+    source = tasks.find_papers("generated")
+    library = source.library(TASK, Retrieval())
+    assert len(library) == 2000
+    for task_id in source.task_ids("test"):
+        task = source.task(task_id)
+        assert task.wanted and 3 <= len(task.relevant) <= 25
+        assert all(set(task.wanted) <= set(library.facets[paper_id]) for paper_id in task.relevant)
+        assert all(facet in task.query for facet in task.wanted)
+
+
+def test_words_of_a_request_find_a_part_and_citations_lead_to_more() -> None:
+    source = tasks.find_papers("generated")
+    parts, more = [], []
+    for task_id in source.task_ids("test"):
+        task, library = source.task(task_id), source.library(task_id, Retrieval())
+        found = set(library.search(" ".join(task.wanted), 10)) & task.relevant
+        parts.append(len(found) / len(task.relevant))
+        near = found.union(*(library.neighbours(paper_id, 30, 99) for paper_id in found)) & task.relevant
+        more.append(len(near) / len(task.relevant))
+    assert 0.1 < sum(parts) / len(parts) < 0.6
+    assert sum(more) / len(more) > sum(parts) / len(parts) + 0.15
+
+
+def test_small_libraries_share_no_tasks_between_splits() -> None:
+    train, test = (tasks.task_ids(split, papers="small") for split in ("train", "test"))
+    assert len(train) == 1560 and len(test) == 240
+    assert not {name.split("/")[2][:3] for name in train} & {name.split("/")[2][:3] for name in test}
+
+
+def test_no_name_is_used_twice() -> None:
+    from rl_agents.envs.paper_search import topics
+
+    terms = [name for term in (*topics.SUBJECTS, *topics.METHODS, *topics.SETTINGS) for name in term]
+    words = [*topics.SMALL_SUBJECTS, *topics.SMALL_METHODS, *topics.SMALL_JARGON]
+    assert len(set(terms)) == len(terms) and len(set(words)) == len(words)
+    fillers = {"in", "on", "at", "along", "over", "after", "under", "the", "of", "for"}
+    for one, other in (*topics.SUBJECTS, *topics.METHODS, *topics.SETTINGS):
+        assert not (set(one.split()) & set(other.split())) - fillers
+
+
+@pytest.mark.parametrize("papers", ["generated:99", "generated:100001", "generated:x", "no/such/folder"])
+def test_papers_that_do_not_exist(papers: str) -> None:
+    with pytest.raises(InputError, match=r"env\.papers="):
+        make(papers=papers)
+
+
+@pytest.mark.parametrize(
+    "task_id", ["small/test/006-99", "small/train/TTT-05", "small/test/999-01", "generated/test/9999", ""]
+)
+def test_tasks_that_do_not_exist(task_id: str) -> None:
+    with pytest.raises(InputError, match="unknown paper_search task"):
+        make(papers=(task_id or "small").split("/")[0]).reset(options={"task_id": task_id})
+
+
+# --- the episode
+
+
+def test_the_first_observation_says_what_the_paper_says() -> None:
+    observation, _ = make().reset(options={"task_id": TASK})
+    for part in ("bell metal fatigue with choir listening after heavy floods", '"name": "expand"', "You have 5 turns"):
+        assert part in observation
+    assert make(**SMALL).reset(options={"task_id": SMALL_TASK})[0].startswith("find ")
+
+
+def test_a_turn_of_parallel_calls() -> None:
+    env = started()
+    observation, reward, terminated, truncated, info = env.step(
+        "<analysis>two sides</analysis>" + calls(("search", "bell metal fatigue"), ("search", "choir listening"))
+    )
+    assert observation.count("<tool_response>") == 2 and "Turns left: 4." in observation
+    assert reward > 0 and info["valid"] and not terminated and not truncated
+    assert info["metrics"]["searches"] == 2 and info["query"] == "bell metal fatigue choir listening"
+    listed = observation.split("[", 1)[1].split("]")[0]
+    _, _, _, _, info = env.step(calls(("expand", listed), ("expand", listed), ("expand", "G99999")))
+    assert info["valid"] and info["metrics"]["expansions"] == 1 and info["metrics"]["refused_calls"] == 2
+
+
+def test_calls_of_one_turn_see_each_other() -> None:
+    query = ("search", "bell metal fatigue")
+    assert started().step(calls(query, query))[1] == pytest.approx(started().step(calls(query))[1] - 0.5)
+
+
+def test_surplus_calls_are_not_run() -> None:
+    env = started(max_calls=2)
+    observation, _, _, _, info = env.step(calls(*(("search", word) for word in ("moss", "bell", "kite", "dye"))))
+    assert info["metrics"]["searches"] == 2 and info["valid"] and observation.count("not run") == 2
+
+
+def test_calls_that_do_not_fit_are_answered_and_the_others_done() -> None:
+    env = started()
+    broken = '<tool_call>{"name": "expand", "arguments": {"paper_id": 7}}</tool_call>'
+    unknown = '<tool_call>{"name": "fly", "arguments": {}}</tool_call>'
+    observation, reward, _, _, info = env.step(calls(("search", "moss calendars")) + broken + unknown)
+    assert not info["valid"] and info["metrics"]["malformed"] == 2 and info["metrics"]["searches"] == 1
+    assert "there is no tool 'fly'" in observation and "do not fit its schema" in observation and reward > 0
+
+
+@pytest.mark.parametrize(
+    "action", ["", "I am done.", "<tool_call>{</tool_call>", "<answer>done</answer><answer>x</answer>", "<tool_call>"]
+)
+def test_turns_that_cannot_be_read(action: str) -> None:
+    observation, reward, terminated, _, info = started().step(action)
+    assert observation.startswith("Your last response was not valid: ") and "Turns left: 4." in observation
+    assert reward == 0 and not terminated and not info["valid"] and info["metrics"]["malformed"] == 1
+    assert small_env().step(action)[0] == "invalid"
+    assert started(malformed="end").step(action)[2]
+
+
+def test_an_answer_ends_the_search() -> None:
+    _, reward, terminated, truncated, info = started().step("<answer>done</answer>")
+    assert terminated and not truncated and reward == 0 and info["valid"] and not info["success"]
+
+
+def test_the_last_turn_truncates() -> None:
+    env = started(max_turns=2)
+    assert env.step(calls(("search", "moss")))[3] is False
+    assert env.step(calls(("search", "bell")))[3] is True
+    with pytest.raises(RuntimeError, match="call reset"):
+        env.step("")
+
+
+def test_success_is_an_f1() -> None:
+    strict, lax = started(success_f1=1.0), started(success_f1=0.1)
+    action = calls(("search", " ".join(tasks.find_papers("generated").task(TASK).wanted)))
+    info, same = strict.step(action)[4], lax.step(action)[4]
+    assert info["metrics"] == same["metrics"] and 0.1 < info["metrics"]["f1"] < 1
+    assert not info["success"] and same["success"]
+
+
+def test_the_anchor_names_the_pool_in_whatever_order_it_was_found() -> None:
+    one, other = calls(("search", "moss")), calls(("search", "bell"))
+    first, second = started(), started()
+    first.step(one), second.step(other)
+    assert first.step(other)[4]["anchor"] == second.step(one)[4]["anchor"]
+    assert first.state.pool_ids == second.state.pool_ids
+
+
+def test_long_lists_keep_the_best() -> None:
+    env = started(listed=3, abstract_characters=20)
+    observation, *_ = env.step(calls(("search", "bell metal fatigue choir listening")))
+    best = sorted((found.score for found in env.state.pool), reverse=True)[:3]
+    shown = [found.score for found in env.state.pool if f"[{found.paper_id}]" in observation]
+    assert sorted(shown, reverse=True) == best and "... and 7 more, not listed" in observation
+    assert "10 papers added" in observation and observation.count("\n    ") == 3
+
+
+@pytest.mark.parametrize("style", PROMPT_STYLES)
+def test_a_rebuilt_prompt_holds_the_whole_state(style: str) -> None:
+    env = started(SMALL_TASK, **{**SMALL, "prompt": style})
+    env.step(calls(("search", env.state.task.query)))
+    first = env.state.pool[0]
+    env.step(calls(("expand", first.paper_id)))
+    text = env.render_window("", (), "")
+    assert all(found.paper_id in text and found.title in text for found in env.state.pool)
+    assert f"expand {first.paper_id}" in text and env.state.task.query in text
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"papers": "smal"}, "env.papers=smal"),
+        ({"prompt": "papr"}, "did you mean 'paper'"),
+        ({"retriever": "bm52"}, "did you mean 'bm25'"),
+        ({"retriever": "hybrid"}, "env.retriever_model"),
+        ({"max_calls": 0}, "env.max_calls"),
+        ({"results": "ten"}, "env.results"),
+        ({"threshold": 2.0}, "env.threshold"),
+        ({"penalty": "much"}, "env.penalty"),
+        ({"search_cost": float("nan")}, "env.search_cost"),
+        ({"selector": "open"}, "did you mean 'openai'"),
+        ({"selector": "openai"}, "needs env.selector_url"),
+    ],
+)
+def test_bad_options_have_one_clear_line(options: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message.replace(".", r"\.")) as error:
+        env = make(**options)
+        env.reset(seed=0)
+        env.step(calls(("search", "moss")))
+    assert "\n" not in str(error.value)
+
+
+# --- fuzz
+
+_AWKWARD = [
+    '"', '" OR 1 --', "NEAR(a b)", "moss*", "title:moss", "moss AND NOT bell", "}" * 50, "<tool_response>", "\ud800",
+    "\0", "猫 Ünïcödé", "x" * 5000, "</tool_response>", "a^2 {b} (c", "-", "^", ":", "*",
+]  # fmt: skip
+_TEXTS = st.text(max_size=60) | st.sampled_from(_AWKWARD)
+_VALUES = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), _TEXTS),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=5), inner, max_size=3)),
+    max_leaves=4,
+)
+_CALLS = st.one_of(
+    st.builds(lambda text: {"name": "search", "arguments": {"query": text}}, _TEXTS),
+    st.builds(lambda text: {"name": "expand", "arguments": {"paper_id": text}}, _TEXTS | st.sampled_from(["G00001"])),
+    st.builds(
+        lambda name, arguments: {"name": name, "arguments": arguments},
+        st.sampled_from(["search", "expand", "drop", ""]),
+        st.dictionaries(st.sampled_from(["query", "paper_id", "x"]), _VALUES, max_size=3),
+    ),
+    _VALUES,
+)
+_WRAPPED = st.builds(lambda call: f"<tool_call>{json.dumps(call)}</tool_call>", _CALLS)
+_PIECES = ["<tool_call>", "</tool_call>", "<think>", "</think>", "<answer>", "</answer>", "{", "x"]
+_ACTIONS = st.one_of(
+    st.lists(_WRAPPED | st.text(max_size=30), max_size=8).map("".join),
+    st.lists(st.sampled_from(_PIECES), max_size=12).map("".join),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(_ACTIONS, min_size=1, max_size=5), st.sampled_from(PROMPT_STYLES))
+def test_fuzzed_calls_never_raise_and_are_answered_in_bounds(actions: list[str], style: str) -> None:
+    env = started(prompt=style)
+    for action in actions:
+        observation, reward, terminated, truncated, info = env.step(action)
+        assert len(observation) < 20_000
+        assert -32 * 0.5 <= reward <= 5 * 3
+        assert info["anchor"] and 0 <= info["metrics"]["f1"] <= 1
+        assert len(env.render_window("", (), "")) < 40_000
+        if terminated or truncated:
+            break
+
+
+@pytest.mark.parametrize(
+    "query", ['bell "metal', "bell AND", "NEAR(", "bell*", "x:bell", "(bell", "bell; DROP TABLE t"]
+)
+def test_query_syntax_is_text(query: str) -> None:
+    library = tasks.find_papers("generated").library(TASK, Retrieval())
+    words = " ".join("".join(letter if letter.isalnum() else " " for letter in query).split())
+    assert library.search(query, 10) == library.search(words, 10)
+
+
+# --- players
+
+
+def test_the_expert_finds_nearly_everything() -> None:
+    ids = tasks.task_ids("test")[::3]
+    infos = [play(task_id)[1] for task_id in ids]
+    assert all(info["success"] for info in infos)
+    assert sum(info["metrics"]["f1"] for info in infos) / len(infos) > 0.98
+    assert sum(info["metrics"]["refused_calls"] for info in infos) == 0
+    small = [play(task_id, **SMALL)[1]["success"] for task_id in tasks.task_ids("test", papers="small")]
+    assert sum(small) / len(small) > 0.98
+
+
+def test_the_experts_words_are_the_demonstrators() -> None:
+    tokenizer = STARTER.build_tokenizer()
+    assert STARTER.expert is not None
+    for player in (STARTER.demonstrate, STARTER.expert):
+        for task_id in tasks.task_ids("train", papers="small")[::100]:
+            for observation, action in player(task_id, random.Random(0)):
+                for text in (observation, action):
+                    assert tokenizer.unk_token_id not in tokenizer.encode(text, add_special_tokens=False), text
+
+
+def test_what_the_small_model_writes_is_read() -> None:
+    tokenizer, env = STARTER.build_tokenizer(), small_env()
+    action = expert_action(env.state, 3, compact=True)
+    assert tokenizer.decode(tokenizer.encode(action, add_special_tokens=False), skip_special_tokens=True) == action
+    assert env.step(action)[4]["metrics"]["searches"] == 1
+
+
+def test_the_demonstrator_is_mediocre_and_its_dialogues_fit() -> None:
+    tokenizer, wins, longest = STARTER.build_tokenizer(), 0, 0
+    ids = tasks.task_ids("train", papers="small")[::8]
+    for task_id in ids:
+        dialogue, info = demonstrate(task_id, random.Random(task_id))
+        wins += info["success"]
+        longest = max(
+            longest, sum(len(tokenizer.encode(f"{o} {a}", add_special_tokens=False)) + 3 for o, a in dialogue)
+        )
+    assert 0.5 < wins / len(ids) < 0.9
+    assert longest < STARTER.defaults["max_model_len"]

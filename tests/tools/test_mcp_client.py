@@ -1,0 +1,184 @@
+"""The MCP client against real servers on the official SDK: over pipes and over HTTP, well-behaved and not."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+pytest.importorskip("mcp", reason="the MCP SDK is not installed")
+
+from rl_agents.errors import InputError
+from rl_agents.tools import mcp_client
+from rl_agents.tools.calls import check_call, read_response
+from rl_agents.tools.mcp_client import McpClient, McpServerError, name_tools
+from rl_agents.tools.mcp_servers import ServerSpec
+from rl_agents.tools.toolbox import BoundTool, Toolbox, ToolError
+
+SERVER = str(Path(__file__).with_name("mcp_server.py"))
+STDIO = ServerSpec("home", sys.executable, (SERVER,), {"SHOWN": "yes"})
+
+
+def servers_running() -> list[int]:
+    return [child.pid for child in psutil.Process().children() if SERVER in child.cmdline()]
+
+
+def call(client: McpClient, tool: str, /, **arguments: Any) -> str:
+    return client.call(next(known for known in client.tools if known.tool.name == tool), arguments)
+
+
+@contextmanager
+def http_server() -> Iterator[tuple[ServerSpec, subprocess.Popen[bytes]]]:
+    with closing(socket.socket()) as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    process = subprocess.Popen([sys.executable, SERVER, "http", str(port)], stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(600):
+            with closing(socket.socket()) as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            time.sleep(0.05)
+        yield ServerSpec("away", url=f"http://127.0.0.1:{port}/mcp", headers={"X-Test": "1"}), process
+    finally:
+        process.kill()
+        process.wait(timeout=10)
+
+
+@pytest.fixture(scope="module")
+def home() -> Iterator[McpClient]:
+    client = McpClient([STDIO], call_timeout_s=1.0)
+    yield client
+    client.close()
+    assert not servers_running()
+
+
+def test_tools_are_listed_with_their_schemas(home: McpClient) -> None:
+    echo = next(tool for tool in home.tools if tool.name == "echo")
+    assert echo.server == "home" and echo.tool.description == "Say a text some times."
+    assert echo.tool.parameters["required"] == ["text"]
+    bad = read_response('<tool_call>{"name": "echo", "arguments": {"text": 3}}</tool_call>').calls[0]
+    assert "3 is not of type 'string'" in check_call(bad, [echo.tool])
+
+
+def test_calls_and_their_results(home: McpClient) -> None:
+    assert call(home, "echo", text="hé", times=2) == "héhé"
+    assert call(home, "parts") == "one\ntwo"
+    with pytest.raises(ToolError, match="the shop is closed"):
+        call(home, "refuse", reason="the shop is closed")
+    with pytest.raises(ToolError, match="times"):
+        call(home, "echo", text="x", times="many")
+
+
+def test_a_server_gets_its_variables_and_no_others(home: McpClient) -> None:
+    assert call(home, "variable", name="SHOWN") == "yes"
+    assert "PYTEST_CURRENT_TEST" in os.environ and call(home, "variable", name="PYTEST_CURRENT_TEST") == "(not set)"
+
+
+def test_a_late_answer_names_tool_and_server_and_harms_nothing(home: McpClient) -> None:
+    started = time.monotonic()
+    with pytest.raises(ToolError, match="tool 'wait' of server 'home' did not answer within 1 s"):
+        call(home, "wait", seconds=30)
+    assert time.monotonic() - started < 10
+    assert call(home, "echo", text="on") == "on"
+
+
+def test_calls_of_one_turn_run_at_the_same_time(home: McpClient) -> None:
+    wait = next(tool for tool in home.tools if tool.name == "wait")
+    box = Toolbox([BoundTool(wait.tool, lambda arguments: home.call(wait, arguments))], threads=4)
+    text = '<tool_call>{"name": "wait", "arguments": {"seconds": 0.5}}</tool_call>' * 4
+    started = time.monotonic()
+    assert [result.content for result in box.execute(read_response(text))] == ["at last"] * 4
+    assert time.monotonic() - started < 1.9
+
+
+def test_a_server_that_dies_is_started_once_more(tmp_path: Path) -> None:
+    before = servers_running()
+    with closing(McpClient([STDIO])) as client:
+        call(client, "echo", text="x")
+        assert call(client, "die", marker=str(tmp_path / "died")) == "alive"
+        assert call(client, "calls") == "0"  # the new one has heard nothing
+        assert len(servers_running()) == len(before) + 1
+        with pytest.raises(McpServerError, match=r"'home', asked for 'die': it died twice: .*about to die"):
+            call(client, "die", marker="")
+        assert call(client, "echo", text="again") == "again"
+        client.close()
+    assert servers_running() == before
+
+
+def test_http_servers() -> None:
+    with http_server() as (spec, process), closing(McpClient([spec], call_timeout_s=1.0)) as client:
+        assert call(client, "echo", text="x") == "x"
+        with pytest.raises(ToolError, match="tool 'wait' of server 'away' did not answer within 1 s"):
+            call(client, "wait", seconds=30)
+        process.kill()
+        process.wait(timeout=10)
+        with pytest.raises(McpServerError, match="server 'away', asked for 'echo': it cannot be reached any more"):
+            call(client, "echo", text="x")
+
+
+@pytest.mark.parametrize(
+    ("spec", "problem"),
+    [
+        (ServerSpec("s", "no-such-command"), r"MCP server 's' cannot be used: .*No such file or directory"),
+        (ServerSpec("s", sys.executable, (SERVER, "broken")), r"cannot be used: .*it wrote: no configuration found"),
+        (ServerSpec("s", sys.executable, (SERVER, "silent")), "cannot be used: no answer within 1 s"),
+        (ServerSpec("s", "echo", ("hello",)), "MCP server 's' cannot be used"),
+        (ServerSpec("s", url="http://127.0.0.1:9/mcp"), "cannot be used: All connection attempts failed"),
+    ],
+)
+def test_a_server_that_does_not_start_is_one_line(spec: ServerSpec, problem: str) -> None:
+    def clients() -> int:
+        return sum(thread.name == "mcp-client" for thread in threading.enumerate())
+
+    before = servers_running(), clients()
+    with pytest.raises(InputError, match=problem):
+        McpClient([spec], start_timeout_s=1.0 if "silent" in spec.args else 20.0)
+    assert (servers_running(), clients()) == before
+
+
+def test_a_missing_sdk_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mcp", None)
+    with pytest.raises(InputError, match=r"pip install 'rl-agents\[mcp\]'"):
+        McpClient([STDIO])
+
+
+class Listed:
+    """A definition as the SDK gives it."""
+
+    def __init__(self, name: str, schema: Any) -> None:
+        self.name, self.description, self.input_schema = name, None, schema
+
+
+def test_equal_names_of_two_servers_get_the_servers() -> None:
+    found = name_tools([("a", [Listed("find", {}), Listed("add", {})]), ("b", [Listed("find", {})])])
+    assert [(tool.tool.name, tool.server, tool.name) for tool in found] == [
+        ("a__find", "a", "find"),
+        ("add", "a", "add"),
+        ("b__find", "b", "find"),
+    ]
+    with pytest.raises(InputError, match="MCP server 'a': tool 'x': parameters is no JSON schema"):
+        name_tools([("a", [Listed("x", {"type": "objekt"})])])
+    with pytest.raises(InputError, match="MCP server 'a': a tool definition without a usable name"):
+        name_tools([("a", [Listed("x y", {})])])
+
+
+def test_what_is_no_text_is_named() -> None:
+    from mcp_types import CallToolResult, ImageContent, TextContent
+
+    image = ImageContent(type="image", data="QUJD", mime_type="image/png")
+    result = CallToolResult(content=[TextContent(type="text", text="see"), image])
+    assert mcp_client.result_text(result) == "see\n[image: image/png]"
+    assert mcp_client.result_text(CallToolResult(content=[], structured_content={"a": 1})) == '{"a": 1}'
+    with pytest.raises(ToolError, match="without a word"):
+        mcp_client.result_text(CallToolResult(content=[], is_error=True))
