@@ -38,7 +38,7 @@ export RL_AGENTS_TEXTWORLD_PYTHON ?= $(if $(wildcard .venv-alfworld/.ready),$(CU
 alfworld: .venv-alfworld/.ready
 
 demo: .venv/.ready
-	$(PY) run.py --algo grpo --env guess_numbers
+	$(PY) run.py --algo 3spo
 
 test: .venv/.ready
 	$(PY) -m pytest
