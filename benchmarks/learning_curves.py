@@ -1,6 +1,6 @@
 """Learning curves over seeds: does it learn, how surely, and what does it cost?
 
-    python -m benchmarks.learning_curves --algos grpo ppo --seeds 3         # the README's main job
+    python -m benchmarks.learning_curves --algos grpo ppo --seeds 3         # run.py's default job
     python -m benchmarks.learning_curves --name family --local --jobs 2 --presets --set eval_episodes=382
 
 Writes benchmarks/results/NAME.json and NAME.png: success on the frozen test tasks (sampling temperature 1) before,
