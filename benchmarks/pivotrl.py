@@ -25,9 +25,10 @@ from statistics import fmean
 
 from benchmarks.grid import RESULTS, Arm, Run, grid_parser, read_run, run_command, run_grid, text, total_until
 from benchmarks.two_domains import DOMAINS, LENGTHS
+from rl_agents.cache import cache_dir
+from rl_agents.core.starter import build_starter
 from rl_agents.reporting.run_folder import RunFolder
 from rl_agents.reporting.statistics import student_interval
-from rl_agents.starter import build_starter, cache_dir
 
 EXPERT_TRACES = 200
 #: Up to five words, a similarity of 0.45 means all of them in any order: the shop's search does not look at order.

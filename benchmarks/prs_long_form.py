@@ -13,7 +13,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from benchmarks.grid import RESULTS, Arm, grid_parser, markdown, plot, run_grid
-from rl_agents.starter import build_starter
+from rl_agents.core.starter import build_starter
 
 #: VSPO has no small preset of its own here: the keys of GRPO's are general.
 BASE = ("--config", "tune_configs/recipes/long_form_qa_grpo_small.yaml")

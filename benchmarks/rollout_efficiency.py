@@ -36,12 +36,12 @@ import ray
 
 from benchmarks.report import median_table, write_result
 from rl_agents.core.config import AgentConfig
+from rl_agents.core.starter import ensure_model
 from rl_agents.data.tasks import training_specs
+from rl_agents.data.trajectory import Trajectory
 from rl_agents.engines.settings import EngineSettings
 from rl_agents.rollout.agent_loop import step_seed
-from rl_agents.rollout.trajectory import Trajectory
 from rl_agents.settings import Settings
-from rl_agents.starter import ensure_model
 
 GROUPS, GROUP_SIZE = 16, 8
 WARM_UP = 2

@@ -17,7 +17,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from rl_agents.data.lowering import lower
 from rl_agents.data.rows import Row
-from rl_agents.rollout.trajectory import Step, Trajectory
+from rl_agents.data.trajectory import Step, Trajectory
 
 VOCABULARY = 128
 MICROBATCH_TOKENS = 4096

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import psutil
 
+from rl_agents.data.trajectory import Trajectory
 from rl_agents.errors import LearnerLost
 from rl_agents.interrupts import Interrupts
 from rl_agents.reporting.evaluation import evaluation_metrics
@@ -17,7 +18,6 @@ from rl_agents.reporting.progress import Progress
 from rl_agents.reporting.run_folder import Record, RunFolder
 from rl_agents.reporting.tensorboard import TensorBoardLog
 from rl_agents.reporting.trajectory_log import TrajectoryLog
-from rl_agents.rollout.trajectory import Trajectory
 from rl_agents.settings import Settings
 
 

@@ -79,6 +79,6 @@ def _save_tokenizer(folder: Path) -> None:
 @pytest.fixture(scope="session")
 def beginner_model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A guess_numbers starter that was taught for a few seconds: most of its actions can be parsed."""
-    from rl_agents.starter import build_starter
+    from rl_agents.core.starter import build_starter
 
     return build_starter("guess_numbers", tmp_path_factory.mktemp("models") / "beginner", set={"iterations": 12})

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from rl_agents.data.rows import FloatArray, Row
     from rl_agents.data.selection import Selected
-    from rl_agents.rollout.trajectory import Trajectory
+    from rl_agents.data.trajectory import Trajectory
     from rl_agents.settings import Settings
 
 

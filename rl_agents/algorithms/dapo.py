@@ -13,7 +13,7 @@ from rl_agents.data.selection import Selected, first_groups, informative_groups
 from rl_agents.rewards.overlong import step_penalties
 
 if TYPE_CHECKING:
-    from rl_agents.rollout.trajectory import Trajectory
+    from rl_agents.data.trajectory import Trajectory
     from rl_agents.settings import Settings
 
 

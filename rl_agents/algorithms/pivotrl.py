@@ -14,7 +14,7 @@ from rl_agents.credit.pivot import exact_miss_rate, turn_profile
 from rl_agents.data.selection import Selected
 
 if TYPE_CHECKING:
-    from rl_agents.rollout.trajectory import Trajectory
+    from rl_agents.data.trajectory import Trajectory
     from rl_agents.settings import Settings
 
 

@@ -15,7 +15,7 @@ from rl_agents.data.steps import penalised_rewards, row_order
 
 if TYPE_CHECKING:
     from rl_agents.data.rows import Row
-    from rl_agents.rollout.trajectory import Trajectory
+    from rl_agents.data.trajectory import Trajectory
     from rl_agents.settings import Settings
 
 

@@ -14,7 +14,7 @@ from rl_agents.data.steps import StepTable
 
 if TYPE_CHECKING:
     from rl_agents.data.rows import Row
-    from rl_agents.rollout.trajectory import Trajectory
+    from rl_agents.data.trajectory import Trajectory
     from rl_agents.settings import Settings
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import torch
 
     from rl_agents.data.rows import FloatArray, Row
-    from rl_agents.rollout.trajectory import Trajectory
+    from rl_agents.data.trajectory import Trajectory
     from rl_agents.settings import Settings
 
 

@@ -13,7 +13,7 @@ from rl_agents.credit.vspo import vspo
 from rl_agents.data.selection import Selected
 
 if TYPE_CHECKING:
-    from rl_agents.rollout.trajectory import Trajectory
+    from rl_agents.data.trajectory import Trajectory
     from rl_agents.settings import Settings
 
 

@@ -16,7 +16,7 @@ def examine_cluster(args: argparse.Namespace) -> int:
     Raises:
         InputError: bad flags, or no cluster answers.
     """
-    from rl_agents.tuning.resources import actors, cluster_nodes, describe_plan, obstacle, set_engine_gpus
+    from rl_agents.core.resources import actors, cluster_nodes, describe_plan, obstacle, set_engine_gpus
 
     settings = Settings()
     settings.update({**(load_recipe(args.config) if args.config else {}), **parse_assignments(args.set)})

@@ -14,12 +14,12 @@ from statistics import fmean
 from typing import Any
 
 from rl_agents.cli.parser import Parser
-from rl_agents.cli.train import build_algorithm, chosen_settings, make_local, resolve_settings
+from rl_agents.cli.train import build_algorithm, chosen_settings, resolve_settings
+from rl_agents.data.trajectory import Trajectory
 from rl_agents.errors import InputError
 from rl_agents.reporting.evaluation import success_interval
 from rl_agents.reporting.run_folder import RunFolder, json_safe, restored_settings
 from rl_agents.reporting.statistics import student_interval
-from rl_agents.rollout.trajectory import Trajectory
 from rl_agents.settings import FIELD_TYPES, Settings, parse_assignments
 from rl_agents.settings.checks import PROMPTING_KEYS
 
@@ -108,7 +108,7 @@ def evaluation_settings(args: argparse.Namespace, path: str, keys: Mapping[str, 
     if settings.eval_temperature < 0:
         raise InputError(f"temperature={settings.eval_temperature}: must not be negative")
     if args.local:
-        make_local(settings, flags)
+        settings.make_local(flags)
     return resolve_settings(settings)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rl_agents.cli.parser import Parser
 from rl_agents.errors import InputError, unknown
-from rl_agents.pivot.turns import DEDUPLICATION
+from rl_agents.traces.turns import DEDUPLICATION
 
 STEPS = {
     "demo-traces": "write traces of a scripted expert, to try the rest",
@@ -74,10 +74,10 @@ def demo_traces(argv: Sequence[str]) -> int:
 def extract(argv: Sequence[str]) -> int:
     """Read trace files; write their turns."""
     args = _extract_parser().parse(argv)
-    from rl_agents.pivot.loading import read_trace_files, refuse_defects
-    from rl_agents.pivot.store import TURNS_FILE, nemo_gym_row, write_turns
-    from rl_agents.pivot.traces import read_tool_file
-    from rl_agents.pivot.turns import Extraction, extract_turns, statistics_table
+    from rl_agents.traces.files import read_tool_file
+    from rl_agents.traces.loading import read_trace_files, refuse_defects
+    from rl_agents.traces.store import TURNS_FILE, nemo_gym_row, write_turns
+    from rl_agents.traces.turns import Extraction, extract_turns, statistics_table
 
     _check_free(args.output / TURNS_FILE)
     tools = read_tool_file(args.tools) if args.tools else ()
@@ -127,8 +127,8 @@ def small_model(argv: Sequence[str]) -> int:
         raise InputError(f"--hidden-size {args.hidden_size}: must be a multiple of 32")
     _check_free(args.output)
     from rl_agents.core.session import quiet_libraries
-    from rl_agents.pivot.loading import load_turns
     from rl_agents.pivot.small_model import build_small_model
+    from rl_agents.traces.loading import load_turns
 
     quiet_libraries()
     sizes = {"vocabulary": args.vocabulary, "hidden_size": args.hidden_size, "layers": args.layers}
@@ -150,7 +150,7 @@ def filter_turns(argv: Sequence[str]) -> int:
     args = _filter_parser().parse(argv)
     from rl_agents.pivot.filter import Rule, choose_at_random, choose_pivots, read_profile
     from rl_agents.pivot.plots import plot_profile
-    from rl_agents.pivot.store import PIVOTS_FILE, PROFILE_FILE, write_table
+    from rl_agents.traces.store import PIVOTS_FILE, PROFILE_FILE, write_table
 
     source = args.traces / PROFILE_FILE if args.traces.is_dir() else args.traces
     default = f"random_{PIVOTS_FILE}" if args.random is not None else PIVOTS_FILE
@@ -219,7 +219,7 @@ def _filter_parser() -> Parser:
 
 
 def _token_counter(model: Path) -> Callable[..., tuple[int, int]]:
-    from rl_agents.rollout.context import ChatTemplate, chat_text, load_tokenizer
+    from rl_agents.chat.context import ChatTemplate, chat_text, load_tokenizer
 
     template = ChatTemplate(load_tokenizer(model))
 

@@ -23,8 +23,8 @@ from rl_agents.pivot.profile import (
     profile_turns,
     write_profile,
 )
-from rl_agents.pivot.turns import Turn
 from rl_agents.settings import Settings, parse_assignments
+from rl_agents.traces.turns import Turn
 
 CANDIDATES_FILE, SUMMARY_FILE = "candidates.parquet", "profile.json"
 #: What a profile depends on besides turns, model and verifier.
@@ -89,7 +89,7 @@ def _flags(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _loaded(args: argparse.Namespace) -> list[Turn]:
-    from rl_agents.pivot.loading import load_turns
+    from rl_agents.traces.loading import load_turns
 
     turns = load_turns(args.traces)
     if not args.limit or args.limit >= len(turns):
@@ -116,7 +116,7 @@ def _verified(turns: list[Turn], flags: dict[str, Any], skip_bad: bool) -> tuple
 
 
 def _settings(args: argparse.Namespace, flags: dict[str, Any], turns: list[Turn], folder: Path) -> Settings:
-    from rl_agents.cli.train import chosen_settings, make_local, resolve_settings
+    from rl_agents.cli.train import chosen_settings, resolve_settings
 
     candidates = _write_candidates(folder, turns)
     flags = {
@@ -126,12 +126,12 @@ def _settings(args: argparse.Namespace, flags: dict[str, Any], turns: list[Turn]
     settings = chosen_settings({}, flags, None)
     settings.update({"num_learners": 0})
     if args.local:
-        make_local(settings, flags)
+        settings.make_local(flags)
     return resolve_settings(settings)
 
 
 def _write_candidates(folder: Path, turns: Sequence[Turn]) -> Path:
-    from rl_agents.pivot.store import write_turns
+    from rl_agents.traces.store import write_turns
 
     if not turns:
         raise InputError("no turns are left to profile")
@@ -146,8 +146,8 @@ def _fitting(turns: Sequence[Turn], settings: Settings, skip_bad: bool) -> tuple
     Raises:
         InputError: the chat template cannot write a state.
     """
-    from rl_agents.rollout.context import ChatTemplate, chat_text, load_tokenizer
-    from rl_agents.starter import ensure_model
+    from rl_agents.chat.context import ChatTemplate, chat_text, load_tokenizer
+    from rl_agents.core.starter import ensure_model
 
     template = ChatTemplate(load_tokenizer(ensure_model(settings)))
     kept = []
@@ -170,7 +170,7 @@ def _fitting(turns: Sequence[Turn], settings: Settings, skip_bad: bool) -> tuple
 
 
 def _key(settings: Settings, turns: Sequence[Turn], args: argparse.Namespace) -> dict[str, Any]:
-    from rl_agents.starter import ensure_model
+    from rl_agents.core.starter import ensure_model
 
     options = {f"env.{name}": value for name, value in settings.env_options.items() if name != "pivots"}
     return {

@@ -38,7 +38,7 @@ def run(argv: Sequence[str]) -> int:
         RunFolder.check_free(args.output)
     elif args.seed or assignments:
         raise InputError("--seed and --set make another model than the one in the cache: name a folder with --output")
-    from rl_agents.starter import build_starter, starter_dir
+    from rl_agents.core.starter import build_starter, starter_dir
 
     output = args.output or starter_dir(args.env)
     build_starter(args.env, output, args.seed, set=assignments, on_iteration=_show)

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 ESSENTIAL_KEYS = ("algo", "env", "model", "engine", "seed", "iterations")
 #: Beside the package in a checkout.
 RECIPES = Path(__file__).parents[2] / "tune_configs" / "recipes"
-LOCAL_KEYS: Mapping[str, Any] = {"num_env_runners": 0, "num_learners": 0, "engine": "torch"}
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,7 @@ def plan_new(args: argparse.Namespace) -> Plan:
     recipe = load_recipe(file) if file else {}
     settings = chosen_settings(recipe, flags, file)
     if args.local:
-        make_local(settings, {**recipe, **flags})
+        settings.make_local({**recipe, **flags})
     settings = resolve_settings(settings)
     output = args.output or _default_output(settings)
     RunFolder.check_free(output)
@@ -133,7 +132,7 @@ def plan_resume(args: argparse.Namespace) -> Plan:
             )
     settings.update(flags)
     if args.local:
-        make_local(settings, flags)
+        settings.make_local(flags)
     settings = resolve_settings(settings)
     if settings.iterations < iteration:
         raise InputError(f"iterations={settings.iterations}: the checkpoint is at iteration {iteration} already")
@@ -169,18 +168,6 @@ def chosen_settings(recipe: Mapping[str, Any], flags: Mapping[str, Any], recipe_
         raise InputError(f"{recipe_name}: {error}") from None
     settings.update(flags)
     return settings
-
-
-def make_local(settings: Settings, given: Mapping[str, Any]) -> None:
-    """Set the keys of ``--local``.
-
-    Raises:
-        InputError: a key that the person gave says otherwise.
-    """
-    for name, value in LOCAL_KEYS.items():
-        if given.get(name, value) not in (value, "auto"):
-            raise InputError(f"--local means {name}={value}, but {name}={given[name]} is given")
-    settings.update(LOCAL_KEYS)
 
 
 def describe(settings: Settings) -> str:

@@ -132,11 +132,11 @@ def describe(plan: Plan) -> str:
 
 def _tune(plan: Plan, interrupts: Interrupts) -> dict[str, Any]:
     """Run what is left, and write the results."""
+    from rl_agents.core.resources import run_bundles
     from rl_agents.core.session import ensure_ray, quiet_libraries
-    from rl_agents.starter import ensure_model
+    from rl_agents.core.starter import ensure_model
     from rl_agents.tuning.driver import SweepFolder, run_sweep
     from rl_agents.tuning.report import write_results
-    from rl_agents.tuning.resources import run_bundles
 
     quiet_libraries()
     for settings in {(s.env, s.model): s for s in plan.settings.values()}.values():

@@ -21,6 +21,7 @@ from rl_agents.core.collect import Collector, LocalRunner
 from rl_agents.core.config import AgentConfig
 from rl_agents.core.learner_group import await_room
 from rl_agents.core.module import CRITIC, POLICY, REFERENCE
+from rl_agents.core.resources import first_engine_bundle, node_share, placement, run_bundles
 from rl_agents.core.rollout_metrics import rollout_metrics, truncation_metrics
 from rl_agents.core.session import ensure_ray, quiet_libraries, show_placement
 from rl_agents.core.shaping import assign_credit, next_coefficient
@@ -38,6 +39,7 @@ from rl_agents.data.tasks import (
     stream_seed,
     training_specs,
 )
+from rl_agents.data.trajectory import EpisodeSpec, Trajectory
 from rl_agents.engines.base import EngineError
 from rl_agents.engines.client import brief
 from rl_agents.engines.group import InferenceGroup
@@ -47,13 +49,11 @@ from rl_agents.errors import InputError, LearnerLost
 from rl_agents.rewards.base import make_reward
 from rl_agents.rollout.branching import BranchSpec, Expansion
 from rl_agents.rollout.demonstrations import demonstrated_trajectories
-from rl_agents.rollout.trajectory import EpisodeSpec, Trajectory
 from rl_agents.search.explorer import Explorer
 from rl_agents.search.iteration import run_iteration
 from rl_agents.search.picture import draw_search
 from rl_agents.search.saved import explorer_to_json, load_explorer
 from rl_agents.settings import Settings, load_recipe
-from rl_agents.tuning.resources import first_engine_bundle, node_share, placement, run_bundles
 
 #: Tasks on which a search's way back to a state is checked before it begins.
 BRANCHING_TASKS = 3

@@ -10,10 +10,10 @@ from typing import Any, Generic, TypeVar
 
 import ray
 
+from rl_agents.data.trajectory import EpisodeSpec, Trajectory
 from rl_agents.engines.group import InferenceGroup
 from rl_agents.errors import InputError
 from rl_agents.rollout.branching import BranchSpec, Expansion
-from rl_agents.rollout.trajectory import EpisodeSpec, Trajectory
 
 A = TypeVar("A")
 

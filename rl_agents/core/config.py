@@ -10,8 +10,8 @@ from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 
 from rl_agents.core.resolve import resolve
+from rl_agents.core.resources import node_share
 from rl_agents.settings import Settings
-from rl_agents.tuning.resources import node_share
 
 if TYPE_CHECKING:
     from rl_agents.core.algorithm import AgentAlgorithm
@@ -72,7 +72,8 @@ class AgentConfig(AlgorithmConfig):
 
     def local(self) -> AgentConfig:
         """No actors: environments, torch engine and learner in this process, so that breakpoints hit."""
-        return self.training(num_env_runners=0, num_learners=0, engine="torch")
+        self.agent.make_local()
+        return self
 
     def build_algo(self, **kwargs: Any) -> AgentAlgorithm:  # type: ignore[override]
         """Check everything, build the starter model if it is asked for and absent, and start actors."""
@@ -80,7 +81,7 @@ class AgentConfig(AlgorithmConfig):
 
     def completed(self) -> AgentConfig:
         """A resolved copy whose RLlib fields follow from ``agent``."""
-        from rl_agents.starter import ensure_model
+        from rl_agents.core.starter import ensure_model
 
         config = self.copy(copy_frozen=False)
         config.agent = resolve(self.agent)

@@ -12,11 +12,11 @@ from ray.exceptions import RayActorError
 from ray.rllib.core.learner.learner_group import LearnerGroup
 
 from rl_agents.core.learner_metrics import reduce_metrics
+from rl_agents.core.resources import LEARNER, cluster_nodes, describe_plan, free_resources, named_bundles, plan
 from rl_agents.core.training_data import AgentTrainingData, split_by_tokens
 from rl_agents.data.rows import FloatArray, Row
 from rl_agents.errors import LearnerLost
 from rl_agents.settings import Settings
-from rl_agents.tuning.resources import LEARNER, cluster_nodes, describe_plan, free_resources, named_bundles, plan
 
 #: Seconds between two looks at whether the cluster has room for the learners.
 POLL_S = 1.0

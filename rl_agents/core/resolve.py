@@ -21,7 +21,7 @@ def resolve(settings: Settings) -> Settings:
         InputError: unknown names, keys without effect for the algorithm, contradictions, missing model folder,
             unusable tokenizer, empty task set.
     """
-    from rl_agents.starter import model_defaults
+    from rl_agents.core.starter import model_defaults
 
     settings = copy.deepcopy(settings)
     if settings.algo not in ALGORITHMS:
@@ -159,8 +159,8 @@ def _check_truncation(settings: Settings, recipe: Recipe, spec: EnvSpec) -> None
 def _check_model(settings: Settings) -> None:
     if settings.model == "starter":
         return
+    from rl_agents.chat.context import load_tokenizer, make_context
     from rl_agents.core.hf import check_model_dir
-    from rl_agents.rollout.context import load_tokenizer, make_context
 
     make_context(settings.context, load_tokenizer(check_model_dir(settings.model)))
 

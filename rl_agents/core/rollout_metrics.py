@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rl_agents.rollout.trajectory import Trajectory
+from rl_agents.data.trajectory import Trajectory
 
 
 def rollout_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:

@@ -7,8 +7,8 @@ import os
 
 import ray
 
+from rl_agents.core.resources import actors, cluster_nodes, describe_plan, obstacle
 from rl_agents.settings import Settings
-from rl_agents.tuning.resources import actors, cluster_nodes, describe_plan, obstacle
 
 
 def quiet_libraries() -> None:

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from rl_agents.algorithms.base import Recipe
 from rl_agents.data.rows import FloatArray, Row
 from rl_agents.data.steps import step_spans
+from rl_agents.data.trajectory import Trajectory
 from rl_agents.objectives import mismatch
 from rl_agents.objectives.kl import adaptive_coefficient, kl_in_reward
 from rl_agents.rewards.overlong import step_penalties
-from rl_agents.rollout.trajectory import Trajectory
 from rl_agents.settings import Settings
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -56,16 +55,3 @@ def exact_miss_rate(scores: ArrayLike, exact: ArrayLike) -> float:
     accepted = np.asarray(scores, dtype=np.float64) >= 1.0
     strict = np.asarray(exact, dtype=np.float64)[accepted]
     return float(1.0 - strict.mean()) if strict.size else float("nan")
-
-
-def word_similarity(first: str, second: str) -> float:
-    """Σ_w min(count_a(w), count_b(w))/(n_a + n_b): the public verifier's "Jaccard", 0.5 for identical strings.
-
-    Words are split at whitespace and compared as they are. If either string has fewer than two words the measure is
-    exact equality (1 or 0).
-    """
-    words, other = first.split(), second.split()
-    if len(words) < 2 or len(other) < 2:
-        return float(first == second)
-    shared = sum((Counter(words) & Counter(other)).values())
-    return shared / (len(words) + len(other))

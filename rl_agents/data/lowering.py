@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from rl_agents.data.rows import Row
+from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.errors import unknown
-from rl_agents.rollout.trajectory import Step, Trajectory
 
 MODES = ("merged", "per_step")
 

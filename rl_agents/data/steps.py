@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rl_agents.data.rows import FloatArray, Row
-from rl_agents.rollout.trajectory import Trajectory
+from rl_agents.data.trajectory import Trajectory
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_agents.rollout.trajectory import EpisodeSpec
+from rl_agents.data.trajectory import EpisodeSpec
 
 Item = TypeVar("Item")
 

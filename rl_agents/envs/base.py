@@ -19,7 +19,7 @@ a new dialogue: the agent reads nothing of what was said before) and, of a reset
 dialogue begins with in place of the observation.
 
 An environment may have a method ``render_window(task, history, observation) -> str`` (see
-`rl_agents.rollout.context`) and an attribute ``answer_instruction`` (str): how it tells the agent, after its last
+`rl_agents.chat.context`) and an attribute ``answer_instruction`` (str): how it tells the agent, after its last
 feedback, that the next turn must answer.
 """
 
@@ -45,7 +45,7 @@ class EnvSpec:
         name: as on the command line.
         module: module with ``make(**options) -> TextEnv`` and
             ``task_ids(split, **options) -> list[str]`` (split ``train`` or ``test``), and, where the
-            environment can teach a starter model, ``STARTER`` (see `rl_agents.starter`).
+            environment can teach a starter model, ``STARTER`` (see `rl_agents.core.starter`).
         options: the environment's own keys with their defaults (``--set env.KEY=VALUE``).
         max_turns: default turn limit of an episode.
         progress_window: T3's k for the environment's progress rule; 0 when it reports no ``info["progress"]``.
@@ -73,7 +73,7 @@ class StarterRecipe:
         defaults: settings of runs that use the starter, such as ``env.prompt`` and ``max_model_len``.
         version: counts up when a change makes cached starters stale.
         opening: (task_id, **options) -> what a task's dialogue begins with where that is more than its observation
-            (`rl_agents.rollout.context.chat_text`).
+            (`rl_agents.chat.context.chat_text`).
         expert: as ``demonstrate``, but a player that errs as little as it can: its traces are what PivotRL starts from.
     """
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_agents.errors import InputError
-from rl_agents.pivot.store import read_table
+from rl_agents.traces.store import read_table
 
 if TYPE_CHECKING:
     import pyarrow

@@ -12,10 +12,10 @@ from typing import Any, Protocol
 
 from rl_agents.credit.pivot import exact_miss_rate, turn_profile
 from rl_agents.data.tasks import stream_seed
+from rl_agents.data.trajectory import EpisodeSpec, Trajectory
 from rl_agents.errors import InputError
-from rl_agents.pivot.store import PROFILE_FILE, write_turns
-from rl_agents.pivot.turns import Turn
-from rl_agents.rollout.trajectory import EpisodeSpec, Trajectory
+from rl_agents.traces.store import PROFILE_FILE, write_turns
+from rl_agents.traces.turns import Turn
 
 PARTS, KEY_FILE = "profile_parts", "profile_key.json"
 UNIFORM = 1e-9

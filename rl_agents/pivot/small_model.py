@@ -14,7 +14,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 from transformers import PreTrainedTokenizerFast
 
 from rl_agents.envs.small_model import small_qwen3
-from rl_agents.pivot.turns import Turn
+from rl_agents.traces.turns import Turn
 
 PAD, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 CALL_TAGS = ("<tool_call>", "</tool_call>")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
+from rl_agents.data.trajectory import Trajectory
 from rl_agents.reporting.statistics import Interval, wilson_interval
-from rl_agents.rollout.trajectory import Trajectory
 
 
 def success_interval(trajectories: Sequence[Trajectory]) -> Interval:

@@ -24,6 +24,7 @@ from typing import Any
 
 import yaml
 
+from rl_agents.algorithms import ALGORITHMS
 from rl_agents.errors import InputError, unknown
 from rl_agents.settings import Settings, load_recipe
 
@@ -177,8 +178,6 @@ def restored_settings(config_file: Path) -> Settings:
     Raises:
         InputError: missing or broken.
     """
-    from rl_agents.algorithms import ALGORITHMS
-
     settings = Settings.restored(load_recipe(str(config_file)))
     if settings.algo not in ALGORITHMS:
         raise unknown("algorithm", settings.algo, ALGORITHMS)

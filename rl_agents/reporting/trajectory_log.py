@@ -7,8 +7,8 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
+from rl_agents.data.trajectory import Trajectory
 from rl_agents.reporting.run_folder import write_atomically
-from rl_agents.rollout.trajectory import Trajectory
 
 
 class TrajectoryLog:

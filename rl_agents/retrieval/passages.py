@@ -13,6 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from rl_agents.cache import cache_dir
 from rl_agents.errors import InputError
 from rl_agents.retrieval.bm25 import clean_text
 from rl_agents.retrieval.building import Report, new_database, only_one, paced, printed
@@ -94,7 +95,6 @@ class PassageStore:
         Raises:
             InputError: two passages of one id, or what ``passages`` raises.
         """
-        from rl_agents.starter import cache_dir
 
         digest = hashlib.sha256(f"{FORMAT}/{version}".encode()).hexdigest()[:12]
         path = cache_dir() / "passages" / f"{re.sub(r'[^A-Za-z0-9]+', '-', name)}-{digest}.sqlite"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from rl_agents.rollout.trajectory import Trajectory
+from rl_agents.data.trajectory import Trajectory
 from rl_agents.settings import Settings
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rl_agents.data.trajectory import Trajectory
 from rl_agents.errors import InputError
 from rl_agents.rewards.judge import Judge, JudgeError, make_judge
 from rl_agents.rewards.prs import (
@@ -23,7 +24,6 @@ from rl_agents.rewards.prs import (
     short_form_reward,
 )
 from rl_agents.rewards.reading import Reading, read_episode
-from rl_agents.rollout.trajectory import Trajectory
 from rl_agents.settings import Settings
 
 JUDGE_THREADS = 16

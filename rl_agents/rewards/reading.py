@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rl_agents.rollout.trajectory import Trajectory
+from rl_agents.data.trajectory import Trajectory
 
 THOUGHTS_END = re.compile(r"</(?:think|reasoning)>")
 ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)

@@ -22,13 +22,13 @@ import asyncio
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from rl_agents.chat.context import ContextPolicy, Dialogue
+from rl_agents.data.trajectory import EpisodeSpec, Trajectory
 from rl_agents.engines.base import Engine, EngineError
 from rl_agents.envs.base import TextEnv
 from rl_agents.errors import InputError
-from rl_agents.rollout.context import ContextPolicy, Dialogue
 from rl_agents.rollout.env_calls import Answer, EnvFailure, call_env, read_reset
 from rl_agents.rollout.env_pool import EnvFactory, EnvPool
-from rl_agents.rollout.trajectory import EpisodeSpec, Trajectory
 from rl_agents.rollout.truncation_rules import ANSWER_INSTRUCTION, Turn
 from rl_agents.rollout.turns import Limits, Player, end_cause, follow, is_won, step_seed
 

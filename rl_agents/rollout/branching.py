@@ -17,13 +17,13 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from rl_agents.chat.context import Dialogue
+from rl_agents.data.trajectory import Step
 from rl_agents.engines.base import EngineError
 from rl_agents.envs.base import TextEnv
 from rl_agents.errors import InputError
-from rl_agents.rollout.context import Dialogue
 from rl_agents.rollout.env_calls import Answer, EnvFailure, call_env, read_reset, read_step
 from rl_agents.rollout.env_pool import EnvPool
-from rl_agents.rollout.trajectory import Step
 from rl_agents.rollout.turns import Player, end_cause, is_won
 
 Branching = Literal["auto", "snapshot", "replay"]

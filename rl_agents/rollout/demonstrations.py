@@ -6,10 +6,10 @@ import random
 from collections.abc import Sequence
 from functools import lru_cache
 
+from rl_agents.chat.context import ContextPolicy, Dialogue, load_tokenizer, make_context
 from rl_agents.data.tasks import stream_seed
+from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.envs.base import starter_recipe, task_ids
-from rl_agents.rollout.context import ContextPolicy, Dialogue, load_tokenizer, make_context
-from rl_agents.rollout.trajectory import Step, Trajectory
 from rl_agents.settings import Settings
 
 

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from rl_agents.chat.context import chat_text
 from rl_agents.errors import InputError
-from rl_agents.rollout.context import chat_text
 from rl_agents.rollout.timeout import CallTimeout, call_with_timeout
 
 T = TypeVar("T")

@@ -18,16 +18,16 @@ from ray.rllib.utils.metrics import (
     NUM_EPISODES,
 )
 
+from rl_agents.chat.context import load_tokenizer, make_context
+from rl_agents.data.trajectory import EpisodeSpec
 from rl_agents.engines.base import Engine
 from rl_agents.engines.weights import PackedWeights, unpack
-from rl_agents.envs.prompting import env_factory
 from rl_agents.errors import InputError
 from rl_agents.rollout.agent_loop import Rollouts, collect_episodes
 from rl_agents.rollout.branching import BranchSpec, Expansions, expand_all
 from rl_agents.rollout.branching_check import BranchingCheck, check_branching
-from rl_agents.rollout.context import load_tokenizer, make_context
 from rl_agents.rollout.env_pool import EnvPool
-from rl_agents.rollout.trajectory import EpisodeSpec
+from rl_agents.rollout.prompting import env_factory
 from rl_agents.rollout.turns import Limits, Player
 from rl_agents.settings import Settings
 

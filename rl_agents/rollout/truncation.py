@@ -7,7 +7,7 @@ training only, never for evaluation.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -68,33 +68,9 @@ def first_trigger(
     return None
 
 
-def gain_progress(values: Sequence[float | None], minimum_gain: float = 0.0) -> list[bool]:
-    """Progress of a step = its value exceeds the last parsed one by more than ``minimum_gain``.
-
-    For PreferenceEstimation (cosine with the hidden preference) and, negated, for counts that must fall. The first
-    estimate has nothing to compare with and counts as progress; None (an estimate that does not parse) is a stall.
-    """
-    progress: list[bool] = []
-    last: float | None = None
-    for value in values:
-        progress.append(value is not None and (last is None or value - last > minimum_gain))
-        last = last if value is None else value
-    return progress
-
-
 def similarity_trigger(cosine: float, threshold: float = 0.93) -> bool:
     """Fire when the new question resembles an earlier one: cosine > α, α in {0.9, 0.93, 0.96}."""
     return cosine > threshold
-
-
-def movement_trigger(distances: Sequence[float], *, window: int = 4, threshold: float = 0.28) -> bool:
-    """Fire when the last ``window`` movements ‖v_t - v_{t-1}‖ of the estimate average below ``threshold``.
-
-    The oracle-free rule of MovieRecommendation's code; never fires on fewer than ``window`` movements.
-    """
-    if window < 1:
-        raise ValueError(f"window must be at least 1, got {window}")
-    return len(distances) >= window and sum(distances[-window:]) / window < threshold
 
 
 def random_trigger(stream: random.Random, beta: float) -> bool:

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from rl_agents.chat.context import ContextPolicy, Dialogue, History, RenderWindow
+from rl_agents.data.trajectory import Step
 from rl_agents.engines.base import Completion, Engine, EngineError, Sampling
 from rl_agents.envs.base import TextEnv
-from rl_agents.envs.prompting import episode_turns
 from rl_agents.errors import InputError
-from rl_agents.rollout.context import ContextPolicy, Dialogue, History, RenderWindow
 from rl_agents.rollout.env_calls import Answer, EnvFailure, call_env, read_step
-from rl_agents.rollout.trajectory import Step
+from rl_agents.rollout.prompting import episode_turns
 from rl_agents.rollout.truncation_rules import Truncation
 from rl_agents.settings import Settings
 

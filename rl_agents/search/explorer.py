@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from rl_agents.data.tasks import SEARCH, TRAINING, item_at, stream_seed
+from rl_agents.data.trajectory import Trajectory
 from rl_agents.rollout.branching import BranchPoint, BranchSpec, Expansion
 from rl_agents.rollout.env_calls import Answer
-from rl_agents.rollout.trajectory import Trajectory
 from rl_agents.search.groups import Group, Sibling
 from rl_agents.search.metrics import SearchCounts
 from rl_agents.search.rewards import allocation, step_rewards

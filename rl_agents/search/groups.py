@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from rl_agents.rollout.trajectory import Trajectory
+from rl_agents.data.trajectory import Trajectory
 from rl_agents.search.rewards import step_rewards
 from rl_agents.search.statistics import StateStatistics
 from rl_agents.search.tree import Node

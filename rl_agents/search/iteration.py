@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rl_agents.rollout.trajectory import Trajectory
+from rl_agents.data.trajectory import Trajectory
 from rl_agents.search.explorer import Expand, Explorer
 from rl_agents.search.groups import reach_weights
 from rl_agents.search.metrics import merge_updates

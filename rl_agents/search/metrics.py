@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rl_agents.rollout.trajectory import Step
+from rl_agents.data.trajectory import Step
 
 #: S from which a state counts as one to learn from.
 HIGH_SCORE = 0.5

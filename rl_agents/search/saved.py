@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from rl_agents.data.trajectory import Step
 from rl_agents.rollout.env_calls import Answer
-from rl_agents.rollout.trajectory import Step
 from rl_agents.search.explorer import Explorer
 from rl_agents.search.groups import Group, Sibling
 from rl_agents.search.tree import Mark, Node, Search

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from rl_agents.chat.context import Dialogue
+from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.rollout.branching import BranchPoint, Child
-from rl_agents.rollout.context import Dialogue
 from rl_agents.rollout.env_calls import Answer
-from rl_agents.rollout.trajectory import Step, Trajectory
 from rl_agents.rollout.turns import follow
 from rl_agents.search.statistics import digest
 

@@ -11,9 +11,9 @@ from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from rl_agents.chat.context import ChatTemplate
 from rl_agents.engines.base import Sampling
 from rl_agents.errors import InputError, nearest
-from rl_agents.rollout.context import ChatTemplate
 from rl_agents.rollout.turns import step_seed
 from rl_agents.serving.errors import ApiError, bad_request
 from rl_agents.serving.policy import Piece, PolicyClient, Target

@@ -12,8 +12,8 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from rl_agents.chat.messages import read_message
 from rl_agents.errors import nearest
-from rl_agents.pivot.messages import read_message
 from rl_agents.serving.errors import ApiError, bad_request
 from rl_agents.tools.calls import Tool, read_tools
 from rl_agents.tools.strict_json import strict_json
@@ -50,7 +50,7 @@ class ChatRequest(Request):
 
     Attributes:
         max_tokens: sampled tokens at most; None: what the context leaves. ``max_completion_tokens`` is its new name.
-        messages: in our form (`rl_agents.pivot.messages`): text content, arguments of calls as objects.
+        messages: in our form (`rl_agents.chat.messages`): text content, arguments of calls as objects.
     """
 
     model: str

@@ -11,9 +11,9 @@ from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from rl_agents.chat.context import load_tokenizer, make_context
 from rl_agents.engines.base import Completion, EngineError, Sampling
 from rl_agents.errors import InputError
-from rl_agents.rollout.context import load_tokenizer, make_context
 from rl_agents.serving.chat import ChatModel, answer, chunks, plan
 from rl_agents.serving.errors import ApiError, bad_request
 from rl_agents.serving.options import ServingOptions

@@ -13,13 +13,13 @@ import copy
 import time
 from typing import Any
 
+from rl_agents.chat.context import ContextPolicy
+from rl_agents.data.trajectory import EpisodeSpec
 from rl_agents.envs.base import checked_options, env_spec, task_ids
-from rl_agents.envs.prompting import env_factory
 from rl_agents.errors import InputError, unknown
 from rl_agents.rollout.agent_loop import Episode
-from rl_agents.rollout.context import ContextPolicy
 from rl_agents.rollout.env_calls import EnvFailure, call_env
-from rl_agents.rollout.trajectory import EpisodeSpec
+from rl_agents.rollout.prompting import env_factory
 from rl_agents.rollout.turns import Limits
 from rl_agents.serving.errors import ApiError, bad_request
 from rl_agents.serving.options import ServingOptions

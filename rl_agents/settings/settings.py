@@ -6,9 +6,10 @@ import dataclasses
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
-from rl_agents.errors import unknown
+from rl_agents.errors import InputError, unknown
 from rl_agents.settings import checks
 from rl_agents.settings.reading import coerce
 from rl_agents.settings.sections import (
@@ -26,6 +27,9 @@ from rl_agents.settings.sections import (
     SelectionKeys,
     TruncationKeys,
 )
+
+#: What ``--local`` means.
+LOCAL_KEYS: Mapping[str, Any] = {"num_env_runners": 0, "num_learners": 0, "engine": "torch"}
 
 
 # Data classes take their fields from the last base to the first: this lists the sections backwards.
@@ -101,6 +105,20 @@ class Settings(
         chosen = set(self.explicit)
         self.update(fresh)
         self.explicit = chosen
+
+    def make_local(self, given: Mapping[str, Any] = MappingProxyType({})) -> None:
+        """Set `LOCAL_KEYS`: no actors, everything in this process.
+
+        Args:
+            given: keys that somebody chose.
+
+        Raises:
+            InputError: one of them says otherwise.
+        """
+        for name, value in LOCAL_KEYS.items():
+            if given.get(name, value) not in (value, "auto"):
+                raise InputError(f"--local means {name}={value}, but {name}={given[name]} is given")
+        self.update(LOCAL_KEYS)
 
     def validate(self) -> None:
         """Check ranges and contradictions; see `rl_agents.settings.checks.validate`."""

@@ -12,7 +12,6 @@ from typing import Any, Literal, TypeVar
 
 import yaml
 
-from rl_agents.cli.train import make_local
 from rl_agents.errors import InputError, unknown
 from rl_agents.settings import FIELD_TYPES, Settings, load_recipe
 from rl_agents.settings.reading import coerce
@@ -115,7 +114,7 @@ class Sweep:
         given = {**self.keys, **(trial.keys if keys is None else keys), "seed": trial.seed}
         settings.update(given)
         if self.local:
-            make_local(settings, given)
+            settings.make_local(given)
         if settings.model != "starter":  # trials run in other processes, elsewhere
             settings.model = str(Path(settings.model).resolve())
         return settings

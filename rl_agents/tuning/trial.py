@@ -11,11 +11,11 @@ from typing import Any
 
 from ray import tune
 
+from rl_agents.core.resources import placement, set_engine_gpus
 from rl_agents.errors import InputError, unknown
 from rl_agents.interrupts import Interrupts
 from rl_agents.reporting.run_folder import Record, RunFolder
 from rl_agents.train_loop import TrainableAgent, TrainLoop
-from rl_agents.tuning.resources import placement, set_engine_gpus
 from rl_agents.tuning.schedulers import ITERATION, VALUE
 from rl_agents.tuning.sweep import Sweep
 

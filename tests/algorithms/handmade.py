@@ -10,7 +10,7 @@ import numpy as np
 from rl_agents.algorithms import ALGORITHMS
 from rl_agents.data.lowering import lower
 from rl_agents.data.rows import Row
-from rl_agents.rollout.trajectory import Step, Trajectory
+from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.settings import Settings
 
 

@@ -9,7 +9,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from rl_agents.rollout.trajectory import Step, Trajectory
+from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.settings import Settings
 
 

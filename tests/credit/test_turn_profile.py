@@ -2,7 +2,8 @@
 
 import pytest
 
-from rl_agents.credit.pivot import turn_profile, word_similarity
+from rl_agents.credit.pivot import turn_profile
+from rl_agents.rewards.verifiers.compare import word_similarity
 
 
 def test_profile_of_the_reference_example():

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from rl_agents.data.lowering import lower
+from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.errors import InputError
-from rl_agents.rollout.trajectory import Step, Trajectory
 
 VOCABULARY = 29
 

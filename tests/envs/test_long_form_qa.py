@@ -18,6 +18,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rl_agents.chat.context import make_context
+from rl_agents.data.trajectory import EpisodeSpec
 from rl_agents.engines.base import Completion
 from rl_agents.envs.long_form_qa import STARTER, almanac, expert, make, tasks
 from rl_agents.envs.long_form_qa.almanac import ARTICLES, ASPECTS, TOWNS, Wish, value_word
@@ -29,8 +31,6 @@ from rl_agents.errors import InputError
 from rl_agents.rewards.base import make_reward
 from rl_agents.rewards.judge import JudgeError
 from rl_agents.rollout.agent_loop import Limits, play_episodes
-from rl_agents.rollout.context import make_context
-from rl_agents.rollout.trajectory import EpisodeSpec
 from rl_agents.settings import Settings
 from rl_agents.tools.calls import ToolCall, read_tools, write_response
 

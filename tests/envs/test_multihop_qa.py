@@ -22,9 +22,9 @@ from rl_agents.envs.multihop_qa.prompts import PROMPT_STYLES, SEARCH
 from rl_agents.envs.multihop_qa.scores import exact_match, f1, normalise
 from rl_agents.envs.multihop_qa.sources import find_source, open_world
 from rl_agents.envs.multihop_qa.world import BY_NAME, Fact
-from rl_agents.envs.prompting import solved_examples
 from rl_agents.errors import InputError
 from rl_agents.retrieval.bm25 import Analyzer
+from rl_agents.rollout.prompting import solved_examples
 from rl_agents.settings import Settings
 from rl_agents.tools.calls import ToolCall, read_response, write_response
 

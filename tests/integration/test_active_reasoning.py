@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rl_agents.cli import main
-from rl_agents.starter import build_starter
+from rl_agents.core.starter import build_starter
 
 #: Enough to speak: most actions can be read, few are good.
 TAUGHT = {"iterations": 2, "demonstrations": 128, "tasks_per_iteration": 128, "minibatches": 8}

@@ -9,7 +9,7 @@ import pytest
 from expert_traces import real_file
 
 from rl_agents.cli import main
-from rl_agents.pivot.store import read_table, read_turns
+from rl_agents.traces.store import read_table, read_turns
 
 SMALL = ["tasks_per_iteration=4", "group_size=4", "eval_episodes=8", "eval_interval=0", "checkpoint_interval=0"]
 
@@ -17,7 +17,7 @@ SMALL = ["tasks_per_iteration=4", "group_size=4", "eval_episodes=8", "eval_inter
 @pytest.fixture(scope="module")
 def beginner(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A help desk starter that was taught for a few seconds."""
-    from rl_agents.starter import build_starter
+    from rl_agents.core.starter import build_starter
 
     short = {"iterations": 10, "tasks_per_iteration": 320, "demonstrations": 3200}
     return build_starter("pivot", tmp_path_factory.mktemp("models") / "desk", set=short)
@@ -181,7 +181,7 @@ def test_bad_input_is_one_line(argv: list[str], message: str, tmp_path: Path, mo
 
 
 def test_turns_that_the_verifier_refuses_or_that_are_too_long(profiled: Path, beginner: Path, tmp_path, capsys) -> None:
-    from rl_agents.pivot.store import write_turns
+    from rl_agents.traces.store import write_turns
 
     good = read_turns(profiled / "turns.parquet")[:6]
     bad = [dataclass_replace(good[0], "ff", {"role": "assistant", "content": "<think>endless"}, good[0].messages)]

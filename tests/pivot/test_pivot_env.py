@@ -11,20 +11,20 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 from transformers import PreTrainedTokenizerFast
 
+from rl_agents.chat.context import ChatTemplate, Dialogue, chat_text, make_context
+from rl_agents.data.trajectory import EpisodeSpec
 from rl_agents.engines.base import Completion
 from rl_agents.envs.base import make_env, starter_recipe, task_ids
 from rl_agents.envs.pivot.desk import ALL_REASONS, beginner_action, desk_record, desk_turns
 from rl_agents.envs.pivot.tasks import split_by_trace
 from rl_agents.errors import InputError
 from rl_agents.pivot.small_model import trace_tokenizer
-from rl_agents.pivot.store import write_turns
-from rl_agents.pivot.turns import Turn
 from rl_agents.rewards.verifiers import VerifierOptions, assess, make_verifier
 from rl_agents.rollout.agent_loop import play_episodes
-from rl_agents.rollout.context import ChatTemplate, Dialogue, chat_text, make_context
 from rl_agents.rollout.env_calls import EnvFailure, read_reset
-from rl_agents.rollout.trajectory import EpisodeSpec
 from rl_agents.rollout.turns import Limits
+from rl_agents.traces.store import write_turns
+from rl_agents.traces.turns import Turn
 
 CALL = next(turn for turn in desk_turns() if turn.calls and turn.calls[0].name == "cancel_order")
 

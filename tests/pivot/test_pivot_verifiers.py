@@ -9,11 +9,9 @@ from typing import Any
 import pytest
 from expert_traces import nemo, real_file, rows
 
+from rl_agents.chat.messages import assistant_message
 from rl_agents.credit.pivot import exact_miss_rate
 from rl_agents.errors import InputError
-from rl_agents.pivot.messages import assistant_message
-from rl_agents.pivot.traces import read_traces
-from rl_agents.pivot.turns import Extraction, Turn, extract_turns
 from rl_agents.rewards.judge import JudgeError
 from rl_agents.rewards.verifiers import VERIFIERS, VerifierOptions, assess, exact_match, make_verifier, self_check
 from rl_agents.rewards.verifiers.compare import difference, matched_pairs, parallel_score
@@ -22,6 +20,8 @@ from rl_agents.rewards.verifiers.swe import bash_target, linear_credit
 from rl_agents.rewards.verifiers.terminal import TerminalVerifier
 from rl_agents.rewards.verifiers.tool_calls import ToolCallVerifier
 from rl_agents.tools.calls import ToolCall, read_tools, write_response
+from rl_agents.traces.files import read_traces
+from rl_agents.traces.turns import Extraction, Turn, extract_turns
 
 USER = ({"role": "user", "content": "please"},)
 

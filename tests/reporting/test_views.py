@@ -6,12 +6,12 @@ import io
 import json
 from pathlib import Path
 
+from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.reporting.evaluation import evaluation_metrics
 from rl_agents.reporting.plots import plot_success
 from rl_agents.reporting.progress import PlainProgress, RichProgress, make_progress, plain_line
 from rl_agents.reporting.tensorboard import TensorBoardLog
 from rl_agents.reporting.trajectory_log import TrajectoryLog, readable
-from rl_agents.rollout.trajectory import Step, Trajectory
 
 RECORD = {
     "iteration": 12,

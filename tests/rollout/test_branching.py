@@ -13,12 +13,12 @@ from rollout.chat_tokenizers import qwen
 from rollout.scripted import ScriptedEngine
 from search.drawn import CONTEXT, LIMITS, Copied, Drawn, last_observation, speaker
 
+from rl_agents.chat.context import Dialogue
+from rl_agents.data.trajectory import EpisodeSpec
 from rl_agents.errors import InputError
 from rl_agents.rollout.branching import BranchPoint, BranchSpec, Expansions, expand_all, takes_snapshots
 from rl_agents.rollout.branching_check import BranchingCheck, check_branching
-from rl_agents.rollout.context import Dialogue
 from rl_agents.rollout.env_pool import EnvPool
-from rl_agents.rollout.trajectory import EpisodeSpec
 from rl_agents.rollout.turns import Limits, Player
 
 HALL = BranchPoint("house", 7, dialogue=Dialogue.start("hall"), anchor="hall")

@@ -10,15 +10,15 @@ from functools import cache
 import pytest
 from scripted import Countdown, ScriptedEngine
 
+from rl_agents.chat.context import make_context
 from rl_agents.core.resolve import resolve
 from rl_agents.core.rollout_metrics import rollout_metrics, truncation_metrics
 from rl_agents.data.lowering import lower
+from rl_agents.data.trajectory import EpisodeSpec, Step, Trajectory
 from rl_agents.envs.guess_numbers import GuessNumbersEnv
 from rl_agents.errors import InputError
 from rl_agents.rollout.agent_loop import Limits, play_episodes
-from rl_agents.rollout.context import make_context
 from rl_agents.rollout.embedders import HashedNgrams, make_embedder
-from rl_agents.rollout.trajectory import EpisodeSpec, Step, Trajectory
 from rl_agents.rollout.truncation_rules import ANSWER_INSTRUCTION, Truncation, question_of
 from rl_agents.settings import Settings
 

@@ -4,11 +4,10 @@ import random
 
 import pytest
 
+from rl_agents.envs.movie_recommendation.rules import gain_progress, movement_trigger
 from rl_agents.rollout.truncation import (
     StallWindow,
     first_trigger,
-    gain_progress,
-    movement_trigger,
     random_trigger,
     similarity_trigger,
 )

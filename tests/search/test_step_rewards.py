@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from search.drawn import settings_of
 
+from rl_agents.data.trajectory import Step
 from rl_agents.rollout.env_calls import Answer
-from rl_agents.rollout.trajectory import Step
 from rl_agents.search.rewards import allocation, step_rewards
 from rl_agents.search.statistics import StateStatistics
 from rl_agents.search.tree import Node

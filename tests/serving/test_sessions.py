@@ -12,10 +12,10 @@ import slow_env
 from in_process import Server, problem
 from scripted_model import MAX_TOKENS, write_babbler, write_model
 
+from rl_agents.chat.context import load_tokenizer, make_context
+from rl_agents.data.trajectory import EpisodeSpec, Trajectory
 from rl_agents.envs.base import make_env, task_ids
 from rl_agents.rollout.agent_loop import play_episode
-from rl_agents.rollout.context import load_tokenizer, make_context
-from rl_agents.rollout.trajectory import EpisodeSpec, Trajectory
 from rl_agents.rollout.turns import Limits
 
 RUN = {"max_model_len": MAX_TOKENS, "max_response_tokens": 6, "env.prompt": "compact"}

@@ -8,7 +8,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rl_agents.rollout.context import ChatTemplate
+from rl_agents.chat.context import ChatTemplate
 from rl_agents.serving.text import TextStream
 
 sys.path.append(str(Path(__file__).parent.parent / "rollout"))

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+from rl_agents.chat.context import History
 from rl_agents.envs.alfworld.anchors import ANCHORS
 from rl_agents.envs.alfworld.backends import Position, make_backend
 from rl_agents.envs.alfworld.families import read_goal
@@ -22,7 +23,6 @@ from rl_agents.envs.alfworld.responses import find_command, read_command
 from rl_agents.envs.alfworld.tasks import task_ids
 from rl_agents.envs.stateful import StatefulEnv, StepResult, observations
 from rl_agents.errors import InputError
-from rl_agents.rollout.context import History
 
 MAX_TURNS = 50
 

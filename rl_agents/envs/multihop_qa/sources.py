@@ -22,6 +22,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Protocol
 
+from rl_agents.cache import cache_dir
 from rl_agents.envs.multihop_qa.questions import Question, read_questions
 from rl_agents.envs.multihop_qa.world import SIZES, World, make_world
 from rl_agents.envs.multihop_qa.world_questions import COUNTS, world_questions
@@ -200,7 +201,6 @@ def _unique_passages(files: Sequence[Path]) -> Iterator[tuple[Passage, float]]:
 
 def _cached_questions(path: Path) -> list[Question]:
     """Read the questions of a file without their passages; a copy without them is kept, which is read in no time."""
-    from rl_agents.starter import cache_dir
 
     digest = hashlib.sha256(f"{FORMAT}/{fingerprint([path])}".encode()).hexdigest()[:12]
     kept = cache_dir() / "questions" / f"{re.sub(r'[^A-Za-z0-9]+', '-', path.stem)}-{digest}.jsonl"

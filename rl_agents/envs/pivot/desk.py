@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from rl_agents.pivot.formats import read_trace
-from rl_agents.pivot.turns import Extraction, Turn, extract_turns
 from rl_agents.tools.calls import ToolCall, write_response
+from rl_agents.traces.formats import read_trace
+from rl_agents.traces.turns import Extraction, Turn, extract_turns
 
 BUILT_IN_TRACES = 400
 SYSTEM = "You help with orders."

@@ -13,8 +13,8 @@ import gymnasium
 from gymnasium.spaces import Text
 
 from rl_agents.envs.pivot.tasks import PivotSet, load_pivots, unknown_pivot
-from rl_agents.pivot.turns import Turn
 from rl_agents.rewards.verifiers import VerifierOptions, assess, exact_match
+from rl_agents.traces.turns import Turn
 
 _OBSERVATIONS = Text(max_length=1 << 20, charset=string.printable)
 _ACTIONS = Text(max_length=1 << 18, min_length=0, charset=string.printable)

@@ -9,13 +9,13 @@ from typing import Any
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
+from rl_agents.chat.context import chat_text
+from rl_agents.chat.messages import action_text
 from rl_agents.envs.base import StarterRecipe
 from rl_agents.envs.pivot import desk
 from rl_agents.envs.pivot.tasks import load_pivots
 from rl_agents.envs.small_model import IMITATION, PAD, SPECIAL_TOKENS, UNKNOWN, small_qwen3
-from rl_agents.pivot.messages import action_text
 from rl_agents.rewards.verifiers import VerifierOptions
-from rl_agents.rollout.context import chat_text
 
 MAX_TOKENS = 256
 END_OF_TURN, TOOL = "<end>", "<tool>"

@@ -10,8 +10,8 @@ from typing import Any
 
 from rl_agents.envs.panels import shuffled_ids
 from rl_agents.errors import InputError, unknown
-from rl_agents.pivot.turns import Turn
 from rl_agents.rewards.verifiers import Verifier, VerifierOptions, make_verifier, self_check
+from rl_agents.traces.turns import Turn
 
 SPLIT_SEED = "pivot-2026"
 
@@ -83,6 +83,6 @@ def _read(pivots: str) -> list[Turn]:
         from rl_agents.envs.pivot.desk import desk_turns
 
         return desk_turns()
-    from rl_agents.pivot.store import read_turns
+    from rl_agents.traces.store import read_turns
 
     return read_turns(Path(pivots))

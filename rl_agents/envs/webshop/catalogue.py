@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rl_agents.cache import cache_dir
 from rl_agents.envs.webshop.generated import shop_entries, small_entries
 from rl_agents.envs.webshop.index import build_store
 from rl_agents.envs.webshop.records import (
@@ -70,7 +71,6 @@ class Catalogue:
 
     def cached_path(self) -> Path:
         """Return where the store of this catalogue is kept."""
-        from rl_agents.starter import cache_dir
 
         digest = hashlib.sha256(f"{FORMAT}/{self.fingerprint}".encode()).hexdigest()[:12]
         return cache_dir() / "webshop" / f"{re.sub(r'[^A-Za-z0-9]+', '-', Path(self.name).stem)}-{digest}.sqlite"

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from rl_agents.pivot.messages import split_thoughts
-from rl_agents.pivot.turns import Turn
+from rl_agents.chat.messages import split_thoughts
 from rl_agents.tools.calls import Response, read_response
 from rl_agents.tools.strict_json import canonical
+from rl_agents.traces.turns import Turn
 
 
 @dataclass(frozen=True, slots=True)

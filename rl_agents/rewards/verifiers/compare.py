@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
-
-from rl_agents.credit.pivot import word_similarity
 
 Item = TypeVar("Item")
 ParallelMode = Literal["free", "strict", "fractional", "f1"]
@@ -13,11 +12,24 @@ ParallelMode = Literal["free", "strict", "fractional", "f1"]
 FLOAT_TOLERANCE = 1e-6
 
 
+def word_similarity(first: str, second: str) -> float:
+    """Σ_w min(count_a(w), count_b(w))/(n_a + n_b): the public verifier's "Jaccard", 0.5 for identical strings.
+
+    Words are split at whitespace and compared as they are. If either string has fewer than two words the measure is
+    exact equality (1 or 0).
+    """
+    words, other = first.split(), second.split()
+    if len(words) < 2 or len(other) < 2:
+        return float(first == second)
+    shared = sum((Counter(words) & Counter(other)).values())
+    return shared / (len(words) + len(other))
+
+
 def difference(expected: Any, actual: Any, threshold: float, path: str = "arguments") -> str:
     """Return where and how two JSON values differ; empty when they are equivalent.
 
     Same type (true is no number, 1 is not 1.0), same keys, equally long lists in order, floats within 1e-6, other
-    scalars equal. Texts of two or more words: `rl_agents.credit.pivot.word_similarity` of at least ``threshold`` (0.5
+    scalars equal. Texts of two or more words: `word_similarity` of at least ``threshold`` (0.5
     for identical ones); shorter texts: equal.
     """
     if type(expected) is not type(actual):

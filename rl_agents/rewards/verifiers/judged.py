@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
 
-from rl_agents.pivot.turns import Turn
 from rl_agents.rewards.judge import JudgeError
 from rl_agents.rewards.verifiers.base import Verdict, demonstrated
 from rl_agents.rewards.verifiers.tool_calls import ToolCallVerifier, message_verdict
 from rl_agents.tools.calls import Response
+from rl_agents.traces.turns import Turn
 
 SHOWN_MESSAGES, SHOWN_CHARACTERS = 6, 2000
 CACHED_VERDICTS = 4096

@@ -11,10 +11,10 @@ from typing import Any, Literal
 
 from rapidfuzz.distance import Indel
 
-from rl_agents.pivot.turns import Turn
 from rl_agents.rewards.verifiers.base import Verdict
 from rl_agents.rewards.verifiers.tool_calls import message_verdict
 from rl_agents.tools.calls import Response, ToolCall
+from rl_agents.traces.turns import Turn
 
 CATEGORIES: Mapping[str, frozenset[str]] = {
     "edit": frozenset(

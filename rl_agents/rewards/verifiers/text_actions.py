@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from rl_agents.pivot.turns import Turn
 from rl_agents.rewards.verifiers.base import Verdict, demonstrated
 from rl_agents.rewards.verifiers.compare import difference
 from rl_agents.rewards.verifiers.tool_calls import ToolCallVerifier
 from rl_agents.tools.calls import Response
+from rl_agents.traces.turns import Turn
 
 _TAGGED = re.compile(r"<action>(.*?)</action>", re.DOTALL)
 _BRACKETS = re.compile(r"(\w+)\s*\[(.*)\]", re.DOTALL)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rl_agents.pivot.turns import Turn
 from rl_agents.rewards.verifiers.base import Verdict
 from rl_agents.rewards.verifiers.compare import ParallelMode, difference, matched_pairs, parallel_score
 from rl_agents.tools.calls import Response, ToolCall, check_call
+from rl_agents.traces.turns import Turn
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,8 +29,8 @@ from rl_agents.envs.alfworld.expert import Expert
 from rl_agents.envs.alfworld.generator import generated_file, write_games
 from rl_agents.envs.alfworld.prompts import STYLES
 from rl_agents.envs.alfworld.responses import find_command, read_command
-from rl_agents.envs.prompting import ReAct
 from rl_agents.errors import InputError
+from rl_agents.rollout.prompting import ReAct
 
 TASK = "small/heat/kitchen-3/17"
 ROOT = Path(__file__).parents[3]

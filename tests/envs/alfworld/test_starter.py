@@ -7,13 +7,13 @@ import random
 import pytest
 import torch
 
+from rl_agents.chat.context import Dialogue, make_context
 from rl_agents.envs.alfworld import STARTER, make, task_ids
 from rl_agents.envs.alfworld.demonstrator import MAX_TURNS, demonstrate
 from rl_agents.envs.alfworld.expert import Habits
 from rl_agents.envs.alfworld.prompts import STYLES
 from rl_agents.envs.alfworld.starter import DEFAULTS
 from rl_agents.envs.small_model import UNKNOWN
-from rl_agents.rollout.context import Dialogue, make_context
 from rl_agents.rollout.demonstrations import encode_dialogue
 
 NO_HABITS = Habits(random_command=0.0, forget=0.0)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rl_agents.pivot.formats import Trace
-from rl_agents.pivot.messages import message_calls
+from rl_agents.chat.messages import message_calls
 from rl_agents.tools.calls import Tool
+from rl_agents.traces.formats import Trace
 
 _TYPES = {bool: "boolean", int: "integer", float: "number", str: "string", dict: "object", list: "array"}
 

@@ -7,8 +7,8 @@ from chat_tokenizers import byte_level, llama, qwen
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rl_agents.chat.context import Append, ChatTemplate, Dialogue, Window, load_tokenizer, make_context
 from rl_agents.errors import InputError
-from rl_agents.rollout.context import Append, ChatTemplate, Dialogue, Window, load_tokenizer, make_context
 
 STYLES = {"qwen": qwen, "llama": llama}
 # Any text without the templates' own markers and without lone surrogates.

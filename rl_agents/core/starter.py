@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from rl_agents.cache import cache_dir
 from rl_agents.envs.base import starter_recipe
 from rl_agents.settings import Settings
 
@@ -42,11 +42,6 @@ def starter_dir(env: str) -> Path:
     key = json.dumps([recipe.version, dict(recipe.training), dict(recipe.defaults)], sort_keys=True, default=str)
     digest = hashlib.sha256(key.encode()).hexdigest()[:8]
     return cache_dir() / "starters" / f"{env}-{digest}"
-
-
-def cache_dir() -> Path:
-    """The cache folder of rl_agents."""
-    return Path(os.environ.get("RL_AGENTS_CACHE") or Path.home() / ".cache" / "rl_agents")
 
 
 def ensure_model(settings: Settings) -> Path:

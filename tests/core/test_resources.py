@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rl_agents.settings import Settings
-from rl_agents.tuning.resources import (
+from rl_agents.core.resources import (
     actors,
     describe_plan,
     first_engine_bundle,
@@ -14,6 +13,7 @@ from rl_agents.tuning.resources import (
     run_bundles,
     set_engine_gpus,
 )
+from rl_agents.settings import Settings
 
 
 def settings(**keys: object) -> Settings:

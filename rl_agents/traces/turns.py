@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from rl_agents.pivot.formats import Trace
-from rl_agents.pivot.messages import Message, action_text, inline_thoughts, message_calls
+from rl_agents.chat.messages import Message, action_text, inline_thoughts, message_calls
 from rl_agents.tools.calls import Tool, ToolCall
 from rl_agents.tools.strict_json import canonical
+from rl_agents.traces.formats import Trace
 
 #: ``turn``: one of every equal (state, action); ``action``: one of every equal action, wherever it is taken.
 DEDUPLICATION = ("turn", "action", "none")
@@ -28,7 +28,7 @@ class Turn:
         messages: the state, everything before the turn.
         tools: what could be called.
         action: the demonstrated assistant message.
-        harness: see `rl_agents.pivot.formats.Trace`.
+        harness: see `rl_agents.traces.formats.Trace`.
     """
 
     turn_id: str

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rl_agents.chat.messages import Message, assistant_message, check_dialogue, read_content, read_message
 from rl_agents.errors import nearest
-from rl_agents.pivot.messages import Message, assistant_message, check_dialogue, read_content, read_message
 from rl_agents.tools.calls import Tool, ToolCall, read_call, read_tools
 
 FORMATS = {"messages": "chat", "responses_create_params": "nemo_gym", "traj": "tau_bench"}
@@ -28,7 +28,7 @@ class Trace:
     Attributes:
         trace_id: as its file names it, else FILE:LINE.
         source: FILE:LINE.
-        messages: from the first to the last; see `rl_agents.pivot.messages`.
+        messages: from the first to the last; see `rl_agents.chat.messages`.
         tools: what the agent could call; empty when the file does not say.
         reward: what the whole trace earned; None when the file does not say.
         single: only the last assistant turn is a demonstration (a NeMo-Gym row with its expected action).

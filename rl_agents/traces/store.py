@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rl_agents.errors import InputError
-from rl_agents.pivot.turns import Turn, action_name
 from rl_agents.tools.calls import Tool, read_tools
+from rl_agents.traces.turns import Turn, action_name
 
 if TYPE_CHECKING:
     import pyarrow

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rl_agents.errors import InputError
-from rl_agents.pivot.formats import Trace
-from rl_agents.pivot.inferred_tools import infer_tools
-from rl_agents.pivot.store import TURNS_FILE, read_turns
-from rl_agents.pivot.traces import Defect, TraceFile, read_traces
-from rl_agents.pivot.turns import Extraction, Turn, extract_turns
 from rl_agents.tools.calls import Tool
+from rl_agents.traces.files import Defect, TraceFile, read_traces
+from rl_agents.traces.formats import Trace
+from rl_agents.traces.inferred_tools import infer_tools
+from rl_agents.traces.store import TURNS_FILE, read_turns
+from rl_agents.traces.turns import Extraction, Turn, extract_turns
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ def read_trace_files(paths: Sequence[Path], tools: Sequence[Tool] = (), infer: b
 
     Args:
         tools: definitions for traces that have none.
-        infer: define the tools of such traces by their own calls (`rl_agents.pivot.inferred_tools`).
+        infer: define the tools of such traces by their own calls (`rl_agents.traces.inferred_tools`).
 
     Raises:
         InputError: a file that cannot be read at all.

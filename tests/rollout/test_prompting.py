@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from rl_agents.chat.context import Dialogue
 from rl_agents.cli import main
 from rl_agents.core.config import AgentConfig
+from rl_agents.data.trajectory import Step
 from rl_agents.envs.base import make_env
 from rl_agents.envs.guess_numbers.env import GuessNumbersEnv
-from rl_agents.envs.prompting import MEMORY_HEADING, REACT_INSTRUCTION, ReAct, Reflexion, solved_examples
 from rl_agents.errors import InputError
-from rl_agents.rollout.context import Dialogue
 from rl_agents.rollout.env_calls import read_step
-from rl_agents.rollout.trajectory import Step
+from rl_agents.rollout.prompting import MEMORY_HEADING, REACT_INSTRUCTION, ReAct, Reflexion, solved_examples
 from rl_agents.rollout.turns import follow
 from rl_agents.settings import Settings
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from rl_agents.errors import InputError
-from rl_agents.pivot.formats import Trace, read_trace
 from rl_agents.tools.calls import Tool, read_tools
 from rl_agents.tools.strict_json import DECODER, check_plain, strict_json
+from rl_agents.traces.formats import Trace, read_trace
 
 MAX_LINE_BYTES = 16 << 20
 MAX_LIST_BYTES = 1 << 30
@@ -38,7 +38,7 @@ class TraceFile:
 
 
 def read_traces(path: Path, tools: Sequence[Tool] = ()) -> TraceFile:
-    """Read all traces of a file; see `rl_agents.pivot.formats` for the forms, which may be mixed.
+    """Read all traces of a file; see `rl_agents.traces.formats` for the forms, which may be mixed.
 
     Args:
         tools: definitions for traces that have none.
