@@ -12,9 +12,7 @@ import yaml
 
 from rl_agents.errors import InputError, unknown
 from rl_agents.settings import FIELD_TYPES
-from rl_agents.settings.checks import check_ranges
-from rl_agents.settings.reading import coerce
-from rl_agents.settings.sections import key
+from rl_agents.settings.options import check_ranges, coerce, key
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rl_agents.errors import InputError
-from rl_agents.settings.reading import context_window
+from rl_agents.settings.files import context_window
+from rl_agents.settings.options import check_ranges
 
 if TYPE_CHECKING:
     from rl_agents.settings.settings import Settings
@@ -63,20 +63,6 @@ def validate(settings: Settings) -> None:
     if settings.prompting == "reflexion" and settings.truncation != "none":
         raise InputError("prompting=reflexion plays several attempts in one episode; it needs truncation=none")
     check_reward(settings)
-
-
-def check_ranges(settings: Any) -> None:
-    """Check every number of a data class of `rl_agents.settings.sections.key` fields against its range."""
-    for field in dataclasses.fields(settings):
-        value, bounds = getattr(settings, field.name), field.metadata
-        at_least, above, at_most = bounds["at_least"], bounds["above"], bounds["at_most"]
-        if at_least is not None and value < at_least:
-            wanted = "must not be negative" if at_least == 0 else f"must be at least {at_least}"
-            raise InputError(f"{field.name}={value}: {wanted}")
-        if above is not None and value <= above:
-            raise InputError(f"{field.name}={value}: must be above {above}")
-        if at_most is not None and value > at_most:
-            raise InputError(f"{field.name}={value}: must be at most {at_most}")
 
 
 def check_reward(settings: Settings) -> None:

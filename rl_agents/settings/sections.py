@@ -6,24 +6,10 @@ Keys are flat (``--set lr=1e-4``); an environment's own keys are written ``env.K
 
 from __future__ import annotations
 
-import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
-
-def key(
-    default: Any,
-    help: str,
-    *,
-    at_least: float | None = None,
-    above: float | None = None,
-    at_most: float | None = None,
-) -> Any:
-    """Declare a settings key with its default, its one-line explanation and its range."""
-    metadata = {"help": help, "at_least": at_least, "above": above, "at_most": at_most}
-    if isinstance(default, dict | list):
-        return field(default_factory=lambda: copy.copy(default), metadata=metadata)
-    return field(default=default, metadata=metadata)
+from rl_agents.settings.options import key
 
 
 @dataclass

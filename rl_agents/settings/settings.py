@@ -11,7 +11,7 @@ from typing import Any
 
 from rl_agents.errors import InputError, unknown
 from rl_agents.settings import checks
-from rl_agents.settings.reading import coerce
+from rl_agents.settings.options import coerce
 from rl_agents.settings.sections import (
     CreditKeys,
     CriticKeys,

@@ -14,7 +14,7 @@ import yaml
 
 from rl_agents.errors import InputError, unknown
 from rl_agents.settings import FIELD_TYPES, Settings, load_recipe
-from rl_agents.settings.reading import coerce
+from rl_agents.settings.options import coerce
 from rl_agents.tuning.space import Choice, Range, TrialSpec, expand, parse_choice
 
 #: Keys of a sweep that are read as they are, with their types from `Sweep`.

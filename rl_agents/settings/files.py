@@ -1,12 +1,10 @@
-"""Reading settings: values by type, ``--set key=value`` items, and recipe files."""
+"""Reading settings: ``--set key=value`` items, and recipe files."""
 
 from __future__ import annotations
 
 import re
-import types
-import typing
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Any
 
 import yaml
 
@@ -25,31 +23,6 @@ def context_window(context: str) -> int | None:
     if not match:
         raise InputError(f"context='{context}': valid: append, window(n)")
     return int(match[1])
-
-
-def coerce(name: str, value: Any, kind: Any) -> Any:
-    """Return ``value`` as ``kind``; numbers that YAML reads as text (1e-4) are accepted."""
-    if typing.get_origin(kind) is Literal:
-        if value not in typing.get_args(kind):
-            raise InputError(f"{name}='{value}': valid: {', '.join(map(str, typing.get_args(kind)))}")
-        return value
-    if typing.get_origin(kind) is list:
-        if not isinstance(value, list):
-            raise InputError(f"{name}='{value}': a list is needed, such as [0.9, 0.95]")
-        return [coerce(name, item, typing.get_args(kind)[0]) for item in value]
-    if isinstance(kind, types.UnionType):
-        kind = next(k for k in typing.get_args(kind) if k is not type(None))
-    if kind is bool:
-        if not isinstance(value, bool):
-            raise InputError(f"{name}='{value}': true or false is needed")
-        return value
-    try:
-        if kind is int and (isinstance(value, bool) or float(value) != int(float(value))):
-            raise ValueError
-        return int(float(value)) if kind is int else kind(value)
-    except (TypeError, ValueError):
-        needed = {int: "a whole number", float: "a number", str: "text"}[kind]
-        raise InputError(f"{name}='{value}': {needed} is needed") from None
 
 
 def parse_assignments(items: Iterable[str]) -> dict[str, Any]:

@@ -1,0 +1,173 @@
+"""Options: data classes whose fields are declared by `key`, each once, beside the code that reads it.
+
+Runs, environments, verifiers, servers and sweeps all take their keys this way: a field says type, default, range,
+meaning and what else must be chosen for it to have an effect; reading, checking, documentation and the command line
+follow from the declaration.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import math
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from dataclasses import field
+from functools import cache
+from typing import Any, Literal, TypeVar
+
+from rl_agents.errors import InputError, unknown
+
+Options = TypeVar("Options")
+
+
+def key(
+    default: Any,
+    help: str,
+    *,
+    at_least: float | None = None,
+    above: float | None = None,
+    at_most: float | None = None,
+    needs: str | tuple[str, ...] = (),
+) -> Any:
+    """Declare an option.
+
+    Args:
+        default: its default; lists and mappings are copied.
+        help: one line for people.
+        at_least, above, at_most: range of a number (of every item of a list).
+        needs: what gives the key an effect, all of it: ``"name"`` (true, not 0 and not empty), ``"name=a|b"`` (one of
+            these values) or ``"name!=a|b"``. Choosing the key without it is an error.
+    """
+    wanted = (needs,) if isinstance(needs, str) else needs
+    metadata = {"help": help, "at_least": at_least, "above": above, "at_most": at_most, "needs": wanted}
+    if isinstance(default, dict | list):
+        return field(default_factory=lambda: copy.copy(default), metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+@cache
+def option_types(cls: Any) -> Mapping[str, Any]:
+    """Return the types of an options class by key, in the order of declaration."""
+    hints = typing.get_type_hints(cls)
+    return {item.name: hints[item.name] for item in dataclasses.fields(cls)}
+
+
+def option_defaults(cls: type) -> dict[str, Any]:
+    """Return the defaults of an options class by key."""
+    return {item.name: getattr(cls(), item.name) for item in dataclasses.fields(cls)}
+
+
+def read_options(cls: type[Options], data: Mapping[str, Any], *, prefix: str = "", kind: str = "key") -> Options:
+    """Build an options object from plain values.
+
+    Args:
+        data: values by key, the prefix left out; absent ones take their defaults.
+        prefix: written before keys in messages, such as ``env.``.
+        kind: what messages call a key, such as ``option of environment alfworld``.
+
+    Raises:
+        InputError: an unknown key (the nearest is named), a wrong type, a value out of range, or a key without effect.
+    """
+    types_by_key = option_types(cls)
+    for name in data:
+        if name not in types_by_key:
+            raise unknown(kind, f"{prefix}{name}", [f"{prefix}{known}" for known in types_by_key])
+    made = cls(**{name: coerce(f"{prefix}{name}", value, types_by_key[name]) for name, value in data.items()})
+    check_ranges(made, prefix)
+    check_needs(made, data, prefix)
+    return made
+
+
+def coerce(name: str, value: Any, kind: Any) -> Any:
+    """Return ``value`` as ``kind``; numbers that YAML reads as text (1e-4) are accepted, infinities are not.
+
+    Raises:
+        InputError: it cannot be read so.
+    """
+    if typing.get_origin(kind) is Literal:
+        if value not in typing.get_args(kind):
+            raise InputError(f"{name}='{value}': valid: {', '.join(map(str, typing.get_args(kind)))}")
+        return value
+    if typing.get_origin(kind) is list:
+        if not isinstance(value, list | tuple):
+            raise InputError(f"{name}='{value}': a list is needed, such as [0.9, 0.95]")
+        return [coerce(name, item, typing.get_args(kind)[0]) for item in value]
+    if isinstance(kind, types.UnionType):
+        if value is None and type(None) in typing.get_args(kind):
+            return None
+        kind = next(k for k in typing.get_args(kind) if k is not type(None))
+    if kind is bool:
+        if not isinstance(value, bool):
+            raise InputError(f"{name}='{value}': true or false is needed")
+        return value
+    return value if kind is Any or typing.get_origin(kind) is dict else _scalar(name, value, kind)
+
+
+def _scalar(name: str, value: Any, kind: Any) -> Any:
+    needed = {int: "a whole number", float: "a number", str: "text"}[kind]
+    try:
+        if isinstance(value, bool | list | dict) or value is None:
+            raise ValueError
+        if kind is str:
+            return str(value)
+        number = float(value)
+        if not math.isfinite(number) or (kind is int and number != int(number)):
+            raise ValueError
+        return int(number) if kind is int else number
+    except (TypeError, ValueError):
+        raise InputError(f"{name}='{value}': {needed} is needed") from None
+
+
+def check_ranges(options: Any, prefix: str = "") -> None:
+    """Check every number against the range of its key.
+
+    Raises:
+        InputError: the first one outside.
+    """
+    for item in dataclasses.fields(options):
+        value, bounds = getattr(options, item.name), item.metadata
+        for number in value if isinstance(value, list) else [value]:
+            _check_range(f"{prefix}{item.name}={value}", number, bounds)
+
+
+def _check_range(shown: str, number: Any, bounds: Mapping[str, Any]) -> None:
+    at_least, above, at_most = bounds["at_least"], bounds["above"], bounds["at_most"]
+    if at_least is not None and number < at_least:
+        wanted = "must not be negative" if at_least == 0 else f"must be at least {at_least}"
+        raise InputError(f"{shown}: {wanted}")
+    if above is not None and number <= above:
+        raise InputError(f"{shown}: must be above {above}")
+    if at_most is not None and number > at_most:
+        raise InputError(f"{shown}: must be at most {at_most}")
+
+
+def check_needs(options: Any, chosen: Iterable[str], prefix: str = "") -> None:
+    """Refuse chosen keys that have no effect beside the other values.
+
+    Raises:
+        InputError: the first one, with what would give it an effect.
+    """
+    wanted = {item.name: item.metadata["needs"] for item in dataclasses.fields(options)}
+    for name in sorted(set(chosen) & wanted.keys()):
+        if missing := unmet(wanted[name], options):
+            raise InputError(f"key '{prefix}{name}' has no effect without {prefix}{spoken(missing)}")
+
+
+def unmet(needs: Iterable[str], options: Any) -> str:
+    """Return the first need that ``options`` do not meet; empty when they meet all."""
+    return next((need for need in needs if not _is_met(need, options)), "")
+
+
+def _is_met(need: str, options: Any) -> bool:
+    name, equals, values = need.partition("=")
+    if not equals:
+        return bool(getattr(options, name))
+    here = str(getattr(options, name.removesuffix("!"))) in values.split("|")
+    return not here if name.endswith("!") else here
+
+
+def spoken(need: str) -> str:
+    """Return a need as people would say it."""
+    return need.replace("!=", " other than ").replace("|", " or ")
