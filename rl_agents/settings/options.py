@@ -70,7 +70,7 @@ def read_options(cls: type[Options], data: Mapping[str, Any], *, prefix: str = "
     Raises:
         InputError: an unknown key (the nearest is named), a wrong type, a value out of range, or a key without effect.
     """
-    types_by_key = option_types(cls)
+    types_by_key = option_types(typing.cast(Any, cls))
     for name in data:
         if name not in types_by_key:
             raise unknown(kind, f"{prefix}{name}", [f"{prefix}{known}" for known in types_by_key])
