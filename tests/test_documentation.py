@@ -90,6 +90,7 @@ def test_the_index_names_every_page():
 
 def test_a_broken_link_is_found(tmp_path):
     page = tmp_path / "page.md"
-    page.write_text("# One, two\n\n[`code`](a.md) `[code](c.md)` [x](#one-two) [y](#three)\n\n```\n[no link](b.md)\n```\n", "utf-8")
+    lines = ("# One, two", "[`code`](a.md) `[code](c.md)` [x](#one-two) [y](#three)", "```", "[no link](b.md)", "```")
+    page.write_text("\n".join(lines), "utf-8")
     found = [problem for link in links_in(page.read_text("utf-8")) if (problem := problem_of(page, link))]
     assert found == ["a.md: no such file", "#three: no such heading"]
