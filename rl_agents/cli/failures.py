@@ -1,4 +1,4 @@
-"""How a failure looks to the person at the terminal: one line, and a file with the rest."""
+"""How a failure is reported to the user: one line, and a file with the traceback."""
 
 from __future__ import annotations
 

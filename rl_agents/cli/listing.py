@@ -15,8 +15,8 @@ Entry = dict[str, Any]
 ENGINES: list[Entry] = [
     {
         "name": "auto",
-        "summary": "vllm where it can run, else torch; the run says which and why",
-        "reference": "`run.py doctor` tells beforehand",
+        "summary": "vllm where it can run, else torch; a run prints which and why",
+        "reference": "`run.py doctor`",
     },
     {
         "name": "vllm",
@@ -32,22 +32,22 @@ ENGINES: list[Entry] = [
 NO_TRUNCATION: list[Entry] = [
     {
         "name": "none",
-        "summary": "episodes end by the environment, the turn limit or the context length",
+        "summary": "episodes end by the environment's rules, the turn limit or the context length",
         "reference": "-",
     }
 ]  # and those of rl_agents.rollout.truncation_rules
 ADAPTER: Entry = {
     "name": "gymnasium:<id>",
-    "summary": "any text environment that is registered with gymnasium",
+    "summary": "any text environment registered with gymnasium",
     "reference": "https://gymnasium.farama.org/api/env",
 }
 
 
 def build_parser() -> Parser:
     """Return the parser of the list command."""
-    parser = Parser("list", "List algorithms, environments, engines and truncation rules.")
-    parser.add_argument("--json", action="store_true", help="as JSON")
-    parser.add_argument("--keys", action="store_true", help="the keys of --set and of recipes, with their defaults")
+    parser = Parser("list", "List algorithms, environments, engines and truncation rules, or all keys.")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--keys", action="store_true", help="list the keys of --set and of presets instead")
     return parser
 
 

@@ -1,4 +1,4 @@
-"""An argument parser whose complaints are one line and offer the nearest flag."""
+"""An argument parser whose errors are one line and suggest the nearest flag."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Parser(argparse.ArgumentParser):
         """Parse all of ``argv``.
 
         Raises:
-            InputError: an unknown flag (the nearest is offered), a stray word, or a value of the wrong type.
+            InputError: an unknown flag (the nearest is suggested), a stray argument, or a value of the wrong type.
         """
         args, rest = self.parse_known_args(argv)
         for item in rest:
@@ -44,5 +44,5 @@ class Parser(argparse.ArgumentParser):
         """Add ``--set key=value ...``."""
         self.add_argument(
             "--set", nargs="+", action="extend", default=[], metavar="key=value",
-            help="set keys of the configuration; `run.py list --keys` shows them all",
+            help="set keys of the configuration; `run.py list --keys` lists them",
         )  # fmt: skip

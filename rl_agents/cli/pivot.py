@@ -12,12 +12,13 @@ from rl_agents.cli.parser import Parser
 from rl_agents.errors import InputError, unknown
 from rl_agents.traces.turns import DEDUPLICATION
 
+SUMMARY = "Prepare expert traces for `--algo pivotrl --env pivot`: extract turns, profile them, keep the pivots."
 STEPS = {
-    "demo-traces": "write traces of a scripted expert, to try the rest",
+    "demo-traces": "write example traces of a scripted expert",
     "extract": "read traces and write their turns",
-    "small-model": "write a small untrained model for traces, to try the rest",
+    "small-model": "write a small untrained model for the traces",
     "profile": "play every turn K times with the initial policy",
-    "filter": "keep the pivots, or as many turns at random",
+    "filter": "keep the pivots, or as many random turns",
 }
 
 
@@ -25,7 +26,7 @@ def run(argv: Sequence[str]) -> int:
     """Run one step of the pivot command; return its exit code."""
     steps = "\n".join(f"  {name:12} {summary}" for name, summary in STEPS.items())
     if not argv or argv[0] in ("-h", "--help"):
-        print(f"usage: run.py pivot STEP ...\n\n{__doc__}\n\n{steps}\n\nrun.py pivot STEP --help shows its flags")
+        print(f"usage: run.py pivot STEP ...\n\n{SUMMARY}\n\nsteps (run.py pivot STEP --help):\n{steps}")
         return 0
     if argv[0] not in STEPS:
         raise unknown("step of pivot", argv[0], STEPS)
@@ -41,14 +42,16 @@ def run(argv: Sequence[str]) -> int:
 
 def demo_traces(argv: Sequence[str]) -> int:
     """Write a scripted expert's traces as JSON lines."""
-    parser = Parser("pivot demo-traces", "Write an environment's scripted player's traces in OpenAI's chat form.")
+    parser = Parser("pivot demo-traces", "Write traces of an environment's scripted player as OpenAI chats.")
     parser.add_argument("--output", type=Path, required=True, metavar="F.jsonl", help="file to write")
-    parser.add_argument("--env", default="pivot", help="environment with a demonstrator (default: the help desk)")
-    parser.add_argument("--traces", type=int, default=400, help="episodes (default: 400)")
     parser.add_argument(
-        "--mediocre", action="store_true", help="the player that the starter imitates, also where there is an expert"
+        "--env", default="pivot", metavar="NAME", help="environment with a scripted player (default: the help desk)"
     )
-    parser.add_argument("--seed", type=int, default=0, help="seed of the episodes (default: 0)")
+    parser.add_argument("--traces", type=int, default=400, metavar="N", help="number of traces (default: 400)")
+    parser.add_argument(
+        "--mediocre", action="store_true", help="use the player that the starter imitates even where there is an expert"
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="random seed (default: 0)")
     parser.add_settings_flag()
     args = parser.parse(argv)
     from rl_agents.envs.base import checked_options, env_spec
@@ -58,16 +61,16 @@ def demo_traces(argv: Sequence[str]) -> int:
     if args.traces < 1:
         raise InputError(f"--traces {args.traces}: must be at least 1")
     if args.mediocre and args.env == "pivot":
-        raise InputError("--mediocre: the help desk has no such traces; its starter is the mediocre one")
+        raise InputError("--mediocre: the help desk has an expert only")
     if args.output.exists():
-        raise InputError(f"{args.output} exists already")
+        raise InputError(f"{args.output} already exists")
     settings = Settings.from_dict(parse_assignments(args.set))
     options = checked_options(env_spec(args.env), settings.env_options)
     records = demonstrated_records(args.env, options, args.traces, args.seed, args.mediocre)
     args.output.parent.mkdir(parents=True, exist_ok=True)
     args.output.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records), "utf-8")
     player = "demonstrator" if args.mediocre or not has_expert(args.env) else "expert"
-    print(f"{args.traces} traces of its {player}: {args.output}")
+    print(f"{args.traces} traces of the {player}: {args.output}")
     return 0
 
 
@@ -96,7 +99,7 @@ def extract(argv: Sequence[str]) -> int:
     )
     extracted = extract_turns(reading.traces, rules)
     if not extracted.turns:
-        raise InputError(f"no turns are left of {len(reading.traces)} traces: {dict(extracted.left_out)}")
+        raise InputError(f"no turns are left of {len(reading.traces)} traces; left out: {dict(extracted.left_out)}")
     print(statistics_table(extracted.turns, _token_counter(args.model) if args.model else None))
     write_turns(args.output / TURNS_FILE, extracted.turns)
     if args.nemo_gym:
@@ -112,13 +115,13 @@ def extract(argv: Sequence[str]) -> int:
 def small_model(argv: Sequence[str]) -> int:
     """Write an untrained model that knows the traces' words."""
     parser = Parser("pivot small-model", "Write a small untrained model with a tokenizer trained on the traces.")
-    parser.add_argument("--traces", type=Path, required=True, metavar="F", help="folder of pivot extract, or traces")
-    parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder of the model")
-    parser.add_argument("--vocabulary", type=int, default=2048, help="tokens (default: 2048)")
-    parser.add_argument("--hidden-size", type=int, default=64, help="width, a multiple of 32 (default: 64)")
-    parser.add_argument("--layers", type=int, default=2, help="layers (default: 2)")
-    parser.add_argument("--max-tokens", type=int, default=8192, help="context length (default: 8192)")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the weights (default: 0)")
+    parser.add_argument("--traces", type=Path, required=True, metavar="F", help="output of pivot extract, or traces")
+    parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="output folder")
+    parser.add_argument("--vocabulary", type=int, default=2048, metavar="N", help="tokens (default: 2048)")
+    parser.add_argument("--hidden-size", type=int, default=64, metavar="N", help="multiple of 32 (default: 64)")
+    parser.add_argument("--layers", type=int, default=2, metavar="N", help="layers (default: 2)")
+    parser.add_argument("--max-tokens", type=int, default=8192, metavar="N", help="context length (default: 8192)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="random seed (default: 0)")
     args = parser.parse(argv)
     for name, least in (("vocabulary", 300), ("hidden_size", 32), ("layers", 1), ("max_tokens", 64)):
         if getattr(args, name) < least:
@@ -182,39 +185,43 @@ def _extract_parser() -> Parser:
         "--traces", type=Path, nargs="+", required=True, metavar="F",
         help="files of OpenAI chat messages, NeMo-Gym rows or tau-bench histories: JSON lines or one JSON list",
     )  # fmt: skip
-    parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder for the turns")
-    parser.add_argument("--skip-bad", action="store_true", help="leave defective traces out; each is named")
-    parser.add_argument("--min-reward", type=float, default=1.0, help="leave out traces that earned less (default: 1)")
+    parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="output folder")
+    parser.add_argument("--skip-bad", action="store_true", help="leave out defective traces (each is reported)")
+    parser.add_argument(
+        "--min-reward", type=float, default=1.0, metavar="R", help="leave out traces with a reward below R (default: 1)"
+    )
     parser.add_argument("--only-calls", action="store_true", help="leave out turns without a tool call")
     parser.add_argument("--single-calls", action="store_true", help="leave out turns with several tool calls")
-    parser.add_argument("--drop-failed-calls", action="store_true", help="leave out calls that an Error answers")
+    parser.add_argument("--drop-failed-calls", action="store_true", help="leave out calls whose result is an error")
     parser.add_argument(
         "--deduplicate", choices=DEDUPLICATION, default="turn",
-        help="`turn`: equal state and action; `action`: equal actions, such as commands, anywhere (default: turn)",
+        help="keep one of all turns with equal state and action (`turn`) or equal action (`action`) (default: turn)",
     )  # fmt: skip
     parser.add_argument(
         "--thoughts", choices=("apart", "inline"), default="apart",
         help="`apart`: the chat template decides, and imitation leaves them out; `inline`: part of the text",
     )  # fmt: skip
     parser.add_argument("--tools", type=Path, metavar="F.json", help="tool definitions for traces that have none")
-    parser.add_argument("--infer-tools", action="store_true", help="define such tools by the traces' own calls")
-    parser.add_argument("--model", type=Path, metavar="DIR", help="count the tokens of this model, not characters")
-    parser.add_argument("--nemo-gym", type=Path, metavar="F.jsonl", help="write the turns as NeMo-Gym rows, too")
+    parser.add_argument("--infer-tools", action="store_true", help="infer such definitions from the calls")
+    parser.add_argument("--model", type=Path, metavar="DIR", help="count tokens of this model instead of characters")
+    parser.add_argument("--nemo-gym", type=Path, metavar="F.jsonl", help="also write the turns as NeMo-Gym rows")
     return parser
 
 
 def _filter_parser() -> Parser:
-    parser = Parser("pivot filter", "Keep the turns whose outcome is open: variance above 0 and mean below λ_diff.")
-    parser.add_argument("--traces", type=Path, required=True, metavar="DIR", help="folder or file of pivot profile")
-    parser.add_argument("--output", type=Path, metavar="F.parquet", help="default: pivots.parquet beside the profile")
-    parser.add_argument("--max-mean", type=float, default=0.6, help="λ_diff (default: 0.6)")
-    parser.add_argument("--min-variance", type=float, default=1e-9, help="what counts as 0 (default: 1e-9)")
-    parser.add_argument("--at-most", type=int, default=0, metavar="N", help="keep the N hardest (default: all)")
+    parser = Parser("pivot filter", "Keep the turns with an open outcome: variance above 0 and mean below λ_diff.")
+    parser.add_argument("--traces", type=Path, required=True, metavar="DIR", help="output of pivot profile")
+    parser.add_argument("--output", type=Path, metavar="F.parquet", help="output file (default: beside the profile)")
+    parser.add_argument("--max-mean", type=float, default=0.6, metavar="M", help="λ_diff (default: 0.6)")
+    parser.add_argument(
+        "--min-variance", type=float, default=1e-9, metavar="V", help="variances up to V count as 0 (default: 1e-9)"
+    )
+    parser.add_argument("--at-most", type=int, default=0, metavar="N", help="keep at most the N hardest (default: all)")
     parser.add_argument(
         "--random", type=int, nargs="?", const=0, metavar="N",
-        help="draw N turns at random instead, without N as many as would be kept (the paper's ablation)",
+        help="draw N random turns instead; without N, as many as would be kept (the paper's ablation)",
     )  # fmt: skip
-    parser.add_argument("--seed", type=int, default=0, help="seed of the draw (default: 0)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="random seed (default: 0)")
     return parser
 
 
@@ -232,4 +239,4 @@ def _token_counter(model: Path) -> Callable[..., tuple[int, int]]:
 
 def _check_free(path: Path) -> None:
     if path.exists():
-        raise InputError(f"{path} exists already; name another --output")
+        raise InputError(f"{path} already exists; choose another --output")

@@ -34,16 +34,18 @@ SAMPLING_KEYS = ("temperature", "top_p", "max_response_tokens", "max_model_len",
 def build_parser() -> Parser:
     """Return the parser of this step."""
     parser = Parser("pivot profile", "Play every turn K times with the initial policy and score the actions.")
-    parser.add_argument("--traces", type=Path, required=True, metavar="F", help="folder of pivot extract, or traces")
-    parser.add_argument("--model", required=True, metavar="DIR", help="Hugging Face model folder, or `starter`")
-    parser.add_argument("--output", type=Path, metavar="DIR", help="default: the folder of the turns")
-    parser.add_argument("--rollouts", type=int, default=8, metavar="K", help="rollouts of a turn (default: 8)")
-    parser.add_argument("--verifier", help="shorthand for --set env.verifier=NAME (default: tool_call)")
+    parser.add_argument("--traces", type=Path, required=True, metavar="F", help="output of pivot extract, or traces")
+    parser.add_argument("--model", required=True, metavar="DIR", help="a Hugging Face model folder, or `starter`")
+    parser.add_argument("--output", type=Path, metavar="DIR", help="output folder (default: the folder of the turns)")
+    parser.add_argument("--rollouts", type=int, default=8, metavar="K", help="rollouts per turn (default: 8)")
+    parser.add_argument("--verifier", metavar="NAME", help="shorthand for --set env.verifier=NAME (default: tool_call)")
     parser.add_argument("--limit", type=int, default=0, metavar="N", help="only N turns, spread over the file")
     parser.add_argument("--chunk", type=int, default=64, metavar="N", help="turns in flight at once (default: 64)")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the sampling (default: 0)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="random seed (default: 0)")
     parser.add_argument(
-        "--skip-bad", action="store_true", help="leave out turns that the verifier refuses or the template cannot write"
+        "--skip-bad",
+        action="store_true",
+        help="leave out turns that the verifier refuses or the template cannot write",
     )
     parser.add_argument("--local", action="store_true", help="no actors: everything in this process")
     parser.add_settings_flag()
@@ -82,7 +84,7 @@ def _flags(args: argparse.Namespace) -> dict[str, Any]:
     flags = parse_assignments(args.set)
     for name in ("algo", "env", "model", "seed", "group_size", "env.pivots"):
         if name in flags:
-            raise InputError(f"--set {name}={flags[name]}: pivot profile takes it as a flag, or sets it itself")
+            raise InputError(f"--set {name}={flags[name]}: pivot profile has a flag for it, or sets it itself")
     if args.verifier:
         flags["env.verifier"] = args.verifier
     return flags
@@ -109,7 +111,7 @@ def _verified(turns: list[Turn], flags: dict[str, Any], skip_bad: bool) -> tuple
     if not check.failures:
         return turns, {}
     if not skip_bad:
-        raise InputError(f"verifier {options.verifier}: {check.summary()} (--skip-bad leaves such turns out)")
+        raise InputError(f"verifier {options.verifier}: {check.summary()} (--skip-bad leaves them out)")
     refused = {turn.turn_id for turn, _ in check.failures}
     kept = [turn for turn in turns if turn.turn_id not in refused]
     return kept, {"refused by their verifier": len(refused)}
@@ -163,8 +165,8 @@ def _fitting(turns: Sequence[Turn], settings: Settings, skip_bad: bool) -> tuple
             kept.append(turn)
     if not kept:
         raise InputError(
-            f"none of {len(turns)} turns fits max_model_len={settings.max_model_len} with "
-            f"max_response_tokens={settings.max_response_tokens}; raise it with --set max_model_len=..."
+            f"none of {len(turns)} turns fits into max_model_len={settings.max_model_len} with "
+            f"max_response_tokens={settings.max_response_tokens}; raise --set max_model_len=..."
         )
     return kept, len(turns) - len(kept)
 
@@ -210,7 +212,7 @@ def _play(
             algo, turns, folder, rollouts=args.rollouts, chunk=args.chunk, seed=args.seed, on_progress=_Progress()
         )
     except KeyboardInterrupt:
-        print("interrupted; the same command goes on where it stopped", file=sys.stderr)
+        print("interrupted; run the same command again to continue", file=sys.stderr)
         raise
     finally:
         algo.stop()
@@ -219,7 +221,7 @@ def _play(
 
 @dataclass
 class _Progress:
-    """Says after every chunk how far the profile is, and what it has shown so far."""
+    """Prints progress and results so far after every chunk."""
 
     scored: int = 0
     uniform: int = 0
@@ -245,7 +247,7 @@ def _sentence(summary: dict[str, Any]) -> str:
     if not summary["turns"]:
         return "no turn could be scored"
     miss = summary["exact_miss_rate"]
-    told = "no rollout was acceptable" if miss != miss else f"exact matching would miss {miss:.0%} of the acceptable"
+    told = "no rollout was acceptable" if miss != miss else f"exact matching would refuse {miss:.0%} of the acceptable"
     return (
         f"{summary['turns']:.0f} turns, mean score {summary['mean_score']:.2f}: {summary['uninformative_share']:.0%} "
         f"uninformative ({summary['solved_share']:.0%} always 1, {summary['failed_share']:.0%} always 0); {told}"

@@ -26,16 +26,16 @@ HEALTH_S = 5.0
 def build_parser() -> Parser:
     """Return the parser of the serve command."""
     parser = Parser(
-        "serve", "Host a trained agent: OpenAI's chat API, agent sessions, and a page to watch and play along.",
-        epilog="keys of --set: those of docs/serving.md, and a run's own (max_model_len, dtype, env.KEY ...)",
+        "serve", "Host a trained agent: OpenAI's chat API, agent sessions, and a web page to watch and play.",
+        epilog="keys of --set: the server's (docs/serving.md) and the run's (max_model_len, dtype, env.KEY ...)",
     )  # fmt: skip
     parser.add_argument("--checkpoint", metavar="DIR", help="a run's folder, a checkpoint, or a model folder")
-    parser.add_argument("--follow", action="store_true", help="roll in each newer checkpoint of the run's folder")
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen at (default: 127.0.0.1)")
-    parser.add_argument("--port", type=int, default=8000, help="port (default: 8000)")
+    parser.add_argument("--follow", action="store_true", help="load each newer checkpoint of the run")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
+    parser.add_argument("--port", type=int, default=8000, metavar="N", help="port (default: 8000)")
     parser.add_argument("--api-key-env", metavar="NAME", help="environment variable with the API key")
     parser.add_argument("--admin-key-env", metavar="NAME", help="environment variable with the key of /admin")
-    parser.add_argument("--engine", choices=("auto", "vllm", "torch"), help="what samples tokens (default: auto)")
+    parser.add_argument("--engine", choices=("auto", "vllm", "torch"), help="engine (default: auto)")
     parser.add_settings_flag()
     return parser
 
@@ -55,7 +55,7 @@ def run(argv: Sequence[str]) -> int:
 
     quiet_libraries()
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
-    application = build(keys)  # whatever a person can mend is said before anything starts
+    application = build(keys)  # user errors are reported before anything starts
     with Interrupts() as interrupts:
         with interrupts.abortable():
             ensure_ray(options.max_replicas + SERVE_ACTORS)
@@ -86,20 +86,20 @@ def chosen_keys(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def check_port(host: str, port: int) -> None:
-    """Refuse an address at which nothing can listen.
+    """Refuse an address that cannot be listened on.
 
     Raises:
         InputError: why.
     """
     if not 0 < port < 65536:
-        raise InputError(f"--port {port}: must lie between 1 and 65535")
+        raise InputError(f"--port {port}: must be between 1 and 65535")
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(address)
     except OSError as error:
-        raise InputError(f"cannot listen at {host} port {port}: {error.strerror or error}") from None
+        raise InputError(f"cannot listen on {host} port {port}: {error.strerror or error}") from None
 
 
 def _start(application: Any, args: argparse.Namespace) -> None:
@@ -112,7 +112,7 @@ def _start(application: Any, args: argparse.Namespace) -> None:
 
     if serve.status().proxies:
         raise InputError(
-            "this Ray cluster runs Serve already; add the agent to it with: "
+            "this Ray cluster already runs Serve; add the agent to it with: "
             f"serve run rl_agents.serving.app:build checkpoint={Path(args.checkpoint or '').resolve()}"
         )
     serve.start(http_options={"host": args.host, "port": args.port}, logging_config={"log_level": "WARNING"})

@@ -15,10 +15,10 @@ from rl_agents.settings import Settings, parse_assignments
 
 def build_parser() -> Parser:
     """Return the parser of the sft command."""
-    parser = Parser("sft", "Build an environment's starter model from scripted demonstrations.")
-    parser.add_argument("--env", default="guess_numbers", help="environment (default: guess_numbers)")
-    parser.add_argument("--output", type=Path, metavar="DIR", help="folder of the model (default: the cache)")
-    parser.add_argument("--seed", type=int, default=0, help="seed of weights, demonstrations and batches (default: 0)")
+    parser = Parser("sft", "Build an environment's starter model by imitating its scripted demonstrator.")
+    parser.add_argument("--env", default="guess_numbers", metavar="NAME", help="environment (default: guess_numbers)")
+    parser.add_argument("--output", type=Path, metavar="DIR", help="output folder (default: the cache)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="random seed (default: 0)")
     parser.add_settings_flag()
     return parser
 
@@ -30,14 +30,12 @@ def run(argv: Sequence[str]) -> int:
     assignments = parse_assignments(args.set)
     for name in ("algo", "env", "model", "seed"):
         if name in assignments:
-            raise InputError(
-                f"--set {name}={assignments[name]}: the sft command takes it as a flag, or has no use for it"
-            )
+            raise InputError(f"--set {name}={assignments[name]}: the sft command has a flag for it, or does not use it")
     Settings.from_dict(assignments)  # unknown keys and wrong types, before anything is built
     if args.output:
         RunFolder.check_free(args.output)
     elif args.seed or assignments:
-        raise InputError("--seed and --set make another model than the one in the cache: name a folder with --output")
+        raise InputError("--seed and --set make another model than the cached one: choose a folder with --output")
     from rl_agents.core.starter import build_starter, starter_dir
 
     output = args.output or starter_dir(args.env)

@@ -28,10 +28,10 @@ RECIPES = Path(__file__).parents[2] / "tune_configs" / "recipes"
 
 @dataclass(frozen=True)
 class Plan:
-    """A run that has been checked and not begun.
+    """A run that has been checked and not started.
 
     Attributes:
-        checkpoint: iteration and folder to go on from; None for a new run.
+        checkpoint: iteration and folder to continue from; None for a new run.
     """
 
     settings: Settings
@@ -46,20 +46,20 @@ def build_parser() -> Parser:
     commands = "\n".join(f"  {name:8}{summary}" for name, (_, summary) in COMMANDS.items())
     parser = Parser(
         "", "Train an LLM agent with reinforcement learning.",
-        epilog=f"other commands (run.py COMMAND --help):\n{commands}\n\nexit codes: 0 done, 1 failed, 2 bad input, "
+        epilog=f"commands (run.py COMMAND --help):\n{commands}\n\nexit codes: 0 done, 1 failed, 2 bad input, "
         "130 interrupted after a checkpoint",
     )  # fmt: skip
-    parser.add_argument("--algo", help="algorithm (default: grpo); `run.py list` shows all")
-    parser.add_argument("--env", help="environment (default: guess_numbers); `run.py list` shows all")
-    parser.add_argument("--config", metavar="F.yaml", help="recipe: a flat mapping of keys")
+    parser.add_argument("--algo", metavar="NAME", help="algorithm (default: grpo); `run.py list` lists them")
+    parser.add_argument("--env", metavar="NAME", help="environment (default: guess_numbers); `run.py list` lists them")
+    parser.add_argument("--config", metavar="F.yaml", help="preset: a YAML file of keys")
     parser.add_settings_flag()
-    parser.add_argument("--iterations", type=int, help="training iterations in all")
+    parser.add_argument("--iterations", type=int, metavar="N", help="total number of training iterations")
     parser.add_argument("--output", type=Path, metavar="DIR", help="output folder (default: runs/ENV-ALGO-TIME)")
     parser.add_argument(
-        "--resume", type=Path, metavar="DIR", help="go on with the run in DIR, or from its checkpoint DIR"
+        "--resume", type=Path, metavar="DIR", help="continue the run in DIR, or from its checkpoint DIR"
     )
-    parser.add_argument("--seed", type=int, help="seed of the run (default: 0)")
-    parser.add_argument("--local", action="store_true", help="no actors: everything in this process, breakpoints hit")
+    parser.add_argument("--seed", type=int, metavar="N", help="random seed (default: 0)")
+    parser.add_argument("--local", action="store_true", help="no actors: everything in this process")
     return parser
 
 
@@ -68,7 +68,7 @@ def run(argv: Sequence[str]) -> int:
     args = build_parser().parse(argv)
     plan = plan_resume(args) if args.resume else plan_new(args)
     if plan.checkpoint and plan.checkpoint[0] == plan.settings.iterations and _is_finished(plan.output):
-        print(f"{plan.output} has done its {plan.settings.iterations} iterations; raise --iterations to go on")
+        print(f"{plan.output} has finished its {plan.settings.iterations} iterations; raise --iterations to continue")
         return 0
     print(describe(plan.settings), flush=True)
     try:
@@ -77,7 +77,7 @@ def run(argv: Sequence[str]) -> int:
     except InputError:
         raise
     except Exception as error:
-        hint = f"Go on with: python run.py --resume {plan.output}" if _has_checkpoint(plan.output) else ""
+        hint = f"Resume with: python run.py --resume {plan.output}" if _has_checkpoint(plan.output) else ""
         return report_crash(error, plan.output, show=args.local, hint=hint)
 
 
@@ -85,14 +85,14 @@ def plan_new(args: argparse.Namespace) -> Plan:
     """Resolve the configuration of a new run; nothing is written.
 
     Raises:
-        InputError: anything wrong with flags, recipe or output folder.
+        InputError: anything wrong with flags, preset or output folder.
     """
     flags = named_flags(args)
     file = args.config or preset_file(flags)
-    recipe = load_recipe(file) if file else {}
-    settings = chosen_settings(recipe, flags, file)
+    preset = load_recipe(file) if file else {}
+    settings = chosen_settings(preset, flags, file)
     if args.local:
-        settings.make_local({**recipe, **flags})
+        settings.make_local({**preset, **flags})
     settings = resolve_settings(settings)
     output = args.output or _default_output(settings)
     RunFolder.check_free(output)
@@ -100,7 +100,7 @@ def plan_new(args: argparse.Namespace) -> Plan:
 
 
 def preset_file(flags: Mapping[str, Any]) -> str:
-    """The recipe of an algorithm that is named without environment and model; empty where there is none."""
+    """The preset of an algorithm that is named without environment and model; empty where there is none."""
     from rl_agents.algorithms import ALGORITHMS
 
     algo = ALGORITHMS.get(flags.get("algo", ""))
@@ -114,7 +114,7 @@ def preset_file(flags: Mapping[str, Any]) -> str:
 
 
 def plan_resume(args: argparse.Namespace) -> Plan:
-    """Resolve the configuration of a run that goes on; nothing is written.
+    """Resolve the configuration of a resumed run; nothing is written.
 
     Raises:
         InputError: not a run with a checkpoint, or flags that would make it another run.
@@ -123,7 +123,7 @@ def plan_resume(args: argparse.Namespace) -> Plan:
     if args.config:
         raise InputError(f"--config with --resume: the run's own {folder.config_file} is used; change keys with --set")
     if args.output and args.output.resolve() != folder.path.resolve():
-        raise InputError(f"--output with --resume: the run goes on in {folder.path}")
+        raise InputError(f"--output with --resume: the run continues in {folder.path}")
     settings, flags = folder.load_settings(), named_flags(args)
     for name in ("algo", "env", "seed"):
         if flags.get(name, getattr(settings, name)) != getattr(settings, name):
@@ -135,7 +135,7 @@ def plan_resume(args: argparse.Namespace) -> Plan:
         settings.make_local(flags)
     settings = resolve_settings(settings)
     if settings.iterations < iteration:
-        raise InputError(f"iterations={settings.iterations}: the checkpoint is at iteration {iteration} already")
+        raise InputError(f"iterations={settings.iterations}: the checkpoint is already at iteration {iteration}")
     return Plan(settings, folder.path, (iteration, checkpoint))
 
 
@@ -155,17 +155,17 @@ def named_flags(args: argparse.Namespace) -> dict[str, Any]:
     return flags
 
 
-def chosen_settings(recipe: Mapping[str, Any], flags: Mapping[str, Any], recipe_name: str | None) -> Settings:
-    """Stack defaults < recipe file < flags; `resolve` slips the algorithm's defaults under what was chosen.
+def chosen_settings(preset: Mapping[str, Any], flags: Mapping[str, Any], preset_name: str | None) -> Settings:
+    """Stack defaults < preset < flags; `resolve` slips the algorithm's defaults under what was chosen.
 
     Raises:
-        InputError: unknown key or bad value; a recipe's error names its file.
+        InputError: unknown key or bad value; a preset's error names its file.
     """
     settings = Settings()
     try:
-        settings.update(recipe)
+        settings.update(preset)
     except InputError as error:
-        raise InputError(f"{recipe_name}: {error}") from None
+        raise InputError(f"{preset_name}: {error}") from None
     settings.update(flags)
     return settings
 
@@ -195,7 +195,7 @@ def resolve_settings(settings: Settings) -> Settings:
     from rl_agents.algorithms import ALGORITHMS
     from rl_agents.envs.base import env_spec
 
-    # Typing errors are answered before torch is imported, which takes seconds.
+    # Typing errors are reported before torch is imported, which takes seconds.
     if settings.algo not in ALGORITHMS:
         raise unknown("algorithm", settings.algo, ALGORITHMS)
     env_spec(settings.env)
@@ -242,7 +242,7 @@ def _print_outcome(folder: RunFolder, done: bool) -> None:
             f"{summary['seconds']:.0f} s"
         )
     if not done:
-        print(f"stopped after iteration {summary['iterations']}; go on with: python run.py --resume {folder.path}")
+        print(f"stopped after iteration {summary['iterations']}; resume with: python run.py --resume {folder.path}")
     print(f"output: {folder.path}", flush=True)
 
 

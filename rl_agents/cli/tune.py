@@ -1,4 +1,4 @@
-"""``python run.py tune tune_configs/sweeps/NAME.yaml``: a Ray Tune sweep, its table, best recipe and plot."""
+"""``python run.py tune tune_configs/sweeps/NAME.yaml``: a Ray Tune sweep, its table, best preset and plot."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from rl_agents.tuning.sweep import Sweep, load_sweep
 
 @dataclass(frozen=True)
 class Plan:
-    """A sweep that has been checked and not begun.
+    """A sweep that has been checked and not started.
 
     Attributes:
         settings: resolved settings of each trial, by name.
@@ -38,13 +38,13 @@ class Plan:
 
 def build_parser() -> Parser:
     """Return the parser of the tune command."""
-    parser = Parser("tune", "Run a sweep: many runs of one recipe with other keys, as trials of Ray Tune.")
-    parser.add_argument("sweep", nargs="?", type=Path, metavar="SWEEP.yaml", help="sweep file, see docs/tuning.md")
+    parser = Parser("tune", "Run a sweep: one preset with varying keys, each run a trial of Ray Tune.")
+    parser.add_argument("sweep", nargs="?", type=Path, metavar="SWEEP.yaml", help="sweep file (docs/tuning.md)")
     parser.add_argument("--output", type=Path, metavar="DIR", help="output folder (default: runs/sweep-NAME-TIME)")
-    parser.add_argument("--resume", type=Path, metavar="DIR", help="go on with the sweep in DIR")
-    parser.add_argument("--local", action="store_true", help="each trial in one process: torch engine, one CPU")
+    parser.add_argument("--resume", type=Path, metavar="DIR", help="continue the sweep in DIR")
+    parser.add_argument("--local", action="store_true", help="no actors: each trial in one process")
     parser.add_settings_flag()
-    parser.add_argument("--json", action="store_true", help="results as one line of JSON on stdout, the rest on stderr")
+    parser.add_argument("--json", action="store_true", help="print only the results as JSON, on one line")
     return parser
 
 
@@ -60,7 +60,7 @@ def run(argv: Sequence[str]) -> int:
         except InputError:
             raise
         except Exception as error:
-            return report_crash(error, plan.output, hint=f"Go on with: python run.py tune --resume {plan.output}")
+            return report_crash(error, plan.output, hint=f"Resume with: python run.py tune --resume {plan.output}")
         print_outcome(plan, results, interrupts.requested)
     if args.json:
         print(json.dumps(results))
@@ -75,7 +75,7 @@ def plan_new(args: argparse.Namespace) -> Plan:
     """
     if args.sweep is None:
         raise InputError(
-            "which sweep? Give a file, such as tune_configs/sweeps/vspo_small.yaml (see run.py tune --help)"
+            "tune needs a sweep file, such as tune_configs/sweeps/vspo_small.yaml (see run.py tune --help)"
         )
     sweep = load_sweep(args.sweep, parse_assignments(args.set), args.local)
     output = args.output or _default_output(sweep.name)
@@ -84,7 +84,7 @@ def plan_new(args: argparse.Namespace) -> Plan:
 
 
 def plan_resume(args: argparse.Namespace) -> Plan:
-    """Check a sweep that goes on; nothing is written.
+    """Check a resumed sweep; nothing is written.
 
     Raises:
         InputError: not the folder of a sweep, or flags that would make it another sweep.
@@ -94,7 +94,7 @@ def plan_resume(args: argparse.Namespace) -> Plan:
         raise InputError(f"--resume {args.resume}: not the output folder of a sweep (no sweep.yaml)")
     for flag, given in (("a sweep file", args.sweep), ("--set", args.set), ("--output", args.output)):
         if given:
-            raise InputError(f"{flag} with --resume: the sweep goes on as {file} describes it")
+            raise InputError(f"{flag} with --resume: the sweep continues as {file} describes it")
     sweep = load_sweep(file)
     if args.local and not sweep.local:
         raise InputError(f"--local with --resume: the trials of {args.resume} have actors")
@@ -148,7 +148,7 @@ def _tune(plan: Plan, interrupts: Interrupts) -> dict[str, Any]:
     problem = run_sweep(plan.sweep, folder, plan.settings, interrupts)
     results = write_results(plan.sweep, folder)
     if problem:
-        raise InputError(f"{problem}. Go on with: python run.py tune --resume {plan.output}")
+        raise InputError(f"{problem}. Resume with: python run.py tune --resume {plan.output}")
     return results
 
 
@@ -156,11 +156,11 @@ def print_outcome(plan: Plan, results: Mapping[str, Any], interrupted: bool) -> 
     """Print the table and what to do with it."""
     print("\n" + (plan.output / "results.md").read_text(encoding="utf-8"))
     if results["best"] is not None:
-        print(f"best recipe: python run.py --config {plan.output / 'best.yaml'}")
+        print(f"best preset: python run.py --config {plan.output / 'best.yaml'}")
     if results["plot"]:
         print(f"plot: {plan.output / results['plot']}")
     if interrupted or results["status"] != "done":
-        print(f"not all trials are done; go on with: python run.py tune --resume {plan.output}")
+        print(f"not all trials are done; resume with: python run.py tune --resume {plan.output}")
     print(f"output: {plan.output}", flush=True)
 
 

@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: a live table in a terminal, one line per iteration elsewhere."""
+"""Progress of a run on stdout: a live table in a terminal, one line per iteration elsewhere."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class Progress(Protocol):
         """The loop begins with ``completed`` of ``total`` iterations behind it."""
 
     def note(self, text: str) -> None:
-        """Say something once."""
+        """Print a line of text."""
 
     def update(self, record: Record) -> None:
         """An iteration is complete."""
 
     def stop(self) -> None:
-        """Leave the screen as it is."""
+        """Stop, and leave the output as it is."""
 
 
 def _short_exponent(value: float) -> str:

@@ -1,4 +1,4 @@
-"""A run's output folder: what lies where, written so that a kill at any moment leaves a folder to resume from.
+"""A run's output folder: what lies where, written so that it can be resumed after a kill at any moment.
 
 config.yaml            resolved configuration
 metrics.jsonl          one object per iteration, evaluations merged in
@@ -56,7 +56,7 @@ class RunFolder:
         if path.exists() and not path.is_dir():
             raise InputError(f"--output {path}: a file of that name exists")
         if path.is_dir() and any(path.iterdir()):
-            raise InputError(f"--output {path}: not empty; choose another folder, or go on with --resume {path}")
+            raise InputError(f"--output {path}: not empty; choose another folder, or continue with --resume {path}")
 
     @classmethod
     def create(cls, path: Path, settings: Settings) -> RunFolder:
@@ -88,7 +88,7 @@ class RunFolder:
             raise InputError(f"{path}: not the output folder of a run (no config.yaml)")
         complete = folder.complete_checkpoints()
         if not complete:
-            raise InputError(f"{path}: no complete checkpoint to go on from")
+            raise InputError(f"{path}: no complete checkpoint to resume from")
         return folder, *complete[-1]
 
     def load_settings(self) -> Settings:
@@ -105,7 +105,7 @@ class RunFolder:
         write_atomically(self.config_file, text)
 
     def append_metrics(self, record: Mapping[str, Any]) -> None:
-        """Add one line to metrics.jsonl; it is on its way to disk when this returns."""
+        """Add one line to metrics.jsonl; it is handed to the system when this returns."""
         with self.metrics_file.open("a", encoding="utf-8") as file:
             file.write(json.dumps(json_safe(record)) + "\n")
 

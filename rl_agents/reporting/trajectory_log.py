@@ -1,4 +1,4 @@
-"""Episodes on disk: exact JSONL for programs, and three of them as readable text for people."""
+"""Episodes on disk: exact JSONL for programs, and three of them as readable text."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def _episode(label: str, trajectory: Trajectory) -> str:
     for number, step in enumerate(trajectory.steps, start=1):
         notes = f"reward {step.reward:g}{'' if step.valid else ', invalid'}"
         notes += ", cut at the token limit" if step.finish_reason == "length" else ""
-        steps.append(f"Step {number}, the world:\n\n{_block(step.observation)}\n\n"
-                     f"Step {number}, the agent ({notes}):\n\n{_block(step.action)}\n")  # fmt: skip
+        steps.append(f"Step {number}, environment:\n\n{_block(step.observation)}\n\n"
+                     f"Step {number}, agent ({notes}):\n\n{_block(step.action)}\n")  # fmt: skip
     return "\n".join([head, *steps])
 
 

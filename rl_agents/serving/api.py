@@ -157,4 +157,4 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
 
 async def _on_bug(request: Request, error: Exception) -> Response:
     logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    return await _on_api_error(request, ApiError(500, "internal error; the server's log says more", "internal_error"))
+    return await _on_api_error(request, ApiError(500, "internal error; see the server's log", "internal_error"))

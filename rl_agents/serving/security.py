@@ -1,4 +1,4 @@
-"""Who may ask, and how much: API keys, loopback without one, the size of bodies."""
+"""Access control: API keys, loopback only without one, and the size of request bodies."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ class Keys:
         # Compared before the path is looked at: an answer tells nothing to those without a key.
         is_api, is_admin = hmac.compare_digest(given, self.api), hmac.compare_digest(given, self.admin or "-")
         if not (is_api or is_admin):
-            raise ApiError(401, "a valid API key is needed: Authorization: Bearer KEY", "invalid_api_key")
+            raise ApiError(401, "a valid API key is required: Authorization: Bearer KEY", "invalid_api_key")
         if path.startswith("/admin/") and not is_admin:
-            raise ApiError(403, "this needs the admin key (the server's key admin_key_env)", "admin_key_needed")
+            raise ApiError(403, "this needs the admin key (server option admin_key_env)", "admin_key_needed")
 
 
 def digest(key: str) -> str:
@@ -69,7 +69,7 @@ def _digest_of(variable: str) -> str:
     key = os.environ.get(variable, "")
     if len(key) < MIN_KEY_CHARACTERS:
         state = "is not set" if not key else f"has {len(key)} characters"
-        raise InputError(f"environment variable {variable} {state}: a key of at least {MIN_KEY_CHARACTERS} is needed")
+        raise InputError(f"environment variable {variable} {state}: a key of {MIN_KEY_CHARACTERS} or more is required")
     return digest(key)
 
 
@@ -91,7 +91,7 @@ def check_address(host: str, options: ServingOptions) -> None:
         InputError: how to set one.
     """
     if not options.api_key_env and not is_loopback(host):
-        raise InputError(f"host {host} can be reached from other machines: name a key with --api-key-env VARIABLE")
+        raise InputError(f"host {host} can be reached from other machines: set a key with --api-key-env VARIABLE")
 
 
 class Guard:

@@ -96,7 +96,7 @@ class Sessions:
         """
         self.sweep()
         if session_id not in self._open:
-            raise ApiError(404, "there is no such session; idle ones are closed", "session_not_found")
+            raise ApiError(404, "no such session; idle sessions are closed", "session_not_found")
         session = self._open[session_id]
         session.last_used = time.monotonic()
         return session
@@ -163,7 +163,7 @@ class Sessions:
             raise bad_request(str(unknown("environment", name, allowed)), "env")
         for option in request.options:
             if option not in self._options.allowed_options():
-                message = f"option '{option}' is not open to clients (the server's key session_options)"
+                message = f"clients may not set option '{option}' (server option session_options)"
                 raise bad_request(message, f"options.{option}")
         try:
             if name != settings.env:

@@ -33,7 +33,7 @@ CASES = [
     (["--local", "--set", "num_env_runners=2"], "--local means num_env_runners=0"),
     (["--algo", "grpo", "extra"], "unexpected argument 'extra'"),
     (["trian"], "unknown command 'trian': did you mean 'train'?"),
-    (["eval"], "eval needs either --checkpoint DIR, --model DIR or --compare DIR DIR ..."),
+    (["eval"], "eval needs one of --checkpoint DIR, --model DIR and --compare DIR DIR ..."),
     (["eval", "--model", "nowhere"], "nowhere: no Hugging Face model there"),
     (["eval", "--checkpoint", "nowhere"], "nowhere: no such folder"),
     (["eval", "--model", ".", "--seeds", "0"], "--seeds 0: must be at least 1"),

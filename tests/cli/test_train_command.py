@@ -166,7 +166,7 @@ def test_a_finished_run_has_nothing_to_resume(agents, tmp_path, capsys) -> None:
     assert main(["--iterations", "2", "--output", str(out), *KEYS]) == 0
     assert main(["--resume", str(out)]) == 0
     assert len(agents) == 1
-    assert "has done its 2 iterations" in capsys.readouterr().out
+    assert "has finished its 2 iterations" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_a_finished_run_has_nothing_to_resume(agents, tmp_path, capsys) -> None:
         (["--set", "algo=ppo"], "that run has algo=grpo, not ppo"),
         (["--env", "gymnasium:Other-v0"], "that run has env=guess_numbers"),
         (["--seed", "7"], "that run has seed=0, not 7"),
-        (["--iterations", "1"], "the checkpoint is at iteration 2 already"),
+        (["--iterations", "1"], "the checkpoint is already at iteration 2"),
         (["--output", "elsewhere"], "--output with --resume"),
     ],
 )

@@ -14,8 +14,8 @@ CASES = [
     ([], "checkpoint is missing: name a run's folder, a checkpoint or a model folder"),
     (["--checkpoint", "nowhere"], "nowhere: no such folder"),
     (["--checkpoint", "."], "not the output folder of a run (no config.yaml)"),
-    (["--checkpoint", ".", "--host", "0.0.0.0"], "host 0.0.0.0 can be reached from other machines: name a key with"),
-    (["--checkpoint", ".", "--host", "300.1.2.3"], "cannot listen at 300.1.2.3 port"),
+    (["--checkpoint", ".", "--host", "0.0.0.0"], "host 0.0.0.0 can be reached from other machines: set a key with"),
+    (["--checkpoint", ".", "--host", "300.1.2.3"], "cannot listen on 300.1.2.3 port"),
     (["--checkpoint", ".", "--api-key-env", "UNSET_KEY"], "environment variable UNSET_KEY is not set"),
     (["--checkpoint", ".", "--admin-key-env", "UNSET_KEY"], "admin_key_env without api_key_env"),
     (["--checkpoint", ".", "--set", "max_replica=2"], "unknown key 'max_replica': did you mean 'max_replicas'?"),
@@ -47,7 +47,7 @@ def test_a_port_in_use_is_named(capsys: pytest.CaptureFixture[str]) -> None:
         taken.listen()
         port = taken.getsockname()[1]
         assert main(["serve", "--checkpoint", ".", "--port", str(port)]) == 2
-    assert f"cannot listen at 127.0.0.1 port {port}: Address already in use" in capsys.readouterr().err
+    assert f"cannot listen on 127.0.0.1 port {port}: Address already in use" in capsys.readouterr().err
     assert main(["serve", "--checkpoint", ".", "--port", "70000"]) == 2
 
 

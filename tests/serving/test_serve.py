@@ -129,7 +129,7 @@ def test_the_page_in_a_browser(hosted: Hosted) -> None:
         said: list[str] = []
         page.on("pageerror", lambda error: said.append(str(error)))
         page.goto(f"{hosted.url}/")
-        api.expect(page.locator("#problem")).to_contain_text("a valid API key is needed")
+        api.expect(page.locator("#problem")).to_contain_text("a valid API key is required")
         page.fill("#key", KEY)
         page.fill("#seed", "3")
         page.click("#open")

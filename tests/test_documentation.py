@@ -1,0 +1,96 @@
+"""Links in the documentation lead somewhere, and every page can be reached from docs/README.md."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+INDEX = ROOT / "docs" / "README.md"
+PAGES = [*sorted((ROOT / "docs").rglob("*.md")), *(ROOT / name for name in ("README.md", "CONTRIBUTING.md"))]
+
+#: Files that a page tells the reader to write.
+EXAMPLES = {"rl_agents/algorithms/median_grpo.py", "rl_agents/algorithms/NAME.py"}
+
+FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
+INLINE_CODE = re.compile(r"`[^`\n]*`")
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)|<img[^>]* src=\"([^\"]+)\"")
+ELSEWHERE = re.compile(r"[a-z]+:")
+#: Code that a page names: `function`, `function` (`rl_agents/folder/file.py`).
+SOURCE = re.compile(r"rl_agents/[\w/]+\.py")
+NAMED = re.compile(r"((?:`[\w.]+`, )*`[\w.]+`) \(`(rl_agents/[\w/]+\.py)`")
+
+
+def links_in(text: str) -> Iterator[str]:
+    """Targets of a page's links to files and headings of this repository."""
+    text = FENCE.sub("", text)
+    for line in text.splitlines():
+        if not line.startswith("    "):  # code
+            found = (file or image for file, image in LINK.findall(INLINE_CODE.sub("", line)))
+            yield from (link for link in found if not ELSEWHERE.match(link))
+
+
+def headings_in(text: str) -> set[str]:
+    """The anchors that GitHub gives a page's headings."""
+    titles = re.findall(r"^#+ +(.+?) *$", FENCE.sub("", text), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def target_of(page: Path, link: str) -> Path:
+    name = link.partition("#")[0]
+    return (page.parent / name).resolve() if name else page
+
+
+def problem_of(page: Path, link: str) -> str:
+    """What is wrong with a link; empty when nothing is."""
+    target, anchor = target_of(page, link), link.partition("#")[2]
+    if not target.exists():
+        return f"{link}: no such file"
+    if anchor and anchor not in headings_in(target.read_text(encoding="utf-8")):
+        return f"{link}: no such heading"
+    return ""
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page):
+    assert [found for link in links_in(page.read_text(encoding="utf-8")) if (found := problem_of(page, link))] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_named_code_exists(page):
+    text = page.read_text(encoding="utf-8")
+    missing = {path for path in SOURCE.findall(text) if path not in EXAMPLES and not (ROOT / path).is_file()}
+    for names, path in NAMED.findall(text):
+        code = (ROOT / path).read_text(encoding="utf-8") if path not in missing else ""
+        names = [name.rpartition(".")[2] for name in names.replace("`", "").split(", ")]
+        missing |= {f"{name} ({path})" for name in names if code and not re.search(rf"\b(def|class) {name}\b", code)}
+    assert missing == set()
+
+
+def test_every_page_can_be_reached_from_the_index():
+    reached, waiting = set(), [INDEX]
+    while waiting:
+        page = waiting.pop()
+        if page in reached or page.suffix != ".md" or not page.is_file():
+            continue
+        reached.add(page)
+        waiting += [target_of(page, link) for link in links_in(page.read_text(encoding="utf-8"))]
+    lost = {page.relative_to(ROOT).as_posix() for page in PAGES} - {p.relative_to(ROOT).as_posix() for p in reached}
+    assert lost == set()
+
+
+def test_the_index_names_every_page():
+    named = {target_of(INDEX, link) for link in links_in(INDEX.read_text(encoding="utf-8"))}
+    pages = set((ROOT / "docs").rglob("*.md")) - {INDEX}
+    assert {page.relative_to(ROOT).as_posix() for page in pages - named} == set()
+
+
+def test_a_broken_link_is_found(tmp_path):
+    page = tmp_path / "page.md"
+    lines = ("# One, two", "[`code`](a.md) `[code](c.md)` [x](#one-two) [y](#three)", "```", "[no link](b.md)", "```")
+    page.write_text("\n".join(lines), "utf-8")
+    found = [problem for link in links_in(page.read_text("utf-8")) if (problem := problem_of(page, link))]
+    assert found == ["a.md: no such file", "#three: no such heading"]
