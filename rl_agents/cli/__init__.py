@@ -10,26 +10,15 @@ import signal
 import sys
 from collections.abc import Sequence
 
+from rl_agents.cli.commands import COMMANDS
 from rl_agents.cli.failures import one_line, report_crash
 from rl_agents.errors import InputError, unknown
 
 EXIT_DONE, EXIT_FAILED, EXIT_BAD_INPUT, EXIT_INTERRUPTED = 0, 1, 2, 130
 
-#: Command -> (module with ``run(argv) -> exit code``, what it does).
-COMMANDS: dict[str, tuple[str, str]] = {
-    "train": ("rl_agents.cli.train", "train an agent (the default command)"),
-    "eval": ("rl_agents.cli.evaluate", "measure a checkpoint or a model: mean and 95 % interval as JSON"),
-    "pivot": ("rl_agents.cli.pivot", "PivotRL: turns of expert traces, their profiles, the pivots to train on"),
-    "tune": ("rl_agents.cli.tune", "run a sweep of recipes with Ray Tune: table, best recipe, plot"),
-    "serve": ("rl_agents.cli.serve", "host a trained agent: OpenAI's chat API, sessions, a page to play along"),
-    "sft": ("rl_agents.cli.sft", "build an environment's starter model"),
-    "list": ("rl_agents.cli.listing", "algorithms, environments, engines, truncation rules, settings keys"),
-    "doctor": ("rl_agents.cli.doctor", "what is installed, what will run, and what mends the rest"),
-}
-
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code; never raises for anything that a person can cause."""
+    """Run one command and return its exit code; never raises for a user error."""
     try:
         command, rest = _split(list(sys.argv[1:] if argv is None else argv))
         code: int = importlib.import_module(COMMANDS[command][0]).run(rest)

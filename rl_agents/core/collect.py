@@ -145,7 +145,7 @@ class Collector:
             events.append(f"env runner {runner} died with {jobs} jobs")
 
     def _restore(self, events: list[str]) -> None:
-        """Bring engines and then runners back, and introduce them to each other."""
+        """Bring engines and then runners back, and give the runners the engines."""
         deadline = time.monotonic() + RESTART_PATIENCE_S
         if self.inference is not None:
             self.inference.restore()
@@ -158,9 +158,9 @@ class Collector:
                 events.append(f"no env runner came back within {RESTART_PATIENCE_S:.0f} s")
                 return
             time.sleep(1)
-        self.introduce()
+        self.connect_engines()
 
-    def introduce(self) -> None:
+    def connect_engines(self) -> None:
         """Give every env runner the engines' handles."""
         if self.inference is not None:
             self.group._worker_manager.foreach_actor(

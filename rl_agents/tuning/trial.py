@@ -80,13 +80,13 @@ class SweepTrial(tune.Trainable):
             raise
 
     def _algorithm(self, keys: Mapping[str, Any]) -> TrainableAgent:
-        from rl_agents.core.config import AgentConfig
+        from rl_agents.core.algorithm import AgentAlgorithm
 
         settings = self.sweep.settings(self.sweep.trial(self.folder.path.name), keys)
         set_engine_gpus(settings, self.cluster_gpus)
         if self.sweep.pbt is not None and settings.keep_checkpoints:
             settings.keep_checkpoints = max(settings.keep_checkpoints, PBT_CHECKPOINTS)
-        algo: TrainableAgent = AgentConfig.from_settings(settings).build_algo()
+        algo: TrainableAgent = AgentAlgorithm.from_settings(settings)
         return algo
 
     # --- training ----------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import pytest
 
 from rl_agents.chat.context import Dialogue
 from rl_agents.cli import main
-from rl_agents.core.config import AgentConfig
+from rl_agents.core.algorithm import AgentConfig
 from rl_agents.data.trajectory import Step
 from rl_agents.envs.base import make_env
 from rl_agents.envs.guess_numbers.env import GuessNumbersEnv

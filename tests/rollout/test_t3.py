@@ -347,7 +347,7 @@ def test_truncation_metrics():
 
 @pytest.mark.parametrize("algo", ["grpo", "ppo"])
 def test_training_truncates_and_evaluation_does_not(beginner_model_dir, algo):
-    from rl_agents.core.config import AgentConfig
+    from rl_agents.core.algorithm import AgentConfig
 
     config = AgentConfig().training(
         algo=algo, model=str(beginner_model_dir), truncation="t3", tasks_per_iteration=8, group_size=4, eval_episodes=8
