@@ -39,7 +39,7 @@ from rl_agents.core.algorithm import AgentAlgorithm, AgentConfig
 from rl_agents.core.starter import ensure_model
 from rl_agents.data.tasks import training_specs
 from rl_agents.data.trajectory import Trajectory
-from rl_agents.engines.settings import EngineSettings
+from rl_agents.engines.base import EngineSettings
 from rl_agents.rollout.agent_loop import step_seed
 from rl_agents.settings import Settings
 

@@ -24,7 +24,7 @@ from rl_agents.core.session import join_session, quiet_libraries
 from rl_agents.core.shaping import assign_credit, next_coefficient
 from rl_agents.core.starter import ensure_model
 from rl_agents.core.training_data import AgentTrainingData
-from rl_agents.data.lowering import lower
+from rl_agents.data.rows import lower
 from rl_agents.data.tasks import MINIBATCHES, evaluation_specs, stream_seed
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
 from rl_agents.engines.select import resolve_engine

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rl_agents.engines.settings import EngineSettings
+from rl_agents.engines.base import EngineSettings
 from rl_agents.settings import Settings
 
 if TYPE_CHECKING:

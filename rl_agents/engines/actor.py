@@ -13,8 +13,7 @@ from typing import Any
 
 import psutil
 
-from rl_agents.engines.base import Completion, EngineError, Sampling
-from rl_agents.engines.settings import EngineSettings
+from rl_agents.engines.base import Completion, EngineError, EngineSettings, Sampling
 
 #: A request on the wire: its id (unique within a client), prompt tokens, sampling.
 Request = tuple[int, list[int], Sampling]

@@ -6,8 +6,7 @@ import sys
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
-from rl_agents.engines.base import StreamingEngine
-from rl_agents.engines.settings import EngineSettings
+from rl_agents.engines.base import EngineSettings, StreamingEngine
 from rl_agents.errors import InputError, unknown
 from rl_agents.settings import Settings
 

@@ -18,8 +18,7 @@ from typing import Any
 
 import torch
 
-from rl_agents.engines.base import Completion, EngineError, Heard, Sampling, Weights
-from rl_agents.engines.settings import EngineSettings
+from rl_agents.engines.base import Completion, EngineError, EngineSettings, Heard, Sampling, Weights
 from rl_agents.engines.torch_cache import SlotCache
 from rl_agents.engines.torch_sampling import draw, uniforms
 from rl_agents.errors import InputError

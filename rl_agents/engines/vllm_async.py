@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rl_agents.engines.base import Completion, EngineError, Heard, Sampling, Weights
-from rl_agents.engines.settings import EngineSettings
+from rl_agents.engines.base import Completion, EngineError, EngineSettings, Heard, Sampling, Weights
 from rl_agents.engines.vllm_common import (
     Counters,
     completion,

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rl_agents.engines.base import Completion, Sampling
-from rl_agents.engines.settings import EngineSettings
+from rl_agents.engines.base import Completion, EngineSettings, Sampling
 from rl_agents.errors import InputError
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from rl_agents.engines.base import Completion, EngineError, Heard, Sampling, Weights
-from rl_agents.engines.settings import EngineSettings
+from rl_agents.engines.base import Completion, EngineError, EngineSettings, Heard, Sampling, Weights
 from rl_agents.engines.vllm_common import (
     Counters,
     completion,

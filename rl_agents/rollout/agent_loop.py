@@ -27,8 +27,7 @@ from rl_agents.data.trajectory import EpisodeSpec, Trajectory
 from rl_agents.engines.base import Engine, EngineError
 from rl_agents.envs.base import TextEnv
 from rl_agents.errors import InputError
-from rl_agents.rollout.env_calls import Answer, EnvFailure, call_env, read_reset
-from rl_agents.rollout.env_pool import EnvFactory, EnvPool
+from rl_agents.rollout.env_calls import Answer, EnvFactory, EnvFailure, EnvPool, call_env, read_reset
 from rl_agents.rollout.truncation_rules import ANSWER_INSTRUCTION, Turn
 from rl_agents.rollout.turns import Limits, Player, end_cause, follow, is_won, step_seed
 

@@ -22,8 +22,7 @@ from rl_agents.data.trajectory import Step
 from rl_agents.engines.base import EngineError
 from rl_agents.envs.base import TextEnv
 from rl_agents.errors import InputError
-from rl_agents.rollout.env_calls import Answer, EnvFailure, call_env, read_reset, read_step
-from rl_agents.rollout.env_pool import EnvPool
+from rl_agents.rollout.env_calls import Answer, EnvFailure, EnvPool, call_env, read_reset, read_step
 from rl_agents.rollout.turns import Player, end_cause, is_won
 
 Branching = Literal["auto", "snapshot", "replay"]

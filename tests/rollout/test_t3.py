@@ -13,7 +13,7 @@ from scripted import Countdown, ScriptedEngine
 from rl_agents.chat.context import make_context
 from rl_agents.core.resolve import resolve
 from rl_agents.core.rollout_metrics import rollout_metrics, truncation_metrics
-from rl_agents.data.lowering import lower
+from rl_agents.data.rows import lower
 from rl_agents.data.trajectory import EpisodeSpec, Step, Trajectory
 from rl_agents.envs.guess_numbers import GuessNumbersEnv
 from rl_agents.errors import InputError
