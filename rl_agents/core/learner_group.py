@@ -37,7 +37,7 @@ def await_room(settings: Settings) -> None:
         return
     learners = [process for process in named_bundles(settings) if process[0] == LEARNER]
     deadline = time.monotonic() + settings.learner_timeout_s
-    while plan(learners, free_resources()).homeless:
+    while plan(learners, free_resources()).unplaced:
         if time.monotonic() > deadline:
             there_is = "; ".join(describe_plan(learners, cluster_nodes())) or "no node"
             raise LearnerLost(

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 #: Weights by Hugging Face parameter name; a tied head appears once, under the embedding's name.
 Weights = Mapping[str, "torch.Tensor"]
 #: Called on the event loop with token ids and log-probabilities as they are sampled, in order, each once.
-Heard = Callable[[list[int], list[float]], None]
+OnTokens = Callable[[list[int], list[float]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +81,12 @@ class Engine(Protocol):
 
 
 class StreamingEngine(Engine, Protocol):
-    """An engine in this process, which can be heard while it samples."""
+    """An engine in this process, which passes tokens on while it samples."""
 
-    async def generate(self, prompt_ids: Sequence[int], sampling: Sampling, heard: Heard | None = None) -> Completion:
-        """Sample a response to ``prompt_ids``; ``heard`` gets its tokens before the whole is returned."""
+    async def generate(
+        self, prompt_ids: Sequence[int], sampling: Sampling, on_tokens: OnTokens | None = None
+    ) -> Completion:
+        """Sample a response to ``prompt_ids``; ``on_tokens`` gets its tokens before the whole is returned."""
         ...
 
 

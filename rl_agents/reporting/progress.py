@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: a live table in a terminal, one line per iteration elsewhere."""
+"""What the user sees while a run goes on: a live table in a terminal, one line per iteration elsewhere."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ def _can_interrupt() -> bool:
 
 
 def debugger_active() -> bool:
-    """Whether a debugger traces this thread: a person who reads a breakpoint must not run into a time limit."""
+    """Whether a debugger traces this thread: someone at a breakpoint must not run into a time limit."""
     if sys.gettrace() is not None:
         return True
     monitoring = getattr(sys, "monitoring", None)  # Python 3.12 and later

@@ -38,7 +38,7 @@ class TextEnvRunner(EnvRunner, Checkpointable):
     """Plays many episodes at once.
 
     RLlib ends an actor whose method raises, and says why in the actor's log only. Therefore `sample`, `expand` and
-    `check_branching` report failing environments and engines, and mistakes that a person has to mend, in what they
+    `check_branching` report failing environments and engines, and user errors, in what they
     return.
     """
 

@@ -111,14 +111,14 @@ def test_doctor_notices_a_ray_address_that_nobody_answers(monkeypatch, capsys) -
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
     assert main(["doctor", "--quick"]) == 1
     text = capsys.readouterr().out
-    assert "RAY_ADDRESS=127.0.0.1:1 does not answer" in text and "mend: unset RAY_ADDRESS" in text
+    assert "RAY_ADDRESS=127.0.0.1:1 does not answer" in text and "fix: unset RAY_ADDRESS" in text
 
 
 def test_doctor_finds_cuda_companions_of_a_cpu_torch() -> None:
     packages = {"torch": "2.13.0+cpu", "torchvision": "0.28.0", "torchaudio": "2.11.0+cpu", "torchcodec": None}
     (problem,) = companion_problems(packages, "linux")
     assert "torchvision 0.28.0" in problem.what and "torchaudio" not in problem.what
-    assert "uninstall" in problem.mend and "torchvision" in problem.mend and problem.fatal
+    assert "uninstall" in problem.fix and "torchvision" in problem.fix and problem.fatal
     assert companion_problems(packages, "darwin") == []
     assert companion_problems({**packages, "torch": "2.13.0"}, "linux") == []
 
