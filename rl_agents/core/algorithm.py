@@ -71,6 +71,7 @@ class AgentAlgorithm(Algorithm):
     policy_version: int
     task_position: int
     kl_in_reward_coef: float
+    explorer: Explorer | None
 
     @classmethod
     def get_default_config(cls) -> AgentConfig:
@@ -89,8 +90,7 @@ class AgentAlgorithm(Algorithm):
 
     def __init__(self, config: Any = None, env: Any = None, **kwargs: Any) -> None:
         quiet_libraries()
-        config = config.completed() if isinstance(config, AgentConfig) else config
-        super().__init__(config=config, env=env, **kwargs)
+        super().__init__(config=config.completed() if isinstance(config, AgentConfig) else config, env=env, **kwargs)
 
     def _setup_logdir(self) -> None:
         """Outside Tune there is no trial folder: the run folder is ours, ~/ray_results stays empty."""
@@ -124,8 +124,7 @@ class AgentAlgorithm(Algorithm):
     def _begin_anew(self) -> None:
         """Set all that a checkpoint holds, but for the learners, to that of a run that has done nothing."""
         self._set_counters(Counters(0, 0, 0, self.settings.kl_in_reward_coef))
-        search = self.recipe.source == "search"
-        self.explorer: Explorer | None = Explorer(self.settings, self.train_tasks) if search else None
+        self.explorer = Explorer(self.settings, self.train_tasks) if self.recipe.source == "search" else None
 
     def _started_workers(self) -> RolloutWorkers:
         """Engines and env runners; who learns from demonstrations starts them for the first evaluation only."""
@@ -193,13 +192,8 @@ class AgentAlgorithm(Algorithm):
     def _learn(
         self, trajectories: Sequence[Trajectory], weights: Mapping[int, float], *update: int
     ) -> dict[str, float]:
-        """Rows, credit and optimiser steps; nothing is updated when no episode can teach anything.
-
-        Args:
-            update: number of the update, where an iteration has several.
-        """
-        settings, skipped = self.settings, {"actor/skipped_iterations": 1.0}
-        started = time.perf_counter()
+        """Rows, credit, optimiser steps: the ``update``-th of an iteration; none when no episode teaches anything."""
+        started, settings, skipped = time.perf_counter(), self.settings, {"actor/skipped_iterations": 1.0}
         warm = self.iteration >= settings.critic_warmup
         if self.explorer is not None and not warm:  # what is known about states is all that learns
             return skipped
@@ -219,8 +213,7 @@ class AgentAlgorithm(Algorithm):
         self.policy_version += 1
         if settings.kl_controller == "adaptive":
             self.kl_in_reward_coef = next_coefficient(self.kl_in_reward_coef, metrics, len(rows), settings)
-        metrics |= {"timing_s/learn": time.perf_counter() - started, **data.size(rows, settings.epochs)}
-        return metrics
+        return metrics | {"timing_s/learn": time.perf_counter() - started, **data.size(rows, settings.epochs)}
 
     def _sync_engines(self) -> bool:
         """Give the engines the learners' weights; False when they have them."""
@@ -244,8 +237,7 @@ class AgentAlgorithm(Algorithm):
 
     def _set_counters(self, counters: Counters) -> None:
         self._iteration, self.policy_version = counters.iteration, counters.policy_version
-        self.task_position = counters.task_position
-        self.kl_in_reward_coef = counters.kl_in_reward_coef
+        self.task_position, self.kl_in_reward_coef = counters.task_position, counters.kl_in_reward_coef
         if self.rollout_workers is not None:
             self.rollout_workers.version = None
 
@@ -294,16 +286,12 @@ class AgentAlgorithm(Algorithm):
         """RLlib's name for `restore_run_checkpoint`."""
         self.restore_run_checkpoint(Path(path))
 
-    # --- other hooks -------------------------------------------------------------------------------------------
+    # --- the rest ---------------------------------------------------------------------------------------------
 
     def draw(self, folder: Path) -> None:
         """Write the pictures that only this algorithm has: of a search, ``search_tree.png``."""
         if self.explorer is not None:
             draw_search(self.explorer, folder / "search_tree.png")
-
-    def restore_env_runners(self, env_runner_group: Any) -> list[int]:
-        """Runners hold no state of ours; `Collector` brings them back and gives them engines."""
-        return []
 
     def cleanup(self) -> None:
         super().cleanup()
