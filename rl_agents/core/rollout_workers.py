@@ -1,22 +1,34 @@
-"""The engines and env runners of a run: started together, given new weights together, stopped together."""
+"""The engines and env runners of a run: started together, given new weights together, and all of a batch collected.
+
+What was asked for, episodes or siblings at a state, comes back whole, whoever dies on the way.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import time
+from collections import defaultdict
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
 
 import ray
 from ray.rllib.env.env_runner_group import EnvRunnerGroup
 
-from rl_agents.core.collect import Collector, LocalRunner
 from rl_agents.core.learner_group import AgentLearnerGroup
 from rl_agents.core.resources import first_engine_bundle, node_share
 from rl_agents.data.tasks import SEARCH, stream_seed
-from rl_agents.data.trajectory import EpisodeSpec
+from rl_agents.data.trajectory import EpisodeSpec, Trajectory
 from rl_agents.engines.base import EngineError, StreamingEngine
 from rl_agents.engines.group import InferenceGroup
 from rl_agents.engines.select import build_engine, run_engine
+from rl_agents.errors import InputError
+from rl_agents.rollout.branching import BranchSpec, Expansion
+from rl_agents.rollout.env_runner import TextEnvRunner
 
+A = TypeVar("A")
+
+MAX_ROUNDS = 6
+RESTART_PATIENCE_S = 120.0
 #: Tasks on which a search's way back to a state is checked before it begins.
 BRANCHING_TASKS = 3
 
@@ -105,3 +117,179 @@ class RolloutWorkers:
             self.engine_group.stop()
         if self.engine is not None:
             self.engine.close()
+
+
+class LocalRunner:
+    """The env runner in the driver's own process, in the place of RLlib's group of actors."""
+
+    def __init__(self, config: Any, engine: Any) -> None:
+        self.local_env_runner = TextEnvRunner(config=config, worker_index=0)
+        self.local_env_runner.set_engine(engine)
+
+    def num_remote_env_runners(self) -> int:
+        return 0
+
+    def stop(self) -> None:
+        """Close the environments."""
+        self.local_env_runner.stop()
+
+
+@dataclass
+class Collected(Generic[A]):
+    """Result of one collection: one answer per job, in the order of the jobs.
+
+    Attributes:
+        resampled: jobs that had to be done again because a runner or an engine was lost.
+        events: one line per loss, for the log.
+    """
+
+    answers: list[A]
+    resampled: int = 0
+    events: list[str] = field(default_factory=list)
+
+
+class RolloutError(RuntimeError):
+    """Jobs could not be completed although runners and engines were restarted."""
+
+
+class Collector:
+    """Sends jobs to env runners and asks again, with the same seeds, for those that got lost."""
+
+    def __init__(self, env_runner_group: Any, inference_group: InferenceGroup | None, timeout_s: float) -> None:
+        self.group = env_runner_group
+        self.inference = inference_group
+        self.timeout_s = timeout_s
+
+    def collect(self, specs: Sequence[EpisodeSpec], temperature: float | None = None) -> Collected[Trajectory]:
+        """Play all ``specs``; raises as `gather` does."""
+        return self.gather({spec: spec for spec in specs}, "sample", temperature=temperature)
+
+    def expand(self, specs: Sequence[BranchSpec]) -> Collected[Expansion]:
+        """Sample children at all states that ``specs`` name; raises as `gather` does."""
+        return self.gather({spec.group_id: spec for spec in specs}, "expand")
+
+    def check_branching(self, specs: Sequence[EpisodeSpec]) -> Collected[str]:
+        """Make sure that states can be reached again; one of ``snapshot`` and ``replay`` per spec."""
+        return self.gather({spec: spec for spec in specs}, "check_branching")
+
+    def gather(self, jobs: Mapping[Hashable, Any], method: str, **options: Any) -> Collected[Any]:
+        """Have env runners do all jobs.
+
+        Args:
+            jobs: what is asked for, by the name that answers carry; jobs with one ``group_id`` go to one runner.
+            method: of the runner; takes a list of jobs and ``options`` and returns something with ``by_job()``,
+                ``engine_errors`` and ``input_error``.
+
+        Raises:
+            InputError: a user error, such as a prompt longer than the context.
+            RolloutError: some are still missing after several rounds; the message names the last losses.
+        """
+        done: dict[Hashable, Any] = {}
+        result: Collected[Any] = Collected([])
+        for attempt in range(MAX_ROUNDS):
+            missing = [job for name, job in jobs.items() if name not in done]
+            if attempt:
+                result.resampled += len(missing)
+                self._restore(result.events)
+            for answers in self._round(RunnerCall(method, missing, options), result.events):
+                if answers.input_error:
+                    raise InputError(answers.input_error)
+                # Every request that an engine loses with its process says the same.
+                result.events.extend(dict.fromkeys(answers.engine_errors))
+                done.update(answers.by_job())
+            if len(done) == len(jobs):
+                result.answers = [done[name] for name in jobs]
+                return result
+        raise RolloutError(
+            f"{len(jobs) - len(done)} of {len(jobs)} jobs missing after {MAX_ROUNDS} rounds; "
+            f"last losses: {'; '.join(result.events[-3:]) or 'none reported'}"
+        )
+
+    def _round(self, call: RunnerCall, events: list[str]) -> list[Any]:
+        """Send jobs out once and gather what comes back."""
+        if self.group.num_remote_env_runners() == 0:
+            return [call(self.group.local_env_runner)]
+        return self._remote_round(call, events)
+
+    def _remote_round(self, call: RunnerCall, events: list[str]) -> list[Any]:
+        manager = self.group._worker_manager
+        ids = self.group.healthy_env_runner_ids()
+        if not ids:
+            events.append("no env runner is alive")
+            return []
+        shares = split_groups(call.jobs, len(ids))
+        busy = [(runner, share) for runner, share in zip(ids, shares, strict=True) if share]
+        results = manager.foreach_actor(
+            [RunnerCall(call.method, share, call.options) for _, share in busy],
+            remote_actor_ids=[runner for runner, _ in busy],
+            timeout_seconds=self.timeout_s,
+        )
+        answers = {result.actor_id: result.get() for result in results if result.ok}
+        for runner, share in busy:
+            if runner not in answers:
+                self._replace(runner, len(share), events)
+        return list(answers.values())
+
+    def _replace(self, runner: int, jobs: int, events: list[str]) -> None:
+        """RLlib keeps a runner that timed out and queues work behind it: kill it, so that Ray restarts it."""
+        manager = self.group._worker_manager
+        if runner in manager.healthy_actor_ids():
+            events.append(f"env runner {runner} did not finish {jobs} jobs within {self.timeout_s:.0f} s")
+            ray.kill(manager.actors()[runner], no_restart=False)
+            manager.set_actor_state(runner, False)
+        else:
+            events.append(f"env runner {runner} died with {jobs} jobs")
+
+    def _restore(self, events: list[str]) -> None:
+        """Bring engines and then runners back, and give the runners the engines."""
+        deadline = time.monotonic() + RESTART_PATIENCE_S
+        if self.inference is not None:
+            self.inference.restore()
+        if self.group.num_remote_env_runners() == 0:
+            return
+        while (
+            not self.group.probe_unhealthy_env_runners(timeout_seconds=10) and not self.group.healthy_env_runner_ids()
+        ):
+            if time.monotonic() > deadline:
+                events.append(f"no env runner came back within {RESTART_PATIENCE_S:.0f} s")
+                return
+            time.sleep(1)
+        self.connect_engines()
+
+    def connect_engines(self) -> None:
+        """Give every env runner the engines' handles."""
+        if self.inference is not None:
+            self.group._worker_manager.foreach_actor(
+                SetEngines(self.inference.handles()), timeout_seconds=RESTART_PATIENCE_S
+            )
+
+
+def split_groups(jobs: Sequence[Any], shares: int) -> list[list[Any]]:
+    """Deal whole groups out, so that siblings share their prompt's prefix in one engine."""
+    groups: dict[int, list[Any]] = defaultdict(list)
+    for job in jobs:
+        groups[job.group_id].append(job)
+    dealt: list[list[Any]] = [[] for _ in range(shares)]
+    for index, group in enumerate(groups.values()):
+        dealt[index % shares].extend(group)
+    return dealt
+
+
+class RunnerCall:
+    """What an env runner is asked to do (a class, so that it travels small)."""
+
+    def __init__(self, method: str, jobs: list[Any], options: Mapping[str, Any]) -> None:
+        self.method, self.jobs, self.options = method, jobs, options
+
+    def __call__(self, runner: Any) -> Any:
+        return getattr(runner, self.method)(self.jobs, **self.options)
+
+
+class SetEngines:
+    """Hands engine handles to a runner."""
+
+    def __init__(self, handles: list[Any]) -> None:
+        self.handles = handles
+
+    def __call__(self, runner: Any) -> None:
+        runner.set_engines(self.handles)
