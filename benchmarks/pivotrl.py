@@ -26,6 +26,7 @@ from statistics import fmean
 from benchmarks.grid import RESULTS, Arm, Run, grid_parser, read_run, run_command, run_grid, text, total_until
 from benchmarks.two_domains import DOMAINS, LENGTHS
 from rl_agents.cache import cache_dir
+from rl_agents.core.algorithm import AgentAlgorithm
 from rl_agents.core.starter import build_starter
 from rl_agents.reporting.run_folder import RunFolder
 from rl_agents.reporting.statistics import student_interval
@@ -75,7 +76,7 @@ def prepare(folder: Path, name: str) -> None:
     """
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / "base").exists():
-        build_starter("two_domains", folder / "base")
+        build_starter(AgentAlgorithm.from_settings, "two_domains", folder / "base")
     expert, traces = folder / name, folder / f"{name}.jsonl"
     choice = ("pivot", "filter", "--traces", str(expert), "--max-mean", MAX_MEAN)
     steps = {

@@ -13,6 +13,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from benchmarks.grid import RESULTS, Arm, grid_parser, markdown, plot, run_grid
+from rl_agents.core.algorithm import AgentAlgorithm
 from rl_agents.core.starter import build_starter
 
 #: VSPO has no small preset of its own here: the keys of GRPO's are general.
@@ -40,7 +41,7 @@ def main() -> None:
     parser.add_argument("--weak", action="store_true")
     args = parser.parse_args()
     if args.weak and not WEAK_STARTER.is_dir():
-        build_starter("long_form_qa", WEAK_STARTER, set={"iterations": WEAK_ITERATIONS})
+        build_starter(AgentAlgorithm.from_settings, "long_form_qa", WEAK_STARTER, set={"iterations": WEAK_ITERATIONS})
     runs = run_grid(arms(args.weak), args)
     print(markdown(runs))
     plot(runs, RESULTS / f"{args.name}.png", f"long_form_qa, {args.seeds} seeds")

@@ -35,11 +35,11 @@ from typing import Any
 import ray
 
 from benchmarks.report import median_table, write_result
-from rl_agents.core.config import AgentConfig
+from rl_agents.core.algorithm import AgentAlgorithm, AgentConfig
 from rl_agents.core.starter import ensure_model
 from rl_agents.data.tasks import training_specs
 from rl_agents.data.trajectory import Trajectory
-from rl_agents.engines.settings import EngineSettings
+from rl_agents.engines.base import EngineSettings
 from rl_agents.rollout.agent_loop import step_seed
 from rl_agents.settings import Settings
 
@@ -156,7 +156,7 @@ class Bench:
         config: Any = AgentConfig().environment("guess_numbers")
         keys |= {"tasks_per_iteration": GROUPS, "group_size": GROUP_SIZE, "engine": "vllm", "num_env_runners": 1}
         self.algo = config.training(**keys).build_algo()
-        group = self.algo.inference_group
+        group = self.algo.rollout_workers.engine_group
         self.engine = group.handles()[0]
         self.runner = next(iter(self.algo.env_runner_group._worker_manager.actors().values()))
         self.raw = ray.remote(RawVLLM).options(num_cpus=0).remote(group._settings)
@@ -169,10 +169,11 @@ class Bench:
 
     def play(self, number: int) -> tuple[list[Trajectory], tuple[float, float, float]]:
         """Play round ``number``; return its episodes and the CPU seconds of env runner, engine and driver."""
-        self.algo.inference_group.sync(self.weights, number + 1)  # the same weights: empties the prefix cache
+        # The same weights: it empties the prefix cache.
+        self.algo.rollout_workers.engine_group.sync(self.weights, number + 1)
         specs = training_specs(self.algo.train_tasks, number, GROUPS, GROUP_SIZE, seed=0)
         before = self.clocks()
-        trajectories = self.algo.collector.collect(specs).trajectories
+        trajectories = self.algo.rollout_workers.collector.collect(specs).answers
         after = self.clocks()
         return trajectories, (after[0] - before[0], after[1] - before[1], after[2] - before[2])
 
@@ -201,7 +202,7 @@ def untrained_model(folder: Path, hidden: int, layers: int) -> str:
     """Write a model of the starter's kind, with its tokenizer and settings, and untrained weights."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    starter = ensure_model(Settings())
+    starter = ensure_model(Settings(), AgentAlgorithm.from_settings)
     shutil.copytree(starter, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.safetensors"))
     config = AutoConfig.from_pretrained(starter)
     config.update({"hidden_size": hidden, "intermediate_size": 2 * hidden, "num_hidden_layers": layers})

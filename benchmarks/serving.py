@@ -30,6 +30,7 @@ import numpy as np
 import psutil
 
 from benchmarks.report import write_figures
+from rl_agents.core.algorithm import AgentAlgorithm
 from rl_agents.core.starter import ensure_model
 from rl_agents.settings import Settings
 
@@ -210,7 +211,7 @@ def _ms(values: list[float], percent: float) -> float:
 @contextlib.contextmanager
 def started(engine: str, replicas: int, folder: Path) -> Iterator[Bench]:
     """Start a server with two copies of the starter to choose from."""
-    starter = ensure_model(Settings())
+    starter = ensure_model(Settings(), AgentAlgorithm.from_settings)
     models = [Path(shutil.copytree(starter, folder / name)) for name in ("first", "second")]
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rl_agents.core.algorithm import AgentAlgorithm
-    from rl_agents.core.config import AgentConfig
+    from rl_agents.core.algorithm import AgentAlgorithm, AgentConfig
 
 __version__ = "0.1.0"
 __all__ = ["AgentAlgorithm", "AgentConfig", "__version__"]
@@ -14,12 +13,8 @@ __all__ = ["AgentAlgorithm", "AgentConfig", "__version__"]
 
 def __getattr__(name: str) -> Any:
     # Ray and torch take seconds to import; the command line answers typing errors without them.
-    if name == "AgentConfig":
-        from rl_agents.core.config import AgentConfig
+    if name in ("AgentAlgorithm", "AgentConfig"):
+        from rl_agents.core import algorithm
 
-        return AgentConfig
-    if name == "AgentAlgorithm":
-        from rl_agents.core.algorithm import AgentAlgorithm
-
-        return AgentAlgorithm
+        return getattr(algorithm, name)
     raise AttributeError(f"module 'rl_agents' has no attribute '{name}'")

@@ -1,4 +1,4 @@
-"""Errors that a person caused and can mend (one line, exit code 2), and one that a run mends itself."""
+"""User errors (one line, exit code 2), and one from which a run recovers by itself."""
 
 from __future__ import annotations
 

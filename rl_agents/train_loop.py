@@ -70,7 +70,7 @@ class TrainableAgent(Protocol):
 #: Tag of a record: how often lost learners have been replaced until then.
 RESTARTS = "fault/learner_restarts"
 #: Seconds of patience before learners are replaced again, times how often that has failed in a row.
-RETRY_S = 15.0
+RESTART_BACKOFF_S = 15.0
 
 
 @dataclass
@@ -152,7 +152,7 @@ class TrainLoop:
     def _go_back(self, error: LearnerLost) -> None:
         """Replace the learners; raises `LearnerLost` when the new ones are lost too."""
         # Ray takes a while to see that a node is dead, and would start them there again.
-        time.sleep(RETRY_S * self._restarts_in_a_row)
+        time.sleep(RESTART_BACKOFF_S * self._restarts_in_a_row)
         self._restarts_in_a_row += 1
         self._restarts += 1
         checkpoints = self.folder.complete_checkpoints()

@@ -79,6 +79,8 @@ def _save_tokenizer(folder: Path) -> None:
 @pytest.fixture(scope="session")
 def beginner_model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A guess_numbers starter that was taught for a few seconds: most of its actions can be parsed."""
+    from rl_agents.core.algorithm import AgentAlgorithm
     from rl_agents.core.starter import build_starter
 
-    return build_starter("guess_numbers", tmp_path_factory.mktemp("models") / "beginner", set={"iterations": 12})
+    folder, keys = tmp_path_factory.mktemp("models") / "beginner", {"iterations": 12}
+    return build_starter(AgentAlgorithm.from_settings, "guess_numbers", folder, set=keys)

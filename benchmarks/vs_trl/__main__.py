@@ -15,6 +15,7 @@ from pathlib import Path
 
 from benchmarks.report import median_table, summarise, write_result
 from benchmarks.vs_trl.common import MARK, Iteration
+from rl_agents.core.algorithm import AgentAlgorithm
 from rl_agents.core.starter import ensure_model
 from rl_agents.settings import Settings
 
@@ -62,7 +63,7 @@ class Side:
 
 def run(iterations: int) -> list[Side]:
     """Start the three sides, let them take turns, and stop them."""
-    model_dir, count = str(ensure_model(Settings())), str(WARM_UP + iterations)
+    model_dir, count = str(ensure_model(Settings(), AgentAlgorithm.from_settings)), str(WARM_UP + iterations)
     sides: list[Side] = []
     try:
         sides.append(Side("TRL", TRL_PYTHON, "trl_side", model_dir, count))

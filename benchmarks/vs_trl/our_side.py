@@ -20,7 +20,7 @@ from benchmarks.vs_trl.common import (
     await_turn,
     hand_over,
 )
-from rl_agents.core.config import AgentConfig
+from rl_agents.core.algorithm import AgentConfig
 
 
 class Run:
@@ -35,7 +35,7 @@ class Run:
         self.actors: list[Any] = []
         if path != "local":
             runners = self.algo.env_runner_group._worker_manager.actors().values()
-            self.actors = [*runners, *self.algo.inference_group.handles()]
+            self.actors = [*runners, *self.algo.rollout_workers.engine_group.handles()]
         self.learner_s, self._learn = 0.0, self.algo._learn
         self.algo._learn = self.timed_learn
 

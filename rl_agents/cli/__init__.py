@@ -10,22 +10,11 @@ import signal
 import sys
 from collections.abc import Sequence
 
+from rl_agents.cli.commands import COMMANDS
 from rl_agents.cli.failures import one_line, report_crash
 from rl_agents.errors import InputError, unknown
 
 EXIT_DONE, EXIT_FAILED, EXIT_BAD_INPUT, EXIT_INTERRUPTED = 0, 1, 2, 130
-
-#: Command -> (module with ``run(argv) -> exit code``, what it does).
-COMMANDS: dict[str, tuple[str, str]] = {
-    "train": ("rl_agents.cli.train", "train an agent (the default command)"),
-    "eval": ("rl_agents.cli.evaluate", "evaluate checkpoints or models: mean and 95 % interval as JSON"),
-    "pivot": ("rl_agents.cli.pivot", "prepare expert traces for PivotRL: extract turns, profile them, keep the pivots"),
-    "tune": ("rl_agents.cli.tune", "run a sweep with Ray Tune: table, best preset, plot"),
-    "serve": ("rl_agents.cli.serve", "host a trained agent: OpenAI's chat API, agent sessions, a web page"),
-    "sft": ("rl_agents.cli.sft", "build an environment's starter model by imitation"),
-    "list": ("rl_agents.cli.listing", "list algorithms, environments, engines, truncation rules or keys"),
-    "doctor": ("rl_agents.cli.doctor", "report what is installed, what will run, and how to fix the rest"),
-}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -18,6 +18,7 @@ from typing import Any
 
 import psutil
 
+from rl_agents.cli.cluster import examine_cluster
 from rl_agents.cli.parser import Parser
 from rl_agents.errors import InputError
 
@@ -101,8 +102,6 @@ def run(argv: Sequence[str]) -> int:
     """Run the doctor command; return its exit code."""
     args = build_parser().parse(argv)
     if args.cluster:
-        from rl_agents.cli.cluster import examine_cluster
-
         return examine_cluster(args)
     if args.config or args.set:
         raise InputError("--config and --set describe a run to place: they need --cluster")

@@ -7,7 +7,11 @@ import typing
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+import rl_agents.envs  # noqa: F401  (registers the built-in environments)
+from rl_agents.algorithms import ALGORITHMS
 from rl_agents.cli.parser import Parser
+from rl_agents.envs.base import ENVIRONMENTS
+from rl_agents.rollout.truncation_rules import RULES
 from rl_agents.settings import FIELD_TYPES, HELP, Settings
 
 Entry = dict[str, Any]
@@ -71,11 +75,6 @@ def run(argv: Sequence[str]) -> int:
 
 def catalogue() -> dict[str, list[Entry]]:
     """Return everything that can be named, each with name, summary and reference."""
-    import rl_agents.envs  # noqa: F401  (registers the built-in environments)
-    from rl_agents.algorithms import ALGORITHMS
-    from rl_agents.envs.base import ENVIRONMENTS
-    from rl_agents.rollout.truncation_rules import RULES
-
     return {
         "algorithms": _entries(ALGORITHMS),
         "environments": [*_entries(ENVIRONMENTS), ADAPTER],

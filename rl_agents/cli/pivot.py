@@ -8,9 +8,14 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from rl_agents.chat.context import ChatTemplate, chat_text, load_tokenizer
 from rl_agents.cli.parser import Parser
+from rl_agents.envs.base import checked_options, env_spec
 from rl_agents.errors import InputError, unknown
-from rl_agents.traces.turns import DEDUPLICATION
+from rl_agents.pivot.demonstrations import demonstrated_records, has_expert
+from rl_agents.settings import Settings, parse_assignments
+from rl_agents.traces.files import read_tool_file
+from rl_agents.traces.turns import DEDUPLICATION, Extraction, extract_turns, statistics_table
 
 SUMMARY = "Prepare expert traces for `--algo pivotrl --env pivot`: extract turns, profile them, keep the pivots."
 STEPS = {
@@ -54,10 +59,6 @@ def demo_traces(argv: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="random seed (default: 0)")
     parser.add_settings_flag()
     args = parser.parse(argv)
-    from rl_agents.envs.base import checked_options, env_spec
-    from rl_agents.pivot.demonstrations import demonstrated_records, has_expert
-    from rl_agents.settings import Settings, parse_assignments
-
     if args.traces < 1:
         raise InputError(f"--traces {args.traces}: must be at least 1")
     if args.mediocre and args.env == "pivot":
@@ -77,10 +78,8 @@ def demo_traces(argv: Sequence[str]) -> int:
 def extract(argv: Sequence[str]) -> int:
     """Read trace files; write their turns."""
     args = _extract_parser().parse(argv)
-    from rl_agents.traces.files import read_tool_file
     from rl_agents.traces.loading import read_trace_files, refuse_defects
     from rl_agents.traces.store import TURNS_FILE, nemo_gym_row, write_turns
-    from rl_agents.traces.turns import Extraction, extract_turns, statistics_table
 
     _check_free(args.output / TURNS_FILE)
     tools = read_tool_file(args.tools) if args.tools else ()
@@ -226,8 +225,6 @@ def _filter_parser() -> Parser:
 
 
 def _token_counter(model: Path) -> Callable[..., tuple[int, int]]:
-    from rl_agents.chat.context import ChatTemplate, chat_text, load_tokenizer
-
     template = ChatTemplate(load_tokenizer(model))
 
     def count(turn: argparse.Namespace) -> tuple[int, int]:

@@ -13,7 +13,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from rl_agents.chat.context import ChatTemplate, chat_text, load_tokenizer
 from rl_agents.cli.parser import Parser
+from rl_agents.envs.base import checked_options, env_spec
 from rl_agents.errors import InputError
 from rl_agents.pivot.profile import (
     UNIFORM,
@@ -23,6 +25,7 @@ from rl_agents.pivot.profile import (
     profile_turns,
     write_profile,
 )
+from rl_agents.rewards.verifiers import VerifierOptions, make_verifier, self_check
 from rl_agents.settings import Settings, parse_assignments
 from rl_agents.traces.turns import Turn
 
@@ -101,9 +104,6 @@ def _loaded(args: argparse.Namespace) -> list[Turn]:
 
 def _verified(turns: list[Turn], flags: dict[str, Any], skip_bad: bool) -> tuple[list[Turn], dict[str, int]]:
     """Return the turns whose demonstration its verifier accepts; all must be, unless bad ones are to be skipped."""
-    from rl_agents.envs.base import checked_options, env_spec
-    from rl_agents.rewards.verifiers import VerifierOptions, make_verifier, self_check
-
     given = {name.removeprefix("env."): value for name, value in flags.items() if name.startswith("env.")}
     options = VerifierOptions.from_mapping(checked_options(env_spec("pivot"), given))
     check = self_check(make_verifier(options), turns)
@@ -148,10 +148,7 @@ def _fitting(turns: Sequence[Turn], settings: Settings, skip_bad: bool) -> tuple
     Raises:
         InputError: the chat template cannot write a state.
     """
-    from rl_agents.chat.context import ChatTemplate, chat_text, load_tokenizer
-    from rl_agents.core.starter import ensure_model
-
-    template = ChatTemplate(load_tokenizer(ensure_model(settings)))
+    template = ChatTemplate(load_tokenizer(_model_dir(settings)))
     kept = []
     for turn in turns:
         chat = chat_text(turn.messages, [tool.to_openai() for tool in turn.tools])
@@ -172,18 +169,23 @@ def _fitting(turns: Sequence[Turn], settings: Settings, skip_bad: bool) -> tuple
 
 
 def _key(settings: Settings, turns: Sequence[Turn], args: argparse.Namespace) -> dict[str, Any]:
-    from rl_agents.core.starter import ensure_model
-
     options = {f"env.{name}": value for name, value in settings.env_options.items() if name != "pivots"}
     return {
         "turns": hashlib.sha256("".join(turn.turn_id for turn in turns).encode()).hexdigest()[:16],
-        "model": _weights_digest(ensure_model(settings)),
+        "model": _weights_digest(_model_dir(settings)),
         "rollouts": args.rollouts,
         "chunk": args.chunk,
         "seed": args.seed,
         **{name: getattr(settings, name) for name in SAMPLING_KEYS},
         **options,
     }
+
+
+def _model_dir(settings: Settings) -> Path:
+    from rl_agents.core.algorithm import AgentAlgorithm
+    from rl_agents.core.starter import ensure_model
+
+    return ensure_model(settings, AgentAlgorithm.from_settings)
 
 
 def _weights_digest(folder: Path) -> str:

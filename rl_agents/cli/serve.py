@@ -15,6 +15,8 @@ from typing import Any
 from rl_agents.cli.parser import Parser
 from rl_agents.errors import InputError
 from rl_agents.interrupts import Interrupts
+from rl_agents.serving.options import ServingOptions
+from rl_agents.serving.security import check_address
 from rl_agents.settings import parse_assignments
 
 #: Actors that Serve starts beside the replicas: controller and proxy; the gateway asks for no CPU.
@@ -45,9 +47,6 @@ def run(argv: Sequence[str]) -> int:
     args = build_parser().parse(argv)
     keys = chosen_keys(args)
     check_port(args.host, args.port)
-    from rl_agents.serving.options import ServingOptions
-    from rl_agents.serving.security import check_address
-
     options, _ = ServingOptions.read(keys)
     check_address(args.host, options)
     from rl_agents.core.session import ensure_ray, quiet_libraries

@@ -36,10 +36,11 @@ def run(argv: Sequence[str]) -> int:
         RunFolder.check_free(args.output)
     elif args.seed or assignments:
         raise InputError("--seed and --set make another model than the cached one: choose a folder with --output")
+    from rl_agents.core.algorithm import AgentAlgorithm
     from rl_agents.core.starter import build_starter, starter_dir
 
     output = args.output or starter_dir(args.env)
-    build_starter(args.env, output, args.seed, set=assignments, on_iteration=_show)
+    build_starter(AgentAlgorithm.from_settings, args.env, output, args.seed, set=assignments, on_iteration=_show)
     print(f"starter model of {args.env}: {output}", flush=True)
     return 0
 

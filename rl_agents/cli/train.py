@@ -10,10 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rl_agents.algorithms import ALGORITHMS
+from rl_agents.cli.commands import COMMANDS
 from rl_agents.cli.failures import report_crash
 from rl_agents.cli.parser import Parser
+from rl_agents.envs.base import env_spec
 from rl_agents.errors import InputError, unknown
 from rl_agents.interrupts import Interrupts
+from rl_agents.reporting.progress import make_progress
 from rl_agents.reporting.run_folder import RunFolder
 from rl_agents.settings import Settings, load_recipe, parse_assignments
 
@@ -41,8 +45,6 @@ class Plan:
 
 def build_parser() -> Parser:
     """Return the parser of the train command, which is also the parser of ``run.py`` itself."""
-    from rl_agents.cli import COMMANDS
-
     commands = "\n".join(f"  {name:8}{summary}" for name, (_, summary) in COMMANDS.items())
     parser = Parser(
         "", "Train an LLM agent with reinforcement learning.",
@@ -101,8 +103,6 @@ def plan_new(args: argparse.Namespace) -> Plan:
 
 def preset_file(flags: Mapping[str, Any]) -> str:
     """The preset of an algorithm that is named without environment and model; empty where there is none."""
-    from rl_agents.algorithms import ALGORITHMS
-
     algo = ALGORITHMS.get(flags.get("algo", ""))
     if algo is None or not algo.preset or not flags.keys().isdisjoint(("env", "model")):
         return ""
@@ -180,10 +180,9 @@ def describe(settings: Settings) -> str:
 
 def build_algorithm(settings: Settings) -> TrainableAgent:
     """Build the RLlib algorithm that ``settings`` describe."""
-    from rl_agents.core.config import AgentConfig
+    from rl_agents.core.algorithm import AgentAlgorithm
 
-    algo: TrainableAgent = AgentConfig.from_settings(settings).build_algo()
-    return algo
+    return AgentAlgorithm.from_settings(settings)
 
 
 def resolve_settings(settings: Settings) -> Settings:
@@ -192,9 +191,6 @@ def resolve_settings(settings: Settings) -> Settings:
     Raises:
         InputError: anything that cannot work, the cheap checks first.
     """
-    from rl_agents.algorithms import ALGORITHMS
-    from rl_agents.envs.base import env_spec
-
     # Typing errors are reported before torch is imported, which takes seconds.
     if settings.algo not in ALGORITHMS:
         raise unknown("algorithm", settings.algo, ALGORITHMS)
@@ -208,7 +204,6 @@ def resolve_settings(settings: Settings) -> Settings:
 
 def _train(plan: Plan, interrupts: Interrupts) -> bool:
     """Build, restore and run; return False when a signal ended the run early."""
-    from rl_agents.reporting.progress import make_progress
     from rl_agents.train_loop import TrainLoop
 
     with interrupts.abortable():

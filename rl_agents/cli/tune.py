@@ -132,6 +132,7 @@ def describe(plan: Plan) -> str:
 
 def _tune(plan: Plan, interrupts: Interrupts) -> dict[str, Any]:
     """Run what is left, and write the results."""
+    from rl_agents.core.algorithm import AgentAlgorithm
     from rl_agents.core.resources import run_bundles
     from rl_agents.core.session import ensure_ray, quiet_libraries
     from rl_agents.core.starter import ensure_model
@@ -140,7 +141,7 @@ def _tune(plan: Plan, interrupts: Interrupts) -> dict[str, Any]:
 
     quiet_libraries()
     for settings in {(s.env, s.model): s for s in plan.settings.values()}.values():
-        ensure_model(settings)  # once, before many trials look for it
+        ensure_model(settings, AgentAlgorithm.from_settings)  # once, before many trials look for it
     largest = max(sum(b.get("CPU", 0) for b in run_bundles(s)) for s in plan.settings.values())
     ensure_ray(math.ceil(largest) - 1)
     interrupts.install()

@@ -1,4 +1,4 @@
-"""`AgentAlgorithm`: one training iteration, from tasks to new weights in the engines."""
+"""`AgentConfig` and `AgentAlgorithm`: one training iteration, from tasks to new weights in the engines."""
 
 from __future__ import annotations
 
@@ -8,55 +8,56 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import ray
-import yaml
-from ray.exceptions import RayActorError
 from ray.rllib.algorithms.algorithm import Algorithm
-from ray.rllib.env.env_runner_group import EnvRunnerGroup
 from ray.rllib.utils import force_list
 
 from rl_agents.algorithms import ALGORITHMS
-from rl_agents.core.checkpoint import load_search, load_state, save_search, save_state, write_atomically
-from rl_agents.core.collect import Collector, LocalRunner
-from rl_agents.core.config import AgentConfig
-from rl_agents.core.learner_group import await_room
-from rl_agents.core.module import CRITIC, POLICY, REFERENCE
-from rl_agents.core.resources import first_engine_bundle, node_share, placement, run_bundles
-from rl_agents.core.rollout_metrics import rollout_metrics, truncation_metrics
-from rl_agents.core.session import ensure_ray, quiet_libraries, show_placement
+from rl_agents.core.checkpoint import Counters, restore_run, save_run, write_atomically
+from rl_agents.core.config import BaseAgentConfig
+from rl_agents.core.experience import Demonstrations, Episodes
+from rl_agents.core.learner_group import start_learners
+from rl_agents.core.resolve import resolve
+from rl_agents.core.resources import placement, run_bundles
+from rl_agents.core.rollout_metrics import rollout_metrics
+from rl_agents.core.rollout_workers import RolloutWorkers
+from rl_agents.core.session import join_session, quiet_libraries
 from rl_agents.core.shaping import assign_credit, next_coefficient
+from rl_agents.core.starter import ensure_model
 from rl_agents.core.training_data import AgentTrainingData
-from rl_agents.data.lowering import lower
-from rl_agents.data.rows import Row
-from rl_agents.data.selection import Selected, SelectionError
-from rl_agents.data.tasks import (
-    DEMONSTRATION,
-    MINIBATCHES,
-    SEARCH,
-    SELECTION,
-    evaluation_specs,
-    item_at,
-    stream_seed,
-    training_specs,
-)
+from rl_agents.data.rows import lower
+from rl_agents.data.tasks import MINIBATCHES, evaluation_specs, stream_seed
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
-from rl_agents.engines.base import EngineError
-from rl_agents.engines.client import brief
-from rl_agents.engines.group import InferenceGroup
-from rl_agents.engines.select import build_engine, resolve_engine, run_engine
+from rl_agents.engines.select import resolve_engine
 from rl_agents.envs.base import task_ids
-from rl_agents.errors import InputError, LearnerLost
 from rl_agents.rewards.base import make_reward
 from rl_agents.rollout.branching import BranchSpec, Expansion
-from rl_agents.rollout.demonstrations import demonstrated_trajectories
 from rl_agents.search.explorer import Explorer
 from rl_agents.search.iteration import run_iteration
 from rl_agents.search.picture import draw_search
-from rl_agents.search.saved import explorer_to_json, load_explorer
 from rl_agents.settings import Settings, load_recipe
 
-#: Tasks on which a search's way back to a state is checked before it begins.
-BRANCHING_TASKS = 3
+
+class AgentConfig(BaseAgentConfig):
+    """Configuration of an `AgentAlgorithm`, and how to build one.
+
+    >>> config = AgentConfig().environment("guess_numbers").training(algo="grpo", lr=3e-4)  # doctest: +SKIP
+    >>> algo = config.build_algo()  # doctest: +SKIP
+    """
+
+    def __init__(self, algo_class: type | None = None) -> None:
+        super().__init__(algo_class or AgentAlgorithm)
+
+    def build_algo(self, **kwargs: Any) -> AgentAlgorithm:  # type: ignore[override]
+        """Check everything, build the starter model if it is asked for and absent, and start actors."""
+        return self.algo_class(config=self, **kwargs)  # type: ignore[no-any-return]
+
+    def completed(self) -> AgentConfig:
+        """A resolved copy whose RLlib fields follow from ``agent``."""
+        config = self.copy(copy_frozen=False)
+        config.agent = resolve(self.agent)
+        config.model_dir = self.model_dir or str(ensure_model(config.agent, AgentAlgorithm.from_settings))
+        config.apply_settings()
+        return config
 
 
 class AgentAlgorithm(Algorithm):
@@ -66,9 +67,20 @@ class AgentAlgorithm(Algorithm):
     `AgentConfig.build_algo`.
     """
 
+    settings: Settings
+    policy_version: int
+    task_position: int
+    kl_in_reward_coef: float
+    explorer: Explorer | None
+
     @classmethod
     def get_default_config(cls) -> AgentConfig:
         return AgentConfig()
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> AgentAlgorithm:
+        """Build the algorithm of a run."""
+        return AgentConfig.from_settings(settings).build_algo()
 
     @classmethod
     def default_resource_request(cls, config: Any) -> Any:
@@ -78,8 +90,7 @@ class AgentAlgorithm(Algorithm):
 
     def __init__(self, config: Any = None, env: Any = None, **kwargs: Any) -> None:
         quiet_libraries()
-        config = config.completed() if isinstance(config, AgentConfig) else config
-        super().__init__(config=config, env=env, **kwargs)
+        super().__init__(config=config.completed() if isinstance(config, AgentConfig) else config, env=env, **kwargs)
 
     def _setup_logdir(self) -> None:
         """Outside Tune there is no trial folder: the run folder is ours, ~/ray_results stays empty."""
@@ -92,71 +103,42 @@ class AgentAlgorithm(Algorithm):
         Replaces RLlib's setup, which prepares connectors, spaces, replay buffers and evaluation runners that nothing
         here uses, and starts a Ray session even for a run without actors.
         """
-        self.settings: Settings = self.config.agent
-        self.recipe = ALGORITHMS[self.settings.algo]
-        self.reward = make_reward(self.settings)
-        self.kind, self.engine_description = resolve_engine(self.settings.engine)
-        self._begin_anew()
-        self.inference_group: InferenceGroup | None = None
-        self._local_engine: Any = None
-        self.collector: Collector | None = None
+        self.settings = settings = self.config.agent
+        self.recipe = ALGORITHMS[settings.algo]
+        self.kind, self.engine_description = resolve_engine(settings.engine)
+        self.train_tasks = task_ids(settings.env, "train", settings.env_options)
+        self.episodes = Episodes(settings, self.recipe, make_reward(settings), self.train_tasks)
+        self.demonstrations = Demonstrations(settings, self.config.model_dir)
+        self.rollout_workers: RolloutWorkers | None = None
         self.last_trajectories: list[Trajectory] = []
-        self._demonstrated: list[Trajectory] = []
         #: False only while a training step can be left without a trace, that is, before its first optimiser step.
         self.learning = True
-        if self.settings.num_env_runners or self.settings.num_learners:
-            settings = self.settings
-            ensure_ray(settings.num_engines + settings.num_env_runners + settings.num_learners)
-            if ray.util.get_current_placement_group() is None:
-                show_placement(settings)
+        join_session(settings)
         self.callbacks = [callback() for callback in force_list(self.config.callbacks_class)]
-        self.train_tasks = task_ids(self.settings.env, "train", self.settings.env_options)
-        self.explorer = self._new_explorer()
+        self._begin_anew()
         if self.recipe.source != "demonstrations":
-            self._start_rollouts()
+            self._started_workers()
         self._set_up_metrics()
-        self._start_learners()
+        self.learner_group = start_learners(self.config)
 
     def _begin_anew(self) -> None:
-        """Set all counters that a checkpoint holds to those of a run that has done nothing."""
-        self._iteration = 0
-        self.policy_version = 0
-        self._engines_version: int | None = None
-        #: Tasks taken from the training stream so far; iterations may take more than ``tasks_per_iteration``.
-        self.task_position = 0
-        self.kl_in_reward_coef = self.settings.kl_in_reward_coef
+        """Set all that a checkpoint holds, but for the learners, to that of a run that has done nothing."""
+        self._set_counters(Counters(0, 0, 0, self.settings.kl_in_reward_coef))
+        self.explorer = Explorer(self.settings, self.train_tasks) if self.recipe.source == "search" else None
 
-    def _new_explorer(self) -> Explorer | None:
-        return Explorer(self.settings, self.train_tasks) if self.recipe.source == "search" else None
-
-    def _start_learners(self) -> None:
-        await_room(self.settings)
-        spec = self.config.get_multi_rl_module_spec()
-        try:
-            self.learner_group = self.config.build_learner_group(rl_module_spec=spec)
-        except RayActorError as error:
-            raise LearnerLost(f"a learner died while starting: {brief(error)}") from None
-
-    def _start_rollouts(self) -> None:
-        """Engines, then env runners (RLlib pins runner i to bundle i, where an engine without a bundle could sit)."""
-        self._start_engines()
-        if self.config.num_env_runners == 0:
-            self.env_runner_group = LocalRunner(self.config, self._local_engine)
-        else:
-            self.env_runner_group = EnvRunnerGroup(config=self.config, local_env_runner=False)
-        self.collector = Collector(self.env_runner_group, self.inference_group, self.settings.sample_timeout_s)
-        self.collector.introduce()
-        if self.recipe.source == "search":
-            tasks = self.train_tasks[:BRANCHING_TASKS]
-            seeds = [stream_seed(self.settings.seed, SEARCH, SEARCH, i) for i in range(len(tasks))]
-            specs = [EpisodeSpec(t, i, 0, seed) for i, (t, seed) in enumerate(zip(tasks, seeds, strict=True))]
-            self.collector.check_branching(specs)
+    def _started_workers(self) -> RolloutWorkers:
+        """Engines and env runners; who learns from demonstrations starts them for the first evaluation only."""
+        if self.rollout_workers is None:
+            self.rollout_workers = RolloutWorkers(self.config, self.kind)
+            self.env_runner_group = self.rollout_workers.env_runners
+            if self.recipe.source == "search":
+                self.rollout_workers.check_branching(self.train_tasks)
+        return self.rollout_workers
 
     # --- one iteration -----------------------------------------------------------------------------------------
 
     def step(self) -> dict[str, Any]:
-        """One iteration. Overrides RLlib's step: losses of actors are handled in `Collector`, nothing is retried
-        behind our back, and metrics are plain numbers."""
+        """One iteration; RLlib's own would retry behind our back, and return metrics that are no plain numbers."""
         return {"agent": self.training_step()}
 
     def training_step(self) -> dict[str, float]:
@@ -174,27 +156,30 @@ class AgentAlgorithm(Algorithm):
     def _play_and_learn(self) -> dict[str, float]:
         """Whole episodes, then one update."""
         started = time.perf_counter()
-        weights: Mapping[int, float] = {}
         if self.recipe.source == "demonstrations":
-            metrics: dict[str, float] = {}
-            chosen = self.last_trajectories = self._demonstrations()
+            experience = self.demonstrations.next(self.iteration)
         else:
-            chosen, weights, metrics = self._rollouts()
-        metrics["timing_s/rollout"] = time.perf_counter() - started
-        metrics.update(self._learn(chosen, weights))
+            self._sync_engines()
+            synced = time.perf_counter() - started
+            collector = self._started_workers().collector
+            experience = self.episodes.play(collector, self.iteration, self.task_position)
+            experience.metrics["timing_s/sync"] = synced
+        self.last_trajectories = experience.played
+        metrics = {**experience.metrics, "timing_s/rollout": time.perf_counter() - started}
+        metrics.update(self._learn(experience.chosen, experience.weights))
         self.task_position += len({t.group_id for t in self.last_trajectories})
         return metrics
 
     def _explore(self, explorer: Explorer) -> dict[str, float]:
         """Searches: siblings at one state of every active task, one update, and so on until the budget is spent."""
         self.learning = True  # what a tick found out cannot be taken back
-        self._engines_version = None  # a resumed run begins with fresh engines, too
+        workers = self._started_workers()
+        workers.version = None  # a resumed run begins with fresh engines, too
         resampled = 0
 
         def expand(specs: Sequence[BranchSpec]) -> list[Expansion]:
             nonlocal resampled
-            assert self.collector is not None
-            collected = self.collector.expand(specs)
+            collected = workers.collector.expand(specs)
             for event in collected.events:
                 print(f"[rl_agents] {event}; its states are expanded again", flush=True)
             resampled += collected.resampled
@@ -204,242 +189,85 @@ class AgentAlgorithm(Algorithm):
         self.last_trajectories, self.task_position = finished, explorer.position
         return {**metrics, **rollout_metrics(finished), **explorer.metrics(), "rollout/resampled_episodes": resampled}
 
-    def _rollouts(self) -> tuple[list[Trajectory], Mapping[int, float], dict[str, float]]:
-        """Play until the recipe has enough groups to learn from; returns these episodes, weights and metrics.
-
-        ``last_trajectories`` gets all that were played.
-        """
-        started = time.perf_counter()
-        self._sync_engines()
-        synced = time.perf_counter() - started
-        rng = np.random.default_rng(stream_seed(self.settings.seed, SELECTION, self.iteration))
-        played: list[Trajectory] = []
-        rounds: list[dict[str, float]] = []
-        while True:
-            rounds.append(self._play_round(played))
-            usable = [t for t in played if not t.failed]
-            if self.recipe.select is None:
-                selected = Selected(np.ones(len(usable), dtype=bool))
-            else:
-                selected = self.recipe.select(usable, self.settings, rng)
-            if not selected.missing:
-                break
-            self._check_rounds(len(rounds), selected.missing)
-        self.last_trajectories = played
-        names = dict.fromkeys(name for metrics in rounds for name in metrics)
-        metrics = {name: float(np.mean([m[name] for m in rounds if name in m])) for name in names}
-        metrics.update(rollout_metrics(played) | dict(selected.metrics))
-        if self.settings.truncation != "none":
-            metrics.update(truncation_metrics(played))
-        metrics["rollout/resampled_episodes"] *= len(rounds)
-        metrics.update({"rollout/generation_batches": float(len(rounds)), "timing_s/sync": synced})
-        chosen = [t for t, keep in zip(usable, selected.keep, strict=True) if keep]
-        return chosen, selected.weights, metrics
-
-    def _play_round(self, played: list[Trajectory]) -> dict[str, float]:
-        """Play the next ``tasks_per_iteration`` tasks, add their episodes to ``played`` and return reward metrics."""
-        settings, groups = self.settings, len({t.group_id for t in played})
-        specs = training_specs(
-            self.train_tasks, self.iteration, settings.tasks_per_iteration, settings.group_size, settings.seed,
-            position=self.task_position + groups, first_group=groups,
-        )  # fmt: skip
-        assert self.collector is not None
-        collected = self.collector.collect(specs)
-        for event in collected.events:
-            print(f"[rl_agents] {event}; its episodes are played again", flush=True)
-        shaped = self.reward.apply(collected.answers)
-        played.extend(collected.answers)
-        return {**shaped, "rollout/resampled_episodes": float(collected.resampled)}
-
-    def _check_rounds(self, rounds: int, missing: int) -> None:
-        settings = self.settings
-        if not settings.max_generation_batches or rounds < settings.max_generation_batches:
-            return
-        wanted = settings.tasks_per_iteration
-        raise SelectionError(
-            f"{wanted - missing} of {rounds * wanted} tasks had rollouts that differ in "
-            f"{settings.dynamic_sampling_metric}, {wanted} are needed, and max_generation_batches={rounds} is spent: "
-            "tasks are too easy or too hard for the policy; raise group_size or max_generation_batches, or set "
-            "dynamic_sampling=false"
-        )
-
-    def _demonstrations(self) -> list[Trajectory]:
-        """The next episodes of the demonstrated pool, in an order that every pass shuffles anew."""
-        settings = self.settings
-        if not self._demonstrated:
-            seed = stream_seed(settings.seed, DEMONSTRATION)
-            self._demonstrated = demonstrated_trajectories(settings, self.config.model_dir, seed)
-        count = settings.tasks_per_iteration * settings.group_size
-        start, pool = self.iteration * count, range(len(self._demonstrated))
-        chosen = [item_at(pool, start + i, settings.seed, DEMONSTRATION) for i in range(count)]
-        return [self._demonstrated[i] for i in chosen]
-
     def _learn(
         self, trajectories: Sequence[Trajectory], weights: Mapping[int, float], *update: int
     ) -> dict[str, float]:
-        """Rows, credit and optimiser steps; nothing is updated when no episode can teach anything.
-
-        Args:
-            update: number of the update, where an iteration has several.
-        """
-        settings = self.settings
-        started = time.perf_counter()
+        """Rows, credit, optimiser steps: the ``update``-th of an iteration; none when no episode teaches anything."""
+        started, settings, skipped = time.perf_counter(), self.settings, {"actor/skipped_iterations": 1.0}
         warm = self.iteration >= settings.critic_warmup
         if self.explorer is not None and not warm:  # what is known about states is all that learns
-            return {"actor/skipped_iterations": 1.0}
+            return skipped
         rows = [row for row in lower(trajectories, settings.rows) if row.mask.any()]
         if not rows:
-            return {"actor/skipped_iterations": 1.0}
-        self._score(rows)
+            return skipped
+        self.learner_group.fill_scores(rows, self.recipe)
         metrics = assign_credit(self.recipe, rows, trajectories, settings, weights, self.kl_in_reward_coef)
         if not any(row.mask.any() for row in rows):
-            return metrics | {"actor/skipped_iterations": 1.0}
+            return metrics | skipped
         rng = np.random.default_rng(stream_seed(settings.seed, MINIBATCHES, self.iteration, *update))
         data = AgentTrainingData.build(rows, settings, rng, fold=self.explorer is not None)
         if not data.minibatches:  # siblings that all agree
-            return metrics | {"actor/skipped_iterations": 1.0}
+            return metrics | skipped
         self.learning = True
         metrics.update(self.learner_group.learn(data, train_policy=warm))
         self.policy_version += 1
         if settings.kl_controller == "adaptive":
             self.kl_in_reward_coef = next_coefficient(self.kl_in_reward_coef, metrics, len(rows), settings)
-        metrics["timing_s/learn"] = time.perf_counter() - started
-        metrics["rows/count"] = float(len(data.rows))
-        metrics["rows/tokens"] = float(sum(len(row) for row in data.rows))
-        metrics["rows/trained_tokens"] = float(sum(row.mask.sum() for row in rows)) * settings.epochs
-        return metrics
+        return metrics | {"timing_s/learn": time.perf_counter() - started, **data.size(rows, settings.epochs)}
 
-    def _score(self, rows: Sequence[Row]) -> None:
-        """Fill what the learner's networks say about the rows before the first optimiser step."""
-        group, settings = self.learner_group, self.settings
-        if self.recipe.critic:
-            for row in rows:
-                row.value_mask = self.recipe.value_mask(row, settings) if self.recipe.value_mask else row.mask.copy()
-            for row, values in zip(rows, group.score(rows, CRITIC), strict=True):
-                row.values = values
-        if settings.kl_coef or settings.kl_in_reward_coef:
-            for row, logprobs in zip(rows, group.score(rows, REFERENCE), strict=True):
-                row.reference_logprobs = logprobs
-        if settings.old_logprobs == "learner" and self.recipe.credit is not None:
-            for row, logprobs in zip(rows, group.score(rows, POLICY), strict=True):
-                row.old_logprobs = logprobs
+    def _sync_engines(self) -> bool:
+        """Give the engines the learners' weights; False when they have them."""
+        return self._started_workers().sync(self.learner_group, self.policy_version)
 
     # --- evaluation --------------------------------------------------------------------------------------------
 
     def evaluate_policy(
         self, split: str = "test", episodes: int = 128, temperature: float = 1.0, seed: int = 0
     ) -> list[Trajectory]:
-        """Play frozen tasks with the current policy; nothing is learned.
-
-        Args:
-            split: ``train`` or ``test``.
-            episodes: number of episodes; tasks repeat when the set is smaller.
-            temperature: sampling temperature, 0 for greedy.
-            seed: seed of the sampling streams; the tasks are the same for every seed.
-        """
+        """Play tasks with the current policy, the same ones for every seed; tasks repeat where the set is smaller."""
         tasks = task_ids(self.settings.env, split, self.settings.env_options)
         return self.play(evaluation_specs(tasks, episodes, seed), temperature)
 
     def play(self, specs: Sequence[EpisodeSpec], temperature: float | None = None) -> list[Trajectory]:
-        """Play episodes with the current policy; nothing is learned.
-
-        Args:
-            temperature: None samples as in training.
-        """
-        if self.collector is None:
-            self._start_rollouts()
-        assert self.collector is not None
+        """Play episodes without learning from them; ``temperature`` None samples as in training."""
         self._sync_engines()
-        return self.collector.collect(specs, temperature).answers
+        return self._started_workers().collector.collect(specs, temperature).answers
 
-    # --- engines -----------------------------------------------------------------------------------------------
+    # --- checkpoints (`rl_agents.core.checkpoint`) -------------------------------------------------------------
 
-    def _start_engines(self) -> None:
-        settings = self.settings
-        engine = run_engine(settings, self.config.model_dir, self.kind)
-        if self.config.num_env_runners == 0:
-            self._local_engine = build_engine(engine)
-        else:
-            self.inference_group = InferenceGroup(
-                engine,
-                num_engines=settings.num_engines,
-                first_bundle=first_engine_bundle(settings),
-                num_gpus=settings.gpus_per_engine or None,
-                resources=node_share(settings.rollout_nodes),
-            )
-
-    def _sync_engines(self) -> bool:
-        """Give the engines the learner's weights; False when they have them."""
-        if self._engines_version == self.policy_version:
-            return False
-        weights = self.learner_group.export_weights()
-        if self.inference_group is not None:
-            try:
-                self.inference_group.sync(weights, self.policy_version, self.settings.engine_timeout_s)
-            except EngineError as error:
-                print(f"[rl_agents] {error}; restarting it", flush=True)
-                self.inference_group.restore()
-        else:
-            packed = ray.get(weights) if isinstance(weights, ray.ObjectRef) else weights
-            self.env_runner_group.local_env_runner.sync_engine(packed, self.policy_version)
-        self._engines_version = self.policy_version
-        return True
-
-    # --- checkpoints -------------------------------------------------------------------------------------------
+    def _set_counters(self, counters: Counters) -> None:
+        self._iteration, self.policy_version = counters.iteration, counters.policy_version
+        self.task_position, self.kl_in_reward_coef = counters.task_position, counters.kl_in_reward_coef
+        if self.rollout_workers is not None:
+            self.rollout_workers.version = None
 
     def save_run_checkpoint(self, folder: Path) -> None:
-        """Write a checkpoint (see `rl_agents.core.checkpoint`); it appears under its name when complete."""
+        """Write a checkpoint; it appears under its name when it is complete."""
         write_atomically(Path(folder), self._fill_checkpoint)
 
     def _fill_checkpoint(self, folder: Path) -> None:
-        self.learner_group.save_hf(folder / "hf")
-        counters = {
-            "iteration": self.iteration,
-            "policy_version": self.policy_version,
-            "task_position": self.task_position,
-            "kl_in_reward_coef": self.kl_in_reward_coef,
-        }
-        save_state(folder, self.learner_group.full_state(), counters, self.settings.to_dict())
-        if self.explorer is not None:
-            save_search(folder, explorer_to_json(self.explorer))
+        counters = Counters(self.iteration, self.policy_version, self.task_position, self.kl_in_reward_coef)
+        save_run(folder, self.learner_group, counters, self.settings, self.explorer)
 
     def restore_run_checkpoint(self, folder: Path) -> None:
-        """Go on exactly where `save_run_checkpoint` was called.
-
-        Raises:
-            InputError: no complete checkpoint, or one of another algorithm.
-        """
-        folder = Path(folder)
-        state, counters = load_state(folder)
-        saved = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
-        for name in ("algo", "env"):
-            if saved[name] != getattr(self.settings, name):
-                raise InputError(f"{folder}: checkpoint of {name} {saved[name]}, not {getattr(self.settings, name)}")
-        self.learner_group.load_full_state(state)
-        self._iteration = int(counters["iteration"])
-        self.policy_version = int(counters["policy_version"])
-        by_iteration = self._iteration * int(saved["tasks_per_iteration"])
-        self.task_position = int(counters.get("task_position", by_iteration))
-        if self.settings.kl_controller == "adaptive":
-            self.kl_in_reward_coef = float(counters.get("kl_in_reward_coef", self.kl_in_reward_coef))
-        self._engines_version = None
-        if self.explorer is not None:
-            load_explorer(self.explorer, load_search(folder))
+        """Go on exactly where `save_run_checkpoint` was called; raises as `restore_run` does."""
+        self._set_counters(restore_run(Path(folder), self.learner_group, self.settings, self.explorer))
 
     def restart_learners(self, checkpoint: Path | None) -> None:
         """Replace all learners by new ones that go on from ``checkpoint``; None: from the beginning."""
         self.learner_group.abandon()
-        self._start_learners()
+        self.learner_group = start_learners(self.config)
         if checkpoint is None:
             self._begin_anew()
-            self.explorer = self._new_explorer()
         else:
             self.restore_run_checkpoint(checkpoint)
 
-    def draw(self, folder: Path) -> None:
-        """Write the pictures that only this algorithm has: of a search, ``search_tree.png``."""
-        if self.explorer is not None:
-            draw_search(self.explorer, folder / "search_tree.png")
+    @classmethod
+    def from_checkpoint(cls, path: Any, *args: Any, **kwargs: Any) -> AgentAlgorithm:
+        """Build an algorithm from a checkpoint folder's own configuration and restore it."""
+        algo = cls.from_settings(Settings.restored(load_recipe(str(Path(path) / "config.yaml"))))
+        algo.restore_run_checkpoint(Path(path))
+        return algo
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """Ray Tune's hook; the same format."""
@@ -458,23 +286,14 @@ class AgentAlgorithm(Algorithm):
         """RLlib's name for `restore_run_checkpoint`."""
         self.restore_run_checkpoint(Path(path))
 
-    @classmethod
-    def from_checkpoint(cls, path: Any, *args: Any, **kwargs: Any) -> AgentAlgorithm:
-        """Build an algorithm from a checkpoint folder's own configuration and restore it."""
-        settings = Settings.restored(load_recipe(str(Path(path) / "config.yaml")))
-        algo = AgentConfig.from_settings(settings).build_algo()
-        algo.restore_run_checkpoint(Path(path))
-        return algo
+    # --- the rest ---------------------------------------------------------------------------------------------
 
-    # --- RLlib hooks -------------------------------------------------------------------------------------------
-
-    def restore_env_runners(self, env_runner_group: Any) -> list[int]:
-        """Runners hold no state of ours; `Collector` brings them back and gives them engines."""
-        return []
+    def draw(self, folder: Path) -> None:
+        """Write the pictures that only this algorithm has: of a search, ``search_tree.png``."""
+        if self.explorer is not None:
+            draw_search(self.explorer, folder / "search_tree.png")
 
     def cleanup(self) -> None:
         super().cleanup()
-        if self.inference_group is not None:
-            self.inference_group.stop()
-        if self._local_engine is not None:
-            self._local_engine.close()
+        if self.rollout_workers is not None:
+            self.rollout_workers.stop_engines()

@@ -14,9 +14,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import yaml
@@ -24,11 +25,76 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from rl_agents.errors import InputError
+from rl_agents.search.explorer import Explorer
+from rl_agents.search.saved import explorer_to_json, load_explorer
+from rl_agents.settings import Settings
 
 STATE = "state.json"
 TENSORS = "training_state.safetensors"
 SEARCH = "search.json"
 FORMAT = 1
+
+
+@dataclass
+class Counters:
+    """How far a run is.
+
+    Attributes:
+        iteration: completed iterations.
+        policy_version: optimiser schedules done; engines carry it with their weights.
+        task_position: tasks taken from the training stream; iterations may take more than ``tasks_per_iteration``.
+        kl_in_reward_coef: the adaptive controller's last value.
+    """
+
+    iteration: int
+    policy_version: int
+    task_position: int
+    kl_in_reward_coef: float
+
+
+class Learners(Protocol):
+    """What a checkpoint needs of the learner group."""
+
+    def save_hf(self, folder: Path) -> None: ...
+
+    def full_state(self) -> dict[str, Any]: ...
+
+    def load_full_state(self, state: dict[str, Any]) -> None: ...
+
+
+def save_run(folder: Path, learners: Learners, counters: Counters, settings: Settings, search: Explorer | None) -> None:
+    """Fill the existing ``folder``; `write_atomically` makes a checkpoint of it that is whole or absent."""
+    learners.save_hf(folder / "hf")
+    save_state(folder, learners.full_state(), asdict(counters), settings.to_dict())
+    if search is not None:
+        save_search(folder, explorer_to_json(search))
+
+
+def restore_run(folder: Path, learners: Learners, settings: Settings, search: Explorer | None) -> Counters:
+    """Set learners and search to what `save_run` found, and return the counters.
+
+    Raises:
+        InputError: no complete checkpoint, or one of another algorithm or environment.
+    """
+    state, saved = load_state(folder)
+    config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
+    for name in ("algo", "env"):
+        if config[name] != getattr(settings, name):
+            raise InputError(f"{folder}: checkpoint of {name} {config[name]}, not {getattr(settings, name)}")
+    learners.load_full_state(state)
+    if search is not None:
+        load_explorer(search, load_search(folder))
+    return _counters(saved, config, settings)
+
+
+def _counters(saved: Mapping[str, Any], config: Mapping[str, Any], settings: Settings) -> Counters:
+    """Read the counters; old checkpoints lack the last two."""
+    iteration = int(saved["iteration"])
+    position = saved.get("task_position", iteration * int(config["tasks_per_iteration"]))
+    coef = settings.kl_in_reward_coef
+    if settings.kl_controller == "adaptive":
+        coef = float(saved.get("kl_in_reward_coef", coef))
+    return Counters(iteration, int(saved["policy_version"]), int(position), coef)
 
 
 def write_atomically(folder: Path, fill: Callable[[Path], None]) -> None:

@@ -19,7 +19,15 @@ from rl_agents.core.hf import save_hf_folder
 from rl_agents.core.learner_metrics import LearnerMetrics
 from rl_agents.core.module import CRITIC, POLICY, CausalLMModule
 from rl_agents.core.optimizers import OptimizerSet
-from rl_agents.core.sharding import is_first, learner_mesh, load_whole_state, most, shard_network, whole, whole_state
+from rl_agents.core.sharding import (
+    full_state_dict,
+    full_tensor,
+    is_rank_zero,
+    learner_mesh,
+    load_full_state_dict,
+    max_over_learners,
+    shard_network,
+)
 from rl_agents.core.training_data import AgentTrainingData, Minibatch, collate, micro_batches, pad_weights
 from rl_agents.data.rows import FloatArray, Row
 from rl_agents.engines.weights import PackedWeights, pack
@@ -80,7 +88,7 @@ class AgentLearner(TorchLearner):
             return {COMPONENT_RL_MODULE: {}}
         return {
             COMPONENT_RL_MODULE: {
-                name: whole_state(self.module[name])
+                name: full_state_dict(self.module[name])
                 for name in (POLICY, CRITIC)
                 if name in self.module.keys()  # noqa: SIM118
             },
@@ -90,7 +98,7 @@ class AgentLearner(TorchLearner):
     def set_state(self, state: dict[str, Any]) -> None:
         """Restore weights and optimiser exactly, older states included."""
         for name, tensors in state.get(COMPONENT_RL_MODULE, {}).items():
-            load_whole_state(self.module[name], tensors)
+            load_full_state_dict(self.module[name], tensors)
         if "optimizer" in state:
             self.optimizers.load(state["optimizer"])
 
@@ -122,7 +130,7 @@ class AgentLearner(TorchLearner):
         self.optimizers.zero_grad()
         for part in self._parts(rows):
             if not part:
-                self._keep_company(networks)
+                self._dummy_pass(networks)
                 continue
             batch = collate([rows[i] for i in part], self._device)
             batch["weights"] = pad_weights([minibatch.weights[i] for i in part], self._device)
@@ -143,10 +151,10 @@ class AgentLearner(TorchLearner):
         """Row indices per forward pass; sharded learners do equally many, the last ones empty."""
         parts = list(micro_batches(rows, self.settings.tokens_per_microbatch)) if rows else []
         if self.sharded:
-            parts += [[]] * (most(len(parts), self._device) - len(parts))
+            parts += [[]] * (max_over_learners(len(parts), self._device) - len(parts))
         return parts
 
-    def _keep_company(self, networks: Sequence[str]) -> None:
+    def _dummy_pass(self, networks: Sequence[str]) -> None:
         """Forward, and where gradients are on backward, a token that counts for nothing: the others gather weights."""
         batch = {"input_ids": torch.zeros(1, 2, dtype=torch.long), "mask": torch.tensor([[0.0, 1.0]])}
         batch = {name: tensor.to(self._device) for name, tensor in batch.items()}
@@ -203,7 +211,7 @@ class AgentLearner(TorchLearner):
         output: list[FloatArray] = [np.zeros(0, np.float32)] * len(rows)
         for part in self._parts(rows):
             if not part:
-                self._keep_company([network])
+                self._dummy_pass([network])
                 continue
             batch = collate([rows[i] for i in part], self._device)
             scores = self._forward(network, batch)["values" if network == CRITIC else "logprobs"].cpu().numpy()
@@ -223,14 +231,14 @@ class AgentLearner(TorchLearner):
     def save_hf(self, folder: Path) -> None:
         """Write the policy in Hugging Face layout."""
         weights = self._merged_weights()
-        if is_first():
+        if is_rank_zero():
             save_hf_folder(folder, weights, self.policy.model_config["model_dir"])
 
     def _merged_weights(self) -> dict[str, torch.Tensor]:
         """Full tensors by Hugging Face name; of sharded learners only the first one keeps them."""
-        keep, weights = is_first(), {}
+        keep, weights = is_rank_zero(), {}
         for name, tensor in self.policy.merged_weights():
-            full = whole(tensor)
+            full = full_tensor(tensor)
             if keep:
                 weights[name] = full
         return weights

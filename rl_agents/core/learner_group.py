@@ -11,10 +11,13 @@ import ray
 from ray.exceptions import RayActorError
 from ray.rllib.core.learner.learner_group import LearnerGroup
 
+from rl_agents.algorithms.base import Recipe
 from rl_agents.core.learner_metrics import reduce_metrics
+from rl_agents.core.module import CRITIC, POLICY, REFERENCE
 from rl_agents.core.resources import LEARNER, cluster_nodes, describe_plan, free_resources, named_bundles, plan
 from rl_agents.core.training_data import AgentTrainingData, split_by_tokens
 from rl_agents.data.rows import FloatArray, Row
+from rl_agents.engines.client import brief
 from rl_agents.errors import LearnerLost
 from rl_agents.settings import Settings
 
@@ -34,13 +37,27 @@ def await_room(settings: Settings) -> None:
         return
     learners = [process for process in named_bundles(settings) if process[0] == LEARNER]
     deadline = time.monotonic() + settings.learner_timeout_s
-    while plan(learners, free_resources()).homeless:
+    while plan(learners, free_resources()).unplaced:
         if time.monotonic() > deadline:
             there_is = "; ".join(describe_plan(learners, cluster_nodes())) or "no node"
             raise LearnerLost(
                 f"no room for {len(learners)} learners within {settings.learner_timeout_s:g} s: {there_is}"
             )
         time.sleep(POLL_S)
+
+
+def start_learners(config: Any) -> AgentLearnerGroup:
+    """Start the learners that an `AgentConfig` describes.
+
+    Raises:
+        LearnerLost: there is no room for them, or one died while starting.
+    """
+    await_room(config.agent)
+    try:
+        group: AgentLearnerGroup = config.build_learner_group(rl_module_spec=config.get_multi_rl_module_spec())
+    except RayActorError as error:
+        raise LearnerLost(f"a learner died while starting: {brief(error)}") from None
+    return group
 
 
 class AgentLearnerGroup(LearnerGroup):
@@ -76,6 +93,21 @@ class AgentLearnerGroup(LearnerGroup):
         for shard, arrays in zip(shards, results, strict=True):
             output.update(zip(shard, arrays, strict=True))
         return [output[i] for i in range(len(rows))]
+
+    def fill_scores(self, rows: Sequence[Row], recipe: Recipe) -> None:
+        """Fill what the networks say about the rows before the first optimiser step."""
+        settings = self.config.agent
+        if recipe.critic:
+            for row in rows:
+                row.value_mask = recipe.value_mask(row, settings) if recipe.value_mask else row.mask.copy()
+            for row, values in zip(rows, self.score(rows, CRITIC), strict=True):
+                row.values = values
+        if settings.kl_coef or settings.kl_in_reward_coef:
+            for row, logprobs in zip(rows, self.score(rows, REFERENCE), strict=True):
+                row.reference_logprobs = logprobs
+        if settings.old_logprobs == "learner" and recipe.credit is not None:
+            for row, logprobs in zip(rows, self.score(rows, POLICY), strict=True):
+                row.old_logprobs = logprobs
 
     def export_weights(self) -> Any:
         """The policy's packed weights, or a reference to them in the object store (remote learners)."""

@@ -6,14 +6,42 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
+from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.core.rl_module.torch import TorchRLModule
 from torch import nn
 
+from rl_agents.algorithms import ALGORITHMS
 from rl_agents.core.hf import load_backbone, load_causal_lm
+from rl_agents.rollout.env_runner import TEXT_SPACE
+from rl_agents.settings import Settings
 
 POLICY = "default_policy"
 CRITIC = "critic"
 REFERENCE = "reference"
+
+
+def module_specs(settings: Settings, model_dir: str) -> MultiRLModuleSpec:
+    """Policy, and critic and reference where the algorithm needs them."""
+    base: dict[str, Any] = {"model_dir": model_dir, "dtype": settings.dtype}
+    policy = {
+        **base,
+        "lora_rank": settings.lora_rank,
+        "lora_alpha": settings.lora_alpha,
+        "gradient_checkpointing": settings.gradient_checkpointing,
+    }
+    modules: dict[str, tuple[type[Network], dict[str, Any]]] = {POLICY: (CausalLMModule, policy)}
+    if ALGORITHMS[settings.algo].critic:
+        modules[CRITIC] = (ValueModule, base)
+    if settings.kl_coef or settings.kl_in_reward_coef:
+        modules[REFERENCE] = (CausalLMModule, {**base, "frozen": True})
+    specs = {
+        name: RLModuleSpec(
+            module_class=cls, observation_space=TEXT_SPACE, action_space=TEXT_SPACE, model_config=dict(config)
+        )
+        for name, (cls, config) in modules.items()
+    }
+    return MultiRLModuleSpec(rl_module_specs=specs)
 
 
 class Network(TorchRLModule):

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from rl_agents.core.module import POLICY
-from rl_agents.core.sharding import is_first, like, whole
+from rl_agents.core.sharding import full_tensor, is_rank_zero, shard_like
 from rl_agents.settings import Settings
 
 
@@ -64,7 +64,7 @@ class OptimizerSet:
             if name not in self.networks:
                 continue
             grads = [p for p in self.networks[name].values() if p.grad is not None]
-            norm = float(whole(torch.nn.utils.clip_grad_norm_(grads, self.settings.grad_clip or float("inf"))))
+            norm = float(full_tensor(torch.nn.utils.clip_grad_norm_(grads, self.settings.grad_clip or float("inf"))))
             norms[name] = norm
             if norm != norm or norm == float("inf"):
                 continue
@@ -85,11 +85,11 @@ class OptimizerSet:
 
         Of sharded learners all must be asked, and the first has the moments.
         """
-        keep = is_first()
+        keep = is_rank_zero()
         moments: dict[str, Any] = {}
         for network, name, optimizer, parameter in self._entries():
             for key, value in optimizer.state.get(parameter, {}).items():
-                full = whole(value.detach()) if torch.is_tensor(value) else value
+                full = full_tensor(value.detach()) if torch.is_tensor(value) else value
                 if keep:
                     moments[f"{network}/{name}/{key}"] = full.cpu() if torch.is_tensor(full) else full
         return {"steps": self.steps, "moments": moments}
@@ -104,7 +104,7 @@ class OptimizerSet:
         for network, name, optimizer, parameter in self._entries():
             restored = by_parameter.get(f"{network}/{name}", {})
             optimizer.state[parameter] = {
-                key: like(value, parameter) if torch.is_tensor(value) and value.ndim else value
+                key: shard_like(value, parameter) if torch.is_tensor(value) and value.ndim else value
                 for key, value in restored.items()
             }
 

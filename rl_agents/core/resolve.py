@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
 
 from rl_agents.algorithms import ALGORITHMS
 from rl_agents.algorithms.base import ALGORITHM_KEYS, Recipe
-from rl_agents.envs.base import EnvSpec, checked_options, env_spec, task_ids
+from rl_agents.chat.context import load_tokenizer, make_context
+from rl_agents.envs.base import EnvSpec, checked_options, env_spec, starter_recipe, task_ids
 from rl_agents.errors import InputError, unknown
 from rl_agents.rollout.embedders import make_embedder
 from rl_agents.rollout.truncation_rules import progress_window
 from rl_agents.settings import Settings
+
+#: Beside a model that grew out of a starter: which environment and which settings it understands.
+MODEL_NOTE = "rl_agents.json"
 
 
 def resolve(settings: Settings) -> Settings:
@@ -21,8 +28,6 @@ def resolve(settings: Settings) -> Settings:
         InputError: unknown names, keys without effect for the algorithm, contradictions, missing model folder,
             unusable tokenizer, empty task set.
     """
-    from rl_agents.core.starter import model_defaults
-
     settings = copy.deepcopy(settings)
     if settings.algo not in ALGORITHMS:
         raise unknown("algorithm", settings.algo, ALGORITHMS)
@@ -39,6 +44,17 @@ def resolve(settings: Settings) -> Settings:
     _check_model(settings)
     _check_engine(settings)
     return settings
+
+
+def model_defaults(settings: Settings) -> Mapping[str, Any]:
+    """Settings that the model was made for: of the starter, or of a folder that grew out of one."""
+    if settings.model == "starter":
+        return starter_recipe(settings.env).defaults
+    note = Path(settings.model) / MODEL_NOTE
+    if not note.is_file():
+        return {}
+    made_for = json.loads(note.read_text(encoding="utf-8"))
+    return made_for["settings"] if made_for["env"] == settings.env else {}
 
 
 def apply_defaults(settings: Settings, recipe: Recipe) -> None:
@@ -159,7 +175,6 @@ def _check_truncation(settings: Settings, recipe: Recipe, spec: EnvSpec) -> None
 def _check_model(settings: Settings) -> None:
     if settings.model == "starter":
         return
-    from rl_agents.chat.context import load_tokenizer, make_context
     from rl_agents.core.hf import check_model_dir
 
     make_context(settings.context, load_tokenizer(check_model_dir(settings.model)))

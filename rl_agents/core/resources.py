@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rl_agents.engines.settings import EngineSettings
+from rl_agents.engines.base import EngineSettings
 from rl_agents.settings import Settings
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ RUNNER_CPUS = LEARNER_CPUS = 0.5
 #: What an actor takes of the resource that marks its nodes (``rollout_nodes``, ``learner_nodes``): all find room.
 NODE_SHARE = 0.0001
 #: Resources of a node that no person set, besides those with a colon.
-RAYS_OWN = ("memory", "object_store_memory")
+BUILTIN_RESOURCES = ("memory", "object_store_memory")
 
 
 def run_bundles(settings: Settings) -> list[Bundle]:
@@ -95,11 +95,11 @@ class Plan:
 
     Attributes:
         places: processes by node, named as in `named_bundles`; nodes in the order given.
-        homeless: the process for which no node has room; None when all have one.
+        unplaced: the process for which no node has room; None when all have one.
     """
 
     places: list[list[str]]
-    homeless: str | None
+    unplaced: str | None
 
 
 def plan(processes: Sequence[tuple[str, Bundle]], nodes: Sequence[Mapping[str, float]]) -> Plan:
@@ -130,10 +130,10 @@ def actors(settings: Settings) -> list[tuple[str, Bundle]]:
 
 def obstacle(processes: Sequence[tuple[str, Bundle]], nodes: Sequence[Mapping[str, float]], what: str) -> str:
     """Say in one sentence why ``what`` can never start on these nodes; nothing when it can."""
-    homeless = plan(processes, nodes).homeless
-    if homeless is None:
+    unplaced = plan(processes, nodes).unplaced
+    if unplaced is None:
         return ""
-    return f"{what} needs {_needed(processes)}; {_available(nodes)}, which leaves no room for its {homeless}"
+    return f"{what} needs {_needed(processes)}; {_available(nodes)}, which leaves no room for its {unplaced}"
 
 
 def describe_plan(processes: Sequence[tuple[str, Bundle]], nodes: Sequence[Mapping[str, float]]) -> list[str]:
@@ -141,8 +141,8 @@ def describe_plan(processes: Sequence[tuple[str, Bundle]], nodes: Sequence[Mappi
     lines = []
     for number, (node, whose) in enumerate(zip(nodes, plan(processes, nodes).places, strict=True)):
         counts = Counter(whose)
-        guests = ", ".join(f"{f'{n} x ' if n > 1 else ''}{name}" for name, n in counts.items())
-        lines.append(f"node {number} ({_amounts(node)}): {guests or '-'}")
+        processes_there = ", ".join(f"{f'{n} x ' if n > 1 else ''}{name}" for name, n in counts.items())
+        lines.append(f"node {number} ({_amounts(node)}): {processes_there or '-'}")
     return lines
 
 
@@ -168,5 +168,5 @@ def _available(nodes: Sequence[Mapping[str, float]]) -> str:
 
 def _amounts(resources: Mapping[str, float]) -> str:
     shown = [f"{resources[name]:g} {name}" for name in ("CPU", "GPU") if resources.get(name)]
-    shown += [name for name in resources if name not in ("CPU", "GPU", *RAYS_OWN) and ":" not in name]
+    shown += [name for name in resources if name not in ("CPU", "GPU", *BUILTIN_RESOURCES) and ":" not in name]
     return " and ".join(shown) or "no CPU"

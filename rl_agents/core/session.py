@@ -42,6 +42,15 @@ def ensure_ray(actors: int) -> None:
         ray.init(num_cpus=max(os.cpu_count() or 1, actors + 1), include_dashboard=False, **quiet)
 
 
+def join_session(settings: Settings) -> None:
+    """Connect to Ray where the run has actors; inside a placement group (a Tune trial) their places are settled."""
+    if not settings.num_env_runners and not settings.num_learners:
+        return
+    ensure_ray(settings.num_engines + settings.num_env_runners + settings.num_learners)
+    if ray.util.get_current_placement_group() is None:
+        show_placement(settings)
+
+
 def show_placement(settings: Settings) -> None:
     """Print which node of a cluster gets what, or what it lacks; on a single node there is nothing to place.
 

@@ -1,7 +1,7 @@
 """FSDP2: every learner keeps a part of each network, of its gradients and of its optimiser's state.
 
-Parameters become DTensors. Whatever gathers them (`whole`, a forward pass) is a collective: all learners must take
-part, in the same order and equally often.
+Parameters become DTensors. Whatever gathers them (`full_tensor`, a forward pass) is a collective: all learners must
+take part, in the same order and equally often.
 """
 
 from __future__ import annotations
@@ -52,41 +52,41 @@ def _decoder_layers(network: nn.Module) -> list[nn.Module]:
     return max(lists, key=len, default=[])
 
 
-def whole(tensor: torch.Tensor) -> torch.Tensor:
+def full_tensor(tensor: torch.Tensor) -> torch.Tensor:
     """The full tensor of a sharded one (a collective); others as they are."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
-def like(tensor: torch.Tensor, model: torch.Tensor) -> torch.Tensor:
+def shard_like(tensor: torch.Tensor, model: torch.Tensor) -> torch.Tensor:
     """``tensor`` where ``model`` is: on its device and, if that is sharded, sharded the same way (a collective)."""
     if isinstance(model, DTensor):
         return distribute_tensor(tensor.to(model.device), model.device_mesh, model.placements)
     return tensor.to(model.device)
 
 
-def whole_state(network: nn.Module) -> dict[str, torch.Tensor]:
+def full_state_dict(network: nn.Module) -> dict[str, torch.Tensor]:
     """The network's full state dict on the CPU (a collective when sharded); empty on all learners but the first."""
-    keep = is_first()
+    keep = is_rank_zero()
     state = {}
     for name, tensor in network.state_dict().items():
-        full = whole(tensor.detach())
+        full = full_tensor(tensor.detach())
         if keep:
             state[name] = full.cpu()
     return state
 
 
-def load_whole_state(network: nn.Module, state: Mapping[str, Any]) -> None:
-    """Set what `whole_state` returned; every learner has all of it."""
+def load_full_state_dict(network: nn.Module, state: Mapping[str, Any]) -> None:
+    """Set what `full_state_dict` returned; every learner has all of it."""
     current = network.state_dict()
-    network.load_state_dict({name: like(tensor, current[name]) for name, tensor in state.items()})
+    network.load_state_dict({name: shard_like(tensor, current[name]) for name, tensor in state.items()})
 
 
-def is_first() -> bool:
+def is_rank_zero() -> bool:
     """Whether this is the only or the first learner."""
     return not dist.is_initialized() or dist.get_rank() == 0
 
 
-def most(count: int, device: torch.device) -> int:
+def max_over_learners(count: int, device: torch.device) -> int:
     """The largest ``count`` of all learners (a collective)."""
     tensor = torch.tensor([count], device=device)
     dist.all_reduce(tensor, op=dist.ReduceOp.MAX)

@@ -17,23 +17,15 @@ from pathlib import Path
 from typing import Any
 
 from rl_agents.cache import cache_dir
+from rl_agents.core.checkpoint import write_atomically
+from rl_agents.core.resolve import MODEL_NOTE
+from rl_agents.core.session import quiet_libraries
 from rl_agents.envs.base import starter_recipe
 from rl_agents.settings import Settings
 
 STARTER_SEED = 0
-#: Beside a model that grew out of a starter: which environment and which settings it understands.
-MODEL_NOTE = "rl_agents.json"
-
-
-def model_defaults(settings: Settings) -> Mapping[str, Any]:
-    """Settings that the model was made for: of the starter, or of a folder that grew out of one."""
-    if settings.model == "starter":
-        return starter_recipe(settings.env).defaults
-    note = Path(settings.model) / MODEL_NOTE
-    if not note.is_file():
-        return {}
-    made_for = json.loads(note.read_text(encoding="utf-8"))
-    return made_for["settings"] if made_for["env"] == settings.env else {}
+#: Builds an algorithm from settings: `AgentAlgorithm.from_settings`, which stands above and hands itself down.
+BuildAlgo = Callable[[Settings], Any]
 
 
 def starter_dir(env: str) -> Path:
@@ -44,18 +36,19 @@ def starter_dir(env: str) -> Path:
     return cache_dir() / "starters" / f"{env}-{digest}"
 
 
-def ensure_model(settings: Settings) -> Path:
+def ensure_model(settings: Settings, build_algo: BuildAlgo) -> Path:
     """Return the folder of the starting weights; builds the starter model when it is asked for and absent."""
     if settings.model != "starter":
         return Path(settings.model).resolve()
     folder = starter_dir(settings.env)
     if not (folder / "model.safetensors").is_file():
         print(f"[rl_agents] building the starter model of {settings.env} (about a minute, once)", flush=True)
-        build_starter(settings.env, folder, STARTER_SEED)
+        build_starter(build_algo, settings.env, folder, STARTER_SEED)
     return folder
 
 
 def build_starter(
+    build_algo: BuildAlgo,
     env: str,
     output_dir: Path,
     seed: int = STARTER_SEED,
@@ -65,16 +58,13 @@ def build_starter(
     """Train the starter of ``env`` with the `sft` algorithm and write it in Hugging Face layout.
 
     Args:
+        build_algo: builds the algorithm that trains it.
         env: environment name.
         output_dir: folder to create.
         seed: seed of weights and demonstrations.
         set: settings over the recipe's.
         on_iteration: called with (iteration, iterations, metrics) after each.
     """
-    from rl_agents.core.checkpoint import write_atomically
-    from rl_agents.core.config import AgentConfig
-    from rl_agents.core.session import quiet_libraries
-
     quiet_libraries()
     recipe = starter_recipe(env)
     output_dir = Path(output_dir)
@@ -87,7 +77,8 @@ def build_starter(
         (Path(base) / MODEL_NOTE).write_text(json.dumps(note, indent=1), encoding="utf-8")
         keys = {**recipe.defaults, **recipe.training, **(set or {}), "env": env, "algo": "sft", "seed": seed}
         settings = Settings.from_dict({**keys, "model": base})
-        algo = AgentConfig.from_settings(settings).local().build_algo()
+        settings.make_local()
+        algo = build_algo(settings)
         try:
             for iteration in range(settings.iterations):
                 metrics = algo.train()["agent"]

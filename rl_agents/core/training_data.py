@@ -95,6 +95,14 @@ class AgentTrainingData(TrainingData):
         data = cls(rows=list(rows), minibatches=minibatches)
         return data._subset(sorted({i for m in minibatches for i in m.rows})) if fold else data
 
+    def size(self, rows: Sequence[Row], epochs: int) -> dict[str, float]:
+        """Metrics: rows and tokens that are forwarded once, and tokens of all ``rows`` that are trained on."""
+        return {
+            "rows/count": float(len(self.rows)),
+            "rows/tokens": float(sum(len(row) for row in self.rows)),
+            "rows/trained_tokens": float(sum(row.mask.sum() for row in rows)) * epochs,
+        }
+
 
 def folded(
     rows: Sequence[Row], chosen: Sequence[int], weights: Sequence[FloatArray], *, keep_silent: bool

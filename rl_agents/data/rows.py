@@ -1,14 +1,20 @@
-"""Rows: the ragged token sequences that the learner reads."""
+"""Rows: the ragged token sequences that the learner reads, lowered from trajectories. No id changes on the way."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rl_agents.data.trajectory import Step, Trajectory
+from rl_agents.errors import unknown
+
 FloatArray = NDArray[np.float32]
 IntArray = NDArray[np.int32]
+#: Row layouts, see `lower`.
+MODES = ("merged", "per_step")
 
 
 @dataclass(slots=True)
@@ -53,3 +59,83 @@ class Row:
 
     def __len__(self) -> int:
         return len(self.input_ids)
+
+
+def lower(trajectories: Sequence[Trajectory], mode: str) -> list[Row]:
+    """Return the rows of all trajectories, in order.
+
+    ``per_step``: one row per step, the prompt (mask 0) and the response (mask 1).
+    ``merged``: consecutive steps whose prompt begins with the previous prompt and response share one row, mask 0 on
+    what lies between; where a prompt does not, a new row of the same trajectory begins. A token has the same prefix
+    in both, so losses and gradients are the same; merged rows are fewer tokens.
+
+    ``Row.trajectory`` is the index in ``trajectories``. Failed trajectories never reach the learner: they have no
+    rows, and neither have trajectories without steps.
+
+    Raises:
+        InputError: unknown mode.
+        ValueError: a step with an empty response, or not one log-probability per sampled id.
+    """
+    if mode not in MODES:
+        raise unknown("row layout", mode, MODES)
+    rows = []
+    for index, trajectory in enumerate(trajectories):
+        if not trajectory.failed:
+            rows += _rows(index, trajectory, merge=mode == "merged")
+    return rows
+
+
+def _rows(index: int, trajectory: Trajectory, merge: bool) -> list[Row]:
+    parts = list(_parts(trajectory.steps, merge))
+    return [
+        _row(index, trajectory, first, steps, last=number == len(parts) - 1)
+        for number, (first, steps) in enumerate(parts)
+    ]
+
+
+def _parts(steps: Sequence[Step], merge: bool) -> Iterator[tuple[int, list[Step]]]:
+    """Yield the steps of each row with the index of the first."""
+    first, part = 0, list(steps[:1])
+    for number, step in enumerate(steps[1:], start=1):
+        if merge and _extends(part[-1], step):
+            part.append(step)
+        else:
+            yield first, part
+            first, part = number, [step]
+    if part:
+        yield first, part
+
+
+def _extends(previous: Step, step: Step) -> bool:
+    """Whether the step's prompt begins with all that was read and written before it."""
+    middle = len(previous.prompt_ids)
+    end = middle + len(previous.response_ids)
+    return step.prompt_ids[:middle] == previous.prompt_ids and step.prompt_ids[middle:end] == previous.response_ids
+
+
+def _row(index: int, trajectory: Trajectory, first: int, steps: Sequence[Step], last: bool) -> Row:
+    length = len(steps[-1].prompt_ids) + len(steps[-1].response_ids)
+    ids = np.array(steps[-1].prompt_ids + steps[-1].response_ids, dtype=np.int32)
+    mask, logprobs, rewards = (np.zeros(length, dtype=np.float32) for _ in range(3))
+    segments = np.full(length, -1, dtype=np.int32)
+    for number, step in enumerate(steps, start=first):
+        if not step.response_ids or len(step.logprobs) != len(step.response_ids):
+            raise ValueError(
+                f"step {number} of task {trajectory.task_id} has {len(step.response_ids)} sampled ids "
+                f"and {len(step.logprobs)} log-probabilities"
+            )
+        start = len(step.prompt_ids)
+        end = start + len(step.response_ids)
+        mask[start:end], logprobs[start:end], segments[start:end] = 1.0, step.logprobs, number
+        rewards[end - 1] = step.reward
+    return Row(
+        trajectory=index,
+        group_id=trajectory.group_id,
+        input_ids=ids,
+        mask=mask,
+        logprobs=logprobs,
+        segments=segments,
+        rewards=rewards,
+        terminated=last and trajectory.terminated,
+        last=last,
+    )

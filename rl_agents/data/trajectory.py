@@ -62,7 +62,7 @@ class Trajectory:
 
     Attributes:
         end_cause: why it ended: ``terminated``, ``max_turns``, ``context_length``, ``env_truncated``,
-            ``t3_truncated: ...``, or a failure: ``env_error: ...``, ``env_timeout: ...``, ``env_garbage: ...``,
+            ``truncated_by_rule: ...``, or a failure: ``env_error: ...``, ``env_timeout: ...``, ``env_garbage: ...``,
             ``judge_error: ...``.
         failed: the environment or the judge failed, not the policy; such episodes never reach the learner.
         terminated: the task ended by its own rules, or T3 ended it (no bootstrap).

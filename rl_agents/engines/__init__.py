@@ -1,8 +1,7 @@
 """Inference engines: torch for tiny models, vLLM for the rest, alone or behind Ray actors."""
 
-from rl_agents.engines.base import Completion, Engine, EngineError, Sampling, StreamingEngine, Weights
+from rl_agents.engines.base import Completion, Engine, EngineError, EngineSettings, Sampling, StreamingEngine, Weights
 from rl_agents.engines.select import build_engine, resolve_engine
-from rl_agents.engines.settings import EngineSettings
 
 __all__ = [
     "Completion",

@@ -13,8 +13,7 @@ from typing import Any
 
 import psutil
 
-from rl_agents.engines.base import Completion, EngineError, Sampling
-from rl_agents.engines.settings import EngineSettings
+from rl_agents.engines.base import Completion, EngineError, EngineSettings, Sampling
 
 #: A request on the wire: its id (unique within a client), prompt tokens, sampling.
 Request = tuple[int, list[int], Sampling]
@@ -25,7 +24,7 @@ Reply = tuple[int, "Completion | str"]
 MAX_WAIT_S = 1.0
 #: Results wait until they are this share of what their client has outstanding, for `LINGER_S` at most. An exchange
 #: costs 2 ms of CPU (as much as a dozen tokens of a tiny model), and requests that come together share a prefill.
-SHARE = 0.25
+READY_SHARE = 0.25
 LINGER_S = 0.02
 #: Seconds without an exchange after which a client counts as dead and its requests are dropped.
 CLIENT_LIFETIME_S = 60.0
@@ -46,14 +45,14 @@ class _Client:
     def add(self, reply: Reply) -> None:
         """Keep a reply for the exchange that waits, and let that go now or soon."""
         self.ready.append(reply)
-        if self.worth_sending():
+        if self.enough_ready():
             self.wake.set()
         elif len(self.ready) == 1:
             asyncio.get_running_loop().call_later(LINGER_S, self._flush)
 
-    def worth_sending(self) -> bool:
+    def enough_ready(self) -> bool:
         """Whether enough is ready; ``tasks`` still holds what is."""
-        return len(self.ready) >= max(1.0, SHARE * len(self.tasks))
+        return len(self.ready) >= max(1.0, READY_SHARE * len(self.tasks))
 
     def _flush(self) -> None:
         if self.ready:
@@ -99,7 +98,7 @@ class EngineActor:
         return await result if inspect.isawaitable(result) else result
 
     async def exchange(self, client_id: str, requests: Sequence[Request]) -> list[Reply]:
-        """Take new requests; return when enough of this client's have finished (see `SHARE`), with all that have.
+        """Take new requests; return when enough of this client's have finished (see `READY_SHARE`), with all that have.
 
         Returns an empty list after `MAX_WAIT_S`, and when a newer exchange of the same client takes over:
         a client may send new requests while it waits. Requests that are known already are not started twice.
@@ -115,7 +114,7 @@ class EngineActor:
                 client.tasks[request_id] = asyncio.create_task(work)
         client.wake.set()  # an older exchange of this client returns now
         wake = client.wake = asyncio.Event()
-        if not client.worth_sending():
+        if not client.enough_ready():
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(wake.wait(), LINGER_S if client.ready else MAX_WAIT_S)
         if wake is not client.wake:

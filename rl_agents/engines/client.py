@@ -17,7 +17,7 @@ from rl_agents.engines.actor import Reply, Request
 from rl_agents.engines.base import Completion, EngineError, Sampling, Weights
 
 #: Seconds for which an engine that died gets no requests, unless no other is left.
-REST_S = 5.0
+COOLDOWN_S = 5.0
 #: Exchanges with one engine at a time; one is answered at once when the next one arrives.
 MAX_EXCHANGES = 2
 
@@ -41,7 +41,7 @@ class _Link:
     waiters: dict[int, _Waiter] = field(default_factory=dict)
     pump: asyncio.Task[None] | None = None
     work: asyncio.Event = field(default_factory=asyncio.Event)
-    rested_at: float = 0.0
+    cooldown_until: float = 0.0
 
     @property
     def name(self) -> str:
@@ -120,7 +120,7 @@ class RemoteEngine:
 
     def _least_loaded(self) -> _Link:
         now = time.monotonic()
-        return min(self._links, key=lambda link: (link.rested_at > now, len(link.waiters), link.index))
+        return min(self._links, key=lambda link: (link.cooldown_until > now, len(link.waiters), link.index))
 
     async def _pump(self, link: _Link) -> None:
         """Carry requests and replies until nothing is outstanding."""
@@ -136,7 +136,7 @@ class RemoteEngine:
         except Exception as error:  # whatever it is, nobody may wait for ever
             count = len(link.waiters)
             self._fail(link, f"{link.name} failed in generate, {count} requests outstanding: {brief(error)}")
-            link.rested_at, link.place = time.monotonic() + REST_S, ""
+            link.cooldown_until, link.place = time.monotonic() + COOLDOWN_S, ""
         finally:
             for exchange in exchanges:
                 exchange.cancel()

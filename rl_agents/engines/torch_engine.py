@@ -18,8 +18,7 @@ from typing import Any
 
 import torch
 
-from rl_agents.engines.base import Completion, EngineError, Heard, Sampling, Weights
-from rl_agents.engines.settings import EngineSettings
+from rl_agents.engines.base import Completion, EngineError, EngineSettings, OnTokens, Sampling, Weights
 from rl_agents.engines.torch_cache import SlotCache
 from rl_agents.engines.torch_sampling import draw, uniforms
 from rl_agents.errors import InputError
@@ -40,7 +39,7 @@ class _Request:
     uniforms: list[float]
     version: int
     future: asyncio.Future[Completion]
-    heard: Heard | None = None
+    on_tokens: OnTokens | None = None
     logprobs: list[float] = field(default_factory=list)
 
 
@@ -97,7 +96,9 @@ class TorchEngine:
         torch.set_num_threads(settings.threads)
         return cls(settings.model_dir, settings.dtype, settings.max_model_len, settings.max_batch, settings.seed)
 
-    async def generate(self, prompt_ids: Sequence[int], sampling: Sampling, heard: Heard | None = None) -> Completion:
+    async def generate(
+        self, prompt_ids: Sequence[int], sampling: Sampling, on_tokens: OnTokens | None = None
+    ) -> Completion:
         """Sample a response to ``prompt_ids``; ``policy_version`` is the one that sampling began with.
 
         Raises:
@@ -113,7 +114,7 @@ class TorchEngine:
         seed = sampling.seed if sampling.seed is not None else (self.seed << 64) + self._requests
         request = _Request(
             list(prompt_ids), len(prompt_ids), sampling, frozenset(sampling.stop_token_ids), limit,
-            uniforms(seed, limit), self.version, asyncio.get_running_loop().create_future(), heard,
+            uniforms(seed, limit), self.version, asyncio.get_running_loop().create_future(), on_tokens,
         )  # fmt: skip
         self._waiting.append(request)
         if self._driver is None or self._driver.done():
@@ -263,8 +264,8 @@ class TorchEngine:
         request.tokens.append(token)
         request.logprobs.append(logprob)
         self.sampled_tokens += 1
-        if request.heard is not None:
-            request.heard([token], [logprob])
+        if request.on_tokens is not None:
+            request.on_tokens([token], [logprob])
         stopped = token in request.stop
         if not (stopped or len(request.logprobs) >= request.limit):
             return request.future.done()  # cancelled by its caller

@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rl_agents.engines.base import Completion, EngineError, Heard, Sampling, Weights
-from rl_agents.engines.settings import EngineSettings
+from rl_agents.engines.base import Completion, EngineError, EngineSettings, OnTokens, Sampling, Weights
 from rl_agents.engines.vllm_common import (
     Counters,
     completion,
@@ -47,7 +46,9 @@ class VLLMAsyncEngine:
         """Why no request can succeed any more; None while the engine lives."""
         return f"vLLM's core process died: {self._engine.dead_error!r}" if self._engine.errored else None
 
-    async def generate(self, prompt_ids: Sequence[int], sampling: Sampling, heard: Heard | None = None) -> Completion:
+    async def generate(
+        self, prompt_ids: Sequence[int], sampling: Sampling, on_tokens: OnTokens | None = None
+    ) -> Completion:
         """Sample a response to ``prompt_ids``.
 
         Raises:
@@ -56,13 +57,13 @@ class VLLMAsyncEngine:
         version, request_id = self.version, str(next(self._ids))
         prompt = {"prompt_token_ids": list(prompt_ids)}
         final, known = None, 0
-        params = sampling_params(sampling, heard is not None)
+        params = sampling_params(sampling, on_tokens is not None)
         try:
             async for output in self._engine.generate(prompt, params, request_id):
                 final = output
-                if heard is not None:
+                if on_tokens is not None:
                     tokens, logprobs = sampled(output)
-                    heard(tokens[known:], logprobs[known:])
+                    on_tokens(tokens[known:], logprobs[known:])
                     known = len(tokens)
         except Exception as error:
             raise EngineError(f"vLLM failed or rejects the request: {error}") from error

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rl_agents.engines.base import Completion, Sampling
-from rl_agents.engines.settings import EngineSettings
+from rl_agents.engines.base import Completion, EngineSettings, Sampling
 from rl_agents.errors import InputError
 
 if TYPE_CHECKING:
@@ -119,10 +118,10 @@ def register_model_class(model_dir: str) -> bool:
     return True
 
 
-def sampling_params(sampling: Sampling, heard: bool = False) -> Any:
+def sampling_params(sampling: Sampling, stream: bool = False) -> Any:
     """Convert to vLLM's ``SamplingParams``: only our stop tokens stop.
 
-    One final output comes back, or, with ``heard``, one after every step with all tokens so far.
+    One final output comes back, or, with ``stream``, one after every step with all tokens so far.
     """
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
@@ -137,7 +136,7 @@ def sampling_params(sampling: Sampling, heard: bool = False) -> Any:
         logprobs=0,  # the sampled token's only
         flat_logprobs=True,
         detokenize=False,
-        output_kind=RequestOutputKind.CUMULATIVE if heard else RequestOutputKind.FINAL_ONLY,
+        output_kind=RequestOutputKind.CUMULATIVE if stream else RequestOutputKind.FINAL_ONLY,
         skip_clone=True,  # nobody else holds it
     )
 

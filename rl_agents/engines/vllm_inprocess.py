@@ -14,8 +14,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from rl_agents.engines.base import Completion, EngineError, Heard, Sampling, Weights
-from rl_agents.engines.settings import EngineSettings
+from rl_agents.engines.base import Completion, EngineError, EngineSettings, OnTokens, Sampling, Weights
 from rl_agents.engines.vllm_common import (
     Counters,
     completion,
@@ -30,10 +29,10 @@ from rl_agents.engines.vllm_common import (
 class _Pending:
     """A coroutine's wait for a result that the step thread produces."""
 
-    def __init__(self, version: int = 0, heard: Heard | None = None) -> None:
+    def __init__(self, version: int = 0, on_tokens: OnTokens | None = None) -> None:
         self.loop = asyncio.get_running_loop()
         self.future: asyncio.Future[Any] = self.loop.create_future()
-        self.version, self.heard, self.known = version, heard, 0
+        self.version, self.on_tokens, self.known = version, on_tokens, 0
 
 
 class VLLMInProcessEngine:
@@ -58,19 +57,21 @@ class VLLMInProcessEngine:
         self._thread = threading.Thread(target=self._run, name="vllm-step", daemon=True)
         self._thread.start()
 
-    async def generate(self, prompt_ids: Sequence[int], sampling: Sampling, heard: Heard | None = None) -> Completion:
+    async def generate(
+        self, prompt_ids: Sequence[int], sampling: Sampling, on_tokens: OnTokens | None = None
+    ) -> Completion:
         """Sample a response to ``prompt_ids``.
 
         Raises:
             EngineError: vLLM rejects the request, or has failed.
         """
-        pending, request_id = _Pending(self.version, heard), str(next(self._ids))
+        pending, request_id = _Pending(self.version, on_tokens), str(next(self._ids))
         prompt = {"prompt_token_ids": list(prompt_ids)}
 
         def add() -> None:
             try:
                 pending.version = self.version
-                self._engine.add_request(request_id, prompt, sampling_params(sampling, heard is not None))
+                self._engine.add_request(request_id, prompt, sampling_params(sampling, on_tokens is not None))
                 self._pending[request_id] = pending
             except Exception as error:
                 _answer([(pending, EngineError(f"vLLM rejects the request: {error}"))])
@@ -168,10 +169,10 @@ class VLLMInProcessEngine:
 
 def _tell(pending: _Pending | None, output: Any) -> None:
     """Pass on what one step sampled for a request that is listened to."""
-    if pending is None or pending.heard is None or pending.loop.is_closed():
+    if pending is None or pending.on_tokens is None or pending.loop.is_closed():
         return
     tokens, logprobs = sampled(output)
-    pending.loop.call_soon_threadsafe(pending.heard, tokens[pending.known :], logprobs[pending.known :])
+    pending.loop.call_soon_threadsafe(pending.on_tokens, tokens[pending.known :], logprobs[pending.known :])
     pending.known = len(tokens)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rl_agents.envs.base import make_env, starter_recipe, task_ids
+from rl_agents.envs.pivot.desk import desk_record
 
 
 def demonstrated_records(
@@ -25,8 +26,6 @@ def demonstrated_records(
         InputError: the environment has no demonstrator.
     """
     if env == "pivot":
-        from rl_agents.envs.pivot.desk import desk_record
-
         yield from (desk_record(number, seed) for number in range(traces))
         return
     recipe, tasks = starter_recipe(env), task_ids(env, "train", options)

@@ -21,8 +21,8 @@ PARTS, KEY_FILE = "profile_parts", "profile_key.json"
 UNIFORM = 1e-9
 
 
-class Plays(Protocol):
-    """Plays episodes with a fixed policy (`rl_agents.core.algorithm.AgentAlgorithm`)."""
+class PlaysEpisodes(Protocol):
+    """PlaysEpisodes episodes with a fixed policy (`rl_agents.core.algorithm.AgentAlgorithm`)."""
 
     def play(self, specs: Sequence[EpisodeSpec]) -> list[Trajectory]:
         """Return one trajectory per spec, in order, sampled as in training."""
@@ -52,7 +52,7 @@ OnProgress = Callable[[int, int, Sequence[Outcomes], float, int], None]
 
 
 def profile_turns(
-    player: Plays,
+    player: PlaysEpisodes,
     turns: Sequence[Turn],
     folder: Path,
     *,
@@ -153,7 +153,7 @@ def profile_summary(outcomes: Sequence[Outcomes]) -> dict[str, float]:
     }
 
 
-def _play_chunk(player: Plays, turns: Sequence[Turn], rollouts: int, seed: int) -> list[Outcomes]:
+def _play_chunk(player: PlaysEpisodes, turns: Sequence[Turn], rollouts: int, seed: int) -> list[Outcomes]:
     specs = [
         EpisodeSpec(turn.turn_id, group, member, stream_seed(seed, int(turn.turn_id, 16), member))
         for group, turn in enumerate(turns)

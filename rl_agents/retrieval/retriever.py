@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from rl_agents.errors import InputError, unknown
+from rl_agents.retrieval.dense import DenseRetriever
 from rl_agents.retrieval.fusion import reciprocal_rank_fusion
 from rl_agents.retrieval.passages import Hit, PassageStore
 
@@ -65,7 +66,5 @@ def make_retriever(
         return store
     if not model:
         raise InputError(f"the {kind} retriever needs {key}=DIR, the folder of a sentence-transformers model")
-    from rl_agents.retrieval.dense import DenseRetriever
-
     dense = DenseRetriever(store, model, query_prefix=query_prefix, passage_prefix=passage_prefix, key=key)
     return dense if kind == "dense" else FusedRetriever(store, (store, dense))

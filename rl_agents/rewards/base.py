@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from rl_agents.data.trajectory import Trajectory
+from rl_agents.rewards.progressive import ProgressiveReward
 from rl_agents.settings import Settings
 
 
@@ -36,6 +37,4 @@ def make_reward(settings: Settings) -> Reward:
     """
     if settings.reward == "environment":
         return EnvironmentReward()
-    from rl_agents.rewards.progressive import ProgressiveReward
-
     return ProgressiveReward.from_settings(settings)

@@ -27,10 +27,9 @@ from rl_agents.data.trajectory import EpisodeSpec, Trajectory
 from rl_agents.engines.base import Engine, EngineError
 from rl_agents.envs.base import TextEnv
 from rl_agents.errors import InputError
-from rl_agents.rollout.env_calls import Answer, EnvFailure, call_env, read_reset
-from rl_agents.rollout.env_pool import EnvFactory, EnvPool
+from rl_agents.rollout.env_calls import Answer, EnvFactory, EnvFailure, EnvPool, call_env, read_reset
 from rl_agents.rollout.truncation_rules import ANSWER_INSTRUCTION, Turn
-from rl_agents.rollout.turns import Limits, Player, end_cause, follow, is_won, step_seed
+from rl_agents.rollout.turns import Limits, Player, end_cause, is_success, next_dialogue, step_seed
 
 
 @dataclass(slots=True)
@@ -41,7 +40,7 @@ class Rollouts:
         trajectories: in the order of the specs.
         unfinished: specs whose engine failed; play them again with the same seeds.
         engine_errors: one line per unfinished spec, saying why.
-        input_error: set when no episode could take a single step for a reason that a person has to mend (no first
+        input_error: set when no episode could take a single step because of a user error (no first
             prompt fits the context, or the environment cannot be created); else empty.
     """
 
@@ -75,7 +74,7 @@ class Episode:
 
         Raises:
             EngineError: the engine failed.
-            InputError: the environment says that a person has to mend something.
+            InputError: the environment reports a user error.
         """
         self.begin()
         while not self.trajectory.end_cause:
@@ -86,7 +85,7 @@ class Episode:
         """Reset the environment.
 
         Raises:
-            InputError: the environment says that a person has to mend something.
+            InputError: the environment reports a user error.
         """
         try:
             self._reset()
@@ -97,11 +96,11 @@ class Episode:
         """Play one turn of an episode that goes on; ``trajectory.end_cause`` says afterwards whether it has ended.
 
         Args:
-            by_hand: what a person does in the policy's place; the policy reads it as its own words later.
+            by_hand: a human's action in the policy's place; the policy reads it as its own words later.
 
         Raises:
             EngineError: the engine failed; nothing has happened, the turn may be played again.
-            InputError: the environment says that a person has to mend something, or ``by_hand`` is too long.
+            InputError: the environment reports a user error, or ``by_hand`` is too long.
         """
         try:
             await self._turn(by_hand)
@@ -109,11 +108,11 @@ class Episode:
             self._fail(failure)
         else:
             if self.trajectory.end_cause:
-                self._close_books()
+                self._record_outcome()
 
     def _fail(self, failure: EnvFailure) -> None:
         self.trajectory.end_cause, self.trajectory.failed = str(failure), True
-        self._close_books()
+        self._record_outcome()
 
     def _reset(self) -> None:
         options = {"task_id": self.spec.task_id}
@@ -126,9 +125,9 @@ class Episode:
         self.prompt_ids = self.player.prompt(self.env, self.dialogue)
         if not self.player.has_room(self.prompt_ids):
             if self.must_answer:
-                self._end_truncated("no room to answer", zero=True)
+                self._end_by_rule("no room to answer", zero=True)
             else:
-                self._cut("context_length")
+                self._end_at_limit("context_length")
             return
         if by_hand is None:
             seed = step_seed(self.spec.seed, len(self.trajectory.steps))
@@ -139,13 +138,13 @@ class Episode:
         # On record before the environment answers: a failing environment must not hide what it failed on.
         self.trajectory.steps.append(step)
         self.answer = self.player.act(self.env, step)
-        self.dialogue = follow(self.dialogue, step, self.answer)
-        self._judge_end()
+        self.dialogue = next_dialogue(self.dialogue, step, self.answer)
+        self._check_end()
 
-    def _judge_end(self) -> None:
+    def _check_end(self) -> None:
         if self.must_answer:
             ended = self.answer.terminated
-            self._end_truncated("answered" if ended and self.answer.valid else "no answer", zero=not ended)
+            self._end_by_rule("answered" if ended and self.answer.valid else "no answer", zero=not ended)
         elif cause := end_cause(self.answer, len(self.trajectory.steps), self.limits.max_turns):
             self.trajectory.end_cause = cause
             self.trajectory.terminated, self.trajectory.truncated = self.answer.terminated, not self.answer.terminated
@@ -166,7 +165,7 @@ class Episode:
         if after == "force_answer":
             self._ask_for_answer()
         else:
-            self._end_truncated("return 0" if after == "zero" else "prefix kept", zero=after == "zero")
+            self._end_by_rule("return 0" if after == "zero" else "prefix kept", zero=after == "zero")
 
     def _ask_for_answer(self) -> None:
         """Add the instruction to what the agent reads next; to the anchor, too: it is not the state it was."""
@@ -178,21 +177,21 @@ class Episode:
         self.dialogue = replace(self.dialogue, observation=observation)
         self.must_answer = True
 
-    def _end_truncated(self, outcome: str, zero: bool) -> None:
+    def _end_by_rule(self, outcome: str, zero: bool) -> None:
         trajectory = self.trajectory
         fact = trajectory.facts["truncation"]
         fact["outcome"] = outcome
-        trajectory.end_cause = f"t3_truncated: {fact['rule']} after turn {fact['turn']}, {outcome}"
+        trajectory.end_cause = f"truncated_by_rule: {fact['rule']} after turn {fact['turn']}, {outcome}"
         trajectory.terminated = True
         if zero:
             for step in trajectory.steps:
                 step.reward = 0.0
             self.answer = replace(self.answer, success=False)
 
-    def _cut(self, cause: str) -> None:
+    def _end_at_limit(self, cause: str) -> None:
         self.trajectory.end_cause, self.trajectory.truncated = cause, True
 
-    def _close_books(self) -> None:
+    def _record_outcome(self) -> None:
         trajectory = self.trajectory
         trajectory.metrics = dict(self.answer.metrics)
         if self.answer.references:
@@ -201,7 +200,7 @@ class Episode:
             trajectory.facts["points"] = self.answer.points
         if self.answer.evidence is not None:
             trajectory.facts["evidence"] = self.answer.evidence
-        won = is_won(self.answer, trajectory.episode_return)
+        won = is_success(self.answer, trajectory.episode_return)
         trajectory.success = bool(trajectory.steps) and not trajectory.failed and won
 
 
@@ -216,7 +215,7 @@ async def play_episode(
 
     Raises:
         EngineError: the engine failed.
-        InputError: the environment says that a person has to mend something.
+        InputError: the environment reports a user error.
     """
     return await Episode(spec, env, engine, context, limits).play()
 
@@ -241,7 +240,7 @@ async def play_episodes(
 async def collect_episodes(
     specs: Sequence[EpisodeSpec], make_env: EnvFactory | EnvPool, engine: Engine, context: ContextPolicy, limits: Limits
 ) -> Rollouts:
-    """Like `play_episodes`, with what a person has to mend in ``Rollouts.input_error`` instead of raised."""
+    """Like `play_episodes`, with a user error in ``Rollouts.input_error`` instead of raised."""
     pool = make_env if isinstance(make_env, EnvPool) else EnvPool(make_env)
     rollouts, too_long = Rollouts(), ""
     try:

@@ -22,9 +22,8 @@ from rl_agents.data.trajectory import Step
 from rl_agents.engines.base import EngineError
 from rl_agents.envs.base import TextEnv
 from rl_agents.errors import InputError
-from rl_agents.rollout.env_calls import Answer, EnvFailure, call_env, read_reset, read_step
-from rl_agents.rollout.env_pool import EnvPool
-from rl_agents.rollout.turns import Player, end_cause, is_won
+from rl_agents.rollout.env_calls import Answer, EnvFailure, EnvPool, call_env, read_reset, read_step
+from rl_agents.rollout.turns import Player, end_cause, is_success
 
 Branching = Literal["auto", "snapshot", "replay"]
 
@@ -114,7 +113,7 @@ class Expansions:
 
     Attributes:
         engine_errors: one line per missing expansion.
-        input_error: what a person has to mend; else empty.
+        input_error: a user error; else empty.
     """
 
     expansions: list[Expansion] = field(default_factory=list, repr=False)
@@ -213,7 +212,7 @@ async def expand(spec: BranchSpec, pool: EnvPool, player: Player, branching: Bra
 
     Raises:
         EngineError: the engine failed.
-        InputError: the environment says that a person has to mend something.
+        InputError: the environment reports a user error.
     """
     position = Position(spec.point, pool, branching, player.limits.env_timeout_s)
     expansion = Expansion(spec.group_id)
@@ -267,7 +266,7 @@ def _execute(step: Step, position: Position, player: Player) -> Child:
         position.moved()
         answer = player.act(env, step)
         cause = end_cause(answer, len(point.actions) + 1, player.limits.max_turns)
-        won = bool(cause) and is_won(answer, point.episode_return + step.reward)
+        won = bool(cause) and is_success(answer, point.episode_return + step.reward)
         snapshot = None if cause else position.take_snapshot()
     except EnvFailure as failure:
         position.broken()

@@ -12,8 +12,7 @@ from rl_agents.envs.base import TextEnv
 from rl_agents.errors import InputError
 from rl_agents.rollout.agent_loop import collect_episodes
 from rl_agents.rollout.branching import Branching, takes_snapshots
-from rl_agents.rollout.env_calls import Answer, EnvFailure, call_env, read_reset, read_step
-from rl_agents.rollout.env_pool import EnvPool
+from rl_agents.rollout.env_calls import Answer, EnvFailure, EnvPool, call_env, read_reset, read_step
 from rl_agents.rollout.turns import Player
 
 #: Actions before the state that is restored.

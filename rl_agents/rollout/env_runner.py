@@ -26,7 +26,7 @@ from rl_agents.errors import InputError
 from rl_agents.rollout.agent_loop import Rollouts, collect_episodes
 from rl_agents.rollout.branching import BranchSpec, Expansions, expand_all
 from rl_agents.rollout.branching_check import BranchingCheck, check_branching
-from rl_agents.rollout.env_pool import EnvPool
+from rl_agents.rollout.env_calls import EnvPool
 from rl_agents.rollout.prompting import env_factory
 from rl_agents.rollout.turns import Limits, Player
 from rl_agents.settings import Settings
@@ -38,7 +38,7 @@ class TextEnvRunner(EnvRunner, Checkpointable):
     """Plays many episodes at once.
 
     RLlib ends an actor whose method raises, and says why in the actor's log only. Therefore `sample`, `expand` and
-    `check_branching` report failing environments and engines, and mistakes that a person has to mend, in what they
+    `check_branching` report failing environments and engines, and user errors, in what they
     return.
     """
 

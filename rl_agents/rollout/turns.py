@@ -110,7 +110,7 @@ class Player:
         )
 
     def step_by_hand(self, prompt_ids: list[int], action: str, answer: Answer) -> Step:
-        """Return the step of a person who plays along. Nobody sampled it: its log-probabilities are all 0.
+        """Return the step of a human player. Nobody sampled it: its log-probabilities are all 0.
 
         Raises:
             InputError: the context has no room for it.
@@ -150,7 +150,7 @@ class Player:
         return guarded
 
 
-def follow(dialogue: Dialogue, step: Step, answer: Answer) -> Dialogue:
+def next_dialogue(dialogue: Dialogue, step: Step, answer: Answer) -> Dialogue:
     """Return the dialogue after a step and what the environment answered, or the one that it begins."""
     if answer.new_dialogue:
         return Dialogue.start(answer.observation, answer.chat)
@@ -166,7 +166,7 @@ def end_cause(answer: Answer, turns: int, max_turns: int) -> str:
     return "max_turns" if turns >= max_turns else ""
 
 
-def is_won(answer: Answer, episode_return: float) -> bool:
+def is_success(answer: Answer, episode_return: float) -> bool:
     """Success as the environment reports it at the end, else a positive return."""
     return episode_return > 0 if answer.success is None else answer.success
 

@@ -12,7 +12,7 @@ from rl_agents.chat.context import Dialogue
 from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.rollout.branching import BranchPoint, Child
 from rl_agents.rollout.env_calls import Answer
-from rl_agents.rollout.turns import follow
+from rl_agents.rollout.turns import next_dialogue
 from rl_agents.search.statistics import digest
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Node:
 
     def after(self, step: Step, answer: Answer, key: str, snapshot: Any = None) -> Node:
         """The state that a step from here reached."""
-        dialogue = follow(self.dialogue, step, answer)
+        dialogue = next_dialogue(self.dialogue, step, answer)
         return Node(self, step, answer, key, self.depth + 1, dialogue, self.episode_return + step.reward, snapshot)
 
     def path(self) -> list[Node]:

@@ -14,9 +14,8 @@ from ray.serve.config import AutoscalingConfig, BackpressureConfig
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 from ray.serve.handle import DeploymentHandle
 
-from rl_agents.engines.base import EngineError, Sampling
+from rl_agents.engines.base import EngineError, EngineSettings, Sampling
 from rl_agents.engines.select import resolve_engine, run_engine
-from rl_agents.engines.settings import EngineSettings
 from rl_agents.serving.api import make_api
 from rl_agents.serving.errors import overloaded
 from rl_agents.serving.options import ServingOptions

@@ -11,8 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from rl_agents.engines.base import EngineError, Sampling
-from rl_agents.engines.settings import EngineSettings
+from rl_agents.engines.base import EngineError, EngineSettings, Sampling
 from rl_agents.errors import InputError
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from rl_agents.core.hf import check_model_dir
-from rl_agents.core.resolve import resolve
-from rl_agents.core.starter import MODEL_NOTE
+from rl_agents.core.resolve import MODEL_NOTE, resolve
 from rl_agents.errors import InputError
 from rl_agents.reporting.run_folder import RunFolder, restored_settings
 from rl_agents.settings import Settings

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from rl_agents.errors import InputError
 from rl_agents.tools.calls import Tool, read_tool
 from rl_agents.tools.mcp_servers import ServerSpec
-from rl_agents.tools.mcp_transport import MAX_MESSAGE, LastWords, open_transport
+from rl_agents.tools.mcp_transport import MAX_MESSAGE, StderrTail, open_transport
 from rl_agents.tools.toolbox import ToolError
 
 MAX_TOOLS = 512
@@ -143,7 +143,7 @@ class McpClient:
                 if not _is_lost(error):
                     raise ToolError(self._failure(tool, error)) from error
                 await link.close(session)
-                problem = f"it died twice: {_message(error)}{link.last_words}"
+                problem = f"it died twice: {_message(error)}{link.stderr_tail}"
         raise McpServerError(f"MCP server '{tool.server}', asked for '{tool.name}': {problem}")
 
     def _failure(self, tool: McpTool, error: Exception) -> str:
@@ -165,7 +165,7 @@ class _Link:
         self._session: Any = None
         self._task: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
-        self.last_words: LastWords | None = None
+        self.stderr_tail: StderrTail | None = None
 
     async def open_and_list(self) -> list[Any]:
         """Connect and return the server's tools.
@@ -200,16 +200,16 @@ class _Link:
 
     async def _open(self) -> None:
         ready: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._closing, self.last_words = asyncio.Event(), LastWords()
-        self._task = asyncio.create_task(self._run(ready, self._closing, self.last_words))
+        self._closing, self.stderr_tail = asyncio.Event(), StderrTail()
+        self._task = asyncio.create_task(self._run(ready, self._closing, self.stderr_tail))
         try:
             self._session = await asyncio.wait_for(ready, self._timeout_s)
         except Exception as error:
             await self._close()
             reason = f"no answer within {self._timeout_s:g} s" if isinstance(error, TimeoutError) else _message(error)
-            raise _Unreachable(f"{reason}{self.last_words}") from error
+            raise _Unreachable(f"{reason}{self.stderr_tail}") from error
 
-    async def _run(self, ready: asyncio.Future[Any], closing: asyncio.Event, said: LastWords) -> None:
+    async def _run(self, ready: asyncio.Future[Any], closing: asyncio.Event, said: StderrTail) -> None:
         """Hold the connection; the SDK wants it closed in the task that opened it."""
         from mcp import Client
 

@@ -15,7 +15,7 @@ MAX_MESSAGE = 300
 HTTP_TIMEOUT_S = 10.0
 
 
-class LastWords:
+class StderrTail:
     """The end of what a server writes to its standard error, for messages; the rest is forgotten."""
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class LastWords:
                 self._end = (self._end + chunk)[-4096:]
 
 
-def open_transport(spec: ServerSpec, said: LastWords) -> Any:
+def open_transport(spec: ServerSpec, said: StderrTail) -> Any:
     """Return what the SDK's client takes; what a process writes to its standard error goes to ``said``."""
     if spec.url:
         return _http(spec)

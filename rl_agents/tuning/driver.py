@@ -104,7 +104,7 @@ def run_sweep(sweep: Sweep, folder: SweepFolder, settings: Mapping[str, Settings
     folder.begin(sweep)
     if not left:
         return ""
-    watch = Watch(sweep, folder, settings, interrupts)
+    watch = SweepMonitor(sweep, folder, settings, interrupts)
     internal = folder.path / ".tune"
     shutil.rmtree(internal, ignore_errors=True)
     random.seed(sweep.first_seed)  # population based training draws from the global generator
@@ -127,7 +127,7 @@ def check_room(specs: Sequence[TrialSpec], settings: Mapping[str, Settings]) -> 
 
 
 def _tuner(
-    sweep: Sweep, folder: SweepFolder, left: Sequence[TrialSpec], settings: Mapping[str, Settings], watch: Watch,
+    sweep: Sweep, folder: SweepFolder, left: Sequence[TrialSpec], settings: Mapping[str, Settings], watch: SweepMonitor,
     gpus: float,
 ) -> tune.Tuner:  # fmt: skip
     trials = [
@@ -196,7 +196,7 @@ TUNE_ENVIRONMENT: Mapping[str, str] = {
 
 @contextmanager
 def quiet_tune() -> Iterator[None]:
-    """Set what Tune reads from the environment while a sweep runs, and silence what `Watch` says already."""
+    """Set what Tune reads from the environment while a sweep runs, and silence what `SweepMonitor` says already."""
     before = {name: os.environ.get(name) for name in TUNE_ENVIRONMENT}
     os.environ.update(TUNE_ENVIRONMENT)
     for name in ("ray.tune.tune", "ray.tune.execution.tune_controller"):
@@ -210,8 +210,8 @@ def quiet_tune() -> Iterator[None]:
                 os.environ[name] = value
 
 
-class Watch(Callback):
-    """Tells a person how trials fare, records how they end, and sees when the rest can never start."""
+class SweepMonitor(Callback):
+    """Tells the user how trials fare, records how they end, and sees when the rest can never start."""
 
     def __init__(
         self, sweep: Sweep, folder: SweepFolder, settings: Mapping[str, Settings], interrupts: Interrupts
@@ -292,7 +292,7 @@ def _last_line(trial: Trial) -> str:
 class StopWhenAsked(Stopper):
     """Ends the sweep after a signal, or when the cluster has become too small."""
 
-    def __init__(self, watch: Watch | None = None) -> None:
+    def __init__(self, watch: SweepMonitor | None = None) -> None:
         self._watch = watch
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
@@ -303,5 +303,5 @@ class StopWhenAsked(Stopper):
         return self._watch is not None and bool(self._watch.interrupts.requested or self._watch.too_small)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Like that of `Watch`."""
+        """Like that of `SweepMonitor`."""
         return StopWhenAsked, ()

@@ -6,14 +6,12 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rl_agents.reporting.run_folder import RunFolder
+from rl_agents.tuning.results import PointResult
 from rl_agents.tuning.space import Grid, short
 from rl_agents.tuning.sweep import Sweep
-
-if TYPE_CHECKING:
-    from rl_agents.tuning.report import PointResult
 
 BLUE, GREY = "#1d4ed8", "#6b7280"
 LEGEND_ROWS = 12

@@ -4,131 +4,22 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import yaml
 
 from rl_agents.reporting.run_folder import json_safe, write_atomically
-from rl_agents.reporting.statistics import Interval, student_interval
-from rl_agents.tuning.driver import FAILED, STOPPED_EARLY, SweepFolder, current_keys
-from rl_agents.tuning.space import TrialSpec, short
+from rl_agents.tuning.driver import FAILED, STOPPED_EARLY, SweepFolder
+from rl_agents.tuning.plots import plot_points
+from rl_agents.tuning.results import DONE, RATE, UNFINISHED, PointResult, TrialResult, best_point, collect, mean
+from rl_agents.tuning.space import short
 from rl_agents.tuning.sweep import Sweep
-from rl_agents.tuning.trial import read_lineage
-
-DONE, UNFINISHED = "done", "unfinished"
-RATE = "eval/success_rate"
-
-
-@dataclass
-class TrialResult:
-    """How one run ended.
-
-    Attributes:
-        name: its folder under ``trials/``.
-        status: ``done``, ``stopped early``, ``failed``, ``diverged``, ``bad_input`` or ``unfinished``.
-        reason: why it is not done, where that is known.
-        value: the metric's last value; None when there is none, or it is not finite.
-        iteration: of that value.
-        seconds: of the loop.
-        low, high: interval of the value over the episodes of its evaluation, for success rates.
-        not_finite: tag -> first iteration at which it was NaN or infinite.
-        lineage: whom it took over (population based training).
-    """
-
-    name: str
-    seed: int
-    status: str
-    reason: str
-    value: float | None
-    iteration: int
-    seconds: float
-    low: float | None = None
-    high: float | None = None
-    not_finite: dict[str, int] = field(default_factory=dict)
-    lineage: list[dict[str, Any]] = field(default_factory=list)
-
-
-@dataclass
-class PointResult:
-    """One point of the space: its runs with all seeds.
-
-    Attributes:
-        keys: values of the space's keys (population based training: the last ones).
-        interval: mean over the seeds that have a value, with the 95 % interval (Student-t); with one seed the
-            interval over the evaluation's episodes (Wilson), for success rates.
-        status: the trials' common status, or the first that is not ``done``.
-    """
-
-    keys: dict[str, Any]
-    trials: list[TrialResult]
-    interval: Interval | None
-    status: str
-
-
-def collect(sweep: Sweep, folder: SweepFolder) -> list[PointResult]:
-    """Read all run folders of a sweep; one result for each point, in the sweep's order."""
-    points: dict[int, list[TrialSpec]] = {}
-    for spec in sweep.trials:
-        points.setdefault(spec.point, []).append(spec)
-    return [_point(sweep, folder, specs) for specs in points.values()]
-
-
-def _point(sweep: Sweep, folder: SweepFolder, specs: Sequence[TrialSpec]) -> PointResult:
-    trials = [_trial(sweep, folder, spec) for spec in specs]
-    values = [trial.value for trial in trials if trial.value is not None]
-    interval = student_interval(values) if values else None
-    if interval is not None and len(specs) == 1 and trials[0].low is not None and trials[0].high is not None:
-        interval = Interval(interval.mean, trials[0].low, trials[0].high, 1)
-    elif interval is not None and sweep.metric == RATE:
-        interval = interval.clipped(0, 1)
-    status = next((trial.status for trial in trials if trial.status != DONE), DONE)
-    return PointResult(current_keys(sweep, folder, specs[0]), trials, interval, status)
-
-
-def _trial(sweep: Sweep, folder: SweepFolder, spec: TrialSpec) -> TrialResult:
-    run = folder.trial(spec)
-    records = run.read_metrics()
-    measured = [record for record in records if sweep.metric in record]
-    last: Mapping[str, Any] = measured[-1] if measured else {}
-    outcome = folder.outcomes.get(spec.name, {})
-    status = DONE if folder.is_done(spec) else outcome.get("status", UNFINISHED)
-    return TrialResult(
-        spec.name, spec.seed, status, outcome.get("reason", ""),
-        value=last.get(sweep.metric), iteration=last.get("iteration", 0),
-        seconds=round((records[-1].get("seconds") or 0.0) if records else 0.0, 1),
-        low=last.get("eval/success_low") if sweep.metric == RATE else None,
-        high=last.get("eval/success_high") if sweep.metric == RATE else None,
-        not_finite=not_finite(records), lineage=read_lineage(run.path),
-    )  # fmt: skip
-
-
-def not_finite(records: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """Return the tags that were NaN or infinite, which metrics.jsonl writes as null, and since when."""
-    found: dict[str, int] = {}
-    for record in records:
-        for tag, value in record.items():
-            if value is None:
-                found.setdefault(tag, record["iteration"])
-    return found
-
-
-def best_point(sweep: Sweep, points: Sequence[PointResult]) -> PointResult | None:
-    """Return the point with the best mean among those whose trials are all done; None when there is none."""
-    done = [point for point in points if point.status == DONE and point.interval is not None]
-    sign = 1 if sweep.mode == "max" else -1
-    return max(done, key=lambda point: sign * _mean(point), default=None)
-
-
-def _mean(point: PointResult) -> float:
-    return point.interval.mean if point.interval is not None else math.nan
 
 
 def write_results(sweep: Sweep, folder: SweepFolder) -> dict[str, Any]:
     """Write results.json, results.md, best.yaml and the plot into the sweep's folder; return the first."""
-    from rl_agents.tuning.plots import plot_points
-
     points = collect(sweep, folder)
     best = best_point(sweep, points)
     complete = all(trial.status not in (UNFINISHED, FAILED) for point in points for trial in point.trials)
@@ -159,7 +50,7 @@ def _interval(point: PointResult) -> dict[str, float] | None:
 def markdown(sweep: Sweep, points: Sequence[PointResult]) -> str:
     """Return the results as a table, the best point first, and below it everything that went wrong."""
     sign = -1 if sweep.mode == "max" else 1
-    ordered = sorted(points, key=lambda p: (p.status != DONE, p.interval is None, sign * _mean(p) if p.interval else 0))
+    ordered = sorted(points, key=lambda p: (p.status != DONE, p.interval is None, sign * mean(p) if p.interval else 0))
     names = list(sweep.space)
     head = [*names, sweep.metric, "95 % interval", "iteration", "seconds", "status"]
     rows = [_row(names, point) for point in ordered]

@@ -40,7 +40,7 @@ def make_scheduler(sweep: Sweep, iterations: int, history: History) -> TrialSche
             metric=VALUE, mode=sweep.mode, time_attr=ITERATION, perturbation_interval=pbt.interval,
             quantile_fraction=pbt.quantile, resample_probability=pbt.resample,
             hyperparam_mutations={"trial": {"keys": {name: _mutation(choice) for name, choice in sweep.space.items()}}},
-            custom_explore_fn=_KeepInside(sweep), log_config=False,
+            custom_explore_fn=_ClampToRange(sweep), log_config=False,
         )  # fmt: skip
     return FIFOScheduler()
 
@@ -77,7 +77,7 @@ def _mutation(choice: Grid | Range) -> Sequence[Any] | Callable[[], Any]:
     return (tune.loguniform if choice.log else tune.uniform)(choice.low, choice.high)  # type: ignore[no-any-return]
 
 
-class _KeepInside:
+class _ClampToRange:
     """Keeps keys in their range: PBT multiplies by 0.8 and 1.2 without looking at it."""
 
     def __init__(self, sweep: Sweep) -> None:

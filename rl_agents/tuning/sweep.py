@@ -15,6 +15,7 @@ import yaml
 from rl_agents.errors import InputError, unknown
 from rl_agents.settings import FIELD_TYPES, Settings, load_recipe
 from rl_agents.settings.options import coerce
+from rl_agents.settings.sections import EngineKeys, ModelKeys, RunKeys
 from rl_agents.tuning.space import Choice, Range, TrialSpec, expand, parse_choice
 
 #: Keys of a sweep that are read as they are, with their types from `Sweep`.
@@ -236,6 +237,4 @@ def _check_schedulers(sweep: Sweep) -> None:
 
 def fixed_keys() -> set[str]:
     """Keys that make a run what it is, so that no checkpoint of another value can be taken over."""
-    from rl_agents.settings.sections import EngineKeys, ModelKeys, RunKeys
-
     return {key.name for section in (RunKeys, ModelKeys, EngineKeys) for key in fields(section)}

@@ -80,13 +80,13 @@ class SweepTrial(tune.Trainable):
             raise
 
     def _algorithm(self, keys: Mapping[str, Any]) -> TrainableAgent:
-        from rl_agents.core.config import AgentConfig
+        from rl_agents.core.algorithm import AgentAlgorithm
 
         settings = self.sweep.settings(self.sweep.trial(self.folder.path.name), keys)
         set_engine_gpus(settings, self.cluster_gpus)
         if self.sweep.pbt is not None and settings.keep_checkpoints:
             settings.keep_checkpoints = max(settings.keep_checkpoints, PBT_CHECKPOINTS)
-        algo: TrainableAgent = AgentConfig.from_settings(settings).build_algo()
+        algo: TrainableAgent = AgentAlgorithm.from_settings(settings)
         return algo
 
     # --- training ----------------------------------------------------------------------------------------------
@@ -126,7 +126,7 @@ class SweepTrial(tune.Trainable):
         self.folder.save_settings(self.algo.settings)
         known = [record for record in self.folder.read_metrics() if record.get(self.sweep.metric) is not None]
         self.value = float(known[-1][self.sweep.metric]) if known else math.nan
-        return TrainLoop(self.algo, self.folder, Silence(), Interrupts())
+        return TrainLoop(self.algo, self.folder, NoProgress(), Interrupts())
 
     def _note_value(self, record: Record) -> None:
         metric = self.sweep.metric
@@ -196,7 +196,7 @@ class SweepTrial(tune.Trainable):
             self.algo = None
 
 
-class Silence:
+class NoProgress:
     """Progress that nobody watches: the driver of the sweep reports for all trials."""
 
     def start(self, completed: int, total: int) -> None:

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from rl_agents.algorithms import ALGORITHMS
-from rl_agents.data.lowering import lower
-from rl_agents.data.rows import Row
+from rl_agents.data.rows import Row, lower
 from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.settings import Settings
 

@@ -8,7 +8,7 @@ from algorithms.handmade import credited, episode, per_step, settings_of, with_v
 
 from rl_agents.algorithms import ALGORITHMS
 from rl_agents.core.shaping import assign_credit, shape_rewards
-from rl_agents.data.lowering import lower
+from rl_agents.data.rows import lower
 from rl_agents.data.steps import StepTable
 
 LAYOUTS = pytest.mark.parametrize("layout", ["merged", "per_step"])

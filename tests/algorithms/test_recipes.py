@@ -78,7 +78,7 @@ def test_a_chosen_kl_replaces_the_recipes_default_of_the_other_kind() -> None:
 
 
 def test_the_reference_is_built_only_for_a_kl() -> None:
-    from rl_agents.core.config import AgentConfig
+    from rl_agents.core.algorithm import AgentConfig
 
     for keys, wanted in (({}, False), ({"kl_coef": 0.1}, True), ({"kl_in_reward_coef": 0.1}, True)):
         config = AgentConfig()

@@ -13,8 +13,7 @@ import torch
 from algorithms.test_recipes import LEARNING, ROOT
 
 import rl_agents.algorithms as registry
-from rl_agents.core.algorithm import AgentAlgorithm
-from rl_agents.core.config import AgentConfig
+from rl_agents.core.algorithm import AgentAlgorithm, AgentConfig
 from rl_agents.data.selection import SelectionError
 
 KEYS: dict[str, Any] = {"tasks_per_iteration": 3, "group_size": 4, "minibatches": 1}

@@ -9,8 +9,7 @@ import gymnasium
 import pytest
 import torch
 
-from rl_agents.core.algorithm import AgentAlgorithm
-from rl_agents.core.config import AgentConfig
+from rl_agents.core.algorithm import AgentAlgorithm, AgentConfig
 from rl_agents.errors import InputError
 
 KEYS: dict[str, Any] = {"tasks_per_iteration": 4, "group_size": 4, "eval_episodes": 8}

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 import ray
 
-from rl_agents.core.algorithm import AgentAlgorithm
-from rl_agents.core.config import AgentConfig
+from rl_agents.core.algorithm import AgentAlgorithm, AgentConfig
 from rl_agents.errors import LearnerLost
 from rl_agents.interrupts import Interrupts
 from rl_agents.reporting.progress import PlainProgress
@@ -37,8 +36,8 @@ def algo(ray_session: None, beginner_model_dir: Path) -> Any:
 
 
 def engine_pid(algo: AgentAlgorithm) -> int:
-    assert algo.inference_group is not None
-    place = ray.get(algo.inference_group.handles()[0].place.remote())
+    assert algo.rollout_workers is not None and algo.rollout_workers.engine_group is not None
+    place = ray.get(algo.rollout_workers.engine_group.handles()[0].place.remote())
     return int(place.split()[1].rstrip(","))
 
 

@@ -14,7 +14,7 @@ import torch
 from ray import cloudpickle
 
 from rl_agents.algorithms import ALGORITHMS
-from rl_agents.core.config import AgentConfig
+from rl_agents.core.algorithm import AgentConfig
 from rl_agents.core.learner_group import AgentLearnerGroup
 from rl_agents.core.training_data import AgentTrainingData
 from rl_agents.data.rows import Row

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from rl_agents.core.algorithm import AgentAlgorithm
-from rl_agents.core.config import AgentConfig
+from rl_agents.core.algorithm import AgentAlgorithm, AgentConfig
 
 pytest.importorskip("vllm", reason="vLLM is not installed")
 

@@ -118,10 +118,10 @@ def test_what_is_heard_while_sampling_is_the_completion(rig: Rig) -> None:
 
     answers = ray.get(rig.group.handles()[0].apply.remote(listen))
     for pieces, completion in answers:
-        heard = [token for ids, _ in pieces for token in ids]
-        assert completion.token_ids[: len(heard)] == heard
-        assert len(completion.token_ids) - len(heard) <= 1  # the last step's may come with the whole
-        assert completion.logprobs[: len(heard)] == [value for _, logprobs in pieces for value in logprobs]
+        streamed = [token for ids, _ in pieces for token in ids]
+        assert completion.token_ids[: len(streamed)] == streamed
+        assert len(completion.token_ids) - len(streamed) <= 1  # the last step's may come with the whole
+        assert completion.logprobs[: len(streamed)] == [value for _, logprobs in pieces for value in logprobs]
     assert len(answers[1][0]) > 1
     assert rig.run((questions[1], Sampling(max_tokens=20, seed=1)))[0].token_ids == answers[1][1].token_ids
 

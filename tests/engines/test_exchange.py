@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from rl_agents.engines import actor, select
-from rl_agents.engines.base import Completion, Sampling
-from rl_agents.engines.settings import EngineSettings
+from rl_agents.engines.base import Completion, EngineSettings, Sampling
 
 
 class Sleeper:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from rl_agents.cli import main
+from rl_agents.core.algorithm import AgentAlgorithm
 from rl_agents.core.starter import build_starter
 
 #: Enough to speak: most actions can be read, few are good.
@@ -21,7 +22,7 @@ ENVIRONMENTS = ["circuit_decoding", "preference_estimation", "movie_recommendati
 
 @pytest.mark.parametrize("env", ENVIRONMENTS)
 def test_a_run_from_the_starter(env: str, tmp_path: Path) -> None:
-    model, output = build_starter(env, tmp_path / "model", set=TAUGHT), tmp_path / "run"
+    model, output = build_starter(AgentAlgorithm.from_settings, env, tmp_path / "model", set=TAUGHT), tmp_path / "run"
     argv = ["--algo", "grpo", "--env", env, "--local", "--output", str(output), "--set", f"model={model}", *KEYS]
     assert main(argv) == 0
     summary = json.loads((output / "summary.json").read_text(encoding="utf-8"))

@@ -305,7 +305,7 @@ def test_bad_keys_are_named(keys, message):
 
 
 def test_training_with_prs_and_t3(beginner_model_dir, server):
-    from rl_agents.core.config import AgentConfig
+    from rl_agents.core.algorithm import AgentConfig
 
     keys = {"tasks_per_iteration": 4, "group_size": 4, "eval_episodes": 8, "truncation": "t3", "reward": "prs"}
     judge = {"prs_form": "long", "judge": "openai", "judge_url": server.url, "judge_model": "grader"}

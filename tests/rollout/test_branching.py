@@ -9,7 +9,7 @@ from itertools import count, cycle
 from typing import Any
 
 import pytest
-from rollout.chat_tokenizers import qwen
+from chat_tokenizers import qwen
 from rollout.scripted import ScriptedEngine
 from search.drawn import CONTEXT, LIMITS, Copied, Drawn, last_observation, speaker
 
@@ -18,7 +18,7 @@ from rl_agents.data.trajectory import EpisodeSpec
 from rl_agents.errors import InputError
 from rl_agents.rollout.branching import BranchPoint, BranchSpec, Expansions, expand_all, takes_snapshots
 from rl_agents.rollout.branching_check import BranchingCheck, check_branching
-from rl_agents.rollout.env_pool import EnvPool
+from rl_agents.rollout.env_calls import EnvPool
 from rl_agents.rollout.turns import Limits, Player
 
 HALL = BranchPoint("house", 7, dialogue=Dialogue.start("hall"), anchor="hall")

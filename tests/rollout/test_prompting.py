@@ -9,14 +9,14 @@ import pytest
 
 from rl_agents.chat.context import Dialogue
 from rl_agents.cli import main
-from rl_agents.core.config import AgentConfig
+from rl_agents.core.algorithm import AgentConfig
 from rl_agents.data.trajectory import Step
 from rl_agents.envs.base import make_env
 from rl_agents.envs.guess_numbers.env import GuessNumbersEnv
 from rl_agents.errors import InputError
 from rl_agents.rollout.env_calls import read_step
 from rl_agents.rollout.prompting import MEMORY_HEADING, REACT_INSTRUCTION, ReAct, Reflexion, solved_examples
-from rl_agents.rollout.turns import follow
+from rl_agents.rollout.turns import next_dialogue
 from rl_agents.settings import Settings
 
 TASK = {"task_id": "3-4-0-3/123/231"}
@@ -44,7 +44,7 @@ def test_messages_that_stand_for_the_task_are_told_alike() -> None:
     env.step("<answer>no idea</answer>")
     first = Dialogue.start("x")
     answer = read_step(env.step("search first"))
-    again = follow(first, Step([], [], [], 0, "stop", "", "", ""), answer)
+    again = next_dialogue(first, Step([], [], [], 0, "stop", "", "", ""), answer)
     messages = json.loads(again.chat)["messages"]
     assert messages[0] == plain["messages"][0]
     assert messages[-1]["content"] == f"{REACT_INSTRUCTION}\n\n{question}\n\n{MEMORY_HEADING}\n- search first"

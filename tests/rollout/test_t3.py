@@ -13,7 +13,7 @@ from scripted import Countdown, ScriptedEngine
 from rl_agents.chat.context import make_context
 from rl_agents.core.resolve import resolve
 from rl_agents.core.rollout_metrics import rollout_metrics, truncation_metrics
-from rl_agents.data.lowering import lower
+from rl_agents.data.rows import lower
 from rl_agents.data.trajectory import EpisodeSpec, Step, Trajectory
 from rl_agents.envs.guess_numbers import GuessNumbersEnv
 from rl_agents.errors import InputError
@@ -67,7 +67,7 @@ def outcome(t):
 def test_the_first_inconsistent_guess_asks_for_the_answer():
     t = play([STALL, WIN], truncation())
     assert t.facts["truncation"] == {"rule": "t3", "turn": 1, "outcome": "answered"}
-    assert t.end_cause == "t3_truncated: t3 after turn 1, answered"
+    assert t.end_cause == "truncated_by_rule: t3 after turn 1, answered"
     assert (t.terminated, t.truncated, t.success, t.episode_return) == (True, False, True, 1.0)
     first, second = t.steps
     assert second.observation == "1A2B\n<answer>" and tokenizer().unk_token_id not in second.prompt_ids
@@ -337,7 +337,7 @@ def test_truncation_metrics():
         "truncation/turns_saved": 4.0,
         "truncation/tokens_saved": tokens,
     }
-    assert rollout_metrics([whole, cut, silent])["end_cause/t3_truncated"] == pytest.approx(2 / 3)
+    assert rollout_metrics([whole, cut, silent])["end_cause/truncated_by_rule"] == pytest.approx(2 / 3)
     assert truncation_metrics([whole]) == {
         "truncation/ratio": 0.0, "truncation/turns_saved": 0.0, "truncation/tokens_saved": 0.0,
     }  # fmt: skip
@@ -347,7 +347,7 @@ def test_truncation_metrics():
 
 @pytest.mark.parametrize("algo", ["grpo", "ppo"])
 def test_training_truncates_and_evaluation_does_not(beginner_model_dir, algo):
-    from rl_agents.core.config import AgentConfig
+    from rl_agents.core.algorithm import AgentConfig
 
     config = AgentConfig().training(
         algo=algo, model=str(beginner_model_dir), truncation="t3", tasks_per_iteration=8, group_size=4, eval_episodes=8
@@ -357,7 +357,7 @@ def test_training_truncates_and_evaluation_does_not(beginner_model_dir, algo):
     assert agent.settings.truncation_window == 1
     for metrics in history:
         assert 0 < metrics["truncation/ratio"] < 1
-        assert metrics["end_cause/t3_truncated"] == metrics["truncation/ratio"]
+        assert metrics["end_cause/truncated_by_rule"] == metrics["truncation/ratio"]
         assert metrics["actor/grad_norm"] > 0
     cut = [t for t in agent.last_trajectories if "truncation" in t.facts]
     assert all(len(t.steps) - t.facts["truncation"]["turn"] <= 1 and t.terminated for t in cut)

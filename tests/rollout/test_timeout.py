@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from rl_agents.rollout.timeout import CallTimeout, call_with_timeout
+from rl_agents.rollout.env_calls import CallTimeout, call_with_timeout
 
 
 def spin(seconds):

@@ -13,7 +13,7 @@ from scripted import Broken, Countdown
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from rl_agents.chat.context import make_context
-from rl_agents.data.lowering import lower
+from rl_agents.data.rows import lower
 from rl_agents.data.trajectory import EpisodeSpec
 from rl_agents.engines.torch_engine import TorchEngine
 from rl_agents.envs import base as envs

@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium
-from rollout.chat_tokenizers import qwen
+from chat_tokenizers import qwen
 from rollout.scripted import ScriptedEngine
 
 from rl_agents.chat.context import make_context
 from rl_agents.rollout.branching import Branching, BranchSpec, Expansion, expand_all
-from rl_agents.rollout.env_pool import EnvPool
+from rl_agents.rollout.env_calls import EnvPool
 from rl_agents.rollout.turns import Limits, Player
 from rl_agents.search.explorer import Explorer, Request, Tick
 from rl_agents.settings import Settings

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from rl_agents.core.algorithm import AgentAlgorithm
-from rl_agents.core.config import AgentConfig
+from rl_agents.core.algorithm import AgentAlgorithm, AgentConfig
 from rl_agents.search.saved import explorer_to_json
 
 KEYS: dict[str, Any] = {
@@ -40,9 +39,9 @@ def test_a_killed_runner_changes_nothing(ray_session: None, beginner_model_dir: 
     local.train()
     algo = build(beginner_model_dir, num_env_runners=2)
     try:
-        assert algo.collector is not None
+        assert algo.rollout_workers is not None
         pids = algo.env_runner_group.foreach_env_runner(lambda runner: os.getpid(), local_env_runner=False)
-        expand, calls = algo.collector.expand, []
+        expand, calls = algo.rollout_workers.collector.expand, []
 
         def expand_while_a_runner_dies(specs: Any) -> Any:
             calls.append(len(specs))
@@ -50,7 +49,7 @@ def test_a_killed_runner_changes_nothing(ray_session: None, beginner_model_dir: 
                 threading.Timer(0.02, os.kill, (pids[0], signal.SIGKILL)).start()
             return expand(specs)
 
-        algo.collector.expand = expand_while_a_runner_dies  # type: ignore[method-assign]
+        algo.rollout_workers.collector.expand = expand_while_a_runner_dies  # type: ignore[method-assign]
         metrics = algo.train()["agent"]
         assert metrics["search/sampled_steps"] == 24 and calls == [6, 6]
         assert tree(algo) == tree(local), "one tick, the same one"

@@ -10,8 +10,7 @@ import gymnasium
 import pytest
 import torch
 
-from rl_agents.core.algorithm import AgentAlgorithm
-from rl_agents.core.config import AgentConfig
+from rl_agents.core.algorithm import AgentAlgorithm, AgentConfig
 from rl_agents.core.resolve import resolve
 from rl_agents.errors import InputError
 from rl_agents.search.explorer import Explorer

@@ -14,7 +14,7 @@ from rl_agents.interrupts import Interrupts
 from rl_agents.reporting.run_folder import RunFolder
 from rl_agents.settings import Settings
 from rl_agents.tuning import driver
-from rl_agents.tuning.driver import StopWhenAsked, SweepFolder, Watch, check_room, known_values
+from rl_agents.tuning.driver import StopWhenAsked, SweepFolder, SweepMonitor, check_room, known_values
 from rl_agents.tuning.space import Grid
 from rl_agents.tuning.sweep import Sweep
 
@@ -66,7 +66,7 @@ def test_a_cluster_that_shrank_ends_the_sweep_once_nothing_runs(
     monkeypatch.setattr(driver, "LOOK_S", 0.0)
     monkeypatch.setattr(driver, "PATIENCE_S", 0.0)
     monkeypatch.setattr(driver, "cluster_nodes", lambda: [{"CPU": 2.0}])
-    watch = Watch(SWEEP, SweepFolder(tmp_path), settings, Interrupts())
+    watch = SweepMonitor(SWEEP, SweepFolder(tmp_path), settings, Interrupts())
     stopper = StopWhenAsked(watch)
     watch.on_step_end(1, [trial(0, Trial.RUNNING), trial(1, Trial.PENDING)])
     assert not stopper.stop_all(), "what runs may end and leave its place"
@@ -76,7 +76,7 @@ def test_a_cluster_that_shrank_ends_the_sweep_once_nothing_runs(
 
 def test_a_signal_stops_the_sweep(tmp_path: Path, settings: dict[str, Settings]) -> None:
     interrupts = Interrupts()
-    stopper = StopWhenAsked(Watch(SWEEP, SweepFolder(tmp_path), settings, interrupts))
+    stopper = StopWhenAsked(SweepMonitor(SWEEP, SweepFolder(tmp_path), settings, interrupts))
     assert not stopper.stop_all()
     interrupts.requested = True
     assert stopper.stop_all()
@@ -88,7 +88,7 @@ def test_failures_are_told_with_their_last_line(
     error = tmp_path / "error.txt"
     error.write_text("Failure # 3\nTraceback ...\nOSError: no space left\n")
     folder = SweepFolder(tmp_path)
-    watch = Watch(SWEEP, folder, settings, Interrupts())
+    watch = SweepMonitor(SWEEP, folder, settings, Interrupts())
     watch.on_trial_recover(1, [], trial(0, Trial.RUNNING, error_file=str(error)))
     watch.on_trial_error(2, [], trial(0, Trial.ERROR, error_file=str(error)))
     watch.on_trial_recover(3, [], trial(1, Trial.RUNNING, error_file=str(tmp_path / "none")))

@@ -11,7 +11,8 @@ import pytest
 from rl_agents.reporting.run_folder import RunFolder
 from rl_agents.settings import Settings, load_recipe
 from rl_agents.tuning.driver import SweepFolder
-from rl_agents.tuning.report import best_point, collect, write_results
+from rl_agents.tuning.report import write_results
+from rl_agents.tuning.results import best_point, collect
 from rl_agents.tuning.space import Grid
 from rl_agents.tuning.sweep import Sweep
 

@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 
 from rl_agents.cli import main
 from rl_agents.cli.train import resolve_settings
-from rl_agents.core.config import AgentConfig
+from rl_agents.core.algorithm import AgentConfig
 from rl_agents.reporting.run_folder import RunFolder
 from rl_agents.settings import Settings, load_recipe
 from rl_agents.tuning.sweep import load_sweep

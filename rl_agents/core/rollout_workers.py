@@ -1,4 +1,7 @@
-"""Collecting what was asked for, episodes or siblings at a state, all of it, whoever dies on the way."""
+"""The engines and env runners of a run: started together, given new weights together, and all of a batch collected.
+
+What was asked for, episodes or siblings at a state, comes back whole, whoever dies on the way.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +12,126 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 import ray
+from ray.rllib.env.env_runner_group import EnvRunnerGroup
 
+from rl_agents.core.learner_group import AgentLearnerGroup
+from rl_agents.core.resources import first_engine_bundle, node_share
+from rl_agents.data.tasks import SEARCH, stream_seed
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
+from rl_agents.engines.base import EngineError, StreamingEngine
 from rl_agents.engines.group import InferenceGroup
+from rl_agents.engines.select import build_engine, run_engine
 from rl_agents.errors import InputError
 from rl_agents.rollout.branching import BranchSpec, Expansion
+from rl_agents.rollout.env_runner import TextEnvRunner
 
 A = TypeVar("A")
 
 MAX_ROUNDS = 6
 RESTART_PATIENCE_S = 120.0
+#: Tasks on which a search's way back to a state is checked before it begins.
+BRANCHING_TASKS = 3
+
+
+class RolloutWorkers:
+    """Whoever samples: env runners, and the engines that they ask for tokens.
+
+    Attributes:
+        engine: the engine in this process (local mode); else None.
+        engine_group: the engine actors; None in local mode.
+        env_runners: RLlib's group of actors, or its stand-in of local mode.
+        collector: plays what is asked for on them.
+        version: of the weights that the engines hold; None while they may hold others than the learners' last ones.
+    """
+
+    def __init__(self, config: Any, kind: str) -> None:
+        """Start engines, then env runners (RLlib pins runner i to bundle i, where an engine without one could sit).
+
+        Args:
+            config: an `AgentConfig` with ``model_dir``.
+            kind: of the engines, as `resolve_engine` says.
+        """
+        self._settings = config.agent
+        self.engine: StreamingEngine | None = None
+        self.engine_group: InferenceGroup | None = None
+        self.version: int | None = None
+        self._start_engines(config.model_dir, kind)
+        if self.engine is not None:
+            self.env_runners: Any = LocalRunner(config, self.engine)
+        else:
+            self.env_runners = EnvRunnerGroup(config=config, local_env_runner=False)
+        self.collector = Collector(self.env_runners, self.engine_group, self._settings.sample_timeout_s)
+        self.collector.connect_engines()
+
+    def _start_engines(self, model_dir: str, kind: str) -> None:
+        settings = self._settings
+        engine = run_engine(settings, model_dir, kind)
+        if settings.num_env_runners == 0:
+            self.engine = build_engine(engine)
+        else:
+            self.engine_group = InferenceGroup(
+                engine,
+                num_engines=settings.num_engines,
+                first_bundle=first_engine_bundle(settings),
+                num_gpus=settings.gpus_per_engine or None,
+                resources=node_share(settings.rollout_nodes),
+            )
+
+    def check_branching(self, tasks: Sequence[str]) -> None:
+        """Make sure that states of the first tasks can be reached again.
+
+        Raises:
+            InputError: they cannot.
+        """
+        seed = self._settings.seed
+        specs = [
+            EpisodeSpec(task, i, 0, stream_seed(seed, SEARCH, SEARCH, i))
+            for i, task in enumerate(tasks[:BRANCHING_TASKS])
+        ]
+        self.collector.check_branching(specs)
+
+    def sync(self, learners: AgentLearnerGroup, version: int) -> bool:
+        """Give the engines the learners' weights; False when they have them already.
+
+        Args:
+            version: of the weights; every step that is sampled with them carries it.
+        """
+        if self.version == version:
+            return False
+        weights = learners.export_weights()
+        if self.engine_group is not None:
+            try:
+                self.engine_group.sync(weights, version, self._settings.engine_timeout_s)
+            except EngineError as error:
+                print(f"[rl_agents] {error}; restarting it", flush=True)
+                self.engine_group.restore()
+        else:
+            packed = ray.get(weights) if isinstance(weights, ray.ObjectRef) else weights
+            self.env_runners.local_env_runner.sync_engine(packed, version)
+        self.version = version
+        return True
+
+    def stop_engines(self) -> None:
+        """Free the engines; RLlib stops the env runners."""
+        if self.engine_group is not None:
+            self.engine_group.stop()
+        if self.engine is not None:
+            self.engine.close()
+
+
+class LocalRunner:
+    """The env runner in the driver's own process, in the place of RLlib's group of actors."""
+
+    def __init__(self, config: Any, engine: Any) -> None:
+        self.local_env_runner = TextEnvRunner(config=config, worker_index=0)
+        self.local_env_runner.set_engine(engine)
+
+    def num_remote_env_runners(self) -> int:
+        return 0
+
+    def stop(self) -> None:
+        """Close the environments."""
+        self.local_env_runner.stop()
 
 
 @dataclass
@@ -33,23 +146,6 @@ class Collected(Generic[A]):
     answers: list[A]
     resampled: int = 0
     events: list[str] = field(default_factory=list)
-
-
-class LocalRunner:
-    """The env runner in the driver's own process, in the place of RLlib's group of actors."""
-
-    def __init__(self, config: Any, engine: Any) -> None:
-        from rl_agents.rollout.env_runner import TextEnvRunner
-
-        self.local_env_runner = TextEnvRunner(config=config, worker_index=0)
-        self.local_env_runner.set_engine(engine)
-
-    def num_remote_env_runners(self) -> int:
-        return 0
-
-    def stop(self) -> None:
-        """Close the environments."""
-        self.local_env_runner.stop()
 
 
 class RolloutError(RuntimeError):
@@ -85,7 +181,7 @@ class Collector:
                 ``engine_errors`` and ``input_error``.
 
         Raises:
-            InputError: a mistake that a person has to mend, such as a prompt longer than the context.
+            InputError: a user error, such as a prompt longer than the context.
             RolloutError: some are still missing after several rounds; the message names the last losses.
         """
         done: dict[Hashable, Any] = {}
@@ -145,7 +241,7 @@ class Collector:
             events.append(f"env runner {runner} died with {jobs} jobs")
 
     def _restore(self, events: list[str]) -> None:
-        """Bring engines and then runners back, and introduce them to each other."""
+        """Bring engines and then runners back, and give the runners the engines."""
         deadline = time.monotonic() + RESTART_PATIENCE_S
         if self.inference is not None:
             self.inference.restore()
@@ -158,9 +254,9 @@ class Collector:
                 events.append(f"no env runner came back within {RESTART_PATIENCE_S:.0f} s")
                 return
             time.sleep(1)
-        self.introduce()
+        self.connect_engines()
 
-    def introduce(self) -> None:
+    def connect_engines(self) -> None:
         """Give every env runner the engines' handles."""
         if self.inference is not None:
             self.group._worker_manager.foreach_actor(

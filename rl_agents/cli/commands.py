@@ -1,0 +1,15 @@
+"""The commands of the command line; each is imported only when it is called."""
+
+from __future__ import annotations
+
+#: Command -> (module with ``run(argv) -> exit code``, what it does).
+COMMANDS: dict[str, tuple[str, str]] = {
+    "train": ("rl_agents.cli.train", "train an agent (the default command)"),
+    "eval": ("rl_agents.cli.evaluate", "evaluate checkpoints or models: mean and 95 % interval as JSON"),
+    "pivot": ("rl_agents.cli.pivot", "prepare expert traces for PivotRL: extract turns, profile them, keep the pivots"),
+    "tune": ("rl_agents.cli.tune", "run a sweep with Ray Tune: table, best preset, plot"),
+    "serve": ("rl_agents.cli.serve", "host a trained agent: OpenAI's chat API, agent sessions, a web page"),
+    "sft": ("rl_agents.cli.sft", "build an environment's starter model by imitation"),
+    "list": ("rl_agents.cli.listing", "list algorithms, environments, engines, truncation rules or keys"),
+    "doctor": ("rl_agents.cli.doctor", "report what is installed, what will run, and how to fix the rest"),
+}

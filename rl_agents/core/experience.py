@@ -1,0 +1,131 @@
+"""What an iteration learns from: rounds of episodes until enough are worth it, or scripted demonstrations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from rl_agents.algorithms.base import Recipe
+from rl_agents.core.rollout_metrics import rollout_metrics, truncation_metrics
+from rl_agents.core.rollout_workers import Collector
+from rl_agents.data.selection import Selected, SelectionError
+from rl_agents.data.tasks import DEMONSTRATION, SELECTION, item_at, stream_seed, training_specs
+from rl_agents.data.trajectory import Trajectory
+from rl_agents.rewards.base import Reward
+from rl_agents.rollout.demonstrations import demonstrated_trajectories
+from rl_agents.settings import Settings
+
+
+@dataclass
+class Experience:
+    """The trajectories of one iteration.
+
+    Attributes:
+        played: all of them.
+        chosen: those to learn from.
+        weights: factor on the advantages by group id; absent is 1.
+    """
+
+    played: list[Trajectory]
+    chosen: list[Trajectory]
+    weights: Mapping[int, float] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass
+class Episodes:
+    """Plays the tasks of the training stream, ``group_size`` times each."""
+
+    settings: Settings
+    recipe: Recipe
+    reward: Reward
+    tasks: Sequence[str]
+
+    def play(self, collector: Collector, iteration: int, position: int) -> Experience:
+        """Play round after round until the recipe has enough groups to learn from.
+
+        Args:
+            position: tasks taken from the stream before this iteration.
+
+        Raises:
+            SelectionError: ``max_generation_batches`` rounds were not enough.
+        """
+        rng = np.random.default_rng(stream_seed(self.settings.seed, SELECTION, iteration))
+        played: list[Trajectory] = []
+        rounds: list[dict[str, float]] = []
+        while True:
+            rounds.append(self._play_round(collector, iteration, position, played))
+            usable = [t for t in played if not t.failed]
+            selected = self._select(usable, rng)
+            if not selected.missing:
+                break
+            self._check_rounds(len(rounds), selected.missing)
+        chosen = [t for t, keep in zip(usable, selected.keep, strict=True) if keep]
+        return Experience(played, chosen, selected.weights, self._metrics(played, rounds) | dict(selected.metrics))
+
+    def _play_round(
+        self, collector: Collector, iteration: int, position: int, played: list[Trajectory]
+    ) -> dict[str, float]:
+        """Play the next ``tasks_per_iteration`` tasks, add their episodes to ``played`` and return reward metrics."""
+        settings, groups = self.settings, len({t.group_id for t in played})
+        specs = training_specs(
+            self.tasks, iteration, settings.tasks_per_iteration, settings.group_size, settings.seed,
+            position=position + groups, first_group=groups,
+        )  # fmt: skip
+        collected = collector.collect(specs)
+        for event in collected.events:
+            print(f"[rl_agents] {event}; its episodes are played again", flush=True)
+        shaped = self.reward.apply(collected.answers)
+        played.extend(collected.answers)
+        return {**shaped, "rollout/resampled_episodes": float(collected.resampled)}
+
+    def _select(self, usable: Sequence[Trajectory], rng: np.random.Generator) -> Selected:
+        if self.recipe.select is None:
+            return Selected(np.ones(len(usable), dtype=bool))
+        return self.recipe.select(usable, self.settings, rng)
+
+    def _check_rounds(self, rounds: int, missing: int) -> None:
+        settings = self.settings
+        if not settings.max_generation_batches or rounds < settings.max_generation_batches:
+            return
+        wanted = settings.tasks_per_iteration
+        raise SelectionError(
+            f"{wanted - missing} of {rounds * wanted} tasks had rollouts that differ in "
+            f"{settings.dynamic_sampling_metric}, {wanted} are needed, and max_generation_batches={rounds} is spent: "
+            "tasks are too easy or too hard for the policy; raise group_size or max_generation_batches, or set "
+            "dynamic_sampling=false"
+        )
+
+    def _metrics(self, played: Sequence[Trajectory], rounds: Sequence[Mapping[str, float]]) -> dict[str, float]:
+        """Reward metrics averaged over the rounds that have them, and what all episodes say."""
+        names = dict.fromkeys(name for metrics in rounds for name in metrics)
+        metrics = {name: float(np.mean([m[name] for m in rounds if name in m])) for name in names}
+        metrics.update(rollout_metrics(played))
+        if self.settings.truncation != "none":
+            metrics.update(truncation_metrics(played))
+        metrics["rollout/resampled_episodes"] *= len(rounds)
+        metrics["rollout/generation_batches"] = float(len(rounds))
+        return metrics
+
+
+@dataclass
+class Demonstrations:
+    """Scripted episodes, in an order that every pass over them shuffles anew."""
+
+    settings: Settings
+    model_dir: str
+    _pool: list[Trajectory] = field(default_factory=list)
+
+    def next(self, iteration: int) -> Experience:
+        """Return the iteration's ``tasks_per_iteration`` x ``group_size`` episodes."""
+        settings = self.settings
+        if not self._pool:
+            self._pool = demonstrated_trajectories(settings, self.model_dir, stream_seed(settings.seed, DEMONSTRATION))
+        count = settings.tasks_per_iteration * settings.group_size
+        indices = range(len(self._pool))
+        chosen = [
+            self._pool[item_at(indices, iteration * count + i, settings.seed, DEMONSTRATION)] for i in range(count)
+        ]
+        return Experience(chosen, chosen)
