@@ -73,7 +73,8 @@ def whiten_by_length(advantages: ArrayLike, lengths: ArrayLike) -> FloatArray:
     """
     counts = np.asarray(lengths, dtype=np.int64)
     tokens = np.repeat(np.asarray(advantages, dtype=np.float64), counts)
-    return masked_whiten(tokens, np.ones(tokens.size))[np.cumsum(counts) - counts]
+    of_steps: FloatArray = masked_whiten(tokens, np.ones(tokens.size))[np.cumsum(counts) - counts]
+    return of_steps
 
 
 def trajectory_order(trajectories: ArrayLike, step_index: ArrayLike) -> list[IntArray]:
