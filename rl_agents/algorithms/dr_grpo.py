@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rl_agents.algorithms.base import GROUP_KEYS, POLICY_GRADIENT_KEYS, Recipe
 from rl_agents.algorithms.grpo import policy_loss
-from rl_agents.credit.group import dr_grpo
+from rl_agents.credit.group import grpo
 from rl_agents.data.steps import StepTable
 
 if TYPE_CHECKING:
@@ -19,14 +19,9 @@ if TYPE_CHECKING:
 def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: Settings) -> None:
     """A_i = R_i - mean_g R: easy and hard tasks are not blown up by a small deviation."""
     table = StepTable.build(rows, trajectories, settings.invalid_action_penalty)
-    advantages = dr_grpo(
-        table.episode_returns(settings.group_statistics),
-        table.groups,
-        trajectories=table.trajectories,
-        statistics=settings.group_statistics,
-        singleton=settings.singleton,
-    )
-    table.spread(rows, advantages)
+    returns, groups, of_step = table.returns(settings.group_statistics)
+    advantages = grpo(returns, groups, std="none", singleton=settings.singleton)
+    table.spread(rows, advantages[of_step])
 
 
 RECIPE = Recipe(

@@ -9,10 +9,14 @@ from rl_agents.algorithms.base import DYNAMIC_SAMPLING_KEYS, POLICY_GRADIENT_KEY
 from rl_agents.algorithms.dapo import select
 from rl_agents.algorithms.grpo import policy_loss
 from rl_agents.credit.gae import discounted_returns
-from rl_agents.credit.gigpo import gigpo
+from rl_agents.credit.gigpo import anchor_clusters, gigpo
+from rl_agents.credit.group import Std, grpo
 from rl_agents.data.steps import StepTable
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from rl_agents.data.rows import Row
     from rl_agents.data.trajectory import Trajectory
     from rl_agents.settings import Settings
@@ -25,22 +29,29 @@ def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: Se
     rows also from the episode return that this row carries (verl-agent).
     """
     table = StepTable.build(rows, trajectories, settings.invalid_action_penalty)
-    statistics = settings.group_statistics
-    step_returns = discounted_returns(
-        table.rewards, table.trajectories, table.index, gamma=settings.gamma, penalties=table.penalties
-    )
+    std: Std = "sample" if settings.step_norm == "mean_std" else "none"
+    clusters = anchor_clusters(table.anchors, table.groups, similarity=settings.gigpo_similarity)
     advantages = gigpo(
-        table.episode_returns(statistics, penalised=statistics == "step_rows"),
-        step_returns,
-        table.anchors,
-        table.groups,
-        table.trajectories,
+        episode_advantages(table, settings),
+        step_returns(table, settings),
+        clusters,
         omega=settings.gigpo_omega,
-        norm=settings.step_norm,
-        statistics=statistics,
-        similarity=settings.gigpo_similarity or None,
+        std=std,
     )
     table.spread(rows, advantages)
+
+
+def episode_advantages(table: StepTable, settings: Settings) -> NDArray[np.float64]:
+    """A^E of every step; an episode alone in its group keeps its return."""
+    statistics = settings.group_statistics
+    returns, groups, of_step = table.returns(statistics, penalised=statistics == "step_rows")
+    std: Std = "sample" if settings.step_norm == "mean_std" else "none"
+    return grpo(returns, groups, std=std, singleton="raw")[of_step]
+
+
+def step_returns(table: StepTable, settings: Settings) -> NDArray[np.float64]:
+    """G_t of every step, less its own penalty."""
+    return discounted_returns(table.rewards, table.trajectories, table.index, table.penalties, gamma=settings.gamma)
 
 
 RECIPE = Recipe(

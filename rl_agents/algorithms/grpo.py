@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rl_agents.algorithms.base import GRPO_KEYS, LossInputs, Recipe
-from rl_agents.credit import group
+from rl_agents.credit.group import grpo, leave_one_out, rloo
 from rl_agents.data.steps import StepTable
 
 if TYPE_CHECKING:
-    import numpy as np
     import torch
-    from numpy.typing import NDArray
 
     from rl_agents.data.rows import Row
     from rl_agents.data.trajectory import Trajectory
@@ -20,32 +18,19 @@ if TYPE_CHECKING:
 
 
 def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: Settings) -> None:
-    """A_i = (R_i - mean_g R) / (std_g R + 1e-6), the same for every sampled token of trajectory i."""
+    """A_i = (R_i - mean_g R) / (std_g R + 1e-6), the same for every sampled token of trajectory i.
+
+    ``leave_one_out`` compares with the other members of the group only.
+    """
     table = StepTable.build(rows, trajectories, settings.invalid_action_penalty)
-    table.spread(rows, advantages(table, settings))
-
-
-def advantages(table: StepTable, settings: Settings) -> NDArray[np.float64]:
-    """Group-normalised returns, one per step; ``leave_one_out`` compares with the other members only."""
-    statistics = settings.group_statistics
-    returns = table.episode_returns(statistics)
-    groups, trajectories, std = table.groups, table.trajectories, settings.advantage_std
-    if settings.leave_one_out:
-        return group.leave_one_out(
-            returns, groups, trajectories=trajectories, statistics=statistics, divide_by_std=std != "none"
-        )
-    if std == "none":
-        return group.dr_grpo(
-            returns, groups, trajectories=trajectories, statistics=statistics, singleton=settings.singleton
-        )
-    return group.grpo(
-        returns,
-        groups,
-        trajectories=trajectories,
-        statistics=statistics,
-        ddof=1 if std == "sample" else 0,
-        singleton=settings.singleton,
-    )
+    returns, groups, of_step = table.returns(settings.group_statistics)
+    if not settings.leave_one_out:
+        advantages = grpo(returns, groups, std=settings.advantage_std, singleton=settings.singleton)
+    elif settings.advantage_std == "none":
+        advantages = rloo(returns, groups)
+    else:
+        advantages = leave_one_out(returns, groups)
+    table.spread(rows, advantages[of_step])
 
 
 def policy_loss(inputs: LossInputs, settings: Settings) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
@@ -59,7 +44,7 @@ def policy_loss(inputs: LossInputs, settings: Settings) -> tuple[torch.Tensor, d
         inputs.mask,
         clip_low=settings.clip_low,
         clip_high=settings.clip_high,
-        dual_clip=settings.dual_clip or None,
+        dual_clip=settings.dual_clip,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rl_agents.algorithms.base import GRPO_KEYS, LossInputs, Recipe
@@ -18,9 +19,9 @@ def policy_loss(inputs: LossInputs, settings: Settings) -> tuple[torch.Tensor, d
 
     A row is an episode with ``rows=merged``, a step with ``rows=per_step``.
     """
-    from rl_agents.objectives.policy import gspo_loss, gspo_token_loss
+    from rl_agents.objectives.policy import gspo_token_loss, ppo_loss
 
-    loss = gspo_token_loss if settings.gspo_token else gspo_loss
+    loss = gspo_token_loss if settings.gspo_token else partial(ppo_loss, level="sequence")
     return loss(
         inputs.logprobs,
         inputs.old_logprobs,

@@ -6,16 +6,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rl_agents.algorithms.base import POLICY_GRADIENT_KEYS, Recipe
+from rl_agents.algorithms.gigpo import episode_advantages, step_returns
 from rl_agents.algorithms.grpo import policy_loss
-from rl_agents.credit.gae import discounted_returns
-from rl_agents.credit.group import dr_grpo, grpo
 from rl_agents.credit.hgpo import hgpo
 from rl_agents.data.steps import StepTable
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from rl_agents.data.rows import Row
     from rl_agents.data.trajectory import Trajectory
     from rl_agents.settings import Settings
@@ -27,11 +23,8 @@ def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: Se
     A step that shares no state with another gets 0, unless ``hgpo_base`` adds the episode advantage.
     """
     table = StepTable.build(rows, trajectories, settings.invalid_action_penalty)
-    step_returns = discounted_returns(
-        table.rewards, table.trajectories, table.index, gamma=settings.gamma, penalties=table.penalties
-    )
     advantages = hgpo(
-        step_returns,
+        step_returns(table, settings),
         table.anchors,
         table.groups,
         table.trajectories,
@@ -39,17 +32,10 @@ def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: Se
         history=settings.hgpo_history,
         alpha=settings.hgpo_alpha,
         weight_offset=settings.hgpo_weight_offset,
-        norm=settings.step_norm,
-        base=_episode_advantage(table, settings) if settings.hgpo_base else None,
+        std="population" if settings.step_norm == "mean_std" else "none",
+        base=episode_advantages(table, settings) if settings.hgpo_base else None,
     )
     table.spread(rows, advantages)
-
-
-def _episode_advantage(table: StepTable, settings: Settings) -> NDArray[np.float64]:
-    statistics = settings.group_statistics
-    returns = table.episode_returns(statistics, penalised=statistics == "step_rows")
-    estimate = dr_grpo if settings.step_norm == "mean" else grpo
-    return estimate(returns, table.groups, trajectories=table.trajectories, statistics=statistics)
 
 
 RECIPE = Recipe(

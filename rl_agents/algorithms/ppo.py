@@ -9,8 +9,8 @@ import numpy as np
 
 from rl_agents.algorithms.base import CRITIC_KEYS, POLICY_GRADIENT_KEYS, Recipe
 from rl_agents.algorithms.grpo import policy_loss
-from rl_agents.credit.gae import token_gae_rows
-from rl_agents.credit.statistics import masked_whiten
+from rl_agents.credit.gae import token_gae
+from rl_agents.credit.statistics import whiten_rows
 from rl_agents.data.steps import penalised_rewards, row_order
 
 if TYPE_CHECKING:
@@ -25,24 +25,20 @@ def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: Se
     An episode that was cut by a limit bootstraps 0, or with ``bootstrap_on_truncation`` the critic's value of its
     last sampled token's prefix, the nearest state that was forwarded.
     """
-    gae = token_gae_rows(
+    masks = [row.mask for row in rows]
+    advantages, returns = token_gae(
         penalised_rewards(rows, trajectories, settings.invalid_action_penalty),
         [_values(row) for row in rows],
-        [row.mask for row in rows],
+        masks,
         *row_order(rows),
         gamma=settings.gamma,
         lam=settings.lam,
-        truncated=np.array([row.last and not row.terminated for row in rows]),
-        final_values=np.array([_last_value(row) for row in rows]),
-        bootstrap_on_truncation=settings.bootstrap_on_truncation,
+        final_values=[_final_value(row) if settings.bootstrap_on_truncation else 0.0 for row in rows],
     )
-    advantages = np.concatenate(gae.advantages)
     if settings.whiten:
-        advantages = masked_whiten(advantages, np.concatenate([row.mask for row in rows]))
-    parts = np.split(advantages, np.cumsum([len(row) for row in rows])[:-1])
-    for row, part, returns in zip(rows, parts, gae.returns, strict=True):
-        row.advantages = (part * row.mask).astype(np.float32)
-        row.returns = returns.astype(np.float32)
+        advantages = whiten_rows(advantages, masks)
+    for row, advantage, target in zip(rows, advantages, returns, strict=True):
+        row.advantages, row.returns = advantage.astype(np.float32), target.astype(np.float32)
 
 
 def _values(row: Row) -> np.ndarray:
@@ -50,9 +46,10 @@ def _values(row: Row) -> np.ndarray:
     return row.values
 
 
-def _last_value(row: Row) -> float:
+def _final_value(row: Row) -> float:
+    """The value at the last sampled token of an episode that was cut; 0 where the task ended."""
     sampled = np.flatnonzero(row.mask)
-    return float(_values(row)[sampled[-1]]) if sampled.size else 0.0
+    return float(_values(row)[sampled[-1]]) if sampled.size and not row.terminated else 0.0
 
 
 RECIPE = Recipe(

@@ -9,7 +9,8 @@ import numpy as np
 
 from rl_agents.algorithms.base import POLICY_GRADIENT_KEYS, Recipe
 from rl_agents.algorithms.grpo import policy_loss
-from rl_agents.credit.group import reinforce_plus_plus
+from rl_agents.credit.gae import reward_to_go
+from rl_agents.credit.statistics import whiten_rows
 from rl_agents.data.steps import penalised_rewards, row_order
 
 if TYPE_CHECKING:
@@ -24,17 +25,15 @@ def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: Se
     With ``return_at_observation=skip`` the return goes on across tool outputs and rows, so that both row layouts give
     the same; with ``reset`` (verl) only the last step of an episode sees an outcome reward.
     """
-    order, index = row_order(rows)
-    across = settings.return_at_observation == "skip"
-    advantages = reinforce_plus_plus(
+    masks = [row.mask for row in rows]
+    returns = reward_to_go(
         penalised_rewards(rows, trajectories, settings.invalid_action_penalty),
-        [row.mask for row in rows],
+        masks,
+        *row_order(rows),
         gamma=settings.gamma,
-        trajectories=order if across else None,
-        step_index=index if across else None,
         at_observation=settings.return_at_observation,
     )
-    for row, values in zip(rows, advantages, strict=True):
+    for row, values in zip(rows, whiten_rows(returns, masks), strict=True):
         row.advantages = values.astype(np.float32)
 
 

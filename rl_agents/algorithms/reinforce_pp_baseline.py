@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from rl_agents.algorithms.base import GROUP_KEYS, POLICY_GRADIENT_KEYS, Recipe
 from rl_agents.algorithms.grpo import policy_loss
-from rl_agents.credit.group import reinforce_plus_plus_baseline
+from rl_agents.credit.group import grpo
+from rl_agents.credit.statistics import whiten_by_length
 from rl_agents.data.steps import StepTable
 
 if TYPE_CHECKING:
@@ -19,16 +18,14 @@ if TYPE_CHECKING:
 
 
 def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: Settings) -> None:
-    """A = whiten(R_i - mean_g R) over all sampled tokens; a group that agrees gets the whitening offset, not 0."""
+    """A = whiten(R_i - mean_g R) over all sampled tokens; a group that agrees gets the whitening offset, not 0.
+
+    A group of one subtracts nothing.
+    """
     table = StepTable.build(rows, trajectories, settings.invalid_action_penalty)
-    advantages = reinforce_plus_plus_baseline(
-        table.episode_returns(settings.group_statistics),
-        [np.ones(length) for length in table.lengths],
-        table.groups,
-        trajectories=table.trajectories,
-        statistics=settings.group_statistics,
-    )
-    table.spread(rows, [step[0] for step in advantages])
+    returns, groups, of_step = table.returns(settings.group_statistics)
+    centred = grpo(returns, groups, std="none", singleton="raw")[of_step]
+    table.spread(rows, whiten_by_length(centred, table.lengths))
 
 
 RECIPE = Recipe(

@@ -22,14 +22,8 @@ def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: Se
     A group of one (its siblings' environments failed) keeps A = R, or teaches nothing with ``singleton=zero``.
     """
     table = StepTable.build(rows, trajectories, settings.invalid_action_penalty)
-    advantages = rloo(
-        table.episode_returns(settings.group_statistics),
-        table.groups,
-        trajectories=table.trajectories,
-        statistics=settings.group_statistics,
-        singleton=settings.singleton,
-    )
-    table.spread(rows, advantages)
+    returns, groups, of_step = table.returns(settings.group_statistics)
+    table.spread(rows, rloo(returns, groups, singleton=settings.singleton)[of_step])
 
 
 RECIPE = Recipe(

@@ -43,9 +43,7 @@ def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: Se
         table.index,
         gamma=settings.gamma,
         lam=settings.lam,
-        truncated=table.cut,
-        final_values=values,
-        bootstrap_on_truncation=settings.bootstrap_on_truncation,
+        final_values=values * table.cut if settings.bootstrap_on_truncation else np.zeros(len(table)),
     )
     table.spread(rows, whiten_steps(gae.advantages) if settings.whiten else gae.advantages)
     for row in rows:
@@ -75,7 +73,7 @@ def policy_loss(inputs: LossInputs, settings: Settings) -> tuple[torch.Tensor, d
         segments=inputs.segments,
         clip_low=settings.clip_low,
         clip_high=settings.clip_high,
-        dual_clip=settings.dual_clip or None,
+        dual_clip=settings.dual_clip,
     )
 
 

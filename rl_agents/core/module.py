@@ -13,6 +13,7 @@ from torch import nn
 
 from rl_agents.algorithms import ALGORITHMS
 from rl_agents.core.hf import load_backbone, load_causal_lm
+from rl_agents.objectives.likelihood import log_distribution, token_entropy
 from rl_agents.rollout.env_runner import TEXT_SPACE
 from rl_agents.settings import Settings
 
@@ -104,14 +105,14 @@ class CausalLMModule(Network):
         positions = torch.nonzero(mask[:, 1:].any(0)).squeeze(1)
         with self.precision(ids.device):
             logits = self.lm(input_ids=ids[:, :-1], use_cache=False, logits_to_keep=positions).logits
-        log_probs = torch.log_softmax(logits.float() / batch["temperature"], dim=-1)
+        log_probs = log_distribution(logits, batch["temperature"])
         targets = ids[:, 1:][:, positions].unsqueeze(-1)
         kept = mask[:, 1:][:, positions]
         logprobs = torch.zeros(mask.shape, device=log_probs.device)
         logprobs[:, positions + 1] = log_probs.gather(-1, targets).squeeze(-1) * kept
         with torch.set_grad_enabled(bool(batch.get("entropy_gradient")) and torch.is_grad_enabled()):
             entropy = torch.zeros_like(logprobs)
-            entropy[:, positions + 1] = -(log_probs.exp() * log_probs).sum(-1) * kept
+            entropy[:, positions + 1] = token_entropy(log_probs) * kept
         return {"logprobs": logprobs, "entropy": entropy}
 
     def merged_weights(self) -> Iterator[tuple[str, torch.Tensor]]:

@@ -16,7 +16,7 @@ from rl_agents.data.rows import FloatArray, Row
 from rl_agents.data.steps import step_spans
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.objectives import mismatch
-from rl_agents.objectives.kl import adaptive_coefficient, kl_in_reward
+from rl_agents.objectives.kl import adaptive_coefficient, kl_penalty
 from rl_agents.rewards.overlong import step_penalties
 from rl_agents.settings import Settings
 
@@ -81,12 +81,16 @@ def _penalise_overlong(rows: Sequence[Row], trajectories: Sequence[Trajectory], 
 
 
 def _subtract_kl(rows: Sequence[Row], settings: Settings, coefficient: float) -> dict[str, float]:
+    """r_j <- r_j - β·k(lp_old, lp_ref)_j, before advantages (Ouyang et al. 2022, eq. 2).
+
+    Unlike KL in the loss it is credited to earlier tokens by the return; a group estimator (GRPO) sees only its sum.
+    """
     total, tokens = 0.0, 0.0
     for row in rows:
         old = row.logprobs if row.old_logprobs is None else row.old_logprobs
         assert row.reference_logprobs is not None, "the reference scores rows before rewards are shaped"
-        scores, lp, reference, mask = _tensors(np.zeros_like(old), old, row.reference_logprobs, row.mask)
-        kl = -kl_in_reward(scores, lp, reference, mask, 1.0, settings.kl_in_reward_estimator)[0].numpy()
+        lp, reference, mask = _tensors(old, row.reference_logprobs, row.mask)
+        kl = kl_penalty(lp, reference, mask, settings.kl_in_reward_estimator)[0].numpy()
         row.rewards = row.rewards - np.float32(coefficient) * kl
         total, tokens = total + float(kl.sum(dtype=np.float64)), tokens + float(row.mask.sum())
     return {"actor/reward_kl_penalty": total / max(tokens, 1.0), "actor/reward_kl_penalty_coeff": coefficient}

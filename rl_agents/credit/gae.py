@@ -7,23 +7,23 @@ output that follows it, and observation tokens consume no discount.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from rl_agents.credit.statistics import FloatArray, masked_whiten, trajectory_order
+from rl_agents.credit.statistics import FloatArray, masked_mean, masked_var, trajectory_order
 
 
 class Gae(NamedTuple):
-    """Advantages and returns G = A + V of one row or of step rows; 0 where masked."""
+    """Advantages and returns G = A + V, [steps]."""
 
     advantages: FloatArray
     returns: FloatArray
 
 
 class GaeRows(NamedTuple):
-    """Advantages and returns of several rows, one array per row."""
+    """Advantages and returns G = A + V, one [tokens] array per row, 0 where masked."""
 
     advantages: list[FloatArray]
     returns: list[FloatArray]
@@ -34,10 +34,9 @@ def _backward(
 ) -> tuple[Gae, tuple[float, float]]:
     """One row of GAE; ``carry`` is (V, A) of the token that follows the row, and of its first token on return."""
     reward, value = np.asarray(rewards, dtype=np.float64), np.asarray(values, dtype=np.float64)
-    flag = np.asarray(mask) != 0
     advantages, returns = np.zeros(reward.size), np.zeros(reward.size)
     next_value, next_advantage = carry
-    for j in np.flatnonzero(flag)[::-1]:
+    for j in np.flatnonzero(mask)[::-1]:
         next_advantage = reward[j] + gamma * next_value - value[j] + gamma * lam * next_advantage
         next_value = value[j]
         advantages[j], returns[j] = next_advantage, next_advantage + next_value
@@ -45,80 +44,38 @@ def _backward(
 
 
 def token_gae(
-    rewards: ArrayLike,
-    values: ArrayLike,
-    mask: ArrayLike,
-    *,
-    gamma: float = 1.0,
-    lam: float = 1.0,
-    bootstrap: float = 0.0,
-) -> Gae:
-    """δ_j = r_j + γ·V_next - V_j;  A_j = δ_j + γλ·A_next, over the sampled tokens of one row (Schulman et al. 2016).
-
-    Args:
-        rewards: [tokens], outcome on the last sampled token.
-        values: [tokens], V_j = value of the prefix before token j (critic output shifted by one).
-        mask: [tokens], 1 on sampled tokens; the others are skipped, whatever they hold.
-        gamma: γ per sampled token.
-        lam: λ.
-        bootstrap: value after the last token: 0 when the task ended, the critic's value when it was cut from outside.
-
-    Returns:
-        Un-whitened advantages and returns, 0 on masked tokens.
-    """
-    return _backward(rewards, values, mask, gamma, lam, (bootstrap, 0.0))[0]
-
-
-def _bootstrap(
-    order: list[np.ndarray], rows: int, truncated: ArrayLike | None, final_values: ArrayLike | None, enabled: bool
-) -> FloatArray:
-    """Value after the last step of every trajectory: 0, or ``final_values`` where it was truncated and enabled."""
-    if not enabled:
-        return np.zeros(len(order))
-    if truncated is None or final_values is None:
-        raise ValueError("bootstrap_on_truncation needs truncated and final_values")
-    cut, value = np.asarray(truncated, dtype=bool), np.asarray(final_values, dtype=np.float64)
-    if cut.size != rows or value.size != rows:
-        raise ValueError(f"truncated has {cut.size} and final_values {value.size} entries for {rows} rows")
-    return np.array([value[part[-1]] if cut[part[-1]] else 0.0 for part in order], dtype=np.float64)
-
-
-def token_gae_rows(
     rewards: Sequence[ArrayLike],
     values: Sequence[ArrayLike],
     masks: Sequence[ArrayLike],
     trajectories: ArrayLike,
     step_index: ArrayLike,
     *,
-    gamma: float = 1.0,
-    lam: float = 1.0,
-    truncated: ArrayLike | None = None,
-    final_values: ArrayLike | None = None,
-    bootstrap_on_truncation: bool = False,
-    valid: ArrayLike | None = None,
+    gamma: float,
+    lam: float,
+    final_values: ArrayLike,
 ) -> GaeRows:
-    """Token GAE that goes on from step row to step row: `token_gae` on the concatenated trajectory.
+    """δ_j = r_j + γ·V_next - V_j;  A_j = δ_j + γλ·A_next, over the sampled tokens (Schulman et al. 2016).
 
-    The end of row t bootstraps from the first sampled token of row t+1 and inherits its advantage; rows without a
-    sampled token are transparent (the token-GAE arm of StepPO's ablation).
+    The recursion goes on from row to row of a trajectory: the end of row t bootstraps from the first sampled token of
+    row t+1 and inherits its advantage; rows without a sampled token are transparent.
 
     Args:
-        rewards, values, masks: one [tokens] array per row.
+        rewards, values, masks: one [tokens] array per row: outcome on the last sampled token; value of the prefix
+            before the token; 1 on sampled tokens, the others are skipped, whatever they hold.
         trajectories, step_index: [rows]; step indices are 0..T-1 per trajectory.
-        truncated: [rows], read at the last row of a trajectory: cut by a turn or context limit.
-        final_values: [rows], read at the same row: critic's value of the state after it.
-        bootstrap_on_truncation: use ``final_values`` where truncated; off, as in all published code.
-        valid: [rows], 0 on padding rows, which get zeros.
+        gamma: γ per sampled token.
+        final_values: [rows], value after the last row of its trajectory: 0 where the task ended.
+
+    Returns:
+        Un-whitened advantages and returns.
 
     Raises:
-        ValueError: step indices not contiguous; bootstrap wanted without its arrays.
+        ValueError: step indices not contiguous.
     """
-    order = trajectory_order(trajectories, step_index, valid)
-    start = _bootstrap(order, len(rewards), truncated, final_values, bootstrap_on_truncation)
-    advantages = [np.zeros(np.asarray(row).size) for row in rewards]
-    returns = [np.zeros(np.asarray(row).size) for row in rewards]
-    for part, value in zip(order, start, strict=True):
-        carry = (float(value), 0.0)
+    final = np.asarray(final_values, dtype=np.float64)
+    advantages, returns = [np.zeros(0)] * len(rewards), [np.zeros(0)] * len(rewards)
+    for part in trajectory_order(trajectories, step_index):
+        carry = (float(final[part[-1]]), 0.0)
         for row in part[::-1]:
             (advantages[row], returns[row]), carry = _backward(rewards[row], values[row], masks[row], gamma, lam, carry)
     return GaeRows(advantages, returns)
@@ -130,12 +87,9 @@ def step_gae(
     trajectories: ArrayLike,
     step_index: ArrayLike,
     *,
-    gamma: float = 0.99,
-    lam: float = 1.0,
-    truncated: ArrayLike | None = None,
-    final_values: ArrayLike | None = None,
-    bootstrap_on_truncation: bool = False,
-    valid: ArrayLike | None = None,
+    gamma: float,
+    lam: float,
+    final_values: ArrayLike,
 ) -> Gae:
     """δ_t = r_t + γ·V_{t+1} - V_t;  A_t = Σ_l (γλ)^l δ_{t+l}: token GAE with an interaction step as the time unit.
 
@@ -143,61 +97,83 @@ def step_gae(
     step; the 1/L_t comes from the step ratio.
 
     Args:
-        rewards: [rows], r_t = sum of the step's token rewards.
-        values: [rows], V_t.
-        trajectories, step_index, truncated, final_values, bootstrap_on_truncation, valid: as in `token_gae_rows`.
-        gamma: γ per step (paper 0.99).
-        lam: λ (paper 1).
+        rewards, values: [steps], r_t = sum of the step's token rewards, and V_t.
+        trajectories, step_index, final_values: as in `token_gae`, [steps].
+        gamma: γ per step.
 
     Returns:
-        [rows] un-whitened advantages and returns; see `whiten_steps`.
+        Un-whitened advantages and returns; see `whiten_steps`.
     """
     reward, value = np.asarray(rewards, dtype=np.float64), np.asarray(values, dtype=np.float64)
-    order = trajectory_order(trajectories, step_index, valid)
-    start = _bootstrap(order, reward.size, truncated, final_values, bootstrap_on_truncation)
+    final = np.asarray(final_values, dtype=np.float64)
     advantages, returns = np.zeros(reward.size), np.zeros(reward.size)
-    for part, final in zip(order, start, strict=True):
-        carry = (float(final), 0.0)
+    for part in trajectory_order(trajectories, step_index):
+        carry = (float(final[part[-1]]), 0.0)
         (advantages[part], returns[part]), _ = _backward(
             reward[part], value[part], np.ones(part.size), gamma, lam, carry
         )
     return Gae(advantages, returns)
 
 
-def whiten_steps(advantages: ArrayLike, valid: ArrayLike | None = None, *, epsilon: float = 1e-8) -> FloatArray:
-    """(A - mean)/(sample std + ε) over all step rows of the batch (StepPO's code, not in its equations).
+def whiten_steps(advantages: ArrayLike) -> FloatArray:
+    """(A - mean)/(sample std + 1e-8) over all steps of the batch (StepPO's code, not in its equations).
 
     Raises:
-        ValueError: fewer than two valid rows, where the deviation is undefined.
+        ValueError: fewer than two steps, where the deviation is undefined.
     """
     values = np.asarray(advantages, dtype=np.float64)
-    keep = np.ones(values.size) if valid is None else valid
-    return masked_whiten(values, keep, epsilon=epsilon, floor="add_to_std")
+    everywhere = np.ones(values.size)
+    whitened: FloatArray = (values - masked_mean(values, everywhere)) / (np.sqrt(masked_var(values, everywhere)) + 1e-8)
+    return whitened
 
 
 def discounted_returns(
-    rewards: ArrayLike,
-    trajectories: ArrayLike,
-    step_index: ArrayLike,
-    *,
-    gamma: float = 0.95,
-    penalties: ArrayLike | None = None,
-    valid: ArrayLike | None = None,
+    rewards: ArrayLike, trajectories: ArrayLike, step_index: ArrayLike, penalties: ArrayLike, *, gamma: float
 ) -> FloatArray:
     """G_t = Σ_{k>=t} γ^{k-t} r_k within a trajectory, then minus the step's own penalty (GiGPO, eq. 7).
 
     The case V = 0, λ = 1 of `step_gae`. Penalties (an unparsable action) are not propagated to earlier steps.
 
     Args:
-        rewards, trajectories, step_index, valid: [rows].
+        rewards, trajectories, step_index, penalties: [steps]; penalties are non-negative.
         gamma: γ per step.
-        penalties: [rows], non-negative, subtracted after discounting.
     """
-    reward = np.asarray(rewards, dtype=np.float64)
-    zeros = np.zeros(reward.size)
-    returns = step_gae(reward, zeros, trajectories, step_index, gamma=gamma, lam=1.0, valid=valid).advantages
-    if penalties is None:
-        return returns
-    keep = np.ones(reward.size, dtype=bool) if valid is None else np.asarray(valid) != 0
-    penalised: FloatArray = np.where(keep, returns - np.asarray(penalties, dtype=np.float64), 0.0)
-    return penalised
+    zeros = np.zeros(np.asarray(rewards).size)
+    returns = step_gae(rewards, zeros, trajectories, step_index, gamma=gamma, lam=1.0, final_values=zeros).advantages
+    return returns - np.asarray(penalties, dtype=np.float64)
+
+
+def reward_to_go(
+    rewards: Sequence[ArrayLike],
+    masks: Sequence[ArrayLike],
+    trajectories: ArrayLike,
+    step_index: ArrayLike,
+    *,
+    gamma: float,
+    at_observation: Literal["skip", "reset"],
+) -> list[FloatArray]:
+    """G_j = r_j + γ·G_next over the sampled tokens of a trajectory, 0 elsewhere (REINFORCE++, Hu et al. 2025).
+
+    Args:
+        rewards, masks, trajectories, step_index: as in `token_gae`; rewards on masked tokens are ignored.
+        gamma: γ per sampled token.
+        at_observation: ``skip``: a masked token is stepped over, so an action keeps its credit across a tool output
+            and across rows;  ``reset``: the return is multiplied by the mask and starts anew in every row (verl), so
+            that only what follows the last observation sees the outcome.
+
+    Raises:
+        ValueError: step indices not contiguous.
+    """
+    result = [np.zeros(np.asarray(row).size) for row in rewards]
+    for part in trajectory_order(trajectories, step_index):
+        running = 0.0
+        for row in part[::-1]:
+            reward, flag = np.asarray(rewards[row], dtype=np.float64), np.asarray(masks[row]) != 0
+            running = 0.0 if at_observation == "reset" else running
+            for j in range(reward.size - 1, -1, -1):
+                if flag[j]:
+                    running = float(reward[j]) + gamma * running
+                    result[row][j] = running
+                elif at_observation == "reset":
+                    running = 0.0
+    return result

@@ -1,4 +1,4 @@
-"""PivotRL: which turns of an expert trajectory are worth training on, from profiling with the initial policy."""
+"""PivotRL: what profiling with the initial policy says about the turns of expert trajectories."""
 
 from __future__ import annotations
 
@@ -8,28 +8,18 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from rl_agents.credit.statistics import BoolArray, FloatArray
+from rl_agents.credit.statistics import FloatArray
 
 
 class TurnProfile(NamedTuple):
-    """Per turn: ``mean`` μ̂ and population ``variance`` σ̂² of the verifier score, and whether the turn is a pivot."""
+    """Per turn: ``mean`` μ̂ and population ``variance`` σ̂² of the verifier score."""
 
     mean: FloatArray
     variance: FloatArray
-    keep: BoolArray
 
 
-def turn_profile(
-    outcomes: Sequence[ArrayLike], *, maximum_mean: float = 0.6, minimum_variance: float = 1e-9
-) -> TurnProfile:
-    """Keep a turn when σ̂² > 0 and μ̂ < λ_diff: mixed outcomes, and not too easy (PivotRL, section 3).
-
-    The offline counterpart of DAPO's dynamic sampling, done once with the frozen initial policy.
-
-    Args:
-        outcomes: one [K] array of verifier scores per turn (K = 8 rollouts by default elsewhere).
-        maximum_mean: λ_diff (strict <); unpublished, 0.6 here.
-        minimum_variance: tolerance for "σ̂² > 0" with continuous scores.
+def turn_profile(outcomes: Sequence[ArrayLike]) -> TurnProfile:
+    """μ̂ and σ̂² of K verifier scores per turn (PivotRL, section 3); `rl_agents.pivot.filter` chooses by them.
 
     Raises:
         ValueError: a turn without rollouts.
@@ -39,7 +29,7 @@ def turn_profile(
         raise ValueError("turn_profile needs at least one rollout per turn")
     mean = np.array([turn.mean() for turn in turns], dtype=np.float64)
     variance = np.array([turn.var() for turn in turns], dtype=np.float64)
-    return TurnProfile(mean, variance, (variance > minimum_variance) & (mean < maximum_mean))
+    return TurnProfile(mean, variance)
 
 
 def exact_miss_rate(scores: ArrayLike, exact: ArrayLike) -> float:

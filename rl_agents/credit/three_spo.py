@@ -14,7 +14,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from rl_agents.credit.statistics import BoolArray, FloatArray, IntArray, Norm, group_normalise
+from rl_agents.credit.group import grpo
+from rl_agents.credit.statistics import BoolArray, FloatArray, IntArray, Norm
 
 Novelty = Literal["changed", "unseen", "first_in_trajectory"]
 
@@ -151,8 +152,6 @@ def sibling_advantages(
     parents: ArrayLike | None = None,
     *,
     norm: Norm = "mean_std",
-    epsilon: float = 1e-6,
-    tolerance: float = 1e-6,
 ) -> FloatArray:
     """A_i = (R_i - mean)/(sd + ε) over the n children of one state (3SPO, eq. 4): GRPO whose group is a state.
 
@@ -166,7 +165,7 @@ def sibling_advantages(
     """
     values = np.asarray(rewards, dtype=np.float64)
     groups = np.zeros(values.size, dtype=np.int64) if parents is None else parents
-    return group_normalise(values, groups, norm=norm, singleton="zero", epsilon=epsilon, tolerance=tolerance)
+    return grpo(values, groups, std="sample" if norm == "mean_std" else "none")
 
 
 def gui_score(

@@ -17,6 +17,8 @@ from numpy.typing import ArrayLike
 from rl_agents.credit.statistics import BoolArray, FloatArray, IntArray
 
 SamplingMode = Literal["value", "random", "none"]
+#: Population variance below which a task counts as uniform; a task at it stays.
+MINIMUM_VARIANCE = 1e-6
 
 
 class TaskValues(NamedTuple):
@@ -35,12 +37,11 @@ class Selection(NamedTuple):
     probabilities: FloatArray
 
 
-def value_scores(rewards: Sequence[ArrayLike], *, threshold: float = 1e-6) -> TaskValues:
-    """V_x = (R_max - μ_x)·σ²_x: tasks that are uncertain and not yet solved.
+def value_scores(rewards: Sequence[ArrayLike]) -> TaskValues:
+    """V_x = (R_max - μ_x)·σ²_x: tasks that are uncertain and not yet solved; R_max over all tasks of the batch.
 
     Args:
         rewards: one [rollouts] array per task.
-        threshold: σ² below it drops the task (strict <; a task at the threshold stays).
 
     Raises:
         ValueError: no task, or a task without rollouts.
@@ -51,36 +52,25 @@ def value_scores(rewards: Sequence[ArrayLike], *, threshold: float = 1e-6) -> Ta
     best = max(float(task.max()) for task in tasks)
     means = np.array([task.mean() for task in tasks])
     variances = np.array([task.var() for task in tasks])
-    return TaskValues((best - means) * variances, variances, variances >= threshold)
+    return TaskValues((best - means) * variances, variances, variances >= MINIMUM_VARIANCE)
 
 
-def softmax(values: ArrayLike, temperature: float = 0.1) -> FloatArray:
-    """p_x = exp(V_x/T)/Σ exp(V/T), the maximum subtracted first.
-
-    Raises:
-        ValueError: temperature not positive.
-    """
-    if temperature <= 0:
-        raise ValueError(f"temperature must be positive, got {temperature}")
+def softmax(values: ArrayLike, temperature: float) -> FloatArray:
+    """p_x = exp(V_x/T)/Σ exp(V/T), the maximum subtracted first; T > 0."""
     scaled = np.asarray(values, dtype=np.float64) / temperature
     exponentials = np.exp(scaled - scaled.max())
     probabilities: FloatArray = exponentials / exponentials.sum()
     return probabilities
 
 
-def smoothing_weight(counts: ArrayLike, alpha: float = 2.0, *, clip: bool = True) -> FloatArray:
+def smoothing_weight(counts: ArrayLike, alpha: float, *, clip: bool) -> FloatArray:
     """ω(N) = α - (α-1)/N for N >= 1, 0 for N = 0: grows from 1 to α instead of without bound.
 
     Args:
         counts: N_x.
         alpha: α >= 1 (2 is the paper's best).
         clip: False gives N itself ("no clip").
-
-    Raises:
-        ValueError: α < 1.
     """
-    if alpha < 1:
-        raise ValueError(f"alpha must be at least 1, got {alpha}")
     count = np.asarray(counts, dtype=np.float64)
     smooth = alpha - (alpha - 1.0) / np.maximum(count, 1.0) if clip else count
     weight: FloatArray = np.where(count > 0, smooth, 0.0)
@@ -91,11 +81,10 @@ def vspo(
     rewards: Sequence[ArrayLike],
     generator: np.random.Generator,
     *,
-    mode: SamplingMode = "value",
-    temperature: float = 0.1,
-    alpha: float = 2.0,
-    clip: bool = True,
-    threshold: float = 1e-6,
+    mode: SamplingMode,
+    temperature: float,
+    alpha: float,
+    clip: bool,
 ) -> Selection:
     """Drop uniform tasks (B₀), draw |B₀| tasks from the rest with replacement, N_x = 1 + draws, weight ω(N_x).
 
@@ -108,14 +97,8 @@ def vspo(
         mode: ``value``: p = softmax(V/T);  ``random``: uniform p;  ``none``: no resampling, plain GRPO.
         temperature: T of the softmax.
         alpha, clip: see `smoothing_weight`.
-        threshold: variance below which a task counts as uniform.
-
-    Raises:
-        ValueError: unknown mode, or a bad argument of the parts.
     """
-    if mode not in ("value", "random", "none"):
-        raise ValueError(f"unknown mode '{mode}': valid: value, random, none")
-    tasks = value_scores(rewards, threshold=threshold)
+    tasks = value_scores(rewards)
     total, kept = tasks.kept.size, int(tasks.kept.sum())
     if mode == "none" or kept in (0, total):
         return Selection(np.ones(total, dtype=np.int64), np.ones(total), np.zeros(total))

@@ -9,18 +9,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 
-def informative_groups(
-    metric: ArrayLike, groups: ArrayLike, *, tolerance: float = 1e-9, keep_singletons: bool = True
-) -> NDArray[np.bool_]:
-    """Rows of groups whose metric has population std > 0 (DAPO, Yu et al. 2025, eq. 11); groups stay whole.
+def informative_groups(metric: ArrayLike, groups: ArrayLike) -> NDArray[np.bool_]:
+    """Rows of groups whose metric has population std > 0 (DAPO, Yu et al. 2025, eq. 11), and of groups of one (verl).
 
     Unlike VSPO, which refills the batch from itself, the caller generates more tasks until enough are kept.
 
     Args:
         metric: [rows], accuracy (ignores the overlong penalty) or the final reward (includes it).
-        groups: [rows], task instance.
-        tolerance: std up to this counts as 0.
-        keep_singletons: keep groups of one row.
+        groups: [rows], task instance; groups stay whole.
 
     Returns:
         [rows] bool.
@@ -29,7 +25,7 @@ def informative_groups(
     keep = np.zeros(values.size, dtype=bool)
     for group in np.unique(labels):
         rows = labels == group
-        keep[rows] = keep_singletons if rows.sum() == 1 else values[rows].std() > tolerance
+        keep[rows] = rows.sum() == 1 or values[rows].std() > 1e-9
     return keep
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,6 +14,14 @@ from rl_agents.data.trajectory import Trajectory
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+
+class Returns(NamedTuple):
+    """What a group statistic counts: ``values`` and ``groups`` of n units [n], and the unit ``of_step`` [steps]."""
+
+    values: Floats
+    groups: Ints
+    of_step: Ints
 
 
 @dataclass(slots=True)
@@ -71,16 +80,22 @@ class StepTable:
     def __len__(self) -> int:
         return len(self.anchors)
 
-    def episode_returns(self, statistics: str = "trajectories", *, penalised: bool = True) -> Floats:
-        """R of the step's trajectory, less penalties: all of the episode's, or with ``step_rows`` the step's own."""
-        _, number = np.unique(self.trajectories, return_inverse=True)
-        total: Floats = np.bincount(number, weights=self.rewards).astype(np.float64)[number]
-        if not penalised:
-            return total
+    def returns(self, statistics: Literal["trajectories", "step_rows"], *, penalised: bool = True) -> Returns:
+        """Episode returns less penalties for unparsable actions, once per unit that a group statistic counts.
+
+        Args:
+            statistics: ``trajectories``: every trajectory once, less all its penalties (papers);  ``step_rows``: every
+                step, less its own penalty, so that long trajectories weigh more (verl-agent).
+            penalised: False leaves the penalties out.
+        """
+        _, first, number = np.unique(self.trajectories, return_index=True, return_inverse=True)
+        total = np.bincount(number, weights=self.rewards).astype(np.float64)
         if statistics == "step_rows":
-            return total - self.penalties
-        all_penalties: Floats = np.bincount(number, weights=self.penalties).astype(np.float64)[number]
-        return total - all_penalties
+            own = self.penalties if penalised else 0.0
+            return Returns(total[number] - own, self.groups, np.arange(len(self)))
+        if penalised:
+            total = total - np.bincount(number, weights=self.penalties)
+        return Returns(total, self.groups[first], number)
 
     def spread(self, rows: Sequence[Row], advantages: ArrayLike) -> None:
         """Give every sampled token of a step the step's advantage."""

@@ -7,7 +7,7 @@ any gradient accumulation and any sharding over learners (which add their sums) 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -29,10 +29,10 @@ def aggregation_weights(
     masks: Sequence[ArrayLike],
     mode: Mode,
     *,
-    trajectories: ArrayLike | None = None,
-    segments: Sequence[ArrayLike] | None = None,
-    constant_length: float | None = None,
-    divide_by_rows: bool = True,
+    trajectories: ArrayLike,
+    segments: Sequence[ArrayLike],
+    constant_length: float | None,
+    divide_by_rows: bool,
 ) -> list[FloatArray]:
     """Weight of every token of the whole mini-batch.
 
@@ -51,10 +51,10 @@ def aggregation_weights(
     Args:
         masks: one 1-D array per row, non-zero on sampled tokens.
         mode: see the table; ``step-mean`` with one step per row is ``seq-mean-token-mean``.
-        trajectories: trajectory id of every row, for ``step-mean-in-traj``; default: every row its own.
-        segments: step index of every token per row (negative elsewhere), for the step modes; default: one step per
-            row. A step never crosses rows.
-        constant_length: L_const in tokens; default: the longest row.
+        trajectories: trajectory id of every row, for ``step-mean-in-traj``.
+        segments: step index of every token per row (negative elsewhere), for the step modes. A step never crosses
+            rows.
+        constant_length: L_const in tokens; None: the longest row.
         divide_by_rows: keep the scale of ``seq-mean-token-sum-norm`` independent of the number of rows.
 
     Returns:
@@ -67,7 +67,8 @@ def aggregation_weights(
         raise ValueError(f"unknown aggregation '{mode}': valid: {', '.join(get_args(Mode))}")
     flags = [np.asarray(mask) != 0 for mask in masks]
     if mode.startswith("step-mean"):
-        return _step_weights(flags, trajectories if mode == "step-mean-in-traj" else None, segments, mode)
+        units = np.asarray(trajectories).tolist() if mode == "step-mean-in-traj" else [0] * len(flags)
+        return _step_weights(flags, units, [np.asarray(segment, dtype=np.int64) for segment in segments])
     counts = np.array([int(flag.sum()) for flag in flags], dtype=np.float64)
     rows = max(int((counts > 0).sum()), 1)
     if mode == "token-mean":
@@ -78,31 +79,15 @@ def aggregation_weights(
         per_row = 1.0 / (rows * np.maximum(counts, 1.0))
     else:
         length = constant_length if constant_length is not None else max((flag.size for flag in flags), default=1)
-        if length <= 0:
-            raise ValueError(f"constant_length must be positive, got {length}")
         per_row = np.full(len(flags), 1.0 / (length * (rows if divide_by_rows else 1)))
     return [flag * weight for flag, weight in zip(flags, per_row, strict=True)]
 
 
-def _step_weights(
-    flags: list[NDArray[np.bool_]],
-    trajectories: ArrayLike | None,
-    segments: Sequence[ArrayLike] | None,
-    mode: str,
-) -> list[FloatArray]:
+def _step_weights(flags: list[NDArray[np.bool_]], units: list[int], steps: list[NDArray[np.int64]]) -> list[FloatArray]:
     """1/(units · steps in the unit · tokens in the step); the unit is a trajectory, or the whole batch."""
-    steps = [np.zeros(flag.size, dtype=np.int64) for flag in flags]
-    if segments is not None:
-        steps = [np.asarray(segment, dtype=np.int64) for segment in segments]
-    if len(steps) != len(flags) or any(s.size != f.size for s, f in zip(steps, flags, strict=True)):
-        raise ValueError("segments must have the shape of masks")
     if any(bool((s[f] < 0).any()) for s, f in zip(steps, flags, strict=True)):
         raise ValueError("segments: a token with mask 1 has a negative segment")
-    default = range(len(flags)) if mode == "step-mean-in-traj" else [0] * len(flags)
-    units: list[Any] = list(default) if trajectories is None else np.asarray(trajectories).tolist()
-    if len(units) != len(flags):
-        raise ValueError(f"trajectories has {len(units)} entries for {len(flags)} rows")
-    steps_in_unit: dict[Any, int] = {}
+    steps_in_unit: dict[int, int] = {}
     for unit, flag, step in zip(units, flags, steps, strict=True):
         steps_in_unit[unit] = steps_in_unit.get(unit, 0) + np.unique(step[flag]).size
     filled = max(sum(count > 0 for count in steps_in_unit.values()), 1)

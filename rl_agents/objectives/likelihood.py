@@ -1,33 +1,21 @@
-"""Log-probabilities of given tokens, and supervised fine-tuning on them."""
+"""Log-probabilities of given tokens, the entropy of their distribution, and supervised fine-tuning."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from rl_agents.objectives.ratio import masked
+from rl_agents.objectives.masks import masked
 
 
-def next_token_logprobs(logits: Tensor, ids: Tensor, *, temperature: float = 1.0) -> Tensor:
-    """lp_j = log softmax(logits_{j-1} / T)[ids_j]: the token at j is predicted from the position before it.
+def log_distribution(logits: Tensor, temperature: float) -> Tensor:
+    """log p = log softmax(z / T) in float32, [..., vocabulary]; T > 0 is the sampling temperature of the rollouts."""
+    return torch.log_softmax(logits.float() / temperature, dim=-1)
 
-    Args:
-        logits: [rows, tokens, vocabulary].
-        ids: [rows, tokens] int64.
-        temperature: T > 0, the sampling temperature of the rollouts (1 for supervised training).
 
-    Returns:
-        [rows, tokens]; position 0 has no prediction and holds 0, so mask it.
-
-    Raises:
-        ValueError: temperature not positive.
-    """
-    if temperature <= 0:
-        raise ValueError(f"temperature must be positive, got {temperature}")
-    scaled = logits[:, :-1] / temperature
-    chosen = scaled.gather(-1, ids[:, 1:].unsqueeze(-1)).squeeze(-1)
-    logprobs = chosen - torch.logsumexp(scaled, dim=-1)
-    return torch.cat([torch.zeros_like(logprobs[:, :1]), logprobs], dim=1)
+def token_entropy(log_probs: Tensor) -> Tensor:
+    """H = -Σ_v p_v·log p_v over the full vocabulary, in nats; [..., vocabulary] to [...]."""
+    return -(log_probs.exp() * log_probs).sum(-1)
 
 
 def negative_log_likelihood(logprobs: Tensor, mask: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rl_agents.objectives.ratio import masked, masked_mean, row_mean
+from rl_agents.objectives.masks import masked, masked_mean, row_mean
 
 Bounds = tuple[float, float]
 
@@ -123,13 +123,6 @@ def sequence_mask_tis(
     difference = _difference(old_logprobs, rollout_logprobs, mask)
     geometric = row_mean(difference, mask).clamp(-20.0, 20.0).exp()
     return _correction(difference.clamp(-20.0, 20.0).exp(), mask, _inside(geometric, bounds))
-
-
-def normalise_weights(correction: Correction) -> Correction:
-    """Scale the weights to mean 1 over the kept tokens, after truncation; an empty batch stays 0."""
-    mean = masked_mean(correction.weights, correction.mask)
-    scale = torch.where(mean > 0, mean, torch.ones_like(mean))
-    return Correction(correction.weights / scale, correction.mask)
 
 
 def mismatch_metrics(old_logprobs: Tensor, rollout_logprobs: Tensor, mask: Tensor) -> dict[str, Tensor]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rl_agents.objectives.ratio import masked, masked_mean
+from rl_agents.objectives.masks import masked, masked_mean
 
 Loss = tuple[Tensor, dict[str, Tensor]]
 
 
 def clipped_value_loss(
-    values: Tensor, old_values: Tensor, returns: Tensor, mask: Tensor, *, clip: float | None = 0.5
+    values: Tensor, old_values: Tensor, returns: Tensor, mask: Tensor, *, clip: float | None
 ) -> Loss:
     """ℓ_j = ½·max((V - G)², (clip(V, V_old - c, V_old + c) - G)²): the pessimistic twin of PPO's ratio clip.
 

@@ -7,7 +7,6 @@ training only, never for evaluation.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -57,18 +56,7 @@ class StallWindow:
         return self.stalls >= self.k and self.turns >= self.minimum_turns
 
 
-def first_trigger(
-    progress: Iterable[bool], k: int, mode: StallMode = "consecutive", *, minimum_turns: int = 0
-) -> int | None:
-    """1-based step at which a fresh `StallWindow` fires on this sequence, or None."""
-    window = StallWindow(k, mode, minimum_turns)
-    for turn, moved in enumerate(progress, start=1):
-        if window.update(moved):
-            return turn
-    return None
-
-
-def similarity_trigger(cosine: float, threshold: float = 0.93) -> bool:
+def similarity_trigger(cosine: float, threshold: float) -> bool:
     """Fire when the new question resembles an earlier one: cosine > α, α in {0.9, 0.93, 0.96}."""
     return cosine > threshold
 

@@ -140,6 +140,8 @@ def test_a_group_of_one() -> None:
     assert per_step(credited("rloo", alone, singleton="zero")) == [0.0]
     assert per_step(credited("grpo", alone)) == [0.0]
     assert per_step(credited("grpo", alone, singleton="raw")) == [0.5]
+    assert per_step(credited("gigpo", alone)) == [0.5], "the episode keeps its return, the step has no company"
+    assert per_step(credited("hgpo", alone)) == [0.0]
 
 
 def test_statistics_over_steps_weigh_long_episodes_more() -> None:

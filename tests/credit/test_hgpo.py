@@ -5,15 +5,23 @@ import itertools
 import numpy as np
 import pytest
 
+from rl_agents.credit import hgpo as module
 from rl_agents.credit.gae import discounted_returns
-from rl_agents.credit.gigpo import anchor_clusters, step_advantages
-from rl_agents.credit.hgpo import context_clusters, hgpo
+from rl_agents.credit.gigpo import anchor_clusters
+from rl_agents.credit.group import grpo
+from rl_agents.credit.hgpo import context_clusters, depth_advantages
 
 ANCHORS = ["s0", "s1", "s2", "s0", "s1", "s1", "s3", "s0", "s1", "s2"]
 TRAJECTORIES, STEPS = [0] * 3 + [1] * 4 + [2] * 3, [0, 1, 2, 0, 1, 2, 3, 0, 1, 2]
 GROUPS = [0] * 10
-RETURNS = discounted_returns([0, 0, 10] + [0] * 7, TRAJECTORIES, STEPS)
+RETURNS = discounted_returns([0, 0, 10] + [0] * 7, TRAJECTORIES, STEPS, [0.0] * 10, gamma=0.95)
 ROWS = (ANCHORS, GROUPS, TRAJECTORIES, STEPS)
+
+
+def hgpo(*rows, history=2, alpha=1.0, weight_offset=1, std="population", base=None):
+    """The recipe's defaults, on ALFWorld."""
+    options = {"history": history, "alpha": alpha, "weight_offset": weight_offset, "std": std, "base": base}
+    return module.hgpo(*rows, **options)
 
 
 @pytest.mark.parametrize(
@@ -28,7 +36,7 @@ def test_reference_example_with_weights_of_code_and_paper(offset, expected):
 
 
 def test_without_history_it_is_the_step_term_of_gigpo_with_population_deviation():
-    step = step_advantages(RETURNS, anchor_clusters(ANCHORS, GROUPS), norm="mean_std", ddof=0)
+    step = grpo(RETURNS, anchor_clusters(ANCHORS, GROUPS), std="population")
     assert hgpo(RETURNS, *ROWS, history=0) == pytest.approx(step)
 
 
@@ -42,7 +50,7 @@ def test_contexts_are_nested_and_absent_near_the_start():
 
 
 def test_alpha_zero_weighs_depths_alike():
-    depths = [step_advantages(RETURNS, context_clusters(*ROWS, depth), norm="mean_std", ddof=0) for depth in range(2)]
+    depths = [depth_advantages(RETURNS, context_clusters(*ROWS, depth), "population") for depth in range(2)]
     row = 1
     assert hgpo(RETURNS, *ROWS, history=1, alpha=0.0)[row] == pytest.approx((depths[0][row] + depths[1][row]) / 2)
 
@@ -50,7 +58,7 @@ def test_alpha_zero_weighs_depths_alike():
 def test_zero_advantages_leave_the_vote():
     # At depth 1 the row is average (advantage 0), so that only depth 0 counts, with full weight.
     anchors, trajectories, steps = ["p", "x", "p", "x", "q", "x"], [0, 0, 1, 1, 2, 2], [0, 1] * 3
-    advantages = hgpo([0, 1.0, 0, 1.0, 0, 0.0], anchors, [0] * 6, trajectories, steps, history=1, norm="mean")
+    advantages = hgpo([0, 1.0, 0, 1.0, 0, 0.0], anchors, [0] * 6, trajectories, steps, history=1, std="none")
     assert advantages[1] == pytest.approx(1 / 3)
 
 
@@ -66,13 +74,6 @@ def test_row_without_company_and_group_of_one_get_zero():
     assert hgpo([1.0], ["x"], [0], [0], [0]).tolist() == [0.0]
 
 
-def test_groups_do_not_mix_and_padding_is_zero():
-    split = hgpo([1.0, 0.0, 9.0], ["x"] * 3, [0, 0, 1], [0, 1, 2], [0, 0, 0], norm="mean")
+def test_groups_do_not_mix():
+    split = hgpo([1.0, 0.0, 9.0], ["x"] * 3, [0, 0, 1], [0, 1, 2], [0, 0, 0], std="none")
     assert split.tolist() == [0.5, -0.5, 0.0]
-    padded = hgpo([1.0, 0.0, 9.0], ["x"] * 3, [0] * 3, [0, 1, 1], [0, 0, 5], norm="mean", valid=[1, 1, 0])
-    assert padded.tolist() == [0.5, -0.5, 0.0]
-
-
-def test_negative_history_is_an_error():
-    with pytest.raises(ValueError, match="history"):
-        hgpo(RETURNS, *ROWS, history=-1)

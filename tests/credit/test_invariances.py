@@ -1,41 +1,46 @@
 """The cross-algorithm matrix of section 18 for credit: permutation, shift, scale, equal rewards, padding, precision."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rl_agents.credit.gigpo import gigpo
-from rl_agents.credit.group import dr_grpo, grpo, leave_one_out, reinforce_plus_plus_baseline, rloo
+from rl_agents.credit.gigpo import anchor_clusters, gigpo
+from rl_agents.credit.group import grpo, leave_one_out, rloo
 from rl_agents.credit.hgpo import hgpo
+from rl_agents.credit.statistics import whiten_by_length
 from rl_agents.credit.three_spo import sibling_advantages
 from rl_agents.credit.vspo import vspo
 
 
 def baseline_rows(rewards, groups):
-    return np.array([row[0] for row in reinforce_plus_plus_baseline(rewards, [[1]] * len(rewards), groups)])
+    return whiten_by_length(grpo(rewards, groups, std="none", singleton="raw"), np.ones(len(rewards), dtype=int))
 
 
-def gigpo_rows(norm):
+def gigpo_rows(std):
     def estimate(rewards, groups):
-        count = len(rewards)
-        return gigpo(rewards, rewards, ["same"] * count, groups, range(count), norm=norm)
+        episode = grpo(rewards, groups, std=std, singleton="raw")
+        clusters = anchor_clusters(["same"] * len(rewards), groups)
+        return gigpo(episode, rewards, clusters, omega=1.0, std=std)
 
     return estimate
 
 
 def hgpo_rows(rewards, groups):
     count = len(rewards)
-    return hgpo(rewards, ["same"] * count, groups, range(count), [0] * count)
+    options = {"history": 2, "alpha": 1.0, "weight_offset": 1, "std": "population"}
+    return hgpo(rewards, ["same"] * count, groups, range(count), [0] * count, **options)
 
 
 ESTIMATORS = {
-    "grpo": grpo,
-    "dr_grpo": dr_grpo,
-    "rloo": rloo,
+    "grpo": partial(grpo, singleton="raw"),
+    "dr_grpo": partial(grpo, std="none", singleton="raw"),
+    "rloo": partial(rloo, singleton="raw"),
     "leave_one_out": leave_one_out,
-    "gigpo mean": gigpo_rows("mean"),
-    "gigpo mean_std": gigpo_rows("mean_std"),
+    "gigpo mean": gigpo_rows("none"),
+    "gigpo mean_std": gigpo_rows("sample"),
     "hgpo": hgpo_rows,
     "3spo": sibling_advantages,
     "reinforce++-baseline": baseline_rows,
@@ -130,7 +135,8 @@ def test_group_of_one_follows_its_convention(name, expected):
 
 
 def test_vspo_on_a_task_with_one_rollout():
-    selection = vspo([[1.0], [1.0, 0.0]], np.random.default_rng(0))
+    options = {"mode": "value", "temperature": 0.1, "alpha": 2.0, "clip": True}
+    selection = vspo([[1.0], [1.0, 0.0]], np.random.default_rng(0), **options)
     assert selection.counts.tolist() == [0, 2]
 
 

@@ -7,16 +7,17 @@ from the reward there, takes away exactly what continuing is worth.
 
 import itertools
 import math
+from functools import partial
 
 import numpy as np
 import pytest
 
-from rl_agents.credit.gae import discounted_returns, step_gae
-from rl_agents.credit.gigpo import gigpo
-from rl_agents.credit.group import dr_grpo, grpo, reward_to_go, rloo
-from rl_agents.credit.statistics import group_normalise
+from rl_agents.credit.gae import discounted_returns, reward_to_go, step_gae
+from rl_agents.credit.gigpo import anchor_clusters, gigpo
+from rl_agents.credit.group import grpo, rloo
 
 COST, PRIZE, MEMBERS = 0.1, 1.0, 3
+dr_grpo = partial(grpo, std="none")
 
 
 def rows_of(choices):
@@ -48,20 +49,23 @@ def first_turns(advantages, steps):
     return np.asarray(advantages)[steps == 0]
 
 
-def per_turn_index(norm):
+def to_go(rewards, trajectories, steps):
+    return discounted_returns(rewards, trajectories, steps, np.zeros(len(rewards)), gamma=1.0)
+
+
+def per_turn_index(std):
     def credit(choices, _):
         rewards, trajectories, steps = rows_of(choices)
-        normalised = group_normalise(rewards, steps, norm=norm, singleton="zero")
-        return first_turns(discounted_returns(normalised, trajectories, steps, gamma=1.0), steps)
+        return first_turns(to_go(grpo(rewards, steps, std=std), trajectories, steps), steps)
 
     return credit
 
 
 def on_returns(estimate):
     def credit(choices, _):
-        rewards, trajectories, steps = rows_of(choices)
-        returns = np.bincount(trajectories, weights=rewards)[trajectories]
-        return first_turns(estimate(returns, np.zeros(returns.size, dtype=int), trajectories=trajectories), steps)
+        rewards, trajectories, _ = rows_of(choices)
+        returns = np.bincount(trajectories, weights=rewards)
+        return estimate(returns, np.zeros(returns.size, dtype=int))
 
     return credit
 
@@ -69,28 +73,29 @@ def on_returns(estimate):
 def step_credit(choices, p):
     rewards, trajectories, steps = rows_of(choices)
     values = np.where(steps == 0, p * (PRIZE - COST), PRIZE)
-    return first_turns(step_gae(rewards, values, trajectories, steps, gamma=1.0).advantages, steps)
+    options = {"gamma": 1.0, "lam": 1.0, "final_values": np.zeros(steps.size)}
+    return first_turns(step_gae(rewards, values, trajectories, steps, **options).advantages, steps)
 
 
 def anchored(choices, _):
     rewards, trajectories, steps = rows_of(choices)
-    to_go = discounted_returns(rewards, trajectories, steps, gamma=1.0)
-    returns = to_go[steps == 0][trajectories]
-    anchors = ["door" if step == 0 else "hall" for step in steps]
-    return first_turns(gigpo(returns, to_go, anchors, np.zeros(steps.size, dtype=int), trajectories), steps)
+    step_returns = to_go(rewards, trajectories, steps)
+    episode = dr_grpo(step_returns[steps == 0], np.zeros(len(choices), dtype=int))[trajectories]
+    clusters = anchor_clusters(["door" if step == 0 else "hall" for step in steps], np.zeros(steps.size, dtype=int))
+    return first_turns(gigpo(episode, step_returns, clusters, omega=1.0, std="none"), steps)
 
 
 @pytest.mark.parametrize("p", [0.2, 0.5, 0.9])
 def test_a_baseline_per_turn_index_pushes_the_stop_decision_the_wrong_way(p):
     assert true_gradient(p) > 0
-    assert expected_gradient(per_turn_index("mean"), p) == pytest.approx(-COST * p * (1 - p) * 2 / 3)
-    assert expected_gradient(per_turn_index("mean_std"), p) < 0
+    assert expected_gradient(per_turn_index("none"), p) == pytest.approx(-COST * p * (1 - p) * 2 / 3)
+    assert expected_gradient(per_turn_index("sample"), p) < 0
 
 
 @pytest.mark.parametrize("p", [0.2, 0.5, 0.9])
 def test_credit_from_trajectory_returns_and_step_values_is_unbiased(p):
     shrink = (MEMBERS - 1) / MEMBERS  # a mean that contains the member itself
-    assert expected_gradient(on_returns(lambda *a, **k: rloo(*a, **k)), p) == pytest.approx(true_gradient(p))
+    assert expected_gradient(on_returns(rloo), p) == pytest.approx(true_gradient(p))
     assert expected_gradient(on_returns(dr_grpo), p) == pytest.approx(shrink * true_gradient(p))
     assert expected_gradient(step_credit, p) == pytest.approx(true_gradient(p))
     assert expected_gradient(anchored, p) == pytest.approx(2 * shrink * true_gradient(p))
@@ -99,14 +104,12 @@ def test_credit_from_trajectory_returns_and_step_values_is_unbiased(p):
 
 def test_counting_step_rows_distorts_the_group_mean_by_length():
     rewards, trajectories, steps = rows_of([True, False, False])
-    returns = np.bincount(trajectories, weights=rewards)[trajectories]
-    groups = np.zeros(returns.size, dtype=int)
-    by_row = dr_grpo(returns, groups, trajectories=trajectories, statistics="step_rows")
-    by_trajectory = dr_grpo(returns, groups, trajectories=trajectories)
-    assert first_turns(by_trajectory, steps) == pytest.approx([0.6, -0.3, -0.3])
+    returns = np.bincount(trajectories, weights=rewards)
+    assert dr_grpo(returns, [0, 0, 0]) == pytest.approx([0.6, -0.3, -0.3])
+    by_row = dr_grpo(returns[trajectories], np.zeros(steps.size, dtype=int))
     assert first_turns(by_row, steps) == pytest.approx([0.45, -0.45, -0.45])
 
 
 def test_the_first_action_is_credited_for_what_follows_the_observation():
-    credited = reward_to_go([[-COST, 0.0, PRIZE]], [[1, 0, 1]])[0]
+    credited = reward_to_go([[-COST, 0.0, PRIZE]], [[1, 0, 1]], [0], [0], gamma=1.0, at_observation="skip")[0]
     assert credited == pytest.approx([PRIZE - COST, 0.0, PRIZE])

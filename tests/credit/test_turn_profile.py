@@ -3,24 +3,31 @@
 import pytest
 
 from rl_agents.credit.pivot import turn_profile
+from rl_agents.pivot.filter import Rule, choose_pivots
 from rl_agents.rewards.verifiers.compare import word_similarity
 
 
+def pivots(outcomes, **bounds):
+    names = [str(number) for number in range(len(outcomes))]
+    return choose_pivots(*turn_profile(outcomes), names, Rule(**bounds)).tolist()
+
+
 def test_profile_of_the_reference_example():
-    profile = turn_profile([[1, 1, 0, 0, 0, 0, 0, 0], [1] * 8, [0] * 8, [1] * 6 + [0] * 2])
+    outcomes = [[1, 1, 0, 0, 0, 0, 0, 0], [1] * 8, [0] * 8, [1] * 6 + [0] * 2]
+    profile = turn_profile(outcomes)
     assert profile.mean.tolist() == [0.25, 1.0, 0.0, 0.75]
     assert profile.variance[0] == 0.1875
-    assert profile.keep.tolist() == [True, False, False, False]
-    assert turn_profile([[1] * 6 + [0] * 2], maximum_mean=0.8).keep.tolist() == [True]
+    assert pivots(outcomes) == [True, False, False, False]
+    assert pivots(outcomes, max_mean=0.8) == [True, False, False, True]
 
 
 def test_mean_at_the_bound_is_dropped_and_noise_is_no_variance():
-    assert turn_profile([[1, 0]], maximum_mean=0.5).keep.tolist() == [False]
-    assert turn_profile([[0.1 + 0.2, 0.3, 0.3]]).keep.tolist() == [False]
+    assert pivots([[1, 0]], max_mean=0.5) == [False]
+    assert pivots([[0.1 + 0.2, 0.3, 0.3]]) == [False]
 
 
 def test_no_turns_and_empty_turns():
-    assert turn_profile([]).keep.shape == (0,)
+    assert pivots([]) == []
     with pytest.raises(ValueError, match="at least one rollout"):
         turn_profile([[]])
 

@@ -18,10 +18,9 @@ def test_the_metric_decides_not_the_shaped_reward():
     assert informative_groups(shaped, [0, 0]).tolist() == [True, True]
 
 
-def test_noise_is_no_signal_and_singletons_are_a_switch():
+def test_noise_is_no_signal_and_groups_of_one_stay():
     assert informative_groups([0.1 + 0.2, 0.3], [0, 0]).tolist() == [False, False]
     assert informative_groups([1.0], [0]).tolist() == [True]
-    assert informative_groups([1.0], [0], keep_singletons=False).tolist() == [False]
 
 
 def test_cut_keeps_whole_groups_in_row_order():

@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_episodes import check_memory
+from rollout.stalls import fires_at
 
 from rl_agents.envs import base
 from rl_agents.envs.circuit_decoding import STARTER, make, prompts, rules, tasks
@@ -18,7 +19,6 @@ from rl_agents.envs.circuit_decoding.demonstrator import Demonstrator, demonstra
 from rl_agents.envs.circuit_decoding.env import CircuitDecodingEnv
 from rl_agents.envs.circuit_decoding.expert import play
 from rl_agents.errors import InputError
-from rl_agents.rollout.truncation import first_trigger
 
 TASK = "2-10/test/0000"
 
@@ -98,8 +98,8 @@ def test_the_hidden_circuit_survives_and_the_space_never_grows(tables: list[str]
 def test_the_papers_stall_example() -> None:
     decreases = [6, 0, 2, 0, 0, 0]
     progress = [amount > 0 for amount in decreases]
-    assert first_trigger(progress, base.env_spec("circuit_decoding").progress_window) == 6
-    assert first_trigger(progress, 3, "cumulative") == 5
+    assert fires_at(progress, base.env_spec("circuit_decoding").progress_window) == 6
+    assert fires_at(progress, 3, "cumulative") == 5
 
 
 # --- tasks

@@ -15,6 +15,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rollout.stalls import fires_at
 
 from rl_agents.envs import base
 from rl_agents.envs.panels import ids_digest
@@ -27,7 +28,6 @@ from rl_agents.envs.situation_puzzles.rules import NO, NOT_A_QUESTION, UNKNOWN, 
 from rl_agents.envs.situation_puzzles.themes import themes
 from rl_agents.errors import InputError
 from rl_agents.rewards.wording import FUNCTION_WORDS, stems
-from rl_agents.rollout.truncation import first_trigger
 
 ROOT = Path(__file__).parents[2]
 TASK = "lighthouse/0/raiders.pigeon.oath.reef"
@@ -293,7 +293,7 @@ def test_five_unknowns_in_a_row_are_t3s_condition() -> None:
     questions = ["Hm?", "Is it so?", "Was it the plague?", *(f"Is it thing {i}?" for i in range(5))]
     progress = [env.step(f"<interact>{q}</interact>")[4]["progress"] for q in questions]
     assert progress == [False, False, True, False, False, False, False, False]
-    assert first_trigger(progress, base.env_spec("situation_puzzles").progress_window) == 8
+    assert fires_at(progress, base.env_spec("situation_puzzles").progress_window) == 8
 
 
 def test_softer_progress_needs_news() -> None:

@@ -1,13 +1,11 @@
-"""Supervised fine-tuning (section 2)."""
-
-import math
+"""Supervised fine-tuning (section 2); the shift by one: tests/core/test_module.py."""
 
 import numpy as np
 import pytest
 import torch
 
 from rl_agents.objectives.aggregation import aggregation_weights, weighted_sum
-from rl_agents.objectives.likelihood import negative_log_likelihood, next_token_logprobs
+from rl_agents.objectives.likelihood import negative_log_likelihood
 
 PROBABILITIES = torch.tensor([[0.5, 0.25, 0.8], [0.9, 1.0, 1.0]], dtype=torch.float64)
 
@@ -21,7 +19,8 @@ PROBABILITIES = torch.tensor([[0.5, 0.25, 0.8], [0.9, 1.0, 1.0]], dtype=torch.fl
     ],
 )
 def test_reference_examples(masks, mode, expected):
-    weights = torch.tensor(np.stack(aggregation_weights(masks, mode)))
+    rows = {"trajectories": [0, 1], "segments": masks, "constant_length": None, "divide_by_rows": True}
+    weights = torch.tensor(np.stack(aggregation_weights(masks, mode, **rows)))
     loss = negative_log_likelihood(PROBABILITIES.log(), torch.tensor(masks))
     assert weighted_sum(loss, weights).item() == pytest.approx(expected, abs=1e-6)
 
@@ -32,17 +31,3 @@ def test_tokens_of_tools_and_prompts_are_masked():
     loss.sum().backward()
     assert loss.tolist() == [[1.0, 0.0, 2.0]]
     assert lp.grad.tolist() == [[-1.0, 0.0, -1.0]]
-
-
-def test_logprobs_are_shifted_by_one():
-    logits = torch.log(torch.tensor([[[0.5, 0.25, 0.25], [0.1, 0.8, 0.1], [0.3, 0.3, 0.4]]], dtype=torch.float64))
-    logprobs = next_token_logprobs(logits, torch.tensor([[2, 0, 1]]))
-    assert logprobs[0].tolist() == pytest.approx([0.0, math.log(0.5), math.log(0.8)])
-
-
-def test_temperature_scales_logits():
-    logits = torch.tensor([[[2.0, 0.0], [0.0, 0.0]]], dtype=torch.float64)
-    hot = next_token_logprobs(logits, torch.tensor([[0, 0]]), temperature=2.0)
-    assert hot[0, 1].item() == pytest.approx(math.log(math.e / (math.e + 1)))
-    with pytest.raises(ValueError, match="positive"):
-        next_token_logprobs(logits, torch.tensor([[0, 0]]), temperature=0.0)

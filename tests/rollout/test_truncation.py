@@ -3,11 +3,11 @@
 import random
 
 import pytest
+from rollout.stalls import fires_at
 
 from rl_agents.envs.movie_recommendation.rules import gain_progress, movement_trigger
 from rl_agents.rollout.truncation import (
     StallWindow,
-    first_trigger,
     random_trigger,
     similarity_trigger,
 )
@@ -16,22 +16,22 @@ from rl_agents.rollout.truncation import (
 @pytest.mark.parametrize(("mode", "turn"), [("consecutive", 6), ("cumulative", 5)])
 def test_circuit_decoding_example(mode, turn):
     progress = [decrease > 0 for decrease in [6, 0, 2, 0, 0, 0]]
-    assert first_trigger(progress, 3, mode) == turn
+    assert fires_at(progress, 3, mode) == turn
 
 
 def test_situation_puzzle_example():
     progress = [reply != "U" for reply in ["U", "U", "No", "U", "U", "U", "U", "U"]]
-    assert first_trigger(progress, 5) == 8
+    assert fires_at(progress, 5) == 8
 
 
 def test_guess_numbers_stops_at_the_first_inconsistent_guess():
     consistent = {"231", "312"}  # after the guess 123 was answered 0A3B
-    assert first_trigger([guess in consistent for guess in ("231", "312")], 1) is None
-    assert first_trigger([guess in consistent for guess in ("213",)], 1) == 1
+    assert fires_at([guess in consistent for guess in ("231", "312")], 1) is None
+    assert fires_at([guess in consistent for guess in ("213",)], 1) == 1
 
 
 def test_preference_estimation_example():
-    assert first_trigger(gain_progress([0.70, 0.72, 0.71, 0.69]), 2) == 4
+    assert fires_at(gain_progress([0.70, 0.72, 0.71, 0.69]), 2) == 4
 
 
 def test_equal_or_unparsable_estimates_are_stalls():
@@ -43,15 +43,15 @@ def test_equal_or_unparsable_estimates_are_stalls():
 
 @pytest.mark.parametrize("k", [1, 2, 5])
 def test_fires_after_exactly_k_stalls_even_before_any_progress(k):
-    assert first_trigger([False] * (k - 1), k) is None
-    assert first_trigger([False] * k, k) == k
-    assert first_trigger([False] * (k - 1) + [True] + [False] * k, k) == 2 * k
-    assert first_trigger([False] * (k - 1) + [True] + [False], k, "cumulative") == k + 1
+    assert fires_at([False] * (k - 1), k) is None
+    assert fires_at([False] * k, k) == k
+    assert fires_at([False] * (k - 1) + [True] + [False] * k, k) == 2 * k
+    assert fires_at([False] * (k - 1) + [True] + [False], k, "cumulative") == k + 1
 
 
 def test_minimum_turns_delay_but_do_not_forget():
-    assert first_trigger([False] * 9, 2, minimum_turns=6) == 6
-    assert first_trigger([False] * 5 + [True] + [False] * 3, 2, minimum_turns=6) == 8
+    assert fires_at([False] * 9, 2, minimum_turns=6) == 6
+    assert fires_at([False] * 5 + [True] + [False] * 3, 2, minimum_turns=6) == 8
 
 
 def test_windows_of_two_episodes_are_independent():
@@ -73,8 +73,8 @@ def test_bad_rules_are_errors():
 
 
 def test_similarity_trigger_is_strict():
-    assert similarity_trigger(0.94)
-    assert not similarity_trigger(0.93)
+    assert similarity_trigger(0.94, 0.93)
+    assert not similarity_trigger(0.93, 0.93)
     assert similarity_trigger(0.91, threshold=0.9)
 
 
