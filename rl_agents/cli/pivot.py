@@ -51,9 +51,10 @@ def demo_traces(argv: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, default=0, help="seed of the episodes (default: 0)")
     parser.add_settings_flag()
     args = parser.parse(argv)
+    from rl_agents.algorithms import Settings
     from rl_agents.envs.base import checked_options, env_spec
     from rl_agents.pivot.demonstrations import demonstrated_records, has_expert
-    from rl_agents.settings import Settings, parse_assignments
+    from rl_agents.settings import parse_assignments
 
     if args.traces < 1:
         raise InputError(f"--traces {args.traces}: must be at least 1")

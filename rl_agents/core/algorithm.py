@@ -15,7 +15,7 @@ from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.env.env_runner_group import EnvRunnerGroup
 from ray.rllib.utils import force_list
 
-from rl_agents.algorithms import ALGORITHMS
+from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.core.checkpoint import load_search, load_state, save_search, save_state, write_atomically
 from rl_agents.core.collect import Collector, LocalRunner
 from rl_agents.core.config import AgentConfig
@@ -53,7 +53,7 @@ from rl_agents.search.explorer import Explorer
 from rl_agents.search.iteration import run_iteration
 from rl_agents.search.picture import draw_search
 from rl_agents.search.saved import explorer_to_json, load_explorer
-from rl_agents.settings import Settings, load_recipe
+from rl_agents.settings import load_recipe
 
 #: Tasks on which a search's way back to a state is checked before it begins.
 BRANCHING_TASKS = 3

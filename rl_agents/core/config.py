@@ -9,9 +9,9 @@ from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 
+from rl_agents.algorithms import Settings
 from rl_agents.core.resolve import resolve
 from rl_agents.core.resources import node_share
-from rl_agents.settings import Settings
 
 if TYPE_CHECKING:
     from rl_agents.core.algorithm import AgentAlgorithm

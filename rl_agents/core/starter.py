@@ -16,9 +16,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from rl_agents.algorithms import Settings
 from rl_agents.cache import cache_dir
 from rl_agents.envs.base import starter_recipe
-from rl_agents.settings import Settings
 
 STARTER_SEED = 0
 #: Beside a model that grew out of a starter: which environment and which settings it understands.

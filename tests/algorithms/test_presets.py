@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 import rl_agents.envs  # noqa: F401  (registers the built-in environments)
-from rl_agents.algorithms import ALGORITHMS
+from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.core.resolve import apply_defaults, check_recipe, ineffective_keys, resolve
 from rl_agents.envs.base import ENVIRONMENTS
-from rl_agents.settings import Settings, load_recipe
+from rl_agents.settings import load_recipe
 
 FOLDER = Path(__file__).parents[2] / "tune_configs" / "recipes"
 FILES = sorted(FOLDER.glob("*.yaml"))

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from rl_agents.algorithms import ALGORITHMS
+from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.algorithms.base import ALGORITHM_KEYS
 from rl_agents.core.resolve import ineffective_keys, resolve
 from rl_agents.errors import InputError
-from rl_agents.settings import FIELD_TYPES, Settings
 
 ROOT = Path(__file__).parents[2]
 NAMES = [

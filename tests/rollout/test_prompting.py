@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from rl_agents.algorithms import Settings
 from rl_agents.chat.context import Dialogue
 from rl_agents.cli import main
 from rl_agents.core.config import AgentConfig
@@ -17,7 +18,6 @@ from rl_agents.errors import InputError
 from rl_agents.rollout.env_calls import read_step
 from rl_agents.rollout.prompting import MEMORY_HEADING, REACT_INSTRUCTION, ReAct, Reflexion, solved_examples
 from rl_agents.rollout.turns import follow
-from rl_agents.settings import Settings
 
 TASK = {"task_id": "3-4-0-3/123/231"}
 WRONG, RIGHT = "<answer>312</answer>", "<answer>231</answer>"

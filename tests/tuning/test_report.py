@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from rl_agents.algorithms import Settings
 from rl_agents.reporting.run_folder import RunFolder
-from rl_agents.settings import Settings, load_recipe
+from rl_agents.settings import load_recipe
 from rl_agents.tuning.driver import SweepFolder
 from rl_agents.tuning.report import best_point, collect, write_results
 from rl_agents.tuning.space import Grid

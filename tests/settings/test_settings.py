@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from rl_agents.algorithms import Settings
 from rl_agents.core.resolve import resolve
 from rl_agents.errors import InputError
-from rl_agents.settings import Settings, load_recipe, parse_assignments
+from rl_agents.settings import load_recipe, parse_assignments
 
 
 @pytest.mark.parametrize(
