@@ -8,6 +8,8 @@ import typing
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from rl_agents.algorithms import ALGORITHMS, Settings
+from rl_agents.algorithms.keys import readers, sections
 from rl_agents.cli.parser import Parser
 from rl_agents.settings.options import option_types, range_text, spoken
 
@@ -72,7 +74,6 @@ def run(argv: Sequence[str]) -> int:
 def catalogue() -> dict[str, list[Entry]]:
     """Return everything that can be named, each with name, summary and reference."""
     import rl_agents.envs  # noqa: F401  (registers the built-in environments)
-    from rl_agents.algorithms import ALGORITHMS
     from rl_agents.envs.base import ENVIRONMENTS
     from rl_agents.rollout.truncation_rules import RULES
 
@@ -85,13 +86,10 @@ def catalogue() -> dict[str, list[Entry]]:
 
 
 def settings_keys() -> list[Entry]:
-    """Return every key of a run, section by section, with all that its declaration says and the algorithms that read it.
+    """Return every key of a run, section by section, with all that its declaration says.
 
-    ``readers`` is empty for a key of every algorithm.
+    ``readers`` names the algorithms that read it; it is empty for a key of every run.
     """
-    from rl_agents.algorithms import ALGORITHMS, Settings
-    from rl_agents.algorithms.keys import readers, sections
-
     defaults, types = Settings(), option_types(Settings)
     return [
         {
@@ -116,15 +114,14 @@ def print_keys(entries: Sequence[Entry]) -> None:
         shared = own[0]["readers"] if all(entry["readers"] == own[0]["readers"] for entry in own) else []
         print(f"\n{section}" + (f" ({', '.join(shared)})" if shared else ""))
         for entry in own:
-            print(
-                f"  {entry['name']} = {_literal(entry['default'])}\n      {entry['summary']} ({_details(entry, shared)})"
-            )
+            print(f"  {entry['name']} = {_literal(entry['default'])}")
+            print(f"      {entry['summary']} ({_details(entry, shared)})")
 
 
 def _details(entry: Entry, shared: Sequence[str]) -> str:
     needs = f"needs {' and '.join(entry['needs'])}" if entry["needs"] else ""
     users = f"read by {', '.join(entry['readers'])}" if entry["readers"] != shared else ""
-    return "; ".join(filter(None, (" ".join(filter(None, (entry["type"], entry["range"]))), needs, users)))
+    return "; ".join(filter(None, (entry["type"], entry["range"], needs, users)))
 
 
 def _entries(registry: Mapping[str, Any]) -> list[Entry]:

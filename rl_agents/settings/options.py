@@ -146,7 +146,8 @@ def _check_range(shown: str, number: Any, bounds: Mapping[str, Any]) -> None:
     if isinstance(number, int | float) and number != bounds["also"]:
         for name, (holds, _) in BOUNDS.items():
             if bounds[name] is not None and not holds(number, bounds[name]):
-                raise InputError(f"{shown}: must be {range_text(bounds)}")
+                wanted = range_text(bounds)
+                raise InputError(f"{shown}: must {'not be negative' if wanted == 'at least 0' else f'be {wanted}'}")
 
 
 #: Kinds of bounds: whether a number keeps one, and how people say it.

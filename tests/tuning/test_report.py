@@ -10,7 +10,7 @@ import pytest
 
 from rl_agents.algorithms import Settings
 from rl_agents.reporting.run_folder import RunFolder
-from rl_agents.settings import load_recipe
+from rl_agents.settings import load_recipe, validate
 from rl_agents.tuning.driver import SweepFolder
 from rl_agents.tuning.report import best_point, collect, write_results
 from rl_agents.tuning.space import Grid
@@ -74,7 +74,7 @@ def test_results_hold_table_recipe_and_heat_map(tmp_path: Path) -> None:
     assert recipe == {
         "algo": "vspo", "env": "guess_numbers", "iterations": 2, "vspo_temperature": 1.0, "vspo_alpha": 1.0
     }  # fmt: skip
-    Settings.from_dict(recipe).validate()
+    validate(Settings.from_dict(recipe))
 
 
 def test_nan_is_told_and_never_wins(tmp_path: Path) -> None:
