@@ -19,8 +19,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from rl_agents.cli.train import build_parser, named_flags
+from rl_agents.core.idle import idle_of
+from rl_agents.errors import InputError
 from rl_agents.reporting.statistics import student_interval
-from rl_agents.settings import Settings
+from rl_agents.settings import Settings, load_recipe, parse_assignments
 
 RESULTS = Path(__file__).with_name("results")
 #: Metrics whose mean over the iterations is kept, under the name that tables use.
@@ -75,16 +78,21 @@ def run_grid(
     Raises:
         SystemExit: a run failed; the finished ones are on file.
     """
-    common = [*(part for key in args.set for part in ("--set", key)), *(["--local"] if args.local else [])]
+    local = ["--local"] if args.local else []
+    common = {
+        name: [*(part for key in keys for part in ("--set", key)), *local]
+        for name, keys in shared_keys(arms, args.set).items()
+    }
     path = RESULTS / f"{args.name}.json"
-    done = _finished(path, {arm.name: _command(arm, common) for arm in arms})
+    done = _finished(path, {arm.name: _command(arm, common[arm.name]) for arm in arms})
     cells = [(arm, seed) for seed in range(args.seeds) for arm in arms if str(seed) not in done[arm.name]["runs"]]
     workers = ProcessPoolExecutor(
         args.jobs, mp_context=multiprocessing.get_context("spawn"), max_tasks_per_child=None if args.local else 1
     )
     with workers as pool:
         futures = {
-            pool.submit(cell or run_cell, seed=seed, **_command(arm, common)): (arm, seed) for arm, seed in cells
+            pool.submit(cell or run_cell, seed=seed, **_command(arm, common[arm.name])): (arm, seed)
+            for arm, seed in cells
         }
         try:
             for future in as_completed(futures):
@@ -97,6 +105,24 @@ def run_grid(
             pool.shutdown(cancel_futures=True)  # after an interrupt, not every cell that is left
     _write(path, done)
     return {arm.name: [done[arm.name]["runs"][str(seed)] for seed in range(args.seeds)] for arm in arms}
+
+
+def shared_keys(arms: Sequence[Arm], assignments: Sequence[str]) -> dict[str, list[str]]:
+    """Return the ``KEY=VALUE`` items of every arm, by arm, without those that have no effect on it.
+
+    Raises:
+        InputError: one has no effect on any arm.
+    """
+    common = parse_assignments(assignments)
+    idle = {arm.name: idle_of({**_keys(arm), **common}).keys() & common.keys() for arm in arms}
+    if nowhere := sorted(set(common).intersection(*idle.values())):
+        raise InputError(f"--set {nowhere[0]}: has no effect on any arm")
+    return {name: [item for item in assignments if item.partition("=")[0] not in own] for name, own in idle.items()}
+
+
+def _keys(arm: Arm) -> dict[str, Any]:
+    args = build_parser().parse(arm.flags)
+    return {**(load_recipe(args.config) if args.config else {}), **named_flags(args)}
 
 
 def _command(arm: Arm, common: Sequence[str]) -> dict[str, Any]:

@@ -35,13 +35,13 @@ from typing import Any
 import ray
 
 from benchmarks.report import median_table, write_result
+from rl_agents.algorithms import Settings
 from rl_agents.core.algorithm import AgentAlgorithm, AgentConfig
 from rl_agents.core.starter import ensure_model
 from rl_agents.data.tasks import training_specs
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.engines.base import EngineSettings
 from rl_agents.rollout.agent_loop import step_seed
-from rl_agents.settings import Settings
 
 GROUPS, GROUP_SIZE = 16, 8
 WARM_UP = 2

@@ -30,9 +30,9 @@ import numpy as np
 import psutil
 
 from benchmarks.report import write_figures
+from rl_agents.algorithms import Settings
 from rl_agents.core.algorithm import AgentAlgorithm
 from rl_agents.core.starter import ensure_model
-from rl_agents.settings import Settings
 
 NAME = "starter"
 QUESTION = "3 of 4 : 134 0A3B"

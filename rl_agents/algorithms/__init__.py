@@ -2,8 +2,10 @@
 
 import importlib
 import pkgutil
+from typing import TYPE_CHECKING
 
 from rl_agents.algorithms.base import Recipe
+from rl_agents.algorithms.keys import compose
 
 #: The order of listings; modules that are not named here follow.
 ORDER = (
@@ -23,4 +25,11 @@ def discover() -> dict[str, Recipe]:
 
 ALGORITHMS: dict[str, Recipe] = discover()
 
-__all__ = ["ALGORITHMS", "Recipe"]
+if TYPE_CHECKING:
+    # A checker knows the framework's keys; functions that read an algorithm's name the class that declares them.
+    from rl_agents.settings import Settings
+else:
+    #: The settings of a run: every key of the framework and of all algorithms.
+    Settings = compose(ALGORITHMS.values(), __name__)
+
+__all__ = ["ALGORITHMS", "Recipe", "Settings"]

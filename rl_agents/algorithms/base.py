@@ -6,6 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from rl_agents.settings.options import key
+from rl_agents.settings.sections import RatioKeys
+
 if TYPE_CHECKING:
     import numpy as np
     import torch
@@ -13,7 +16,17 @@ if TYPE_CHECKING:
     from rl_agents.data.rows import FloatArray, Row
     from rl_agents.data.selection import Selected
     from rl_agents.data.trajectory import Trajectory
-    from rl_agents.settings import Settings
+
+
+@dataclass
+class PolicyGradientKeys(RatioKeys):
+    """Learning from sampled actions by importance ratios."""
+
+    clip_low: float = key(0.2, "lower clip range of the importance ratio", at_least=0)
+    clip_high: float = key(0.2, "upper clip range of the importance ratio", at_least=0)
+    invalid_action_penalty: float = key(
+        0.0, "subtracted for an action that cannot be parsed; from step returns after discounting", at_least=0
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +56,16 @@ class LossInputs:
         return cls(logprobs, old, advantages, mask, batch["segments"])
 
 
+# Each of these parts annotates its settings with the data class that declares the keys that it reads.
 #: Loss per token [rows, tokens] (0 outside the mask) and per-token metrics.
-PolicyLoss = Callable[[LossInputs, "Settings"], "tuple[torch.Tensor, dict[str, torch.Tensor]]"]
+PolicyLoss = Callable[[LossInputs, Any], "tuple[torch.Tensor, dict[str, torch.Tensor]]"]
 #: Fill ``advantages`` (and ``returns``) of every row.
-Credit = Callable[[Sequence["Row"], Sequence["Trajectory"], "Settings"], None]
+Credit = Callable[[Sequence["Row"], Sequence["Trajectory"], Any], None]
 #: From all episodes of the iteration so far, before credit: which to learn from, with which weight per group, and how
 #: many groups are missing. Asked again, with more episodes, while some are.
-Select = Callable[[Sequence["Trajectory"], "Settings", "np.random.Generator"], "Selected"]
+Select = Callable[[Sequence["Trajectory"], Any, "np.random.Generator"], "Selected"]
 #: 1 at the tokens before which the critic is read and trained.
-ValueMask = Callable[["Row", "Settings"], "FloatArray"]
+ValueMask = Callable[["Row", Any], "FloatArray"]
 
 
 @dataclass(frozen=True)
@@ -66,7 +80,7 @@ class Recipe:
         credit: advantages of rollouts; None for supervised recipes.
         select: which groups are learned from, and how much each counts; None for all alike.
         value_mask: where the critic is read and trained; None for every sampled token.
-        uses: the algorithm-specific settings keys with an effect; setting another one is an error.
+        keys: data class of the keys that it reads beyond those of every run; choosing another algorithm's is an error.
         defaults: this recipe's defaults where they differ from `Settings`.
         source: where experience comes from: whole episodes, a demonstrator, or siblings at states that a search visits.
         critic: a value network learns beside the policy.
@@ -79,56 +93,12 @@ class Recipe:
     summary: str
     reference: str
     policy_loss: PolicyLoss
+    keys: type
     credit: Credit | None = None
     select: Select | None = None
     value_mask: ValueMask | None = None
-    uses: frozenset[str] = frozenset()
     defaults: Mapping[str, Any] = field(default_factory=dict)
     source: Literal["rollouts", "demonstrations", "search"] = "rollouts"
     critic: bool = False
     grouped: bool = False
     preset: str = ""
-
-
-#: Keys of everything that learns from rollouts with importance ratios.
-POLICY_GRADIENT_KEYS = frozenset(
-    {
-        "clip_low", "clip_high", "kl_coef", "kl_estimator", "kl_in_reward_coef", "kl_in_reward_estimator",
-        "kl_controller", "kl_target", "kl_horizon", "entropy_coef", "old_logprobs", "mismatch", "mismatch_cap",
-        "mismatch_bounds", "mismatch_normalise", "invalid_action_penalty",
-    }
-)  # fmt: skip
-
-#: Keys of advantages from comparing rollouts of one task.
-GROUP_KEYS = frozenset({"group_statistics", "singleton"})
-GRPO_KEYS = POLICY_GRADIENT_KEYS | GROUP_KEYS | {"advantage_std", "leave_one_out"}
-CRITIC_KEYS = frozenset(
-    {"gamma", "lam", "bootstrap_on_truncation", "whiten", "critic_lr", "critic_clip", "critic_warmup"}
-)
-DYNAMIC_SAMPLING_KEYS = frozenset({"dynamic_sampling", "dynamic_sampling_metric", "max_generation_batches"})
-OVERLONG_KEYS = frozenset({"overlong_factor", "overlong_length", "overlong_cache", "overlong_filtering"})
-
-#: Keys of the search of 3spo.
-SEARCH_KEYS = frozenset(
-    {
-        "branching", "search_steps", "search_batch_groups", "search_update", "search_weights", "search_max_finished",
-        "search_max_steps", "search_rollouts", "search_baseline", "search_backtrack", "search_order", "search_skip",
-        "search_closed", "score_preset", "score_alpha", "score_xi", "score_zeta", "score_clock", "score_difference",
-        "novelty", "novelty_decay", "novelty_fixed", "success_weight", "state_name", "state_scope", "state_depth",
-        "state_normaliser", "state_count", "state_terminal", "state_decay", "state_value", "max_states",
-    }
-)  # fmt: skip
-
-#: Keys that only some algorithms read. A recipe names those it reads in ``uses``.
-ALGORITHM_KEYS = (
-    GRPO_KEYS
-    | CRITIC_KEYS
-    | DYNAMIC_SAMPLING_KEYS
-    | OVERLONG_KEYS
-    | SEARCH_KEYS
-    | {
-        "dual_clip", "demonstrations", "return_at_observation", "step_norm", "gigpo_omega", "gigpo_similarity",
-        "gspo_token", "hgpo_history", "hgpo_alpha", "hgpo_weight_offset", "hgpo_base", "ratio_level", "steppo_credit",
-        "vspo_mode", "vspo_temperature", "vspo_alpha", "vspo_clip",
-    }
-)  # fmt: skip

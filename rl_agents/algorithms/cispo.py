@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rl_agents.algorithms.base import GRPO_KEYS, LossInputs, Recipe
-from rl_agents.algorithms.grpo import credit
+from rl_agents.algorithms.base import LossInputs, PolicyGradientKeys, Recipe
+from rl_agents.algorithms.grpo import GroupAdvantageKeys, credit
 
 if TYPE_CHECKING:
     import torch
 
-    from rl_agents.settings import Settings
 
-
-def policy_loss(inputs: LossInputs, settings: Settings) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+def policy_loss(inputs: LossInputs, settings: PolicyGradientKeys) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """-sg(clip(ρ_j))·A_j·lp_j: rare tokens that steer a response keep learning when their ratio is clipped."""
     from rl_agents.objectives.policy import cispo_loss
 
@@ -35,6 +33,6 @@ RECIPE = Recipe(
     policy_loss=policy_loss,
     # clip_low of 1 or more: no lower bound, as in the released example.
     defaults={"clip_low": 10.0, "clip_high": 0.2},
-    uses=GRPO_KEYS,
+    keys=GroupAdvantageKeys,
     grouped=True,
 )

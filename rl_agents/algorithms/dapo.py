@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rl_agents.algorithms.base import DYNAMIC_SAMPLING_KEYS, GRPO_KEYS, OVERLONG_KEYS, Recipe
-from rl_agents.algorithms.grpo import credit, policy_loss
+from rl_agents.algorithms.base import Recipe
+from rl_agents.algorithms.grpo import GrpoKeys, credit, policy_loss
 from rl_agents.data.selection import Selected, first_groups, informative_groups
 from rl_agents.rewards.overlong import step_penalties
+from rl_agents.settings.sections import DynamicSamplingKeys, OverlongKeys
 
 if TYPE_CHECKING:
     from rl_agents.data.trajectory import Trajectory
     from rl_agents.settings import Settings
+
+
+@dataclass
+class DapoKeys(GrpoKeys, DynamicSamplingKeys, OverlongKeys):
+    """DAPO."""
 
 
 def select(trajectories: Sequence[Trajectory], settings: Settings, generator: np.random.Generator) -> Selected:
@@ -50,6 +57,6 @@ RECIPE = Recipe(
     policy_loss=policy_loss,
     select=select,
     defaults={"clip_low": 0.2, "clip_high": 0.28, "dynamic_sampling": True, "overlong_factor": 1.0},
-    uses=GRPO_KEYS | DYNAMIC_SAMPLING_KEYS | OVERLONG_KEYS | {"dual_clip"},
+    keys=DapoKeys,
     grouped=True,
 )

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rl_agents.algorithms.base import GROUP_KEYS, POLICY_GRADIENT_KEYS, Recipe
-from rl_agents.algorithms.grpo import policy_loss
+from rl_agents.algorithms.base import Recipe
+from rl_agents.algorithms.grpo import BaselineKeys, DualClipKeys, policy_loss
 from rl_agents.credit.group import grpo
 from rl_agents.data.steps import StepTable
 
 if TYPE_CHECKING:
     from rl_agents.data.rows import Row
     from rl_agents.data.trajectory import Trajectory
-    from rl_agents.settings import Settings
 
 
-def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: Settings) -> None:
+@dataclass
+class DrGrpoKeys(BaselineKeys, DualClipKeys):
+    """Dr.GRPO."""
+
+
+def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: BaselineKeys) -> None:
     """A_i = R_i - mean_g R: easy and hard tasks are not blown up by a small deviation."""
     table = StepTable.build(rows, trajectories, settings.invalid_action_penalty)
     returns, groups, of_step = table.returns(settings.group_statistics)
@@ -31,6 +36,6 @@ RECIPE = Recipe(
     credit=credit,
     policy_loss=policy_loss,
     defaults={"aggregation": "seq-mean-token-sum-norm"},
-    uses=POLICY_GRADIENT_KEYS | GROUP_KEYS | {"dual_clip"},
+    keys=DrGrpoKeys,
     grouped=True,
 )

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
-from rl_agents.algorithms.base import DYNAMIC_SAMPLING_KEYS, POLICY_GRADIENT_KEYS, Recipe
+from rl_agents.algorithms.base import Recipe
 from rl_agents.algorithms.dapo import select
-from rl_agents.algorithms.grpo import policy_loss
+from rl_agents.algorithms.grpo import DualClipKeys, GroupKeys, policy_loss
 from rl_agents.credit.gae import discounted_returns
 from rl_agents.credit.gigpo import anchor_clusters, gigpo
 from rl_agents.credit.group import Std, grpo
 from rl_agents.data.steps import StepTable
+from rl_agents.settings.options import key
+from rl_agents.settings.sections import DiscountKeys, DynamicSamplingKeys
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,10 +22,31 @@ if TYPE_CHECKING:
 
     from rl_agents.data.rows import Row
     from rl_agents.data.trajectory import Trajectory
-    from rl_agents.settings import Settings
 
 
-def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: Settings) -> None:
+@dataclass
+class StepNormKeys:
+    """Comparing steps from one state."""
+
+    step_norm: Literal["mean", "mean_std"] = key("mean", "step-level groups: divide by their deviation or not")
+
+
+@dataclass
+class StepGroupKeys(StepNormKeys, GroupKeys, DualClipKeys, DiscountKeys):
+    """Comparing steps beside episodes."""
+
+
+@dataclass
+class GigpoKeys(StepGroupKeys, DynamicSamplingKeys):
+    """GiGPO."""
+
+    gigpo_omega: float = key(1.0, "weight of the step advantage beside the episode advantage", at_least=0)
+    gigpo_similarity: float = key(
+        0.0, "text similarity at which two states are one (verl-agent 0.95); 0 is equality", at_least=0, at_most=1
+    )
+
+
+def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: GigpoKeys) -> None:
     """A_t = A^E + ω·A^S_t: the episode's advantage in its group, and the step's among steps from the same state.
 
     A penalty for an unparsable action is subtracted from the step's own discounted return; with statistics over step
@@ -41,7 +65,7 @@ def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: Se
     table.spread(rows, advantages)
 
 
-def episode_advantages(table: StepTable, settings: Settings) -> NDArray[np.float64]:
+def episode_advantages(table: StepTable, settings: StepGroupKeys) -> NDArray[np.float64]:
     """A^E of every step; an episode alone in its group keeps its return."""
     statistics = settings.group_statistics
     returns, groups, of_step = table.returns(statistics, penalised=statistics == "step_rows")
@@ -49,7 +73,7 @@ def episode_advantages(table: StepTable, settings: Settings) -> NDArray[np.float
     return grpo(returns, groups, std=std, singleton="raw")[of_step]
 
 
-def step_returns(table: StepTable, settings: Settings) -> NDArray[np.float64]:
+def step_returns(table: StepTable, settings: StepGroupKeys) -> NDArray[np.float64]:
     """G_t of every step, less its own penalty."""
     return discounted_returns(table.rewards, table.trajectories, table.index, table.penalties, gamma=settings.gamma)
 
@@ -62,8 +86,6 @@ RECIPE = Recipe(
     policy_loss=policy_loss,
     select=select,
     defaults={"gamma": 0.95, "kl_coef": 0.01},
-    uses=POLICY_GRADIENT_KEYS
-    | DYNAMIC_SAMPLING_KEYS
-    | {"gamma", "dual_clip", "group_statistics", "step_norm", "gigpo_omega", "gigpo_similarity"},
+    keys=GigpoKeys,
     grouped=True,
 )

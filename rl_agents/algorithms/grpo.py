@@ -3,21 +3,62 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
-from rl_agents.algorithms.base import GRPO_KEYS, LossInputs, Recipe
+from rl_agents.algorithms.base import LossInputs, PolicyGradientKeys, Recipe
 from rl_agents.credit.group import grpo, leave_one_out, rloo
 from rl_agents.data.steps import StepTable
+from rl_agents.settings.options import key
 
 if TYPE_CHECKING:
     import torch
 
     from rl_agents.data.rows import Row
     from rl_agents.data.trajectory import Trajectory
-    from rl_agents.settings import Settings
 
 
-def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: Settings) -> None:
+@dataclass
+class DualClipKeys(PolicyGradientKeys):
+    """The clipped surrogate."""
+
+    dual_clip: float = key(0.0, "bound c of the dual clip for negative advantages; 0 is off", above=1, also=0)
+
+
+@dataclass
+class GroupKeys(PolicyGradientKeys):
+    """Comparing rollouts of one task."""
+
+    group_statistics: Literal["trajectories", "step_rows"] = key(
+        "trajectories", "what group statistics count; with `step_rows` long episodes weigh more (verl-agent)"
+    )
+
+
+@dataclass
+class BaselineKeys(GroupKeys):
+    """The baseline of a group."""
+
+    singleton: Literal["zero", "raw"] = key(
+        "zero", "advantage in a group of one: 0, or its return (verl)", needs="leave_one_out=false"
+    )
+
+
+@dataclass
+class GroupAdvantageKeys(BaselineKeys):
+    """The advantage in a group."""
+
+    advantage_std: Literal["sample", "population", "none"] = key(
+        "sample", "group standard deviation that divides; `none` is Dr.GRPO"
+    )
+    leave_one_out: bool = key(False, "compare with the other rollouts of the group only (NeMo-RL)")
+
+
+@dataclass
+class GrpoKeys(GroupAdvantageKeys, DualClipKeys):
+    """GRPO."""
+
+
+def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: GroupAdvantageKeys) -> None:
     """A_i = (R_i - mean_g R) / (std_g R + 1e-6), the same for every sampled token of trajectory i.
 
     ``leave_one_out`` compares with the other members of the group only.
@@ -33,7 +74,7 @@ def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: Se
     table.spread(rows, advantages[of_step])
 
 
-def policy_loss(inputs: LossInputs, settings: Settings) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+def policy_loss(inputs: LossInputs, settings: DualClipKeys) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """Clipped surrogate on token ratios (`rl_agents.objectives.policy.ppo_loss`)."""
     from rl_agents.objectives.policy import ppo_loss
 
@@ -54,6 +95,6 @@ RECIPE = Recipe(
     reference="Shao et al. 2024, DeepSeekMath (arXiv 2402.03300), section 4.1",
     credit=credit,
     policy_loss=policy_loss,
-    uses=GRPO_KEYS | {"dual_clip"},
+    keys=GrpoKeys,
     grouped=True,
 )

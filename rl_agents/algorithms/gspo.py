@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rl_agents.algorithms.base import GRPO_KEYS, LossInputs, Recipe
-from rl_agents.algorithms.grpo import credit
+from rl_agents.algorithms.base import LossInputs, Recipe
+from rl_agents.algorithms.grpo import GroupAdvantageKeys, credit
+from rl_agents.settings.options import key
 
 if TYPE_CHECKING:
     import torch
 
-    from rl_agents.settings import Settings
+
+@dataclass
+class GspoKeys(GroupAdvantageKeys):
+    """GSPO."""
+
+    gspo_token: bool = key(False, "gspo's token form, for advantages that vary within a row")
 
 
-def policy_loss(inputs: LossInputs, settings: Settings) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+def policy_loss(inputs: LossInputs, settings: GspoKeys) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """Clipped surrogate on s_i = exp(mean_j(lp - lp_old)) over a row; all its tokens are clipped together.
 
     A row is an episode with ``rows=merged``, a step with ``rows=per_step``.
@@ -39,6 +46,6 @@ RECIPE = Recipe(
     credit=credit,
     policy_loss=policy_loss,
     defaults={"clip_low": 3e-4, "clip_high": 4e-4, "aggregation": "seq-mean-token-mean"},
-    uses=GRPO_KEYS | {"gspo_token"},
+    keys=GspoKeys,
     grouped=True,
 )

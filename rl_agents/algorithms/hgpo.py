@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rl_agents.algorithms.base import POLICY_GRADIENT_KEYS, Recipe
-from rl_agents.algorithms.gigpo import episode_advantages, step_returns
+from rl_agents.algorithms.base import Recipe
+from rl_agents.algorithms.gigpo import StepGroupKeys, episode_advantages, step_returns
 from rl_agents.algorithms.grpo import policy_loss
 from rl_agents.credit.hgpo import hgpo
 from rl_agents.data.steps import StepTable
+from rl_agents.settings.options import key
 
 if TYPE_CHECKING:
     from rl_agents.data.rows import Row
     from rl_agents.data.trajectory import Trajectory
-    from rl_agents.settings import Settings
 
 
-def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: Settings) -> None:
+@dataclass
+class HgpoKeys(StepGroupKeys):
+    """HGPO."""
+
+    hgpo_history: int = key(2, "earlier states in the deepest context (K)", at_least=0)
+    hgpo_alpha: float = key(1.0, "exponent that favours deep contexts; 0 weighs all alike", at_least=0)
+    hgpo_weight_offset: int = key(1, "weights (k + offset)^alpha: 1 paper, 2 released code", at_least=0)
+    hgpo_base: bool = key(False, "the episode advantage joins as one more item of weight 1")
+
+
+def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: HgpoKeys) -> None:
     """A = Σ_k w_k·A_k, A_k among the group's steps with the same last k+1 states, w_k ∝ (k + offset)^α.
 
     A step that shares no state with another gets 0, unless ``hgpo_base`` adds the episode advantage.
@@ -45,16 +56,6 @@ RECIPE = Recipe(
     credit=credit,
     policy_loss=policy_loss,
     defaults={"gamma": 0.95, "kl_coef": 0.01, "step_norm": "mean_std"},
-    uses=POLICY_GRADIENT_KEYS
-    | {
-        "gamma",
-        "dual_clip",
-        "group_statistics",
-        "step_norm",
-        "hgpo_history",
-        "hgpo_alpha",
-        "hgpo_weight_offset",
-        "hgpo_base",
-    },
+    keys=HgpoKeys,
     grouped=True,
 )

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rl_agents.algorithms.base import GRPO_KEYS, Recipe
-from rl_agents.algorithms.grpo import credit
-from rl_agents.algorithms.steppo import policy_loss
+from rl_agents.algorithms.base import Recipe
+from rl_agents.algorithms.grpo import GroupAdvantageKeys, credit
+from rl_agents.algorithms.steppo import RatioLevelKeys, policy_loss
 from rl_agents.credit.pivot import exact_miss_rate, turn_profile
 from rl_agents.data.selection import Selected
+from rl_agents.settings.sections import FilteringKeys
 
 if TYPE_CHECKING:
     from rl_agents.data.trajectory import Trajectory
-    from rl_agents.settings import Settings
 
 
-def select(trajectories: Sequence[Trajectory], settings: Settings, generator: np.random.Generator) -> Selected:
+@dataclass
+class PivotKeys(GroupAdvantageKeys, RatioLevelKeys, FilteringKeys):
+    """PivotRL."""
+
+
+def select(trajectories: Sequence[Trajectory], settings: object, generator: np.random.Generator) -> Selected:
     """Keep every turn: one that has become uniform has advantage 0, and still counts in the loss denominator.
 
     Reports what the choice of pivots and of the verifier is worth by now: the share of turns that are uniform, and
@@ -46,6 +52,6 @@ RECIPE = Recipe(
     select=select,
     # Token ratios as in the public code. With its one update per rollout batch all ratios are 1 at any level.
     defaults={"ratio_level": "token", "clip_high": 0.28, "minibatches": 1},
-    uses=GRPO_KEYS | {"dual_clip", "ratio_level", "overlong_filtering"},
+    keys=PivotKeys,
     grouped=True,
 )

@@ -3,23 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rl_agents.algorithms.base import CRITIC_KEYS, POLICY_GRADIENT_KEYS, Recipe
-from rl_agents.algorithms.grpo import policy_loss
+from rl_agents.algorithms.base import PolicyGradientKeys, Recipe
+from rl_agents.algorithms.grpo import DualClipKeys, policy_loss
 from rl_agents.credit.gae import token_gae
 from rl_agents.credit.statistics import whiten_rows
 from rl_agents.data.steps import penalised_rewards, row_order
+from rl_agents.settings.options import key
+from rl_agents.settings.sections import CriticKeys, DiscountKeys
 
 if TYPE_CHECKING:
     from rl_agents.data.rows import Row
     from rl_agents.data.trajectory import Trajectory
-    from rl_agents.settings import Settings
 
 
-def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: Settings) -> None:
+@dataclass
+class GaeKeys(CriticKeys, DiscountKeys, PolicyGradientKeys):
+    """Generalised advantage estimation."""
+
+    lam: float = key(1.0, "lambda of generalised advantage estimation", at_least=0, at_most=1)
+    bootstrap_on_truncation: bool = key(False, "bootstrap the value of an episode cut by a limit (else 0)")
+    whiten: bool = key(True, "whiten advantages over the batch: ppo over tokens, steppo over steps")
+
+
+@dataclass
+class PpoKeys(GaeKeys, DualClipKeys):
+    """PPO."""
+
+
+def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: GaeKeys) -> None:
     """Token GAE continued over the rows of a trajectory; advantages whitened over all sampled tokens.
 
     An episode that was cut by a limit bootstraps 0, or with ``bootstrap_on_truncation`` the critic's value of its
@@ -58,6 +74,6 @@ RECIPE = Recipe(
     reference="Schulman et al. 2017 (arXiv 1707.06347), equation 7; GAE: Schulman et al. 2016 (arXiv 1506.02438)",
     credit=credit,
     policy_loss=policy_loss,
-    uses=POLICY_GRADIENT_KEYS | CRITIC_KEYS | {"dual_clip"},
+    keys=PpoKeys,
     critic=True,
 )

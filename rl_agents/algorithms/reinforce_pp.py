@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from rl_agents.algorithms.base import POLICY_GRADIENT_KEYS, Recipe
-from rl_agents.algorithms.grpo import policy_loss
+from rl_agents.algorithms.base import Recipe
+from rl_agents.algorithms.grpo import DualClipKeys, policy_loss
 from rl_agents.credit.gae import reward_to_go
 from rl_agents.credit.statistics import whiten_rows
 from rl_agents.data.steps import penalised_rewards, row_order
+from rl_agents.settings.options import key
+from rl_agents.settings.sections import DiscountKeys
 
 if TYPE_CHECKING:
     from rl_agents.data.rows import Row
     from rl_agents.data.trajectory import Trajectory
-    from rl_agents.settings import Settings
 
 
-def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: Settings) -> None:
+@dataclass
+class ReinforceKeys(DualClipKeys, DiscountKeys):
+    """REINFORCE++."""
+
+    return_at_observation: Literal["skip", "reset"] = key(
+        "skip", "reward-to-go across an observation: goes on, or ends there (verl), where only the last step sees it"
+    )
+
+
+def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: ReinforceKeys) -> None:
     """A = whiten(G), G_j = r_j + γ·G_next: the reward-to-go, whitened over all sampled tokens of the batch.
 
     With ``return_at_observation=skip`` the return goes on across tool outputs and rows, so that both row layouts give
@@ -45,5 +56,5 @@ RECIPE = Recipe(
     policy_loss=policy_loss,
     # gamma=1, clip 0.2 are the global defaults; 0.001 is what StepPO's scripts give it.
     defaults={"kl_in_reward_coef": 1e-3},
-    uses=POLICY_GRADIENT_KEYS | {"gamma", "dual_clip", "return_at_observation"},
+    keys=ReinforceKeys,
 )

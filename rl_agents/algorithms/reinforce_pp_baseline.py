@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rl_agents.algorithms.base import GROUP_KEYS, POLICY_GRADIENT_KEYS, Recipe
-from rl_agents.algorithms.grpo import policy_loss
+from rl_agents.algorithms.base import Recipe
+from rl_agents.algorithms.grpo import DualClipKeys, GroupKeys, policy_loss
 from rl_agents.credit.group import grpo
 from rl_agents.credit.statistics import whiten_by_length
 from rl_agents.data.steps import StepTable
@@ -14,10 +15,14 @@ from rl_agents.data.steps import StepTable
 if TYPE_CHECKING:
     from rl_agents.data.rows import Row
     from rl_agents.data.trajectory import Trajectory
-    from rl_agents.settings import Settings
 
 
-def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: Settings) -> None:
+@dataclass
+class ReinforceBaselineKeys(GroupKeys, DualClipKeys):
+    """REINFORCE++-baseline."""
+
+
+def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: GroupKeys) -> None:
     """A = whiten(R_i - mean_g R) over all sampled tokens; a group that agrees gets the whitening offset, not 0.
 
     A group of one subtracts nothing.
@@ -36,6 +41,6 @@ RECIPE = Recipe(
     policy_loss=policy_loss,
     # The usual pairing: k2 in the loss, whose gradient is that of the KL.
     defaults={"kl_coef": 1e-3, "kl_estimator": "k2"},
-    uses=POLICY_GRADIENT_KEYS | (GROUP_KEYS - {"singleton"}) | {"dual_clip"},
+    keys=ReinforceBaselineKeys,
     grouped=True,
 )

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rl_agents.algorithms.base import GROUP_KEYS, POLICY_GRADIENT_KEYS, Recipe
-from rl_agents.algorithms.grpo import policy_loss
+from rl_agents.algorithms.base import Recipe
+from rl_agents.algorithms.grpo import BaselineKeys, DualClipKeys, policy_loss
 from rl_agents.credit.group import rloo
 from rl_agents.data.steps import StepTable
 
 if TYPE_CHECKING:
     from rl_agents.data.rows import Row
     from rl_agents.data.trajectory import Trajectory
-    from rl_agents.settings import Settings
 
 
-def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: Settings) -> None:
+@dataclass
+class RlooKeys(BaselineKeys, DualClipKeys):
+    """RLOO."""
+
+
+def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: BaselineKeys) -> None:
     """A_i = R_i - mean of the others = n/(n-1)·(R_i - mean_g R); no deviation, no whitening.
 
     A group of one (its siblings' environments failed) keeps A = R, or teaches nothing with ``singleton=zero``.
@@ -33,6 +38,6 @@ RECIPE = Recipe(
     credit=credit,
     policy_loss=policy_loss,
     defaults={"singleton": "raw"},
-    uses=POLICY_GRADIENT_KEYS | GROUP_KEYS | {"dual_clip"},
+    keys=RlooKeys,
     grouped=True,
 )

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rl_agents.algorithms.base import LossInputs, Recipe
+from rl_agents.settings.sections import DemonstrationKeys
 
 if TYPE_CHECKING:
     import torch
 
-    from rl_agents.settings import Settings
 
-
-def policy_loss(inputs: LossInputs, settings: Settings) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+def policy_loss(inputs: LossInputs, settings: object) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """Negative log-likelihood of the demonstrated assistant tokens."""
     from rl_agents.objectives.likelihood import negative_log_likelihood
 
@@ -24,6 +23,6 @@ RECIPE = Recipe(
     summary="maximum likelihood of a demonstrator's turns: policy gradient with advantage 1 on somebody else's actions",
     reference="the SFT baseline of PivotRL (arXiv 2603.21383), section 3",
     policy_loss=policy_loss,
-    uses=frozenset({"demonstrations"}),
+    keys=DemonstrationKeys,
     source="demonstrations",
 )

@@ -3,29 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from rl_agents.algorithms import ppo
-from rl_agents.algorithms.base import CRITIC_KEYS, POLICY_GRADIENT_KEYS, LossInputs, Recipe
+from rl_agents.algorithms.base import LossInputs, Recipe
+from rl_agents.algorithms.grpo import DualClipKeys
 from rl_agents.credit.gae import step_gae, whiten_steps
 from rl_agents.data.steps import StepTable, step_starts
+from rl_agents.settings.options import key
 
 if TYPE_CHECKING:
     import torch
 
     from rl_agents.data.rows import FloatArray, Row
     from rl_agents.data.trajectory import Trajectory
-    from rl_agents.settings import Settings
 
 
-def value_mask(row: Row, settings: Settings) -> FloatArray:
+@dataclass
+class RatioLevelKeys(DualClipKeys):
+    """The unit of the importance ratio."""
+
+    ratio_level: Literal["token", "step", "sequence"] = key("step", "unit of the importance ratio")
+
+
+@dataclass
+class StepPoKeys(ppo.GaeKeys, RatioLevelKeys):
+    """StepPO."""
+
+    steppo_credit: Literal["step_gae", "token_gae"] = key("step_gae", "`token_gae` is the ablation without step GAE")
+
+
+def value_mask(row: Row, settings: StepPoKeys) -> FloatArray:
     """The critic sees the last token of each state, before the action's first; the token-GAE arm sees all tokens."""
     return step_starts(row) if settings.steppo_credit == "step_gae" else row.mask.copy()
 
 
-def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: Settings) -> None:
+def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: StepPoKeys) -> None:
     """δ_t = r_t + γ·V_{t+1} - V_t;  A_t = Σ_l (γλ)^l·δ_{t+l}, whitened over the batch's steps (equation 6).
 
     With ``bootstrap_on_truncation`` an episode that was cut goes on from the value of its last state, the nearest
@@ -57,7 +73,7 @@ def _value(row: Row, position: int) -> float:
     return float(row.values[position])
 
 
-def policy_loss(inputs: LossInputs, settings: Settings) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+def policy_loss(inputs: LossInputs, settings: RatioLevelKeys) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """Clipped surrogate on w_t = exp(mean_j(lp - lp_old)) over a step's tokens (equations 7-8), or on another unit's.
 
     ``ratio_level`` names the unit: step, token or sequence.
@@ -92,6 +108,6 @@ RECIPE = Recipe(
         "clip_high": 4e-4,
         "aggregation": "step-mean",
     },
-    uses=POLICY_GRADIENT_KEYS | CRITIC_KEYS | {"steppo_credit", "ratio_level"},
+    keys=StepPoKeys,
     critic=True,
 )

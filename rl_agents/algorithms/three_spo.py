@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rl_agents.algorithms.base import POLICY_GRADIENT_KEYS, SEARCH_KEYS, Recipe
-from rl_agents.algorithms.grpo import policy_loss
+from rl_agents.algorithms.base import Recipe
+from rl_agents.algorithms.gigpo import StepNormKeys
+from rl_agents.algorithms.grpo import DualClipKeys, policy_loss
 from rl_agents.credit.three_spo import sibling_advantages
 from rl_agents.data.steps import StepTable
+from rl_agents.settings.options import key
+from rl_agents.settings.sections import DiscountKeys, SearchKeys, WarmupKeys
 
 if TYPE_CHECKING:
     from rl_agents.data.rows import Row
     from rl_agents.data.trajectory import Trajectory
-    from rl_agents.settings import Settings
 
 
-def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: Settings) -> None:
+@dataclass
+class ThreeSpoKeys(SearchKeys, StepNormKeys, DualClipKeys, DiscountKeys, WarmupKeys):
+    """3SPO."""
+
+    gamma: float = key(1.0, "discount", at_least=0, at_most=1, needs="score_difference=value or state_value=chain")
+
+
+def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: ThreeSpoKeys) -> None:
     """A_i = (R_i - mean_s R) / (std_s R + 1e-6) over the n(s) siblings of a state s (eq. 4).
 
     A trajectory is one sibling's step, its group the state, its reward the step reward of eq. 2
@@ -39,7 +49,7 @@ RECIPE = Recipe(
     credit=credit,
     policy_loss=policy_loss,
     defaults={"kl_coef": 0.01, "step_norm": "mean_std", "aggregation": "seq-mean-token-mean", "minibatches": 1},
-    uses=POLICY_GRADIENT_KEYS | SEARCH_KEYS | {"dual_clip", "step_norm", "gamma", "critic_warmup"},
+    keys=ThreeSpoKeys,
     source="search",
     grouped=True,
     preset="alfworld_3spo_small.yaml",

@@ -3,21 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from rl_agents.algorithms.base import GRPO_KEYS, Recipe
-from rl_agents.algorithms.grpo import credit, policy_loss
+from rl_agents.algorithms.base import Recipe
+from rl_agents.algorithms.grpo import GrpoKeys, credit, policy_loss
 from rl_agents.credit.vspo import vspo
 from rl_agents.data.selection import Selected
+from rl_agents.settings.options import key
 
 if TYPE_CHECKING:
     from rl_agents.data.trajectory import Trajectory
-    from rl_agents.settings import Settings
 
 
-def select(trajectories: Sequence[Trajectory], settings: Settings, generator: np.random.Generator) -> Selected:
+@dataclass
+class VspoKeys(GrpoKeys):
+    """VSPO."""
+
+    vspo_mode: Literal["value", "random", "none"] = key("value", "how tasks that replace uniform ones are drawn")
+    vspo_temperature: float = key(0.1, "temperature of the softmax over task values", above=0, needs="vspo_mode=value")
+    vspo_alpha: float = key(
+        2.0,
+        "bound of the factor alpha - (alpha-1)/N on a task drawn N times",
+        at_least=1,
+        needs=("vspo_mode!=none", "vspo_clip"),
+    )
+    vspo_clip: bool = key(True, "off: the factor is N itself", needs="vspo_mode!=none")
+
+
+def select(trajectories: Sequence[Trajectory], settings: VspoKeys, generator: np.random.Generator) -> Selected:
     """V_x = (R_max - μ_x)·σ²_x; as many draws from softmax(V/T) as tasks agree; factor α - (α-1)/N on the advantage.
 
     One copy of every task stays, so that the loss denominator remains that of the original batch. Tasks that agree
@@ -54,6 +70,6 @@ RECIPE = Recipe(
     policy_loss=policy_loss,
     select=select,
     defaults={"aggregation": "seq-mean-token-mean", "kl_coef": 1e-3},
-    uses=GRPO_KEYS | {"dual_clip", "vspo_mode", "vspo_temperature", "vspo_alpha", "vspo_clip"},
+    keys=VspoKeys,
     grouped=True,
 )

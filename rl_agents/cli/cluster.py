@@ -6,8 +6,9 @@ import argparse
 import json
 import os
 
+from rl_agents.algorithms import Settings
 from rl_agents.errors import InputError
-from rl_agents.settings import Settings, load_recipe, parse_assignments
+from rl_agents.settings import load_recipe, parse_assignments, validate
 
 
 def examine_cluster(args: argparse.Namespace) -> int:
@@ -20,7 +21,7 @@ def examine_cluster(args: argparse.Namespace) -> int:
 
     settings = Settings()
     settings.update({**(load_recipe(args.config) if args.config else {}), **parse_assignments(args.set)})
-    settings.validate()
+    validate(settings)
     connect()
     nodes = cluster_nodes()
     set_engine_gpus(settings, sum(node.get("GPU", 0) for node in nodes))

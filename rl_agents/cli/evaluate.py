@@ -13,15 +13,17 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from rl_agents.algorithms import Settings
 from rl_agents.cli.parser import Parser
 from rl_agents.cli.train import build_algorithm, chosen_settings, resolve_settings
+from rl_agents.core.idle import idle_keys
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.errors import InputError
 from rl_agents.reporting.evaluation import success_interval
 from rl_agents.reporting.run_folder import RunFolder, json_safe, restored_settings
 from rl_agents.reporting.statistics import student_interval
-from rl_agents.settings import FIELD_TYPES, Settings, parse_assignments
-from rl_agents.settings.checks import PROMPTING_KEYS
+from rl_agents.settings import parse_assignments
+from rl_agents.settings.options import option_types
 
 #: An evaluation has no learner actors, never truncates, and needs no judge of training's rewards.
 EVALUATION_KEYS = {"num_learners": 0, "truncation": "none", "reward": "environment"}
@@ -86,7 +88,7 @@ def chosen_policies(args: argparse.Namespace) -> list[tuple[str, str, dict[str, 
     policies = []
     for item in args.compare:
         prompting, colon, path = item.partition(":")
-        known = colon and prompting in typing.get_args(FIELD_TYPES["prompting"])
+        known = colon and prompting in typing.get_args(option_types(Settings)["prompting"])
         policies.append((item, path, {"prompting": prompting}) if known else (item, item, {}))
     if len(set(args.compare)) < len(args.compare):
         raise InputError(f"--compare {' '.join(args.compare)}: a policy is named twice")
@@ -100,12 +102,12 @@ def evaluation_settings(args: argparse.Namespace, path: str, keys: Mapping[str, 
         InputError: contradictory flags, missing folder, unknown key or environment.
     """
     flags = {**parse_assignments(args.set), **keys}
-    if args.compare:  # examples and trials are for the policies that read them
-        idle = {"prompting_shots", "prompting_trials"} - PROMPTING_KEYS.get(flags.get("prompting", ""), frozenset())
-        flags = {name: value for name, value in flags.items() if name not in idle}
     flags |= {"env": args.env} if args.env else {}
     flags |= {} if args.temperature is None else {"eval_temperature": args.temperature}
     settings = policy_settings(path, flags, args)
+    if args.compare:  # examples and trials are for the policies that read them
+        idle = idle_keys(settings).keys() & {"prompting_shots", "prompting_trials"}
+        settings = policy_settings(path, {name: flags[name] for name in flags if name not in idle}, args)
     settings.update(EVALUATION_KEYS)
     if settings.eval_temperature < 0:
         raise InputError(f"temperature={settings.eval_temperature}: must not be negative")

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import typing
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import rl_agents.envs  # noqa: F401  (registers the built-in environments)
-from rl_agents.algorithms import ALGORITHMS
+from rl_agents.algorithms import ALGORITHMS, Settings
+from rl_agents.algorithms.keys import readers, sections
 from rl_agents.cli.parser import Parser
 from rl_agents.envs.base import ENVIRONMENTS
 from rl_agents.rollout.truncation_rules import RULES
-from rl_agents.settings import FIELD_TYPES, HELP, Settings
+from rl_agents.settings.options import option_types, range_text, spoken
 
 Entry = dict[str, Any]
 
@@ -62,8 +64,7 @@ def run(argv: Sequence[str]) -> int:
     if args.json:
         print(json.dumps(listing, indent=2))
     elif args.keys:
-        for entry in listing:
-            print(f"{entry['name']} = {_literal(entry['default'])}\n    {entry['summary']} ({entry['type']})")
+        print_keys(listing)
     else:
         for kind, entries in listing.items():
             print(f"{kind.replace('_', ' ')}:")
@@ -75,6 +76,7 @@ def run(argv: Sequence[str]) -> int:
 
 def catalogue() -> dict[str, list[Entry]]:
     """Return everything that can be named, each with name, summary and reference."""
+
     return {
         "algorithms": _entries(ALGORITHMS),
         "environments": [*_entries(ENVIRONMENTS), ADAPTER],
@@ -84,13 +86,42 @@ def catalogue() -> dict[str, list[Entry]]:
 
 
 def settings_keys() -> list[Entry]:
-    """Return every settings key with its type, default and explanation, in the order of `Settings`."""
-    defaults = Settings()
+    """Return every key of a run, section by section, with all that its declaration says.
+
+    ``readers`` names the algorithms that read it; it is empty for a key of every run.
+    """
+    defaults, types = Settings(), option_types(Settings)
     return [
-        {"name": name, "type": _type_name(FIELD_TYPES[name]), "default": getattr(defaults, name), "summary": HELP[name]}
-        for name in HELP
-        if name != "env_options"
-    ] + [{"name": "env.KEY", "type": "any", "default": None, "summary": HELP["env_options"]}]
+        {
+            "name": "env.KEY" if field.name == "env_options" else field.name,
+            "section": (section.__doc__ or "").strip().rstrip("."),
+            "type": "any" if field.name == "env_options" else _type_name(types[field.name]),
+            "default": None if field.name == "env_options" else getattr(defaults, field.name),
+            "summary": field.metadata["help"],
+            "range": range_text(field.metadata),
+            "needs": [spoken(need) for need in field.metadata["needs"]],
+            "readers": readers(field.name, ALGORITHMS.values()),
+        }
+        for section, fields in sections(ALGORITHMS.values()).items()
+        for field in fields
+    ]
+
+
+def print_keys(entries: Sequence[Entry]) -> None:
+    """Print keys by section, what a section's keys have in common beside its name."""
+    for section, group in itertools.groupby(entries, key=lambda entry: entry["section"]):
+        own = list(group)
+        shared = own[0]["readers"] if all(entry["readers"] == own[0]["readers"] for entry in own) else []
+        print(f"\n{section}" + (f" ({', '.join(shared)})" if shared else ""))
+        for entry in own:
+            print(f"  {entry['name']} = {_literal(entry['default'])}")
+            print(f"      {entry['summary']} ({_details(entry, shared)})")
+
+
+def _details(entry: Entry, shared: Sequence[str]) -> str:
+    needs = f"needs {' and '.join(entry['needs'])}" if entry["needs"] else ""
+    users = f"read by {', '.join(entry['readers'])}" if entry["readers"] != shared else ""
+    return "; ".join(filter(None, (entry["type"], entry["range"], needs, users)))
 
 
 def _entries(registry: Mapping[str, Any]) -> list[Entry]:

@@ -13,7 +13,7 @@ from rl_agents.cli.parser import Parser
 from rl_agents.envs.base import checked_options, env_spec
 from rl_agents.errors import InputError, unknown
 from rl_agents.pivot.demonstrations import demonstrated_records, has_expert
-from rl_agents.settings import Settings, parse_assignments
+from rl_agents.settings import parse_assignments
 from rl_agents.traces.files import read_tool_file
 from rl_agents.traces.turns import DEDUPLICATION, Extraction, extract_turns, statistics_table
 
@@ -59,6 +59,8 @@ def demo_traces(argv: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="random seed (default: 0)")
     parser.add_settings_flag()
     args = parser.parse(argv)
+    from rl_agents.algorithms import Settings
+
     if args.traces < 1:
         raise InputError(f"--traces {args.traces}: must be at least 1")
     if args.mediocre and args.env == "pivot":

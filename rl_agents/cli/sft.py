@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from rl_agents.algorithms import Settings
 from rl_agents.cli.parser import Parser
 from rl_agents.envs.base import env_spec
 from rl_agents.errors import InputError
 from rl_agents.reporting.progress import plain_line
 from rl_agents.reporting.run_folder import RunFolder
-from rl_agents.settings import Settings, parse_assignments
+from rl_agents.settings import parse_assignments
 
 
 def build_parser() -> Parser:

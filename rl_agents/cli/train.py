@@ -10,16 +10,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rl_agents.algorithms import ALGORITHMS
+from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.cli.commands import COMMANDS
 from rl_agents.cli.failures import report_crash
 from rl_agents.cli.parser import Parser
+from rl_agents.core.idle import layered
 from rl_agents.envs.base import env_spec
 from rl_agents.errors import InputError, unknown
 from rl_agents.interrupts import Interrupts
 from rl_agents.reporting.progress import make_progress
 from rl_agents.reporting.run_folder import RunFolder
-from rl_agents.settings import Settings, load_recipe, parse_assignments
+from rl_agents.settings import load_recipe, parse_assignments, validate
+from rl_agents.settings.settings import LOCAL_KEYS
 
 if TYPE_CHECKING:
     from rl_agents.train_loop import TrainableAgent
@@ -92,7 +94,7 @@ def plan_new(args: argparse.Namespace) -> Plan:
     flags = named_flags(args)
     file = args.config or preset_file(flags)
     preset = load_recipe(file) if file else {}
-    settings = chosen_settings(preset, flags, file)
+    settings = chosen_settings(preset, {**(LOCAL_KEYS if args.local else {}), **flags}, file)
     if args.local:
         settings.make_local({**preset, **flags})
     settings = resolve_settings(settings)
@@ -158,16 +160,16 @@ def named_flags(args: argparse.Namespace) -> dict[str, Any]:
 def chosen_settings(preset: Mapping[str, Any], flags: Mapping[str, Any], preset_name: str | None) -> Settings:
     """Stack defaults < preset < flags; `resolve` slips the algorithm's defaults under what was chosen.
 
+    Keys of the preset that a flag gives no effect are left out (`rl_agents.core.idle.layered`).
+
     Raises:
         InputError: unknown key or bad value; a preset's error names its file.
     """
-    settings = Settings()
     try:
-        settings.update(preset)
+        Settings.from_dict(preset)
     except InputError as error:
         raise InputError(f"{preset_name}: {error}") from None
-    settings.update(flags)
-    return settings
+    return Settings.from_dict(layered(preset, flags))
 
 
 def describe(settings: Settings) -> str:
@@ -195,7 +197,7 @@ def resolve_settings(settings: Settings) -> Settings:
     if settings.algo not in ALGORITHMS:
         raise unknown("algorithm", settings.algo, ALGORITHMS)
     env_spec(settings.env)
-    settings.validate()
+    validate(settings)
     from rl_agents.core.resolve import resolve
 
     resolved: Settings = resolve(settings)

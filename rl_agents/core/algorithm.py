@@ -11,8 +11,13 @@ import numpy as np
 from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.utils import force_list
 
-from rl_agents.algorithms import ALGORITHMS
-from rl_agents.core.checkpoint import Counters, restore_run, save_run, write_atomically
+from rl_agents.algorithms import ALGORITHMS, Settings
+from rl_agents.core.checkpoint import (
+    Counters,
+    restore_run,
+    save_run,
+    write_atomically,
+)
 from rl_agents.core.config import BaseAgentConfig
 from rl_agents.core.experience import Demonstrations, Episodes
 from rl_agents.core.learner_group import start_learners
@@ -34,7 +39,7 @@ from rl_agents.rollout.branching import BranchSpec, Expansion
 from rl_agents.search.explorer import Explorer
 from rl_agents.search.iteration import run_iteration
 from rl_agents.search.picture import draw_search
-from rl_agents.settings import Settings, load_recipe
+from rl_agents.settings import load_recipe
 
 
 class AgentConfig(BaseAgentConfig):

@@ -8,12 +8,12 @@ from typing import Any, Self
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
 
+from rl_agents.algorithms import Settings
 from rl_agents.core.learner import AgentLearner
 from rl_agents.core.learner_group import AgentLearnerGroup
 from rl_agents.core.module import module_specs
 from rl_agents.core.resources import node_share
 from rl_agents.rollout.env_runner import TextEnvRunner
-from rl_agents.settings import Settings
 
 
 class BaseAgentConfig(AlgorithmConfig):

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from rl_agents.algorithms import ALGORITHMS
-from rl_agents.algorithms.base import ALGORITHM_KEYS, Recipe
+from rl_agents.algorithms.base import Recipe
 from rl_agents.chat.context import load_tokenizer, make_context
+from rl_agents.core.idle import apply_defaults, refuse_idle
 from rl_agents.envs.base import EnvSpec, checked_options, env_spec, starter_recipe, task_ids
 from rl_agents.errors import InputError, unknown
 from rl_agents.rollout.embedders import make_embedder
 from rl_agents.rollout.truncation_rules import progress_window
-from rl_agents.settings import Settings
+from rl_agents.settings import Settings, validate
 
 #: Beside a model that grew out of a starter: which environment and which settings it understands.
 MODEL_NOTE = "rl_agents.json"
@@ -35,7 +36,7 @@ def resolve(settings: Settings) -> Settings:
     spec = env_spec(settings.env)
     apply_defaults(settings, recipe)
     settings.set_defaults(model_defaults(settings))
-    settings.validate()
+    validate(settings)
     settings.env_options = checked_options(spec, settings.env_options)
     settings.max_turns = settings.max_turns or spec.max_turns
     _check_truncation(settings, recipe, spec)
@@ -57,21 +58,17 @@ def model_defaults(settings: Settings) -> Mapping[str, Any]:
     return made_for["settings"] if made_for["env"] == settings.env else {}
 
 
-def apply_defaults(settings: Settings, recipe: Recipe) -> None:
-    """Slip the recipe's defaults under what was chosen; a chosen KL replaces a default one of the other kind."""
-    settings.set_defaults(recipe.defaults)
-    for chosen, default in (("kl_coef", "kl_in_reward_coef"), ("kl_in_reward_coef", "kl_coef")):
-        if chosen in settings.explicit and getattr(settings, chosen):
-            settings.set_defaults({default: 0.0})
-
-
 def check_recipe(settings: Settings, recipe: Recipe) -> None:
-    """Refuse keys that the algorithm does not read, and keys that contradict each other.
+    """Refuse keys that have no effect, and keys that contradict each other.
 
     Raises:
         InputError: the first one, and why.
     """
-    _check_keys(settings, recipe)
+    refuse_idle(settings)
+    if recipe.grouped and settings.group_size < 2:
+        raise InputError(
+            f"group_size={settings.group_size}: {recipe.name} compares rollouts of one task, so it needs at least 2"
+        )
     _check_contradictions(settings, recipe)
 
 
@@ -88,72 +85,11 @@ def _check_contradictions(settings: Settings, recipe: Recipe) -> None:
             f"mismatch={settings.mismatch} needs old_logprobs=learner: with the engine's logprobs as denominator the "
             "ratio holds the correction already, and it would count twice"
         )
-    for name, (active, needed) in CONDITIONS.items():
-        if name in settings.explicit and not active(settings):
-            raise InputError(f"key '{name}' has no effect without {needed}")
     if recipe.source == "search" and settings.lr_decay:
         raise InputError(f"lr_decay={settings.lr_decay}: {recipe.name} does not know its number of optimiser steps")
     maximum = settings.overlong_length or settings.max_response_tokens
     if settings.overlong_factor and settings.overlong_cache > maximum:
         raise InputError(f"overlong_cache={settings.overlong_cache}: must not exceed the length limit of {maximum}")
-
-
-def ineffective_keys(settings: Settings, recipe: Recipe) -> dict[str, str]:
-    """Explicitly chosen keys that change nothing, with the reason."""
-    found = {name: f"algo {recipe.name}" for name in settings.explicit & ALGORITHM_KEYS - recipe.uses}
-    for name, (active, needed) in {**CONDITIONS, **ABLATION_CONDITIONS}.items():
-        if name in settings.explicit and name not in found and not active(settings):
-            found[name] = f"without {needed}"
-    return found
-
-
-Condition = tuple[Callable[[Settings], bool], str]
-
-#: Keys that only mean something beside another: a mistake when set without it.
-CONDITIONS: dict[str, Condition] = {
-    "kl_controller": (lambda s: s.kl_controller == "constant" or s.kl_in_reward_coef > 0, "kl_in_reward_coef above 0"),
-    "kl_target": (lambda s: s.kl_controller == "adaptive", "kl_controller=adaptive"),
-    "kl_horizon": (lambda s: s.kl_controller == "adaptive", "kl_controller=adaptive"),
-    "mismatch_cap": (
-        lambda s: s.mismatch in ("token_tis", "sequence_tis", "seq_mis", "k3_rs"),
-        "mismatch=token_tis, sequence_tis, seq_mis or k3_rs",
-    ),
-    "mismatch_bounds": (
-        lambda s: s.mismatch in ("seq_mis", "geo_rs", "icepop", "seq_mask_tis"),
-        "mismatch=seq_mis, geo_rs, icepop or seq_mask_tis",
-    ),
-    "mismatch_normalise": (lambda s: s.mismatch != "none", "mismatch"),
-    "loss_length": (lambda s: s.aggregation == "seq-mean-token-sum-norm", "aggregation=seq-mean-token-sum-norm"),
-    "divide_by_rows": (lambda s: s.aggregation == "seq-mean-token-sum-norm", "aggregation=seq-mean-token-sum-norm"),
-}
-
-#: The same for keys that a sweep switches off by another, which is no mistake.
-ABLATION_CONDITIONS: dict[str, Condition] = {
-    "kl_estimator": (lambda s: s.kl_coef > 0, "kl_coef above 0"),
-    "kl_in_reward_estimator": (lambda s: s.kl_in_reward_coef > 0, "kl_in_reward_coef above 0"),
-    "dynamic_sampling_metric": (lambda s: s.dynamic_sampling, "dynamic_sampling"),
-    "max_generation_batches": (lambda s: s.dynamic_sampling, "dynamic_sampling"),
-    "overlong_length": (lambda s: s.overlong_factor > 0, "overlong_factor above 0"),
-    "overlong_cache": (lambda s: s.overlong_factor > 0, "overlong_factor above 0"),
-    "novelty_decay": (lambda s: s.novelty != "none" and not s.novelty_fixed, "a novelty and novelty_fixed=0"),
-    "novelty_fixed": (lambda s: s.novelty != "none", "a novelty"),
-    "gamma": (
-        lambda s: s.algo != "3spo" or s.score_difference == "value" or s.state_value == "chain",
-        "score_difference=value or state_value=chain",
-    ),
-    "vspo_temperature": (lambda s: s.vspo_mode == "value", "vspo_mode=value"),
-    "vspo_alpha": (lambda s: s.vspo_clip and s.vspo_mode != "none", "vspo_clip and a vspo_mode"),
-}
-
-
-def _check_keys(settings: Settings, recipe: Recipe) -> None:
-    for name in sorted(settings.explicit & ALGORITHM_KEYS - recipe.uses):
-        users = sorted(r.name for r in ALGORITHMS.values() if name in r.uses)
-        raise InputError(f"key '{name}' has no effect with algo {recipe.name}; it belongs to: {', '.join(users)}")
-    if recipe.grouped and settings.group_size < 2:
-        raise InputError(
-            f"group_size={settings.group_size}: {recipe.name} compares rollouts of one task, so it needs at least 2"
-        )
 
 
 def _check_truncation(settings: Settings, recipe: Recipe, spec: EnvSpec) -> None:

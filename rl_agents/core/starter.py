@@ -16,12 +16,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from rl_agents.algorithms import Settings
 from rl_agents.cache import cache_dir
 from rl_agents.core.checkpoint import write_atomically
 from rl_agents.core.resolve import MODEL_NOTE
 from rl_agents.core.session import quiet_libraries
 from rl_agents.envs.base import starter_recipe
-from rl_agents.settings import Settings
 
 STARTER_SEED = 0
 #: Builds an algorithm from settings: `AgentAlgorithm.from_settings`, which stands above and hands itself down.

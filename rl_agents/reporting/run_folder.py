@@ -24,9 +24,9 @@ from typing import Any
 
 import yaml
 
-from rl_agents.algorithms import ALGORITHMS
+from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.errors import InputError, unknown
-from rl_agents.settings import Settings, load_recipe
+from rl_agents.settings import load_recipe
 
 Record = dict[str, Any]
 

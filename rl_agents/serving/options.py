@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
-import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import yaml
 
-from rl_agents.errors import InputError, unknown
-from rl_agents.settings import FIELD_TYPES
-from rl_agents.settings.options import check_ranges, coerce, key
+from rl_agents.algorithms import Settings
+from rl_agents.errors import InputError
+from rl_agents.settings.names import unknown_key
+from rl_agents.settings.options import key, option_types, read_options
 
 
 @dataclass(frozen=True)
@@ -21,7 +20,7 @@ class ServingOptions:
 
     checkpoint: str = key("", "a run's folder (newest checkpoint), a checkpoint, or a Hugging Face model folder")
     follow: bool = key(False, "roll in the run's newest checkpoint whenever there is one (checkpoint: a run's folder)")
-    follow_s: float = key(5.0, "seconds between two looks for a newer checkpoint", above=0)
+    follow_s: float = key(5.0, "seconds between two looks for a newer checkpoint", above=0, needs="follow")
     model_name: str = key("", "the model's name in the API; empty: ENV-ALGO of a run, else the folder's name")
     engine: Literal["auto", "vllm", "torch"] = key("auto", "`auto` takes vLLM where it is importable, else torch")
     min_replicas: int = key(1, "engines at least", at_least=1)
@@ -53,28 +52,22 @@ class ServingOptions:
         Raises:
             InputError: unknown key (the nearest is named), a value of the wrong type or out of range.
         """
-        own: dict[str, Any] = {}
-        rest: dict[str, Any] = {}
-        for name, raw in data.items():
-            kind = TYPES.get(name)
-            value = raw if kind is str else _plain(raw)
-            if kind is not None:
-                own[name] = coerce(name, value, kind)
-            elif name in FIELD_TYPES or name.startswith("env."):
-                rest[name] = value
-            else:
-                raise unknown("key", name, [*TYPES, *(n for n in FIELD_TYPES if n != "env_options")])
-        options = cls(**own)
+        types, run_types = option_types(cls), option_types(Settings)
+        plain = {name: raw if types.get(name) is str else _plain(raw) for name, raw in data.items()}
+        rest = {name: value for name, value in plain.items() if name not in types}
+        for name in rest:
+            if name not in run_types and not name.startswith("env."):
+                raise unknown_key(name, [*types, *run_types])
+        options = read_options(cls, {name: value for name, value in plain.items() if name in types})
         options.check()
         return options, rest
 
     def check(self) -> None:
-        """Check ranges and contradictions.
+        """Refuse contradictions.
 
         Raises:
             InputError: the first key that cannot work, and why.
         """
-        check_ranges(self)
         if not self.checkpoint:
             raise InputError("checkpoint is missing: name a run's folder, a checkpoint or a model folder")
         if self.max_replicas < self.min_replicas:
@@ -99,10 +92,6 @@ class ServingOptions:
     def allowed_options(self) -> list[str]:
         """Return the environment options that sessions may set."""
         return _names(self.session_options)
-
-
-TYPES: dict[str, Any] = typing.get_type_hints(ServingOptions)
-HELP: dict[str, str] = {field.name: field.metadata["help"] for field in dataclasses.fields(ServingOptions)}
 
 
 def _names(text: str) -> list[str]:

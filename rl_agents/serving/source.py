@@ -11,11 +11,11 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
+from rl_agents.algorithms import Settings
 from rl_agents.core.hf import check_model_dir
 from rl_agents.core.resolve import MODEL_NOTE, resolve
 from rl_agents.errors import InputError
 from rl_agents.reporting.run_folder import RunFolder, restored_settings
-from rl_agents.settings import Settings
 
 #: A server has no learner, never truncates, and scores nothing but what the environment says.
 SERVING_KEYS: Mapping[str, Any] = {"num_learners": 0, "truncation": "none", "reward": "environment"}

@@ -1,6 +1,7 @@
-"""Every key of a run, with its default, in one place (`sections`); how they are read and checked."""
+"""How the keys of a run are declared, read and checked. `rl_agents.algorithms.Settings` is what a run is built from."""
 
+from rl_agents.settings.checks import validate
 from rl_agents.settings.files import context_window, load_recipe, parse_assignments
-from rl_agents.settings.settings import FIELD_TYPES, HELP, Settings
+from rl_agents.settings.settings import Settings
 
-__all__ = ["FIELD_TYPES", "HELP", "Settings", "context_window", "load_recipe", "parse_assignments"]
+__all__ = ["Settings", "context_window", "load_recipe", "parse_assignments", "validate"]

@@ -43,15 +43,29 @@ def parse_assignments(items: Iterable[str]) -> dict[str, Any]:
     return result
 
 
+class _Loader(yaml.SafeLoader):
+    """Refuses mappings in which a key stands twice, of which YAML would take the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for name in (name for name, _ in node.value if isinstance(name, yaml.ScalarNode)):
+            if name.value in seen:
+                raise yaml.constructor.ConstructorError(
+                    problem=f"key '{name.value}' stands twice", problem_mark=name.start_mark
+                )
+            seen.add(name.value)
+        return super().construct_mapping(node, deep)
+
+
 def load_recipe(path: str) -> dict[str, Any]:
     """Read a recipe file: a flat YAML mapping of keys.
 
     Raises:
-        InputError: missing file, broken YAML (with its line), or not a mapping.
+        InputError: missing file, broken YAML or a key that stands twice (with its line), or not a mapping.
     """
     try:
         with open(path, encoding="utf-8") as file:
-            data = yaml.safe_load(file)
+            data = yaml.load(file, _Loader)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except (yaml.YAMLError, UnicodeDecodeError, IsADirectoryError) as error:

@@ -1,7 +1,8 @@
-"""Every key of a run with its type, default, range and meaning, section by section.
+"""The keys that the framework reads, each with its type, default, range, meaning and needs, section by section.
 
 Keys are flat (``--set lr=1e-4``); an environment's own keys are written ``env.KEY``. The help text is what
-``run.py list --keys`` and the documentation print.
+``run.py list --keys`` and the documentation print. Keys that only algorithms read are declared in their modules
+(`rl_agents.algorithms`); an algorithm names those of both kinds that it reads by its recipe's ``keys``.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ class RunKeys:
     algo: str = key("grpo", "algorithm, see `run.py list`")
     env: str = key("guess_numbers", "environment, see `run.py list`")
     env_options: dict[str, Any] = key({}, "the environment's own keys, written env.KEY")
-    seed: int = key(0, "seed of the run; every episode's stream derives from (seed, iteration, group, member)")
+    seed: int = key(
+        0, "seed of the run; every episode's stream derives from (seed, iteration, group, member)",
+        at_least=0, at_most=2**32 - 1,
+    )  # fmt: skip
     iterations: int = key(50, "training iterations", at_least=1)
 
 
@@ -32,7 +36,7 @@ class ModelKeys:
         "float32", "of engines, activations and frozen weights; weights that are trained are always kept in float32"
     )
     lora_rank: int = key(0, "rank of LoRA adapters on all linear layers; 0 trains all weights", at_least=0)
-    lora_alpha: float = key(16.0, "LoRA scale (alpha / rank multiplies the adapter)")
+    lora_alpha: float = key(16.0, "LoRA scale (alpha / rank multiplies the adapter)", above=0, needs="lora_rank")
     gradient_checkpointing: bool = key(False, "recompute activations in the backward pass")
 
 
@@ -44,18 +48,25 @@ class RolloutKeys:
     group_size: int = key(8, "rollouts of one task per iteration; 3spo: of one state at most (G_max)", at_least=1)
     max_turns: int = key(0, "turn limit of an episode; 0 takes the environment's", at_least=0)
     max_response_tokens: int = key(32, "sampled tokens per turn at most", at_least=1)
-    max_model_len: int = key(512, "context length: prompt and response tokens at most")
+    max_model_len: int = key(512, "context length: prompt and response tokens at most", at_least=2)
     temperature: float = key(1.0, "sampling temperature; the learner scores tokens at the same one", at_least=0)
     top_p: float = key(1.0, "nucleus mass", above=0, at_most=1)
     context: str = key("append", "`append`: the dialogue grows; `window(n)`: rebuilt from the last n steps")
     prompting: Literal["direct", "react", "reflexion"] = key(
         "direct", "`react`: thoughts before actions; `reflexion`: further attempts with notes on the failed ones"
     )
-    prompting_shots: int = key(0, "react, reflexion: solved examples before the task", at_least=0)
-    prompting_trials: int = key(3, "reflexion: attempts at a task", at_least=1)
-    env_timeout_s: float = key(60.0, "seconds that one reset or step of an environment may take; 0 is no limit")
+    prompting_shots: int = key(0, "solved examples before the task", at_least=0, needs="prompting=react|reflexion")
+    prompting_trials: int = key(3, "attempts at a task", at_least=1, needs="prompting=reflexion")
+    env_timeout_s: float = key(
+        60.0, "seconds that one reset or step of an environment may take; 0 is no limit", at_least=0
+    )
     num_env_runners: int = key(1, "env runner actors; each plays many episodes at once", at_least=0)
-    sample_timeout_s: float = key(600.0, "seconds that one round of rollouts may take before a runner is replaced")
+    sample_timeout_s: float = key(
+        600.0,
+        "seconds that one round of rollouts may take before a runner is replaced",
+        above=0,
+        needs="num_env_runners",
+    )
 
 
 @dataclass
@@ -65,19 +76,35 @@ class TruncationKeys:
     truncation: Literal["none", "t3", "similarity", "random"] = key(
         "none", "stop episodes whose belief no longer moves: progress rule, repeated questions, or a coin (control)"
     )
-    truncation_window: int = key(0, "t3: k, steps without progress that fire it; 0 takes the environment's", at_least=0)
+    truncation_window: int = key(
+        0, "k, steps without progress that fire it; 0 takes the environment's", at_least=0, needs="truncation=t3"
+    )
     truncation_stall: Literal["consecutive", "cumulative"] = key(
-        "consecutive", "t3: progress resets the count (paper), or not (released CircuitDecoding)"
+        "consecutive",
+        "progress resets the count (paper), or not (released CircuitDecoding)",
+        needs="truncation=t3",
     )
     truncation_after: Literal["force_answer", "zero", "keep_prefix"] = key(
-        "force_answer", "one more turn for an answer; or stop with return 0; or stop and keep the rewards so far"
+        "force_answer",
+        "one more turn for an answer; or stop with return 0; or stop and keep the rewards so far",
+        needs="truncation!=none",
     )
     truncation_similarity: float = key(
-        0.93, "similarity: alpha, cosine with an earlier question above which it fires", at_least=-1, at_most=1
+        0.93, "alpha, cosine with an earlier question above which it fires", at_least=-1, at_most=1,
+        needs="truncation=similarity",
+    )  # fmt: skip
+    truncation_embedder: str = key(
+        "ngrams", "`ngrams`, or a sentence-transformers model folder", needs="truncation=similarity"
     )
-    truncation_embedder: str = key("ngrams", "similarity: `ngrams`, or a sentence-transformers model folder")
-    truncation_beta: float = key(0.1, "random: probability of firing at each step", at_least=0, at_most=1)
-    truncation_min_turns: int = key(0, "never truncate before this many turns", at_least=0)
+    truncation_beta: float = key(
+        0.1, "probability of firing at each step", at_least=0, at_most=1, needs="truncation=random"
+    )
+    truncation_min_turns: int = key(0, "never truncate before this many turns", at_least=0, needs="truncation!=none")
+
+
+#: What gives the judge of progressive reward shaping something to do, and what a model server.
+JUDGED = ("reward=prs", "prs_form=long|general")
+JUDGE_SERVER = (*JUDGED, "judge=openai")
 
 
 @dataclass
@@ -86,25 +113,33 @@ class RewardKeys:
 
     reward: Literal["environment", "prs"] = key("environment", "the environment's, or progressive reward shaping")
     prs_form: Literal["short", "long", "general"] = key(
-        "short", "`short`: answers of a few words; `long`: the judge comes before them; `general`: sums of sigmoids"
+        "short",
+        "`short`: answers of a few words; `long`: the judge comes before them; `general`: sums of sigmoids",
+        needs="reward=prs",
     )
     prs_tags: list[str] = key(
-        ["think", "answer"], "tags that an episode must hold, each opened and closed, for the format reward"
+        ["think", "answer"],
+        "tags that an episode must hold, each opened and closed, for the format reward",
+        needs="reward=prs",
     )
-    prs_smoothing: float = key(0.0, "added to BLEU's counts above single words; 0 as in the paper", at_least=0)
-    prs_require_tool_call: bool = key(False, "an answer without any tool call counts as unparsable")
+    prs_smoothing: float = key(
+        0.0, "added to BLEU's counts above single words; 0 as in the paper", at_least=0, needs="reward=prs"
+    )
+    prs_require_tool_call: bool = key(False, "an answer without any tool call counts as unparsable", needs="reward=prs")
     prs_thresholds: list[float] = key(
-        [1.0, 1.0], "general: what process + format, then the judge, must reach for the next stage to count"
+        [1.0, 1.0],
+        "what process + format, then the judge, must reach for the next stage to count",
+        needs=("reward=prs", "prs_form=general"),
     )
     judge: Literal["rule", "openai"] = key(
-        "rule", "who judges answers: a rule (docs/algorithms/prs.md), or a model behind the OpenAI API"
+        "rule", "who judges answers: a rule (docs/algorithms/prs.md), or a model behind the OpenAI API", needs=JUDGED
     )
-    judge_url: str = key("", "openai: address of the server, such as http://localhost:8000/v1")
-    judge_model: str = key("", "openai: the model's name there")
-    judge_key_env: str = key("", "openai: environment variable that holds the API key; empty for none")
-    judge_timeout_s: float = key(60.0, "openai: seconds that one request may take", above=0)
+    judge_url: str = key("", "address of the server, such as http://localhost:8000/v1", needs=JUDGE_SERVER)
+    judge_model: str = key("", "the model's name there", needs=JUDGE_SERVER)
+    judge_key_env: str = key("", "environment variable that holds the API key; empty for none", needs=JUDGE_SERVER)
+    judge_timeout_s: float = key(60.0, "seconds that one request may take", above=0, needs=JUDGE_SERVER)
     judge_retries: int = key(
-        2, "openai: further attempts after a timeout, a lost connection, or HTTP 429 or 5xx", at_least=0
+        2, "further attempts after a timeout, a lost connection, or HTTP 429 or 5xx", at_least=0, needs=JUDGE_SERVER
     )
 
 
@@ -113,51 +148,43 @@ class EngineKeys:
     """What samples tokens."""
 
     engine: Literal["auto", "vllm", "torch"] = key("auto", "`auto` takes vLLM where it is importable, else torch")
-    engine_mode: Literal["inprocess", "async"] = key("inprocess", "vLLM in its actor's process, or AsyncLLM (GPUs)")
+    engine_mode: Literal["inprocess", "async"] = key(
+        "inprocess", "vLLM in its actor's process, or AsyncLLM (GPUs)", needs="engine!=torch"
+    )
     num_engines: int = key(1, "engine actors", at_least=1)
-    tensor_parallel: int = key(1, "GPUs per engine (engine_mode=async)", at_least=1)
-    kv_cache_gb: float = key(0.5, "KV cache of one CPU engine in GiB; GPUs take what gpu_memory_fraction leaves")
-    gpu_memory_fraction: float = key(0.85, "share of a GPU's memory that an engine may take")
-    gpus_per_engine: float = key(0.0, "GPUs of one engine actor")
-    engine_timeout_s: float = key(120.0, "seconds without an answer before an engine is replaced")
+    tensor_parallel: int = key(1, "GPUs per engine", at_least=1, needs="engine_mode=async")
+    kv_cache_gb: float = key(0.5, "KV cache of one vLLM engine in GiB", above=0, needs="engine!=torch")
+    gpus_per_engine: float = key(0.0, "GPUs of one engine actor; 0: tensor_parallel where there are any", at_least=0)
+    engine_timeout_s: float = key(120.0, "seconds without an answer before an engine is replaced", above=0)
     rollout_nodes: str = key("", "Ray resource of the nodes where engines and env runners go; empty: anywhere")
 
 
 @dataclass
-class CreditKeys:
-    """Rows, returns and advantages."""
+class LossKeys:
+    """How steps become rows, and losses of tokens one number."""
 
     rows: Literal["merged", "per_step"] = key(
         "merged", "`merged`: consecutive steps whose prompts extend each other share one row"
     )
-    gamma: float = key(1.0, "discount")
-    lam: float = key(1.0, "lambda of generalised advantage estimation")
-    advantage_std: Literal["sample", "population", "none"] = key(
-        "sample", "group standard deviation that divides; `none` is Dr.GRPO"
+    aggregation: Literal[
+        "token-mean",
+        "seq-mean-token-mean",
+        "seq-mean-token-sum",
+        "seq-mean-token-sum-norm",
+        "step-mean",
+        "step-mean-in-traj",
+    ] = key("token-mean", "how token losses become one number, over the global mini-batch")
+    loss_length: int = key(
+        0, "length L that divides; 0 takes the longest row", at_least=0, needs="aggregation=seq-mean-token-sum-norm"
     )
-    bootstrap_on_truncation: bool = key(False, "bootstrap the value of an episode cut by a limit (else 0)")
-    whiten: bool = key(True, "whiten advantages over the batch: ppo over tokens, steppo over steps")
-    group_statistics: Literal["trajectories", "step_rows"] = key(
-        "trajectories", "what group statistics count; with `step_rows` long episodes weigh more (verl-agent)"
-    )
-    leave_one_out: bool = key(False, "compare with the other rollouts of the group only (NeMo-RL)")
-    singleton: Literal["zero", "raw"] = key("zero", "advantage in a group of one: 0, or its return (verl)")
-    invalid_action_penalty: float = key(
-        0.0, "subtracted for an action that cannot be parsed; from step returns after discounting", at_least=0
-    )
-    return_at_observation: Literal["skip", "reset"] = key(
-        "skip", "reward-to-go across an observation: goes on, or ends there (verl), where only the last step sees it"
-    )
-    step_norm: Literal["mean", "mean_std"] = key("mean", "step-level groups: divide by their deviation or not")
-    gigpo_omega: float = key(1.0, "weight of the step advantage beside the episode advantage")
-    gigpo_similarity: float = key(
-        0.0, "text similarity at which two states are one (verl-agent 0.95); 0 is equality", at_least=0, at_most=1
-    )
-    hgpo_history: int = key(2, "earlier states in the deepest context (K)", at_least=0)
-    hgpo_alpha: float = key(1.0, "exponent that favours deep contexts; 0 weighs all alike")
-    hgpo_weight_offset: int = key(1, "weights (k + offset)^alpha: 1 paper, 2 released code", at_least=0)
-    hgpo_base: bool = key(False, "the episode advantage joins as one more item of weight 1")
-    steppo_credit: Literal["step_gae", "token_gae"] = key("step_gae", "`token_gae` is the ablation without step GAE")
+    divide_by_rows: bool = key(True, "divide by the number of rows too", needs="aggregation=seq-mean-token-sum-norm")
+
+
+@dataclass
+class DiscountKeys:
+    """The discount."""
+
+    gamma: float = key(1.0, "discount", at_least=0, at_most=1)
 
 
 @dataclass
@@ -207,8 +234,15 @@ class SearchKeys:
     novelty: Literal["changed", "unseen", "first_in_trajectory", "none"] = key(
         "changed", "what is novel: another state than before; one never counted; one not on the path; nothing"
     )
-    novelty_decay: float = key(0.1, "gamma_w: omega(N) = exp(-gamma_w*N)/2 weighs novelty", at_least=0)
-    novelty_fixed: float = key(0.0, "omega as a constant (ablation: 0.25); 0 is omega(N)", at_least=0, at_most=0.5)
+    novelty_decay: float = key(
+        0.1,
+        "gamma_w: omega(N) = exp(-gamma_w*N)/2 weighs novelty",
+        at_least=0,
+        needs=("novelty!=none", "novelty_fixed=0"),
+    )
+    novelty_fixed: float = key(
+        0.0, "omega as a constant (ablation: 0.25); 0 is omega(N)", at_least=0, at_most=0.5, needs="novelty!=none"
+    )
     success_weight: float = key(0.5, "weight of terminal success in a step's reward", at_least=0)
     state_name: Literal["anchor", "observation"] = key("anchor", "what names a state: info['anchor'], or what is shown")
     state_scope: Literal["global", "task"] = key("global", "equal states of different tasks are one (paper), or not")
@@ -230,51 +264,63 @@ class SearchKeys:
 
 
 @dataclass
-class SelectionKeys:
-    """Which episodes are learned from."""
+class DynamicSamplingKeys:
+    """Playing further tasks until enough of them teach something."""
 
     dynamic_sampling: bool = key(False, "drop tasks whose rollouts agree and play further ones until enough differ")
     dynamic_sampling_metric: Literal["success", "return", "shaped_return"] = key(
-        "success", "what must differ within a group; `shaped_return` includes the overlong penalty"
+        "success",
+        "what must differ within a group; `shaped_return` includes the overlong penalty",
+        needs="dynamic_sampling",
     )
-    max_generation_batches: int = key(10, "rounds of rollouts of one iteration at most; 0 is no limit", at_least=0)
-    overlong_factor: float = key(0.0, "penalty of a response at the length limit; 0 is off", at_least=0)
-    overlong_length: int = key(0, "tokens at which the penalty is full; 0 takes max_response_tokens", at_least=0)
-    overlong_cache: int = key(0, "tokens before that limit over which it grows; 0 takes a fifth of it", at_least=0)
-    overlong_filtering: bool = key(False, "responses cut at the length limit get no loss")
-    vspo_mode: Literal["value", "random", "none"] = key("value", "how tasks that replace uniform ones are drawn")
-    vspo_temperature: float = key(0.1, "temperature of the softmax over task values", above=0)
-    vspo_alpha: float = key(2.0, "bound of the factor alpha - (alpha-1)/N on a task drawn N times", at_least=1)
-    vspo_clip: bool = key(True, "off: the factor is N itself")
+    max_generation_batches: int = key(
+        10, "rounds of rollouts of one iteration at most; 0 is no limit", at_least=0, needs="dynamic_sampling"
+    )
 
 
 @dataclass
-class ObjectiveKeys:
-    """The loss."""
+class FilteringKeys:
+    """Responses that get no loss."""
 
-    clip_low: float = key(0.2, "lower clip range of the importance ratio", at_least=0)
-    clip_high: float = key(0.2, "upper clip range of the importance ratio", at_least=0)
-    dual_clip: float = key(0.0, "bound c of the dual clip for negative advantages; 0 is off, else > 1")
-    aggregation: Literal[
-        "token-mean",
-        "seq-mean-token-mean",
-        "seq-mean-token-sum",
-        "seq-mean-token-sum-norm",
-        "step-mean",
-        "step-mean-in-traj",
-    ] = key("token-mean", "how token losses become one number, over the global mini-batch")
-    loss_length: int = key(0, "length L that divides in seq-mean-token-sum-norm; 0 takes the longest row", at_least=0)
-    divide_by_rows: bool = key(True, "seq-mean-token-sum-norm divides by the number of rows too")
-    ratio_level: Literal["token", "step", "sequence"] = key("step", "unit of steppo's importance ratio")
-    gspo_token: bool = key(False, "gspo's token form, for advantages that vary within a row")
+    overlong_filtering: bool = key(False, "responses cut at the length limit get no loss")
+
+
+@dataclass
+class OverlongKeys(FilteringKeys):
+    """The price of length."""
+
+    overlong_factor: float = key(0.0, "penalty of a response at the length limit; 0 is off", at_least=0)
+    overlong_length: int = key(
+        0, "tokens at which the penalty is full; 0 takes max_response_tokens", at_least=0, needs="overlong_factor"
+    )
+    overlong_cache: int = key(
+        0, "tokens before that limit over which it grows; 0 takes a fifth of it", at_least=0, needs="overlong_factor"
+    )
+
+
+@dataclass
+class RatioKeys:
+    """What the loss has beside its importance ratios: KL, entropy, and the correction of the engine's numbers."""
+
     kl_coef: float = key(0.0, "weight of the KL to the reference (the starting weights) in the loss", at_least=0)
-    kl_estimator: Literal["k1", "abs", "k2", "k3", "k3+"] = key("k3", "estimator of that KL")
+    kl_estimator: Literal["k1", "abs", "k2", "k3", "k3+"] = key("k3", "estimator of that KL", needs="kl_coef")
     kl_in_reward_coef: float = key(0.0, "weight of the KL to the reference in the token rewards", at_least=0)
-    kl_in_reward_estimator: Literal["k1", "abs", "k2", "k3"] = key("k1", "estimator of that KL")
-    kl_controller: Literal["constant", "adaptive"] = key("constant", "`adaptive` moves kl_in_reward_coef to kl_target")
-    kl_target: float = key(0.1, "nats per token that the adaptive controller holds", above=0)
-    kl_horizon: float = key(10_000.0, "rows over which the coefficient moves by its own size at most", above=0)
-    entropy_coef: float = key(0.0, "weight of the entropy bonus")
+    kl_in_reward_estimator: Literal["k1", "abs", "k2", "k3"] = key(
+        "k1", "estimator of that KL", needs="kl_in_reward_coef"
+    )
+    kl_controller: Literal["constant", "adaptive"] = key(
+        "constant", "`adaptive` moves kl_in_reward_coef to kl_target", needs="kl_in_reward_coef"
+    )
+    kl_target: float = key(
+        0.1, "nats per token that the adaptive controller holds", above=0, needs="kl_controller=adaptive"
+    )
+    kl_horizon: float = key(
+        10_000.0,
+        "rows over which the coefficient moves by its own size at most",
+        above=0,
+        needs="kl_controller=adaptive",
+    )
+    entropy_coef: float = key(0.0, "weight of the entropy bonus", at_least=0)
     old_logprobs: Literal["engine", "learner"] = key(
         "engine", "denominator of the ratio: the engine's logprobs, or recomputed by the learner"
     )
@@ -282,21 +328,42 @@ class ObjectiveKeys:
         key("none", "correction of engine against learner logprobs; needs old_logprobs=learner")
     )
     mismatch_cap: float = key(
-        0.0, "largest weight of tis and mis (0: 2.0); largest divergence of k3_rs (0: 0.01)", at_least=0
+        0.0,
+        "largest weight of tis and mis (0: 2.0); largest divergence of k3_rs (0: 0.01)",
+        at_least=0,
+        needs="mismatch=token_tis|sequence_tis|seq_mis|k3_rs",
     )
     mismatch_bounds: list[float] = key(
-        [], "[low, high] of seq_mis, geo_rs, icepop and seq_mask_tis; [] takes the method's own"
+        [],
+        "[low, high]; [] takes the method's own",
+        at_least=0,
+        needs="mismatch=seq_mis|geo_rs|icepop|seq_mask_tis",
     )
-    mismatch_normalise: bool = key(False, "scale the correction's weights to mean 1")
+    mismatch_normalise: bool = key(False, "scale the correction's weights to mean 1", needs="mismatch!=none")
 
 
 @dataclass
-class CriticKeys:
+class WarmupKeys:
+    """Iterations before the policy learns."""
+
+    critic_warmup: int = key(
+        0, "iterations in which only the critic learns; 3spo: only what is known about states", at_least=0
+    )
+
+
+@dataclass
+class CriticKeys(WarmupKeys):
     """The value model."""
 
     critic_lr: float = key(1e-3, "learning rate of the critic", at_least=0)
     critic_clip: float = key(0.5, "clip range of the value loss; 0 is off", at_least=0)
-    critic_warmup: int = key(0, "iterations in which only the critic learns; 3spo: only what is known about states")
+
+
+@dataclass
+class DemonstrationKeys:
+    """Learning from demonstrations."""
+
+    demonstrations: int = key(8192, "demonstrated episodes that sft learns from, played once", at_least=1)
 
 
 @dataclass
@@ -305,29 +372,38 @@ class OptimiserKeys:
 
     lr: float = key(3e-4, "learning rate of the policy", at_least=0)
     optimizer: Literal["adamw", "muon"] = key("adamw", "`muon`: torch.optim.Muon on hidden matrices, AdamW elsewhere")
-    muon_lr: float = key(0.02, "learning rate of Muon's matrices")
-    betas: list[float] = key([0.9, 0.95], "AdamW's two decay rates")
-    weight_decay: float = key(0.0, "decoupled weight decay")
+    muon_lr: float = key(0.02, "learning rate of Muon's matrices", at_least=0, needs="optimizer=muon")
+    betas: list[float] = key([0.9, 0.95], "AdamW's two decay rates", at_least=0, below=1)
+    weight_decay: float = key(0.0, "decoupled weight decay", at_least=0)
     grad_clip: float = key(1.0, "global gradient norm; 0 is off", at_least=0)
     lr_warmup: int = key(0, "optimiser steps of linear warm-up", at_least=0)
     lr_decay: float = key(
-        0.0, "share of the run's optimiser steps, at its end, over which the rate falls linearly", at_least=0
+        0.0,
+        "share of the run's optimiser steps, at its end, over which the rate falls linearly",
+        at_least=0,
+        at_most=1,
     )
     epochs: int = key(1, "passes over the rows of an iteration", at_least=1)
     minibatches: int = key(2, "optimiser steps per pass", at_least=1)
     tokens_per_microbatch: int = key(
         16384, "padded tokens per forward pass; gradients accumulate over micro-batches", at_least=1
     )
-    demonstrations: int = key(8192, "demonstrated episodes that sft learns from, played once", at_least=1)
     num_learners: int = key(0, "learner actors; 0 learns in the driver process", at_least=0)
-    gpus_per_learner: float = key(0.0, "GPUs of one learner")
+    gpus_per_learner: float = key(0.0, "GPUs of one learner", at_least=0)
     learner_sharding: Literal["none", "fsdp"] = key(
-        "none", "`fsdp`: learners share weights, gradients and optimiser state (FSDP2); `none`: each has all of them"
+        "none",
+        "`fsdp`: learners share weights, gradients and optimiser state (FSDP2); `none`: each has all of them",
+        needs="num_learners",
     )
-    learner_nodes: str = key("", "Ray resource of the nodes where learners go; empty: anywhere")
-    learner_timeout_s: float = key(1800.0, "seconds without an answer before a learner actor counts as lost", above=0)
+    learner_nodes: str = key("", "Ray resource of the nodes where learners go; empty: anywhere", needs="num_learners")
+    learner_timeout_s: float = key(
+        1800.0, "seconds without an answer before a learner actor counts as lost", above=0, needs="num_learners"
+    )
     max_learner_restarts: int = key(
-        3, "times that lost learners are replaced before the run must get further than it was; 0 ends it", at_least=0
+        3,
+        "times that lost learners are replaced before the run must get further than it was; 0 ends it",
+        at_least=0,
+        needs="num_learners",
     )
 
 

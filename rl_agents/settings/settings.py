@@ -1,30 +1,35 @@
-"""The resolved configuration of a run: one flat data class, whose keys stand in `rl_agents.settings.sections`."""
+"""The configuration of a run: one flat data class, whose keys stand in `rl_agents.settings.sections`.
+
+`rl_agents.algorithms.Settings` adds the keys of all algorithms; whoever builds settings takes that one.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Self
 
-from rl_agents.errors import InputError, unknown
-from rl_agents.settings import checks
-from rl_agents.settings.options import coerce
+from rl_agents.errors import InputError
+from rl_agents.settings.names import RETIRED, unknown_key
+from rl_agents.settings.options import coerce, option_types
 from rl_agents.settings.sections import (
-    CreditKeys,
     CriticKeys,
+    DemonstrationKeys,
+    DiscountKeys,
+    DynamicSamplingKeys,
     EngineKeys,
+    LossKeys,
     ModelKeys,
-    ObjectiveKeys,
     OptimiserKeys,
+    OverlongKeys,
+    RatioKeys,
     ReportKeys,
     RewardKeys,
     RolloutKeys,
     RunKeys,
     SearchKeys,
-    SelectionKeys,
     TruncationKeys,
 )
 
@@ -37,11 +42,14 @@ LOCAL_KEYS: Mapping[str, Any] = {"num_env_runners": 0, "num_learners": 0, "engin
 class Settings(
     ReportKeys,
     OptimiserKeys,
+    DemonstrationKeys,
     CriticKeys,
-    ObjectiveKeys,
-    SelectionKeys,
+    RatioKeys,
+    LossKeys,
+    OverlongKeys,
+    DynamicSamplingKeys,
     SearchKeys,
-    CreditKeys,
+    DiscountKeys,
     EngineKeys,
     RewardKeys,
     TruncationKeys,
@@ -49,7 +57,7 @@ class Settings(
     ModelKeys,
     RunKeys,
 ):
-    """The resolved configuration of a run. Read-only once the algorithm is built."""
+    """The configuration of a run. Read-only once the algorithm is built."""
 
     def __post_init__(self) -> None:
         #: Keys that somebody chose; algorithm defaults do not override them.
@@ -64,7 +72,7 @@ class Settings(
         return {**data, **{f"env.{name}": value for name, value in options.items()}}
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Settings:
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """Build from plain data.
 
         Raises:
@@ -75,10 +83,13 @@ class Settings(
         return settings
 
     @classmethod
-    def restored(cls, data: Mapping[str, Any]) -> Settings:
-        """Build from a run's config.yaml, which is complete: no later default replaces a value of it."""
+    def restored(cls, data: Mapping[str, Any]) -> Self:
+        """Build from a run's config.yaml, which is complete: no later default replaces a value of it.
+
+        Keys that have been removed since are left out.
+        """
         settings = cls()
-        settings.set_defaults(data)
+        settings.set_defaults({name: value for name, value in data.items() if name not in RETIRED})
         settings.complete = True
         return settings
 
@@ -88,13 +99,14 @@ class Settings(
         Raises:
             InputError: unknown key or a value of the wrong type.
         """
+        types = option_types(type(self))
         for name, value in data.items():
             if name.startswith("env."):
                 self.env_options[name.removeprefix("env.")] = value
-            elif name not in FIELD_TYPES or name == "env_options":
-                raise unknown("key", name, [*(n for n in FIELD_TYPES if n != "env_options"), "env.KEY"])
+            elif name not in types or name == "env_options":
+                raise unknown_key(name, types)
             else:
-                setattr(self, name, coerce(name, value, FIELD_TYPES[name]))
+                setattr(self, name, coerce(name, value, types[name]))
             self.explicit.add(name)
 
     def set_defaults(self, data: Mapping[str, Any]) -> None:
@@ -119,11 +131,3 @@ class Settings(
             if given.get(name, value) not in (value, "auto"):
                 raise InputError(f"--local means {name}={value}, but {name}={given[name]} is given")
         self.update(LOCAL_KEYS)
-
-    def validate(self) -> None:
-        """Check ranges and contradictions; see `rl_agents.settings.checks.validate`."""
-        checks.validate(self)
-
-
-FIELD_TYPES: dict[str, Any] = typing.get_type_hints(Settings)
-HELP: dict[str, str] = {field.name: field.metadata["help"] for field in dataclasses.fields(Settings)}

@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from rl_agents.core.idle import idle_of
 from rl_agents.reporting.run_folder import json_safe, write_atomically
 from rl_agents.tuning.driver import FAILED, STOPPED_EARLY, SweepFolder
 from rl_agents.tuning.plots import plot_points
@@ -99,6 +100,8 @@ def trial_notes(trial: TrialResult) -> list[str]:
 def recipe(sweep: Sweep, best: PointResult) -> str:
     """Return the best point as a recipe for ``run.py --config``."""
     keys = {name: value for name, value in {**sweep.keys, **best.keys}.items() if name != "seed"}
+    idle = idle_of(sweep.run_keys(keys))
+    keys = {name: value for name, value in keys.items() if name not in idle}
     interval = best.interval
     assert interval is not None
     comment = [

@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rl_agents.algorithms import Settings
 from rl_agents.errors import InputError, unknown
-from rl_agents.settings import FIELD_TYPES
+from rl_agents.settings.options import option_types
 
 #: A sweep beyond this is a mistyped range rather than a plan.
 MAX_TRIALS = 10_000
@@ -90,7 +91,7 @@ def parse_choice(name: str, value: Any) -> Choice:
 
 
 def _parse_range(name: str, value: Mapping[str, Any]) -> Range:
-    kind = FIELD_TYPES.get(name, float)
+    kind = option_types(Settings).get(name, float)
     if kind not in (int, float):
         raise InputError(f"space: {name}: a range needs a key that is a number; write a list of values")
     try:

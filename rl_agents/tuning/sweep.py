@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import typing
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
@@ -12,77 +11,79 @@ from typing import Any, Literal, TypeVar
 
 import yaml
 
+from rl_agents.algorithms import Settings
+from rl_agents.core.idle import idle_of
 from rl_agents.errors import InputError, unknown
-from rl_agents.settings import FIELD_TYPES, Settings, load_recipe
-from rl_agents.settings.options import coerce
+from rl_agents.settings import load_recipe
+from rl_agents.settings.names import unknown_key
+from rl_agents.settings.options import key, option_types, read_options
 from rl_agents.settings.sections import EngineKeys, ModelKeys, RunKeys
+from rl_agents.settings.settings import LOCAL_KEYS
 from rl_agents.tuning.space import Choice, Range, TrialSpec, expand, parse_choice
-
-#: Keys of a sweep that are read as they are, with their types from `Sweep`.
-PLAIN_KEYS = ("name", "samples", "seeds", "metric", "mode", "max_failures", "max_concurrent", "autoscaling", "local")
-NESTED_KEYS = ("recipe", "set", "space", "asha", "pbt")
 
 
 @dataclass(frozen=True)
 class Asha:
-    """Asynchronous successive halving (Li et al. 2020, arXiv 1810.05934).
+    """Asynchronous successive halving (Li et al. 2020, arXiv 1810.05934)."""
 
-    Attributes:
-        grace: iterations that every trial gets.
-        reduction: eta; at the iterations grace · eta^k the best 1/eta of all trials that came so far go on.
-    """
-
-    grace: int = 10
-    reduction: float = 3.0
+    grace: int = key(10, "iterations that every trial gets", at_least=1)
+    reduction: float = key(
+        3.0, "eta: at the iterations grace * eta^k the best 1/eta of all trials that came so far go on", above=1
+    )
 
 
 @dataclass(frozen=True)
 class Pbt:
-    """Population based training (Jaderberg et al. 2017, arXiv 1711.09846).
+    """Population based training (Jaderberg et al. 2017, arXiv 1711.09846)."""
 
-    Attributes:
-        interval: iterations between two looks at the population.
-        quantile: share of the population at its end that takes over weights and keys of the same share at its top.
-        resample: probability of drawing a key anew instead of multiplying it by 0.8 or 1.2.
-    """
-
-    interval: int = 10
-    quantile: float = 0.25
-    resample: float = 0.25
+    interval: int = key(10, "iterations between two looks at the population", at_least=1)
+    quantile: float = key(
+        0.25,
+        "share of the population at its end that takes over weights and keys of the same share at its top",
+        above=0,
+        at_most=0.5,
+    )
+    resample: float = key(
+        0.25, "probability of drawing a key anew instead of multiplying it by 0.8 or 1.2", at_least=0, at_most=1
+    )
 
 
 Part = TypeVar("Part", Asha, Pbt)
 
 
 @dataclass(frozen=True)
-class Sweep:
+class SweepOptions:
+    """Keys of a sweep file beside ``recipe``, ``set``, ``space``, ``asha`` and ``pbt``."""
+
+    name: str = key("", "what tables and pictures call it; the file's name without .yaml unless it says otherwise")
+    samples: int = key(1, "draws of the ranges for each combination of the grids", at_least=1)
+    seeds: int = key(1, "runs of each point, with the seeds `seed`, `seed + 1`, ...", at_least=1)
+    metric: str = key("eval/success_rate", "what is compared: a tag of metrics.jsonl")
+    mode: Literal["max", "min"] = key("max", "whether large or small values of it are good")
+    max_failures: int = key(2, "restarts of a failed trial, each from its last checkpoint", at_least=0)
+    max_concurrent: int = key(0, "trials at a time; 0: as many as the cluster has room for", at_least=0)
+    autoscaling: bool = key(False, "the cluster may grow, so a trial that does not fit waits")
+    local: bool = key(False, "every trial in one process with the torch engine")
+
+
+#: Keys of a sweep that are read as they are, with their types from `Sweep`.
+PLAIN_KEYS = tuple(option.name for option in fields(SweepOptions))
+NESTED_KEYS = ("recipe", "set", "space", "asha", "pbt")
+
+
+@dataclass(frozen=True)
+class Sweep(SweepOptions):
     """A checked sweep.
 
     Attributes:
-        name: what tables and pictures call it; the file's name without ``.yaml`` unless it says otherwise.
         keys: the keys that all trials share: recipe, ``set``, and ``--set`` of the command line.
         space: the keys that vary.
-        samples: draws of the ranges for each combination of the grids.
-        seeds: runs of each point, with the seeds ``seed``, ``seed + 1``, ...
-        metric: what is compared: a tag of metrics.jsonl.
-        mode: whether large or small values of it are good.
-        max_failures: restarts of a failed trial, each from its last checkpoint.
-        max_concurrent: trials at a time; 0: as many as the cluster has room for.
-        autoscaling: the cluster may grow, so a trial that does not fit waits.
-        local: every trial in one process with the torch engine.
+        asha, pbt: the scheduler, if any.
+        source: the file as it was read.
     """
 
-    name: str
-    keys: Mapping[str, Any]
-    space: Mapping[str, Choice]
-    samples: int = 1
-    seeds: int = 1
-    metric: str = "eval/success_rate"
-    mode: Literal["max", "min"] = "max"
-    max_failures: int = 2
-    max_concurrent: int = 0
-    autoscaling: bool = False
-    local: bool = False
+    keys: Mapping[str, Any] = field(default_factory=dict)
+    space: Mapping[str, Choice] = field(default_factory=dict)
     asha: Asha | None = None
     pbt: Pbt | None = None
     source: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
@@ -102,7 +103,7 @@ class Sweep:
         return next(trial for trial in self.trials if trial.name == name)
 
     def settings(self, trial: TrialSpec, keys: Mapping[str, Any] | None = None) -> Settings:
-        """Return the settings of a trial, not resolved yet.
+        """Return the settings of a trial, not resolved yet; keys that have no effect on it are left out.
 
         Args:
             trial: which one.
@@ -111,14 +112,18 @@ class Sweep:
         Raises:
             InputError: a key is unknown or its value has the wrong type.
         """
-        settings = Settings()
         given = {**self.keys, **(trial.keys if keys is None else keys), "seed": trial.seed}
-        settings.update(given)
+        idle = idle_of(self.run_keys(given))
+        settings = Settings.from_dict({name: value for name, value in given.items() if name not in idle})
         if self.local:
             settings.make_local(given)
         if settings.model != "starter":  # trials run in other processes, elsewhere
             settings.model = str(Path(settings.model).resolve())
         return settings
+
+    def run_keys(self, keys: Mapping[str, Any]) -> dict[str, Any]:
+        """Return ``keys`` as the trials take them: with `LOCAL_KEYS` where the sweep is local."""
+        return {**keys, **(LOCAL_KEYS if self.local else {})}
 
     def to_yaml(self) -> str:
         """Return the text of a sweep file that says the same without the recipe's file."""
@@ -149,15 +154,14 @@ def load_sweep(path: Path, assignments: Mapping[str, Any] | None = None, local: 
 def _sweep(data: dict[str, Any], folder: Path, assignments: Mapping[str, Any], local: bool) -> Sweep:
     for name in data:
         if name not in PLAIN_KEYS + NESTED_KEYS:
-            hint = " (keys of the runs belong under `set` or `space`)" if name in FIELD_TYPES else ""
+            hint = " (keys of the runs belong under `set` or `space`)" if name in option_types(Settings) else ""
             raise InputError(f"{unknown('key of a sweep', name, PLAIN_KEYS + NESTED_KEYS)}{hint}")
     space = {str(name): parse_choice(str(name), value) for name, value in _mapping(data, "space").items()}
     keys = {**_recipe(data, folder), **_mapping(data, "set"), **assignments}
-    types = typing.get_type_hints(Sweep)
-    plain = {name: coerce(name, data[name], types[name]) for name in PLAIN_KEYS if name in data}
+    options = read_options(SweepOptions, {name: data[name] for name in PLAIN_KEYS if name in data})
     sweep = Sweep(
         keys=keys, space=space, asha=_part(data, "asha", Asha), pbt=_part(data, "pbt", Pbt), source=data,
-        **{**plain, "local": local or plain.get("local", False)},
+        **{**asdict(options), "local": local or options.local},
     )  # fmt: skip
     _check(sweep, assignments)
     return sweep
@@ -171,17 +175,13 @@ def _mapping(data: Mapping[str, Any], name: str) -> dict[str, Any]:
     value = data.get(name) or {}
     if not isinstance(value, dict):
         raise InputError(f"{name}: a mapping of keys is needed, found {type(value).__name__}")
-    return {str(key): item for key, item in value.items()}
+    return {str(name): item for name, item in value.items()}
 
 
 def _part(data: Mapping[str, Any], name: str, kind: type[Part]) -> Part | None:
     if name not in data:
         return None
-    given, types = _mapping(data, name), typing.get_type_hints(kind)
-    for key in given:
-        if key not in types:
-            raise unknown(f"key of {name}", key, types)
-    return kind(**{key: coerce(f"{name}.{key}", value, types[key]) for key, value in given.items()})
+    return read_options(kind, _mapping(data, name), prefix=f"{name}.")
 
 
 def _check(sweep: Sweep, assignments: Mapping[str, Any]) -> None:
@@ -189,25 +189,32 @@ def _check(sweep: Sweep, assignments: Mapping[str, Any]) -> None:
         raise InputError(f"name='{sweep.name}': letters, digits, dots and dashes only, it names a folder")
     if not sweep.space:
         raise InputError("space: no key varies; for one run use: python run.py --config RECIPE")
-    valid = [*(name for name in FIELD_TYPES if name != "env_options"), "env.KEY"]
+    valid = option_types(Settings)
     for where, names in (("space", sweep.space), ("set", sweep.keys)):
         for name in names:
             if name not in valid and not name.startswith("env."):
-                raise InputError(f"{where}: {unknown('key', name, valid)}")
+                raise InputError(f"{where}: {unknown_key(name, valid)}")
     for name in sweep.space:
         if name in assignments:
             raise InputError(f"--set {name}={assignments[name]}: the sweep varies {name} itself")
     if "seed" in sweep.space:
         raise InputError("space: seed is no key to choose by; write `seeds: N` for N runs of each point")
-    _check_numbers(sweep)
+    _check_samples(sweep)
+    _check_idle(sweep)
     _ = sweep.trials  # too many are refused here
     _check_schedulers(sweep)
 
 
-def _check_numbers(sweep: Sweep) -> None:
-    for name, least in (("samples", 1), ("seeds", 1), ("max_failures", 0), ("max_concurrent", 0)):
-        if getattr(sweep, name) < least:
-            raise InputError(f"{name}={getattr(sweep, name)}: must be at least {least}")
+def _check_idle(sweep: Sweep) -> None:
+    """Refuse keys that have no effect on any trial."""
+    keys = [sweep.run_keys({**sweep.keys, **trial.keys}) for trial in sweep.trials]
+    idle = [idle_of(trial) for trial in keys]
+    for name, reason in idle[0].items():
+        if all(name in other for other in idle):
+            raise InputError(f"key '{name}' {reason}" + (" in any trial" if len(idle) > 1 else ""))
+
+
+def _check_samples(sweep: Sweep) -> None:
     if sweep.samples > 1 and not any(isinstance(choice, Range) for choice in sweep.space.values()):
         raise InputError(f"samples={sweep.samples}: there is no range to draw from; write `seeds: N` to repeat points")
 
@@ -215,15 +222,8 @@ def _check_numbers(sweep: Sweep) -> None:
 def _check_schedulers(sweep: Sweep) -> None:
     if sweep.asha and sweep.pbt:
         raise InputError("asha and pbt exclude each other")
-    if sweep.asha and (sweep.asha.grace < 1 or sweep.asha.reduction <= 1):
-        raise InputError(f"asha: grace={sweep.asha.grace} must be at least 1, reduction={sweep.asha.reduction} above 1")
     if sweep.pbt is None:
         return
-    if sweep.pbt.interval < 1 or not 0 < sweep.pbt.quantile <= 0.5 or not 0 <= sweep.pbt.resample <= 1:
-        raise InputError(
-            f"pbt: interval={sweep.pbt.interval} must be at least 1, quantile={sweep.pbt.quantile} in (0, 0.5], "
-            f"resample={sweep.pbt.resample} in [0, 1]"
-        )
     if sweep.seeds > 1:
         raise InputError("pbt: trials learn from each other, so `seeds` has no meaning; run the sweep again instead")
     if len(sweep.trials) < 2:
@@ -237,4 +237,4 @@ def _check_schedulers(sweep: Sweep) -> None:
 
 def fixed_keys() -> set[str]:
     """Keys that make a run what it is, so that no checkpoint of another value can be taken over."""
-    return {key.name for section in (RunKeys, ModelKeys, EngineKeys) for key in fields(section)}
+    return {option.name for section in (RunKeys, ModelKeys, EngineKeys) for option in fields(section)}

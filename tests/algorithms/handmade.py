@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from rl_agents.algorithms import ALGORITHMS
+from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.data.rows import Row, lower
 from rl_agents.data.trajectory import Step, Trajectory
-from rl_agents.settings import Settings
 
 
 def episode(

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 import rl_agents.envs  # noqa: F401  (registers the built-in environments)
-from rl_agents.algorithms import ALGORITHMS
-from rl_agents.core.resolve import apply_defaults, check_recipe, ineffective_keys, resolve
+from rl_agents.algorithms import ALGORITHMS, Settings
+from rl_agents.core.idle import apply_defaults, idle_keys
+from rl_agents.core.resolve import check_recipe, resolve
 from rl_agents.envs.base import ENVIRONMENTS
-from rl_agents.settings import Settings, load_recipe
+from rl_agents.settings import load_recipe, validate
 
 FOLDER = Path(__file__).parents[2] / "tune_configs" / "recipes"
 FILES = sorted(FOLDER.glob("*.yaml"))
@@ -29,7 +30,7 @@ def test_a_recipe_file_builds_its_settings(file: Path) -> None:
     settings = Settings.from_dict(keys)
     recipe = ALGORITHMS[settings.algo]
     apply_defaults(settings, recipe)
-    assert not ineffective_keys(settings, recipe), "keys without effect"
+    assert not idle_keys(settings), "keys without effect"
     assert keys.get("env", "guess_numbers") in CONTRACT
     if settings.env in ENVIRONMENTS:
         # Only the model is not at hand; the starter stands in for it.
@@ -37,7 +38,7 @@ def test_a_recipe_file_builds_its_settings(file: Path) -> None:
         resolved_keys = resolved.to_dict()
         assert all(resolved_keys[name] == value for name, value in keys.items() if name not in ("model", "dtype"))
     else:
-        settings.validate()
+        validate(settings)
         check_recipe(settings, recipe)
 
 

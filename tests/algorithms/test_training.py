@@ -13,8 +13,11 @@ import torch
 from algorithms.test_recipes import LEARNING, ROOT
 
 import rl_agents.algorithms as registry
+from rl_agents.algorithms.keys import compose
 from rl_agents.core.algorithm import AgentAlgorithm, AgentConfig
 from rl_agents.data.selection import SelectionError
+from rl_agents.errors import InputError
+from rl_agents.settings.options import read_options
 
 KEYS: dict[str, Any] = {"tasks_per_iteration": 3, "group_size": 4, "minibatches": 1}
 
@@ -132,6 +135,12 @@ def test_an_algorithm_is_one_file(beginner_model_dir: Path, tmp_path: Path, monk
     found = registry.discover()
     assert list(found)[-1] == "median-grpo" and len(found) == len(registry.ALGORITHMS) + 1
     monkeypatch.setitem(registry.ALGORITHMS, "median-grpo", found["median-grpo"])
-    algo = build(beginner_model_dir, "median-grpo")
+    composed = compose(found.values(), registry.__name__)
+    monkeypatch.setattr("rl_agents.core.config.Settings", composed)
+    monkeypatch.setattr("rl_agents.core.idle.Settings", composed)
+    with pytest.raises(InputError, match=r"median_weight=2\.0: must be at least 0 and at most 1"):
+        read_options(found["median-grpo"].keys, {"median_weight": 2})
+    algo = build(beginner_model_dir, "median-grpo", median_weight=0.5)
+    assert algo.settings.median_weight == 0.5
     assert algo.train()["agent"]["actor/grad_norm"] > 0
     algo.stop()

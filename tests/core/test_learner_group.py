@@ -13,12 +13,11 @@ import ray
 import torch
 from ray import cloudpickle
 
-from rl_agents.algorithms import ALGORITHMS
+from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.core.algorithm import AgentConfig
 from rl_agents.core.learner_group import AgentLearnerGroup
 from rl_agents.core.training_data import AgentTrainingData
 from rl_agents.data.rows import Row
-from rl_agents.settings import Settings
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # learner actors cannot import tests
 

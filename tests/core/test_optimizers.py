@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
+from rl_agents.algorithms import Settings
 from rl_agents.core.optimizers import OptimizerSet, learning_rate_factor
-from rl_agents.settings import Settings
 
 
 def test_learning_rate_warms_up_stays_and_falls() -> None:

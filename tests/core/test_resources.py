@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from rl_agents.algorithms import Settings
 from rl_agents.core.resources import (
     actors,
     describe_plan,
@@ -13,7 +14,6 @@ from rl_agents.core.resources import (
     run_bundles,
     set_engine_gpus,
 )
-from rl_agents.settings import Settings
 
 
 def settings(**keys: object) -> Settings:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from algorithms.handmade import episode, settings_of
-from rl_agents.data.lowering import lower
 
 from rl_agents.core.shaping import correct_mismatch, shape_rewards
-from rl_agents.data.rows import Row
+from rl_agents.data.rows import Row, lower
 
 GAPS = [[0.2, 1.0, -0.3], [0.01, -0.02]]
 

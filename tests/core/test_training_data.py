@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rl_agents.algorithms import Settings
 from rl_agents.core.training_data import AgentTrainingData, folded, micro_batches
 from rl_agents.data.rows import Row
-from rl_agents.settings import Settings
 
 
 class Rows(SimpleNamespace):

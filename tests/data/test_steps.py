@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from algorithms.handmade import episode
-from rl_agents.data.lowering import lower
 
+from rl_agents.data.rows import lower
 from rl_agents.data.steps import StepTable
 
 

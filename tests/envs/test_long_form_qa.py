@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rl_agents.algorithms import Settings
 from rl_agents.chat.context import make_context
 from rl_agents.data.trajectory import EpisodeSpec
 from rl_agents.engines.base import Completion
@@ -31,7 +32,6 @@ from rl_agents.errors import InputError
 from rl_agents.rewards.base import make_reward
 from rl_agents.rewards.judge import JudgeError
 from rl_agents.rollout.agent_loop import Limits, play_episodes
-from rl_agents.settings import Settings
 from rl_agents.tools.calls import ToolCall, read_tools, write_response
 
 ROOT = Path(__file__).parents[2]

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rl_agents.algorithms import Settings
 from rl_agents.envs import base
 from rl_agents.envs.multihop_qa import STARTER, demonstrator, make, names, tasks
 from rl_agents.envs.multihop_qa.env import MultihopQAEnv
@@ -25,7 +26,6 @@ from rl_agents.envs.multihop_qa.world import BY_NAME, Fact
 from rl_agents.errors import InputError
 from rl_agents.retrieval.bm25 import Analyzer
 from rl_agents.rollout.prompting import solved_examples
-from rl_agents.settings import Settings
 from rl_agents.tools.calls import ToolCall, read_response, write_response
 
 SMALL = {"questions": "small", "prompt": "compact"}

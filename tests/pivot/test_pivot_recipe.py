@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rl_agents.algorithms import ALGORITHMS
+from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.algorithms.pivotrl import select
 from rl_agents.core.resolve import resolve
 from rl_agents.data.rows import lower
 from rl_agents.data.trajectory import Step, Trajectory
-from rl_agents.settings import Settings
 
 RECIPE = ALGORITHMS["pivotrl"]
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from rl_agents.algorithms import Settings
 from rl_agents.errors import InputError
 from rl_agents.reporting.run_folder import RunFolder, json_safe
-from rl_agents.settings import Settings
 
 
 @pytest.fixture

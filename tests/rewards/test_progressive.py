@@ -14,13 +14,13 @@ from importlib.util import find_spec
 import pytest
 from judge_server import vllm_judge
 
+from rl_agents.algorithms import Settings
 from rl_agents.core.resolve import resolve
 from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.errors import InputError
 from rl_agents.rewards.base import EnvironmentReward, make_reward
 from rl_agents.rewards.judge import JudgeError, RuleJudge, make_judge, prompt
 from rl_agents.rewards.reading import Reading, final_answer, read_episode, tags_complete
-from rl_agents.settings import Settings
 
 THINK = "<think> hm </think> "
 CALL, ANSWER = THINK + "<search> capital of France </search>", THINK + "<answer> Paris </answer>"

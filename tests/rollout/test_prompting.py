@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from rl_agents.algorithms import Settings
 from rl_agents.chat.context import Dialogue
 from rl_agents.cli import main
 from rl_agents.core.algorithm import AgentConfig
@@ -17,7 +18,7 @@ from rl_agents.errors import InputError
 from rl_agents.rollout.env_calls import read_step
 from rl_agents.rollout.prompting import MEMORY_HEADING, REACT_INSTRUCTION, ReAct, Reflexion, solved_examples
 from rl_agents.rollout.turns import next_dialogue
-from rl_agents.settings import Settings
+from rl_agents.settings import validate
 
 TASK = {"task_id": "3-4-0-3/123/231"}
 WRONG, RIGHT = "<answer>312</answer>", "<answer>231</answer>"
@@ -106,7 +107,7 @@ def test_examples_are_solved_episodes_of_training_tasks() -> None:
 def test_reflexion_does_not_mix_with_truncation() -> None:
     settings = Settings.from_dict({"prompting": "reflexion", "truncation": "t3"})
     with pytest.raises(InputError, match="reflexion plays several attempts"):
-        settings.validate()
+        validate(settings)
 
 
 def test_reflexion_in_the_rollout_path(beginner_model_dir: Path) -> None:

@@ -10,6 +10,7 @@ from functools import cache
 import pytest
 from scripted import Countdown, ScriptedEngine
 
+from rl_agents.algorithms import Settings
 from rl_agents.chat.context import make_context
 from rl_agents.core.resolve import resolve
 from rl_agents.core.rollout_metrics import rollout_metrics, truncation_metrics
@@ -20,7 +21,6 @@ from rl_agents.errors import InputError
 from rl_agents.rollout.agent_loop import Limits, play_episodes
 from rl_agents.rollout.embedders import HashedNgrams, make_embedder
 from rl_agents.rollout.truncation_rules import ANSWER_INSTRUCTION, Truncation, question_of
-from rl_agents.settings import Settings
 
 # The first guess 123 was answered 0A3B, so that 231 and 312 are left; the secret is 312.
 TASK = "3-4-0-3/123/312"

@@ -12,6 +12,7 @@ from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from scripted import Broken, Countdown
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
+from rl_agents.algorithms import Settings
 from rl_agents.chat.context import make_context
 from rl_agents.data.rows import lower
 from rl_agents.data.trajectory import EpisodeSpec
@@ -20,7 +21,6 @@ from rl_agents.envs import base as envs
 from rl_agents.errors import InputError
 from rl_agents.rollout.agent_loop import Limits, play_episodes
 from rl_agents.rollout.env_runner import TextEnvRunner
-from rl_agents.settings import Settings
 
 LIMITS = Limits(max_turns=5, max_response_tokens=6, max_model_len=400)
 

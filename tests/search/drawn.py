@@ -11,12 +11,12 @@ import gymnasium
 from chat_tokenizers import qwen
 from rollout.scripted import ScriptedEngine
 
+from rl_agents.algorithms import Settings
 from rl_agents.chat.context import make_context
 from rl_agents.rollout.branching import Branching, BranchSpec, Expansion, expand_all
 from rl_agents.rollout.env_calls import EnvPool
 from rl_agents.rollout.turns import Limits, Player
 from rl_agents.search.explorer import Explorer, Request, Tick
-from rl_agents.settings import Settings
 
 CONTEXT = make_context("append", qwen())
 LIMITS = Limits(max_turns=8, max_response_tokens=20, max_model_len=2000, env_timeout_s=5.0)

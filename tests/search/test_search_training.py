@@ -10,6 +10,7 @@ import gymnasium
 import pytest
 import torch
 
+from rl_agents.algorithms import Settings
 from rl_agents.core.algorithm import AgentAlgorithm, AgentConfig
 from rl_agents.core.resolve import resolve
 from rl_agents.errors import InputError
@@ -17,7 +18,6 @@ from rl_agents.search.explorer import Explorer
 from rl_agents.search.picture import draw_search, draw_tree, tree_columns
 from rl_agents.search.saved import explorer_to_json
 from rl_agents.search.tree import Mark
-from rl_agents.settings import Settings
 
 KEYS: dict[str, Any] = {"algo": "3spo", "tasks_per_iteration": 4, "group_size": 4, "search_steps": 48, "lr": 1e-3}
 #: What a resumed run may differ in: time, and the ways back to states whose snapshots were not kept.

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from ray.tune.experiment import Trial
 
+from rl_agents.algorithms import Settings
 from rl_agents.errors import InputError
 from rl_agents.interrupts import Interrupts
 from rl_agents.reporting.run_folder import RunFolder
-from rl_agents.settings import Settings
 from rl_agents.tuning import driver
 from rl_agents.tuning.driver import StopWhenAsked, SweepFolder, SweepMonitor, check_room, known_values
 from rl_agents.tuning.space import Grid

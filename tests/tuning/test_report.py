@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from rl_agents.algorithms import Settings
 from rl_agents.reporting.run_folder import RunFolder
-from rl_agents.settings import Settings, load_recipe
+from rl_agents.settings import load_recipe, validate
 from rl_agents.tuning.driver import SweepFolder
 from rl_agents.tuning.report import write_results
 from rl_agents.tuning.results import best_point, collect
@@ -74,7 +75,7 @@ def test_results_hold_table_recipe_and_heat_map(tmp_path: Path) -> None:
     assert recipe == {
         "algo": "vspo", "env": "guess_numbers", "iterations": 2, "vspo_temperature": 1.0, "vspo_alpha": 1.0
     }  # fmt: skip
-    Settings.from_dict(recipe).validate()
+    validate(Settings.from_dict(recipe))
 
 
 def test_nan_is_told_and_never_wins(tmp_path: Path) -> None:

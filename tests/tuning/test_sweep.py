@@ -85,7 +85,7 @@ def test_the_saved_sweep_is_the_same_sweep(tmp_path: Path) -> None:
         ("space: {lr: [1.0]}\nseeds: 0", ["seeds=0: must be at least 1"]),
         ("space: {lr: [1.0]}\nseeds: many", ["seeds='many': a whole number is needed"]),
         ("space: {lr: [1.0]}\nmode: maxx", ["mode='maxx': valid: max, min"]),
-        ("space: {lr: [1.0]}\nasha: {grac: 2}", ["unknown key of asha 'grac'", "did you mean 'grace'?"]),
+        ("space: {lr: [1.0]}\nasha: {grac: 2}", ["unknown key 'asha.grac'", "did you mean 'asha.grace'?"]),
         ("space: {lr: [1.0, 2.0]}\nasha: {}\npbt: {}", ["asha and pbt exclude each other"]),
         ("space: {model: [a, b]}\npbt: {}", ["model cannot change during a run"]),
         ("space: {lr: [1.0]}\npbt: {}", ["at least 2 trials"]),

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import pickle
+import re
+import typing
 from pathlib import Path
 
 import pytest
 
+from rl_agents.algorithms import ALGORITHMS, Settings
+from rl_agents.algorithms.keys import sections
+from rl_agents.core.idle import layered
 from rl_agents.core.resolve import resolve
 from rl_agents.errors import InputError
-from rl_agents.settings import Settings, load_recipe, parse_assignments
+from rl_agents.settings import load_recipe, parse_assignments
+from rl_agents.settings.names import SYNONYMS
+from rl_agents.settings.options import option_types, range_text
 
 
 @pytest.mark.parametrize(
@@ -31,7 +39,7 @@ def test_bad_values_are_named(keys: dict, message: str) -> None:
     ("keys", "message"),
     [
         ({"context": "windo(2)"}, "valid: append, window"),
-        ({"dual_clip": 0.5}, "dual_clip=0.5: must be above 1"),
+        ({"dual_clip": 0.5}, "dual_clip=0.5: must be above 1, or 0"),
         ({"temperature": 0}, "temperature=0"),
         ({"group_size": 0}, "group_size=0: must be at least 1"),
         ({"tensor_parallel": 2}, "needs engine_mode=async"),
@@ -79,7 +87,56 @@ def test_recipes_name_file_and_line(tmp_path: Path) -> None:
         load_recipe(str(broken))
     listing = tmp_path / "list.yaml"
     listing.write_text("- a\n")
+    twice = tmp_path / "twice.yaml"
+    twice.write_text("lr: 1\nseed: 1\nlr: 2\n")
+    with pytest.raises(InputError, match=r"twice\.yaml:3: .*key 'lr' stands twice"):
+        load_recipe(str(twice))
     with pytest.raises(InputError, match="a mapping of keys"):
         load_recipe(str(listing))
     with pytest.raises(InputError, match="no such file"):
         load_recipe(str(tmp_path / "absent.yaml"))
+
+
+def test_settings_travel_to_actors_with_the_keys_of_all_algorithms() -> None:
+    chosen = Settings.from_dict({"algo": "vspo", "vspo_alpha": 3, "hgpo_history": 1, "env.prompt": "paper"})
+    arrived = pickle.loads(pickle.dumps(chosen))
+    assert arrived == chosen and arrived.explicit == chosen.explicit and arrived.vspo_alpha == 3.0
+
+
+def test_an_old_config_may_hold_keys_that_are_gone() -> None:
+    old = {**Settings().to_dict(), "gpu_memory_fraction": 0.85, "lr": 1e-5}
+    assert Settings.restored(old).lr == 1e-5
+    with pytest.raises(InputError, match="unknown key 'gpu_memory_fraction'"):
+        Settings.from_dict(old)
+
+
+def test_other_libraries_words_lead_to_keys_that_exist() -> None:
+    types = option_types(Settings)
+    for word, ours in SYNONYMS.items():
+        assert word not in types
+        assert any(name in types for name in re.findall(r"\w+", ours)), word
+    with pytest.raises(InputError, match="'num_generations': it is called group_size here"):
+        Settings.from_dict({"num_generations": 8})
+
+
+def test_a_flag_may_leave_a_recipes_key_without_effect_and_a_recipe_must_not() -> None:
+    recipe = {"algo": "vspo", "vspo_temperature": 0.5, "vspo_alpha": 4.0}
+    assert layered(recipe, {"vspo_mode": "random"}) == {"algo": "vspo", "vspo_alpha": 4.0, "vspo_mode": "random"}
+    assert layered({**recipe, "vspo_mode": "random"}, {"lr": 1e-4})["vspo_temperature"] == 0.5
+    assert layered(recipe, {"vspo_mode": "none", "vspo_alpha": 3.0})["vspo_alpha"] == 3.0
+    assert layered(recipe, {"algo": "grpo"})["vspo_alpha"] == 4.0
+
+
+@pytest.mark.parametrize("section", list(sections(ALGORITHMS.values())), ids=lambda section: section.__name__)
+def test_needs_name_keys_and_numbers_have_ranges(section: type) -> None:
+    types = option_types(Settings)
+    for field in sections(ALGORITHMS.values())[section]:
+        for need in " or ".join(field.metadata["needs"]).split(" or "):
+            if not need:
+                continue
+            name, _, values = need.partition("=")
+            kind = types[name.removesuffix("!")]
+            if typing.get_origin(kind) is typing.Literal:
+                assert set(values.split("|")) <= set(typing.get_args(kind)), need
+        if types[field.name] in (int, float, list[float]) and field.name != "prs_thresholds":
+            assert range_text(field.metadata), field.name

@@ -1,0 +1,76 @@
+"""Chosen keys that change nothing: which, why, and when they may be left out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rl_agents.algorithms import ALGORITHMS, Recipe, Settings
+from rl_agents.algorithms.keys import declared, readers
+from rl_agents.errors import InputError
+from rl_agents.settings.options import spoken, unmet
+
+
+def apply_defaults(settings: Settings, recipe: Recipe) -> None:
+    """Slip the recipe's defaults under what was chosen; a chosen KL replaces a default one of the other kind."""
+    settings.set_defaults(recipe.defaults)
+    for chosen, default in (("kl_coef", "kl_in_reward_coef"), ("kl_in_reward_coef", "kl_coef")):
+        if chosen in settings.explicit and getattr(settings, chosen):
+            settings.set_defaults({default: 0.0})
+
+
+def idle_keys(settings: Settings) -> dict[str, str]:
+    """Return the chosen keys that change nothing, each with what an error says about it.
+
+    Args:
+        settings: with the defaults of their algorithm (`apply_defaults`).
+    """
+    recipe = ALGORITHMS[settings.algo]
+    general, own = declared(type(settings)), declared(recipe.keys)
+    idle: dict[str, str] = {}
+    for name in sorted(settings.explicit & general.keys()):
+        users = [] if name in own else readers(name, ALGORITHMS.values())
+        if users:
+            idle[name] = f"has no effect with algo {recipe.name}; it belongs to: {', '.join(sorted(users))}"
+        elif missing := unmet({**general, **own}[name].metadata["needs"], settings):
+            idle[name] = f"has no effect without {spoken(missing)}"
+    return idle
+
+
+def refuse_idle(settings: Settings) -> None:
+    """Refuse chosen keys that change nothing.
+
+    Raises:
+        InputError: the first one, and why.
+    """
+    for name, reason in idle_keys(settings).items():
+        raise InputError(f"key '{name}' {reason}")
+
+
+def idle_of(keys: Mapping[str, Any]) -> dict[str, str]:
+    """Return those of ``keys`` that change nothing beside the others; see `idle_keys`.
+
+    Raises:
+        InputError: unknown key or algorithm, or a value of the wrong type.
+    """
+    settings = Settings.from_dict(keys)
+    if settings.algo not in ALGORITHMS:
+        return {}
+    apply_defaults(settings, ALGORITHMS[settings.algo])
+    return idle_keys(settings)
+
+
+def layered(recipe: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge a recipe's keys with those of the command line, less the recipe's that a flag gives no effect.
+
+    ``--config vspo.yaml --set vspo_mode=random`` leaves out the recipe's ``vspo_temperature``. Keys of another
+    algorithm stay, and so do those without effect in the recipe alone: they are mistakes.
+
+    Raises:
+        InputError: unknown key or a value of the wrong type.
+    """
+    merged = {**recipe, **flags}
+    if "algo" in flags and flags["algo"] != recipe.get("algo", flags["algo"]):
+        return merged
+    dropped = idle_of(merged).keys() - idle_of(recipe).keys() - flags.keys()
+    return {name: value for name, value in merged.items() if name not in dropped}

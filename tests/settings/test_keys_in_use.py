@@ -1,0 +1,71 @@
+"""Every key of a run is set by a recipe, a sweep, a benchmark or a starter, or there is a reason for it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from rl_agents.algorithms import Settings
+from rl_agents.settings.options import option_types
+
+ROOT = Path(__file__).parents[2]
+FILES = [
+    *(ROOT / "tune_configs").rglob("*.yaml"),
+    *(ROOT / "benchmarks").rglob("*.py"),
+    *(ROOT / "rl_agents" / "envs").rglob("*starter.py"),
+    ROOT / "rl_agents" / "envs" / "small_model.py",
+]
+CLUSTER = "placement, sizes and patience depend on the machine, which no recipe knows"
+SERVER = "where a judge's server is depends on the user"
+REFERENCE = "what another library or paper does, for comparisons with it"
+ABLATION = "arm of an ablation of the method's own paper"
+PROMPTING = "baselines without training; `run.py eval --compare` and docs/cli.md"
+CONTROL = "control for a T3 result: another rule, or another form of the same"
+SEARCH = "choices of the search"
+#: Keys that nothing in the repository sets, and why they are there.
+REASONS = {
+    "env_options": "written env.KEY",
+    "lora_rank": "memory of the user's GPUs",
+    "lora_alpha": "memory of the user's GPUs",
+    "epochs": "the papers take one pass; several are a user's choice",
+    "critic_clip": "range of the value loss, to be widened with other reward scales",
+    **dict.fromkeys(["prompting", "prompting_shots", "prompting_trials"], PROMPTING),
+    **dict.fromkeys(["judge_url", "judge_model", "judge_key_env", "judge_timeout_s", "judge_retries"], SERVER),
+    **dict.fromkeys(
+        ["env_timeout_s", "sample_timeout_s", "engine_mode", "num_engines", "tensor_parallel", "gpus_per_engine",
+         "gpus_per_learner", "learner_sharding", "learner_timeout_s", "max_learner_restarts"], CLUSTER,
+    ),
+    **dict.fromkeys(
+        ["truncation_stall", "truncation_similarity", "truncation_embedder", "truncation_beta",
+         "truncation_min_turns"], CONTROL,
+    ),
+    **dict.fromkeys(["prs_smoothing", "prs_require_tool_call", "prs_thresholds"], "forms of the paper's reward"),
+    **dict.fromkeys(
+        ["divide_by_rows", "dual_clip", "singleton", "advantage_std", "return_at_observation", "hgpo_weight_offset",
+         "kl_estimator", "kl_in_reward_estimator", "kl_controller", "kl_target", "kl_horizon", "overlong_length",
+         "dynamic_sampling_metric", "bootstrap_on_truncation", "mismatch_bounds", "mismatch_normalise"], REFERENCE,
+    ),
+    **dict.fromkeys(["whiten", "gspo_token", "gigpo_omega"], ABLATION),
+    **dict.fromkeys(
+        ["branching", "search_batch_groups", "search_update", "search_weights", "search_max_steps", "search_backtrack",
+         "search_closed", "score_clock", "search_baseline", "novelty_decay", "state_scope", "state_depth",
+         "state_normaliser", "state_count", "state_terminal", "max_states"], SEARCH,
+    ),
+}  # fmt: skip
+
+
+def is_set(name: str, text: str) -> bool:
+    return bool(re.search(rf"^ *{name}: |\b{name}=|[\"']{name}[\"']", text, re.MULTILINE))
+
+
+def test_every_key_is_in_use_or_has_a_reason() -> None:
+    text = "\n".join(path.read_text(encoding="utf-8") for path in FILES)
+    used = {name for name in option_types(Settings) if is_set(name, text)}
+    assert not option_types(Settings).keys() - used - REASONS.keys(), "set by nothing, and without a reason"
+    assert not REASONS.keys() & used, "in use: needs no reason"
+    assert not REASONS.keys() - option_types(Settings).keys(), "no such key"
+
+
+def test_the_number_of_keys_is_known() -> None:
+    """Raise it deliberately: each key is one more thing to understand, and to test beside all others."""
+    assert len(option_types(Settings)) == 162
