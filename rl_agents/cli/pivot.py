@@ -51,7 +51,7 @@ def demo_traces(argv: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, default=0, help="seed of the episodes (default: 0)")
     parser.add_settings_flag()
     args = parser.parse(argv)
-    from rl_agents.envs.base import checked_options, env_spec
+    from rl_agents.envs.base import env_spec, read_env_options
     from rl_agents.pivot.demonstrations import demonstrated_records, has_expert
     from rl_agents.settings import Settings, parse_assignments
 
@@ -62,8 +62,9 @@ def demo_traces(argv: Sequence[str]) -> int:
     if args.output.exists():
         raise InputError(f"{args.output} exists already")
     settings = Settings.from_dict(parse_assignments(args.set))
-    options = checked_options(env_spec(args.env), settings.env_options)
-    records = demonstrated_records(args.env, options, args.traces, args.seed, args.mediocre)
+    read_env_options(env_spec(args.env), settings.env_options)
+    options, turns = settings.env_options, settings.max_turns
+    records = demonstrated_records(args.env, options, args.traces, args.seed, args.mediocre, turns)
     args.output.parent.mkdir(parents=True, exist_ok=True)
     args.output.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records), "utf-8")
     player = "demonstrator" if args.mediocre or not has_expert(args.env) else "expert"

@@ -10,9 +10,10 @@ from __future__ import annotations
 import copy
 import dataclasses
 import math
+import operator
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from functools import cache
 from typing import Any, Literal, TypeVar
@@ -29,6 +30,8 @@ def key(
     at_least: float | None = None,
     above: float | None = None,
     at_most: float | None = None,
+    below: float | None = None,
+    also: float | None = None,
     needs: str | tuple[str, ...] = (),
 ) -> Any:
     """Declare an option.
@@ -36,12 +39,15 @@ def key(
     Args:
         default: its default; lists and mappings are copied.
         help: one line for people.
-        at_least, above, at_most: range of a number (of every item of a list).
+        at_least, above, at_most, below: range of a number (of every item of a list).
+        also: a number outside that range which is allowed, such as 0 for off.
         needs: what gives the key an effect, all of it: ``"name"`` (true, not 0 and not empty), ``"name=a|b"`` (one of
-            these values) or ``"name!=a|b"``. Choosing the key without it is an error.
+            these values) or ``"name!=a|b"``, and ``"... or ..."`` where one of several suffices. Choosing the key
+            without it is an error.
     """
     wanted = (needs,) if isinstance(needs, str) else needs
-    metadata = {"help": help, "at_least": at_least, "above": above, "at_most": at_most, "needs": wanted}
+    bounds = {"at_least": at_least, "above": above, "at_most": at_most, "below": below, "also": also}
+    metadata = {"help": help, **bounds, "needs": wanted}
     if isinstance(default, dict | list):
         return field(default_factory=lambda: copy.copy(default), metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -59,13 +65,21 @@ def option_defaults(cls: type) -> dict[str, Any]:
     return {item.name: getattr(cls(), item.name) for item in dataclasses.fields(cls)}
 
 
-def read_options(cls: type[Options], data: Mapping[str, Any], *, prefix: str = "", kind: str = "key") -> Options:
+def read_options(
+    cls: type[Options],
+    data: Mapping[str, Any],
+    *,
+    prefix: str = "",
+    kind: str = "key",
+    chosen: Iterable[str] | None = None,
+) -> Options:
     """Build an options object from plain values.
 
     Args:
         data: values by key, the prefix left out; absent ones take their defaults.
         prefix: written before keys in messages, such as ``env.``.
         kind: what messages call a key, such as ``option of environment alfworld``.
+        chosen: keys that somebody chose, so that they must have an effect; by default all of ``data``.
 
     Raises:
         InputError: an unknown key (the nearest is named), a wrong type, a value out of range, or a key without effect.
@@ -76,7 +90,7 @@ def read_options(cls: type[Options], data: Mapping[str, Any], *, prefix: str = "
             raise unknown(kind, f"{prefix}{name}", [f"{prefix}{known}" for known in types_by_key])
     made = cls(**{name: coerce(f"{prefix}{name}", value, types_by_key[name]) for name, value in data.items()})
     check_ranges(made, prefix)
-    check_needs(made, data, prefix)
+    check_needs(made, data if chosen is None else chosen, prefix)
     return made
 
 
@@ -97,6 +111,9 @@ def coerce(name: str, value: Any, kind: Any) -> Any:
     if isinstance(kind, types.UnionType):
         if value is None and type(None) in typing.get_args(kind):
             return None
+        lists = [k for k in typing.get_args(kind) if typing.get_origin(k) is list]
+        if lists and isinstance(value, list | tuple):
+            return coerce(name, value, lists[0])
         kind = next(k for k in typing.get_args(kind) if k is not type(None))
     if kind is bool:
         if not isinstance(value, bool):
@@ -133,14 +150,29 @@ def check_ranges(options: Any, prefix: str = "") -> None:
 
 
 def _check_range(shown: str, number: Any, bounds: Mapping[str, Any]) -> None:
-    at_least, above, at_most = bounds["at_least"], bounds["above"], bounds["at_most"]
-    if at_least is not None and number < at_least:
-        wanted = "must not be negative" if at_least == 0 else f"must be at least {at_least}"
-        raise InputError(f"{shown}: {wanted}")
-    if above is not None and number <= above:
-        raise InputError(f"{shown}: must be above {above}")
-    if at_most is not None and number > at_most:
-        raise InputError(f"{shown}: must be at most {at_most}")
+    if isinstance(number, int | float) and number != bounds["also"]:
+        for name, (holds, _) in BOUNDS.items():
+            if bounds[name] is not None and not holds(number, bounds[name]):
+                raise InputError(f"{shown}: must be {range_text(bounds)}")
+
+
+#: Kinds of bounds: whether a number keeps one, and how people say it.
+BOUNDS: Mapping[str, tuple[Callable[[Any, Any], bool], str]] = {
+    "at_least": (operator.ge, "at least {}"),
+    "above": (operator.gt, "above {}"),
+    "at_most": (operator.le, "at most {}"),
+    "below": (operator.lt, "below {}"),
+}
+
+
+def range_text(bounds: Mapping[str, Any]) -> str:
+    """Return the range in a key's metadata as people would say it; empty when all numbers are allowed.
+
+    >>> range_text(key(0.0, "bound", above=1, also=0).metadata)
+    'above 1, or 0'
+    """
+    text = " and ".join(said.format(bounds[name]) for name, (_, said) in BOUNDS.items() if bounds[name] is not None)
+    return text if bounds["also"] is None else f"{text}, or {bounds['also']}"
 
 
 def check_needs(options: Any, chosen: Iterable[str], prefix: str = "") -> None:
@@ -157,15 +189,26 @@ def check_needs(options: Any, chosen: Iterable[str], prefix: str = "") -> None:
 
 def unmet(needs: Iterable[str], options: Any) -> str:
     """Return the first need that ``options`` do not meet; empty when they meet all."""
-    return next((need for need in needs if not _is_met(need, options)), "")
+    return next((need for need in needs if not any(_is_met(part, options) for part in need.split(" or "))), "")
 
 
 def _is_met(need: str, options: Any) -> bool:
     name, equals, values = need.partition("=")
     if not equals:
         return bool(getattr(options, name))
-    here = str(getattr(options, name.removesuffix("!"))) in values.split("|")
+    here = plain_text(getattr(options, name.removesuffix("!"))) in values.split("|")
     return not here if name.endswith("!") else here
+
+
+def plain_text(value: Any) -> str:
+    """Return a value as YAML would write it.
+
+    >>> plain_text(True), plain_text(0.0), plain_text("t3")
+    ('true', '0', 't3')
+    """
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def spoken(need: str) -> str:

@@ -78,7 +78,7 @@ class Settings(
     def restored(cls, data: Mapping[str, Any]) -> Settings:
         """Build from a run's config.yaml, which is complete: no later default replaces a value of it."""
         settings = cls()
-        settings.set_defaults(data)
+        settings.set_defaults(with_one_turn_limit(data))
         settings.complete = True
         return settings
 
@@ -123,6 +123,13 @@ class Settings(
     def validate(self) -> None:
         """Check ranges and contradictions; see `rl_agents.settings.checks.validate`."""
         checks.validate(self)
+
+
+def with_one_turn_limit(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Fold the environment's own turn limit of older files into ``max_turns``: the lower one ended episodes."""
+    limits = [int(data[name]) for name in ("max_turns", "env.max_turns") if data.get(name)]
+    kept = {name: value for name, value in data.items() if name != "env.max_turns"}
+    return {**kept, "max_turns": min(limits)} if "env.max_turns" in data and limits else kept
 
 
 FIELD_TYPES: dict[str, Any] = typing.get_type_hints(Settings)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Literal
 
-from rl_agents.errors import InputError, unknown
+from rl_agents.errors import InputError
 from rl_agents.rewards.judge import OpenAIJudge
 from rl_agents.rewards.verifiers.base import ExactVerifier, Verifier
 from rl_agents.rewards.verifiers.compare import ParallelMode
@@ -16,72 +15,63 @@ from rl_agents.rewards.verifiers.swe import SweVerifier
 from rl_agents.rewards.verifiers.terminal import TerminalVerifier
 from rl_agents.rewards.verifiers.text_actions import TextActionVerifier
 from rl_agents.rewards.verifiers.tool_calls import ToolCallVerifier, ToolNameVerifier
+from rl_agents.settings.options import check_ranges, coerce, key, option_types
+
+#: The verifiers that may ask a judge.
+JUDGED = "verifier=terminal|dialogue"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class VerifierOptions:
-    """Which verifier, and its own choices.
+    """Which verifier, and its own choices."""
 
-    Attributes:
-        verifier: a name of `VERIFIERS`.
-        threshold: word similarity from which texts in arguments count as equivalent; -1 takes the verifier's own
-            (tool_call, dialogue 0.1; search, text_action 0.3).
-        parallel: how several calls in one turn are scored; see `rl_agents.rewards.verifiers.compare.parallel_score`.
-        similarity: terminal: similarity of keystrokes that passes; -1 takes 0.95 with a judge, 0.9 without.
-        edit_credit: swe_target: ``binary`` or ``linear``.
-        judge_url, judge_model: an OpenAI-compatible server (up to and including /v1) and the model's name there.
-        judge_key_env: environment variable with its API key; empty for none.
-        judge_timeout_s, judge_retries: seconds that one request may take, and further attempts.
-    """
-
-    verifier: str = "tool_call"
-    threshold: float = -1.0
-    parallel: ParallelMode = "free"
-    similarity: float = -1.0
-    edit_credit: Literal["binary", "linear"] = "binary"
-    judge_url: str = ""
-    judge_model: str = ""
-    judge_key_env: str = ""
-    judge_timeout_s: float = 20.0
-    judge_retries: int = 1
+    verifier: Literal[
+        "exact", "tool_name", "tool_call", "search", "text_action", "terminal", "swe_target", "dialogue"
+    ] = key("tool_call", "what accepts an action, see `VERIFIERS`")
+    threshold: float = key(
+        -1.0,
+        "word similarity from which texts in arguments count as equivalent (two equal texts have 0.5); -1 takes the "
+        "verifier's own (tool_call, dialogue 0.1; search, text_action 0.3)",
+        at_least=0,
+        at_most=0.5,
+        also=-1,
+        needs="verifier=tool_call|dialogue|search|text_action",
+    )
+    parallel: ParallelMode = key(
+        "free",
+        "how several calls in one turn are scored",
+        needs="verifier=tool_name|tool_call|search|dialogue",
+    )
+    similarity: float = key(
+        -1.0,
+        "similarity of keystrokes that passes; -1 takes 0.95 with a judge, 0.9 without",
+        at_least=0,
+        at_most=1,
+        also=-1,
+        needs="verifier=terminal",
+    )
+    edit_credit: Literal["binary", "linear"] = key(
+        "binary", "edits that are alike earn all or nothing, or their similarity", needs="verifier=swe_target"
+    )
+    judge_url: str = key("", "an OpenAI-compatible server, up to and including /v1", needs=JUDGED)
+    judge_model: str = key("", "the model's name there", needs=JUDGED)
+    judge_key_env: str = key("", "environment variable with its API key; empty for none", needs=JUDGED)
+    judge_timeout_s: float = key(20.0, "seconds that one request may take", above=0, needs=JUDGED)
+    judge_retries: int = key(1, "further attempts", at_least=0, needs=JUDGED)
 
     @classmethod
     def from_mapping(cls, options: Mapping[str, Any]) -> VerifierOptions:
-        """Check plain values; keys that are none of ours are ignored.
+        """Read plain values; keys that are none of ours are ignored.
 
         Raises:
             InputError: a value of another type or out of range.
         """
-        chosen = {field.name: options[field.name] for field in fields(cls) if field.name in options}
-        for name, value in chosen.items():
-            default = getattr(cls(), name)
-            if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
-                chosen[name] = value = float(value)
-            if type(value) is not type(default):
-                raise InputError(f"env.{name}={value!r}: {type(default).__name__} is needed")
-        made = cls(**chosen)
-        made.check()
-        return made
-
-    def check(self) -> None:
-        """Raise `InputError` for names and numbers that cannot be."""
-        if self.verifier not in VERIFIERS:
-            raise unknown("verifier", self.verifier, VERIFIERS)
-        for name, valid in (("parallel", typing.get_args(ParallelMode)), ("edit_credit", ("binary", "linear"))):
-            if getattr(self, name) not in valid:
-                raise unknown(f"value of env.{name}", getattr(self, name), valid)
-        for name in ("threshold", "similarity"):
-            if not (getattr(self, name) == -1.0 or 0.0 <= getattr(self, name) <= 1.0):
-                raise InputError(f"env.{name}={getattr(self, name)}: between 0 and 1, or -1 for the verifier's own")
-        if self.threshold > 0.5:
-            raise InputError(
-                f"env.threshold={self.threshold}: two equal texts have a word similarity of 0.5, so above it "
-                "nothing would pass"
-            )
-        if bool(self.judge_url) != bool(self.judge_model):
+        types = option_types(cls)
+        made = cls(**{n: coerce(f"env.{n}", value, types[n]) for n, value in options.items() if n in types})
+        check_ranges(made, "env.")
+        if bool(made.judge_url) != bool(made.judge_model):
             raise InputError("env.judge_url and env.judge_model belong together")
-        if self.judge_timeout_s <= 0 or self.judge_retries < 0:
-            raise InputError("env.judge_timeout_s must be above 0 and env.judge_retries not negative")
+        return made
 
 
 def make_verifier(options: VerifierOptions) -> Verifier:
