@@ -17,6 +17,7 @@ from rl_agents.errors import InputError
 
 StepResult = tuple[str, float, bool, bool, dict[str, Any]]
 Dialogue = list[tuple[str, str]]
+Played = tuple[Dialogue, dict[str, Any]]
 
 
 class EpisodeState(Protocol):
@@ -125,9 +126,7 @@ class StatefulEnv(gymnasium.Env[str, str], Generic[State, Options]):
         """Return ``info`` after a turn, without ``query``."""
 
 
-def play(
-    env: StatefulEnv[Any, Any], task_id: str, act: Callable[[str], tuple[str, str]]
-) -> tuple[Dialogue, dict[str, Any]]:
+def play(env: StatefulEnv[Any, Any], task_id: str, act: Callable[[str], tuple[str, str]]) -> Played:
     """Let a scripted player play ``task_id``.
 
     Args:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 from rl_agents.envs.circuit_decoding.env import CircuitDecodingEnv, GameState
 from rl_agents.envs.circuit_decoding.prompts import answer_text, query_text
 from rl_agents.envs.circuit_decoding.rules import best_query, total
 from rl_agents.envs.circuit_decoding.spec import SPEC, CircuitDecodingOptions
-from rl_agents.envs.stateful import Dialogue
+from rl_agents.envs.stateful import Played
 from rl_agents.envs.stateful import play as play_episode
 
 
@@ -23,7 +22,7 @@ def expert_action(state: GameState, style: str = "paper", max_turns: int = SPEC.
     return f"<interact>{query_text(state.task.labels[circuit], bits, style)}</interact>"
 
 
-def play(task_id: str, options: CircuitDecodingOptions, max_turns: int = 0) -> tuple[Dialogue, dict[str, Any]]:
+def play(task_id: str, options: CircuitDecodingOptions, max_turns: int = 0) -> Played:
     """Play ``task_id``; return the dialogue and the last ``info``.
 
     Raises:

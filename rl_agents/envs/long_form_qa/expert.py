@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from rl_agents.envs.long_form_qa.almanac import Wish
 from rl_agents.envs.long_form_qa.env import LongFormQAEnv, QAState
 from rl_agents.envs.long_form_qa.spec import LongFormQAOptions
 from rl_agents.envs.long_form_qa.tasks import wishes_of
-from rl_agents.envs.stateful import Dialogue
+from rl_agents.envs.stateful import Played
 from rl_agents.envs.stateful import play as play_episode
 from rl_agents.tools.calls import ToolCall, write_response
 
@@ -48,7 +46,7 @@ def compact_action(state: QAState) -> str:
     return compact_search(missing[0]) if missing else compact_answer(state)
 
 
-def play(task_id: str, options: LongFormQAOptions, max_turns: int = 0) -> tuple[Dialogue, dict[str, Any]]:
+def play(task_id: str, options: LongFormQAOptions, max_turns: int = 0) -> Played:
     """Play ``task_id``; return the dialogue and the last ``info``.
 
     Raises:

@@ -163,21 +163,20 @@ class MultihopQAEnv(StatefulEnv[EpisodeState, MultihopQAOptions]):
 
     def _run(self, state: EpisodeState, turn: ToolTurn) -> tuple[list[ToolResult], list[str], list[str]]:
         """Run the calls of a turn; return their results, the queries that were made, and the ids that they found."""
-        retriever, length = retriever_over(state.task.store, self._retrieval), self.options.passage_characters
+        retriever = retriever_over(state.task.store, self._retrieval)
+        keys, length = self.options, self.options.passage_characters
         queries: list[str] = []
         found: dict[str, Passage] = {}
 
         def search(arguments: Mapping[str, Any]) -> str:
-            hits: Sequence[Hit] = retriever.search(arguments["query"], self.options.hits)
+            hits: Sequence[Hit] = retriever.search(arguments["query"], keys.hits)
             queries.append(arguments["query"])
             shown = frozenset((*state.seen, *found))
             found.update((hit.passage.id, hit.passage) for hit in hits)
-            return result_text(
-                [hit.passage for hit in hits], shown, self.options.prompt, self.options.passage_characters
-            )
+            return result_text([hit.passage for hit in hits], shown, keys.prompt, length)
 
-        longest = self.options.hits * (self.options.passage_characters + 500)
-        toolbox = Toolbox([BoundTool(SEARCH, search)], max_calls=self.options.max_calls, max_result_characters=longest)
+        longest = keys.hits * (length + 500)
+        toolbox = Toolbox([BoundTool(SEARCH, search)], max_calls=keys.max_calls, max_result_characters=longest)
         return toolbox.execute(turn.response), queries, list(found)
 
     def _info(self, state: EpisodeState, *, valid: bool, progress: bool | None) -> dict[str, Any]:

@@ -9,13 +9,12 @@ if a passage names the answer.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 from rl_agents.envs.multihop_qa.env import EpisodeState, MultihopQAEnv
 from rl_agents.envs.multihop_qa.prompts import MAX_QUERY_CHARACTERS, SEARCH
 from rl_agents.envs.multihop_qa.scores import normalise
 from rl_agents.envs.multihop_qa.spec import SPEC, MultihopQAOptions
-from rl_agents.envs.stateful import Dialogue
+from rl_agents.envs.stateful import Played
 from rl_agents.envs.stateful import play as play_episode
 from rl_agents.tools.calls import ToolCall, write_response
 
@@ -53,7 +52,7 @@ def _next_queries(state: EpisodeState) -> list[str]:
     return [query for query in queries if query not in state.queries]
 
 
-def play(task_id: str, options: MultihopQAOptions, max_turns: int = 0) -> tuple[Dialogue, dict[str, Any]]:
+def play(task_id: str, options: MultihopQAOptions, max_turns: int = 0) -> Played:
     """Play ``task_id``; return the dialogue and the last ``info``.
 
     Raises:

@@ -9,13 +9,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import Any
 
 from rl_agents.envs.paper_search.env import PaperSearchEnv
 from rl_agents.envs.paper_search.rules import query_key
 from rl_agents.envs.paper_search.spec import PaperSearchOptions
 from rl_agents.envs.paper_search.state import EXPAND, SEARCH, SearchState
-from rl_agents.envs.stateful import Dialogue
+from rl_agents.envs.stateful import Played
 from rl_agents.envs.stateful import play as play_episode
 from rl_agents.tools.calls import ToolCall, write_response
 
@@ -78,7 +77,7 @@ def _calls(state: SearchState, relevant: float) -> Iterator[Call]:
             yield EXPAND, found.paper_id
 
 
-def play(task_id: str, options: PaperSearchOptions, max_turns: int = 0) -> tuple[Dialogue, dict[str, Any]]:
+def play(task_id: str, options: PaperSearchOptions, max_turns: int = 0) -> Played:
     """Play ``task_id``; return the dialogue and the last ``info``.
 
     Raises:

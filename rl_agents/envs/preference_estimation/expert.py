@@ -9,7 +9,6 @@ import itertools
 import random
 from collections.abc import Sequence
 from functools import cache, partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +18,7 @@ from rl_agents.envs.preference_estimation.prompts import Question, answer_action
 from rl_agents.envs.preference_estimation.rules import Comparison
 from rl_agents.envs.preference_estimation.spec import SPEC, PreferenceEstimationOptions
 from rl_agents.envs.preference_estimation.tasks import Task
-from rl_agents.envs.stateful import Dialogue
+from rl_agents.envs.stateful import Played
 from rl_agents.envs.stateful import play as play_episode
 
 MAX_VECTORS = 8192
@@ -71,7 +70,7 @@ def expert_action(state: GameState, style: str = "paper", max_turns: int = SPEC.
     return question_action(state.task, Question(estimate, *best_question(state.task, weights)), style)
 
 
-def play(task_id: str, options: PreferenceEstimationOptions, max_turns: int = 0) -> tuple[Dialogue, dict[str, Any]]:
+def play(task_id: str, options: PreferenceEstimationOptions, max_turns: int = 0) -> Played:
     """Play ``task_id``; return the dialogue and the last ``info``.
 
     Raises:

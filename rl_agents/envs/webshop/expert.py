@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
-from rl_agents.envs.stateful import Dialogue
+from rl_agents.envs.stateful import Played
 from rl_agents.envs.stateful import play as play_episode
 from rl_agents.envs.webshop.env import EpisodeState, WebShopEnv
 from rl_agents.envs.webshop.goals import find_goal
@@ -66,7 +65,7 @@ def in_style(command: str, style: str) -> str:
     return command
 
 
-def play(task_id: str, options: WebShopOptions, max_turns: int = 0) -> tuple[Dialogue, dict[str, Any]]:
+def play(task_id: str, options: WebShopOptions, max_turns: int = 0) -> Played:
     """Play ``task_id``; return the dialogue and the last ``info``.
 
     Raises:
