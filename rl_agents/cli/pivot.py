@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rl_agents.chat.context import ChatTemplate, chat_text, load_tokenizer
 from rl_agents.cli.parser import Parser
-from rl_agents.envs.base import checked_options, env_spec
+from rl_agents.envs.base import env_spec, read_env_options
 from rl_agents.errors import InputError, unknown
 from rl_agents.pivot.demonstrations import demonstrated_records, has_expert
 from rl_agents.settings import parse_assignments
@@ -68,8 +68,9 @@ def demo_traces(argv: Sequence[str]) -> int:
     if args.output.exists():
         raise InputError(f"{args.output} already exists")
     settings = Settings.from_dict(parse_assignments(args.set))
-    options = checked_options(env_spec(args.env), settings.env_options)
-    records = demonstrated_records(args.env, options, args.traces, args.seed, args.mediocre)
+    read_env_options(env_spec(args.env), settings.env_options)
+    options, turns = settings.env_options, settings.max_turns
+    records = demonstrated_records(args.env, options, args.traces, args.seed, args.mediocre, turns)
     args.output.parent.mkdir(parents=True, exist_ok=True)
     args.output.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records), "utf-8")
     player = "demonstrator" if args.mediocre or not has_expert(args.env) else "expert"

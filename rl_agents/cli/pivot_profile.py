@@ -15,7 +15,7 @@ from typing import Any
 
 from rl_agents.chat.context import ChatTemplate, chat_text, load_tokenizer
 from rl_agents.cli.parser import Parser
-from rl_agents.envs.base import checked_options, env_spec
+from rl_agents.envs.base import env_spec, plain_options, read_env_options
 from rl_agents.errors import InputError
 from rl_agents.pivot.profile import (
     UNIFORM,
@@ -105,7 +105,7 @@ def _loaded(args: argparse.Namespace) -> list[Turn]:
 def _verified(turns: list[Turn], flags: dict[str, Any], skip_bad: bool) -> tuple[list[Turn], dict[str, int]]:
     """Return the turns whose demonstration its verifier accepts; all must be, unless bad ones are to be skipped."""
     given = {name.removeprefix("env."): value for name, value in flags.items() if name.startswith("env.")}
-    options = VerifierOptions.from_mapping(checked_options(env_spec("pivot"), given))
+    options = VerifierOptions.from_mapping(plain_options(read_env_options(env_spec("pivot"), given)))
     check = self_check(make_verifier(options), turns)
     print(f"verifier {options.verifier}: {check.summary()}", file=sys.stderr)
     if not check.failures:

@@ -12,7 +12,7 @@ from rl_agents.algorithms import ALGORITHMS
 from rl_agents.algorithms.base import Recipe
 from rl_agents.chat.context import load_tokenizer, make_context
 from rl_agents.core.idle import apply_defaults, refuse_idle
-from rl_agents.envs.base import EnvSpec, checked_options, env_spec, starter_recipe, task_ids
+from rl_agents.envs.base import EnvSpec, env_spec, plain_options, read_env_options, starter_recipe, task_ids
 from rl_agents.errors import InputError, unknown
 from rl_agents.rollout.embedders import make_embedder
 from rl_agents.rollout.truncation_rules import progress_window
@@ -37,7 +37,8 @@ def resolve(settings: Settings) -> Settings:
     apply_defaults(settings, recipe)
     settings.set_defaults(model_defaults(settings))
     validate(settings)
-    settings.env_options = checked_options(spec, settings.env_options)
+    chosen = [name.removeprefix("env.") for name in settings.explicit if name.startswith("env.")]
+    settings.env_options = plain_options(read_env_options(spec, settings.env_options, chosen))
     settings.max_turns = settings.max_turns or spec.max_turns
     _check_truncation(settings, recipe, spec)
     check_recipe(settings, recipe)

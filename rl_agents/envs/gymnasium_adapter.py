@@ -12,14 +12,17 @@ import difflib
 import importlib
 import re
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass, make_dataclass
+from functools import lru_cache
+from typing import Any, Literal
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from rl_agents.envs.base import EnvSpec, TextEnv
+from rl_agents.envs.spec import EnvSpec, TextEnv
 from rl_agents.errors import InputError
+from rl_agents.settings.options import key
 
 PREFIX = "gymnasium:"
 FIRST_TEST_SEED = 1_000_000
@@ -28,6 +31,23 @@ TEXT_SPACE = spaces.Text(max_length=1 << 20)
 # A coloured cell of an ANSI picture; a language model reads brackets more easily than escape codes.
 COLOURED = re.compile(r"(?:\x1b\[[0-9;]*m)+([^\x1b]*)\x1b\[0m")
 BRACKETED = r"[\1]"
+
+
+@dataclass(frozen=True)
+class AdapterOptions:
+    """Keys of every gymnasium environment; `adapter_spec` adds ``id``, which has but one value."""
+
+    train_tasks: int = key(1000, "training tasks: seeds from 0", at_least=0, at_most=FIRST_TEST_SEED)
+    test_tasks: int = key(100, f"test tasks: seeds from {FIRST_TEST_SEED}", at_least=0)
+    instructions: str = key("", "text before the first observation")
+    kwargs: dict[str, Any] = key({}, "the environment's own constructor arguments, such as {is_slippery: false}")
+
+
+@lru_cache(maxsize=64)
+def options_of(gym_id: str) -> type:
+    """Return the options class of ``gymnasium:<id>``."""
+    only = ("id", Literal[gym_id], key(gym_id, "id in gymnasium's registry"))  # type: ignore[valid-type]
+    return make_dataclass("AdapterOptions", [only], bases=(AdapterOptions,), frozen=True)
 
 
 def adapter_spec(name: str) -> EnvSpec:
@@ -44,42 +64,36 @@ def adapter_spec(name: str) -> EnvSpec:
         reference="https://gymnasium.farama.org",
         module=__name__,
         gym_id=gym_id,
-        options={"id": gym_id, "train_tasks": 1000, "test_tasks": 100, "instructions": "", "kwargs": {}},
+        options=options_of(gym_id),
         max_turns=registered.max_episode_steps or DEFAULT_MAX_TURNS,
     )
 
 
-def task_ids(split: str, train_tasks: int = 1000, test_tasks: int = 100, **_: Any) -> list[str]:
+def task_ids(split: str, options: AdapterOptions) -> list[str]:
     """Return ``seed-0`` and following for ``train``, ``seed-1000000`` and following for ``test``."""
-    if not 0 <= train_tasks <= FIRST_TEST_SEED or test_tasks < 0:
-        raise InputError(
-            f"env.train_tasks={train_tasks}, env.test_tasks={test_tasks}: must lie between 0 and {FIRST_TEST_SEED}"
-        )
-    first, count = (0, train_tasks) if split == "train" else (FIRST_TEST_SEED, test_tasks)
+    first, count = (0, options.train_tasks) if split == "train" else (FIRST_TEST_SEED, options.test_tasks)
     return [f"seed-{first + number}" for number in range(count)]
 
 
-def make(id: str, instructions: str = "", kwargs: Mapping[str, Any] | None = None, **_: Any) -> TextEnv:
-    """Create the environment ``id``.
-
-    Args:
-        instructions: text before the first observation.
-        kwargs: the environment's own constructor arguments (``--set 'env.kwargs={is_slippery: false}'``).
+def make(options: Any, max_turns: int) -> TextEnv:
+    """Create the environment ``options.id``. Its own step limit, where it has one, becomes ``max_turns``.
 
     Raises:
         InputError: unknown id, wrong arguments, a missing package, or an action space that text cannot express.
     """
-    modes = _render_modes(_registered(id))
-    options = ({"render_mode": "ansi"} if "ansi" in modes else {}) | dict(kwargs or {})
+    registered = _registered(options.id)
+    arguments: dict[str, Any] = {"max_episode_steps": max_turns} if registered.max_episode_steps else {}
+    if "ansi" in _render_modes(registered):
+        arguments["render_mode"] = "ansi"
     try:
-        inner = gymnasium.make(id, disable_env_checker=True, **options)
+        inner = gymnasium.make(options.id, disable_env_checker=True, **{**arguments, **options.kwargs})
     except (gymnasium.error.Error, ImportError, TypeError) as error:
-        raise InputError(f"gymnasium environment {id} cannot be created: {error}") from error
+        raise InputError(f"gymnasium environment {options.id} cannot be created: {error}") from error
     if not isinstance(inner.action_space, spaces.Text | spaces.Discrete):
         raise InputError(
-            f"gymnasium environment {id}: actions are {inner.action_space}, but Text or Discrete is needed"
+            f"gymnasium environment {options.id}: actions are {inner.action_space}, but Text or Discrete is needed"
         )
-    return TextAdapter(inner, instructions)
+    return TextAdapter(inner, options.instructions)
 
 
 class TextAdapter(gymnasium.Env[str, str]):

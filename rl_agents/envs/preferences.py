@@ -13,8 +13,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rl_agents.errors import InputError
-
 Levels = tuple[int, ...]
 Vector = tuple[float, ...]
 
@@ -121,14 +119,3 @@ def read_vector(text: str, length: int) -> Vector | None:
         return None
     vector = tuple(float(part) for part in parts)
     return vector if max(vector) <= 1.0 else None
-
-
-def check_range(key: str, value: object, low: int, high: int) -> int:
-    """Return ``value`` as it is when it is a whole number in [low, high].
-
-    Raises:
-        InputError: it is not.
-    """
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise InputError(f"env.{key} is {value!r}: it must be a whole number from {low} to {high}")
-    return value

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import string
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import gymnasium
 from gymnasium.spaces import Text
 
-from rl_agents.errors import InputError, unknown
+from rl_agents.envs.options import MalformedKey
+from rl_agents.envs.spec import EnvSpec
+from rl_agents.errors import InputError
 
 StepResult = tuple[str, float, bool, bool, dict[str, Any]]
 Dialogue = list[tuple[str, str]]
+Played = tuple[Dialogue, dict[str, Any]]
 
 
 class EpisodeState(Protocol):
@@ -32,6 +35,8 @@ class EpisodeState(Protocol):
 
 
 State = TypeVar("State", bound=EpisodeState)
+Options = TypeVar("Options")
+Retrying = TypeVar("Retrying", bound=MalformedKey)
 
 
 def observations(max_length: int) -> Text:
@@ -39,32 +44,26 @@ def observations(max_length: int) -> Text:
     return Text(max_length=max_length, charset=string.printable)
 
 
-class StatefulEnv(gymnasium.Env[str, str], Generic[State]):
+class StatefulEnv(gymnasium.Env[str, str], Generic[State, Options]):
     """An environment whose episode is one value, ``_state``, that `snapshot` gives away and `restore` takes back.
 
+    Args:
+        options: the environment's keys; None takes their defaults.
+        max_turns: turns of the agent; after the last the episode is truncated. 0 takes the environment's default.
+
     Attributes:
-        label: its name in messages.
+        registered: its entry in the registry.
     """
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012  (gymnasium's own declaration)
     action_space = Text(max_length=65536, min_length=0, charset=string.printable)
-    label: ClassVar[str]
+    registered: ClassVar[EnvSpec]
 
-    def __init__(self, max_turns: int, **choices: tuple[object, Collection[str]]) -> None:
-        """
-        Args:
-            max_turns: turns of the agent; after the last the episode is truncated.
-            choices: by key, the value that was chosen and the valid ones.
-
-        Raises:
-            InputError: a value that is not valid; the nearest is named.
-        """
-        for key, (value, valid) in choices.items():
-            if value not in valid:
-                raise unknown(f"value of env.{key}", str(value), valid)
-        if max_turns < 1:
-            raise InputError(f"env.max_turns is {max_turns}: it must be at least 1")
-        self._max_turns = max_turns
+    def __init__(self, options: Options | None = None, max_turns: int = 0) -> None:
+        if max_turns < 0:
+            raise InputError(f"max_turns={max_turns}: must not be negative")
+        self.options: Options = self.registered.options() if options is None else options
+        self.max_turns = max_turns or self.registered.max_turns
         self._state: State | None = None
 
     @property
@@ -75,7 +74,7 @@ class StatefulEnv(gymnasium.Env[str, str], Generic[State]):
             RuntimeError: before `reset`, or after the episode has ended.
         """
         if self._state is None or self._state.done:
-            raise RuntimeError(f"{self.label}: step() without a running episode; call reset() first")
+            raise RuntimeError(f"{self.registered.name}: step() without a running episode; call reset() first")
         return self._state
 
     def snapshot(self) -> State | None:
@@ -107,7 +106,7 @@ class StatefulEnv(gymnasium.Env[str, str], Generic[State]):
         query: str | None = None,
     ) -> StepResult:
         """Count the turn, keep ``new``, and return what `step` returns; ``query`` enters ``info`` when there is one."""
-        truncated = not terminated and new.turns + 1 >= self._max_turns
+        truncated = not terminated and new.turns + 1 >= self.max_turns
         counted: State = replace(new, turns=new.turns + 1, done=terminated or truncated)  # type: ignore[type-var]
         self._state = counted
         info = self._info(counted, valid=valid, progress=progress)
@@ -115,12 +114,19 @@ class StatefulEnv(gymnasium.Env[str, str], Generic[State]):
             info["query"] = query
         return observation, reward, terminated, truncated, info
 
+    def _end_malformed(
+        self: StatefulEnv[State, Retrying], new: State, observation: str, query: str | None = None
+    ) -> StepResult:
+        """End a turn whose response could not be read, and the episode where the key ``malformed`` says so."""
+        ends = self.options.malformed == "end"
+        return self._end_turn(new, observation, valid=False, progress=None, terminated=ends, query=query)
+
     @abstractmethod
     def _info(self, state: State, *, valid: bool, progress: bool | None) -> dict[str, Any]:
         """Return ``info`` after a turn, without ``query``."""
 
 
-def play(env: StatefulEnv[Any], task_id: str, act: Callable[[str], tuple[str, str]]) -> tuple[Dialogue, dict[str, Any]]:
+def play(env: StatefulEnv[Any, Any], task_id: str, act: Callable[[str], tuple[str, str]]) -> Played:
     """Let a scripted player play ``task_id``.
 
     Args:

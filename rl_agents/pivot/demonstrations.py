@@ -6,12 +6,12 @@ import random
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rl_agents.envs.base import make_env, starter_recipe, task_ids
+from rl_agents.envs.base import env_spec, make_env, read_env_options, starter_recipe, task_ids
 from rl_agents.envs.pivot.desk import desk_record
 
 
 def demonstrated_records(
-    env: str, options: Mapping[str, Any], traces: int, seed: int, mediocre: bool = False
+    env: str, options: Mapping[str, Any], traces: int, seed: int, mediocre: bool = False, max_turns: int = 0
 ) -> Iterator[dict[str, Any]]:
     """Yield records of OpenAI's chat form, one per episode.
 
@@ -21,6 +21,7 @@ def demonstrated_records(
         env: environment; ``pivot`` is the help desk.
         options: the environment's own.
         mediocre: the demonstrator whom the starter model imitates plays, even where there is an expert.
+        max_turns: of an episode; 0 takes the environment's.
 
     Raises:
         InputError: the environment has no demonstrator.
@@ -30,11 +31,11 @@ def demonstrated_records(
         return
     recipe, tasks = starter_recipe(env), task_ids(env, "train", options)
     demonstrate = recipe.expert if recipe.expert and not mediocre else recipe.demonstrate
-    world = make_env(env, options)
+    world, read = make_env(env, options, max_turns), read_env_options(env_spec(env), options)
     for number in range(traces):
         rng = random.Random(f"demo-traces/{seed}/{number}")
         task = rng.choice(tasks)
-        dialogue = demonstrate(task, rng, **options)
+        dialogue = demonstrate(task, rng, read, max_turns)
         messages = [
             {"role": role, "content": text}
             for observation, action in dialogue

@@ -24,7 +24,6 @@ MAX_REPLY_TOKENS = 256
 #: Before the first retry; doubles with each.
 RETRY_PAUSE_S = 0.5
 SHOWN = 160
-MAX_RETRIES = 100
 
 PROMPT = """\
 You grade the answer of an agent.
@@ -154,30 +153,6 @@ class OpenAIJudge:
             key_env=settings.judge_key_env,
             timeout_s=settings.judge_timeout_s,
             retries=settings.judge_retries,
-        )
-
-    @classmethod
-    def for_environment(
-        cls,
-        *,
-        judge_url: str = "",
-        judge_model: str = "",
-        judge_key_env: str = "",
-        judge_timeout_s: float = 30.0,
-        judge_retries: int = 2,
-    ) -> Self:
-        """Build the judge that an environment's options ``env.judge_*`` describe.
-
-        Raises:
-            InputError: a bad option, no URL or no model; see `connect`.
-        """
-        for key, value in (("judge_url", judge_url), ("judge_model", judge_model)):
-            if not value:
-                raise InputError(f"env.judge=openai needs env.{key}")
-        if not judge_timeout_s > 0 or not 0 <= judge_retries <= MAX_RETRIES:
-            raise InputError(f"env.judge_timeout_s must be above 0 and env.judge_retries from 0 to {MAX_RETRIES}")
-        return cls.connect(
-            judge_url, judge_model, key_env=judge_key_env, timeout_s=judge_timeout_s, retries=judge_retries
         )
 
     @classmethod

@@ -9,7 +9,7 @@ from functools import lru_cache
 from rl_agents.chat.context import ContextPolicy, Dialogue, load_tokenizer, make_context
 from rl_agents.data.tasks import stream_seed
 from rl_agents.data.trajectory import Step, Trajectory
-from rl_agents.envs.base import starter_recipe, task_ids
+from rl_agents.envs.base import env_spec, read_env_options, starter_recipe, task_ids
 from rl_agents.settings import Settings
 
 
@@ -21,13 +21,14 @@ def demonstrated_trajectories(settings: Settings, model_dir: str, seed: int) -> 
     """
     recipe = starter_recipe(settings.env)
     tasks = task_ids(settings.env, "train", settings.env_options)
+    options = read_env_options(env_spec(settings.env), settings.env_options)
     context = _context(settings.context, model_dir)
     rng = random.Random(seed)
     trajectories = []
     for index in range(settings.demonstrations):
         task = rng.choice(tasks)
-        dialogue = recipe.demonstrate(task, rng, **settings.env_options)
-        chat = recipe.opening(task, **settings.env_options) if recipe.opening else ""
+        dialogue = recipe.demonstrate(task, rng, options, settings.max_turns)
+        chat = recipe.opening(task, options) if recipe.opening else ""
         trajectory = encode_dialogue(dialogue, context, settings.max_model_len, chat)
         trajectory.task_id, trajectory.group_id, trajectory.seed = task, index, stream_seed(seed, index)
         trajectories.append(trajectory)

@@ -12,7 +12,7 @@ from typing import Any
 
 import gymnasium
 
-from rl_agents.envs.base import TextEnv, env_spec, make_env, starter_recipe, task_ids
+from rl_agents.envs.base import TextEnv, env_spec, make_env, read_env_options, starter_recipe, task_ids
 from rl_agents.errors import InputError
 from rl_agents.settings import Settings
 
@@ -135,7 +135,7 @@ def env_factory(settings: Settings) -> Callable[[], TextEnv]:
     """
 
     def bare() -> TextEnv:
-        return make_env(settings.env, settings.env_options)
+        return make_env(settings.env, settings.env_options, settings.max_turns)
 
     if settings.prompting == "direct":
         return bare
@@ -160,10 +160,11 @@ def solved_examples(settings: Settings, make: Callable[[], TextEnv]) -> list[Sho
         InputError: the environment has no demonstrator, or it solves too few.
     """
     demonstrate, count = starter_recipe(settings.env).demonstrate, settings.prompting_shots
+    options = read_env_options(env_spec(settings.env), settings.env_options)
     env = make()
     examples: list[Shot] = []
     for task_id in task_ids(settings.env, "train", settings.env_options)[: 50 * count]:
-        shot = demonstrate(task_id, random.Random(f"shots/{task_id}"), **settings.env_options)
+        shot = demonstrate(task_id, random.Random(f"shots/{task_id}"), options, settings.max_turns)
         if _solves(env, task_id, [action for _, action in shot]):
             examples.append(shot)
         if len(examples) == count:

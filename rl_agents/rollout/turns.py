@@ -161,9 +161,9 @@ def end_cause(answer: Answer, turns: int, max_turns: int) -> str:
     """Why the episode ends with this answer after ``turns`` steps; empty when it goes on."""
     if answer.terminated:
         return "terminated"
-    if answer.truncated:
-        return "env_truncated"
-    return "max_turns" if turns >= max_turns else ""
+    if turns >= max_turns:
+        return "max_turns"
+    return "env_truncated" if answer.truncated else ""
 
 
 def is_success(answer: Answer, episode_return: float) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 
 from rl_agents.chat.context import ContextPolicy
 from rl_agents.data.trajectory import EpisodeSpec
-from rl_agents.envs.base import checked_options, env_spec, task_ids
+from rl_agents.envs.base import env_spec, plain_options, read_env_options, task_ids
 from rl_agents.errors import InputError, unknown
 from rl_agents.rollout.agent_loop import Episode
 from rl_agents.rollout.env_calls import EnvFailure, call_env
@@ -169,7 +169,7 @@ class Sessions:
             if name != settings.env:
                 settings.env, settings.env_options, settings.max_turns = name, {}, 0
             options = {**settings.env_options, **request.options}
-            settings.env_options = checked_options(env_spec(name), options)
+            settings.env_options = plain_options(read_env_options(env_spec(name), options))
         except InputError as error:
             raise bad_request(str(error), "options") from None
         return settings

@@ -69,13 +69,21 @@ def option_defaults(cls: type) -> dict[str, Any]:
     return {item.name: getattr(cls(), item.name) for item in dataclasses.fields(cls)}
 
 
-def read_options(cls: type[Options], data: Mapping[str, Any], *, prefix: str = "", kind: str = "key") -> Options:
+def read_options(
+    cls: type[Options],
+    data: Mapping[str, Any],
+    *,
+    prefix: str = "",
+    kind: str = "key",
+    chosen: Iterable[str] | None = None,
+) -> Options:
     """Build an options object from plain values.
 
     Args:
         data: values by key, the prefix left out; absent ones take their defaults.
         prefix: written before keys in messages, such as ``env.``.
         kind: what messages call a key, such as ``option of environment alfworld``.
+        chosen: keys that somebody chose, so that they must have an effect; by default all of ``data``.
 
     Raises:
         InputError: an unknown key (the nearest is named), a wrong type, a value out of range, or a key without effect.
@@ -86,7 +94,7 @@ def read_options(cls: type[Options], data: Mapping[str, Any], *, prefix: str = "
             raise unknown(kind, f"{prefix}{name}", [f"{prefix}{known}" for known in types_by_key])
     made = cls(**{name: coerce(f"{prefix}{name}", value, types_by_key[name]) for name, value in data.items()})
     check_ranges(made, prefix)
-    check_needs(made, data, prefix)
+    check_needs(made, data if chosen is None else chosen, prefix)
     return made
 
 
@@ -107,6 +115,9 @@ def coerce(name: str, value: Any, kind: Any) -> Any:
     if isinstance(kind, types.UnionType):
         if value is None and type(None) in typing.get_args(kind):
             return None
+        lists = [k for k in typing.get_args(kind) if typing.get_origin(k) is list]
+        if lists and isinstance(value, list | tuple):
+            return coerce(name, value, lists[0])
         kind = next(k for k in typing.get_args(kind) if k is not type(None))
     if kind is bool:
         if not isinstance(value, bool):

@@ -46,7 +46,7 @@ class RolloutKeys:
 
     tasks_per_iteration: int = key(16, "task instances (groups) per iteration", at_least=1)
     group_size: int = key(8, "rollouts of one task per iteration; 3spo: of one state at most (G_max)", at_least=1)
-    max_turns: int = key(0, "turn limit of an episode; 0 takes the environment's", at_least=0)
+    max_turns: int = key(0, "turn limit of an episode, the environment's too; 0 takes its default", at_least=0)
     max_response_tokens: int = key(32, "sampled tokens per turn at most", at_least=1)
     max_model_len: int = key(512, "context length: prompt and response tokens at most", at_least=2)
     temperature: float = key(1.0, "sampling temperature; the learner scores tokens at the same one", at_least=0)

@@ -89,7 +89,8 @@ class Settings(
         Keys that have been removed since are left out.
         """
         settings = cls()
-        settings.set_defaults({name: value for name, value in data.items() if name not in RETIRED})
+        kept = {name: value for name, value in data.items() if name not in RETIRED}
+        settings.set_defaults(with_one_turn_limit(kept))
         settings.complete = True
         return settings
 
@@ -131,3 +132,10 @@ class Settings(
             if given.get(name, value) not in (value, "auto"):
                 raise InputError(f"--local means {name}={value}, but {name}={given[name]} is given")
         self.update(LOCAL_KEYS)
+
+
+def with_one_turn_limit(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Fold the environment's own turn limit of older files into ``max_turns``: the lower one ended episodes."""
+    limits = [int(data[name]) for name in ("max_turns", "env.max_turns") if data.get(name)]
+    kept = {name: value for name, value in data.items() if name != "env.max_turns"}
+    return {**kept, "max_turns": min(limits)} if "env.max_turns" in data and limits else kept

@@ -12,11 +12,9 @@ from pathlib import Path
 from typing import Protocol
 
 from rl_agents.envs.alfworld.native import NativeGame, State
+from rl_agents.envs.alfworld.spec import AlfworldOptions
 from rl_agents.envs.alfworld.tasks import compiled_game, find_game
 from rl_agents.envs.alfworld.textworld_backend import PYTHON_VARIABLE, BranchPoint, Observation, TextWorldBackend
-from rl_agents.errors import unknown
-
-BACKENDS = ("native", "textworld")
 
 #: What `make alfworld` sets up: an interpreter with the real engine, beside the project's own.
 SEPARATE_VENV = Path(__file__).parents[3] / ".venv-alfworld"
@@ -140,12 +138,8 @@ def textworld_python(named: str = "") -> str:
     return named or os.environ.get(PYTHON_VARIABLE) or found
 
 
-def make_backend(name: str, data: str, python: str) -> Backend:
-    """Return a backend by its name.
-
-    Raises:
-        InputError: unknown name.
-    """
-    if name not in BACKENDS:
-        raise unknown("value of env.backend", str(name), BACKENDS)
-    return NativeBackend(data) if name == "native" else RealBackend(data, python)
+def make_backend(options: AlfworldOptions) -> Backend:
+    """Return the backend that the options name."""
+    if options.backend == "native":
+        return NativeBackend(options.data)
+    return RealBackend(options.data, options.textworld_python)

@@ -20,11 +20,10 @@ from rl_agents.envs.alfworld.families import read_goal
 from rl_agents.envs.alfworld.native import NOTHING_HAPPENS
 from rl_agents.envs.alfworld.prompts import BARE_STYLES, STYLES, View
 from rl_agents.envs.alfworld.responses import find_command, read_command
+from rl_agents.envs.alfworld.spec import SPEC, AlfworldOptions
 from rl_agents.envs.alfworld.tasks import task_ids
 from rl_agents.envs.stateful import StatefulEnv, StepResult, observations
 from rl_agents.errors import InputError
-
-MAX_TURNS = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,21 +47,8 @@ class Episode:
     position: Position | None = None
 
 
-class AlfworldEnv(StatefulEnv[Episode]):
+class AlfworldEnv(StatefulEnv[Episode, AlfworldOptions]):
     """Do a household task by typing commands.
-
-    Args:
-        backend: ``native`` (ours) or ``textworld`` (the real engine, in processes of its own).
-        size: generated games: ``small`` (about 7 places and 7 things) or ``full`` (like the official ones).
-        test: test tasks: ``seen`` or ``unseen`` rooms.
-        data: folder of the official games (made by ``alfworld-download``); empty plays generated ones.
-        skip_bad_games: play the rest when some of the official games cannot be used.
-        textworld_python: interpreter with the real engine; empty: see `backends.textworld_python`.
-        prompt: ``3spo``, ``steppo``, ``plain`` or ``compact``; see `prompts`.
-        anchor: state for step-level methods: ``observation``, the text alone (GiGPO, 3SPO), ``situation``, with the
-            admissible commands, or ``role``, what it means to the task; see `anchors`.
-        reward_scale: reward of success; verl-agent's is 10.
-        max_turns: turns of the agent; after the last the episode is truncated.
 
     ``info`` holds ``task_id``, ``success``, ``valid`` (the response held an admissible command),
     ``admissible_actions``, ``anchor``, ``progress`` (None: there is no rule for T3), ``references`` (none) and
@@ -73,27 +59,13 @@ class AlfworldEnv(StatefulEnv[Episode]):
     """
 
     observation_space = observations(65536)
-    label = "alfworld"
+    registered = SPEC
 
-    def __init__(
-        self,
-        *,
-        backend: str = "native",
-        size: str = "small",
-        test: str = "seen",
-        data: str = "",
-        skip_bad_games: bool = False,
-        textworld_python: str = "",
-        prompt: str = "3spo",
-        anchor: str = "observation",
-        reward_scale: float = 1.0,
-        max_turns: int = MAX_TURNS,
-    ) -> None:
-        super().__init__(max_turns, prompt=(prompt, STYLES), anchor=(anchor, ANCHORS))
-        self._backend = make_backend(backend, data, textworld_python)
-        self._train: dict[str, Any] = {"size": size, "test": test, "data": data, "skip_bad_games": skip_bad_games}
-        self._style, self._bare = STYLES[prompt], prompt in BARE_STYLES
-        self._anchor, self._reward_scale = ANCHORS[anchor], reward_scale
+    def __init__(self, options: AlfworldOptions | None = None, max_turns: int = 0) -> None:
+        super().__init__(options, max_turns)
+        self._backend = make_backend(self.options)
+        self._style, self._bare = STYLES[self.options.prompt], self.options.prompt in BARE_STYLES
+        self._anchor = ANCHORS[self.options.anchor]
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Start ``options["task_id"]``, or a train task drawn with ``seed``.
@@ -101,7 +73,7 @@ class AlfworldEnv(StatefulEnv[Episode]):
         Raises:
             InputError: unknown task id, a game that cannot be used, or an engine that cannot be started.
         """
-        task_id = self._draw_task(seed, options, lambda: task_ids("train", **self._train))
+        task_id = self._draw_task(seed, options, lambda: task_ids("train", self.options))
         seen = self._backend.reset(task_id)
         view = View(seen.text, seen.text, seen.admissible)
         self._state = Episode(task_id, self._style.window(view, 0), view)
@@ -128,7 +100,7 @@ class AlfworldEnv(StatefulEnv[Episode]):
             invalid=episode.invalid + (command is None),
             won=won,
         )
-        observation, reward = self._style.turn(new.view), float(self._reward_scale * won)
+        observation, reward = self._style.turn(new.view), float(self.options.reward_scale * won)
         return self._end_turn(new, observation, reward, valid=command is not None, progress=None, terminated=won)
 
     def render_window(self, task: str, history: History, observation: str) -> str:
@@ -196,6 +168,4 @@ def _family(room: str) -> str:
         return ""
 
 
-def make(**options: Any) -> AlfworldEnv:
-    """Create the environment; the options are those of `AlfworldEnv`."""
-    return AlfworldEnv(**options)
+make = AlfworldEnv

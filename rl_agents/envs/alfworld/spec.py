@@ -1,8 +1,34 @@
-"""What the registry knows about alfworld."""
+"""What the registry knows about alfworld, and its keys."""
 
 from __future__ import annotations
 
-from rl_agents.envs.base import EnvSpec
+from dataclasses import dataclass
+from typing import Literal
+
+from rl_agents.envs.spec import EnvSpec
+from rl_agents.settings.options import key
+
+
+@dataclass(frozen=True)
+class AlfworldOptions:
+    """Keys of alfworld; see docs/environments/alfworld.md."""
+
+    backend: Literal["native", "textworld"] = key("native", "our engine, or the real one in processes of its own")
+    size: Literal["small", "full"] = key(
+        "small", "generated games: about 7 places and things, or like the official ones"
+    )
+    test: Literal["seen", "unseen"] = key("seen", "rooms of the test tasks")
+    data: str = key("", "folder of the official games (made by alfworld-download); empty plays generated ones")
+    skip_bad_games: bool = key(False, "play the rest when some of the official games cannot be used", needs="data")
+    textworld_python: str = key(
+        "", "interpreter with the real engine; empty: that of make alfworld, else this one", needs="backend=textworld"
+    )
+    prompt: Literal["3spo", "steppo", "plain", "compact"] = key("3spo", "the papers' prompts, the bare text, few words")
+    anchor: Literal["observation", "situation", "role"] = key(
+        "observation", "state for step-level methods: the text, with the admissible commands, or what it means"
+    )
+    reward_scale: float = key(1.0, "reward of success; verl-agent's is 10")
+
 
 SPEC = EnvSpec(
     name="alfworld",
@@ -10,17 +36,6 @@ SPEC = EnvSpec(
     reference="ALFWorld, arXiv 2010.03768; StepPO, appendices B and C; 3SPO, appendix C",
     module="rl_agents.envs.alfworld",
     gym_id="rl_agents/Alfworld-v0",
-    options={
-        "backend": "native",
-        "size": "small",
-        "test": "seen",
-        "data": "",
-        "skip_bad_games": False,
-        "textworld_python": "",
-        "prompt": "3spo",
-        "anchor": "observation",
-        "reward_scale": 1.0,
-        "max_turns": 50,
-    },
+    options=AlfworldOptions,
     max_turns=50,
 )

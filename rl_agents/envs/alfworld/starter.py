@@ -7,7 +7,6 @@ so that what the model learns about one mug holds for every mug.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,12 +14,11 @@ import torch
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from rl_agents.envs.alfworld.compact import KEPT_WORDS, VERBS
-from rl_agents.envs.alfworld.demonstrator import Dialogue, demonstrate
-from rl_agents.envs.alfworld.expert import Habits
+from rl_agents.envs.alfworld.demonstrator import demonstrate, demonstrate_well
 from rl_agents.envs.alfworld.families import FAMILIES
 from rl_agents.envs.alfworld.scenes import HOLDS, LAMPS
-from rl_agents.envs.base import StarterRecipe
 from rl_agents.envs.small_model import IMITATION, INIT_STD, small_qwen3, word_tokenizer
+from rl_agents.envs.spec import StarterRecipe
 
 MAX_TOKENS = 512
 #: Things of a type are numbered from 1; the generated games stay below this.
@@ -80,21 +78,11 @@ TRAINING: Mapping[str, Any] = {
 }
 
 
-def demonstrate_task(task_id: str, rng: random.Random, **options: Any) -> Dialogue:
-    """Let the mediocre player play ``task_id``."""
-    return demonstrate(task_id, rng, **options)
-
-
-def expert_task(task_id: str, rng: random.Random, **options: Any) -> Dialogue:
-    """Let the scripted expert play ``task_id``."""
-    return demonstrate(task_id, rng, Habits(random_command=0, forget=0), **options)
-
-
 STARTER = StarterRecipe(
     build_tokenizer=build_tokenizer,
     build_model=build_model,
-    demonstrate=demonstrate_task,
+    demonstrate=demonstrate,
     training=TRAINING,
     defaults=DEFAULTS,
-    expert=expert_task,
+    expert=demonstrate_well,
 )

@@ -14,34 +14,25 @@ from rl_agents.envs.alfworld.generator import generated_file
 from rl_agents.envs.alfworld.native import NativeGame
 from rl_agents.envs.alfworld.official import official_file, official_games
 from rl_agents.envs.alfworld.panel import generated_tasks
+from rl_agents.envs.alfworld.spec import AlfworldOptions
 from rl_agents.errors import unknown
-
-TEST_SETS = ("seen", "unseen")
 
 #: Compiled games kept in a process; one needs about 0.2 MB, and compiling it again 6 ms.
 KEPT_GAMES = 256
 
 
-def task_ids(
-    split: str, *, size: str = "small", test: str = "seen", data: str = "", skip_bad_games: bool = False, **_: object
-) -> list[str]:
-    """Return the ids of ``train`` or ``test``; options that are not named do not matter here.
-
-    Args:
-        size: of generated games.
-        test: ``seen`` (rooms of the training set) or ``unseen``; with ``data`` its ``valid_seen`` or ``valid_unseen``.
-        data: folder of the official games; empty for generated ones.
-        skip_bad_games: leave out official games that cannot be used, and say on stderr how many.
+def task_ids(split: str, options: AlfworldOptions) -> list[str]:
+    """Return the ids of ``train`` or ``test``: of generated games, or of the folder ``options.data``.
 
     Raises:
-        InputError: an unknown name, a folder that is missing or empty, or games in it that cannot be used.
+        InputError: a folder that is missing or empty, or games in it that cannot be used.
     """
-    if test not in TEST_SETS:
-        raise unknown("value of env.test", str(test), TEST_SETS)
     if split not in ("train", "test"):
         raise unknown("split", split, ("train", "test"))
-    name = "train" if split == "train" else f"test_{test}"
-    return list(_official_ids(data, name, skip_bad_games)) if data else generated_tasks(size, name)
+    name = "train" if split == "train" else f"test_{options.test}"
+    if options.data:
+        return list(_official_ids(options.data, name, options.skip_bad_games))
+    return generated_tasks(options.size, name)
 
 
 @lru_cache(maxsize=8)

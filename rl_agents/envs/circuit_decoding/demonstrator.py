@@ -7,17 +7,17 @@ useless questions and settles too early: reinforcement learning has something to
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 from rl_agents.envs.circuit_decoding.env import CircuitDecodingEnv, GameState
 from rl_agents.envs.circuit_decoding.prompts import query_text
 from rl_agents.envs.circuit_decoding.rules import INPUTS, best_input
+from rl_agents.envs.circuit_decoding.spec import CircuitDecodingOptions
 from rl_agents.envs.stateful import Dialogue, play
 
 
 @dataclass(frozen=True, slots=True)
-class Demonstrator:
+class Habits:
     """Habits of the player; it wins about half of the games with these.
 
     Attributes:
@@ -32,16 +32,18 @@ class Demonstrator:
     hurried: float = 0.03
 
 
+HABITS = Habits()
+
+
 def demonstrate(
-    task_id: str, rng: random.Random, habits: Demonstrator | None = None, **options: Any
-) -> tuple[Dialogue, bool]:
-    """Play ``task_id`` in the compact style; return the dialogue and whether it was won.
+    task_id: str, rng: random.Random, options: CircuitDecodingOptions, max_turns: int = 0, habits: Habits = HABITS
+) -> Dialogue:
+    """Play ``task_id`` in the compact style, whatever ``options`` say, and return the dialogue.
 
     Raises:
-        InputError: unknown task id or option.
+        InputError: unknown task id.
     """
-    habits = habits or Demonstrator()
-    env = CircuitDecodingEnv(**{**options, "prompt": "compact"})
+    env = CircuitDecodingEnv(replace(options, prompt="compact"), max_turns)
     settled = 0
 
     def act(observation: str) -> tuple[str, str]:
@@ -51,11 +53,10 @@ def demonstrate(
         settled = _settled(env.state, settled, rng, habits)
         return observation, _action(env.state, settled, rng, habits)
 
-    dialogue, info = play(env, task_id, act)
-    return dialogue, bool(info["success"])
+    return play(env, task_id, act)[0]
 
 
-def _settled(state: GameState, settled: int, rng: random.Random, habits: Demonstrator) -> int:
+def _settled(state: GameState, settled: int, rng: random.Random, habits: Habits) -> int:
     """Return how many circuits, in the order of their labels, need no further query."""
     while settled < len(state.survivors):
         asked = len(state.survivors[settled]) < len(state.task.tables)
@@ -65,7 +66,7 @@ def _settled(state: GameState, settled: int, rng: random.Random, habits: Demonst
     return settled
 
 
-def _action(state: GameState, settled: int, rng: random.Random, habits: Demonstrator) -> str:
+def _action(state: GameState, settled: int, rng: random.Random, habits: Habits) -> str:
     """List the survivors of the circuits up to the one under study; ask about that one, or answer."""
     task = state.task
     thought = " ".join(_survivors(state, circuit) for circuit in range(min(settled + 1, len(state.survivors))))

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rl_agents.envs.circuit_decoding.prompts import (
-    PROMPT_STYLES,
     answer_instruction,
     answer_text,
     first_observation,
@@ -21,13 +20,10 @@ from rl_agents.envs.circuit_decoding.prompts import (
     read_answer,
 )
 from rl_agents.envs.circuit_decoding.rules import consistent, output, progresses, survivors, total
+from rl_agents.envs.circuit_decoding.spec import SPEC, CircuitDecodingOptions
 from rl_agents.envs.circuit_decoding.tasks import Task, find_task, task_ids
 from rl_agents.envs.stateful import StatefulEnv, StepResult, observations
 from rl_agents.envs.tags import TaggedAction
-
-MAX_TURNS = 10
-MALFORMED_RULES = ("retry", "end")
-REWARDS = ("exact", "fraction")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,18 +49,8 @@ class GameState:
         return self.right == len(self.task.hidden)
 
 
-class CircuitDecodingEnv(StatefulEnv[GameState]):
+class CircuitDecodingEnv(StatefulEnv[GameState, CircuitDecodingOptions]):
     """Identify hidden Boolean circuits from their outputs.
-
-    Args:
-        circuits: hidden circuits of the tasks that `reset` draws from when no ``task_id`` is given.
-        candidates: length of their candidate list.
-        prompt: ``paper`` (figure 6) or ``compact`` (few words, for small models).
-        malformed: a response that cannot be read counts as a turn and then: ``retry`` continues with a message that
-            says what is wrong, ``end`` ends the episode with reward 0.
-        reward: ``exact`` (T3: 1 if every circuit is right) or ``fraction`` (its released code: the share of circuits
-            that are right).
-        max_turns: turns of the agent; after the last the episode is truncated.
 
     ``info`` holds ``task_id``, ``success``, ``valid``, ``anchor`` (the candidates and who survives for which circuit:
     what can be known so far), ``progress`` (the sum of surviving candidates decreased; None before the first turn and
@@ -73,26 +59,11 @@ class CircuitDecodingEnv(StatefulEnv[GameState]):
     """
 
     observation_space = observations(16384)
-    label = "CircuitDecoding"
+    registered = SPEC
 
-    def __init__(
-        self,
-        *,
-        circuits: int = 2,
-        candidates: int = 10,
-        prompt: str = "paper",
-        malformed: str = "retry",
-        reward: str = "exact",
-        max_turns: int = MAX_TURNS,
-    ) -> None:
-        super().__init__(
-            max_turns,
-            prompt=(prompt, PROMPT_STYLES),
-            malformed=(malformed, MALFORMED_RULES),
-            reward=(reward, REWARDS),
-        )
-        self._train_ids = task_ids("train", circuits=circuits, candidates=candidates)
-        self._prompt, self._malformed, self._reward = prompt, malformed, reward
+    def __init__(self, options: CircuitDecodingOptions | None = None, max_turns: int = 0) -> None:
+        super().__init__(options, max_turns)
+        self._train_ids = task_ids("train", self.options)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Start ``options["task_id"]``, or a train task drawn with ``seed``.
@@ -102,7 +73,7 @@ class CircuitDecodingEnv(StatefulEnv[GameState]):
         """
         task = find_task(self._draw_task(seed, options, lambda: self._train_ids))
         self._state = GameState(task, survivors(task.tables, len(task.hidden), []))
-        return first_observation(task, self._prompt), self._info(self._state, valid=True, progress=None)
+        return first_observation(task, self.options.prompt), self._info(self._state, valid=True, progress=None)
 
     def step(self, action: str) -> StepResult:
         """Play one turn with the agent's whole response; see `parse_action` for how it is read.
@@ -121,14 +92,14 @@ class CircuitDecodingEnv(StatefulEnv[GameState]):
     @property
     def answer_instruction(self) -> str:
         """What the agent is told when its next turn must answer."""
-        return answer_instruction(self._prompt)
+        return answer_instruction(self.options.prompt)
 
     def _answer(self, state: GameState, content: str) -> StepResult:
-        chosen = read_answer(content, state.task, self._prompt)
+        chosen = read_answer(content, state.task, self.options.prompt)
         right = sum(c == h for c, h in zip(chosen, state.task.hidden, strict=False))
         new = replace(state, right=right)
         possible = bool(chosen) and all(c in s for c, s in zip(chosen, state.survivors, strict=True))
-        reward = float(new.success) if self._reward == "exact" else right / len(state.task.hidden)
+        reward = float(new.success) if self.options.reward == "exact" else right / len(state.task.hidden)
         observation = "correct" if new.success else "wrong"
         return self._end_turn(new, observation, reward, valid=True, progress=possible, terminated=True)
 
@@ -139,13 +110,12 @@ class CircuitDecodingEnv(StatefulEnv[GameState]):
         after = (*state.survivors[:circuit], kept, *state.survivors[circuit + 1 :])
         progress = progresses(state.survivors, after)
         new = replace(state, survivors=after, wasted_queries=state.wasted_queries + (not progress))
-        observation = output_observation(label, bits, value, self._prompt)
-        query = query_text(label, bits, self._prompt)
+        observation = output_observation(label, bits, value, self.options.prompt)
+        query = query_text(label, bits, self.options.prompt)
         return self._end_turn(new, observation, valid=True, progress=progress, query=query)
 
     def _reject(self, state: GameState, parsed: TaggedAction) -> StepResult:
-        observation = malformed_observation(parsed, state.task, self._prompt)
-        return self._end_turn(state, observation, valid=False, progress=None, terminated=self._malformed == "end")
+        return self._end_malformed(state, malformed_observation(parsed, state.task, self.options.prompt))
 
     def _info(self, state: GameState, *, valid: bool, progress: bool | None) -> dict[str, Any]:
         task = state.task
@@ -158,7 +128,7 @@ class CircuitDecodingEnv(StatefulEnv[GameState]):
             "success": state.success,
             "valid": valid,
             "progress": progress,
-            "references": [answer_text(task, task.hidden, self._prompt)],
+            "references": [answer_text(task, task.hidden, self.options.prompt)],
             "anchor": f"{' '.join(task.tables)} : {known}",
             "metrics": {
                 "turns": float(state.turns),
@@ -169,6 +139,4 @@ class CircuitDecodingEnv(StatefulEnv[GameState]):
         }
 
 
-def make(**options: Any) -> CircuitDecodingEnv:
-    """Create the environment; the options are those of `CircuitDecodingEnv`."""
-    return CircuitDecodingEnv(**options)
+make = CircuitDecodingEnv

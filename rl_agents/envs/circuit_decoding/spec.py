@@ -1,8 +1,31 @@
-"""What the registry knows about circuit_decoding."""
+"""What the registry knows about circuit_decoding, and its keys."""
 
 from __future__ import annotations
 
-from rl_agents.envs.base import EnvSpec
+from dataclasses import dataclass
+from typing import Literal
+
+from rl_agents.envs.options import MalformedKey, PromptKey
+from rl_agents.envs.spec import EnvSpec
+from rl_agents.settings.options import key
+
+
+@dataclass(frozen=True)
+class SizeKeys:
+    """How large a task is."""
+
+    circuits: int = key(2, "hidden circuits, all different", at_least=1, at_most=8)
+    candidates: int = key(10, "length of the candidate list, at least the number of circuits", at_least=2, at_most=64)
+
+
+@dataclass(frozen=True)
+class CircuitDecodingOptions(MalformedKey, PromptKey, SizeKeys):
+    """Keys of circuit_decoding; see docs/environments/circuit_decoding.md."""
+
+    reward: Literal["exact", "fraction"] = key(
+        "exact", "1 if every circuit is right (T3), or the share that is right (its released code)"
+    )
+
 
 SPEC = EnvSpec(
     name="circuit_decoding",
@@ -10,14 +33,7 @@ SPEC = EnvSpec(
     reference="T3, appendix C.1 (CircuitDecoding)",
     module="rl_agents.envs.circuit_decoding",
     gym_id="rl_agents/CircuitDecoding-v0",
-    options={
-        "circuits": 2,
-        "candidates": 10,
-        "prompt": "paper",
-        "malformed": "retry",
-        "reward": "exact",
-        "max_turns": 10,
-    },
+    options=CircuitDecodingOptions,
     max_turns=10,
     progress_window=3,
 )

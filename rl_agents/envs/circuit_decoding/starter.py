@@ -6,18 +6,16 @@ candidates, so each turn only has to thin out the last list.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
-from rl_agents.envs.base import StarterRecipe
 from rl_agents.envs.circuit_decoding.demonstrator import demonstrate
 from rl_agents.envs.circuit_decoding.rules import INPUTS, LABELS, functions
 from rl_agents.envs.small_model import IMITATION, INIT_STD, small_qwen3, word_tokenizer
-from rl_agents.envs.stateful import Dialogue
+from rl_agents.envs.spec import StarterRecipe
 
 MAX_TOKENS = 1024
 TAGS = ("think", "interact", "answer")
@@ -65,15 +63,10 @@ DEFAULTS: Mapping[str, Any] = {
 }
 
 
-def demonstrate_task(task_id: str, rng: random.Random, **options: Any) -> Dialogue:
-    """Let the mediocre demonstrator play ``task_id``; it writes in the compact style whatever ``options`` say."""
-    return demonstrate(task_id, rng, **options)[0]
-
-
 STARTER = StarterRecipe(
     build_tokenizer=build_tokenizer,
     build_model=build_model,
-    demonstrate=demonstrate_task,
+    demonstrate=demonstrate,
     training=TRAINING,
     defaults=DEFAULTS,
     version=2,

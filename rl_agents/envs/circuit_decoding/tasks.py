@@ -18,8 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from rl_agents.envs.circuit_decoding.rules import LABELS, functions
+from rl_agents.envs.circuit_decoding.spec import CircuitDecodingOptions, SizeKeys
+from rl_agents.envs.options import part_of
 from rl_agents.envs.panels import check_split, ids_digest, shuffled_ids, unknown_task, write_panel
-from rl_agents.envs.preferences import check_range
+from rl_agents.errors import InputError
+from rl_agents.settings.options import read_options
 
 SEED = "circuit_decoding-2025"
 SIZES = {"train": 1000, "test": 300}
@@ -27,21 +30,17 @@ PANEL_FILE = Path(__file__).with_name("panel.json")
 _TASK_ID = re.compile(r"(\d{1,2})-(\d{1,2})/(train|test)/(\d{4})")
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+@dataclass(frozen=True)
+class Setting(SizeKeys):
     """Size of a task.
 
-    Attributes:
-        circuits: hidden circuits, all different, 1 to 8.
-        candidates: length of the candidate list, from ``circuits`` (at least 2) to the 64 functions.
+    Raises:
+        InputError: more hidden circuits than candidates.
     """
 
-    circuits: int = 2
-    candidates: int = 10
-
     def __post_init__(self) -> None:
-        check_range("circuits", self.circuits, 1, len(LABELS))
-        check_range("candidates", self.candidates, max(2, self.circuits), len(functions()))
+        if self.candidates < self.circuits:
+            raise InputError(f"env.candidates={self.candidates}: must be at least env.circuits={self.circuits}")
 
     @property
     def name(self) -> str:
@@ -78,11 +77,15 @@ class Task:
         return LABELS[: len(self.hidden)]
 
 
-def task_ids(split: str, *, circuits: int = 2, candidates: int = 10, **_: Any) -> list[str]:
-    """Return the ``train`` or ``test`` ids of a setting; other options do not matter here."""
+def task_ids(split: str, options: CircuitDecodingOptions) -> list[str]:
+    """Return the ``train`` or ``test`` ids of the setting that the options ask for."""
+    return setting_ids(split, part_of(Setting, options))
+
+
+def setting_ids(split: str, setting: Setting) -> list[str]:
+    """Return the ``train`` or ``test`` ids of a setting."""
     check_split(split, {name: () for name in SIZES})
-    name = Setting(circuits, candidates).name
-    return [f"{name}/{split}/{number:04d}" for number in range(SIZES[split])]
+    return [f"{setting.name}/{split}/{number:04d}" for number in range(SIZES[split])]
 
 
 @lru_cache(maxsize=4096)
@@ -94,8 +97,10 @@ def find_task(task_id: str) -> Task:
     """
     match = _TASK_ID.fullmatch(task_id)
     if match is None or int(match[4]) >= SIZES[match[3]]:
-        raise unknown_task("circuit_decoding", task_id, task_ids("test"), "<circuits>-<candidates>/<split>/<number>")
-    setting = Setting(int(match[1]), int(match[2]))
+        raise unknown_task(
+            "circuit_decoding", task_id, setting_ids("test", Setting()), "<circuits>-<candidates>/<split>/<number>"
+        )
+    setting = read_options(Setting, {"circuits": match[1], "candidates": match[2]}, prefix="env.")
     seed = f"{SEED}/{setting.name}/{match[3]}/{match[4]}"
     tables = tuple(shuffled_ids(functions(), seed)[: setting.candidates])
     expressions = tuple(shuffled_ids(functions()[table], seed)[0] for table in tables)
@@ -105,7 +110,7 @@ def find_task(task_id: str) -> Task:
 
 def setting_digest(setting: Setting, split: str) -> str:
     """Return the sha256 over the contents of all tasks of a setting."""
-    names = task_ids(split, circuits=setting.circuits, candidates=setting.candidates)
+    names = setting_ids(split, setting)
     return ids_digest(f"{name}: {'; '.join(t.expressions)} = {t.hidden}" for name in names if (t := find_task(name)))
 
 

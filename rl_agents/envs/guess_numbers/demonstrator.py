@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rl_agents.envs.guess_numbers.env import GuessNumbersEnv
+from rl_agents.envs.guess_numbers.spec import GuessNumbersOptions
 from rl_agents.envs.guess_numbers.tasks import find_task
 from rl_agents.envs.stateful import Dialogue, play
 
 
 @dataclass(frozen=True, slots=True)
-class Demonstrator:
+class Habits:
     """Habits of the player; it wins about three games in four with these.
 
     Attributes:
@@ -28,6 +29,9 @@ class Demonstrator:
     premature_answer: float = 0.2
 
 
+HABITS = Habits()
+
+
 def reading_order(code: str, first_guess: str) -> tuple[int, ...]:
     """Return the sort key in which candidates are listed: each digit's position in the first guess.
 
@@ -37,14 +41,15 @@ def reading_order(code: str, first_guess: str) -> tuple[int, ...]:
     return tuple(first_guess.index(d) if d in first_guess else len(first_guess) + int(d) for d in code)
 
 
-def demonstrate(task_id: str, rng: random.Random, habits: Demonstrator | None = None) -> Dialogue:
-    """Play ``task_id`` in the compact style and return the dialogue.
+def demonstrate(
+    task_id: str, rng: random.Random, options: GuessNumbersOptions, max_turns: int = 0, habits: Habits = HABITS
+) -> Dialogue:
+    """Play ``task_id`` in the compact style, whatever ``options`` say, and return the dialogue.
 
     Raises:
         InputError: unknown task id.
     """
-    habits = habits or Demonstrator()
-    env = GuessNumbersEnv(prompt="compact")
+    env = GuessNumbersEnv(replace(options, prompt="compact"), max_turns)
     first_guess = last_guess = find_task(task_id).first_guess
 
     def act(observation: str) -> tuple[str, str]:
@@ -56,7 +61,7 @@ def demonstrate(task_id: str, rng: random.Random, habits: Demonstrator | None = 
     return play(env, task_id, act)[0]
 
 
-def _choose(candidates: Sequence[str], last_guess: str, rng: random.Random, habits: Demonstrator) -> tuple[str, str]:
+def _choose(candidates: Sequence[str], last_guess: str, rng: random.Random, habits: Habits) -> tuple[str, str]:
     """Return ``(tag, code)``. The first listed candidate stands for all: a small model can find it by position."""
     if len(candidates) == 1 or rng.random() < habits.premature_answer:
         return "answer", candidates[0]

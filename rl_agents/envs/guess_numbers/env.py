@@ -6,12 +6,10 @@ exact match of the final answer (0 or 1), given on the turn that answers; an epi
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from rl_agents.envs.guess_numbers.prompts import (
-    PROMPT_STYLES,
     answer_instruction,
     feedback_observation,
     first_observation,
@@ -26,13 +24,10 @@ from rl_agents.envs.guess_numbers.rules import (
     hypotheses,
     set_progresses,
 )
+from rl_agents.envs.guess_numbers.spec import SPEC, GuessNumbersOptions
 from rl_agents.envs.guess_numbers.tasks import Task, find_task, task_ids
 from rl_agents.envs.stateful import StatefulEnv, StepResult, observations
 from rl_agents.envs.tags import TaggedAction
-
-MAX_TURNS = 10
-MALFORMED_RULES = ("retry", "end")
-PROGRESS_RULES = ("consistent", "shrunk")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,18 +42,8 @@ class GameState:
     success: bool = False
 
 
-class GuessNumbersEnv(StatefulEnv[GameState]):
+class GuessNumbersEnv(StatefulEnv[GameState, GuessNumbersOptions]):
     """Find a secret code from ``xAyB`` feedback.
-
-    Args:
-        subgroups: tasks that `reset` draws from when no ``task_id`` is given: ``all``, or names such as
-            ``3-4-0-3,3-4-2-0``.
-        prompt: ``paper`` (figure 8) or ``compact`` (few words, for small models).
-        malformed: a response that cannot be read counts as a turn and then: ``retry`` continues with a message that
-            says what is wrong, ``end`` ends the episode with reward 0.
-        progress: what ``info["progress"]`` means: ``consistent`` (T3: the guess is in the hypothesis set) or
-            ``shrunk`` (softer: the hypothesis set became smaller).
-        max_turns: turns of the agent; after the last the episode is truncated.
 
     ``info`` holds ``task_id``, ``success``, ``valid``, ``anchor`` (the game and its hypothesis set: what can be known
     so far), ``progress`` (None before the first turn and when the response was malformed: T3 must treat those as if
@@ -67,25 +52,11 @@ class GuessNumbersEnv(StatefulEnv[GameState]):
     """
 
     observation_space = observations(4096)
-    label = "GuessNumbers"
+    registered = SPEC
 
-    def __init__(
-        self,
-        *,
-        subgroups: str | Iterable[str] = "all",
-        prompt: str = "paper",
-        malformed: str = "retry",
-        progress: str = "consistent",
-        max_turns: int = MAX_TURNS,
-    ) -> None:
-        super().__init__(
-            max_turns,
-            prompt=(prompt, PROMPT_STYLES),
-            malformed=(malformed, MALFORMED_RULES),
-            progress=(progress, PROGRESS_RULES),
-        )
-        self._train_ids = task_ids("train", subgroups=subgroups)
-        self._prompt, self._malformed, self._progress = prompt, malformed, progress
+    def __init__(self, options: GuessNumbersOptions | None = None, max_turns: int = 0) -> None:
+        super().__init__(options, max_turns)
+        self._train_ids = task_ids("train", self.options)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Start ``options["task_id"]``, or a train task drawn with ``seed``.
@@ -97,7 +68,7 @@ class GuessNumbersEnv(StatefulEnv[GameState]):
         group = task.subgroup
         value: Feedback = (group.x0, group.y0)
         self._state = GameState(task, hypotheses(group.a, group.b, [(task.first_guess, value)]))
-        return first_observation(task, value, self._prompt), self._info(self._state, valid=True, progress=None)
+        return first_observation(task, value, self.options.prompt), self._info(self._state, valid=True, progress=None)
 
     def step(self, action: str) -> StepResult:
         """Play one turn with the agent's whole response; see `parse_action` for how it is read.
@@ -116,7 +87,7 @@ class GuessNumbersEnv(StatefulEnv[GameState]):
     @property
     def answer_instruction(self) -> str:
         """What the agent is told when its next turn must answer."""
-        return answer_instruction(self._prompt)
+        return answer_instruction(self.options.prompt)
 
     def _answer(self, state: GameState, code: str) -> StepResult:
         new = replace(state, success=code == state.task.secret)
@@ -127,13 +98,14 @@ class GuessNumbersEnv(StatefulEnv[GameState]):
         value = feedback(state.task.secret, guess)
         remaining = consistent(state.remaining, guess, value)
         inside = guess_progresses(guess, state.remaining)
-        progress = inside if self._progress == "consistent" else set_progresses(guess, state.remaining, remaining)
+        progress = (
+            inside if self.options.progress == "consistent" else set_progresses(guess, state.remaining, remaining)
+        )
         new = replace(state, remaining=remaining, inconsistent_guesses=state.inconsistent_guesses + (not inside))
-        return self._end_turn(new, feedback_observation(value, self._prompt), valid=True, progress=progress)
+        return self._end_turn(new, feedback_observation(value, self.options.prompt), valid=True, progress=progress)
 
     def _reject(self, state: GameState, parsed: TaggedAction) -> StepResult:
-        observation = malformed_observation(parsed, self._prompt)
-        return self._end_turn(state, observation, valid=False, progress=None, terminated=self._malformed == "end")
+        return self._end_malformed(state, malformed_observation(parsed, self.options.prompt))
 
     def _info(self, state: GameState, *, valid: bool, progress: bool | None) -> dict[str, Any]:
         group = state.task.subgroup
@@ -152,6 +124,4 @@ class GuessNumbersEnv(StatefulEnv[GameState]):
         }
 
 
-def make(**options: Any) -> GuessNumbersEnv:
-    """Create the environment; the options are those of `GuessNumbersEnv`."""
-    return GuessNumbersEnv(**options)
+make = GuessNumbersEnv

@@ -1,8 +1,24 @@
-"""What the registry knows about guess_numbers."""
+"""What the registry knows about guess_numbers, and its keys."""
 
 from __future__ import annotations
 
-from rl_agents.envs.base import EnvSpec
+from dataclasses import dataclass
+from typing import Literal
+
+from rl_agents.envs.options import MalformedKey, PromptKey
+from rl_agents.envs.spec import EnvSpec
+from rl_agents.settings.options import key
+
+
+@dataclass(frozen=True)
+class GuessNumbersOptions(MalformedKey, PromptKey):
+    """Keys of guess_numbers; see docs/environments/guess_numbers.md."""
+
+    subgroups: str | list[str] = key("all", "sub-groups to play, such as 3-4-0-3,3-5-1-2; the split stays the same")
+    progress: Literal["consistent", "shrunk"] = key(
+        "consistent", "info['progress']: the guess is in the hypothesis set (T3), or the set became smaller"
+    )
+
 
 SPEC = EnvSpec(
     name="guess_numbers",
@@ -10,13 +26,7 @@ SPEC = EnvSpec(
     reference="T3, appendix C.1 (GuessNumbers)",
     module="rl_agents.envs.guess_numbers",
     gym_id="rl_agents/GuessNumbers-v0",
-    options={
-        "subgroups": "all",
-        "prompt": "paper",
-        "malformed": "retry",
-        "progress": "consistent",
-        "max_turns": 10,
-    },
+    options=GuessNumbersOptions,
     max_turns=10,
     progress_window=1,
 )

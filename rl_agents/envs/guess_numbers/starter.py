@@ -7,7 +7,6 @@ the remaining candidates (at most nine after the first feedback), so each turn o
 
 from __future__ import annotations
 
-import random
 import re
 from collections.abc import Mapping
 from functools import partial
@@ -15,10 +14,10 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
-from rl_agents.envs.base import StarterRecipe
-from rl_agents.envs.guess_numbers.demonstrator import Dialogue, demonstrate
+from rl_agents.envs.guess_numbers.demonstrator import demonstrate
 from rl_agents.envs.guess_numbers.rules import SUBGROUPS, codes, feedback_word
 from rl_agents.envs.small_model import IMITATION, small_qwen3, sum_parts, word_tokenizer
+from rl_agents.envs.spec import StarterRecipe
 
 MAX_TOKENS = 512
 TAGS = ("think", "interact", "answer")
@@ -73,15 +72,10 @@ DEFAULTS: Mapping[str, Any] = {
 }
 
 
-def demonstrate_task(task_id: str, rng: random.Random, **options: Any) -> Dialogue:
-    """Let the mediocre demonstrator play ``task_id``; it writes in the compact style whatever ``options`` say."""
-    return demonstrate(task_id, rng)
-
-
 STARTER = StarterRecipe(
     build_tokenizer=build_tokenizer,
     build_model=build_model,
-    demonstrate=demonstrate_task,
+    demonstrate=demonstrate,
     training=IMITATION,
     defaults=DEFAULTS,
 )

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_agents.envs.guess_numbers.rules import SUBGROUPS, SubGroup, codes, feedback
+from rl_agents.envs.guess_numbers.spec import GuessNumbersOptions
 from rl_agents.envs.panels import check_split, load_panel, split_panel, unknown_task, write_panel
 from rl_agents.errors import InputError, unknown
 
@@ -86,10 +87,10 @@ def chosen_subgroups(subgroups: str | Iterable[str]) -> set[str]:
     return chosen
 
 
-def task_ids(split: str, *, subgroups: str | Iterable[str] = "all", **_: Any) -> list[str]:
-    """Return the frozen ``train`` or ``test`` ids of the chosen sub-groups; other options do not matter here."""
+def task_ids(split: str, options: GuessNumbersOptions) -> list[str]:
+    """Return the frozen ``train`` or ``test`` ids of the chosen sub-groups."""
     check_split(split, load_panel(PANEL_FILE))
-    return list(_filtered(split, frozenset(chosen_subgroups(subgroups))))
+    return list(_filtered(split, frozenset(chosen_subgroups(options.subgroups))))
 
 
 @lru_cache(maxsize=32)  # every environment asks

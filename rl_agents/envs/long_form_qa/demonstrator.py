@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 from rl_agents.envs.long_form_qa.almanac import ASPECTS, Wish, value_word
-from rl_agents.envs.long_form_qa.env import MAX_TURNS, LongFormQAEnv, QAState
+from rl_agents.envs.long_form_qa.env import LongFormQAEnv, QAState
 from rl_agents.envs.long_form_qa.expert import compact_search, was_read
+from rl_agents.envs.long_form_qa.spec import LongFormQAOptions
 from rl_agents.envs.long_form_qa.tasks import wishes_of
 from rl_agents.envs.stateful import Dialogue, play
 
 
 @dataclass(frozen=True, slots=True)
-class Demonstrator:
+class Habits:
     """Habits of the player, as probabilities.
 
     Attributes:
@@ -37,15 +37,18 @@ class Demonstrator:
     hurried: float = 0.02
 
 
-def demonstrate(task_id: str, rng: random.Random, habits: Demonstrator | None = None, **options: Any) -> Dialogue:
-    """Play ``task_id`` in the compact style and return the dialogue.
+HABITS = Habits()
+
+
+def demonstrate(
+    task_id: str, rng: random.Random, options: LongFormQAOptions, max_turns: int = 0, habits: Habits = HABITS
+) -> Dialogue:
+    """Play ``task_id`` in the compact style, whatever ``options`` say, and return the dialogue.
 
     Raises:
-        InputError: unknown task id or option.
+        InputError: unknown task id.
     """
-    habits = habits or Demonstrator()
-    env = LongFormQAEnv(**{**options, "prompt": "compact"})
-    last_turn = int(options.get("max_turns", MAX_TURNS)) - 1
+    env = LongFormQAEnv(replace(options, prompt="compact"), max_turns)
     wishes = wishes_of(task_id)
     kept = [wish for wish in wishes if rng.random() >= habits.forgets] or list(wishes)
     presumed = {wish for wish in kept if rng.random() < habits.presumes}
@@ -54,14 +57,14 @@ def demonstrate(task_id: str, rng: random.Random, habits: Demonstrator | None = 
         if env.state.turns and rng.random() < habits.hurried:
             return f"{observation}\n{env.answer_instruction}", _answer(env.state, kept, presumed, rng)
         missing = [wish for wish in kept if wish not in presumed and not was_read(wish, env.state)]
-        if missing and env.state.turns < last_turn:
+        if missing and env.state.turns < env.max_turns - 1:
             return observation, _search(missing[0], rng, habits)
         return observation, _answer(env.state, kept, presumed, rng)
 
     return play(env, task_id, act)[0]
 
 
-def _search(wish: Wish, rng: random.Random, habits: Demonstrator) -> str:
+def _search(wish: Wish, rng: random.Random, habits: Habits) -> str:
     if rng.random() < habits.broken_call:
         return compact_search(wish).replace(' "}} ', " ")
     if rng.random() < habits.wrong_search:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rl_agents.envs.judges import connect_judge
 from rl_agents.envs.long_form_qa.prompts import (
     MAX_TEXT,
     MAX_TITLE,
@@ -24,22 +25,17 @@ from rl_agents.envs.long_form_qa.prompts import (
     system_text,
 )
 from rl_agents.envs.long_form_qa.questions import Task
-from rl_agents.envs.long_form_qa.tasks import STYLES, find_task, open_store, own_questions, task_ids
-from rl_agents.envs.preferences import check_range
+from rl_agents.envs.long_form_qa.spec import SPEC, LongFormQAOptions
+from rl_agents.envs.long_form_qa.tasks import find_task, open_store, own_questions, task_ids
+from rl_agents.envs.options import RetrieverKeys, part_of
+from rl_agents.envs.retrievers import retriever_over
 from rl_agents.envs.stateful import StatefulEnv, StepResult, observations
 from rl_agents.envs.tool_turns import ANSWER, CALLS, ToolTurn, read_turn
-from rl_agents.errors import InputError, unknown
-from rl_agents.retrieval.retriever import make_retriever
+from rl_agents.errors import InputError
 from rl_agents.rewards.grounding import grounded_share, sentences, stated_share
 from rl_agents.rewards.judge import Judge, OpenAIJudge, RuleJudge
 from rl_agents.rewards.reading import Reading
 from rl_agents.tools.toolbox import BoundTool, Toolbox
-
-MAX_TURNS = 6
-MALFORMED_RULES = ("retry", "end")
-REWARDS = ("pass", "match", "points")
-JUDGES = ("rule", "openai")
-MAX_RESULTS, MAX_CALLS, MAX_SENTENCES = 10, 8, 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,29 +79,8 @@ class QAState:
     done: bool = False
 
 
-class LongFormQAEnv(StatefulEnv[QAState]):
+class LongFormQAEnv(StatefulEnv[QAState, LongFormQAOptions]):
     """Search documents, then answer a question in several sentences that they support.
-
-    Args:
-        documents: passage file (`rl_agents.retrieval.passage_files`); empty for the generated almanac.
-        questions: file of questions about them (`questions`).
-        test_share: share of the questions without ``split`` that are test tasks.
-        retriever: ``bm25``, ``dense`` or ``hybrid``; the last two need ``retriever_model`` and the extra ``dense``.
-        retriever_model, query_prefix, passage_prefix: folder of a sentence-transformers model, and what it wants
-            before queries and passages.
-        results: passages that a search returns.
-        max_calls: searches in one turn; further ones are not run.
-        max_sentences: an answer of more sentences fails.
-        prompt: ``paper``, or ``compact`` (the almanac in few words, for small models).
-        malformed: a response that cannot be read counts as a turn and then: ``retry`` continues with a message that
-            says what is wrong, ``end`` ends the episode with reward 0.
-        reward: ``pass`` (1 for an answer that is grounded and complete), ``match`` (1 for a complete one, the 0-1
-            reward of the PRS paper) or ``points`` (share of the points stated, times share of the sentences
-            grounded; by the rule judge).
-        judge: ``rule`` (reads words, needs nothing) or ``openai`` (a model behind a server).
-        judge_url, judge_model, judge_key_env: of the server; see `rl_agents.rewards.judge.OpenAIJudge`.
-        judge_timeout_s, judge_retries: seconds that one request may take, and further attempts.
-        max_turns: turns of the agent; after the last the episode is truncated.
 
     ``info`` holds ``task_id``, ``success`` (grounded and complete), ``valid`` (every call fitted the tool, or the
     answer could be read), ``anchor`` (the task and the set of passages read), ``progress`` (a passage was found that
@@ -119,49 +94,15 @@ class LongFormQAEnv(StatefulEnv[QAState]):
     """
 
     observation_space = observations(1 << 18)
-    label = "LongFormQA"
+    registered = SPEC
 
-    def __init__(
-        self,
-        *,
-        documents: str = "",
-        questions: str = "",
-        test_share: float = 0.1,
-        retriever: str = "bm25",
-        retriever_model: str = "",
-        query_prefix: str = "",
-        passage_prefix: str = "",
-        results: int = 3,
-        max_calls: int = 4,
-        max_sentences: int = 12,
-        prompt: str = "paper",
-        malformed: str = "retry",
-        reward: str = "pass",
-        judge: str = "rule",
-        max_turns: int = MAX_TURNS,
-        **judge_options: Any,
-    ) -> None:
-        super().__init__(
-            max_turns,
-            prompt=(prompt, STYLES),
-            malformed=(malformed, MALFORMED_RULES),
-            reward=(reward, REWARDS),
-        )
-        self._own = own_questions(documents, questions, test_share, prompt)
-        self._train_ids = list(self._own.splits["train"]) if self._own else task_ids("train")
-        self._retriever = make_retriever(
-            open_store(documents, prompt),
-            retriever,
-            model=retriever_model,
-            query_prefix=query_prefix,
-            passage_prefix=passage_prefix,
-            key="env.retriever_model",
-        )
-        self._results = check_range("results", results, 1, MAX_RESULTS)
-        self._max_calls = check_range("max_calls", max_calls, 1, MAX_CALLS)
-        self._max_sentences = check_range("max_sentences", max_sentences, 1, MAX_SENTENCES)
-        self._judge = make_judge(judge, reward, **judge_options)
-        self._prompt, self._malformed, self._reward = prompt, malformed, reward
+    def __init__(self, options: LongFormQAOptions | None = None, max_turns: int = 0) -> None:
+        super().__init__(options, max_turns)
+        self._own = own_questions(self.options)
+        self._train_ids = task_ids("train", self.options)
+        store = open_store(self.options.documents, self.options.prompt)
+        self._retriever = retriever_over(store, part_of(RetrieverKeys, self.options))
+        self._judge = make_judge(self.options)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Start ``options["task_id"]``, or a train task drawn with ``seed``.
@@ -169,14 +110,14 @@ class LongFormQAEnv(StatefulEnv[QAState]):
         Raises:
             InputError: unknown task id.
         """
-        task = find_task(self._draw_task(seed, options, lambda: self._train_ids), self._own, self._prompt)
+        task = find_task(self._draw_task(seed, options, lambda: self._train_ids), self._own, self.options.prompt)
         self._state = QAState(task)
         info = self._info(self._state, valid=True, progress=None)
-        rules = system_text(self._max_calls, self._max_turns, self._max_sentences)
-        if self._prompt == "paper":
+        rules = system_text(self.options.max_calls, self.max_turns, self.options.max_sentences)
+        if self.options.prompt == "paper":
             info["messages"] = [{"role": "system", "content": rules}, {"role": "user", "content": task.question}]
             info["tools"] = [SEARCH.to_openai()]
-        return first_observation(task, self._prompt, rules), info
+        return first_observation(task, self.options.prompt, rules), info
 
     def step(self, action: str) -> StepResult:
         """Play one turn with the agent's whole response; see `rl_agents.envs.tool_turns.read_turn`.
@@ -191,29 +132,30 @@ class LongFormQAEnv(StatefulEnv[QAState]):
             return self._search(state, turn)
         if turn.kind == ANSWER:
             return self._answer(state, turn.answer)
-        observation, ends = malformed_observation(turn.problem, self._prompt), self._malformed == "end"
-        return self._end_turn(state, observation, valid=False, progress=None, terminated=ends, query="")
+        return self._end_malformed(state, malformed_observation(turn.problem, self.options.prompt), query="")
 
     @property
     def answer_instruction(self) -> str:
         """What the agent is told when its next turn must answer."""
-        return answer_instruction(self._prompt)
+        return answer_instruction(self.options.prompt)
 
     def _search(self, state: QAState, turn: ToolTurn) -> StepResult:
         read = list(state.read)
 
         def search(arguments: Mapping[str, Any]) -> str:
-            texts = [passage_text(hit.passage) for hit in self._retriever.search(arguments["query"], self._results)]
+            texts = [
+                passage_text(hit.passage) for hit in self._retriever.search(arguments["query"], self.options.results)
+            ]
             read.extend(text for text in dict.fromkeys(texts) if text not in read)
-            return found_text(texts, self._prompt)
+            return found_text(texts, self.options.prompt)
 
-        longest = self._results * (MAX_TITLE + MAX_TEXT + 40)
-        results = Toolbox([BoundTool(SEARCH, search)], self._max_calls, longest).execute(turn.response)
+        longest = self.options.results * (MAX_TITLE + MAX_TEXT + 40)
+        results = Toolbox([BoundTool(SEARCH, search)], self.options.max_calls, longest).execute(turn.response)
         new = replace(state, read=tuple(read), searches=state.searches + sum(result.ok for result in results))
         queries = [str(result.call.arguments["query"]) for result in results if result.ok and result.call]
         return self._end_turn(
             new,
-            results_observation(results, self._prompt),
+            results_observation(results, self.options.prompt),
             valid=all(result.fits for result in results),
             progress=len(read) > len(state.read),
             query=" ; ".join(queries),
@@ -225,14 +167,14 @@ class LongFormQAEnv(StatefulEnv[QAState]):
             "pass": float(verdict.passed),
             "match": verdict.complete,
             "points": verdict.stated_share * verdict.grounded_share,
-        }[self._reward]
+        }[self.options.reward]
         new = replace(state, verdict=verdict)
         observation = f"grounded {verdict.grounded:g}, complete {verdict.complete:g}"
         return self._end_turn(new, observation, earned, valid=True, progress=None, terminated=True, query="")
 
     def _judged(self, state: QAState, answer: str) -> Verdict:
         task, count = state.task, len(sentences(answer))
-        if count > self._max_sentences:
+        if count > self.options.max_sentences:
             return replace(NO_ANSWER, sentences=count)
         reading = Reading((), answer, True, task.references, task.question, state.read, task.points)
         return Verdict(
@@ -267,21 +209,17 @@ class LongFormQAEnv(StatefulEnv[QAState]):
         }
 
 
-def make_judge(judge: str, reward: str, **options: Any) -> Judge:
+def make_judge(options: LongFormQAOptions) -> Judge:
     """Build the judge that the environment's options describe.
 
     Raises:
-        InputError: a bad option, a server without URL or model, or a reward that the judge cannot give.
+        InputError: a server without URL or model, or a reward that the judge cannot give.
     """
-    if judge not in JUDGES:
-        raise unknown("value of env.judge", judge, JUDGES)
-    if judge == "rule":
+    if options.judge == "rule":
         return RuleJudge()
-    if reward == "points":
+    if options.reward == "points":
         raise InputError("env.reward=points counts by the rule judge; a served judge gives env.reward=pass or match")
-    return OpenAIJudge.for_environment(**options)
+    return connect_judge(OpenAIJudge, options)
 
 
-def make(**options: Any) -> LongFormQAEnv:
-    """Create the environment; the options are those of `LongFormQAEnv`."""
-    return LongFormQAEnv(**options)
+make = LongFormQAEnv

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from rl_agents.envs.long_form_qa.almanac import Wish
 from rl_agents.envs.long_form_qa.env import LongFormQAEnv, QAState
+from rl_agents.envs.long_form_qa.spec import LongFormQAOptions
 from rl_agents.envs.long_form_qa.tasks import wishes_of
-from rl_agents.envs.stateful import Dialogue
+from rl_agents.envs.stateful import Played
 from rl_agents.envs.stateful import play as play_episode
 from rl_agents.tools.calls import ToolCall, write_response
 
@@ -47,13 +46,12 @@ def compact_action(state: QAState) -> str:
     return compact_search(missing[0]) if missing else compact_answer(state)
 
 
-def play(task_id: str, **options: Any) -> tuple[Dialogue, bool]:
-    """Play ``task_id``; return the dialogue and whether the answer passed.
+def play(task_id: str, options: LongFormQAOptions, max_turns: int = 0) -> Played:
+    """Play ``task_id``; return the dialogue and the last ``info``.
 
     Raises:
-        InputError: unknown task id or option.
+        InputError: unknown task id.
     """
-    env = LongFormQAEnv(**options)
-    act = compact_action if options.get("prompt") == "compact" else expert_action
-    dialogue, info = play_episode(env, task_id, lambda shown: (shown, act(env.state)))
-    return dialogue, bool(info["success"])
+    env = LongFormQAEnv(options, max_turns)
+    act = compact_action if options.prompt == "compact" else expert_action
+    return play_episode(env, task_id, lambda shown: (shown, act(env.state)))

@@ -58,13 +58,11 @@ def load_questions(path: str, test_share: float) -> QuestionSet:
     Raises:
         InputError: the file or a question cannot be read; the line is named.
     """
-    if isinstance(test_share, bool) or not isinstance(test_share, int | float) or not 0 <= test_share < 1:
-        raise InputError(f"env.test_share={test_share}: at least 0 and below 1")
     try:
         stamp = Path(path).stat()
     except OSError as error:
         raise InputError(f"env.questions={path}: cannot be read: {error.strerror}") from error
-    return _loaded(Path(path), float(test_share), stamp.st_mtime_ns, stamp.st_size)
+    return _loaded(Path(path), test_share, stamp.st_mtime_ns, stamp.st_size)
 
 
 @lru_cache(maxsize=4)  # every environment asks

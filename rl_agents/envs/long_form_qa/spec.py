@@ -1,8 +1,33 @@
-"""What the registry knows about long_form_qa."""
+"""What the registry knows about long_form_qa, and its keys."""
 
 from __future__ import annotations
 
-from rl_agents.envs.base import EnvSpec
+from dataclasses import dataclass
+from typing import Literal
+
+from rl_agents.envs.options import JudgeKeys, MalformedKey, PromptKey, RetrieverKeys
+from rl_agents.envs.spec import EnvSpec
+from rl_agents.settings.options import key
+
+
+@dataclass(frozen=True)
+class LongFormQAOptions(JudgeKeys, MalformedKey, PromptKey, RetrieverKeys):
+    """Keys of long_form_qa; see docs/environments/long_form_qa.md."""
+
+    documents: str = key("", "passage file; empty for the generated almanac")
+    questions: str = key("", "file of questions about the documents", needs="documents")
+    test_share: float = key(
+        0.1, "share of the questions without split that are test tasks", at_least=0, below=1, needs="questions"
+    )
+    results: int = key(3, "passages that a search returns", at_least=1, at_most=10)
+    max_calls: int = key(4, "searches in one turn; further ones are not run", at_least=1, at_most=8)
+    max_sentences: int = key(12, "an answer of more sentences fails", at_least=1, at_most=100)
+    reward: Literal["pass", "match", "points"] = key(
+        "pass",
+        "1 for a grounded and complete answer, 1 for a complete one (the PRS paper's), or the share of the points "
+        "stated times the share of the sentences grounded, by the rule judge",
+    )
+
 
 SPEC = EnvSpec(
     name="long_form_qa",
@@ -10,28 +35,7 @@ SPEC = EnvSpec(
     reference="PRS and VSPO (arXiv 2512.07478), long-form question answering",
     module="rl_agents.envs.long_form_qa",
     gym_id="rl_agents/LongFormQA-v0",
-    options={
-        "documents": "",
-        "questions": "",
-        "test_share": 0.1,
-        "retriever": "bm25",
-        "retriever_model": "",
-        "query_prefix": "",
-        "passage_prefix": "",
-        "results": 3,
-        "max_calls": 4,
-        "max_sentences": 12,
-        "prompt": "paper",
-        "malformed": "retry",
-        "reward": "pass",
-        "judge": "rule",
-        "judge_url": "",
-        "judge_model": "",
-        "judge_key_env": "",
-        "judge_timeout_s": 30.0,
-        "judge_retries": 2,
-        "max_turns": 6,
-    },
+    options=LongFormQAOptions,
     max_turns=6,
     progress_window=2,
 )

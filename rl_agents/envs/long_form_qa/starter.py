@@ -11,11 +11,11 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
-from rl_agents.envs.base import StarterRecipe
 from rl_agents.envs.long_form_qa.almanac import ASPECTS, TOWNS, value_word
 from rl_agents.envs.long_form_qa.demonstrator import demonstrate
 from rl_agents.envs.long_form_qa.prompts import INVALID, NOTHING
 from rl_agents.envs.small_model import IMITATION, small_qwen3, word_tokenizer
+from rl_agents.envs.spec import StarterRecipe
 
 MAX_TOKENS = 256
 TAGS = ("think", "answer", "tool_call", "tool_response")

@@ -15,6 +15,7 @@ from typing import Any
 
 from rl_agents.envs.long_form_qa.almanac import Wish, compact_text, draw_wishes, passages
 from rl_agents.envs.long_form_qa.questions import QuestionSet, Task, load_questions
+from rl_agents.envs.long_form_qa.spec import LongFormQAOptions
 from rl_agents.envs.panels import check_split, ids_digest, unknown_task, write_panel
 from rl_agents.errors import InputError
 from rl_agents.retrieval.passages import PassageStore
@@ -26,33 +27,35 @@ PANEL_FILE = Path(__file__).with_name("panel.json")
 _TASK_ID = re.compile(r"almanac/(train|test)/(\d{4})")
 
 
-def task_ids(
-    split: str, *, documents: str = "", questions: str = "", test_share: float = 0.1, prompt: str = "paper", **_: Any
-) -> list[str]:
-    """Return the ``train`` or ``test`` ids; other options do not matter here.
+def task_ids(split: str, options: LongFormQAOptions) -> list[str]:
+    """Return the ``train`` or ``test`` ids of one's own questions, or of the almanac.
 
     Raises:
         InputError: another split, or files that cannot be used.
     """
+    own = own_questions(options)
+    return almanac_ids(split) if own is None else list(own.splits[split])
+
+
+def almanac_ids(split: str) -> list[str]:
+    """Return the ``train`` or ``test`` ids of the almanac's questions."""
     check_split(split, {name: () for name in SIZES})
-    if own := own_questions(documents, questions, test_share, prompt):
-        return list(own.splits[split])
     return [f"almanac/{split}/{number:04d}" for number in range(SIZES[split])]
 
 
-def own_questions(documents: str, questions: str, test_share: float, prompt: str) -> QuestionSet | None:
+def own_questions(options: LongFormQAOptions) -> QuestionSet | None:
     """Return the questions of one's own files; None when none are named.
 
     Raises:
         InputError: only one of the files is named, one cannot be read, or the style is for the almanac alone.
     """
-    if not documents and not questions:
+    if not options.documents and not options.questions:
         return None
-    if not documents or not questions:
+    if not options.documents or not options.questions:
         raise InputError("env.documents and env.questions belong together: name both files, or none for the almanac")
-    if prompt == "compact":
+    if options.prompt == "compact":
         raise InputError("env.prompt=compact knows the almanac's words alone; use env.prompt=paper for your documents")
-    return load_questions(questions, test_share)
+    return load_questions(options.questions, options.test_share)
 
 
 def find_task(task_id: str, own: QuestionSet | None, style: str = "paper") -> Task:
@@ -82,7 +85,7 @@ def wishes_of(task_id: str) -> tuple[Wish, ...]:
     """
     match = _TASK_ID.fullmatch(task_id)
     if match is None or int(match[2]) >= SIZES[match[1]]:
-        raise unknown_task("long_form_qa", task_id, task_ids("test"), "almanac/<split>/<number>")
+        raise unknown_task("long_form_qa", task_id, almanac_ids("test"), "almanac/<split>/<number>")
     return _drawn()[match[1]][int(match[2])]
 
 
@@ -119,7 +122,7 @@ def frozen_panel() -> dict[str, Any]:
     for style in STYLES:
         digests[f"{style}/documents"] = ids_digest(f"{p.id}|{p.title}|{p.text}" for p in passages(style))
         for split in SIZES:
-            tasks = (find_task(task_id, None, style) for task_id in task_ids(split))
+            tasks = (find_task(task_id, None, style) for task_id in almanac_ids(split))
             digests[f"{style}/{split}"] = ids_digest(f"{t.task_id}|{t.question}|{'|'.join(t.points)}" for t in tasks)
     return {"seed": SEED, "sizes": SIZES, "sha256": digests}
 

@@ -6,12 +6,12 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
+from rl_agents.envs.mcp.spec import McpOptions
 from rl_agents.errors import InputError
 from rl_agents.retrieval.passages import fingerprint
 from rl_agents.tools.mcp_client import McpClient
 from rl_agents.tools.mcp_servers import read_servers
 
-SHARING = ("process", "environment")
 _Key = tuple[str, float, float]
 
 
@@ -28,25 +28,21 @@ _lock = threading.Lock()
 class Connection:
     """An environment's hold on the servers of a file; they end when the last one that shares them lets go.
 
-    Args:
-        servers: the file.
-        share: ``process`` (one set of servers for all environments of this process) or ``environment``.
-        call_timeout_s, start_timeout_s: see `McpClient`.
-
     Raises:
         InputError: see `read_servers` and `McpClient`.
     """
 
-    def __init__(self, servers: str, share: str, call_timeout_s: float, start_timeout_s: float) -> None:
-        path = Path(servers).expanduser()
+    def __init__(self, options: McpOptions) -> None:
+        path = Path(options.servers).expanduser()
+        timeouts = options.call_timeout_s, options.start_timeout_s
         self._key: _Key | None = None
-        if share == "environment":
-            self.client = McpClient(read_servers(path), call_timeout_s, start_timeout_s)
+        if options.share == "environment":
+            self.client = McpClient(read_servers(path), *timeouts)
             return
-        self._key = (fingerprint([path]), call_timeout_s, start_timeout_s)
+        self._key = (fingerprint([path]), *timeouts)
         with _lock:
             if self._key not in _shared:
-                _shared[self._key] = _Shared(McpClient(read_servers(path), call_timeout_s, start_timeout_s))
+                _shared[self._key] = _Shared(McpClient(read_servers(path), *timeouts))
             _shared[self._key].users += 1
             self.client = _shared[self._key].client
 

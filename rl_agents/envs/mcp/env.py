@@ -11,22 +11,18 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from rl_agents.envs.mcp.connection import SHARING, Connection, check_servers
+from rl_agents.envs.mcp.connection import Connection, check_servers
 from rl_agents.envs.mcp.prompts import ANSWER_NOW, first_observation, malformed_observation, system_text
+from rl_agents.envs.mcp.spec import SPEC, McpOptions
 from rl_agents.envs.mcp.tasks import load_tasks
 from rl_agents.envs.multihop_qa.questions import Question
 from rl_agents.envs.multihop_qa.scores import exact_match, f1
-from rl_agents.envs.preferences import check_range
 from rl_agents.envs.stateful import StatefulEnv, StepResult, observations
 from rl_agents.envs.tool_turns import ANSWER, CALLS, ToolTurn, read_turn
-from rl_agents.errors import InputError, unknown
+from rl_agents.errors import unknown
 from rl_agents.tools.mcp_client import McpTool
 from rl_agents.tools.toolbox import BoundTool, Toolbox, render_results
 
-MAX_TURNS = 8
-MALFORMED_RULES = ("retry", "end")
-REWARDS = ("em", "f1")
-MAX_CALLS, MAX_RESULT = 16, 100_000
 ANSWER_NOTE = "answered"
 
 
@@ -49,25 +45,8 @@ class ToolState:
     done: bool = False
 
 
-class McpEnv(StatefulEnv[ToolState]):
+class McpEnv(StatefulEnv[ToolState, McpOptions]):
     """Call tools of MCP servers, then answer a question.
-
-    Args:
-        servers: JSON file of servers (`rl_agents.tools.mcp_servers`).
-        tasks, test_tasks: files of questions with answers (`tasks`).
-        tools: names of the tools that the agent is given; empty for all.
-        share: ``process``: the environments of a process use the same servers; ``environment``: each starts its own,
-            for tools that keep a state.
-        call_timeout_s: seconds that a call may take; then the agent is told, and the episode goes on. The key
-            ``env_timeout_s`` of a run should be larger.
-        start_timeout_s: seconds until a server must be there.
-        max_calls: calls in one turn; further ones are not run.
-        max_result_characters: of one result; the rest is cut.
-        system: the system message; empty for ours, which says how to call and to answer.
-        malformed: a response that cannot be read counts as a turn and then: ``retry`` continues with a message that
-            says what is wrong, ``end`` ends the episode with reward 0.
-        reward: ``em`` (normalised exact match, 0 or 1) or ``f1`` (over words).
-        max_turns: turns of the agent; after the last the episode is truncated.
 
     ``info`` holds ``task_id``, ``success`` (exact match), ``valid`` (the answer could be read, or every call fitted
     its tool, whatever the tool made of it), ``anchor`` (the task and what has been learned), ``progress`` (a call
@@ -80,41 +59,16 @@ class McpEnv(StatefulEnv[ToolState]):
     """
 
     observation_space = observations(1 << 21)
-    label = "Mcp"
+    registered = SPEC
     #: Only the servers know the states of their tools: branching plays the actions again.
     snapshot = None  # type: ignore[assignment]
     restore = None  # type: ignore[assignment]
 
-    def __init__(
-        self,
-        *,
-        servers: str = "",
-        tasks: str = "",
-        test_tasks: str = "",
-        tools: list[str] | None = None,
-        share: str = "process",
-        call_timeout_s: float = 20.0,
-        start_timeout_s: float = 30.0,
-        max_calls: int = 4,
-        max_result_characters: int = 4000,
-        system: str = "",
-        malformed: str = "retry",
-        reward: str = "em",
-        max_turns: int = MAX_TURNS,
-    ) -> None:
-        super().__init__(
-            max_turns, share=(share, SHARING), malformed=(malformed, MALFORMED_RULES), reward=(reward, REWARDS)
-        )
-        check_servers(servers)
-        for key, value in (("call_timeout_s", call_timeout_s), ("start_timeout_s", start_timeout_s)):
-            if not value > 0:
-                raise InputError(f"env.{key} is {value}: it must be above 0")
-        self._tasks = load_tasks(tasks, test_tasks)
-        self._max_calls = check_range("max_calls", max_calls, 1, MAX_CALLS)
-        self._max_result = check_range("max_result_characters", max_result_characters, 1, MAX_RESULT)
-        self._system = system or system_text(max_calls, max_turns)
-        self._chosen, self._malformed, self._reward = tools or [], malformed, reward
-        self._connect = partial(Connection, servers, share, call_timeout_s, start_timeout_s)
+    def __init__(self, options: McpOptions | None = None, max_turns: int = 0) -> None:
+        super().__init__(options, max_turns)
+        check_servers(self.options.servers)
+        self._tasks = load_tasks(self.options)
+        self._system = self.options.system or system_text(self.options.max_calls, self.max_turns)
         self._connection: Connection | None = None
         self._toolbox: Toolbox | None = None
 
@@ -148,11 +102,10 @@ class McpEnv(StatefulEnv[ToolState]):
             return self._call(state, turn)
         if turn.kind == ANSWER:
             new = replace(state, answer=turn.answer)
-            score = exact_match if self._reward == "em" else f1
+            score = exact_match if self.options.reward == "em" else f1
             earned = score(turn.answer, state.question.answers)
             return self._end_turn(new, ANSWER_NOTE, earned, valid=True, progress=None, terminated=True, query="")
-        observation, ends = malformed_observation(turn.problem), self._malformed == "end"
-        return self._end_turn(state, observation, valid=False, progress=None, terminated=ends, query="")
+        return self._end_malformed(state, malformed_observation(turn.problem), query="")
 
     def close(self) -> None:
         """Let go of the servers; those that nobody else uses end."""
@@ -181,11 +134,12 @@ class McpEnv(StatefulEnv[ToolState]):
 
     def _open_toolbox(self) -> Toolbox:
         if self._toolbox is None:
-            self._connection = self._connection or self._connect()
+            self._connection = self._connection or Connection(self.options)
             client = self._connection.client
-            tools = choose_tools(client.tools, self._chosen)
+            tools = choose_tools(client.tools, self.options.tools)
             bound = [BoundTool(tool.tool, partial(client.call, tool)) for tool in tools]
-            self._toolbox = Toolbox(bound, self._max_calls, self._max_result, threads=self._max_calls)
+            calls, longest = self.options.max_calls, self.options.max_result_characters
+            self._toolbox = Toolbox(bound, calls, longest, threads=calls)
         return self._toolbox
 
     def _info(self, state: ToolState, *, valid: bool, progress: bool | None) -> dict[str, Any]:
@@ -222,6 +176,4 @@ def choose_tools(tools: tuple[McpTool, ...], names: list[str]) -> tuple[McpTool,
     return tuple(by_name[name] for name in names) if names else tools
 
 
-def make(**options: Any) -> McpEnv:
-    """Create the environment; the options are those of `McpEnv`."""
-    return McpEnv(**options)
+make = McpEnv

@@ -1,8 +1,33 @@
-"""What the registry knows about mcp."""
+"""What the registry knows about mcp, and its keys."""
 
 from __future__ import annotations
 
-from rl_agents.envs.base import EnvSpec
+from dataclasses import dataclass
+from typing import Literal
+
+from rl_agents.envs.options import MalformedKey
+from rl_agents.envs.spec import EnvSpec
+from rl_agents.settings.options import key
+
+
+@dataclass(frozen=True)
+class McpOptions(MalformedKey):
+    """Keys of mcp; see docs/environments/mcp.md."""
+
+    servers: str = key("", "JSON file of MCP servers")
+    tasks: str = key("", "file of questions with answers")
+    test_tasks: str = key("", "file of test questions; empty takes a tenth of the tasks", needs="tasks")
+    tools: list[str] = key([], "names of the tools that the agent is given; empty for all")
+    share: Literal["process", "environment"] = key(
+        "process", "who uses the same servers: the environments of a process, or each its own, for tools with a state"
+    )
+    call_timeout_s: float = key(20.0, "seconds that a call may take; then the agent is told", above=0)
+    start_timeout_s: float = key(30.0, "seconds until a server must be there", above=0)
+    max_calls: int = key(4, "calls in one turn; further ones are not run", at_least=1, at_most=16)
+    max_result_characters: int = key(4000, "of one result; the rest is cut", at_least=1, at_most=100_000)
+    system: str = key("", "system message; empty for ours, which says how to call and to answer")
+    reward: Literal["em", "f1"] = key("em", "normalised exact match, 0 or 1, or F1 over words")
+
 
 SPEC = EnvSpec(
     name="mcp",
@@ -10,21 +35,7 @@ SPEC = EnvSpec(
     reference="Model Context Protocol (modelcontextprotocol.io)",
     module="rl_agents.envs.mcp",
     gym_id="rl_agents/Mcp-v0",
-    options={
-        "servers": "",
-        "tasks": "",
-        "test_tasks": "",
-        "tools": [],
-        "share": "process",
-        "call_timeout_s": 20.0,
-        "start_timeout_s": 30.0,
-        "max_calls": 4,
-        "max_result_characters": 4000,
-        "system": "",
-        "malformed": "retry",
-        "reward": "em",
-        "max_turns": 8,
-    },
+    options=McpOptions,
     max_turns=8,
     progress_window=3,
 )

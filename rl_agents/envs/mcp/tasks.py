@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
+from rl_agents.envs.mcp.spec import McpOptions
 from rl_agents.envs.multihop_qa.questions import Question, read_questions
 from rl_agents.envs.panels import check_split, shuffled_ids, unknown_task
 from rl_agents.errors import InputError
@@ -43,29 +43,28 @@ class TaskSet:
         return self.questions[task_id]
 
 
-def task_ids(split: str, *, tasks: str = "", test_tasks: str = "", **_: Any) -> list[str]:
-    """Return the ids of ``train`` or ``test``; other options do not matter here.
+def task_ids(split: str, options: McpOptions) -> list[str]:
+    """Return the ids of ``train`` or ``test``.
 
     Raises:
         InputError: another split, or files that cannot be used.
     """
-    found = load_tasks(tasks, test_tasks)
+    found = load_tasks(options)
     check_split(split, found.splits)
     return list(found.splits[split])
 
 
-def load_tasks(tasks: str, test_tasks: str) -> TaskSet:
+def load_tasks(options: McpOptions) -> TaskSet:
     """Read the files of tasks, once per process, and again when they change.
 
-    Args:
-        test_tasks: empty takes a tenth of ``tasks``, by sha256 of the ids. A file of one task is both sets.
+    Without ``test_tasks`` a tenth of ``tasks`` is for tests, by sha256 of the ids. A file of one task is both sets.
 
     Raises:
         InputError: no file, or a record that is wrong; its place is named.
     """
-    if not tasks:
+    if not options.tasks:
         raise InputError("environment mcp needs env.tasks=FILE, a JSONL file of questions with answers")
-    paths = tuple(Path(name).expanduser() for name in (tasks, test_tasks) if name)
+    paths = tuple(Path(name).expanduser() for name in (options.tasks, options.test_tasks) if name)
     return _loaded(paths, fingerprint(paths))
 
 

@@ -8,18 +8,18 @@ go to the end, so that they teach what several answers together imply; without t
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 from rl_agents.envs.movie_recommendation.env import MovieRecommendationEnv, SessionState
 from rl_agents.envs.movie_recommendation.expert import belief, estimate_text, recommendation, written_question
 from rl_agents.envs.movie_recommendation.prompts import movie_name
+from rl_agents.envs.movie_recommendation.spec import MovieRecommendationOptions
 from rl_agents.envs.preferences import Movie
 from rl_agents.envs.stateful import Dialogue, play
 
 
 @dataclass(frozen=True, slots=True)
-class Demonstrator:
+class Habits:
     """Habits of the player.
 
     Attributes:
@@ -35,18 +35,23 @@ class Demonstrator:
     careless: float = 0.05
 
 
-def demonstrate(task_id: str, rng: random.Random, habits: Demonstrator | None = None, **options: Any) -> Dialogue:
-    """Play ``task_id`` in the compact style and return the dialogue.
+HABITS = Habits()
+
+
+def demonstrate(
+    task_id: str, rng: random.Random, options: MovieRecommendationOptions, max_turns: int = 0, habits: Habits = HABITS
+) -> Dialogue:
+    """Play a task of neither split, of the size of ``task_id``, in the compact style, and return the dialogue.
 
     Raises:
         InputError: unknown task id.
     """
-    habits = habits or Demonstrator()
-    env = MovieRecommendationEnv(**{**options, "prompt": "compact"})
-    return play(env, task_id, lambda observation: (observation, _choose(env.state, rng, habits)))[0]
+    spare = f"{task_id.partition('/')[0]}/spare/{rng.randrange(1_000_000):06d}"
+    env = MovieRecommendationEnv(replace(options, prompt="compact"), max_turns)
+    return play(env, spare, lambda observation: (observation, _choose(env.state, rng, habits)))[0]
 
 
-def _choose(state: SessionState, rng: random.Random, habits: Demonstrator) -> str:
+def _choose(state: SessionState, rng: random.Random, habits: Habits) -> str:
     task, weights = state.task, belief(state.task, state.comparisons)
     estimate = estimate_text(weights, task, "compact")
     if state.final:
@@ -58,7 +63,7 @@ def _choose(state: SessionState, rng: random.Random, habits: Demonstrator) -> st
     return written_question(estimate, _pair(state, rng, habits), task, "compact")
 
 
-def _pair(state: SessionState, rng: random.Random, habits: Demonstrator) -> tuple[Movie, Movie]:
+def _pair(state: SessionState, rng: random.Random, habits: Habits) -> tuple[Movie, Movie]:
     seen, asked = state.task.seen, len(state.comparisons)
     if asked and rng.random() < habits.repeat_question:
         last, named = state.comparisons[-1], {movie.name: movie for movie in seen}

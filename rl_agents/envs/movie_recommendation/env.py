@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rl_agents.envs.movie_recommendation.prompts import (
-    PROMPT_STYLES,
     Question,
     final_reminder,
     final_request,
@@ -22,20 +21,16 @@ from rl_agents.envs.movie_recommendation.prompts import (
     reply_observation,
 )
 from rl_agents.envs.movie_recommendation.rules import (
-    PROGRESS_RULES,
     Comparison,
     comparison,
     movement_progresses,
     similarity_progresses,
 )
-from rl_agents.envs.movie_recommendation.tasks import Size, Task, find_task, panel_ids
-from rl_agents.envs.preferences import Vector, check_range, cosine, preference, read_vector, satisfaction
+from rl_agents.envs.movie_recommendation.spec import SPEC, MovieRecommendationOptions
+from rl_agents.envs.movie_recommendation.tasks import Task, find_task, task_ids
+from rl_agents.envs.preferences import Vector, cosine, preference, read_vector, satisfaction
 from rl_agents.envs.stateful import StatefulEnv, StepResult, observations
 from rl_agents.envs.tags import TaggedAction
-from rl_agents.errors import InputError
-
-MAX_TURNS = 5
-MALFORMED_RULES = ("retry", "end")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,24 +58,8 @@ class SessionState:
         return self.chosen == self.task.best.name
 
 
-class MovieRecommendationEnv(StatefulEnv[SessionState]):
+class MovieRecommendationEnv(StatefulEnv[SessionState, MovieRecommendationOptions]):
     """Ask which of two movies a user prefers, then recommend an unseen one.
-
-    Args:
-        attributes: length of the preference vector.
-        seen: movies to ask about (the paper's reference movies).
-        unseen: movies to recommend from.
-        score_levels: number of different scores, evenly spaced in [0, 1].
-        weight_levels: number of different weights, evenly spaced in [0, 1].
-        sampling: how movies are drawn: ``uniform``, or ``balanced`` (see `tasks.Size`).
-        prompt: ``paper`` (figures 10 and 11) or ``compact`` (few words, for small models).
-        malformed: a response that cannot be read counts as a turn and then: ``retry`` continues with a message that
-            says what is wrong, ``end`` ends the episode with reward 0.
-        progress: what ``info["progress"]`` means: ``similarity`` (T3: the estimate came closer to the hidden weights)
-            or ``movement`` (its released code, without an oracle: the estimate still moves).
-        movement_window: movements that ``movement`` averages.
-        movement_threshold: the average below which ``movement`` reports a stall.
-        max_turns: turns of the agent, the recommendation included; after the last the episode is truncated.
 
     An ``<answer>`` that holds a vector ends the questions early, as figure 10 says: the last turn begins. Any other
     answer is a recommendation and final. ``info`` holds ``task_id``, ``success``, ``valid``, ``anchor`` (the session,
@@ -94,36 +73,11 @@ class MovieRecommendationEnv(StatefulEnv[SessionState]):
     """
 
     observation_space = observations(32768)
-    label = "MovieRecommendation"
+    registered = SPEC
 
-    def __init__(
-        self,
-        *,
-        attributes: int = 5,
-        seen: int = 10,
-        unseen: int = 10,
-        score_levels: int = 11,
-        weight_levels: int = 11,
-        sampling: str = "uniform",
-        prompt: str = "paper",
-        malformed: str = "retry",
-        progress: str = "similarity",
-        movement_window: int = 4,
-        movement_threshold: float = 0.28,
-        max_turns: int = MAX_TURNS,
-    ) -> None:
-        super().__init__(
-            max_turns,
-            prompt=(prompt, PROMPT_STYLES),
-            malformed=(malformed, MALFORMED_RULES),
-            progress=(progress, PROGRESS_RULES),
-        )
-        if not movement_threshold >= 0:
-            raise InputError(f"env.movement_threshold is {movement_threshold}: it must not be negative")
-        self._movement = check_range("movement_window", movement_window, 1, 1000), float(movement_threshold)
-        size = Size(attributes, seen, unseen, score_levels, weight_levels, sampling)
-        self._train_ids = panel_ids("train", size)
-        self._prompt, self._malformed, self._progress = prompt, malformed, progress
+    def __init__(self, options: MovieRecommendationOptions | None = None, max_turns: int = 0) -> None:
+        super().__init__(options, max_turns)
+        self._train_ids = task_ids("train", self.options)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Start ``options["task_id"]``, or a train task drawn with ``seed``.
@@ -132,8 +86,8 @@ class MovieRecommendationEnv(StatefulEnv[SessionState]):
             InputError: unknown task id.
         """
         state = SessionState(find_task(self._draw_task(seed, options, lambda: self._train_ids)))
-        self._state = replace(state, final=self._max_turns == 1)
-        observation = first_observation(state.task, self._prompt)
+        self._state = replace(state, final=self.max_turns == 1)
+        observation = first_observation(state.task, self.options.prompt)
         if self._state.final:
             observation = self._with_request(observation, state.task)
         return observation, self._info(self._state, valid=True, progress=None)
@@ -145,7 +99,7 @@ class MovieRecommendationEnv(StatefulEnv[SessionState]):
             RuntimeError: before `reset`, or after the episode has ended.
         """
         state = self.state
-        parsed = parse_action(action, state.task, self._prompt, state.final)
+        parsed = parse_action(action, state.task, self.options.prompt, state.final)
         if isinstance(parsed, Question):
             return self._ask(state, parsed)
         if parsed.kind == "answer":
@@ -156,39 +110,45 @@ class MovieRecommendationEnv(StatefulEnv[SessionState]):
     def answer_instruction(self) -> str:
         """What the agent is told when its next turn must answer: the words of the last turn, once."""
         state = self._state
-        return final_reminder(self._prompt) if state is None or state.final else final_request(state.task, self._prompt)
+        return (
+            final_reminder(self.options.prompt)
+            if state is None or state.final
+            else final_request(state.task, self.options.prompt)
+        )
 
     def _ask(self, state: SessionState, question: Question) -> StepResult:
         reply = preference(state.task.weights, question.first, question.second)
         known = comparison(question.first, question.second, reply)
         new = replace(state, estimates=(*state.estimates, question.estimate), comparisons=(*state.comparisons, known))
-        observation = reply_observation(question, reply, state.task.size, self._prompt)
+        observation = reply_observation(question, reply, state.task.size, self.options.prompt)
         return self._result(new, observation, valid=True, progress=self._progressed(new), query=question_text(question))
 
     def _answer(self, state: SessionState, content: str) -> StepResult:
         vector = None if state.final else read_vector(content, state.task.size.attributes)
         if vector is not None:
             new = replace(state, estimates=(*state.estimates, vector), final=True)
-            observation = final_request(state.task, self._prompt)
+            observation = final_request(state.task, self.options.prompt)
             return self._result(new, observation, valid=True, progress=self._progressed(new))
-        named = {movie_name(movie, state.task.size, self._prompt): movie.name for movie in state.task.unseen}
+        named = {movie_name(movie, state.task.size, self.options.prompt): movie.name for movie in state.task.unseen}
         new = replace(state, chosen=named.get(content, "no such movie"))
         observation = "correct" if new.success else "wrong"
         return self._result(new, observation, valid=True, progress=None, terminated=True)
 
     def _reject(self, state: SessionState, parsed: TaggedAction) -> StepResult:
-        observation = malformed_observation(parsed, self._prompt)
-        return self._result(state, observation, valid=False, progress=None, terminated=self._malformed == "end")
+        ends = self.options.malformed == "end"
+        observation = malformed_observation(parsed, self.options.prompt)
+        return self._result(state, observation, valid=False, progress=None, terminated=ends)
 
     def _progressed(self, state: SessionState) -> bool:
-        if self._progress == "movement":
-            return movement_progresses(state.estimates, *self._movement)
+        if self.options.progress == "movement":
+            window, threshold = self.options.movement_window, self.options.movement_threshold
+            return movement_progresses(state.estimates, window, threshold)
         return similarity_progresses(state.estimates, state.task.weights)
 
     def _with_request(self, observation: str, task: Task) -> str:
         """Add the words of the last turn."""
-        space = " " if self._prompt == "compact" else "\n\n"
-        return observation + space + final_request(task, self._prompt)
+        space = " " if self.options.prompt == "compact" else "\n\n"
+        return observation + space + final_request(task, self.options.prompt)
 
     def _result(
         self,
@@ -201,7 +161,7 @@ class MovieRecommendationEnv(StatefulEnv[SessionState]):
         terminated: bool = False,
     ) -> StepResult:
         """End the turn; the last one begins when only one is left."""
-        if not (new.final or terminated) and new.turns + 1 == self._max_turns - 1:
+        if not (new.final or terminated) and new.turns + 1 == self.max_turns - 1:
             new, observation = replace(new, final=True), self._with_request(observation, new.task)
         reward = float(new.success)
         return self._end_turn(
@@ -219,7 +179,7 @@ class MovieRecommendationEnv(StatefulEnv[SessionState]):
             "success": state.success,
             "valid": valid,
             "progress": progress,
-            "references": [movie_name(task.best, task.size, self._prompt)],
+            "references": [movie_name(task.best, task.size, self.options.prompt)],
             "anchor": f"{task.task_id} : {said}{' : recommend' if state.final else ''}",
             "metrics": {
                 "turns": float(state.turns),
@@ -231,6 +191,4 @@ class MovieRecommendationEnv(StatefulEnv[SessionState]):
         }
 
 
-def make(**options: Any) -> MovieRecommendationEnv:
-    """Create the environment; the options are those of `MovieRecommendationEnv`."""
-    return MovieRecommendationEnv(**options)
+make = MovieRecommendationEnv

@@ -16,8 +16,6 @@ from dataclasses import dataclass
 
 from rl_agents.envs.preferences import EQUAL, YES, Levels, Movie, Vector, cosine, satisfaction
 
-PROGRESS_RULES = ("similarity", "movement")
-
 
 @dataclass(frozen=True, slots=True, order=True)
 class Comparison:
@@ -52,35 +50,12 @@ def similarity_progresses(estimates: Sequence[Vector], weights: Levels) -> bool:
 
     An unchanged estimate is a stall: Sim(v_τ+1, v*) - Sim(v_τ, v*) is then below any Δ_min > 0.
     """
-    return gain_progress([cosine(estimate, weights) for estimate in estimates[-2:]])[-1]
+    similarities = [cosine(estimate, weights) for estimate in estimates[-2:]]
+    return len(similarities) < 2 or similarities[-1] - similarities[-2] > 0
 
 
 def movement_progresses(estimates: Sequence[Vector], window: int, threshold: float) -> bool:
     """The released code's rule, which needs no oracle: the last ``window`` movements ‖v_t - v_{t-1}‖ average at least
     ``threshold``. Fewer movements than that are progress."""
-    distances = [math.dist(old, new) for old, new in itertools.pairwise(estimates)]
-    return not movement_trigger(distances, window=window, threshold=threshold)
-
-
-def gain_progress(values: Sequence[float | None], minimum_gain: float = 0.0) -> list[bool]:
-    """Progress of a step = its value exceeds the last parsed one by more than ``minimum_gain``.
-
-    For PreferenceEstimation (cosine with the hidden preference) and, negated, for counts that must fall. The first
-    estimate has nothing to compare with and counts as progress; None (an estimate that does not parse) is a stall.
-    """
-    progress: list[bool] = []
-    last: float | None = None
-    for value in values:
-        progress.append(value is not None and (last is None or value - last > minimum_gain))
-        last = last if value is None else value
-    return progress
-
-
-def movement_trigger(distances: Sequence[float], *, window: int = 4, threshold: float = 0.28) -> bool:
-    """Fire when the last ``window`` movements ‖v_t - v_{t-1}‖ of the estimate average below ``threshold``.
-
-    The oracle-free rule of MovieRecommendation's code; never fires on fewer than ``window`` movements.
-    """
-    if window < 1:
-        raise ValueError(f"window must be at least 1, got {window}")
-    return len(distances) >= window and sum(distances[-window:]) / window < threshold
+    movements = [math.dist(old, new) for old, new in itertools.pairwise(estimates)]
+    return len(movements) < window or sum(movements[-window:]) / window >= threshold

@@ -7,7 +7,6 @@ add up to the same, weights of 0, 0.5 or 1. Each movie and each estimate is one 
 from __future__ import annotations
 
 import itertools
-import random
 from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
@@ -15,7 +14,6 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
-from rl_agents.envs.base import StarterRecipe
 from rl_agents.envs.movie_recommendation.demonstrator import demonstrate
 from rl_agents.envs.movie_recommendation.prompts import (
     FINAL_TURN,
@@ -27,7 +25,7 @@ from rl_agents.envs.movie_recommendation.prompts import (
 from rl_agents.envs.movie_recommendation.tasks import STARTER_SIZE
 from rl_agents.envs.preferences import Movie, shown_vector
 from rl_agents.envs.small_model import IMITATION, small_qwen3, sum_parts, word_tokenizer
-from rl_agents.envs.stateful import Dialogue
+from rl_agents.envs.spec import StarterRecipe
 from rl_agents.envs.tags import MALFORMED_REASONS
 
 MAX_TOKENS = 256
@@ -89,15 +87,10 @@ DEFAULTS: Mapping[str, Any] = {
 }
 
 
-def demonstrate_task(task_id: str, rng: random.Random, **options: Any) -> Dialogue:
-    """Let the mediocre demonstrator play a session of neither split; ``task_id`` gives its size."""
-    return demonstrate(f"{task_id.partition('/')[0]}/spare/{rng.randrange(1_000_000):06d}", rng, **options)
-
-
 STARTER = StarterRecipe(
     build_tokenizer=build_tokenizer,
     build_model=build_model,
-    demonstrate=demonstrate_task,
+    demonstrate=demonstrate,
     training=TRAINING,
     defaults=DEFAULTS,
     version=3,

@@ -14,59 +14,34 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from rl_agents.envs.movie_recommendation.spec import SPEC
+from rl_agents.envs.movie_recommendation.spec import MovieRecommendationOptions, SizeKeys
+from rl_agents.envs.options import part_of
 from rl_agents.envs.panels import check_split, ids_digest, load_panel, split_panel, unknown_task, write_panel
-from rl_agents.envs.preferences import Levels, Movie, best_movies, check_range
-from rl_agents.errors import InputError, unknown
+from rl_agents.envs.preferences import Levels, Movie, best_movies
+from rl_agents.errors import InputError
+from rl_agents.settings.options import option_types, read_options
 
 SPLIT_SEED = "movie_recommendation-2025"
 TASKS, TEST_TASKS = 1000, 300
 PANEL_FILE = Path(__file__).with_name("panel.json")
-SAMPLINGS = ("uniform", "balanced")
-MAX_ATTRIBUTES, MAX_MOVIES, MAX_LEVELS = 16, 64, 101
 DRAWS = 10_000
 
 _TASK_ID = re.compile(r"(\d{1,3})-(\d{1,3})-(\d{1,3})-(\d{1,3})-(\d{1,3})-([a-z]+)/(?:(\d{4})|spare/\d{6})", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class Size:
+@dataclass(frozen=True)
+class Size(SizeKeys):
     """How large a session is.
 
-    Attributes:
-        attributes: of a movie; the length of the preference vector.
-        seen: movies to ask about.
-        unseen: movies to recommend from.
-        score_levels: number of different scores: 11 is 0, 0.1, ..., 1.
-        weight_levels: number of different weights.
-        sampling: ``uniform``: every score is drawn alone; ``balanced``: the scores of every movie add up to half the
-            highest sum, so that no movie is good for everybody and guessing without a question does not pay.
-
-    Raises:
-        InputError: a size out of range.
+    ``balanced`` sampling keeps the movies whose scores add up to half the highest sum, so that no movie is good for
+    everybody and guessing without a question does not pay.
     """
-
-    attributes: int
-    seen: int
-    unseen: int
-    score_levels: int
-    weight_levels: int
-    sampling: str
-
-    def __post_init__(self) -> None:
-        check_range("attributes", self.attributes, 1, MAX_ATTRIBUTES)
-        check_range("seen", self.seen, 2, MAX_MOVIES)
-        check_range("unseen", self.unseen, 2, MAX_MOVIES)
-        check_range("score_levels", self.score_levels, 2, MAX_LEVELS)
-        check_range("weight_levels", self.weight_levels, 2, MAX_LEVELS)
-        if self.sampling not in SAMPLINGS:
-            raise unknown("value of env.sampling", self.sampling, SAMPLINGS)
 
     @property
     def name(self) -> str:
@@ -75,6 +50,7 @@ class Size:
         return "-".join(map(str, (*numbers, self.sampling)))
 
 
+DEFAULT_SIZE = Size()
 STARTER_SIZE = Size(3, 5, 4, 5, 3, "balanced")
 
 
@@ -94,12 +70,6 @@ class Task:
         return best_movies(self.weights, self.unseen)[0]
 
 
-def size_of(options: Mapping[str, Any]) -> Size:
-    """Return the size that the environment's options ask for; absent ones have their defaults."""
-    chosen = {key: options.get(key, SPEC.options[key]) for key in Size.__dataclass_fields__}
-    return Size(**chosen)
-
-
 @lru_cache(maxsize=4096)
 def find_task(task_id: str) -> Task:
     """Return the session called ``task_id``.
@@ -109,10 +79,9 @@ def find_task(task_id: str) -> Task:
     """
     found = _TASK_ID.fullmatch(task_id)
     if not found or (found[7] and int(found[7]) >= TASKS):
-        near = [f"{size_of({}).name}/{number:04d}" for number in range(TASKS)]
+        near = [f"{DEFAULT_SIZE.name}/{number:04d}" for number in range(TASKS)]
         raise unknown_task("movie_recommendation", task_id, near, f"<size>/<0000 to {TASKS - 1:04d}>, {near[0]}")
-    attributes, seen, unseen, score_levels, weight_levels = (int(number) for number in found.groups()[:5])
-    size = Size(attributes, seen, unseen, score_levels, weight_levels, found[6])
+    size = read_options(Size, dict(zip(option_types(Size), found.groups(), strict=False)), prefix="env.")
     return _draw_task(task_id, size)
 
 
@@ -151,9 +120,9 @@ def _draw_movies(draw: Callable[[int], int], size: Size) -> tuple[Movie, ...]:
     raise InputError(f"movie_recommendation: found only {len(found)} of {wanted} different movies in {size.name}")
 
 
-def task_ids(split: str, **options: Any) -> list[str]:
+def task_ids(split: str, options: MovieRecommendationOptions) -> list[str]:
     """Return the frozen ``train`` or ``test`` ids of the size that the options ask for."""
-    return panel_ids(split, size_of(options))
+    return panel_ids(split, part_of(Size, options))
 
 
 def panel_ids(split: str, size: Size) -> list[str]:
@@ -174,7 +143,7 @@ def contents_digest(size: Size) -> str:
 def frozen_panel() -> dict[str, Any]:
     """Return the panel as it is stored in ``panel.json``."""
     numbers = [f"{number:04d}" for number in range(TASKS)]
-    contents = {size.name: contents_digest(size) for size in (size_of({}), STARTER_SIZE)}
+    contents = {size.name: contents_digest(size) for size in (DEFAULT_SIZE, STARTER_SIZE)}
     return {**split_panel(numbers, SPLIT_SEED, TEST_TASKS), "contents": contents}
 
 

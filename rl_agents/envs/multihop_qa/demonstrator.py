@@ -12,8 +12,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from rl_agents.envs.multihop_qa import expert
 from rl_agents.envs.multihop_qa.env import MultihopQAEnv
 from rl_agents.envs.multihop_qa.prompts import COMPACT_ANSWER_NOW
+from rl_agents.envs.multihop_qa.spec import MultihopQAOptions
 from rl_agents.envs.stateful import Dialogue, play
 
 QUESTIONS = "small"
@@ -45,7 +47,7 @@ class Habits:
     hurried: float = 0.02
 
 
-FLAWLESS = Habits(0, 0, 0, 0, 0, 0)
+HABITS, FLAWLESS = Habits(), Habits(0, 0, 0, 0, 0, 0)
 
 
 @dataclass
@@ -106,15 +108,23 @@ class Searcher:
         return found[0][2] if found else self.entity
 
 
-def demonstrate(task_id: str, rng: random.Random, habits: Habits | None = None) -> tuple[Dialogue, bool]:
-    """Play ``task_id`` of the small worlds in the compact style; return the dialogue and whether it was right.
+def demonstrate(
+    task_id: str, rng: random.Random, options: MultihopQAOptions, max_turns: int = 0, habits: Habits = HABITS
+) -> Dialogue:
+    """Play ``task_id`` and return the dialogue; elsewhere than in the small worlds and the compact style as the expert.
 
     Raises:
         InputError: unknown task id.
     """
-    env = MultihopQAEnv(questions=QUESTIONS, prompt="compact")
-    dialogue, info = play(env, task_id, Searcher(rng, habits or Habits()).act)
-    return dialogue, bool(info["success"])
+    if (options.questions, options.prompt) != (QUESTIONS, "compact"):
+        return expert.play(task_id, options, max_turns)[0]
+    env = MultihopQAEnv(options, max_turns)
+    return play(env, task_id, Searcher(rng, habits).act)[0]
+
+
+def demonstrate_well(task_id: str, rng: random.Random, options: MultihopQAOptions, max_turns: int = 0) -> Dialogue:
+    """Play as the expert, which in the compact style is the demonstrator without its bad habits."""
+    return demonstrate(task_id, rng, options, max_turns, FLAWLESS)
 
 
 def _triples(observation: str) -> list[Triple]:

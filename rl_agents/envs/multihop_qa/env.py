@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 from rl_agents.envs.multihop_qa.prompts import (
-    PROMPT_STYLES,
     SEARCH,
     answer_instruction,
     last_observation,
@@ -24,16 +22,13 @@ from rl_agents.envs.multihop_qa.prompts import (
 )
 from rl_agents.envs.multihop_qa.scores import exact_match, f1
 from rl_agents.envs.multihop_qa.sources import Task, find_source
-from rl_agents.envs.preferences import check_range
+from rl_agents.envs.multihop_qa.spec import SPEC, MultihopQAOptions
+from rl_agents.envs.options import RetrieverKeys, part_of
+from rl_agents.envs.retrievers import retriever_over
 from rl_agents.envs.stateful import StatefulEnv, StepResult, observations
 from rl_agents.envs.tool_turns import ANSWER, CALLS, ToolTurn, read_turn
-from rl_agents.retrieval.passages import Hit, Passage, PassageStore
-from rl_agents.retrieval.retriever import KINDS, Retriever, make_retriever
+from rl_agents.retrieval.passages import Hit, Passage
 from rl_agents.tools.toolbox import BoundTool, Toolbox, ToolResult
-
-MAX_TURNS, MAX_CALLS, HITS, PASSAGE_CHARACTERS = 5, 4, 3, 1500
-MALFORMED_RULES = ("retry", "end")
-REWARDS = ("em", "f1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,48 +67,8 @@ class EpisodeState:
         return frozenset(self.task.question.supporting) - frozenset(self.seen)
 
 
-@dataclass(frozen=True)
-class Retrieval:
-    """How passages are found, for all stores of an environment."""
-
-    kind: str
-    model: str
-    query_prefix: str
-    passage_prefix: str
-
-    def over(self, store: PassageStore) -> Retriever:
-        """Return the retriever of a store."""
-        return store if self.kind == "bm25" else _loaded(self, store)
-
-
-@lru_cache(maxsize=64)
-def _loaded(retrieval: Retrieval, store: PassageStore) -> Retriever:
-    return make_retriever(
-        store,
-        retrieval.kind,
-        model=retrieval.model,
-        query_prefix=retrieval.query_prefix,
-        passage_prefix=retrieval.passage_prefix,
-        key="env.retriever_model",
-    )
-
-
-class MultihopQAEnv(StatefulEnv[EpisodeState]):
+class MultihopQAEnv(StatefulEnv[EpisodeState, MultihopQAOptions]):
     """Answer a question whose facts lie in several passages that have to be searched for.
-
-    Args:
-        questions, test_questions, passages: where tasks come from; see `rl_agents.envs.multihop_qa.sources`.
-        retriever: ``bm25``, ``dense`` or ``hybrid``.
-        retriever_model: folder of a sentence-transformers model, for the last two.
-        query_prefix, passage_prefix: what that model wants before its texts, such as ``query: ``.
-        hits: passages that a search returns, 1 to 20.
-        max_calls: searches of one turn that are run, 1 to 16; further ones are told so.
-        passage_characters: length at which a passage's text is cut.
-        prompt: ``paper`` or ``compact``; see `rl_agents.envs.multihop_qa.prompts`.
-        malformed: a response that cannot be read counts as a turn and then: ``retry`` continues with a message that
-            says what is wrong, ``end`` ends the episode with reward 0.
-        reward: of the answer: ``em`` or ``f1``, both 0 to 1.
-        max_turns: turns of the agent; after the last the episode is truncated.
 
     ``info`` holds ``task_id``, ``success`` (exact match), ``valid`` (the response could be read and every call fits
     the tool), ``anchor`` (question and passages found), ``progress`` (a supporting passage was found for the first
@@ -124,39 +79,12 @@ class MultihopQAEnv(StatefulEnv[EpisodeState]):
     """
 
     observation_space = observations(1 << 20)
-    label = "MultihopQA"
+    registered = SPEC
 
-    def __init__(
-        self,
-        *,
-        questions: str = "generated",
-        test_questions: str = "",
-        passages: str = "",
-        retriever: str = "bm25",
-        retriever_model: str = "",
-        query_prefix: str = "",
-        passage_prefix: str = "",
-        hits: int = HITS,
-        max_calls: int = MAX_CALLS,
-        passage_characters: int = PASSAGE_CHARACTERS,
-        prompt: str = "paper",
-        malformed: str = "retry",
-        reward: str = "em",
-        max_turns: int = MAX_TURNS,
-    ) -> None:
-        super().__init__(
-            max_turns,
-            prompt=(prompt, PROMPT_STYLES),
-            malformed=(malformed, MALFORMED_RULES),
-            reward=(reward, REWARDS),
-            retriever=(retriever, KINDS),
-        )
-        self._hits = check_range("hits", hits, 1, 20)
-        self._max_calls = check_range("max_calls", max_calls, 1, 16)
-        self._characters = check_range("passage_characters", passage_characters, 100, 10_000)
-        self._source = find_source(questions, test_questions, passages)
-        self._retrieval = Retrieval(retriever, retriever_model, query_prefix, passage_prefix)
-        self._prompt, self._malformed, self._reward = prompt, malformed, reward
+    def __init__(self, options: MultihopQAOptions | None = None, max_turns: int = 0) -> None:
+        super().__init__(options, max_turns)
+        self._source = find_source(self.options)
+        self._retrieval = part_of(RetrieverKeys, self.options)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Start ``options["task_id"]``, or a train task drawn with ``seed``.
@@ -165,11 +93,11 @@ class MultihopQAEnv(StatefulEnv[EpisodeState]):
             InputError: unknown task id, or a retriever whose model cannot be loaded.
         """
         task = self._source.task(self._draw_task(seed, options, lambda: self._source.ids("train")))
-        self._retrieval.over(task.store)  # a model that is missing should say so before the first turn
+        retriever_over(task.store, self._retrieval)  # a model that is missing should say so before the first turn
         self._state = EpisodeState(task)
         info = self._info(self._state, valid=True, progress=None)
-        if self._prompt == "paper":
-            info["messages"] = opening_messages(task.question.question, self._max_turns, self._max_calls)
+        if self.options.prompt == "paper":
+            info["messages"] = opening_messages(task.question.question, self.max_turns, self.options.max_calls)
             info["tools"] = [SEARCH.to_openai()]
         return task.question.question, info
 
@@ -184,36 +112,35 @@ class MultihopQAEnv(StatefulEnv[EpisodeState]):
             return self._answer(state, turn.answer)
         if turn.kind == CALLS:
             return self._search(state, turn)
-        left = self._max_turns - state.turns - 1
+        left = self.max_turns - state.turns - 1
         new = replace(state, feedback=turn.problem, invalid=state.invalid + 1)
-        observation = malformed_observation(turn.problem, self._prompt, left, self._max_turns)
-        return self._end_turn(new, observation, valid=False, progress=None, terminated=self._malformed == "end")
+        return self._end_malformed(new, malformed_observation(turn.problem, self.options.prompt, left, self.max_turns))
 
     @property
     def answer_instruction(self) -> str:
         """What the agent is told when its next turn must answer."""
-        return answer_instruction(self._prompt)
+        return answer_instruction(self.options.prompt)
 
     def render_window(self, task: str, history: tuple[tuple[str, str], ...], observation: str) -> str:
         """Return the prompt of a single step; what was found stays in it, whatever the window's size."""
         state = self._state
         if state is None:
-            raise RuntimeError(f"{self.label}: render_window() without an episode")
+            raise RuntimeError(f"{self.registered.name}: render_window() without an episode")
         return window(
             task,
             state.queries,
             [state.task.store.get(name) for name in state.seen],
             state.feedback,
-            style=self._prompt,
-            left=self._max_turns - state.turns,
-            turns=self._max_turns,
-            calls=self._max_calls,
-            characters=self._characters,
+            style=self.options.prompt,
+            left=self.max_turns - state.turns,
+            turns=self.max_turns,
+            calls=self.options.max_calls,
+            characters=self.options.passage_characters,
         )
 
     def _answer(self, state: EpisodeState, answer: str) -> StepResult:
         new = replace(state, answer=answer, feedback="")
-        reward = new.exact if self._reward == "em" else new.f1
+        reward = new.exact if self.options.reward == "em" else new.f1
         progress = not state.missing if state.task.question.supporting else None
         observation = last_observation(new.exact == 1.0)
         return self._end_turn(new, observation, reward, valid=True, progress=progress, terminated=True)
@@ -229,26 +156,27 @@ class MultihopQAEnv(StatefulEnv[EpisodeState]):
             invalid=state.invalid + bool(problems),
         )
         progress = len(new.missing) < len(state.missing) if queries and state.task.question.supporting else None
-        left = self._max_turns - state.turns - 1
-        observation = results_observation(results, self._prompt, left, self._max_turns)
+        left = self.max_turns - state.turns - 1
+        observation = results_observation(results, self.options.prompt, left, self.max_turns)
         query = " ; ".join(queries) or None
         return self._end_turn(new, observation, valid=not problems, progress=progress, query=query)
 
     def _run(self, state: EpisodeState, turn: ToolTurn) -> tuple[list[ToolResult], list[str], list[str]]:
         """Run the calls of a turn; return their results, the queries that were made, and the ids that they found."""
-        retriever = self._retrieval.over(state.task.store)
+        retriever = retriever_over(state.task.store, self._retrieval)
+        keys, length = self.options, self.options.passage_characters
         queries: list[str] = []
         found: dict[str, Passage] = {}
 
         def search(arguments: Mapping[str, Any]) -> str:
-            hits: Sequence[Hit] = retriever.search(arguments["query"], self._hits)
+            hits: Sequence[Hit] = retriever.search(arguments["query"], keys.hits)
             queries.append(arguments["query"])
             shown = frozenset((*state.seen, *found))
             found.update((hit.passage.id, hit.passage) for hit in hits)
-            return result_text([hit.passage for hit in hits], shown, self._prompt, self._characters)
+            return result_text([hit.passage for hit in hits], shown, keys.prompt, length)
 
-        longest = self._hits * (self._characters + 500)
-        toolbox = Toolbox([BoundTool(SEARCH, search)], max_calls=self._max_calls, max_result_characters=longest)
+        longest = keys.hits * (length + 500)
+        toolbox = Toolbox([BoundTool(SEARCH, search)], max_calls=keys.max_calls, max_result_characters=longest)
         return toolbox.execute(turn.response), queries, list(found)
 
     def _info(self, state: EpisodeState, *, valid: bool, progress: bool | None) -> dict[str, Any]:
@@ -276,6 +204,4 @@ class MultihopQAEnv(StatefulEnv[EpisodeState]):
         }
 
 
-def make(**options: Any) -> MultihopQAEnv:
-    """Create the environment; the options are those of `MultihopQAEnv`."""
-    return MultihopQAEnv(**options)
+make = MultihopQAEnv

@@ -8,17 +8,18 @@ if a passage names the answer.
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
 
-from rl_agents.envs.multihop_qa.env import MAX_CALLS, MAX_TURNS, EpisodeState, MultihopQAEnv
+from rl_agents.envs.multihop_qa.env import EpisodeState, MultihopQAEnv
 from rl_agents.envs.multihop_qa.prompts import MAX_QUERY_CHARACTERS, SEARCH
 from rl_agents.envs.multihop_qa.scores import normalise
-from rl_agents.envs.stateful import Dialogue
+from rl_agents.envs.multihop_qa.spec import SPEC, MultihopQAOptions
+from rl_agents.envs.stateful import Played
 from rl_agents.envs.stateful import play as play_episode
 from rl_agents.tools.calls import ToolCall, write_response
 
 
-def expert_action(state: EpisodeState, max_turns: int = MAX_TURNS, max_calls: int = MAX_CALLS) -> str:
+def expert_action(state: EpisodeState, max_turns: int = SPEC.max_turns, max_calls: int = 4) -> str:
     """Return the action: the next searches while evidence is missing and a turn is left to answer, else the answer.
 
     It answers right only when the evidence was found; otherwise it says that it does not know.
@@ -51,13 +52,12 @@ def _next_queries(state: EpisodeState) -> list[str]:
     return [query for query in queries if query not in state.queries]
 
 
-def play(task_id: str, **options: Any) -> tuple[Dialogue, bool]:
-    """Play ``task_id`` in an environment with ``options``; return the dialogue and whether the answer was right.
+def play(task_id: str, options: MultihopQAOptions, max_turns: int = 0) -> Played:
+    """Play ``task_id``; return the dialogue and the last ``info``.
 
     Raises:
-        InputError: unknown task id or option.
+        InputError: unknown task id.
     """
-    env = MultihopQAEnv(**options)
-    turns, calls = options.get("max_turns", MAX_TURNS), options.get("max_calls", MAX_CALLS)
-    dialogue, info = play_episode(env, task_id, lambda shown: (shown, expert_action(env.state, turns, calls)))
-    return dialogue, bool(info["success"])
+    env = MultihopQAEnv(options, max_turns)
+    act = partial(expert_action, max_turns=env.max_turns, max_calls=options.max_calls)
+    return play_episode(env, task_id, lambda shown: (shown, act(env.state)))

@@ -24,6 +24,7 @@ from typing import Protocol
 
 from rl_agents.cache import cache_dir
 from rl_agents.envs.multihop_qa.questions import Question, read_questions
+from rl_agents.envs.multihop_qa.spec import MultihopQAOptions
 from rl_agents.envs.multihop_qa.world import SIZES, World, make_world
 from rl_agents.envs.multihop_qa.world_questions import COUNTS, world_questions
 from rl_agents.envs.panels import check_split, shuffled_ids, unknown_task
@@ -67,15 +68,14 @@ class Source(Protocol):
 
 
 @lru_cache(maxsize=8)
-def find_source(questions: str, test_questions: str = "", passages: str = "") -> Source:
+def find_source(options: MultihopQAOptions) -> Source:
     """Return what the keys ``env.questions``, ``env.test_questions`` and ``env.passages`` name.
 
     Raises:
-        InputError: a file that is missing or wrong, or keys that do not go together.
+        InputError: a file that is missing or wrong.
     """
+    questions, test_questions, passages = options.questions, options.test_questions, options.passages
     if questions in SIZES:
-        if test_questions or passages:
-            raise InputError(f"env.questions={questions} has its own tests and passages: leave the other two keys out")
         return Worlds(questions)
     files = [Path(name).expanduser() for name in dict.fromkeys((questions, test_questions)) if name]
     for path in files:

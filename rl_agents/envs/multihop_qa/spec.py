@@ -1,8 +1,27 @@
-"""What the registry knows about multihop_qa."""
+"""What the registry knows about multihop_qa, and its keys."""
 
 from __future__ import annotations
 
-from rl_agents.envs.base import EnvSpec
+from dataclasses import dataclass
+from typing import Literal
+
+from rl_agents.envs.options import MalformedKey, PromptKey, RetrieverKeys
+from rl_agents.envs.spec import EnvSpec
+from rl_agents.settings.options import key
+
+
+@dataclass(frozen=True)
+class MultihopQAOptions(MalformedKey, PromptKey, RetrieverKeys):
+    """Keys of multihop_qa; see docs/environments/multihop_qa.md."""
+
+    questions: str = key("generated", "generated, small, or a file of questions")
+    test_questions: str = key("", "file of test questions; empty takes a tenth", needs="questions!=generated|small")
+    passages: str = key("", "passage file; empty takes those of the questions", needs="questions!=generated|small")
+    hits: int = key(3, "passages that a search returns", at_least=1, at_most=20)
+    max_calls: int = key(4, "searches of one turn that are run", at_least=1, at_most=16)
+    passage_characters: int = key(1500, "length at which a passage's text is cut", at_least=100, at_most=10_000)
+    reward: Literal["em", "f1"] = key("em", "normalised exact match of the answer, 0 or 1, or F1 over words")
+
 
 SPEC = EnvSpec(
     name="multihop_qa",
@@ -10,22 +29,7 @@ SPEC = EnvSpec(
     reference="StepPO, appendix B (multi-hop QA: HotpotQA, 2Wiki, MuSiQue); PRS and VSPO, experiments (short-form QA)",
     module="rl_agents.envs.multihop_qa",
     gym_id="rl_agents/MultihopQA-v0",
-    options={
-        "questions": "generated",
-        "test_questions": "",
-        "passages": "",
-        "retriever": "bm25",
-        "retriever_model": "",
-        "query_prefix": "",
-        "passage_prefix": "",
-        "hits": 3,
-        "max_calls": 4,
-        "passage_characters": 1500,
-        "prompt": "paper",
-        "malformed": "retry",
-        "reward": "em",
-        "max_turns": 5,
-    },
+    options=MultihopQAOptions,
     max_turns=5,
     progress_window=2,
 )

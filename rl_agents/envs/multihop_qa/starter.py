@@ -6,20 +6,17 @@ What it writes is copied from the question and from the results: two layers are 
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
-from rl_agents.envs.base import StarterRecipe
-from rl_agents.envs.multihop_qa.demonstrator import CALL_BEGIN, CALL_END, FLAWLESS, QUESTIONS, demonstrate
-from rl_agents.envs.multihop_qa.expert import play
+from rl_agents.envs.multihop_qa.demonstrator import CALL_BEGIN, CALL_END, QUESTIONS, demonstrate, demonstrate_well
 from rl_agents.envs.multihop_qa.prompts import COMPACT_ANSWER_NOW
 from rl_agents.envs.multihop_qa.world import ASIDES, RELATIONS, SIZES
 from rl_agents.envs.small_model import IMITATION, INIT_STD, small_qwen3, word_tokenizer
-from rl_agents.envs.stateful import Dialogue
+from rl_agents.envs.spec import StarterRecipe
 
 MAX_TOKENS = 512
 TAGS = ("answer", "tool_call", "tool_response")
@@ -65,25 +62,11 @@ DEFAULTS: Mapping[str, Any] = {
 }
 
 
-def demonstrate_task(task_id: str, rng: random.Random, **options: Any) -> Dialogue:
-    """Let the mediocre demonstrator search; elsewhere than in the small worlds and the compact style the expert."""
-    return demonstrate(task_id, rng)[0] if _is_small(options) else play(task_id, **options)[0]
-
-
-def expert_task(task_id: str, rng: random.Random, **options: Any) -> Dialogue:
-    """Let the scripted expert search; in the compact style it is the demonstrator without its bad habits."""
-    return demonstrate(task_id, rng, FLAWLESS)[0] if _is_small(options) else play(task_id, **options)[0]
-
-
-def _is_small(options: Mapping[str, Any]) -> bool:
-    return options.get("prompt") == "compact" and options.get("questions") == QUESTIONS
-
-
 STARTER = StarterRecipe(
     build_tokenizer=build_tokenizer,
     build_model=build_model,
-    demonstrate=demonstrate_task,
+    demonstrate=demonstrate,
     training=TRAINING,
     defaults=DEFAULTS,
-    expert=expert_task,
+    expert=demonstrate_well,
 )

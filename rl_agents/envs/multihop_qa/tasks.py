@@ -9,17 +9,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rl_agents.envs.multihop_qa.sources import SEED, SPLITS, WORLDS, find_source, open_world
+from rl_agents.envs.multihop_qa.sources import SEED, SPLITS, WORLDS, Worlds, find_source, open_world
+from rl_agents.envs.multihop_qa.spec import MultihopQAOptions
 from rl_agents.envs.panels import ids_digest, write_panel
 
 PANEL_FILE = Path(__file__).with_name("panel.json")
 
 
-def task_ids(
-    split: str, *, questions: str = "generated", test_questions: str = "", passages: str = "", **_: Any
-) -> list[str]:
-    """Return the ``train`` or ``test`` ids of a source; other options do not matter here."""
-    return list(find_source(questions, test_questions, passages).ids(split))
+def task_ids(split: str, options: MultihopQAOptions) -> list[str]:
+    """Return the ``train`` or ``test`` ids of the source that the options name."""
+    return list(find_source(options).ids(split))
 
 
 def setting_digest(setting: str, split: str) -> str:
@@ -35,7 +34,7 @@ def setting_digest(setting: str, split: str) -> str:
 def frozen_panel() -> dict[str, Any]:
     """Return the panel as it is stored in ``panel.json``."""
     names = [(setting, split) for setting in WORLDS for split in SPLITS]
-    sizes = {f"{setting}/{split}": len(task_ids(split, questions=setting)) for setting, split in names}
+    sizes = {f"{setting}/{split}": len(Worlds(setting).ids(split)) for setting, split in names}
     digests = {f"{setting}/{split}": setting_digest(setting, split) for setting, split in names}
     return {"seed": SEED, "sizes": sizes, "sha256": digests}
 

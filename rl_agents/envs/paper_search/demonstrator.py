@@ -9,21 +9,21 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rl_agents.envs.paper_search.env import PaperSearchEnv
 from rl_agents.envs.paper_search.expert import STOP, Call, expert_action, spaced, written
+from rl_agents.envs.paper_search.spec import PaperSearchOptions
 from rl_agents.envs.paper_search.state import EXPAND, SEARCH, Found, SearchState
-from rl_agents.envs.stateful import Dialogue
-from rl_agents.envs.stateful import play as play_episode
+from rl_agents.envs.stateful import Dialogue, play
 
 #: What the small libraries are searched with.
 SMALL: Mapping[str, Any] = {"papers": "small", "prompt": "compact", "results": 4, "max_calls": 3}
 
 
 @dataclass(frozen=True, slots=True)
-class Demonstrator:
+class Habits:
     """Habits of the searcher; two of five searches succeed with these.
 
     Attributes:
@@ -44,26 +44,28 @@ class Demonstrator:
     gives_up: float = 0.1
 
 
+HABITS = Habits()
+
+
 def demonstrate(
-    task_id: str, rng: random.Random, habits: Demonstrator | None = None, **options: Any
-) -> tuple[Dialogue, dict[str, Any]]:
-    """Search for ``task_id`` of the small libraries; return the dialogue and the last ``info``.
+    task_id: str, rng: random.Random, options: PaperSearchOptions, max_turns: int = 0, habits: Habits = HABITS
+) -> Dialogue:
+    """Search the small libraries for ``task_id`` in the compact style, whatever ``options`` say about these.
 
     Raises:
-        InputError: unknown task id or option.
+        InputError: unknown task id.
     """
-    habits = habits or Demonstrator()
-    env = PaperSearchEnv(**{**options, **SMALL})
-    return play_episode(env, task_id, lambda shown: (shown, _action(env.state, rng, habits)))
+    env = PaperSearchEnv(replace(options, **SMALL), max_turns)
+    return play(env, task_id, lambda shown: (shown, _action(env.state, rng, habits)))[0]
 
 
-def demonstrate_well(task_id: str, **options: Any) -> Dialogue:
+def demonstrate_well(task_id: str, rng: random.Random, options: PaperSearchOptions, max_turns: int = 0) -> Dialogue:
     """Let the expert search the small libraries in the starter's words."""
-    env = PaperSearchEnv(**{**options, **SMALL})
-    return play_episode(env, task_id, lambda shown: (shown, expert_action(env.state, SMALL["max_calls"], True)))[0]
+    env = PaperSearchEnv(replace(options, **SMALL), max_turns)
+    return play(env, task_id, lambda shown: (shown, expert_action(env.state, SMALL["max_calls"], True)))[0]
 
 
-def _action(state: SearchState, rng: random.Random, habits: Demonstrator) -> str:
+def _action(state: SearchState, rng: random.Random, habits: Habits) -> str:
     if state.turns >= 2 and rng.random() < habits.gives_up:
         return spaced(STOP)
     if not state.pool:
@@ -73,7 +75,7 @@ def _action(state: SearchState, rng: random.Random, habits: Demonstrator) -> str
     return written(calls, True) if calls else spaced(STOP)
 
 
-def _calls(state: SearchState, rng: random.Random, habits: Demonstrator) -> Iterator[Call]:
+def _calls(state: SearchState, rng: random.Random, habits: Habits) -> Iterator[Call]:
     done = {(action.kind, action.argument) for action in state.actions}
     for _ in range(SMALL["max_calls"]):
         call = _call(state, done, rng, habits)
@@ -85,7 +87,7 @@ def _calls(state: SearchState, rng: random.Random, habits: Demonstrator) -> Iter
             return
 
 
-def _call(state: SearchState, done: set[Call], rng: random.Random, habits: Demonstrator) -> Call | None:
+def _call(state: SearchState, done: set[Call], rng: random.Random, habits: Habits) -> Call | None:
     if rng.random() < habits.repeats:
         done = set()
     suitable = [found for found in state.pool if found.score >= 1.0]

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
-from typing import Any
+from functools import partial
 
 from rl_agents.envs.paper_search.env import PaperSearchEnv
 from rl_agents.envs.paper_search.rules import query_key
+from rl_agents.envs.paper_search.spec import PaperSearchOptions
 from rl_agents.envs.paper_search.state import EXPAND, SEARCH, SearchState
-from rl_agents.envs.stateful import Dialogue
+from rl_agents.envs.stateful import Played
 from rl_agents.envs.stateful import play as play_episode
 from rl_agents.tools.calls import ToolCall, write_response
 
@@ -76,12 +77,12 @@ def _calls(state: SearchState, relevant: float) -> Iterator[Call]:
             yield EXPAND, found.paper_id
 
 
-def play(task_id: str, **options: Any) -> tuple[Dialogue, dict[str, Any]]:
-    """Play ``task_id`` in an environment with ``options``; return the dialogue and the last ``info``.
+def play(task_id: str, options: PaperSearchOptions, max_turns: int = 0) -> Played:
+    """Play ``task_id``; return the dialogue and the last ``info``.
 
     Raises:
-        InputError: unknown task id or option.
+        InputError: unknown task id.
     """
-    env = PaperSearchEnv(**options)
-    compact, max_calls = options.get("prompt") == "compact", options.get("max_calls", 5)
-    return play_episode(env, task_id, lambda shown: (shown, expert_action(env.state, max_calls, compact)))
+    env = PaperSearchEnv(options, max_turns)
+    act = partial(expert_action, max_calls=options.max_calls, compact=options.prompt == "compact")
+    return play_episode(env, task_id, lambda shown: (shown, act(env.state)))

@@ -10,11 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 
+from rl_agents.envs.options import RetrieverKeys
 from rl_agents.envs.panels import unknown_task
 from rl_agents.envs.paper_search.citations import Citations
-from rl_agents.envs.paper_search.library import Library, Retrieval, citation_pairs
+from rl_agents.envs.paper_search.library import Library, Task, citation_pairs
 from rl_agents.envs.paper_search.records import read_papers, read_queries
-from rl_agents.envs.paper_search.tasks import Task
+from rl_agents.envs.retrievers import retriever_over
 from rl_agents.errors import InputError
 from rl_agents.retrieval.passages import Passage, PassageStore, fingerprint
 
@@ -43,7 +44,7 @@ class FolderPapers:
         assert self._store.path is not None
         self._citations = Citations.cached(self._store.path.with_suffix(".citations.npz"), self._build_citations)
         self._library = lru_cache(maxsize=2)(
-            lambda retrieval: Library(self._store, self._citations, retrieval.over(self._store))
+            lambda retrieval: Library(self._store, self._citations, retriever_over(self._store, retrieval))
         )
         if not any(paper in self._citations for task in self._tasks.values() for paper in task.relevant):
             example = min(next(iter(self._tasks.values())).relevant)
@@ -61,7 +62,7 @@ class FolderPapers:
             raise unknown_task("paper_search", task_id, self._tasks, "<split>/<query id>")
         return self._tasks[task_id]
 
-    def library(self, task_id: str, retrieval: Retrieval) -> Library:
+    def library(self, task_id: str, retrieval: RetrieverKeys) -> Library:
         """See `Papers.library`."""
         return self._library(retrieval)
 

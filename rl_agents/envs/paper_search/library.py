@@ -1,13 +1,16 @@
-"""A library: papers, the citations between them, and retrieval over their titles and abstracts."""
+"""A library: papers, the citations between them, and retrieval over their titles and abstracts; and what is asked."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
+from rl_agents.envs.options import RetrieverKeys
 from rl_agents.envs.paper_search.citations import Citations
+from rl_agents.envs.retrievers import retriever_over
 from rl_agents.retrieval.passages import Passage, PassageStore
-from rl_agents.retrieval.retriever import Retriever, make_retriever
+from rl_agents.retrieval.retriever import Retriever
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,25 +34,6 @@ class Paper:
         return Passage(self.paper_id, self.title, self.abstract)
 
 
-@dataclass(frozen=True, slots=True)
-class Retrieval:
-    """How papers are found: the keys ``env.retriever``, ``env.retriever_model`` and prefixes; see `make_retriever`."""
-
-    kind: str = "bm25"
-    retriever_model: str = ""
-    query_prefix: str = ""
-    passage_prefix: str = ""
-
-    def over(self, store: PassageStore) -> Retriever:
-        """Return the retriever.
-
-        Raises:
-            InputError: unknown kind, or no usable model for a dense one.
-        """
-        prefixes = {"query_prefix": self.query_prefix, "passage_prefix": self.passage_prefix}
-        return make_retriever(store, self.kind, model=self.retriever_model, key="env.retriever_model", **prefixes)
-
-
 @dataclass(frozen=True)
 class Library:
     """Papers with their texts, citations and retrieval.
@@ -64,7 +48,7 @@ class Library:
     facets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @classmethod
-    def in_memory(cls, papers: Iterable[Paper], retrieval: Retrieval) -> Library:
+    def in_memory(cls, papers: Iterable[Paper], retrieval: RetrieverKeys) -> Library:
         """Build a library of papers that fit in memory.
 
         Raises:
@@ -74,7 +58,7 @@ class Library:
         store = PassageStore.build(paper.passage for paper in papers)
         rows = {paper.paper_id: row for row, paper in enumerate(papers)}
         citations = Citations.build(list(rows), citation_pairs(papers, rows))
-        return cls(store, citations, retrieval.over(store), {p.paper_id: p.facets for p in papers})
+        return cls(store, citations, retriever_over(store, retrieval), {p.paper_id: p.facets for p in papers})
 
     def __len__(self) -> int:
         return len(self.store)
@@ -106,3 +90,38 @@ def citation_pairs(papers: Iterable[Paper], rows: Mapping[str, int]) -> Iterator
         row = rows[paper.paper_id]
         cited = dict.fromkeys(rows[name] for name in paper.references if name in rows)
         yield from ((row, other) for other in cited if other != row)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One query.
+
+    Attributes:
+        relevant: ids of the annotated papers.
+        wanted: the facets that a relevant paper has; only of generated tasks.
+    """
+
+    task_id: str
+    query: str
+    relevant: frozenset[str]
+    wanted: tuple[str, ...] = ()
+
+
+class Papers(Protocol):
+    """A source of tasks with the libraries that they are searched in."""
+
+    def task_ids(self, split: str) -> Sequence[str]:
+        """Return the tasks of ``train`` or ``test``."""
+        ...
+
+    def task(self, task_id: str) -> Task:
+        """Return a task.
+
+        Raises:
+            InputError: unknown id; the message offers the nearest.
+        """
+        ...
+
+    def library(self, task_id: str, retrieval: RetrieverKeys) -> Library:
+        """Return the library of a task."""
+        ...

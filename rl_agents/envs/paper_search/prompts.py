@@ -12,6 +12,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rl_agents.envs.paper_search.spec import PaperSearchOptions
 from rl_agents.envs.paper_search.state import (
     EMPTY_QUERY,
     EXPAND,
@@ -25,7 +26,6 @@ from rl_agents.envs.paper_search.state import (
 from rl_agents.tools.calls import Tool
 from rl_agents.tools.toolbox import ToolResult, render_results
 
-PROMPT_STYLES = ("paper", "compact")
 MAX_TITLE, MAX_SHOWN_QUERY = 200, 200
 #: Words of the compact style for what went wrong.
 BAD_TURN, BAD_CALL = "invalid", "bad-call"
@@ -89,23 +89,17 @@ class Style:
     """How texts are written.
 
     Attributes:
-        name: one of `PROMPT_STYLES`.
-        listed: papers of one list or result at most.
-        abstract_characters: of each abstract, shown below the title; only in the paper style.
-        max_calls: calls of a turn that are run.
+        options: the environment's keys.
         max_turns: turns of an episode.
     """
 
-    name: str = "paper"
-    listed: int = 40
-    abstract_characters: int = 0
-    max_calls: int = 5
-    max_turns: int = 5
+    options: PaperSearchOptions
+    max_turns: int
 
     @property
     def compact(self) -> bool:
         """Whether few words have to do."""
-        return self.name == "compact"
+        return self.options.prompt == "compact"
 
 
 def situation(state: SearchState, style: Style) -> str:
@@ -118,14 +112,14 @@ def situation(state: SearchState, style: Style) -> str:
         actions="\n".join(actions) or "(none)",
         papers=paper_list(state.pool, style, state.expanded) or "(empty)",
         turns=style.max_turns - state.turns,
-        max_calls=style.max_calls,
+        max_calls=style.options.max_calls,
         tools=json.dumps([tool.to_openai() for tool in TOOLS.values()], indent=1),
     )
 
 
 def paper_list(papers: Sequence[Found], style: Style, expanded: frozenset[str] = frozenset()) -> str:
     """Write papers, one a line; empty for none."""
-    best = sorted(papers, key=lambda found: -found.score)[: style.listed]
+    best = sorted(papers, key=lambda found: -found.score)[: style.options.listed]
     ids = {found.paper_id for found in best}
     shown = [found for found in papers if found.paper_id in ids]
     if style.compact:
@@ -134,7 +128,7 @@ def paper_list(papers: Sequence[Found], style: Style, expanded: frozenset[str] =
     for found in shown:
         mark = " (expanded)" if found.paper_id in expanded else ""
         lines.append(f"[{found.paper_id}] {found.title[:MAX_TITLE]}{mark}")
-        if abstract := found.abstract[: style.abstract_characters].strip():
+        if abstract := found.abstract[: style.options.abstract_characters].strip():
             lines.append(f"    {abstract}")
     hidden = len(papers) - len(shown)
     return "\n".join([*lines, *([f"... and {hidden} more, not listed"] if hidden else [])])
@@ -150,7 +144,7 @@ def found_text(found: Sequence[Found], style: Style) -> str:
 def results_observation(results: Sequence[ToolResult], state: SearchState, style: Style) -> str:
     """Write what came of a turn's calls."""
     if style.compact:
-        texts = (r.content if r.ok or r.content in REASONS else BAD_CALL for r in results[: style.max_calls])
+        texts = (r.content if r.ok or r.content in REASONS else BAD_CALL for r in results[: style.options.max_calls])
         return f" {NEXT} ".join(texts)
     return f"{render_results(results)}\n{_outlook(state, style)}"
 

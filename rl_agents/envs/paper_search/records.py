@@ -22,11 +22,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rl_agents.envs.paper_search.library import Paper
-from rl_agents.errors import InputError, unknown
+from rl_agents.errors import InputError
 from rl_agents.retrieval.bm25 import clean_text
 from rl_agents.retrieval.passage_files import place, read_records
 
-BAD_DATA_RULES = ("error", "skip")
 MAX_TITLE, MAX_ABSTRACT, MAX_QUERY = 2_000, 20_000, 2_000
 MAX_REFERENCES, MAX_RELEVANT = 10_000, 10_000
 #: Printable ASCII without quotes and angle brackets, which would not survive in a call.
@@ -85,8 +84,6 @@ def read_queries(path: Path, bad_data: str) -> list[QueryRecord]:
 
 
 def _read(path: Path, bad_data: str, parse: Callable[[Any, int], T]) -> Iterator[tuple[T, float]]:
-    if bad_data not in BAD_DATA_RULES:
-        raise unknown("value of env.bad_data", bad_data, BAD_DATA_RULES)
     for count, (number, record, share) in enumerate(read_records(path), start=1):
         try:
             parsed = parse(record, count)

@@ -25,20 +25,6 @@ SHARPNESS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Prices:
-    """What calls cost.
-
-    Attributes:
-        search, expand: subtracted from what a search or an expansion earns.
-        penalty: subtracted for a repeated or impossible one, which earns nothing.
-    """
-
-    search: float = 0.0
-    expand: float = 0.0
-    penalty: float = 0.5
-
-
-@dataclass(frozen=True, slots=True)
 class Measures:
     """How well the kept papers agree with the annotated ones."""
 

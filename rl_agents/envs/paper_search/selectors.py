@@ -21,15 +21,13 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Protocol
 
-from rl_agents.envs.paper_search.library import Library
+from rl_agents.envs.paper_search.library import Library, Task
 from rl_agents.envs.paper_search.rules import facet_relevance
-from rl_agents.envs.paper_search.tasks import Task
-from rl_agents.errors import InputError, unknown
+from rl_agents.envs.paper_search.spec import PaperSearchOptions
+from rl_agents.errors import InputError
 from rl_agents.retrieval.passages import Passage
 from rl_agents.rewards.judge import SHOWN, OpenAIJudge
 
-SELECTORS = ("rule", "openai")
-MAX_THREADS, MAX_RETRIES = 256, 100
 #: Scores that are kept for queries that come again: every member of a group asks about the same papers.
 KEPT_SCORES = 500_000
 REPLY_TOKENS, TOP_LOGPROBS = 8, 10
@@ -135,34 +133,24 @@ def _word(token: str) -> str:
     return token.strip().lower()
 
 
-def make_selector(
-    selector: str,
-    *,
-    selector_url: str = "",
-    selector_model: str = "",
-    selector_key_env: str = "",
-    selector_timeout_s: float = 30.0,
-    selector_retries: int = 2,
-    selector_threads: int = 16,
-) -> Selector:
+def make_selector(options: PaperSearchOptions) -> Selector:
     """Build the selector that the environment's options describe; environments with equal options share it.
 
     Raises:
-        InputError: a bad option, or a server without URL or model.
+        InputError: a server without URL or model; see `OpenAIJudge.connect`.
     """
-    if selector not in SELECTORS:
-        raise unknown("value of env.selector", selector, SELECTORS)
-    if selector == "rule":
+    if options.selector == "rule":
         return RuleSelector()
-    for key, value in (("selector_url", selector_url), ("selector_model", selector_model)):
-        if not value:
-            raise InputError(f"env.selector=openai needs env.{key}")
-    if not selector_timeout_s > 0 or not 0 <= selector_retries <= MAX_RETRIES:
-        raise InputError(f"env.selector_timeout_s must be above 0 and env.selector_retries from 0 to {MAX_RETRIES}")
-    if not 1 <= selector_threads <= MAX_THREADS:
-        raise InputError(f"env.selector_threads is {selector_threads}: it must be from 1 to {MAX_THREADS}")
+    for name in ("selector_url", "selector_model"):
+        if not getattr(options, name):
+            raise InputError(f"env.selector=openai needs env.{name}")
     return _server(
-        selector_url, selector_model, selector_key_env, selector_timeout_s, selector_retries, selector_threads
+        options.selector_url,
+        options.selector_model,
+        options.selector_key_env,
+        options.selector_timeout_s,
+        options.selector_retries,
+        options.selector_threads,
     )
 
 

@@ -1,8 +1,48 @@
-"""What the registry knows about paper_search."""
+"""What the registry knows about paper_search, and its keys."""
 
 from __future__ import annotations
 
-from rl_agents.envs.base import EnvSpec
+from dataclasses import dataclass
+from typing import Literal
+
+from rl_agents.envs.options import MalformedKey, PromptKey, RetrieverKeys
+from rl_agents.envs.spec import EnvSpec
+from rl_agents.settings.options import key
+
+
+@dataclass(frozen=True)
+class PaperSearchOptions(MalformedKey, PromptKey, RetrieverKeys):
+    """Keys of paper_search; see docs/environments/paper_search.md."""
+
+    papers: str = key("generated", "generated, generated:N, small, or a folder with papers and queries")
+    bad_data: Literal["error", "skip"] = key(
+        "error", "a bad record of a folder's files is an error, or is left out", needs="papers!=generated|small"
+    )
+    results: int = key(10, "papers of a search", at_least=1, at_most=100)
+    citing: int = key(30, "citing papers of an expansion", at_least=0, at_most=1000)
+    references: int = key(99, "cited papers of an expansion", at_least=0, at_most=1000)
+    max_calls: int = key(5, "calls of one turn that are run", at_least=1, at_most=32)
+    listed: int = key(40, "papers that one list shows", at_least=1, at_most=200)
+    abstract_characters: int = key(0, "of each abstract, shown below the title", at_least=0, at_most=2000)
+    min_score: float = key(0.01, "papers with a lower score are dropped", at_least=0, at_most=1)
+    search_cost: float = key(0.0, "subtracted from what a search earns", at_least=0, at_most=1000)
+    expand_cost: float = key(0.0, "subtracted from what an expansion earns", at_least=0, at_most=1000)
+    penalty: float = key(
+        0.5, "subtracted for a repeated or an empty query, and a repeated or an impossible expansion",
+        at_least=0, at_most=1000,
+    )  # fmt: skip
+    threshold: float = key(0.5, "papers of at least this score count at the end", at_least=0, at_most=1)
+    success_f1: float = key(
+        0.8, "F1 from which an episode is a success; the papers know no such thing", at_least=0, at_most=1
+    )
+    selector: Literal["rule", "openai"] = key("rule", "who scores papers: facets or annotation, or a model on a server")
+    selector_url: str = key("", "of the server, up to and including /v1", needs="selector=openai")
+    selector_model: str = key("", "its name on the server", needs="selector=openai")
+    selector_key_env: str = key("", "environment variable with the server's key", needs="selector=openai")
+    selector_timeout_s: float = key(30.0, "seconds that one request may take", above=0, needs="selector=openai")
+    selector_retries: int = key(2, "further attempts", at_least=0, at_most=100, needs="selector=openai")
+    selector_threads: int = key(16, "requests at the same time", at_least=1, at_most=256, needs="selector=openai")
+
 
 SPEC = EnvSpec(
     name="paper_search",
@@ -10,35 +50,6 @@ SPEC = EnvSpec(
     reference="StepPO, appendix B (academic paper search)",
     module="rl_agents.envs.paper_search",
     gym_id="rl_agents/PaperSearch-v0",
-    options={
-        "papers": "generated",
-        "bad_data": "error",
-        "prompt": "paper",
-        "malformed": "retry",
-        "retriever": "bm25",
-        "retriever_model": "",
-        "query_prefix": "",
-        "passage_prefix": "",
-        "results": 10,
-        "citing": 30,
-        "references": 99,
-        "max_calls": 5,
-        "listed": 40,
-        "abstract_characters": 0,
-        "min_score": 0.01,
-        "search_cost": 0.0,
-        "expand_cost": 0.0,
-        "penalty": 0.5,
-        "threshold": 0.5,
-        "success_f1": 0.8,
-        "selector": "rule",
-        "selector_url": "",
-        "selector_model": "",
-        "selector_key_env": "",
-        "selector_timeout_s": 30.0,
-        "selector_retries": 2,
-        "selector_threads": 16,
-        "max_turns": 5,
-    },
+    options=PaperSearchOptions,
     max_turns=5,
 )

@@ -6,13 +6,11 @@ JSON of a call is one token before its argument and one behind it.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping
 from typing import Any
 
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
-from rl_agents.envs.base import StarterRecipe
 from rl_agents.envs.paper_search.demonstrator import SMALL, demonstrate, demonstrate_well
 from rl_agents.envs.paper_search.expert import CLOSING, opening
 from rl_agents.envs.paper_search.generated import small_ids
@@ -20,7 +18,7 @@ from rl_agents.envs.paper_search.prompts import BAD_CALL, BAD_TURN, DONE, FIND, 
 from rl_agents.envs.paper_search.state import EXPAND, SEARCH
 from rl_agents.envs.paper_search.topics import SMALL_JARGON, SMALL_METHODS, SMALL_SUBJECTS
 from rl_agents.envs.small_model import IMITATION, small_qwen3, word_tokenizer
-from rl_agents.envs.stateful import Dialogue
+from rl_agents.envs.spec import StarterRecipe
 
 MAX_TOKENS = 512
 TAGS = ("tool_call", "answer")
@@ -61,21 +59,11 @@ DEFAULTS: Mapping[str, Any] = {
 }
 
 
-def demonstrate_task(task_id: str, rng: random.Random, **options: Any) -> Dialogue:
-    """Let the mediocre demonstrator search the small libraries in the compact style, whatever ``options`` say."""
-    return demonstrate(task_id, rng, **options)[0]
-
-
-def expert_task(task_id: str, rng: random.Random, **options: Any) -> Dialogue:
-    """Let the scripted expert search the small libraries in the compact style, whatever ``options`` say."""
-    return demonstrate_well(task_id, **options)
-
-
 STARTER = StarterRecipe(
     build_tokenizer=build_tokenizer,
     build_model=build_model,
-    demonstrate=demonstrate_task,
+    demonstrate=demonstrate,
     training=TRAINING,
     defaults=DEFAULTS,
-    expert=expert_task,
+    expert=demonstrate_well,
 )

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rl_agents.envs.paper_search.library import Library
-from rl_agents.envs.paper_search.rules import Measures, Prices, discovery_reward, measures, query_key
+from rl_agents.envs.paper_search.library import Library, Task
+from rl_agents.envs.paper_search.rules import Measures, discovery_reward, measures, query_key
 from rl_agents.envs.paper_search.selectors import Selector
-from rl_agents.envs.paper_search.tasks import Task
+from rl_agents.envs.paper_search.spec import PaperSearchOptions
 from rl_agents.tools.toolbox import ToolError
 
 SEARCH, EXPAND = "search", "expand"
@@ -84,16 +84,6 @@ class SearchState:
         return measures(self.kept(threshold), self.task.relevant)
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How many papers calls return, and below which score one is dropped."""
-
-    results: int = 10
-    citing: int = 30
-    references: int = 99
-    min_score: float = 0.01
-
-
 class Refused(ToolError):
     """A call that parses but is penalised; ``reason`` is one of the words above."""
 
@@ -111,11 +101,9 @@ class Turn:
         ran: calls so far, those that were refused included.
     """
 
-    def __init__(
-        self, state: SearchState, library: Library, selector: Selector, limits: Limits, prices: Prices
-    ) -> None:
+    def __init__(self, state: SearchState, library: Library, selector: Selector, options: PaperSearchOptions) -> None:
         self.state, self.reward, self.ran = state, 0.0, 0
-        self._library, self._selector, self._limits, self._prices = library, selector, limits, prices
+        self._library, self._selector, self._options = library, selector, options
 
     def search(self, arguments: Mapping[str, Any]) -> tuple[Found, ...]:
         """Search for ``arguments["query"]`` and return the papers that are new to the pool.
@@ -129,8 +117,8 @@ class Turn:
             raise self._refuse(EMPTY_QUERY, "the query is empty")
         if query_key(query) in self.state.queries:
             raise self._refuse(REPEATED_QUERY, "this query has been searched for before; use other words")
-        ids = self._library.search(query, self._limits.results)
-        return self._discover(Action(SEARCH, query, 0), ids, self._prices.search)
+        ids = self._library.search(query, self._options.results)
+        return self._discover(Action(SEARCH, query, 0), ids, self._options.search_cost)
 
     def expand(self, arguments: Mapping[str, Any]) -> tuple[Found, ...]:
         """Add the papers that cite, or are cited by, ``arguments["paper_id"]``, and return the new ones.
@@ -144,15 +132,15 @@ class Turn:
             raise self._refuse(UNKNOWN_PAPER, "no paper of this id is in the paper list")
         if paper_id in self.state.expanded:
             raise self._refuse(REPEATED_EXPANSION, "this paper has been expanded before")
-        ids = self._library.neighbours(paper_id, self._limits.citing, self._limits.references)
-        return self._discover(Action(EXPAND, paper_id, 0), ids, self._prices.expand)
+        ids = self._library.neighbours(paper_id, self._options.citing, self._options.references)
+        return self._discover(Action(EXPAND, paper_id, 0), ids, self._options.expand_cost)
 
     def _discover(self, action: Action, ids: Sequence[str], cost: float) -> tuple[Found, ...]:
         state = self.state
         known = state.pool_ids | state.dropped
         new = [paper_id for paper_id in ids if paper_id not in known]
         scores = dict(zip(new, self._selector.scores(state.task, self._library, new), strict=True)) if new else {}
-        kept = {paper_id: score for paper_id, score in scores.items() if score >= self._limits.min_score}
+        kept = {paper_id: score for paper_id, score in scores.items() if score >= self._options.min_score}
         papers = [self._library.paper(paper_id) for paper_id in kept]
         found = tuple(Found(p.id, p.title, p.text, kept[p.id]) for p in papers)
         self.state = replace(
@@ -167,6 +155,6 @@ class Turn:
 
     def _refuse(self, reason: str, message: str) -> Refused:
         self.state = replace(self.state, refused=self.state.refused + 1)
-        self.reward -= self._prices.penalty
+        self.reward -= self._options.penalty
         self.ran += 1
         return Refused(reason, message)

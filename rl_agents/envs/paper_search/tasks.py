@@ -19,14 +19,16 @@ import random
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
+from rl_agents.envs.options import RetrieverKeys
 from rl_agents.envs.panels import check_split, ids_digest, shuffled_ids, unknown_task, write_panel
+from rl_agents.envs.paper_search.folder import open_folder
 from rl_agents.envs.paper_search.generated import generated_papers, small_papers
-from rl_agents.envs.paper_search.library import Library, Paper, Retrieval
+from rl_agents.envs.paper_search.library import Library, Paper, Papers, Task
+from rl_agents.envs.paper_search.spec import PaperSearchOptions
 from rl_agents.envs.paper_search.topics import SETTINGS
 from rl_agents.errors import InputError
 
@@ -44,41 +46,6 @@ _WORDINGS = (
     "I am looking for studies of {facets}.",
     "Literature about {facets}, please.",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """One query.
-
-    Attributes:
-        relevant: ids of the annotated papers.
-        wanted: the facets that a relevant paper has; only of generated tasks.
-    """
-
-    task_id: str
-    query: str
-    relevant: frozenset[str]
-    wanted: tuple[str, ...] = ()
-
-
-class Papers(Protocol):
-    """A source of tasks with the libraries that they are searched in."""
-
-    def task_ids(self, split: str) -> Sequence[str]:
-        """Return the tasks of ``train`` or ``test``."""
-        ...
-
-    def task(self, task_id: str) -> Task:
-        """Return a task.
-
-        Raises:
-            InputError: unknown id; the message offers the nearest.
-        """
-        ...
-
-    def library(self, task_id: str, retrieval: Retrieval) -> Library:
-        """Return the library of a task."""
-        ...
 
 
 class GeneratedPapers:
@@ -111,7 +78,7 @@ class GeneratedPapers:
         query = rng.choice(_WORDINGS).format(facets=_phrase(wanted))
         return Task(task_id, query, relevant, wanted)
 
-    def library(self, task_id: str, retrieval: Retrieval) -> Library:
+    def library(self, task_id: str, retrieval: RetrieverKeys) -> Library:
         """See `Papers.library`."""
         return self._library(retrieval)
 
@@ -145,21 +112,22 @@ class SmallPapers:
         relevant = frozenset(paper.paper_id for paper in papers if paper.facets == wanted)
         return Task(task_id, " ".join(wanted), relevant, wanted)
 
-    def library(self, task_id: str, retrieval: Retrieval) -> Library:
+    def library(self, task_id: str, retrieval: RetrieverKeys) -> Library:
         """See `Papers.library`."""
         return self._built(int(task_id.split("/")[-1].split("-")[0]), retrieval)
 
     @staticmethod
-    def _build(number: int, retrieval: Retrieval) -> Library:
+    def _build(number: int, retrieval: RetrieverKeys) -> Library:
         return Library.in_memory(_small_library(number), retrieval)
 
 
-def find_papers(name: str, bad_data: str = "error") -> Papers:
+def find_papers(options: PaperSearchOptions) -> Papers:
     """Return the source that the key ``env.papers`` names.
 
     Raises:
         InputError: no such folder, a file that is missing or wrong, or a number out of range.
     """
+    name = options.papers
     if name == "small":
         return _small()
     if match := re.fullmatch(r"generated(?::(\d{1,9}))?", name):
@@ -169,19 +137,17 @@ def find_papers(name: str, bad_data: str = "error") -> Papers:
         return _generated(count)
     if not Path(name).expanduser().is_dir():
         raise InputError(f"env.papers={name}: valid: generated, generated:N, small, a folder that exists")
-    from rl_agents.envs.paper_search.folder import open_folder
-
-    return open_folder(Path(name).expanduser(), bad_data)
+    return open_folder(Path(name).expanduser(), options.bad_data)
 
 
-def task_ids(split: str, *, papers: str = "generated", bad_data: str = "error", **_: Any) -> list[str]:
-    """Return the ``train`` or ``test`` ids of a source; other options do not matter here.
+def task_ids(split: str, options: PaperSearchOptions) -> list[str]:
+    """Return the ``train`` or ``test`` ids of a source.
 
     Raises:
         InputError: unknown split, or see `find_papers`.
     """
     check_split(split, {"train": (), "test": ()})
-    return list(find_papers(papers, bad_data).task_ids(split))
+    return list(find_papers(options).task_ids(split))
 
 
 @lru_cache(maxsize=2)
@@ -225,7 +191,7 @@ def frozen_panel() -> dict[str, Any]:
     """Return the panel as it is stored in ``panel.json``: a hash per source and split, and one of all papers."""
     digests: dict[str, str] = {}
     for name in ("generated", "small"):
-        source = find_papers(name)
+        source = find_papers(PaperSearchOptions(papers=name))
         for split in ("train", "test"):
             tasks = map(source.task, source.task_ids(split))
             digests[f"{name}/{split}"] = ids_digest(f"{t.task_id}: {t.query} = {sorted(t.relevant)}" for t in tasks)

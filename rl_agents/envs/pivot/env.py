@@ -12,8 +12,9 @@ from typing import Any
 import gymnasium
 from gymnasium.spaces import Text
 
+from rl_agents.envs.pivot.spec import PivotOptions
 from rl_agents.envs.pivot.tasks import PivotSet, load_pivots, unknown_pivot
-from rl_agents.rewards.verifiers import VerifierOptions, assess, exact_match
+from rl_agents.rewards.verifiers import assess, exact_match
 from rl_agents.traces.turns import Turn
 
 _OBSERVATIONS = Text(max_length=1 << 20, charset=string.printable)
@@ -25,11 +26,6 @@ StepResult = tuple[str, float, bool, bool, dict[str, Any]]
 class PivotEnv(gymnasium.Env[str, str]):
     """One turn from a state of an expert trace.
 
-    Args:
-        pivots: a file of `run.py pivot filter` (or of its earlier steps); empty for the built-in help desk.
-        test_share: share of the traces whose turns are test tasks.
-        options: see `rl_agents.rewards.verifiers.VerifierOptions`.
-
     ``info`` of `reset` holds ``messages`` and ``tools``, with which the dialogue begins. After the turn it holds
     ``success`` (score 1), ``valid`` (the response could be read), ``references`` (what the expert did) and
     ``metrics``: ``score``, ``exact`` (equal to the demonstration) and ``judge_failed``.
@@ -39,8 +35,8 @@ class PivotEnv(gymnasium.Env[str, str]):
     observation_space = _OBSERVATIONS
     action_space = _ACTIONS
 
-    def __init__(self, *, pivots: str = "", test_share: float = 0.1, **options: Any) -> None:
-        self._pivots: PivotSet = load_pivots(pivots, test_share, VerifierOptions.from_mapping(options))
+    def __init__(self, options: PivotOptions | None = None, max_turns: int = 0) -> None:
+        self._pivots: PivotSet = load_pivots(options or PivotOptions())
         self._turn: Turn | None = None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
@@ -95,6 +91,4 @@ def last_message(turn: Turn) -> str:
     return f"[{message['role']}] {message['content']}"
 
 
-def make(**options: Any) -> PivotEnv:
-    """Create the environment; the options are those of `PivotEnv`."""
-    return PivotEnv(**options)
+make = PivotEnv

@@ -1,8 +1,21 @@
-"""What the registry knows about pivot."""
+"""What the registry knows about pivot, and its keys."""
 
 from __future__ import annotations
 
-from rl_agents.envs.base import EnvSpec
+from dataclasses import dataclass
+
+from rl_agents.envs.spec import EnvSpec
+from rl_agents.rewards.verifiers import VerifierOptions
+from rl_agents.settings.options import key
+
+
+@dataclass(frozen=True)
+class PivotOptions(VerifierOptions):
+    """Keys of pivot: where the turns come from, and the verifier's; see docs/environments/pivot.md."""
+
+    pivots: str = key("", "file of `pivot filter`, or of its earlier steps; empty for the built-in help desk")
+    test_share: float = key(0.1, "share of the traces whose turns are test tasks", at_least=0, below=1)
+
 
 SPEC = EnvSpec(
     name="pivot",
@@ -10,19 +23,6 @@ SPEC = EnvSpec(
     reference="PivotRL (arXiv 2603.21383), section 3.1",
     module="rl_agents.envs.pivot",
     gym_id="rl_agents/Pivot-v0",
-    options={
-        "pivots": "",
-        "test_share": 0.1,
-        "verifier": "tool_call",
-        "threshold": -1.0,
-        "parallel": "free",
-        "similarity": -1.0,
-        "edit_credit": "binary",
-        "judge_url": "",
-        "judge_model": "",
-        "judge_key_env": "",
-        "judge_timeout_s": 20.0,
-        "judge_retries": 1,
-    },
+    options=PivotOptions,
     max_turns=1,
 )

@@ -11,11 +11,11 @@ from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from rl_agents.chat.context import chat_text
 from rl_agents.chat.messages import action_text
-from rl_agents.envs.base import StarterRecipe
 from rl_agents.envs.pivot import desk
+from rl_agents.envs.pivot.spec import PivotOptions
 from rl_agents.envs.pivot.tasks import load_pivots
 from rl_agents.envs.small_model import IMITATION, PAD, SPECIAL_TOKENS, UNKNOWN, small_qwen3
-from rl_agents.rewards.verifiers import VerifierOptions
+from rl_agents.envs.spec import StarterRecipe
 
 MAX_TOKENS = 256
 END_OF_TURN, TOOL = "<end>", "<tool>"
@@ -77,22 +77,17 @@ def build_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen3ForCausal
     return small_qwen3(tokenizer, seed, hidden_size=96)
 
 
-def demonstrate(task_id: str, rng: random.Random, **options: Any) -> list[tuple[str, str]]:
+def demonstrate(task_id: str, rng: random.Random, options: PivotOptions, max_turns: int = 0) -> list[tuple[str, str]]:
     """Return the demonstrated action of a turn; of the built-in desk, what a beginner does there."""
-    turn = _turn(task_id, options)
-    text = turn.text if options.get("pivots") else desk.beginner_action(turn, rng)
+    turn = load_pivots(options).turns[task_id]
+    text = turn.text if options.pivots else desk.beginner_action(turn, rng)
     return [("", text)]
 
 
-def opening(task_id: str, **options: Any) -> str:
+def opening(task_id: str, options: PivotOptions) -> str:
     """Return the state of a turn."""
-    turn = _turn(task_id, options)
+    turn = load_pivots(options).turns[task_id]
     return chat_text(turn.messages, [tool.to_openai() for tool in turn.tools])
-
-
-def _turn(task_id: str, options: Mapping[str, Any]) -> Any:
-    pivots, share = str(options.get("pivots", "")), options.get("test_share", 0.1)
-    return load_pivots(pivots, share, VerifierOptions.from_mapping(options)).turns[task_id]
 
 
 def _texts() -> list[str]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from rl_agents.envs.panels import shuffled_ids
+from rl_agents.envs.pivot.desk import desk_turns
+from rl_agents.envs.pivot.spec import PivotOptions
 from rl_agents.errors import InputError, unknown
 from rl_agents.rewards.verifiers import Verifier, VerifierOptions, make_verifier, self_check
 from rl_agents.traces.turns import Turn
@@ -26,40 +27,39 @@ class PivotSet:
     verifier: Verifier
 
 
-def task_ids(split: str, *, pivots: str = "", test_share: float = 0.1, **options: Any) -> list[str]:
+def task_ids(split: str, options: PivotOptions) -> list[str]:
     """Return the turns of ``split``.
 
     Raises:
         InputError: see `load_pivots`; or a split that does not exist.
     """
-    found = load_pivots(pivots, test_share, VerifierOptions.from_mapping(options))
+    found = load_pivots(options)
     if split not in ("train", "test"):
         raise unknown("split", split, ("train", "test"))
     return list(found.train if split == "train" else found.test)
 
 
-def load_pivots(pivots: str, test_share: float, options: VerifierOptions) -> PivotSet:
+def load_pivots(options: PivotOptions) -> PivotSet:
     """Load turns and check that the verifier accepts what the experts did. Once per process and file.
 
     Raises:
         InputError: a file that cannot be read or holds no turns, a demonstration that its verifier refuses.
     """
-    if isinstance(test_share, bool) or not isinstance(test_share, int | float) or not 0 <= test_share < 1:
-        raise InputError(f"env.test_share={test_share}: at least 0 and below 1")
+    pivots = options.pivots
     stamp = Path(pivots).stat().st_mtime_ns if pivots and Path(pivots).is_file() else 0
-    return _loaded(pivots, stamp, float(test_share), options)
+    return _loaded(stamp, options)
 
 
 @lru_cache(maxsize=4)  # every environment asks
-def _loaded(pivots: str, stamp: int, test_share: float, options: VerifierOptions) -> PivotSet:
-    turns = _read(pivots)
+def _loaded(stamp: int, options: PivotOptions) -> PivotSet:
+    turns = _read(options.pivots)
     if not turns:
-        raise InputError(f"env.pivots={pivots}: no turns in it")
-    verifier = make_verifier(options)
+        raise InputError(f"env.pivots={options.pivots}: no turns in it")
+    verifier = make_verifier(VerifierOptions.from_mapping(asdict(options)))
     check = self_check(verifier, turns)
     if check.failures:
         raise InputError(f"env.verifier={options.verifier}: {check.summary()}; `pivot profile --skip-bad` drops such")
-    train, test = split_by_trace(turns, test_share)
+    train, test = split_by_trace(turns, options.test_share)
     return PivotSet({turn.turn_id: turn for turn in turns}, train, test, verifier)
 
 
@@ -80,8 +80,6 @@ def unknown_pivot(task_id: str, pivots: PivotSet) -> InputError:
 
 def _read(pivots: str) -> list[Turn]:
     if not pivots:
-        from rl_agents.envs.pivot.desk import desk_turns
-
         return desk_turns()
     from rl_agents.traces.store import read_turns
 

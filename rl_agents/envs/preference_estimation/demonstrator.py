@@ -8,12 +8,12 @@ its episodes teach what several replies together imply; without them patience co
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 from rl_agents.envs.preference_estimation.env import GameState, PreferenceEstimationEnv
 from rl_agents.envs.preference_estimation.expert import belief, mean_direction
 from rl_agents.envs.preference_estimation.prompts import Question, answer_action, question_action
+from rl_agents.envs.preference_estimation.spec import PreferenceEstimationOptions
 from rl_agents.envs.stateful import Dialogue, play
 
 #: Replies after which it always answers.
@@ -21,7 +21,7 @@ PATIENCE = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Demonstrator:
+class Habits:
     """Habits of the player, as probabilities per turn.
 
     Attributes:
@@ -36,16 +36,19 @@ class Demonstrator:
     hurried: float = 0.03
 
 
+HABITS = Habits()
+
+
 def demonstrate(
-    task_id: str, rng: random.Random, habits: Demonstrator | None = None, **options: Any
-) -> tuple[Dialogue, bool]:
-    """Play ``task_id`` in the compact style; return the dialogue and whether it was won.
+    task_id: str, rng: random.Random, options: PreferenceEstimationOptions, max_turns: int = 0, habits: Habits = HABITS
+) -> Dialogue:
+    """Play a task of neither split, of the size of ``task_id``, in the compact style, and return the dialogue.
 
     Raises:
-        InputError: unknown task id or option.
+        InputError: unknown task id.
     """
-    habits = habits or Demonstrator()
-    env = PreferenceEstimationEnv(**{**options, "prompt": "compact"})
+    spare = f"{task_id.partition('/')[0]}/spare/{rng.randrange(1_000_000):06d}"
+    env = PreferenceEstimationEnv(replace(options, prompt="compact"), max_turns)
 
     def act(observation: str) -> tuple[str, str]:
         state = env.state
@@ -56,18 +59,17 @@ def demonstrate(
         answers = hurried or early or state.turns >= PATIENCE
         return observation, _action(state, answers, rng, habits)
 
-    dialogue, info = play(env, task_id, act)
-    return dialogue, bool(info["success"])
+    return play(env, spare, act)[0]
 
 
-def _action(state: GameState, answers: bool, rng: random.Random, habits: Demonstrator) -> str:
+def _action(state: GameState, answers: bool, rng: random.Random, habits: Habits) -> str:
     estimate = mean_direction(belief(state.task, state.known))
     if answers:
         return answer_action(estimate, state.task, "compact")
     return question_action(state.task, Question(estimate, *_pair(state, rng, habits)), "compact")
 
 
-def _pair(state: GameState, rng: random.Random, habits: Demonstrator) -> tuple[int, int]:
+def _pair(state: GameState, rng: random.Random, habits: Habits) -> tuple[int, int]:
     movies = len(state.task.movies)
     if rng.random() < habits.any_question:
         first, second = rng.sample(range(movies), 2)

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rl_agents.envs.preference_estimation.prompts import (
-    PROMPT_STYLES,
     Question,
     answer_instruction,
     estimate_text,
@@ -22,16 +21,12 @@ from rl_agents.envs.preference_estimation.prompts import (
     reply_observation,
     scores_word,
 )
-from rl_agents.envs.preference_estimation.rules import THRESHOLD, Comparison, comparison, is_right, progresses
+from rl_agents.envs.preference_estimation.rules import Comparison, comparison, is_right, progresses
+from rl_agents.envs.preference_estimation.spec import SPEC, PreferenceEstimationOptions
 from rl_agents.envs.preference_estimation.tasks import Task, find_task, task_ids
 from rl_agents.envs.preferences import cosine, preference
 from rl_agents.envs.stateful import StatefulEnv, StepResult, observations
 from rl_agents.envs.tags import TaggedAction
-from rl_agents.errors import InputError
-
-MAX_TURNS = 10
-MALFORMED_RULES = ("retry", "end")
-REWARDS = ("binary", "similarity")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,20 +48,8 @@ class GameState:
     success: bool = False
 
 
-class PreferenceEstimationEnv(StatefulEnv[GameState]):
+class PreferenceEstimationEnv(StatefulEnv[GameState, PreferenceEstimationOptions]):
     """Infer a hidden preference vector from pairwise questions.
-
-    Args:
-        attributes: n, the length of the preference vector, of tasks that `reset` draws when no ``task_id`` is given.
-        movies: their reference movies (T3: 10 in training, 5 to 30 in table 2).
-        levels: number of different scores and weights: 11 is 0, 0.1, ..., 1.
-        sampling: of the movies' scores: ``uniform``, ``min-max`` or ``max`` (table 2).
-        prompt: ``paper`` (figure 10) or ``compact`` (few words, for small models).
-        malformed: a response that cannot be read counts as a turn and then: ``retry`` continues with a message that
-            says what is wrong, ``end`` ends the episode with reward 0.
-        reward: ``binary`` (T3: 1 above the threshold, else 0) or ``similarity`` (the cosine itself).
-        threshold: cosine above which the answer is a success.
-        max_turns: turns of the agent; after the last the episode is truncated.
 
     ``info`` holds ``task_id``, ``success``, ``valid``, ``anchor`` (the movies and all replies: what can be known so
     far), ``progress`` (the estimate came closer to the hidden vector; None before the first turn and when the response
@@ -76,32 +59,11 @@ class PreferenceEstimationEnv(StatefulEnv[GameState]):
     """
 
     observation_space = observations(32768)
-    label = "PreferenceEstimation"
+    registered = SPEC
 
-    def __init__(
-        self,
-        *,
-        attributes: int = 5,
-        movies: int = 10,
-        levels: int = 11,
-        sampling: str = "uniform",
-        prompt: str = "paper",
-        malformed: str = "retry",
-        reward: str = "binary",
-        threshold: float = THRESHOLD,
-        max_turns: int = MAX_TURNS,
-    ) -> None:
-        super().__init__(
-            max_turns,
-            prompt=(prompt, PROMPT_STYLES),
-            malformed=(malformed, MALFORMED_RULES),
-            reward=(reward, REWARDS),
-        )
-        if not 0.0 <= threshold < 1.0:
-            raise InputError(f"env.threshold is {threshold}: it must be at least 0 and below 1")
-        self._train_ids = task_ids("train", attributes=attributes, movies=movies, levels=levels, sampling=sampling)
-        self._prompt, self._malformed = prompt, malformed
-        self._reward, self._threshold = reward, threshold
+    def __init__(self, options: PreferenceEstimationOptions | None = None, max_turns: int = 0) -> None:
+        super().__init__(options, max_turns)
+        self._train_ids = task_ids("train", self.options)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Start ``options["task_id"]``, or a train task drawn with ``seed``.
@@ -110,7 +72,9 @@ class PreferenceEstimationEnv(StatefulEnv[GameState]):
             InputError: unknown task id.
         """
         self._state = GameState(find_task(self._draw_task(seed, options, lambda: self._train_ids)))
-        return first_observation(self._state.task, self._prompt), self._info(self._state, valid=True, progress=None)
+        return first_observation(self._state.task, self.options.prompt), self._info(
+            self._state, valid=True, progress=None
+        )
 
     def step(self, action: str) -> StepResult:
         """Play one turn with the agent's whole response; see `parse_action` for how it is read.
@@ -119,7 +83,7 @@ class PreferenceEstimationEnv(StatefulEnv[GameState]):
             RuntimeError: before `reset`, or after the episode has ended.
         """
         state = self.state
-        parsed = parse_action(action, state.task, self._prompt)
+        parsed = parse_action(action, state.task, self.options.prompt)
         if isinstance(parsed, Question):
             return self._ask(state, parsed)
         if parsed.kind == "answer":
@@ -129,7 +93,7 @@ class PreferenceEstimationEnv(StatefulEnv[GameState]):
     @property
     def answer_instruction(self) -> str:
         """What the agent is told when its next turn must answer."""
-        return answer_instruction(self._prompt)
+        return answer_instruction(self.options.prompt)
 
     def _ask(self, state: GameState, question: Question) -> StepResult:
         task = state.task
@@ -143,15 +107,15 @@ class PreferenceEstimationEnv(StatefulEnv[GameState]):
             repeated_questions=state.repeated_questions + (fact in state.known),
         )
         progress = progresses(state.similarity, similarity)
-        query = question_text(task, question.first, question.second, self._prompt)
-        observation = reply_observation(task, question, reply, self._prompt)
+        query = question_text(task, question.first, question.second, self.options.prompt)
+        observation = reply_observation(task, question, reply, self.options.prompt)
         return self._end_turn(new, observation, valid=True, progress=progress, query=query)
 
     def _answer(self, state: GameState, content: str) -> StepResult:
-        estimate = read_estimate(content, state.task, self._prompt)
+        estimate = read_estimate(content, state.task, self.options.prompt)
         similarity = 0.0 if estimate is None else cosine(estimate, state.task.weights)
-        success = is_right(similarity, self._threshold)
-        reward = similarity if self._reward == "similarity" else float(success)
+        success = is_right(similarity, self.options.threshold)
+        reward = similarity if self.options.reward == "similarity" else float(success)
         return self._end_turn(
             replace(state, similarity=similarity, success=success),
             "correct" if success else "wrong",
@@ -162,8 +126,7 @@ class PreferenceEstimationEnv(StatefulEnv[GameState]):
         )
 
     def _reject(self, state: GameState, parsed: TaggedAction) -> StepResult:
-        observation = malformed_observation(parsed, state.task, self._prompt)
-        return self._end_turn(state, observation, valid=False, progress=None, terminated=self._malformed == "end")
+        return self._end_malformed(state, malformed_observation(parsed, state.task, self.options.prompt))
 
     def _info(self, state: GameState, *, valid: bool, progress: bool | None) -> dict[str, Any]:
         task = state.task
@@ -174,7 +137,7 @@ class PreferenceEstimationEnv(StatefulEnv[GameState]):
             "success": state.success,
             "valid": valid,
             "progress": progress,
-            "references": [estimate_text([w / (task.levels - 1) for w in task.weights], task, self._prompt)],
+            "references": [estimate_text([w / (task.levels - 1) for w in task.weights], task, self.options.prompt)],
             "anchor": f"{movies} : {replies}",
             "metrics": {
                 "turns": float(state.turns),
@@ -185,6 +148,4 @@ class PreferenceEstimationEnv(StatefulEnv[GameState]):
         }
 
 
-def make(**options: Any) -> PreferenceEstimationEnv:
-    """Create the environment; the options are those of `PreferenceEstimationEnv`."""
-    return PreferenceEstimationEnv(**options)
+make = PreferenceEstimationEnv

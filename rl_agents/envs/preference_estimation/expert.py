@@ -8,17 +8,17 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Sequence
-from functools import cache
-from typing import Any
+from functools import cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rl_agents.envs.preference_estimation.env import MAX_TURNS, GameState, PreferenceEstimationEnv
+from rl_agents.envs.preference_estimation.env import GameState, PreferenceEstimationEnv
 from rl_agents.envs.preference_estimation.prompts import Question, answer_action, question_action
 from rl_agents.envs.preference_estimation.rules import Comparison
+from rl_agents.envs.preference_estimation.spec import SPEC, PreferenceEstimationOptions
 from rl_agents.envs.preference_estimation.tasks import Task
-from rl_agents.envs.stateful import Dialogue
+from rl_agents.envs.stateful import Played
 from rl_agents.envs.stateful import play as play_episode
 
 MAX_VECTORS = 8192
@@ -61,7 +61,7 @@ def mean_direction(weights: NDArray[np.int64]) -> tuple[float, ...]:
     return tuple(float(x) for x in mean / mean.max())
 
 
-def expert_action(state: GameState, style: str = "paper", max_turns: int = MAX_TURNS) -> str:
+def expert_action(state: GameState, style: str = "paper", max_turns: int = SPEC.max_turns) -> str:
     """Return the action: the best question while a turn is left to answer, else the answer."""
     weights = belief(state.task, state.known)
     estimate = mean_direction(weights)
@@ -70,13 +70,12 @@ def expert_action(state: GameState, style: str = "paper", max_turns: int = MAX_T
     return question_action(state.task, Question(estimate, *best_question(state.task, weights)), style)
 
 
-def play(task_id: str, **options: Any) -> tuple[Dialogue, bool]:
-    """Play ``task_id`` in an environment with ``options``; return the dialogue and whether it was won.
+def play(task_id: str, options: PreferenceEstimationOptions, max_turns: int = 0) -> Played:
+    """Play ``task_id``; return the dialogue and the last ``info``.
 
     Raises:
-        InputError: unknown task id or option.
+        InputError: unknown task id.
     """
-    env = PreferenceEstimationEnv(**options)
-    style, max_turns = options.get("prompt", "paper"), options.get("max_turns", MAX_TURNS)
-    dialogue, info = play_episode(env, task_id, lambda shown: (shown, expert_action(env.state, style, max_turns)))
-    return dialogue, bool(info["success"])
+    env = PreferenceEstimationEnv(options, max_turns)
+    act = partial(expert_action, style=options.prompt, max_turns=env.max_turns)
+    return play_episode(env, task_id, lambda shown: (shown, act(env.state)))

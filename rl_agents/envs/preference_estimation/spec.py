@@ -1,8 +1,34 @@
-"""What the registry knows about preference_estimation."""
+"""What the registry knows about preference_estimation, and its keys."""
 
 from __future__ import annotations
 
-from rl_agents.envs.base import EnvSpec
+from dataclasses import dataclass
+from typing import Literal
+
+from rl_agents.envs.options import MalformedKey, PromptKey
+from rl_agents.envs.spec import EnvSpec
+from rl_agents.settings.options import key
+
+
+@dataclass(frozen=True)
+class SizeKeys:
+    """How large a task is."""
+
+    attributes: int = key(5, "length of the preference vector", at_least=3, at_most=16)
+    movies: int = key(10, "reference movies (T3: 10 in training, 5 to 30 in table 2)", at_least=2, at_most=64)
+    levels: int = key(11, "number of different scores and weights: 11 is 0, 0.1, ..., 1", at_least=5, at_most=101)
+    sampling: Literal["uniform", "min-max", "max", "balanced"] = key(
+        "uniform", "how the movies' scores are drawn (table 2); balanced is the starter's"
+    )
+
+
+@dataclass(frozen=True)
+class PreferenceEstimationOptions(MalformedKey, PromptKey, SizeKeys):
+    """Keys of preference_estimation; see docs/environments/preference_estimation.md."""
+
+    reward: Literal["binary", "similarity"] = key("binary", "1 above the threshold, else 0 (T3), or the cosine itself")
+    threshold: float = key(0.88, "cosine above which the answer is a success", at_least=0, below=1)
+
 
 SPEC = EnvSpec(
     name="preference_estimation",
@@ -10,17 +36,7 @@ SPEC = EnvSpec(
     reference="T3, appendix C.1 (PreferenceEstimation)",
     module="rl_agents.envs.preference_estimation",
     gym_id="rl_agents/PreferenceEstimation-v0",
-    options={
-        "attributes": 5,
-        "movies": 10,
-        "levels": 11,
-        "sampling": "uniform",
-        "prompt": "paper",
-        "malformed": "retry",
-        "reward": "binary",
-        "threshold": 0.88,
-        "max_turns": 10,
-    },
+    options=PreferenceEstimationOptions,
     max_turns=10,
     progress_window=2,
 )

@@ -9,14 +9,12 @@ token and an estimate is one, so every turn has the same length.
 from __future__ import annotations
 
 import itertools
-import random
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
-from rl_agents.envs.base import StarterRecipe
 from rl_agents.envs.preference_estimation.demonstrator import demonstrate
 from rl_agents.envs.preference_estimation.prompts import (
     NOT_A_QUESTION,
@@ -26,7 +24,7 @@ from rl_agents.envs.preference_estimation.prompts import (
 )
 from rl_agents.envs.preference_estimation.tasks import STARTER_SETTING
 from rl_agents.envs.small_model import IMITATION, INIT_STD, small_qwen3, word_tokenizer
-from rl_agents.envs.stateful import Dialogue
+from rl_agents.envs.spec import StarterRecipe
 from rl_agents.envs.tags import MALFORMED_REASONS
 
 MAX_TOKENS = 512
@@ -90,15 +88,10 @@ DEFAULTS: Mapping[str, Any] = {
 }
 
 
-def demonstrate_task(task_id: str, rng: random.Random, **options: Any) -> Dialogue:
-    """Let the mediocre demonstrator play a task of neither split, in the setting of ``task_id``, compactly."""
-    return demonstrate(f"{task_id.partition('/')[0]}/spare/{rng.randrange(1_000_000):06d}", rng, **options)[0]
-
-
 STARTER = StarterRecipe(
     build_tokenizer=build_tokenizer,
     build_model=build_model,
-    demonstrate=demonstrate_task,
+    demonstrate=demonstrate,
     training=TRAINING,
     defaults=DEFAULTS,
     version=3,

@@ -16,15 +16,18 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
 from pathlib import Path
 from typing import Any
 
+from rl_agents.envs.options import part_of
 from rl_agents.envs.panels import check_split, ids_digest, unknown_task, write_panel
-from rl_agents.envs.preferences import Levels, Movie, check_range
-from rl_agents.errors import InputError, unknown
+from rl_agents.envs.preference_estimation.spec import PreferenceEstimationOptions, SizeKeys
+from rl_agents.envs.preferences import Levels, Movie
+from rl_agents.errors import InputError
+from rl_agents.settings.options import option_types, read_options
 
 SEED = "preference_estimation-2025"
 SIZES = {"train": 700, "test": 300}
@@ -39,32 +42,18 @@ SAMPLINGS: Mapping[str, Callable[[int, int], int]] = {
 """How often a level of 0..top is drawn for a score, relative to the others: at both ends, or at the upper end.
 ``balanced`` keeps the movies whose scores add up to half the highest sum, so that none is good for everybody."""
 
-MAX_ATTRIBUTES, MAX_MOVIES, MAX_LEVELS = 16, 64, 101
 _TASK_ID = re.compile(r"(\d{1,2})-(\d{1,2})-(\d{1,3})-([a-z-]{1,16})/(?:(train|test)/(\d{4})|spare/\d{6})", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """Size and distribution of a task.
+@dataclass(frozen=True)
+class Setting(SizeKeys):
+    """Size of a task.
 
-    Attributes:
-        attributes: n, the length of the preference vector, 3 to 16.
-        movies: reference movies, all different, 2 to 64.
-        levels: number of different scores and weights, 5 to 101: 11 is 0, 0.1, ..., 1.
-        sampling: of their scores: a name of `SAMPLINGS`.
+    Raises:
+        InputError: more balanced movies than there are.
     """
 
-    attributes: int = 5
-    movies: int = 10
-    levels: int = 11
-    sampling: str = "uniform"
-
     def __post_init__(self) -> None:
-        check_range("attributes", self.attributes, 3, MAX_ATTRIBUTES)
-        check_range("movies", self.movies, 2, MAX_MOVIES)
-        check_range("levels", self.levels, 5, MAX_LEVELS)
-        if self.sampling not in SAMPLINGS:
-            raise unknown("value of env.sampling", self.sampling, SAMPLINGS)
         if self.sampling == "balanced" and self.movies > self._balanced_movies():
             raise InputError(f"env.movies is {self.movies}: only {self._balanced_movies()} balanced ones are different")
 
@@ -110,13 +99,15 @@ class Task:
     weights: Levels
 
 
-def task_ids(
-    split: str, *, attributes: int = 5, movies: int = 10, levels: int = 11, sampling: str = "uniform", **_: Any
-) -> list[str]:
-    """Return the ``train`` or ``test`` ids of a setting; other options do not matter here."""
+def task_ids(split: str, options: PreferenceEstimationOptions) -> list[str]:
+    """Return the ``train`` or ``test`` ids of the setting that the options ask for."""
+    return setting_ids(split, part_of(Setting, options))
+
+
+def setting_ids(split: str, setting: Setting) -> list[str]:
+    """Return the ``train`` or ``test`` ids of a setting."""
     check_split(split, {name: () for name in SIZES})
-    name = Setting(attributes, movies, levels, sampling).name
-    return [f"{name}/{split}/{number:04d}" for number in range(SIZES[split])]
+    return [f"{setting.name}/{split}/{number:04d}" for number in range(SIZES[split])]
 
 
 @lru_cache(maxsize=4096)
@@ -129,8 +120,9 @@ def find_task(task_id: str) -> Task:
     match = _TASK_ID.fullmatch(task_id)
     if match is None or match[4] not in SAMPLINGS or (match[5] and int(match[6]) >= SIZES[match[5]]):
         form = "<attributes>-<movies>-<levels>-<sampling>/<split>/<number>"
-        raise unknown_task("preference_estimation", task_id, task_ids("test"), form)
-    setting = Setting(int(match[1]), int(match[2]), int(match[3]), match[4])
+        raise unknown_task("preference_estimation", task_id, setting_ids("test", Setting()), form)
+    values = zip(option_types(Setting), match.groups(), strict=False)
+    setting = read_options(Setting, dict(values), prefix="env.")
     seed = f"{SEED}/{task_id}"
     weights = next(vector for vector in _vectors(f"{seed}/weights", setting, "uniform") if any(vector))
     scores: list[Levels] = []
@@ -156,7 +148,7 @@ def _vectors(seed: str, setting: Setting, sampling: str) -> Iterator[Levels]:
 
 def setting_digest(setting: Setting, split: str) -> str:
     """Return the sha256 over the contents of all tasks of a setting."""
-    tasks = (find_task(task_id) for task_id in task_ids(split, **asdict(setting)))
+    tasks = (find_task(task_id) for task_id in setting_ids(split, setting))
     return ids_digest(f"{t.task_id}: {[movie.scores for movie in t.movies]} = {t.weights}" for t in tasks)
 
 

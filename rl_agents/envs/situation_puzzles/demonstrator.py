@@ -8,20 +8,20 @@ Reinforcement learning has something to improve, and T3 something to cut.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
 
 from rl_agents.envs.situation_puzzles.env import PuzzleState, SituationPuzzlesEnv
 from rl_agents.envs.situation_puzzles.expert import answer, belief, next_value, question, slots_of, theme_of
 from rl_agents.envs.situation_puzzles.rules import UNKNOWN
+from rl_agents.envs.situation_puzzles.spec import SituationPuzzlesOptions
 from rl_agents.envs.situation_puzzles.tasks import SMALL_SLOTS, SMALL_THEMES
 from rl_agents.envs.situation_puzzles.themes import themes
 from rl_agents.envs.stateful import Dialogue, play
 
 
 @dataclass(frozen=True, slots=True)
-class Demonstrator:
+class Habits:
     """Habits of the player, as probabilities per turn.
 
     Attributes:
@@ -39,15 +39,19 @@ class Demonstrator:
     hurried: float = 0.02
 
 
-def demonstrate(task_id: str, rng: random.Random, habits: Demonstrator | None = None, **options: Any) -> Dialogue:
-    """Play ``task_id`` in the compact style and return the dialogue.
+HABITS = Habits()
+
+
+def demonstrate(
+    task_id: str, rng: random.Random, options: SituationPuzzlesOptions, max_turns: int = 0, habits: Habits = HABITS
+) -> Dialogue:
+    """Play ``task_id`` in the compact style, whatever ``options`` say, and return the dialogue.
 
     Raises:
         InputError: unknown task id.
         ValueError: not a generated puzzle.
     """
-    habits = habits or Demonstrator()
-    env = SituationPuzzlesEnv(**{**options, "prompt": "compact"})
+    env = SituationPuzzlesEnv(replace(options, prompt="compact"), max_turns)
 
     def act(observation: str) -> tuple[str, str]:
         if env.state.turns and rng.random() < habits.hurried:
@@ -57,7 +61,7 @@ def demonstrate(task_id: str, rng: random.Random, habits: Demonstrator | None = 
     return play(env, task_id, act)[0]
 
 
-def _choose(state: PuzzleState, rng: random.Random, habits: Demonstrator) -> str:
+def _choose(state: PuzzleState, rng: random.Random, habits: Habits) -> str:
     values = belief(state)
     value = next_value(values)
     stuck = bool(state.asked) and state.asked[-1][1].text == UNKNOWN

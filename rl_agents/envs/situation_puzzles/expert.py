@@ -6,8 +6,9 @@ hand-written puzzles or those of a folder: what could be behind them stands nowh
 
 from __future__ import annotations
 
-from rl_agents.envs.situation_puzzles.env import MAX_TURNS, PuzzleState
+from rl_agents.envs.situation_puzzles.env import PuzzleState
 from rl_agents.envs.situation_puzzles.rules import NO, YES, Puzzle
+from rl_agents.envs.situation_puzzles.spec import SPEC
 from rl_agents.envs.situation_puzzles.themes import Slot, Theme, themes
 from rl_agents.rewards.wording import stem, stems
 
@@ -63,7 +64,7 @@ def next_value(values: Belief) -> str | None:
     return next((open_values[0] for open_values in values if len(open_values) > 1), None)
 
 
-def expert_action(state: PuzzleState, style: str = "paper", max_turns: int = MAX_TURNS) -> str:
+def expert_action(state: PuzzleState, style: str = "paper", max_turns: int = SPEC.max_turns) -> str:
     """Return the expert's response in ``state``; on the last turn it answers with what it has."""
     values = belief(state)
     value = next_value(values)

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
+from rl_agents.envs.judges import connect_judge
 from rl_agents.envs.situation_puzzles.rules import NO, NOT_A_QUESTION, UNKNOWN, YES, Puzzle, Reply, rule_reply
-from rl_agents.errors import InputError, unknown
+from rl_agents.envs.situation_puzzles.spec import SituationPuzzlesOptions
 from rl_agents.rewards.judge import SHOWN, OpenAIJudge
-
-JUDGES = ("rule", "openai")
 
 PROMPT = """\
 You are the referee of a game where players are shown a <Surface> and you are given the <Bottom>. You need to \
@@ -106,14 +105,10 @@ class ServerQuestionJudge(OpenAIJudge):
         return Reply(_MEANINGS[found[1].lower()])
 
 
-def make_judge(judge: str, *, match: float = 0.5, **server: Any) -> QuestionJudge:
+def make_judge(options: SituationPuzzlesOptions) -> QuestionJudge:
     """Build the judge that the environment's options describe.
 
     Raises:
-        InputError: a bad option, or a server without URL or model.
+        InputError: a server without URL or model; see `connect_judge`.
     """
-    if judge not in JUDGES:
-        raise unknown("value of env.judge", judge, JUDGES)
-    if not 0 < match <= 1:
-        raise InputError(f"env.match is {match}: it must be above 0 and at most 1")
-    return RuleQuestionJudge(match) if judge == "rule" else ServerQuestionJudge.for_environment(**server)
+    return RuleQuestionJudge(options.match) if options.judge == "rule" else connect_judge(ServerQuestionJudge, options)

@@ -16,8 +16,6 @@ from rl_agents.envs.situation_puzzles.rules import Puzzle
 from rl_agents.errors import InputError, unknown
 
 SPLITS = ("train", "test")
-BAD_DATA_RULES = ("error", "skip")
-DEFAULT_BAD_DATA = "error"
 MAX_FILE_BYTES = 1 << 26
 MAX_TEXT = 20_000
 MAX_NODES = 1000
@@ -36,8 +34,6 @@ def read_split(folder: str, split: str, bad_data: str) -> Mapping[str, Puzzle]:
     """
     if split not in SPLITS:
         raise unknown("split", split, SPLITS)
-    if bad_data not in BAD_DATA_RULES:
-        raise unknown("value of env.bad_data", bad_data, BAD_DATA_RULES)
     path = Path(folder) / f"{split}.json"
     try:
         stamp = path.stat()

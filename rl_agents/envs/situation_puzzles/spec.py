@@ -1,8 +1,36 @@
-"""What the registry knows about situation_puzzles."""
+"""What the registry knows about situation_puzzles, and its keys."""
 
 from __future__ import annotations
 
-from rl_agents.envs.base import EnvSpec
+from dataclasses import dataclass
+from typing import Literal
+
+from rl_agents.envs.options import JudgeKeys, MalformedKey, PromptKey
+from rl_agents.envs.spec import EnvSpec
+from rl_agents.settings.options import key
+
+
+@dataclass(frozen=True)
+class SituationPuzzlesOptions(JudgeKeys, MalformedKey, PromptKey):
+    """Keys of situation_puzzles; see docs/environments/situation_puzzles.md."""
+
+    puzzles: Literal["cases", "small", "demo"] = key("cases", "500 generated stories, 500 short ones, 12 by hand")
+    data: str = key("", "folder with train.json and test.json in AR-Bench's format; its puzzles replace ours")
+    bad_data: Literal["error", "skip"] = key(
+        "error", "a record of the folder that cannot be used is an error, or is left out", needs="data"
+    )
+    progress: Literal["informative", "new"] = key(
+        "informative", "info['progress']: the judge said yes or no (T3), or also, about something new"
+    )
+    f1: Literal["word", "char"] = key("word", "unit of the reward")
+    success_threshold: float = key(
+        0.5, "an answer with at least this F1 is a success; changes no reward", above=0, at_most=1
+    )
+    match: float = key(
+        0.5, "how like a key question a question must be for the rule judge", above=0, at_most=1,
+        needs=("judge=rule", "data"),
+    )  # fmt: skip
+
 
 SPEC = EnvSpec(
     name="situation_puzzles",
@@ -10,24 +38,7 @@ SPEC = EnvSpec(
     reference="T3, appendix C.1 (SituationPuzzles); AR-Bench",
     module="rl_agents.envs.situation_puzzles",
     gym_id="rl_agents/SituationPuzzles-v0",
-    options={
-        "puzzles": "cases",
-        "data": "",
-        "bad_data": "error",
-        "prompt": "paper",
-        "malformed": "retry",
-        "progress": "informative",
-        "f1": "word",
-        "success_threshold": 0.5,
-        "judge": "rule",
-        "match": 0.5,
-        "judge_url": "",
-        "judge_model": "",
-        "judge_key_env": "",
-        "judge_timeout_s": 30.0,
-        "judge_retries": 2,
-        "max_turns": 15,
-    },
+    options=SituationPuzzlesOptions,
     max_turns=15,
     progress_window=5,
 )

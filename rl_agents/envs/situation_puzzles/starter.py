@@ -12,12 +12,12 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
-from rl_agents.envs.base import StarterRecipe
 from rl_agents.envs.situation_puzzles.demonstrator import demonstrate
 from rl_agents.envs.situation_puzzles.prompts import NO_QUESTION, TOO_LONG
 from rl_agents.envs.situation_puzzles.tasks import SMALL_SLOTS, SMALL_THEMES
 from rl_agents.envs.situation_puzzles.themes import Theme, themes
 from rl_agents.envs.small_model import IMITATION, small_qwen3, sum_parts, word_tokenizer
+from rl_agents.envs.spec import StarterRecipe
 from rl_agents.envs.tags import MALFORMED_REASONS
 
 MAX_TOKENS = 256

@@ -28,10 +28,10 @@ from rl_agents.envs.panels import (
     unknown_task,
     write_panel,
 )
-from rl_agents.envs.situation_puzzles.loader import DEFAULT_BAD_DATA, SPLITS, read_split
+from rl_agents.envs.situation_puzzles.loader import SPLITS, read_split
 from rl_agents.envs.situation_puzzles.rules import Fact, Puzzle
+from rl_agents.envs.situation_puzzles.spec import SituationPuzzlesOptions
 from rl_agents.envs.situation_puzzles.themes import combinations, puzzle_from, themes
-from rl_agents.errors import unknown
 from rl_agents.rewards.wording import stem
 
 SPLIT_SEED = "situation_puzzles-2025"
@@ -40,7 +40,6 @@ PANEL_FILES = {name: Path(__file__).with_name(file) for name, file in
                (("cases", "panel.json"), ("small", "panel_small.json"))}  # fmt: skip
 DEMO_FILE = Path(__file__).with_name("demo.json")
 DEMO_TEST = 4
-PUZZLE_SETS = ("cases", "small", "demo")
 SMALL_THEMES, SMALL_SLOTS = 4, 3
 
 
@@ -57,16 +56,17 @@ def generated_ids(puzzles: str) -> list[str]:
     ]
 
 
-def task_ids(split: str, *, puzzles: str = "cases", data: str = "", bad_data: str = "error", **_: Any) -> list[str]:
-    """Return the ``train`` or ``test`` ids of a puzzle set or of a folder; other options do not matter here.
+def task_ids(split: str, options: SituationPuzzlesOptions) -> list[str]:
+    """Return the ``train`` or ``test`` ids of a puzzle set or of a folder.
 
     Raises:
-        InputError: unknown set, unreadable folder, bad records in it.
+        InputError: unreadable folder, bad records in it.
     """
-    if data:
-        return list(read_split(data, split, bad_data))
-    if puzzles not in PUZZLE_SETS:
-        raise unknown("value of env.puzzles", puzzles, PUZZLE_SETS)
+    return list(read_split(options.data, split, options.bad_data)) if options.data else set_ids(options.puzzles, split)
+
+
+def set_ids(puzzles: str, split: str) -> list[str]:
+    """Return the ``train`` or ``test`` ids of ``cases``, ``small`` or ``demo``."""
     if puzzles != "demo":
         panel = load_panel(PANEL_FILES[puzzles])
         check_split(split, panel)
@@ -76,7 +76,7 @@ def task_ids(split: str, *, puzzles: str = "cases", data: str = "", bad_data: st
     return ids[:-DEMO_TEST] if split == "train" else ids[-DEMO_TEST:]
 
 
-def find_puzzle(task_id: str, data: str = "", bad_data: str = DEFAULT_BAD_DATA) -> Puzzle:
+def find_puzzle(task_id: str, data: str = "", bad_data: str = "error") -> Puzzle:
     """Return the puzzle called ``task_id``: of the folder ``data`` when there is one, else one of ours.
 
     Raises:
@@ -90,9 +90,7 @@ def find_puzzle(task_id: str, data: str = "", bad_data: str = DEFAULT_BAD_DATA) 
         return known[task_id]
     found = demo_puzzles().get(task_id) or _generated(task_id)
     if found is None:
-        near = [
-            name for kind in ("small", "cases") for split in ("train", "test") for name in task_ids(split, puzzles=kind)
-        ]
+        near = [name for kind in ("small", "cases") for split in ("train", "test") for name in set_ids(kind, split)]
         raise unknown_task("situation_puzzles", task_id, [*demo_puzzles(), *near], near[0])
     return found
 

@@ -27,7 +27,6 @@ from typing import Any
 
 from rl_agents.cache import cache_dir
 from rl_agents.envs.webshop.generated import shop_entries, small_entries
-from rl_agents.envs.webshop.index import build_store
 from rl_agents.envs.webshop.records import (
     Attributes,
     Entry,
@@ -36,6 +35,7 @@ from rl_agents.envs.webshop.records import (
     product_from_record,
 )
 from rl_agents.envs.webshop.store import FORMAT
+from rl_agents.envs.webshop.store_writer import build_store
 from rl_agents.errors import InputError
 from rl_agents.retrieval.building import only_one
 from rl_agents.retrieval.json_stream import JsonStream

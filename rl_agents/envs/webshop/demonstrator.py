@@ -7,22 +7,24 @@ buys before every option is chosen: reinforcement learning has something to impr
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rl_agents.envs.stateful import Dialogue, play
+from rl_agents.envs.webshop import expert
 from rl_agents.envs.webshop.env import EpisodeState, WebShopEnv
 from rl_agents.envs.webshop.expert import wanted_options
+from rl_agents.envs.webshop.goals import find_goal
 from rl_agents.envs.webshop.pages import ITEM, RESULTS, SEARCH
 from rl_agents.envs.webshop.records import Goal
 from rl_agents.envs.webshop.shop import local_shop
+from rl_agents.envs.webshop.spec import WebShopOptions
 from rl_agents.envs.webshop.store import Store
-from rl_agents.envs.webshop.tasks import find_goal
 
 CATALOGUE = "small"
 
 
 @dataclass(frozen=True, slots=True)
-class Demonstrator:
+class Habits:
     """Habits of the shopper; about two purchases in five are right with these.
 
     Attributes:
@@ -38,25 +40,33 @@ class Demonstrator:
     wrong_option: float = 0.1
 
 
+HABITS = Habits()
 #: Right on every goal of the small catalogue.
-FLAWLESS = Demonstrator(forgets_word=0, other_result=0, skips_option=0, wrong_option=0)
+FLAWLESS = Habits(forgets_word=0, other_result=0, skips_option=0, wrong_option=0)
 
 
-def demonstrate(task_id: str, rng: random.Random, habits: Demonstrator | None = None) -> tuple[Dialogue, bool]:
-    """Shop for ``task_id`` of the small catalogue in the compact style; return the dialogue and whether it was right.
+def demonstrate(
+    task_id: str, rng: random.Random, options: WebShopOptions, max_turns: int = 0, habits: Habits = HABITS
+) -> Dialogue:
+    """Shop in the small catalogue and the compact style, whatever ``options`` say of these; return the dialogue.
 
     Raises:
         InputError: unknown task id.
     """
-    habits = habits or Demonstrator()
     store = local_shop(CATALOGUE).store
     goal = find_goal(store, task_id)
-    env = WebShopEnv(catalogue=CATALOGUE, prompt="compact")
-    dialogue, info = play(env, task_id, lambda shown: (shown, _action(store, goal, env.state, rng, habits)))
-    return dialogue, bool(info["success"])
+    env = WebShopEnv(replace(options, catalogue=CATALOGUE, prompt="compact", service_url=""), max_turns)
+    return play(env, task_id, lambda shown: (shown, _action(store, goal, env.state, rng, habits)))[0]
 
 
-def _action(store: Store, goal: Goal, state: EpisodeState, rng: random.Random, habits: Demonstrator) -> str:
+def demonstrate_well(task_id: str, rng: random.Random, options: WebShopOptions, max_turns: int = 0) -> Dialogue:
+    """Shop as the expert, which in the small catalogue and the compact style is the demonstrator without bad habits."""
+    if (options.catalogue, options.prompt) == (CATALOGUE, "compact"):
+        return demonstrate(task_id, rng, options, max_turns, FLAWLESS)
+    return expert.play(task_id, options, max_turns)[0]
+
+
+def _action(store: Store, goal: Goal, state: EpisodeState, rng: random.Random, habits: Habits) -> str:
     page = state.turn.page
     if page.kind == SEARCH:
         *properties, kind = goal.name.split()

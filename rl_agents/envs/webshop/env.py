@@ -6,13 +6,11 @@ An episode is at most 15 steps and ends with Buy Now, which alone is rewarded.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 from rl_agents.envs.stateful import StatefulEnv, StepResult, observations
 from rl_agents.envs.webshop.pages import MAX_ACTION
 from rl_agents.envs.webshop.prompts import (
-    PROMPT_STYLES,
     Read,
     first_observation,
     last_observation,
@@ -21,11 +19,9 @@ from rl_agents.envs.webshop.prompts import (
     read_command,
     window,
 )
-from rl_agents.envs.webshop.shop import Shop, Turn, local_shop
-from rl_agents.envs.webshop.store import GOAL_KINDS
-
-MAX_TURNS = 15
-REWARDS = ("score", "success")
+from rl_agents.envs.webshop.shop import Turn
+from rl_agents.envs.webshop.spec import SPEC, WebShopOptions
+from rl_agents.envs.webshop.tasks import find_shop
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,20 +42,8 @@ class EpisodeState:
     done: bool = False
 
 
-class WebShopEnv(StatefulEnv[EpisodeState]):
+class WebShopEnv(StatefulEnv[EpisodeState, WebShopOptions]):
     """Find and buy the product that an instruction describes.
-
-    Args:
-        catalogue: products: ``generated``, ``small``, or official files; see `rl_agents.envs.webshop.catalogue`.
-        goals: ``human`` or ``synthetic`` instructions.
-        prompt: ``3spo``, ``steppo`` or ``compact``; see `rl_agents.envs.webshop.prompts`.
-        reward: ``score`` (the graded score of the purchase, 0 to 1) or ``success`` (``success_reward`` for a score of
-            exactly 1, else 0, as GiGPO, HGPO and 3SPO train).
-        success_reward: 10 in those papers.
-        service_url: a shop behind HTTP, such as ``http://127.0.0.1:8123``; empty plays in this process. The catalogue
-            is then the service's.
-        service_timeout_s: seconds that the service may take to answer.
-        max_turns: steps; after the last the episode is truncated.
 
     ``info`` holds ``task_id``, ``success`` (score exactly 1), ``valid`` (the action did something),
     ``admissible_actions``, ``anchor`` (goal, page and chosen options), ``query`` (the words of a search), and
@@ -68,29 +52,11 @@ class WebShopEnv(StatefulEnv[EpisodeState]):
     """
 
     observation_space = observations(65536)
-    label = "WebShop"
+    registered = SPEC
 
-    def __init__(
-        self,
-        *,
-        catalogue: str = "generated",
-        goals: str = "human",
-        prompt: str = "3spo",
-        reward: str = "score",
-        success_reward: float = 10.0,
-        service_url: str = "",
-        service_timeout_s: float = 30.0,
-        max_turns: int = MAX_TURNS,
-    ) -> None:
-        super().__init__(
-            max_turns,
-            prompt=(prompt, PROMPT_STYLES),
-            goals=(goals, GOAL_KINDS),
-            reward=(reward, REWARDS),
-        )
-        self._shop = find_shop(catalogue, service_url, service_timeout_s)
-        self._goals, self._prompt = goals, prompt
-        self._success_reward = success_reward if reward == "success" else None
+    def __init__(self, options: WebShopOptions | None = None, max_turns: int = 0) -> None:
+        super().__init__(options, max_turns)
+        self._shop = find_shop(self.options)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Start ``options["task_id"]``, or a train task drawn with ``seed``.
@@ -99,9 +65,11 @@ class WebShopEnv(StatefulEnv[EpisodeState]):
             InputError: unknown task id.
             ServiceError: the service does not answer.
         """
-        task_id = self._draw_task(seed, options, lambda: self._shop.task_ids("train", self._goals))
+        task_id = self._draw_task(seed, options, lambda: self._shop.task_ids("train", self.options.goals))
         self._state = EpisodeState(task_id, self._shop.reset(task_id))
-        return first_observation(self._state.turn, self._prompt), self._info(self._state, valid=True, progress=None)
+        return first_observation(self._state.turn, self.options.prompt), self._info(
+            self._state, valid=True, progress=None
+        )
 
     def step(self, action: str) -> StepResult:
         """Play one turn with the agent's whole response.
@@ -111,7 +79,7 @@ class WebShopEnv(StatefulEnv[EpisodeState]):
             ServiceError: the service does not answer.
         """
         state = self.state
-        read = read_command(action, state.turn.page, self._prompt)
+        read = read_command(action, state.turn.page, self.options.prompt)
         if read.problem:
             turn = replace(state.turn, problem=read.problem)
         else:
@@ -123,14 +91,14 @@ class WebShopEnv(StatefulEnv[EpisodeState]):
         state = self._state
         if state is None:
             raise RuntimeError("WebShop: render_window() without an episode")
-        return window(state.turn, self._prompt, state.problem, history, max(state.turns, len(history)))
+        return window(state.turn, self.options.prompt, state.problem, history, max(state.turns, len(history)))
 
     def close(self) -> None:
         """Let go of the connection to a service."""
         self._shop.close()
 
     def _end_shop_turn(self, state: EpisodeState, turn: Turn, read: Read) -> StepResult:
-        problem = problem_text(read, turn.problem, self._prompt)
+        problem = problem_text(read, turn.problem, self.options.prompt)
         new = replace(
             state,
             turn=turn,
@@ -141,10 +109,11 @@ class WebShopEnv(StatefulEnv[EpisodeState]):
         query = read.command if not problem and turn.page.kind == "results" else ""
         score, valid = turn.score, not problem
         if score is None:
-            observation = next_observation(turn, self._prompt, problem)
+            observation = next_observation(turn, self.options.prompt, problem)
             return self._end_turn(new, observation, valid=valid, progress=None, query=query)
-        reward = score.reward if self._success_reward is None else self._success_reward * score.success
-        observation = last_observation(turn, self._prompt)
+        graded = self.options.reward == "score"
+        reward = score.reward if graded else self.options.success_reward * score.success
+        observation = last_observation(turn, self.options.prompt)
         return self._end_turn(new, observation, float(reward), valid=valid, progress=None, terminated=True, query=query)
 
     def _info(self, state: EpisodeState, *, valid: bool, progress: bool | None) -> dict[str, Any]:
@@ -172,42 +141,4 @@ class WebShopEnv(StatefulEnv[EpisodeState]):
         }
 
 
-def find_shop(catalogue: str, service_url: str, timeout_s: float) -> Shop:
-    """Return the shop in this process, or the one behind a service."""
-    if not service_url:
-        return local_shop(catalogue)
-    from rl_agents.envs.webshop.client import RemoteShop
-
-    return RemoteShop(service_url, timeout_s)
-
-
-def make(**options: Any) -> WebShopEnv:
-    """Create the environment; the options are those of `WebShopEnv`."""
-    return WebShopEnv(**options)
-
-
-def task_ids(
-    split: str,
-    *,
-    catalogue: str = "generated",
-    goals: str = "human",
-    service_url: str = "",
-    service_timeout_s: float = 30.0,
-    **_: Any,
-) -> list[str]:
-    """Return the ids of a split (``train``, ``test`` or ``eval``); other options do not matter here."""
-    return list(
-        _remote_ids(split, goals, service_url, service_timeout_s)
-        if service_url
-        else local_shop(catalogue).task_ids(split, goals)
-    )
-
-
-@lru_cache(maxsize=16)
-def _remote_ids(split: str, goals: str, service_url: str, service_timeout_s: float) -> tuple[str, ...]:
-    """Ask a service once per process: a run that has begun can do without it for a while."""
-    shop = find_shop("", service_url, service_timeout_s)
-    try:
-        return tuple(shop.task_ids(split, goals))
-    finally:
-        shop.close()
+make = WebShopEnv

@@ -7,18 +7,19 @@ the wanted options and buys. It reads the state, not the text.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from functools import partial
 
-from rl_agents.envs.stateful import Dialogue
+from rl_agents.envs.stateful import Played
 from rl_agents.envs.stateful import play as play_episode
 from rl_agents.envs.webshop.env import EpisodeState, WebShopEnv
+from rl_agents.envs.webshop.goals import find_goal
 from rl_agents.envs.webshop.pages import ITEM, NEXT, RESULTS, SEARCH
 from rl_agents.envs.webshop.prompts import ENV_STEP
 from rl_agents.envs.webshop.records import Goal, Product
 from rl_agents.envs.webshop.reward import similar
 from rl_agents.envs.webshop.shop import local_shop
+from rl_agents.envs.webshop.spec import WebShopOptions
 from rl_agents.envs.webshop.store import HITS, Store
-from rl_agents.envs.webshop.tasks import find_goal
 from rl_agents.tools.calls import ToolCall, write_response
 
 
@@ -64,17 +65,17 @@ def in_style(command: str, style: str) -> str:
     return command
 
 
-def play(task_id: str, **options: Any) -> tuple[Dialogue, dict[str, Any]]:
-    """Play ``task_id`` in an environment with ``options``; return the dialogue and the last info.
+def play(task_id: str, options: WebShopOptions, max_turns: int = 0) -> Played:
+    """Play ``task_id``; return the dialogue and the last ``info``.
 
     Raises:
-        InputError: unknown task id or option.
+        InputError: unknown task id.
     """
-    env = WebShopEnv(**options)
-    store = local_shop(options.get("catalogue", "generated")).store
+    env = WebShopEnv(options, max_turns)
+    store = local_shop(options.catalogue).store
     goal = find_goal(store, task_id)
-    style = options.get("prompt", "3spo")
-    return play_episode(env, task_id, lambda shown: (shown, in_style(expert_command(store, goal, env.state), style)))
+    act = partial(expert_command, store, goal)
+    return play_episode(env, task_id, lambda shown: (shown, in_style(act(env.state), options.prompt)))
 
 
 def _finds(store: Store, query: str, goal: Goal) -> bool:

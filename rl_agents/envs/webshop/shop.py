@@ -8,10 +8,10 @@ from functools import lru_cache
 from typing import Any, Protocol
 
 from rl_agents.envs.webshop.catalogue import find_catalogue
+from rl_agents.envs.webshop.goals import find_goal, split_ids
 from rl_agents.envs.webshop.pages import Page, Shown, State, act, view
 from rl_agents.envs.webshop.reward import Score
 from rl_agents.envs.webshop.store import Hit, Store, open_store
-from rl_agents.envs.webshop.tasks import find_goal, split_ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class Shop(Protocol):
     """A shop holds no session: whoever plays keeps the state and sends it along."""
 
     def task_ids(self, split: str, kind: str) -> list[str]:
-        """Return the tasks of a split; see `rl_agents.envs.webshop.tasks`."""
+        """Return the tasks of a split; see `rl_agents.envs.webshop.goals`."""
         ...
 
     def reset(self, task_id: str) -> Turn:

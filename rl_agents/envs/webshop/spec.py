@@ -1,8 +1,28 @@
-"""What the registry knows about webshop."""
+"""What the registry knows about webshop, and its keys."""
 
 from __future__ import annotations
 
-from rl_agents.envs.base import EnvSpec
+from dataclasses import dataclass
+from typing import Literal
+
+from rl_agents.envs.spec import EnvSpec
+from rl_agents.settings.options import key
+
+
+@dataclass(frozen=True)
+class WebShopOptions:
+    """Keys of webshop; see docs/environments/webshop.md."""
+
+    catalogue: str = key("generated", "products: generated, generated:N, small, a folder or a file")
+    goals: Literal["human", "synthetic"] = key("human", "kind of instructions")
+    prompt: Literal["3spo", "steppo", "compact"] = key("3spo", "the papers' prompts, or few words, for small models")
+    reward: Literal["score", "success"] = key(
+        "score", "the graded score of the purchase, or success_reward for a score of exactly 1 (GiGPO, HGPO, 3SPO)"
+    )
+    success_reward: float = key(10.0, "reward of a success", needs="reward=success")
+    service_url: str = key("", "a shop behind HTTP, such as http://127.0.0.1:8123; empty plays in this process")
+    service_timeout_s: float = key(30.0, "seconds that the service may take to answer", above=0, needs="service_url")
+
 
 SPEC = EnvSpec(
     name="webshop",
@@ -10,15 +30,6 @@ SPEC = EnvSpec(
     reference="WebShop, arXiv 2207.01206; StepPO, appendix B.2; 3SPO, appendix C.2",
     module="rl_agents.envs.webshop",
     gym_id="rl_agents/WebShop-v0",
-    options={
-        "catalogue": "generated",
-        "goals": "human",
-        "prompt": "3spo",
-        "reward": "score",
-        "success_reward": 10.0,
-        "service_url": "",
-        "service_timeout_s": 30.0,
-        "max_turns": 15,
-    },
+    options=WebShopOptions,
     max_turns=15,
 )

@@ -6,16 +6,14 @@ so one token. Most of what it writes is copied from the request: two layers are 
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping
 from typing import Any
 
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
-from rl_agents.envs.base import StarterRecipe
 from rl_agents.envs.small_model import IMITATION, small_qwen3, word_tokenizer
-from rl_agents.envs.webshop.demonstrator import CATALOGUE, FLAWLESS, demonstrate
-from rl_agents.envs.webshop.expert import Dialogue, play
+from rl_agents.envs.spec import StarterRecipe
+from rl_agents.envs.webshop.demonstrator import CATALOGUE, demonstrate, demonstrate_well
 from rl_agents.envs.webshop.generated import (
     SMALL_COLOURS,
     SMALL_KINDS,
@@ -75,23 +73,11 @@ DEFAULTS: Mapping[str, Any] = {
 }
 
 
-def demonstrate_task(task_id: str, rng: random.Random, **options: Any) -> Dialogue:
-    """Let the mediocre demonstrator shop in the small catalogue and the compact style, whatever ``options`` say."""
-    return demonstrate(task_id, rng)[0]
-
-
-def expert_task(task_id: str, rng: random.Random, **options: Any) -> Dialogue:
-    """Let the scripted expert shop; in the compact style it is the demonstrator without its bad habits."""
-    if options.get("prompt") == "compact" and options.get("catalogue") == CATALOGUE:
-        return demonstrate(task_id, rng, FLAWLESS)[0]
-    return play(task_id, **options)[0]
-
-
 STARTER = StarterRecipe(
     build_tokenizer=build_tokenizer,
     build_model=build_model,
-    demonstrate=demonstrate_task,
+    demonstrate=demonstrate,
     training={**IMITATION, "demonstrations": 4096, "iterations": 12},
     defaults=DEFAULTS,
-    expert=expert_task,
+    expert=demonstrate_well,
 )

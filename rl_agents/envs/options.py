@@ -1,0 +1,58 @@
+"""Keys that several environments have; what one alone has stands in its ``spec.py``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar, cast
+
+from rl_agents.settings.options import key, option_types
+
+
+@dataclass(frozen=True)
+class PromptKey:
+    """The two styles of an environment that has a starter model."""
+
+    prompt: Literal["paper", "compact"] = key("paper", "the paper's words, or few words, for small models")
+
+
+@dataclass(frozen=True)
+class MalformedKey:
+    """What a response that cannot be read leads to."""
+
+    malformed: Literal["retry", "end"] = key(
+        "retry",
+        "a response that cannot be read counts as a turn and is told what is wrong (retry), or ends the episode (end)",
+    )
+
+
+@dataclass(frozen=True)
+class RetrieverKeys:
+    """How a search finds passages (`rl_agents.retrieval.retriever`)."""
+
+    retriever: Literal["bm25", "dense", "hybrid"] = key("bm25", "by words, by vectors, or both fused by their ranks")
+    retriever_model: str = key("", "folder of a sentence-transformers model", needs="retriever=dense|hybrid")
+    query_prefix: str = key("", "what that model wants before queries", needs="retriever=dense|hybrid")
+    passage_prefix: str = key("", "what it wants before passages", needs="retriever=dense|hybrid")
+
+
+@dataclass(frozen=True)
+class JudgeKeys:
+    """Who judges: words, or a model behind an OpenAI-compatible server (`rl_agents.rewards.judge.OpenAIJudge`)."""
+
+    judge: Literal["rule", "openai"] = key("rule", "words, which needs nothing, or a model behind a server")
+    judge_url: str = key("", "of the server, up to and including /v1", needs="judge=openai")
+    judge_model: str = key("", "its name on the server", needs="judge=openai")
+    judge_key_env: str = key("", "environment variable with the server's key; empty for none", needs="judge=openai")
+    judge_timeout_s: float = key(30.0, "seconds that one request may take", above=0, needs="judge=openai")
+    judge_retries: int = key(
+        2, "further attempts after a timeout, a lost connection, HTTP 429 or 5xx",
+        at_least=0, at_most=100, needs="judge=openai",
+    )  # fmt: skip
+
+
+Part = TypeVar("Part")
+
+
+def part_of(cls: type[Part], options: object) -> Part:
+    """Return the keys of ``cls`` that a larger options object holds."""
+    return cls(**{name: getattr(options, name) for name in option_types(cast(Any, cls))})

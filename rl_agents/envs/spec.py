@@ -1,0 +1,86 @@
+"""What the registry knows about an environment, and how an environment teaches a starter model.
+
+An environment is a `gymnasium.Env` whose observations and actions are strings:
+
+- ``reset(seed=..., options={"task_id": ...}) -> (observation, info)``: the first observation is the
+  whole task description that the agent reads as its first user message.
+- ``step(action) -> (observation, reward, terminated, truncated, info)``: ``action`` is the model's whole
+  response; the environment parses it.
+
+``info`` may carry ``success`` (bool), ``valid`` (the action could be parsed), ``admissible_actions``
+(list of str), ``anchor`` (the state's name for step-level grouping; default: the observation),
+``metrics`` (numbers reported when the episode ends), ``progress`` (T3: whether the step narrowed down what the agent
+can believe; None where that cannot be said, as for a malformed action), ``query`` (the question that the action put,
+for truncation by similarity; default: the action without its thoughts and tags), ``references`` (list of str, the
+accepted answers; PRS reads those of the last step), ``points`` and ``evidence`` (lists of str, for judges of long
+answers: what the answer has to state, and what the tools have found so far), ``new_dialogue`` (the observation begins
+a new dialogue: the agent reads nothing of what was said before) and, of a reset or beside ``new_dialogue``,
+``messages`` with ``tools``: chat messages and tool definitions in OpenAI's form (arguments as objects) that the
+dialogue begins with in place of the observation.
+
+An environment may have a method ``render_window(task, history, observation) -> str`` (see
+`rl_agents.chat.context`) and an attribute ``answer_instruction`` (str): how it tells the agent, after its last
+feedback, that the next turn must answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+
+TextEnv = gymnasium.Env[str, str]
+
+
+@dataclass(frozen=True)
+class EnvSpec:
+    """An entry of the registry. It is data: what plays is imported when it is asked for.
+
+    Attributes:
+        name: as on the command line.
+        module: a package with the modules ``env``, ``tasks`` and, where it can teach a starter model, ``starter``; or
+            one module with the same names: ``make(options, max_turns) -> TextEnv``, ``task_ids(split, options) ->
+            list[str]`` (split ``train`` or ``test``) and ``STARTER`` (`StarterRecipe`).
+        options: frozen data class of the environment's own keys (`rl_agents.settings.options.key`), which are set by
+            ``--set env.KEY=VALUE``.
+        max_turns: turn limit of an episode where the run's key ``max_turns`` is 0.
+        progress_window: T3's k for the environment's progress rule; 0 when it reports no ``info["progress"]``.
+    """
+
+    name: str
+    summary: str
+    reference: str
+    module: str
+    gym_id: str
+    options: type
+    max_turns: int
+    progress_window: int = 0
+
+
+@dataclass(frozen=True)
+class StarterRecipe:
+    """How an environment makes its small starter model; its module ``starter`` calls it ``STARTER``.
+
+    Attributes:
+        build_tokenizer: () -> Hugging Face tokenizer with a chat template.
+        build_model: (tokenizer, seed) -> untrained Hugging Face causal LM.
+        demonstrate: (task_id, random.Random, options, max_turns) -> [(observation, action), ...], a mediocre player's
+            episode; ``options`` is an object of the environment's class, ``max_turns=0`` takes the environment's.
+        training: settings of the supervised run that turns the untrained model into the starter.
+        defaults: settings of runs that use the starter, such as ``env.prompt`` and ``max_model_len``.
+        version: counts up when a change makes cached starters stale.
+        opening: (task_id, options) -> what a task's dialogue begins with where that is more than its observation
+            (`rl_agents.chat.context.chat_text`).
+        expert: as ``demonstrate``, but a player that errs as little as it can: its traces are what PivotRL starts from.
+    """
+
+    build_tokenizer: Callable[[], Any]
+    build_model: Callable[[Any, int], Any]
+    demonstrate: Callable[..., list[tuple[str, str]]]
+    training: Mapping[str, Any]
+    defaults: Mapping[str, Any]
+    version: int = 1
+    opening: Callable[..., str] | None = None
+    expert: Callable[..., list[tuple[str, str]]] | None = None

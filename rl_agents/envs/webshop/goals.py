@@ -1,0 +1,87 @@
+"""Which goals are train and which are test.
+
+A task id is the kind of goal and its number in the published shuffle: ``human/00012``, ``synthetic/00007``. Number n of
+the official files is the same request as in the environments of the WebShop, GiGPO and HGPO papers (its price limit,
+which their code draws without a seed, is fixed here).
+
+- Official files: goals 0 to 499 are test, 500 to 1499 eval, the others train, as in WebShop's own code. Where there are
+  1,500 goals or fewer, the first fifth is test, the rest train.
+- Generated catalogues ``generated`` and ``small``: split once by sha256; ``panel.json`` holds the ids and the hash of
+  every request, and ``python -m rl_agents.envs.webshop.tasks`` writes it anew.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from rl_agents.envs.panels import check_split, shuffled_ids
+from rl_agents.envs.webshop.records import Goal
+from rl_agents.envs.webshop.store import GOAL_KINDS, Store
+from rl_agents.errors import InputError
+
+TEST_END, EVAL_END = 500, 1500
+SPLIT_SEED = "webshop-2025"
+SPLITS = ("train", "eval", "test")
+#: Tests among the goals of a generated catalogue.
+TEST_SHARE = 0.2
+_TASK_ID = re.compile(r"(human|synthetic)/(\d{5,8})")
+
+
+def task_id(kind: str, number: int) -> str:
+    """Return the name of a task."""
+    return f"{kind}/{number:05d}"
+
+
+def split_ids(store: Store, split: str, kind: str, generated: bool) -> list[str]:
+    """Return the ids of a split.
+
+    Args:
+        kind: ``human`` or ``synthetic``.
+        generated: whether the store's products are our own.
+
+    Raises:
+        InputError: unknown split or kind, or a store without goals of the kind.
+    """
+    check_split(split, dict.fromkeys(SPLITS, ()))
+    count = store.goal_count(kind)
+    if not count:
+        other = next((name for name in GOAL_KINDS if store.goal_count(name)), "")
+        hint = f"; env.goals={other} has some" if other else ""
+        raise InputError(f"this catalogue has no {kind} goals{hint}")
+    if generated:
+        return list(_hashed_split(count, kind)[split])
+    if count > EVAL_END:
+        ends = {"test": (0, TEST_END), "eval": (TEST_END, EVAL_END), "train": (EVAL_END, count)}[split]
+    else:
+        first = max(count // 5, 1)
+        ends = {"test": (0, first), "eval": (0, 0), "train": (first, count)}[split]
+    return [task_id(kind, number) for number in range(*ends)]
+
+
+def find_goal(store: Store, name: str) -> Goal:
+    """Return the goal of a task id.
+
+    Raises:
+        InputError: it is not one, or its number is too high for the store.
+    """
+    match = _TASK_ID.fullmatch(name)
+    if match is None:
+        raise InputError(f"unknown webshop task '{name[:80]}': a task id reads human/00012")
+    return _cached_goal(store, match[1], int(match[2]), name)
+
+
+@lru_cache(maxsize=4096)
+def _cached_goal(store: Store, kind: str, number: int, name: str) -> Goal:
+    try:
+        return store.goal(kind, number)
+    except IndexError:
+        count = store.goal_count(kind)
+        raise InputError(f"unknown webshop task '{name}': this catalogue has {count} {kind} goals") from None
+
+
+@lru_cache(maxsize=16)
+def _hashed_split(count: int, kind: str) -> dict[str, tuple[str, ...]]:
+    ids = shuffled_ids((task_id(kind, number) for number in range(count)), SPLIT_SEED)
+    tests = max(round(count * TEST_SHARE), 1)
+    return {"test": tuple(sorted(ids[:tests])), "train": tuple(sorted(ids[tests:])), "eval": ()}
