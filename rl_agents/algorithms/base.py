@@ -6,6 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from rl_agents.search.states import States
+from rl_agents.settings.options import option_types
+from rl_agents.settings.search import ChainSearchKeys, SearchKeys, ThreeSpoKeys
+
 if TYPE_CHECKING:
     import numpy as np
     import torch
@@ -69,10 +73,12 @@ class Recipe:
         uses: the algorithm-specific settings keys with an effect; setting another one is an error.
         defaults: this recipe's defaults where they differ from `Settings`.
         source: where experience comes from: whole episodes, a demonstrator, or siblings at states that a search visits.
+        states: what a search knows about states, for the source "search".
         critic: a value network learns beside the policy.
         grouped: advantages compare rollouts of one task, so a group of one has no effect.
-        preset: recipe file of tune_configs/recipes that the command line takes when it is given neither an environment
-            nor a recipe; empty: the defaults.
+        preset: recipe file of tune_configs/recipes that the command line takes, with its algorithm, when it is given
+            neither an environment nor a recipe; empty: the defaults.
+        preset_note: lines that it prints then, where the recipe's algorithm is another one.
     """
 
     name: str
@@ -85,9 +91,11 @@ class Recipe:
     uses: frozenset[str] = frozenset()
     defaults: Mapping[str, Any] = field(default_factory=dict)
     source: Literal["rollouts", "demonstrations", "search"] = "rollouts"
+    states: Callable[[Settings], States] | None = None
     critic: bool = False
     grouped: bool = False
     preset: str = ""
+    preset_note: tuple[str, ...] = ()
 
 
 #: Keys of everything that learns from rollouts with importance ratios.
@@ -108,16 +116,9 @@ CRITIC_KEYS = frozenset(
 DYNAMIC_SAMPLING_KEYS = frozenset({"dynamic_sampling", "dynamic_sampling_metric", "max_generation_batches"})
 OVERLONG_KEYS = frozenset({"overlong_factor", "overlong_length", "overlong_cache", "overlong_filtering"})
 
-#: Keys of the search of 3spo.
-SEARCH_KEYS = frozenset(
-    {
-        "branching", "search_steps", "search_batch_groups", "search_update", "search_weights", "search_max_finished",
-        "search_max_steps", "search_rollouts", "search_baseline", "search_backtrack", "search_order", "search_skip",
-        "search_closed", "score_preset", "score_alpha", "score_xi", "score_zeta", "score_clock", "score_difference",
-        "novelty", "novelty_decay", "novelty_fixed", "success_weight", "state_name", "state_scope", "state_depth",
-        "state_normaliser", "state_count", "state_terminal", "state_decay", "state_value", "max_states",
-    }
-)  # fmt: skip
+SEARCH_KEYS = frozenset(option_types(SearchKeys))
+THREE_SPO_KEYS = frozenset(option_types(ThreeSpoKeys))
+CHAIN_SEARCH_KEYS = frozenset(option_types(ChainSearchKeys))
 
 #: Keys that only some algorithms read. A recipe names those it reads in ``uses``.
 ALGORITHM_KEYS = (
@@ -126,6 +127,8 @@ ALGORITHM_KEYS = (
     | DYNAMIC_SAMPLING_KEYS
     | OVERLONG_KEYS
     | SEARCH_KEYS
+    | THREE_SPO_KEYS
+    | CHAIN_SEARCH_KEYS
     | {
         "dual_clip", "demonstrations", "return_at_observation", "step_norm", "gigpo_omega", "gigpo_similarity",
         "gspo_token", "hgpo_history", "hgpo_alpha", "hgpo_weight_offset", "hgpo_base", "ratio_level", "steppo_credit",

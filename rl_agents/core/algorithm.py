@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import ray
-import yaml
 from ray.exceptions import RayActorError
 from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.env.env_runner_group import EnvRunnerGroup
@@ -127,7 +126,13 @@ class AgentAlgorithm(Algorithm):
         self.kl_in_reward_coef = self.settings.kl_in_reward_coef
 
     def _new_explorer(self) -> Explorer | None:
-        return Explorer(self.settings, self.train_tasks) if self.recipe.source == "search" else None
+        if self.recipe.states is None:
+            return None
+        settings, states = self.settings, self.recipe.states(self.settings)
+        return Explorer(
+            settings, self.train_tasks, states,
+            width=settings.tasks_per_iteration, most=settings.group_size, seed=settings.seed,
+        )  # fmt: skip
 
     def _start_learners(self) -> None:
         await_room(self.settings)
@@ -200,7 +205,11 @@ class AgentAlgorithm(Algorithm):
             resampled += collected.resampled
             return collected.answers
 
-        finished, metrics = run_iteration(explorer, self._sync_engines, expand, self._learn)
+        def learn(samples: Sequence[Trajectory], update: int) -> dict[str, float]:
+            return self._learn(samples, {}, update)
+
+        finished, metrics = run_iteration(explorer, self._sync_engines, expand, learn)
+        metrics["search/optimiser_steps"] *= self.settings.epochs * self.settings.minibatches
         self.last_trajectories, self.task_position = finished, explorer.position
         return {**metrics, **rollout_metrics(finished), **explorer.metrics(), "rollout/resampled_episodes": resampled}
 
@@ -285,8 +294,6 @@ class AgentAlgorithm(Algorithm):
         settings = self.settings
         started = time.perf_counter()
         warm = self.iteration >= settings.critic_warmup
-        if self.explorer is not None and not warm:  # what is known about states is all that learns
-            return {"actor/skipped_iterations": 1.0}
         rows = [row for row in lower(trajectories, settings.rows) if row.mask.any()]
         if not rows:
             return {"actor/skipped_iterations": 1.0}
@@ -411,14 +418,15 @@ class AgentAlgorithm(Algorithm):
         """
         folder = Path(folder)
         state, counters = load_state(folder)
-        saved = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
+        saved = Settings.restored(load_recipe(str(folder / "config.yaml")))
         for name in ("algo", "env"):
-            if saved[name] != getattr(self.settings, name):
-                raise InputError(f"{folder}: checkpoint of {name} {saved[name]}, not {getattr(self.settings, name)}")
+            if getattr(saved, name) != getattr(self.settings, name):
+                found = getattr(saved, name)
+                raise InputError(f"{folder}: checkpoint of {name} {found}, not {getattr(self.settings, name)}")
         self.learner_group.load_full_state(state)
         self._iteration = int(counters["iteration"])
         self.policy_version = int(counters["policy_version"])
-        by_iteration = self._iteration * int(saved["tasks_per_iteration"])
+        by_iteration = self._iteration * saved.tasks_per_iteration
         self.task_position = int(counters.get("task_position", by_iteration))
         if self.settings.kl_controller == "adaptive":
             self.kl_in_reward_coef = float(counters.get("kl_in_reward_coef", self.kl_in_reward_coef))

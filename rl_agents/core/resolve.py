@@ -121,10 +121,6 @@ ABLATION_CONDITIONS: dict[str, Condition] = {
     "overlong_cache": (lambda s: s.overlong_factor > 0, "overlong_factor above 0"),
     "novelty_decay": (lambda s: s.novelty != "none" and not s.novelty_fixed, "a novelty and novelty_fixed=0"),
     "novelty_fixed": (lambda s: s.novelty != "none", "a novelty"),
-    "gamma": (
-        lambda s: s.algo != "3spo" or s.score_difference == "value" or s.state_value == "chain",
-        "score_difference=value or state_value=chain",
-    ),
     "vspo_temperature": (lambda s: s.vspo_mode == "value", "vspo_mode=value"),
     "vspo_alpha": (lambda s: s.vspo_clip and s.vspo_mode != "none", "vspo_clip and a vspo_mode"),
 }

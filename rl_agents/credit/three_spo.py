@@ -87,7 +87,7 @@ def novelty_weight(total: ArrayLike, *, decay: float = 0.1, fixed: float | None 
 
     Args:
         total: N_total of the state before the step.
-        decay: γ_w; ω = ¼ at N = ln 2/γ_w (1 in the GUI variant's code).
+        decay: γ_w; ω = ¼ at N = ln 2/γ_w.
         fixed: a constant instead (the "w/o adaptive ω" ablation; 0.25).
     """
     visits = np.asarray(total, dtype=np.float64)
@@ -100,7 +100,7 @@ def novelty(
     next_state: str,
     *,
     mode: Novelty = "changed",
-    next_total: int = 0,
+    next_total: float = 0,
     path: Collection[str] = (),
 ) -> float:
     """R_novel in {0, 1} by one of the three readings of the paper.
@@ -125,24 +125,20 @@ def novelty(
 
 
 def step_reward(
-    novel: ArrayLike, score: ArrayLike, next_score: ArrayLike, success: ArrayLike, weight: ArrayLike
+    novel: ArrayLike, progress: ArrayLike, success: ArrayLike, weight: ArrayLike, *, success_weight: float = 0.5
 ) -> FloatArray:
     """R = ω·R_novel + (½ - ω)·(S(s_t) - S(s_{t+1})) + ½·R_success (3SPO, eq. 2).
 
     Args:
         novel: R_novel in {0, 1}, see `novelty`.
-        score: S(s_t) before the step.
-        next_score: S(s_{t+1}) before the step's own outcome is counted; 0 for a successful terminal state.
+        progress: S(s_t) - S(s_{t+1}) before the step's own outcome is counted; S = 0 in a solved terminal state.
         success: R_success in {0, 1}, not the environment's scale.
         weight: ω(N_total(s_t)), see `novelty_weight`.
+        success_weight: ½ in the paper.
     """
-    omega = np.asarray(weight, dtype=np.float64)
-    progress = np.asarray(score, dtype=np.float64) - np.asarray(next_score, dtype=np.float64)
-    reward: FloatArray = (
-        omega * np.asarray(novel, dtype=np.float64)
-        + (0.5 - omega) * progress
-        + 0.5 * np.asarray(success, dtype=np.float64)
-    )
+    omega, gained = np.asarray(weight, dtype=np.float64), np.asarray(progress, dtype=np.float64)
+    solved = np.asarray(success, dtype=np.float64)
+    reward: FloatArray = omega * np.asarray(novel, dtype=np.float64) + (0.5 - omega) * gained + success_weight * solved
     return reward
 
 
@@ -167,29 +163,3 @@ def sibling_advantages(
     values = np.asarray(rewards, dtype=np.float64)
     groups = np.zeros(values.size, dtype=np.int64) if parents is None else parents
     return group_normalise(values, groups, norm=norm, singleton="zero", epsilon=epsilon, tolerance=tolerance)
-
-
-def gui_score(
-    total: ArrayLike,
-    successes: ArrayLike,
-    updates: ArrayLike,
-    *,
-    base: float = 1.0,
-    alpha: float = 0.1,
-    horizon: float = 1000.0,
-    xi: float = 3.0,
-    epsilon: float = 1e-6,
-) -> StateScore:
-    """GUI variant: λ = λ_base·(1 - exp(-α·t/T_max)) with t global updates, and a gate on N_fail < ξ alone."""
-    visits, wins = np.asarray(total, dtype=np.float64), np.asarray(successes, dtype=np.float64)
-    lam = base * (1.0 - np.exp(-alpha * np.asarray(updates, dtype=np.float64) / horizon))
-    gate = np.asarray(visits - wins < xi)
-    score = np.where(gate, np.exp(-lam * wins / (visits + epsilon)), 0.0)
-    return StateScore(score, np.broadcast_to(gate, score.shape))
-
-
-def gui_rollout_count(score: ArrayLike, *, maximum: int = 8) -> IntArray:
-    """GUI variant: n = max(1, floor(G·sigmoid(S))), so 4 or 5 for G = 8."""
-    share = 1.0 / (1.0 + np.exp(-np.asarray(score, dtype=np.float64)))
-    count: IntArray = np.maximum(1, np.floor(maximum * share)).astype(np.int64)
-    return count

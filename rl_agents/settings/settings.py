@@ -11,7 +11,9 @@ from typing import Any
 
 from rl_agents.errors import InputError, unknown
 from rl_agents.settings import checks
+from rl_agents.settings.migration import migrated
 from rl_agents.settings.options import coerce
+from rl_agents.settings.search import ChainSearchKeys, SearchKeys, ThreeSpoKeys
 from rl_agents.settings.sections import (
     CreditKeys,
     CriticKeys,
@@ -23,7 +25,6 @@ from rl_agents.settings.sections import (
     RewardKeys,
     RolloutKeys,
     RunKeys,
-    SearchKeys,
     SelectionKeys,
     TruncationKeys,
 )
@@ -40,6 +41,8 @@ class Settings(
     CriticKeys,
     ObjectiveKeys,
     SelectionKeys,
+    ChainSearchKeys,
+    ThreeSpoKeys,
     SearchKeys,
     CreditKeys,
     EngineKeys,
@@ -76,9 +79,13 @@ class Settings(
 
     @classmethod
     def restored(cls, data: Mapping[str, Any]) -> Settings:
-        """Build from a run's config.yaml, which is complete: no later default replaces a value of it."""
+        """Build from a run's config.yaml, which is complete: no later default replaces a value of it.
+
+        Raises:
+            InputError: it is of an earlier version, and a value of it has no successor; unknown keys.
+        """
         settings = cls()
-        settings.set_defaults(data)
+        settings.set_defaults(migrated(data))
         settings.complete = True
         return settings
 

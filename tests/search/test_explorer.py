@@ -7,10 +7,10 @@ import json
 import math
 
 import pytest
+from rl_agents.search.groups import reach_weights
 from search.drawn import CONTEXT, LIMITS, Copied, Drawn, World, explorer_of
 
 from rl_agents.search.explorer import Explorer, SearchError
-from rl_agents.search.groups import reach_weights
 from rl_agents.search.saved import explorer_to_json, load_explorer
 from rl_agents.search.tree import Search
 

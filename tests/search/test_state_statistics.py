@@ -7,9 +7,8 @@ import math
 
 import numpy as np
 import pytest
-from search.drawn import settings_of
-
 from rl_agents.search.statistics import StateStatistics
+from search.drawn import settings_of
 
 
 def counted(total: int, wins: int, **keys: object) -> StateStatistics:

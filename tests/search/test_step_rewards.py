@@ -6,12 +6,12 @@ import math
 from typing import Any
 
 import pytest
+from rl_agents.search.rewards import allocation, step_rewards
+from rl_agents.search.statistics import StateStatistics
 from search.drawn import settings_of
 
 from rl_agents.data.trajectory import Step
 from rl_agents.rollout.env_calls import Answer
-from rl_agents.search.rewards import allocation, step_rewards
-from rl_agents.search.statistics import StateStatistics
 from rl_agents.search.tree import Node
 
 #: Counts (N_total, N_succ); at depth 2 and 3 with alpha 1.
