@@ -15,7 +15,7 @@ from rl_agents.settings import FIELD_TYPES, Settings
 ROOT = Path(__file__).parents[2]
 NAMES = [
     "sft", "ppo", "reinforce++", "reinforce++-baseline", "rloo", "grpo", "dr-grpo", "dapo", "gspo", "cispo", "gigpo",
-    "hgpo", "steppo", "3spo", "vspo", "pivotrl",
+    "hgpo", "steppo", "3spo", "chain-search", "vspo", "pivotrl",
 ]  # fmt: skip
 LEARNING = [name for name in NAMES if name != "sft"]
 
