@@ -4,7 +4,7 @@
     training_state.safetensors  critic, adapters, optimiser moments
     state.json                  counters and what is not a tensor
     config.yaml                 the resolved configuration
-    search.json                 3spo: searches under way and counts of states
+    search.json                 searches under way and counts of states
 
 Nothing is pickled. A checkpoint appears under its name only when it is complete.
 """
