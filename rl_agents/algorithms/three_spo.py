@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rl_agents.data.trajectory import Trajectory
     from rl_agents.settings import Settings
 
-#: The recipe that the command line takes for this method and for chain-search, which it runs.
+#: The preset that the command line takes for this method and for chain-search, which the preset runs.
 PRESET = "alfworld_chain_search_small.yaml"
 
 

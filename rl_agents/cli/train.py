@@ -89,7 +89,7 @@ def plan_new(args: argparse.Namespace) -> Plan:
     """
     flags, file = named_flags(args), args.config
     if not file and (file := preset_file(flags)):
-        del flags["algo"]  # the recipe names its own
+        del flags["algo"]  # the preset names its own
     recipe = load_recipe(file) if file else {}
     settings = chosen_settings(recipe, flags, file)
     if args.local:
@@ -110,7 +110,7 @@ def preset_file(flags: Mapping[str, Any]) -> str:
     path = RECIPES / algo.preset
     if not path.is_file():
         return ""
-    lines = (f"--algo {algo.name} without --env takes the recipe tune_configs/recipes/{algo.preset}", *algo.preset_note)
+    lines = (f"--algo {algo.name} without --env takes the preset tune_configs/recipes/{algo.preset}", *algo.preset_note)
     print("\n  ".join(lines), flush=True)
     return str(path)
 
