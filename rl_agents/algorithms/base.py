@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from rl_agents.search.states import States
 from rl_agents.settings.options import key
 from rl_agents.settings.sections import RatioKeys
 
@@ -83,10 +84,12 @@ class Recipe:
         keys: data class of the keys that it reads beyond those of every run; choosing another algorithm's is an error.
         defaults: this recipe's defaults where they differ from `Settings`.
         source: where experience comes from: whole episodes, a demonstrator, or siblings at states that a search visits.
+        states: what a search knows about states, for the source "search".
         critic: a value network learns beside the policy.
         grouped: advantages compare rollouts of one task, so a group of one has no effect.
-        preset: recipe file of tune_configs/recipes that the command line takes when it is given neither an environment
-            nor a recipe; empty: the defaults.
+        preset: recipe file of tune_configs/recipes that the command line takes, with its algorithm, when it is given
+            neither an environment nor a recipe; empty: the defaults.
+        preset_note: lines that it prints then, where the recipe's algorithm is another one.
     """
 
     name: str
@@ -99,6 +102,8 @@ class Recipe:
     value_mask: ValueMask | None = None
     defaults: Mapping[str, Any] = field(default_factory=dict)
     source: Literal["rollouts", "demonstrations", "search"] = "rollouts"
+    states: Callable[[Any], States] | None = None
     critic: bool = False
     grouped: bool = False
     preset: str = ""
+    preset_note: tuple[str, ...] = ()

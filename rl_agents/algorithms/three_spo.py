@@ -1,45 +1,130 @@
-"""3SPO: GRPO whose group is a state, at states that a search chooses by what is known about them."""
+"""3SPO: GRPO whose group is a state, at states that a search chooses by how often they were solved before."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from rl_agents.algorithms.base import Recipe
 from rl_agents.algorithms.gigpo import StepNormKeys
 from rl_agents.algorithms.grpo import DualClipKeys, policy_loss
-from rl_agents.credit.three_spo import sibling_advantages
+from rl_agents.credit.statistics import FloatArray
+from rl_agents.credit.three_spo import StateScore, sibling_advantages, state_score
 from rl_agents.data.steps import StepTable
+from rl_agents.search.states import MAX_STATES, Outcomes
 from rl_agents.settings.options import key
-from rl_agents.settings.sections import DiscountKeys, SearchKeys, WarmupKeys
+from rl_agents.settings.search import SearchKeys
 
 if TYPE_CHECKING:
     from rl_agents.data.rows import Row
     from rl_agents.data.trajectory import Trajectory
 
+#: The preset that the command line takes for this method and for chain-search, which the preset runs.
+PRESET = "alfworld_chain_search_small.yaml"
+
 
 @dataclass
-class ThreeSpoKeys(SearchKeys, StepNormKeys, DualClipKeys, DiscountKeys, WarmupKeys):
-    """3SPO."""
+class ThreeSpoKeys(SearchKeys, StepNormKeys, DualClipKeys):
+    """3spo: which states are closed, and how trajectories are counted."""
 
-    gamma: float = key(1.0, "discount", at_least=0, at_most=1, needs="score_difference=value or state_value=chain")
+    score_xi: float = key(10.0, "failures from which a state may close", at_least=0)
+    score_zeta: float = key(0.1, "success rate that keeps it open", at_least=0, at_most=1)
+    score_clock: Literal["depth", "global"] = key("depth", "t: depth in the trajectory, or finished trajectories")
+    state_count: Literal["trajectory", "visit"] = key("trajectory", "a state counts once per trajectory, or per visit")
+    state_terminal: Literal["counted", "ignored"] = key(
+        "counted", "terminal states are counted and a solved one has S = 0; or neither (released code)"
+    )
+
+
+class StateCounts:
+    """N_total and N_succ per state (3SPO, section 3.2), kept over the whole run, and the scores from them.
+
+    Attributes:
+        finished: trajectories counted.
+    """
+
+    once_per: Literal["search", "siblings"] = "search"
+
+    def __init__(self, settings: ThreeSpoKeys, max_states: int = MAX_STATES) -> None:
+        self.settings, self.max_states = settings, max_states
+        self.finished = 0
+        #: key -> (total, successes), least recently counted first.
+        self._counts: dict[str, tuple[int, int]] = {}
+
+    def __len__(self) -> int:
+        """States known."""
+        return len(self._counts)
+
+    def count(self, key: str) -> tuple[int, int]:
+        """Return (N_total, N_succ); (0, 0) for an unseen state."""
+        return self._counts.get(key, (0, 0))
+
+    def visits(self, key: str) -> float:
+        """N_total."""
+        return self.count(key)[0]
+
+    def score(self, keys: Sequence[str], depth: int) -> StateScore:
+        """S and gate of states (eq. 1), float64 [states]; t is the depth, or counts finished trajectories."""
+        counts = np.array([self.count(key) for key in keys], dtype=np.float64).reshape(len(keys), 2)
+        return state_score(
+            counts[:, 0],
+            counts[:, 1],
+            depth if self.settings.score_clock == "depth" else 1 + self.finished,
+            alpha=self.settings.score_alpha,
+            xi=self.settings.score_xi,
+            zeta=self.settings.score_zeta,
+        )
+
+    def progress(self, key: str, depth: int, outcomes: Outcomes) -> FloatArray:
+        """S(s) - S(s'), float64 [samples], with S = 0 where a trajectory ended solved.
+
+        With ``state_terminal=ignored`` ends are never counted (released code), so that S = 1, solved or not.
+        """
+        before, after = self.score([key], depth).score[0], self.score(outcomes.keys, depth + 1).score
+        if self.settings.state_terminal == "counted":
+            return np.asarray(before - np.where(outcomes.solved, 0.0, after))
+        return np.asarray(before - np.where(outcomes.ended, 1.0, after))
+
+    def observe(self, key: str, outcomes: Outcomes) -> None:
+        """Sampled steps are not counted; finished trajectories are."""
+
+    def finish(self, path: Sequence[str], success: bool, *, terminal: bool) -> None:
+        """Count a finished trajectory at each distinct state of its path, or at every visit with ``state_count``."""
+        self.finished += 1
+        counted = path[:-1] if terminal and self.settings.state_terminal == "ignored" else path
+        for name in dict.fromkeys(counted) if self.settings.state_count == "trajectory" else counted:
+            total, successes = self._counts.pop(name, (0, 0))
+            self._counts[name] = (total + 1, successes + success)  # behind all others, as the most recent
+        while len(self._counts) > self.max_states:
+            del self._counts[next(iter(self._counts))]
+
+    def end_iteration(self) -> None:
+        """Counts are kept."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; `load_json` is its inverse."""
+        total, successes = zip(*self._counts.values(), strict=True) if self._counts else ((), ())
+        counts = {"keys": list(self._counts), "total": list(total), "successes": list(successes)}
+        return {"finished": self.finished, **counts}
+
+    def load_json(self, data: Mapping[str, Any]) -> None:
+        """Replace everything by what `to_json` returned."""
+        self.finished = int(data["finished"])
+        rows = zip(data["keys"], data["total"], data["successes"], strict=True)
+        self._counts = {str(key): (int(total), int(successes)) for key, total, successes in rows}
 
 
 def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: ThreeSpoKeys) -> None:
     """A_i = (R_i - mean_s R) / (std_s R + 1e-6) over the n(s) siblings of a state s (eq. 4).
 
-    A trajectory is one sibling's step, its group the state, its reward the step reward of eq. 2
-    (`rl_agents.search.rewards`), less the price of an action that cannot be parsed.
+    A trajectory is one sample, its group the state, its reward the step reward of eq. 2
+    (`rl_agents.search.states.step_rewards`), less the price of an action that cannot be parsed.
     """
     table = StepTable.build(rows, trajectories, settings.invalid_action_penalty)
-    rewards = table.rewards - table.penalties
-    if settings.search_baseline == "score":
-        table.spread(rows, rewards / (np.sqrt(np.mean(rewards**2)) + 1e-6))
-    else:
-        table.spread(rows, sibling_advantages(rewards, table.groups, norm=settings.step_norm))
+    table.spread(rows, sibling_advantages(table.rewards - table.penalties, table.groups, norm=settings.step_norm))
 
 
 RECIPE = Recipe(
@@ -51,6 +136,12 @@ RECIPE = Recipe(
     defaults={"kl_coef": 0.01, "step_norm": "mean_std", "aggregation": "seq-mean-token-mean", "minibatches": 1},
     keys=ThreeSpoKeys,
     source="search",
+    states=StateCounts,
     grouped=True,
-    preset="alfworld_3spo_small.yaml",
+    preset=PRESET,
+    preset_note=(
+        "It runs chain-search: 3SPO's search with state values from the chain of all sampled steps,",
+        "because the paper's own equations lower success at this size (docs/algorithms/chain-search.md).",
+        "For the paper's equations: --algo 3spo --env alfworld, or --config tune_configs/recipes/alfworld_3spo.yaml",
+    ),
 )

@@ -91,8 +91,9 @@ def plan_new(args: argparse.Namespace) -> Plan:
     Raises:
         InputError: anything wrong with flags, preset or output folder.
     """
-    flags = named_flags(args)
-    file = args.config or preset_file(flags)
+    flags, file = named_flags(args), args.config
+    if not file and (file := preset_file(flags)):
+        del flags["algo"]  # the preset names its own
     preset = load_recipe(file) if file else {}
     settings = chosen_settings(preset, {**(LOCAL_KEYS if args.local else {}), **flags}, file)
     if args.local:
@@ -111,7 +112,8 @@ def preset_file(flags: Mapping[str, Any]) -> str:
     path = RECIPES / algo.preset
     if not path.is_file():
         return ""
-    print(f"--algo {algo.name} without --env: tune_configs/recipes/{algo.preset}", flush=True)
+    lines = (f"--algo {algo.name} without --env takes the preset tune_configs/recipes/{algo.preset}", *algo.preset_note)
+    print("\n  ".join(lines), flush=True)
     return str(path)
 
 

@@ -129,7 +129,14 @@ class AgentAlgorithm(Algorithm):
     def _begin_anew(self) -> None:
         """Set all that a checkpoint holds, but for the learners, to that of a run that has done nothing."""
         self._set_counters(Counters(0, 0, 0, self.settings.kl_in_reward_coef))
-        self.explorer = Explorer(self.settings, self.train_tasks) if self.recipe.source == "search" else None
+        self.explorer = self._new_explorer()
+
+    def _new_explorer(self) -> Explorer | None:
+        settings, states = self.settings, self.recipe.states
+        if states is None:
+            return None
+        width, most = settings.tasks_per_iteration, settings.group_size
+        return Explorer(settings, self.train_tasks, states(settings), width=width, most=most, seed=settings.seed)
 
     def _started_workers(self) -> RolloutWorkers:
         """Engines and env runners; who learns from demonstrations starts them for the first evaluation only."""
@@ -190,7 +197,11 @@ class AgentAlgorithm(Algorithm):
             resampled += collected.resampled
             return collected.answers
 
-        finished, metrics = run_iteration(explorer, self._sync_engines, expand, self._learn)
+        def learn(samples: Sequence[Trajectory], update: int) -> dict[str, float]:
+            return self._learn(samples, {}, update)
+
+        finished, metrics = run_iteration(explorer, self._sync_engines, expand, learn)
+        metrics["search/optimiser_steps"] *= self.settings.epochs * self.settings.minibatches
         self.last_trajectories, self.task_position = finished, explorer.position
         return {**metrics, **rollout_metrics(finished), **explorer.metrics(), "rollout/resampled_episodes": resampled}
 
@@ -200,8 +211,6 @@ class AgentAlgorithm(Algorithm):
         """Rows, credit, optimiser steps: the ``update``-th of an iteration; none when no episode teaches anything."""
         started, settings, skipped = time.perf_counter(), self.settings, {"actor/skipped_iterations": 1.0}
         warm = self.iteration >= settings.critic_warmup
-        if self.explorer is not None and not warm:  # what is known about states is all that learns
-            return skipped
         rows = [row for row in lower(trajectories, settings.rows) if row.mask.any()]
         if not rows:
             return skipped

@@ -4,7 +4,7 @@
     training_state.safetensors  critic, adapters, optimiser moments
     state.json                  counters and what is not a tensor
     config.yaml                 the resolved configuration
-    search.json                 3spo: searches under way and counts of states
+    search.json                 searches under way and counts of states
 
 Nothing is pickled. A checkpoint appears under its name only when it is complete.
 """
@@ -27,7 +27,8 @@ from safetensors.torch import load_file, save_file
 from rl_agents.errors import InputError
 from rl_agents.search.explorer import Explorer
 from rl_agents.search.saved import explorer_to_json, load_explorer
-from rl_agents.settings import Settings
+from rl_agents.settings import Settings, load_recipe
+from rl_agents.settings.migration import migrated
 
 STATE = "state.json"
 TENSORS = "training_state.safetensors"
@@ -77,7 +78,7 @@ def restore_run(folder: Path, learners: Learners, settings: Settings, search: Ex
         InputError: no complete checkpoint, or one of another algorithm or environment.
     """
     state, saved = load_state(folder)
-    config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
+    config = migrated(load_recipe(str(folder / "config.yaml")))
     for name in ("algo", "env"):
         if config[name] != getattr(settings, name):
             raise InputError(f"{folder}: checkpoint of {name} {config[name]}, not {getattr(settings, name)}")

@@ -88,7 +88,7 @@ def novelty_weight(total: ArrayLike, *, decay: float = 0.1, fixed: float | None 
 
     Args:
         total: N_total of the state before the step.
-        decay: γ_w; ω = ¼ at N = ln 2/γ_w (1 in the GUI variant's code).
+        decay: γ_w; ω = ¼ at N = ln 2/γ_w.
         fixed: a constant instead (the "w/o adaptive ω" ablation; 0.25).
     """
     visits = np.asarray(total, dtype=np.float64)
@@ -101,7 +101,7 @@ def novelty(
     next_state: str,
     *,
     mode: Novelty = "changed",
-    next_total: int = 0,
+    next_total: float = 0,
     path: Collection[str] = (),
 ) -> float:
     """R_novel in {0, 1} by one of the three readings of the paper.
@@ -126,24 +126,20 @@ def novelty(
 
 
 def step_reward(
-    novel: ArrayLike, score: ArrayLike, next_score: ArrayLike, success: ArrayLike, weight: ArrayLike
+    novel: ArrayLike, progress: ArrayLike, success: ArrayLike, weight: ArrayLike, *, success_weight: float = 0.5
 ) -> FloatArray:
     """R = ω·R_novel + (½ - ω)·(S(s_t) - S(s_{t+1})) + ½·R_success (3SPO, eq. 2).
 
     Args:
         novel: R_novel in {0, 1}, see `novelty`.
-        score: S(s_t) before the step.
-        next_score: S(s_{t+1}) before the step's own outcome is counted; 0 for a successful terminal state.
+        progress: S(s_t) - S(s_{t+1}) before the step's own outcome is counted; S = 0 in a solved terminal state.
         success: R_success in {0, 1}, not the environment's scale.
         weight: ω(N_total(s_t)), see `novelty_weight`.
+        success_weight: ½ in the paper.
     """
-    omega = np.asarray(weight, dtype=np.float64)
-    progress = np.asarray(score, dtype=np.float64) - np.asarray(next_score, dtype=np.float64)
-    reward: FloatArray = (
-        omega * np.asarray(novel, dtype=np.float64)
-        + (0.5 - omega) * progress
-        + 0.5 * np.asarray(success, dtype=np.float64)
-    )
+    omega, gained = np.asarray(weight, dtype=np.float64), np.asarray(progress, dtype=np.float64)
+    solved = np.asarray(success, dtype=np.float64)
+    reward: FloatArray = omega * np.asarray(novel, dtype=np.float64) + (0.5 - omega) * gained + success_weight * solved
     return reward
 
 

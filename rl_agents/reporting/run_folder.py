@@ -4,7 +4,7 @@ config.yaml            resolved configuration
 metrics.jsonl          one object per iteration, evaluations merged in
 summary.json           start, end, cost
 success.png            success over iterations
-search_tree.png        3spo: one task's explored tree, refreshed with every checkpoint
+search_tree.png        searches: one task's explored tree, refreshed with every checkpoint
 checkpoints/000010/    complete when the name is digits only; `hf/` inside is a Hugging Face model
 trajectories/          000010.jsonl, eval-000010.jsonl, latest.md
 tensorboard/

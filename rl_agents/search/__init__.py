@@ -1,1 +1,1 @@
-"""3SPO's search: what is known about states, which to branch at, what a step earns. Everything runs in the driver."""
+"""Searches of 3spo and chain-search: which states to branch at, and what a step earns. It runs in the driver."""

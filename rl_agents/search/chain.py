@@ -8,7 +8,7 @@ ones that are never entered included. Counted as transitions between states they
 
 are those of the policy whatever the search prefers: N(s) steps were sampled at s, N(s, s') of them led to s', W(s)
 ended solved, the others ended unsolved; k prior steps lead to an average state of value V̄. With γ < 1 success soon is
-worth more than success late. Not in the 3SPO paper, whose p(s) is a count of outcomes.
+worth more than success late.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from rl_agents.credit.statistics import FloatArray
+from rl_agents.search.states import MAX_STATES, Outcomes
 
 #: Steps that the prior is worth.
 PRIOR_STEPS = 1.0
@@ -45,7 +46,7 @@ class StateChain:
         max_states: states kept; beyond, those least recently sampled at are forgotten.
     """
 
-    def __init__(self, gamma: float, max_states: int) -> None:
+    def __init__(self, gamma: float, max_states: int = MAX_STATES) -> None:
         self.gamma, self.max_states = gamma, max_states
         self._states: dict[str, _State] = {}  # least recently sampled first
         self._values: dict[str, float] = {}
@@ -56,15 +57,11 @@ class StateChain:
         """States at which steps were sampled."""
         return len(self._states)
 
-    def observe(self, key: str, children: Sequence[str], ended: Sequence[bool], won: Sequence[bool]) -> None:
-        """Count the steps sampled at a state.
-
-        Args:
-            children: [steps], the states they led to; of no account where the trajectory ended.
-        """
+    def observe(self, key: str, outcomes: Outcomes) -> None:
+        """Count the steps sampled at a state; the states that they led to do not matter where trajectories ended."""
         state = self._states.pop(key, None) or _State()
         self._states[key] = state
-        for child, over, success in zip(children, ended, won, strict=True):
+        for child, over, success in zip(outcomes.keys, outcomes.ended, outcomes.solved, strict=True):
             state.steps += 1.0
             state.solved += float(success)
             if not over:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.search.explorer import Expand, Explorer
-from rl_agents.search.groups import reach_weights
 from rl_agents.search.metrics import merge_updates
 
-#: Siblings, weights of their groups, and the number of the update -> metrics of the update.
-Learn = Callable[[Sequence[Trajectory], Mapping[int, float], int], Mapping[str, float]]
+#: Samples and the number of the update -> metrics of the update.
+Learn = Callable[[Sequence[Trajectory], int], Mapping[str, float]]
 
 
 def run_iteration(
@@ -26,28 +24,23 @@ def run_iteration(
         learn: makes the optimiser steps of one update.
 
     Returns:
-        The trajectories that ended, and metrics of updates and costs.
+        The trajectories that ended, and metrics of updates and costs. ``search/optimiser_steps`` counts updates that
+        were not skipped.
     """
-    settings = explorer.settings
     finished: list[Trajectory] = []
-    held: list[Trajectory] = []
     updates: list[Mapping[str, float]] = []
-    costs: dict[str, Any] = {"timing_s/rollout": 0.0, "timing_s/sync": 0.0, "search/syncs": 0.0}
-    explorer.begin()
+    costs = {"timing_s/rollout": 0.0, "timing_s/sync": 0.0, "search/syncs": 0.0}
+    explorer.begin_iteration()
     while explorer.has_budget():
         started = time.perf_counter()
         costs["search/syncs"] += sync()
         costs["timing_s/sync"] += time.perf_counter() - started
-        requests = explorer.plan(expand)
-        tick = explorer.apply(requests, expand([request.spec for request in requests]))
+        requests = explorer.select(expand)
+        tick = explorer.update(requests, expand([request.spec for request in requests]))
         costs["timing_s/rollout"] += time.perf_counter() - started
         finished += tick.finished
-        held += tick.siblings
-        if held and (settings.search_update == "step" or not explorer.has_budget()):
-            weights = reach_weights(held) if settings.search_weights == "reach" else {}
-            updates.append(learn(held, weights, len(updates)))
-            held = []
-    explorer.end()
-    steps = sum(not update.get("actor/skipped_iterations") for update in updates)
-    costs["search/optimiser_steps"] = float(settings.epochs * settings.minibatches * steps)
+        if tick.samples:
+            updates.append(learn(tick.samples, len(updates)))
+    explorer.end_iteration()
+    costs["search/optimiser_steps"] = float(sum(not update.get("actor/skipped_iterations") for update in updates))
     return finished, {**(merge_updates(updates) or {"actor/skipped_iterations": 1.0}), **costs}

@@ -39,7 +39,7 @@ class SearchCounts:
     tasks_ended: int = 0
 
     def metrics(self, states_known: int, frontier: int) -> dict[str, float]:
-        """The ``search/`` tags, and those ``rollout/`` tags that speak of steps: paths share steps, siblings do not.
+        """The ``search/`` tags, and those ``rollout/`` tags that speak of steps: paths share steps, samples do not.
 
         Args:
             states_known: states with statistics.

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from rl_agents.search.explorer import Explorer
 from rl_agents.search.tree import Mark
-
-if TYPE_CHECKING:
-    from rl_agents.search.explorer import Explorer
 
 #: (outcome, marker, colour, legend) of states that were not expanded.
 ENDS = (
@@ -27,7 +25,7 @@ def draw_search(explorer: Explorer, path: Path) -> bool:
     Returns:
         False when nothing has been expanded yet, and nothing was drawn.
     """
-    task_id, marks = explorer.drawn
+    task_id, marks = explorer.last_tree
     if not marks and explorer.searches:
         search = max(explorer.searches, key=lambda search: len(search.marks))
         task_id, marks = search.task_id, search.marks

@@ -13,7 +13,6 @@ from typing import Any
 from rl_agents.data.trajectory import Step
 from rl_agents.rollout.env_calls import Answer
 from rl_agents.search.explorer import Explorer
-from rl_agents.search.groups import Group, Sibling
 from rl_agents.search.tree import Mark, Node, Search
 
 
@@ -23,7 +22,7 @@ def explorer_to_json(explorer: Explorer) -> dict[str, Any]:
         "position": explorer.position,
         "requests": explorer.requests,
         "overdraft": explorer.overdraft,
-        "statistics": explorer.statistics.to_json(),
+        "statistics": {"iteration": explorer.iteration, **explorer.states.to_json()},
         "searches": [_search_to_json(search) for search in explorer.searches],
     }
 
@@ -32,13 +31,13 @@ def load_explorer(explorer: Explorer, data: Mapping[str, Any]) -> None:
     """Put an explorer of the same settings and tasks where the saved one was."""
     explorer.position, explorer.requests = int(data["position"]), int(data["requests"])
     explorer.overdraft = int(data["overdraft"])
-    explorer.statistics.load_json(data["statistics"])
+    explorer.iteration = int(data["statistics"]["iteration"])
+    explorer.states.load_json(data["statistics"])
     explorer.searches = [_search_from_json(search) for search in data["searches"]]
 
 
 def _search_to_json(search: Search) -> dict[str, Any]:
     ends = [*([search.current] if search.current else []), *search.frontier]
-    ends += [node for group in search.waiting for s in group.siblings for node in (s.node, s.node.twin) if node]
     nodes = list(dict.fromkeys(node for end in ends for node in end.path()))
     number = {id(node): index for index, node in enumerate(nodes)}
     return {
@@ -54,7 +53,6 @@ def _search_to_json(search: Search) -> dict[str, Any]:
         "current": number[id(search.current)] if search.current else None,
         "frontier": [number[id(node)] for node in search.frontier],
         "marks": [asdict(mark) for mark in search.marks],
-        "waiting": [_group_to_json(group, number) for group in search.waiting],
     }
 
 
@@ -63,26 +61,13 @@ def _search_from_json(data: Mapping[str, Any]) -> Search:
     nodes: list[Node] = []
     for node in data["nodes"]:
         nodes.append(_node_from_json(node, nodes))
-    for node, saved in zip(nodes, data["nodes"], strict=True):
-        node.twin = None if saved["twin"] is None else nodes[saved["twin"]]
     return Search(
         **plain,
         current=None if data["current"] is None else nodes[data["current"]],
         frontier=[nodes[index] for index in data["frontier"]],
         executed=set(data["executed"]),
         marks=[Mark(**mark) for mark in data["marks"]],
-        waiting=[_group_from_json(group, nodes) for group in data["waiting"]],
     )
-
-
-def _group_to_json(group: Group, number: Mapping[int, int]) -> dict[str, Any]:
-    siblings = [[number[id(s.node)], s.end_cause, s.success] for s in group.siblings]
-    return {"number": group.number, "parent": number[id(group.parent)], "siblings": siblings}
-
-
-def _group_from_json(data: Mapping[str, Any], nodes: Sequence[Node]) -> Group:
-    siblings = tuple(Sibling(nodes[index], cause, success) for index, cause, success in data["siblings"])
-    return Group(data["number"], nodes[data["parent"]], siblings)
 
 
 def _node_to_json(node: Node, number: Mapping[int, int]) -> dict[str, Any]:
@@ -92,10 +77,6 @@ def _node_to_json(node: Node, number: Mapping[int, int]) -> dict[str, Any]:
         "answer": asdict(node.answer),
         "key": node.key,
         "place": node.place,
-        "share": node.share,
-        "finished": node.finished,
-        "solved": node.solved,
-        "twin": number.get(id(node.twin)),
     }
 
 
@@ -105,6 +86,5 @@ def _node_from_json(data: Mapping[str, Any], earlier: Sequence[Node]) -> Node:
         node = Node.start(answer, data["key"])
     else:
         node = earlier[data["parent"]].after(Step(**data["step"]), answer, data["key"])
-    node.place, node.share = data["place"], data["share"]
-    node.finished, node.solved = data["finished"], data["solved"]
+    node.place = data["place"]
     return node

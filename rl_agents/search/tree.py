@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from rl_agents.chat.context import Dialogue
 from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.rollout.branching import BranchPoint, Child
 from rl_agents.rollout.env_calls import Answer
 from rl_agents.rollout.turns import next_dialogue
-from rl_agents.search.statistics import digest
-
-if TYPE_CHECKING:
-    from rl_agents.search.groups import Group
+from rl_agents.search.states import digest
 
 Outcome = Literal["open", "success", "failure", "closed", "skipped"]
-Skip = Literal["search", "siblings", "none"]
 
 
 @dataclass(eq=False, slots=True)
@@ -29,15 +23,12 @@ class Node:
     Attributes:
         parent, step: how it was reached; None for the start state.
         answer: of the environment.
-        key: of the state's statistics.
+        key: under which the method knows it.
         depth: 1 for the start state.
         dialogue: what the policy has read.
         episode_return: the environment's rewards on the way.
         snapshot: of the environment, where it can be copied.
         place: of its mark in the search's `marks`.
-        share: of the siblings at the parent that took this way; equal ones go together.
-        finished, solved: trajectories of this search that passed here, each by the shares on its way from here.
-        twin: the equal sibling that was entered in its place.
     """
 
     parent: Node | None
@@ -49,10 +40,6 @@ class Node:
     episode_return: float = 0.0
     snapshot: Any = field(default=None, repr=False)
     place: int = 0
-    share: float = 1.0
-    finished: float = 0.0
-    solved: float = 0.0
-    twin: Node | None = None
 
     @classmethod
     def start(cls, answer: Answer, key: str, snapshot: Any = None) -> Node:
@@ -73,9 +60,9 @@ class Node:
             node = node.parent
         return nodes[::-1]
 
-    def reach(self) -> float:
-        """Estimated probability that the policy comes here from the start state: the product of the shares."""
-        return math.prod(node.share for node in self.path())
+    def path_keys(self) -> list[str]:
+        """Keys from the start state to this one."""
+        return [node.key for node in self.path()]
 
     def steps(self) -> list[Step]:
         """Steps from the start state to this one."""
@@ -124,7 +111,6 @@ class Search:
         expansions: states that were sampled at.
         opened: the start state is known.
         marks: for the picture.
-        waiting: groups that are learned from when the task is left (``search_update=task``).
     """
 
     number: int
@@ -138,7 +124,6 @@ class Search:
     expansions: int = 0
     opened: bool = False
     marks: list[Mark] = field(default_factory=list, repr=False)
-    waiting: list[Group] = field(default_factory=list, repr=False)
 
     def open(self, start: Node) -> None:
         """Begin at the start state."""
@@ -153,46 +138,36 @@ class Search:
         )
 
     def descend(
-        self, ranked: Sequence[Ranked], *, backtrack: bool = True, skip: Skip = "search", first: Child | None = None
+        self, ranked: Sequence[Ranked], *, backtrack: bool = True, once_per: Literal["search", "siblings"] = "search"
     ) -> int:
         """Go on from the current state's children, best first: descend into the best, keep the others.
 
-        Children that ended are left out, and so are (state, action) pairs that were executed before.
+        Children that ended are left out, and so are equal (state, action) pairs after the first.
 
         Args:
             ranked: children by reward, descending.
             backtrack: put the others on the frontier, in ascending order, so that the better one is popped first.
-            skip: what is not entered twice: a pair in this ``search``, one of two equal ``siblings``, or ``none``.
-            first: the child whose action is followed in place of the best one's, unless it ended or is left out.
+            once_per: where a pair counts as equal: in this whole search, or among these siblings.
 
         Returns:
-            Number of pairs that were skipped.
+            Number of children that were left out as equal.
         """
         assert self.current is not None
         origin, skipped = self.current, 0
         following: list[Node] = []
-        entered: dict[str, Node] = {}
-        executed = self.executed if skip == "search" else set()
-        whole = [item for item in ranked if item.node is not None]
-        equal = Counter(item.child.step.action for item in whole)
-        for item in whole:
-            assert item.node is not None
-            merged = skip != "none" and not item.child.end_cause
-            item.node.share = (equal[item.child.step.action] if merged else 1) / len(whole)
+        executed = self.executed if once_per == "search" else set()
+        for item in ranked:
+            if item.node is None:
+                continue
             pair = digest(origin.key, item.child.step.action)
-            repeated = skip != "none" and pair in executed
+            repeated = pair in executed
             executed.add(pair)
-            self._mark(item, origin, repeated and not item.child.end_cause)
+            self._mark(item, item.node, origin, repeated)
             if item.child.end_cause:
                 continue
-            if repeated:
-                skipped += 1
-                item.node.twin = entered.get(pair)
-            else:
+            skipped += repeated
+            if not repeated:
                 following.append(item.node)
-                entered[pair] = item.node
-        if first is not None:  # the order of the others stays
-            following.sort(key=lambda node: node.step is not None and node.step.action != first.step.action)
         self.current = following[0] if following else None
         if backtrack:
             self.frontier.extend(reversed(following[1:]))
@@ -208,13 +183,12 @@ class Search:
         self.current = None
         self.frontier.clear()
 
-    def _mark(self, item: Ranked, origin: Node, repeated: bool) -> None:
-        assert item.node is not None
-        item.node.place = len(self.marks)
+    def _mark(self, item: Ranked, node: Node, origin: Node, repeated: bool) -> None:
+        node.place = len(self.marks)
         outcome: Outcome = "skipped" if repeated else "open"
         if item.child.end_cause:
             outcome = "success" if item.child.success else "failure"
-        self.marks.append(Mark(origin.place, item.node.depth, item.reward, outcome))
+        self.marks.append(Mark(origin.place, node.depth, item.reward, outcome))
 
     def trajectory(self, last: Node, end_cause: str, *, success: bool = False, failed: bool = False) -> Trajectory:
         """The path to ``last`` as a finished episode, numbered within the task."""

@@ -73,9 +73,6 @@ SYNONYMS: Mapping[str, str] = {
     "save_total_limit": "keep_checkpoints",
 }
 
-#: Keys of earlier versions that had no effect, or only the one that is left: config.yaml of older runs holds them.
-RETIRED = frozenset({"gpu_memory_fraction"})
-
 
 def unknown_key(name: str, valid: Iterable[str]) -> InputError:
     """Build the error for a key that no run has: ours for a word of another library, else the nearest."""

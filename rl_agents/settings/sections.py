@@ -45,7 +45,7 @@ class RolloutKeys:
     """How episodes are played."""
 
     tasks_per_iteration: int = key(16, "task instances (groups) per iteration", at_least=1)
-    group_size: int = key(8, "rollouts of one task per iteration; 3spo: of one state at most (G_max)", at_least=1)
+    group_size: int = key(8, "rollouts of one task per iteration; searches: of one state at most (G_max)", at_least=1)
     max_turns: int = key(0, "turn limit of an episode, the environment's too; 0 takes its default", at_least=0)
     max_response_tokens: int = key(32, "sampled tokens per turn at most", at_least=1)
     max_model_len: int = key(512, "context length: prompt and response tokens at most", at_least=2)
@@ -188,82 +188,6 @@ class DiscountKeys:
 
 
 @dataclass
-class SearchKeys:
-    """3spo: where it branches, what it counts, what a step earns."""
-
-    branching: Literal["auto", "snapshot", "replay"] = key(
-        "auto", "how a state is reached again: the environment's own copy of it, or its actions replayed"
-    )
-    search_steps: int = key(512, "sampled actions of one iteration, over all tasks", at_least=1)
-    search_batch_groups: int = key(
-        0, "states per optimiser step at most; 0: one of every task that is explored; 1: after each state", at_least=0
-    )
-    search_update: Literal["step", "task"] = key(
-        "step",
-        "a state's siblings are learned from at once (paper), or, with all that was found out, when their task "
-        "is left, once an iteration",
-    )
-    search_weights: Literal["equal", "reach"] = key(
-        "equal", "states and trajectories all weigh the same (paper), or as often as the policy comes their way"
-    )
-    search_max_finished: int = key(32, "finished trajectories after which a task is left", at_least=1)
-    search_max_steps: int = key(0, "sampled actions after which a task is left; 0 is no limit", at_least=0)
-    search_rollouts: Literal["adaptive", "uniform"] = key("adaptive", "n(s) by score, or group_size everywhere")
-    search_backtrack: bool = key(True, "siblings that are not followed wait on a frontier; off: they are forgotten")
-    search_order: Literal["ranked", "sampled"] = key(
-        "ranked", "which child is next: the best (paper), or the one sampled first, as the policy itself would go on"
-    )
-    search_skip: Literal["search", "siblings", "none"] = key(
-        "search", "actions not followed: executed at that state before in this search; equal siblings; none"
-    )
-    search_closed: Literal["dropped", "failed"] = key(
-        "dropped", "a path that comes to a closed state is not counted (paper), or counts as a failure"
-    )
-    score_preset: Literal["paper", "graded"] = key("paper", "alpha 50 (n is 0, 1 or group_size), or 1 (all between)")
-    score_alpha: float = key(0.0, "alpha of the annealing alpha*ln(t); 0 takes the preset's", at_least=0)
-    score_xi: float = key(10.0, "failures from which a state may close", at_least=0)
-    score_zeta: float = key(0.1, "success rate that keeps it open", at_least=0, at_most=1)
-    score_clock: Literal["depth", "global"] = key("depth", "t: depth in the trajectory, or finished trajectories")
-    score_difference: Literal["gated", "open", "value", "none"] = key(
-        "gated", "progress: S as in the paper; S without its gate; success rates in place of S; none"
-    )
-    search_baseline: Literal["siblings", "score"] = key(
-        "siblings",
-        "what an action is compared with: its siblings, or (score_difference=value) its state's success rate",
-    )
-    novelty: Literal["changed", "unseen", "first_in_trajectory", "none"] = key(
-        "changed", "what is novel: another state than before; one never counted; one not on the path; nothing"
-    )
-    novelty_decay: float = key(
-        0.1,
-        "gamma_w: omega(N) = exp(-gamma_w*N)/2 weighs novelty",
-        at_least=0,
-        needs=("novelty!=none", "novelty_fixed=0"),
-    )
-    novelty_fixed: float = key(
-        0.0, "omega as a constant (ablation: 0.25); 0 is omega(N)", at_least=0, at_most=0.5, needs="novelty!=none"
-    )
-    success_weight: float = key(0.5, "weight of terminal success in a step's reward", at_least=0)
-    state_name: Literal["anchor", "observation"] = key("anchor", "what names a state: info['anchor'], or what is shown")
-    state_scope: Literal["global", "task"] = key("global", "equal states of different tasks are one (paper), or not")
-    state_depth: bool = key(False, "the depth is part of a state's name, where its worth depends on the turns left")
-    state_normaliser: Literal["none", "whitespace", "digits"] = key(
-        "none", "near-equal states are one: blanks collapse; numbers are all alike, too"
-    )
-    state_value: Literal["counts", "chain"] = key(
-        "counts", "p of a state: share of solved trajectories (paper), or its value in the chain of all sampled steps"
-    )
-    state_count: Literal["trajectory", "visit"] = key("trajectory", "a state counts once per trajectory, or per visit")
-    state_terminal: Literal["counted", "ignored"] = key(
-        "counted", "terminal states are counted and a solved one has S = 0; or neither (released code)"
-    )
-    state_decay: float = key(
-        1.0, "factor on all counts per iteration, below 1 to forget old policies", above=0, at_most=1
-    )
-    max_states: int = key(100_000, "states kept; beyond, those least recently counted are forgotten", at_least=1)
-
-
-@dataclass
 class DynamicSamplingKeys:
     """Playing further tasks until enough of them teach something."""
 
@@ -346,9 +270,7 @@ class RatioKeys:
 class WarmupKeys:
     """Iterations before the policy learns."""
 
-    critic_warmup: int = key(
-        0, "iterations in which only the critic learns; 3spo: only what is known about states", at_least=0
-    )
+    critic_warmup: int = key(0, "first iterations in which only the critic learns", at_least=0)
 
 
 @dataclass

@@ -12,8 +12,10 @@ from types import MappingProxyType
 from typing import Any, Self
 
 from rl_agents.errors import InputError
-from rl_agents.settings.names import RETIRED, unknown_key
+from rl_agents.settings.migration import migrated
+from rl_agents.settings.names import unknown_key
 from rl_agents.settings.options import coerce, option_types
+from rl_agents.settings.search import SearchKeys
 from rl_agents.settings.sections import (
     CriticKeys,
     DemonstrationKeys,
@@ -29,7 +31,6 @@ from rl_agents.settings.sections import (
     RewardKeys,
     RolloutKeys,
     RunKeys,
-    SearchKeys,
     TruncationKeys,
 )
 
@@ -86,11 +87,11 @@ class Settings(
     def restored(cls, data: Mapping[str, Any]) -> Self:
         """Build from a run's config.yaml, which is complete: no later default replaces a value of it.
 
-        Keys that have been removed since are left out.
+        Raises:
+            InputError: it is of an earlier version, and a value of it has no successor; unknown keys.
         """
         settings = cls()
-        kept = {name: value for name, value in data.items() if name not in RETIRED}
-        settings.set_defaults(with_one_turn_limit(kept))
+        settings.set_defaults(migrated(data))
         settings.complete = True
         return settings
 
@@ -132,10 +133,3 @@ class Settings(
             if given.get(name, value) not in (value, "auto"):
                 raise InputError(f"--local means {name}={value}, but {name}={given[name]} is given")
         self.update(LOCAL_KEYS)
-
-
-def with_one_turn_limit(data: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Fold the environment's own turn limit of older files into ``max_turns``: the lower one ended episodes."""
-    limits = [int(data[name]) for name in ("max_turns", "env.max_turns") if data.get(name)]
-    kept = {name: value for name, value in data.items() if name != "env.max_turns"}
-    return {**kept, "max_turns": min(limits)} if "env.max_turns" in data and limits else kept

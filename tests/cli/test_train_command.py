@@ -211,15 +211,20 @@ def test_precedence_defaults_recipe_flags(agents, tmp_path) -> None:
 
 
 def test_an_algorithm_may_bring_its_preset(agents, tmp_path, capsys) -> None:
-    def config(name: str, *flags: str) -> dict:
-        assert main(["--algo", "3spo", "--iterations", "1", "--output", str(tmp_path / name), *flags]) == 0
+    def config(name: str, algo: str, *flags: str) -> dict:
+        assert main(["--algo", algo, "--iterations", "1", "--output", str(tmp_path / name), *flags]) == 0
         return yaml.safe_load((tmp_path / name / "config.yaml").read_text())
 
-    bare = config("bare", "--set", "eval_episodes=32", "lr=1e-5")
-    assert "alfworld_3spo_small.yaml" in capsys.readouterr().out
-    assert (bare["env"], bare["state_value"], bare["lr"]) == ("alfworld", "chain", 1e-5)
-    paper = config("paper", "--env", "guess_numbers", "--set", "eval_episodes=32")
-    assert (paper["state_value"], paper["score_preset"]) == ("counts", "paper")
+    bare = config("bare", "3spo", "--set", "eval_episodes=32", "lr=1e-5")
+    said = capsys.readouterr().out
+    for line in ("alfworld_chain_search_small.yaml", "It runs chain-search", "--algo 3spo --env alfworld"):
+        assert line in said
+    assert (bare["algo"], bare["env"], bare["gamma"], bare["lr"]) == ("chain-search", "alfworld", 0.95, 1e-5)
+    assert json.loads((tmp_path / "bare" / "summary.json").read_text())["algorithm"] == "chain-search"
+    named = config("named", "chain-search", "--set", "eval_episodes=32", "lr=1e-5")
+    assert named == bare and "It runs" not in capsys.readouterr().out
+    paper = config("paper", "3spo", "--env", "guess_numbers", "--set", "eval_episodes=32")
+    assert (paper["algo"], paper["score_alpha"]) == ("3spo", 50.0)
 
 
 def test_local_means_no_actors_and_the_torch_engine(agents, tmp_path) -> None:

@@ -7,8 +7,6 @@ import pytest
 
 from rl_agents.credit.three_spo import (
     annealing,
-    gui_rollout_count,
-    gui_score,
     novelty,
     novelty_weight,
     rollout_count,
@@ -109,7 +107,7 @@ def test_a_loop_to_the_same_state_is_not_novel(mode):
 
 def test_step_rewards_and_sibling_advantages_of_the_reference_example():
     weight = novelty_weight(10)
-    rewards = step_reward([1, 1, 1], 0.3, [0.2, 0.6, 0.2], [0, 0, 0], weight)
+    rewards = step_reward([1, 1, 1], 0.3 - np.array([0.2, 0.6, 0.2]), [0, 0, 0], weight)
     assert rewards == pytest.approx([0.215546, 0.089122, 0.215546], abs=1e-6)
     assert sibling_advantages(rewards) == pytest.approx([0.577342, -1.154685, 0.577342], abs=1e-5)
     assert sibling_advantages(rewards, norm="mean") == pytest.approx([0.042141, -0.084283, 0.042141], abs=1e-6)
@@ -117,7 +115,7 @@ def test_step_rewards_and_sibling_advantages_of_the_reference_example():
 
 def test_at_the_first_visit_scores_have_no_weight():
     for next_scores in ([1, 1, 1, 0], [1, 1, 1, 1]):
-        rewards = step_reward([1, 1, 0, 1], 1.0, next_scores, [0, 0, 0, 1], novelty_weight(0))
+        rewards = step_reward([1, 1, 0, 1], 1.0 - np.array(next_scores), [0, 0, 0, 1], novelty_weight(0))
         assert rewards == pytest.approx([0.5, 0.5, 0.0, 1.0])
 
 
@@ -129,10 +127,3 @@ def test_only_child_and_identical_siblings_get_zero():
 def test_siblings_of_different_states_are_not_compared():
     advantages = sibling_advantages([1.0, 5.0, 0.0, 5.0], [0, 1, 0, 1], norm="mean")
     assert advantages.tolist() == [0.5, 0.0, -0.5, 0.0]
-
-
-def test_gui_variant_gives_four_or_five_rollouts():
-    assert gui_rollout_count([0.0, 0.3, 0.6, 1.0]).tolist() == [4, 4, 5, 5]
-    result = gui_score([10, 2, 3], [10, 0, 0], 1000)
-    assert result.score == pytest.approx([math.exp(-(1 - math.exp(-0.1))), 1.0, 0.0], abs=1e-6)
-    assert result.open.tolist() == [True, True, False]

@@ -11,7 +11,7 @@ import gymnasium
 from chat_tokenizers import qwen
 from rollout.scripted import ScriptedEngine
 
-from rl_agents.algorithms import Settings
+from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.chat.context import make_context
 from rl_agents.rollout.branching import Branching, BranchSpec, Expansion, expand_all
 from rl_agents.rollout.env_calls import EnvPool
@@ -98,27 +98,22 @@ class World:
         return [by_job[spec.group_id] for spec in specs]
 
     def tick(self, explorer: Explorer) -> tuple[list[Request], Tick]:
-        requests = explorer.plan(self.expand)
-        return requests, explorer.apply(requests, self.expand([request.spec for request in requests]))
+        requests = explorer.select(self.expand)
+        return requests, explorer.update(requests, self.expand([request.spec for request in requests]))
 
 
-def settings_of(**keys: Any) -> Settings:
-    """3spo's settings with three siblings at most and one task at a time."""
-    from rl_agents.algorithms import ALGORITHMS
-
-    settings = Settings.from_dict(
-        {
-            "algo": "3spo",
-            "group_size": 3,
-            "tasks_per_iteration": 1,
-            "score_preset": "graded",
-            "search_steps": 20,
-            **keys,
-        }
-    )
-    settings.set_defaults(ALGORITHMS["3spo"].defaults)
+def settings_of(algo: str = "3spo", **keys: Any) -> Settings:
+    """A search's settings with three samples of a state at most and one task at a time."""
+    small = {"group_size": 3, "tasks_per_iteration": 1, "score_alpha": 1.0, "search_steps": 20}
+    settings = Settings.from_dict({"algo": algo, **small, **keys})
+    settings.set_defaults(ALGORITHMS[algo].defaults)
     return settings
 
 
-def explorer_of(tasks: Sequence[str] = ("house",), **keys: Any) -> Explorer:
-    return Explorer(settings_of(**keys), tasks)
+def explorer_of(tasks: Sequence[str] = ("house",), algo: str = "3spo", **keys: Any) -> Explorer:
+    settings = settings_of(algo, **keys)
+    states = ALGORITHMS[algo].states
+    assert states is not None
+    return Explorer(
+        settings, tasks, states(settings), width=settings.tasks_per_iteration, most=settings.group_size, seed=0
+    )

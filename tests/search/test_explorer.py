@@ -9,9 +9,11 @@ import math
 import pytest
 from search.drawn import CONTEXT, LIMITS, Copied, Drawn, World, explorer_of
 
+from rl_agents.algorithms.chain_search import ChainValues
+from rl_agents.algorithms.three_spo import StateCounts
 from rl_agents.search.explorer import Explorer, SearchError
-from rl_agents.search.groups import reach_weights
 from rl_agents.search.saved import explorer_to_json, load_explorer
+from rl_agents.search.states import state_key
 from rl_agents.search.tree import Search
 
 
@@ -24,11 +26,23 @@ def waiting(search: Search) -> list[str]:
 
 
 def counts(explorer: Explorer, *states: str) -> list[tuple[float, float]]:
-    return [explorer.statistics.count(explorer.statistics.key("house", state)) for state in states]
+    known = explorer.states
+    assert isinstance(known, StateCounts)
+    return [known.count(named(explorer, state)) for state in states]
 
 
-def rewards(siblings: list) -> list[float]:
-    return [t.steps[0].reward for t in siblings]
+def named(explorer: Explorer, state: str) -> str:
+    return state_key("house", state, explorer.settings)
+
+
+def finish(explorer: Explorer, *states: str, success: bool, times: int = 10) -> None:
+    for state in states:
+        for _ in range(times):
+            explorer.states.finish([named(explorer, state)], success, terminal=False)
+
+
+def rewards(samples: list) -> list[float]:
+    return [t.steps[0].reward for t in samples]
 
 
 def test_the_hand_drawn_world_node_by_node() -> None:
@@ -38,16 +52,16 @@ def test_the_hand_drawn_world_node_by_node() -> None:
     (search,) = explorer.searches
     assert (request.score, request.rollouts, len(request.spec.seeds)) == (1.0, 3, 3)
     # omega(0) = 1/2: novelty alone; the loop back to the hall is not novel.
-    assert rewards(tick.siblings) == [0.5, 0.5, 0.0]
-    assert [t.steps[0].action for t in tick.siblings] == ["left", "right", "loop"]
-    assert {(t.group_id, t.terminated) for t in tick.siblings} == {(request.spec.group_id, True)}
+    assert rewards(tick.samples) == [0.5, 0.5, 0.0]
+    assert [t.steps[0].action for t in tick.samples] == ["left", "right", "loop"]
+    assert {(t.group_id, t.terminated) for t in tick.samples} == {(request.spec.group_id, True)}
     assert not tick.finished and place(search) == "attic"
     assert waiting(search) == ["hall@2", "barn@2"]  # the better one is popped first
 
     (request,), tick = world.tick(explorer)  # attic, depth 2, unseen: jump, door, wait
     assert (request.score, request.rollouts) == (1.0, 3)
-    assert [t.steps[0].action for t in tick.siblings] == ["door", "jump", "wait"]
-    assert rewards(tick.siblings) == [1.0, 0.5, 0.0]
+    assert [t.steps[0].action for t in tick.samples] == ["door", "jump", "wait"]
+    assert rewards(tick.samples) == [1.0, 0.5, 0.0]
     assert [(t.success, t.end_cause, len(t.steps)) for t in tick.finished] == [
         (True, "terminated", 2),
         (False, "terminated", 2),
@@ -62,13 +76,13 @@ def test_the_hand_drawn_world_node_by_node() -> None:
     assert (request.score, request.rollouts) == (pytest.approx(score, abs=1e-12), 2)
     omega = 0.5 * math.exp(-0.1 * 2)
     expected = [omega + (0.5 - omega) * score + 0.5, omega + (0.5 - omega) * (score - 1.0)]
-    assert rewards(tick.siblings) == pytest.approx(expected, abs=1e-12)
+    assert rewards(tick.samples) == pytest.approx(expected, abs=1e-12)
     assert counts(explorer, "hall", "attic", "won", "lost") == [(4, 2), (4, 2), (2, 2), (2, 0)]
     assert place(search) == "barn" and waiting(search) == ["hall@2"], "backtracked to the better state"
     assert explorer.counts.backtracks == 1
 
     (request,), tick = world.tick(explorer)  # barn, unseen: left, left, jump; all are new states for it
-    assert request.rollouts == 3 and rewards(tick.siblings) == [0.5, 0.5, 0.5]
+    assert request.rollouts == 3 and rewards(tick.samples) == [0.5, 0.5, 0.5]
     assert explorer.counts.skipped == 1 and waiting(search) == ["hall@2"], "the second left is the same pair"
     assert place(search) == "attic"
     assert counts(explorer, "barn", "hall", "lost") == [(1, 0), (5, 2), (3, 0)]
@@ -94,13 +108,6 @@ def test_the_best_child_is_followed_and_the_frontier_is_popped_by_rank() -> None
     assert visited == ["hall", "attic", "barn", "hall"]
 
 
-def test_the_search_can_go_on_as_the_policy_would() -> None:
-    explorer, world = explorer_of(search_order="sampled", search_skip="none"), World(says={"hall": ["loop", "right"]})
-    world.tick(explorer)
-    assert place(explorer.searches[0]) == "hall", "the first sample, though the barn is novel and the hall is not"
-    assert waiting(explorer.searches[0]) == ["barn@2", "hall@2"], "the same action again, then by rank"
-
-
 def test_replay_and_snapshot_give_the_same_tree() -> None:
     runs = []
     for make_env, branching in ((Copied, "snapshot"), (Copied, "replay"), (Drawn, "auto")):
@@ -109,7 +116,7 @@ def test_replay_and_snapshot_give_the_same_tree() -> None:
         for _ in range(8):
             requests, tick = world.tick(explorer)
             seen.append(([(r.spec.point.actions, r.spec.seeds) for r in requests], tick))
-        runs.append((seen, explorer.statistics.to_json(), [s.marks for s in explorer.searches]))
+        runs.append((seen, explorer.states.to_json(), [s.marks for s in explorer.searches]))
         replayed = explorer.counts.replayed_steps
         assert (replayed == 0) == (branching == "snapshot"), "only replay walks again"
     assert runs[0] == runs[1] == runs[2]
@@ -119,8 +126,7 @@ def test_replay_and_snapshot_give_the_same_tree() -> None:
     "keys",
     [
         {},
-        {"search_update": "task", "score_difference": "value", "search_closed": "failed"},
-        {"state_value": "chain", "score_difference": "value", "gamma": 0.9},
+        {"algo": "chain-search", "search_max_finished": 8, "search_warmup": 0},
     ],
 )
 def test_a_search_goes_on_exactly_after_a_stop_between_any_two_ticks(keys: dict) -> None:
@@ -140,49 +146,46 @@ def test_a_search_goes_on_exactly_after_a_stop_between_any_two_ticks(keys: dict)
         assert before + ticks(second, 9 - stop) == straight, stop
         assert explorer_to_json(second) == explorer_to_json(whole)
     finished = [t for tick in straight for t in tick.finished]
-    assert whole.statistics.finished == len(finished), "no trajectory is counted twice"
+    assert whole.states.finished == len(finished), "no trajectory is counted twice"
     assert len({(t.group_id, t.member) for t in finished}) == len(finished)
 
 
 def test_a_state_with_one_rollout_is_walked_through_without_an_update() -> None:
-    explorer, world = explorer_of(score_preset="paper"), World(says={"hall": ["left"], "attic": ["door"]})
-    key = explorer.statistics.key
-    for state in ("hall", "attic"):
-        for _ in range(10):
-            explorer.statistics.finish([key("house", state)], True)
+    explorer, world = explorer_of(score_alpha=50.0), World(says={"hall": ["left"], "attic": ["door"]})
+    finish(explorer, "hall", "attic", success=True)
     (first,), root = world.tick(explorer)
     assert (first.score, first.rollouts) == (1.0, 3), "at depth 1 S is 0 or 1"
     (second,), tick = world.tick(explorer)
     assert second.rollouts == 1 and len(second.spec.seeds) == 1
-    assert root.siblings and not tick.siblings, "no update"
+    assert root.samples and not tick.samples, "no update"
     assert [t.success for t in tick.finished] == [True]
     assert explorer.metrics()["search/rollouts_1"] == 0.5
 
 
-def test_the_chain_counts_every_sibling_whether_or_not_it_is_entered() -> None:
-    explorer, world = explorer_of(state_value="chain", score_difference="value", novelty="none", score_xi=1e6), World()
+def test_the_chain_counts_every_sample_whether_or_not_it_is_followed() -> None:
+    explorer, world = explorer_of(algo="chain-search", gamma=1.0, search_max_finished=8, search_warmup=0), World()
     world.tick(explorer)  # hall: left, loop, right
     world.tick(explorer)  # attic: jump, door, wait
-    assert counts(explorer, "attic")[0][0] == 3.0, "sampled steps, not trajectories"
-    value = explorer.statistics.success_rate([explorer.statistics.key("house", "attic")], 0.0)[0]
-    assert value == pytest.approx(0.5, abs=0.01), "two of three steps end, one of them solved"
+    known, attic = explorer.states, named(explorer, "attic")
+    assert isinstance(known, ChainValues)
+    assert known.visits(attic) == 3.0, "sampled steps, not trajectories"
+    assert known.chain.values([attic])[0] == pytest.approx(0.5, abs=0.01), "two of three steps end, one of them solved"
     (_,), tick = world.tick(explorer)  # attic again, n = 2: door and jump, half of 1 - V and 0 - V
-    assert rewards(tick.siblings) == pytest.approx([0.5 + 0.25, -0.25], abs=0.01)
+    assert rewards(tick.samples) == pytest.approx([0.25, -0.25], abs=0.01)
 
 
 def test_until_something_is_learned_the_search_samples_whole_episodes() -> None:
-    explorer, world = explorer_of(critic_warmup=1), World()
+    explorer, world = explorer_of(search_warmup=1), World()
     (request,), tick = world.tick(explorer)
-    assert request.rollouts == 1 and not tick.siblings
-    explorer.end()
+    assert request.rollouts == 1 and not tick.samples
+    explorer.end_iteration()
     (request,), _ = world.tick(explorer)
     assert request.rollouts == 3
 
 
 def test_a_closed_state_is_dropped_and_the_next_one_taken() -> None:
     explorer, world = explorer_of(), World()
-    for _ in range(10):
-        explorer.statistics.finish([explorer.statistics.key("house", "attic")], False)
+    finish(explorer, "attic", success=False)
     world.tick(explorer)
     (search,) = explorer.searches
     assert place(search) == "attic"
@@ -194,9 +197,7 @@ def test_a_closed_state_is_dropped_and_the_next_one_taken() -> None:
 
 def test_uniform_rollouts_know_no_gate() -> None:
     explorer, world = explorer_of(search_rollouts="uniform"), World()
-    for state in ("hall", "attic"):
-        for _ in range(10):
-            explorer.statistics.finish([explorer.statistics.key("house", state)], False)
+    finish(explorer, "hall", "attic", success=False)
     assert [world.tick(explorer)[0][0].rollouts for _ in range(3)] == [3, 3, 3]
 
 
@@ -209,48 +210,13 @@ def test_without_backtracking_a_search_is_one_path() -> None:
     assert explorer.searches[0].number == 1 and explorer.counts.backtracks == 0
 
 
-def test_without_skipping_executed_pairs_are_entered_again() -> None:
-    explorer, world = explorer_of(search_skip="none"), World()
-    for _ in range(4):
-        world.tick(explorer)
-    assert waiting(explorer.searches[0]) == ["hall@2", "attic@3"] and explorer.counts.skipped == 0
-
-
 def test_of_equal_siblings_one_is_entered() -> None:
     says = {"hall": ["left", "left", "right"], "attic": ["wait", "wait", "wait"], "barn": ["left"]}
-    explorer, world = explorer_of(search_skip="siblings"), World(says=says)
+    explorer, world = explorer_of(algo="chain-search", search_max_finished=8, search_warmup=0), World(says=says)
     for expected in (["barn@2"], ["barn@2"], ["barn@2"]):
         world.tick(explorer)
         assert waiting(explorer.searches[0]) == expected, "one attic of two, and one of three"
     assert explorer.counts.skipped == 5 and place(explorer.searches[0]) == "attic", "the same pair, one step deeper"
-
-
-def test_a_path_into_a_closed_state_can_count_as_a_failure() -> None:
-    explorer, world = explorer_of(search_closed="failed"), World()
-    for _ in range(10):
-        explorer.statistics.finish([explorer.statistics.key("house", "attic")], False)
-    world.tick(explorer)
-    _, tick = world.tick(explorer)
-    (cut, fell) = tick.finished
-    assert (cut.end_cause, cut.truncated, cut.success, len(cut.steps)) == ("closed", True, False, 1)
-    assert fell.end_cause == "terminated"
-    assert counts(explorer, "hall", "attic") == [(2, 0), (11, 0)]
-
-
-def test_groups_that_wait_for_their_task_are_rewarded_by_what_its_search_found_out() -> None:
-    keys = {"search_update": "task", "score_difference": "value", "novelty": "none", "success_weight": 0.0}
-    says = {"hall": ["left", "left", "right"], "attic": ["door", "door", "jump"], "barn": ["jump"]}
-    explorer, world = explorer_of(search_skip="siblings", **keys), World(says=says)
-    ticks = [world.tick(explorer)[1] for _ in range(4)]
-    assert [bool(tick.siblings) for tick in ticks] == [False, False, False, True], "until the task is left"
-    # attic: 2 of 3 solved; barn: 0 of 3. Both lefts are one state, entered once.
-    p = explorer.statistics.overall_rate
-    root = {t.steps[0].action: t.steps[0].reward for t in ticks[3].siblings if t.steps[0].observation == "hall"}
-    here = (2 + p()) / 7
-    assert root == pytest.approx({"left": 0.5 * (2 / 3 - here), "right": 0.5 * (0 - here)}, abs=1e-12)
-    by_group = {t.group_id: [s.steps[0].action for s in ticks[3].siblings if s.group_id == t.group_id]
-                for t in ticks[3].siblings}  # fmt: skip
-    assert sorted(map(sorted, by_group.values())) == [["door", "door", "jump"], ["jump"] * 3, ["left", "left", "right"]]
 
 
 @pytest.mark.parametrize(("keys", "ticks"), [({"search_max_finished": 2}, 2), ({"search_max_steps": 4}, 2)])
@@ -264,7 +230,7 @@ def test_a_task_is_left_at_its_bound(keys: dict, ticks: int) -> None:
 def test_the_depth_limit_ends_a_path_as_a_failure() -> None:
     says = {"hall": ["loop"], "attic": ["wait"]}
     explorer, world = explorer_of(), World(says=says, limits=dataclasses.replace(LIMITS, max_turns=2))
-    explorer.settings.search_skip = "none"
+    explorer.states.once_per = "siblings"
     world.tick(explorer)
     _, tick = world.tick(explorer)
     assert [(t.end_cause, t.truncated, t.success) for t in tick.finished] == [("max_turns", True, False)] * 3
@@ -278,16 +244,16 @@ def test_a_full_context_ends_a_path_as_a_failure() -> None:
     world.tick(explorer)
     _, tick = world.tick(explorer)
     assert [(t.end_cause, len(t.steps)) for t in tick.finished] == [("context_length", 1)]
-    assert counts(explorer, "hall") == [(1, 0)] and not tick.siblings
+    assert counts(explorer, "hall") == [(1, 0)] and not tick.samples
 
 
 def test_a_broken_action_ends_its_own_child_and_is_never_counted() -> None:
     says = {"hall": ["left", "fall", "right"], "attic": ["door"]}
     explorer, world = explorer_of(), World(says=says)
     _, tick = world.tick(explorer)
-    assert [t.steps[0].action for t in tick.siblings] == ["left", "right"]
+    assert [t.steps[0].action for t in tick.samples] == ["left", "right"]
     (broken,) = tick.finished
-    assert broken.failed and broken.end_cause.startswith("env_error: KeyError") and not explorer.statistics.finished
+    assert broken.failed and broken.end_cause.startswith("env_error: KeyError") and not explorer.states.finished
     assert place(explorer.searches[0]) == "attic" and waiting(explorer.searches[0]) == ["barn@2"]
 
 
@@ -299,34 +265,27 @@ def test_all_tasks_of_a_tick_are_rewarded_before_any_is_counted() -> None:
     for _ in range(2):
         requests, tick = world.tick(explorer)
     assert {request.search.task_id for request in requests} == {"house", "home"}
-    assert rewards(tick.siblings) == [1.0] * 6, "the second task did not see what the first one's children changed"
+    assert rewards(tick.samples) == [1.0] * 6, "the second task did not see what the first one's children changed"
     assert counts(explorer, "attic") == [(6, 6)], "and the state is one for both tasks"
 
 
-def test_tasks_take_turns_when_an_update_takes_one_state() -> None:
-    explorer, world = explorer_of(("house", "home"), tasks_per_iteration=2, search_batch_groups=1), World()
-    turns = [[request.search.number for request in world.tick(explorer)[0]] for _ in range(4)]
-    assert turns == [[0], [1], [0], [1]]
-
-
 def test_the_budget_counts_sampled_actions_and_carries_over() -> None:
-    explorer, world = explorer_of(search_steps=7, search_batch_groups=1), World()
+    explorer, world = explorer_of(search_steps=7), World()
     spent = []
     for _ in range(3):
-        explorer.begin()
+        explorer.begin_iteration()
         while explorer.has_budget():
             world.tick(explorer)
         spent.append(len(explorer.counts.steps))
-        explorer.end()
+        explorer.end_iteration()
     assert sum(spent) - explorer.overdraft == 21 and 0 <= explorer.overdraft < 3
-    assert explorer.statistics.iteration == 3
+    assert explorer.iteration == 3
 
 
 def test_when_every_start_state_is_closed_the_run_says_so() -> None:
     explorer, world = explorer_of(("house", "home")), World()
-    for _ in range(10):
-        explorer.statistics.finish([explorer.statistics.key("house", "hall")], False)
-    with pytest.raises(SearchError, match=r"start states of \d+ tasks in a row are closed \(score_xi=10"):
+    finish(explorer, "hall", success=False)
+    with pytest.raises(SearchError, match=r"start states of \d+ tasks in a row are closed .* raise score_xi"):
         world.tick(explorer)
 
 
@@ -341,7 +300,7 @@ def test_when_every_task_is_broken_the_run_says_why() -> None:
 
 def test_metrics_say_what_the_search_did() -> None:
     explorer, world = explorer_of(), World()
-    explorer.begin()
+    explorer.begin_iteration()
     for _ in range(4):
         world.tick(explorer)
     metrics = explorer.metrics()
@@ -351,30 +310,3 @@ def test_metrics_say_what_the_search_did() -> None:
     assert metrics["search/rollouts_more"] == 1.0 and metrics["search/rollouts_0"] == 0.0
     assert metrics["search/score_mean"] == pytest.approx((3 + 3**-0.5) / 4, abs=1e-4)
     assert metrics["rollout/response_length_mean"] > 0
-
-
-def test_with_reach_states_and_trajectories_weigh_as_often_as_the_policy_comes_their_way() -> None:
-    keys = {"search_weights": "reach", "search_skip": "siblings", "search_rollouts": "uniform"}
-    says = {"hall": ["left", "left", "right"], "attic": ["door", "door", "jump"], "barn": ["jump"]}
-    explorer, world = explorer_of(**keys), World(says=says)
-    reached = {}
-    for _ in range(3):
-        (request,), tick = world.tick(explorer)
-        (reached[request.spec.point.anchor],) = {t.facts["reach"] for t in tick.siblings}
-    # Two of three siblings went left: one state that stands for both.
-    assert reached == pytest.approx({"hall": 1.0, "attic": 2 / 3, "barn": 1 / 3})
-    # Everything below the hall was explored once, so that it counts once: solved with 2/3 x 2/3.
-    assert counts(explorer, "hall", "attic", "barn") == [
-        (pytest.approx(1.0), pytest.approx(4 / 9)),
-        (pytest.approx(1.0), pytest.approx(2 / 3)),
-        (pytest.approx(1.0), 0.0),
-    ]
-    assert explorer.statistics.finished == 6
-
-
-def test_weights_of_groups_have_mean_one_over_the_siblings() -> None:
-    explorer, world = explorer_of(search_weights="reach", search_skip="siblings"), World()
-    siblings = [t for _ in range(2) for t in world.tick(explorer)[1].siblings]
-    weights = reach_weights(siblings)
-    assert sum(weights[t.group_id] for t in siblings) / len(siblings) == pytest.approx(1.0)
-    assert len(weights) == 2 and max(weights.values()) / min(weights.values()) == pytest.approx(3.0)

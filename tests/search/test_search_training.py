@@ -44,13 +44,13 @@ def searched(algo: AgentAlgorithm) -> Explorer:
 
 
 def test_three_and_three_iterations_are_six(beginner_model_dir: Path, tmp_path: Path) -> None:
-    keys = {"score_preset": "graded", "state_decay": 0.9, "max_states": 40}
+    keys = {"score_alpha": 1.0}
     whole = build(beginner_model_dir, **keys)
     straight, finished = [], []
     for _ in range(6):
         straight += train(whole, 1)
         finished += [(t.group_id, t.member) for t in whole.last_trajectories]
-    assert len(set(finished)) == len(finished) == searched(whole).statistics.finished, "none is counted twice"
+    assert len(set(finished)) == len(finished) == searched(whole).states.finished, "none is counted twice"
 
     first = build(beginner_model_dir, **keys)
     before = train(first, 3)
@@ -78,7 +78,7 @@ def test_snapshots_and_replay_learn_the_same(beginner_model_dir: Path) -> None:
 
 
 def test_every_update_has_its_own_version_and_sampling_says_which_it_used(beginner_model_dir: Path) -> None:
-    algo = build(beginner_model_dir, search_batch_groups=1, search_steps=24)
+    algo = build(beginner_model_dir, tasks_per_iteration=1, search_steps=24)
     metrics = algo.train()["agent"]
     updates = int(metrics["search/optimiser_steps"])
     assert updates >= 4 and algo.policy_version == updates and metrics["search/syncs"] == updates
@@ -88,13 +88,15 @@ def test_every_update_has_its_own_version_and_sampling_says_which_it_used(beginn
     assert metrics["actor/clip_fraction"] == 0.0
 
 
-def test_when_every_state_is_walked_through_nothing_is_updated(beginner_model_dir: Path) -> None:
-    algo = build(beginner_model_dir, score_clock="global", search_rollouts="adaptive", group_size=2, score_alpha=50.0)
+def test_when_every_state_is_walked_through_nothing_is_updated(
+    beginner_model_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    algo = build(beginner_model_dir, score_clock="global", group_size=2)
     explorer, before = searched(algo), weights(algo)
-    explorer.statistics.finished = 10**6
-    explorer.statistics.key = lambda task_id, text, depth=1: "everywhere"  # type: ignore[method-assign]
+    explorer.states.finished = 10**6
+    monkeypatch.setattr("rl_agents.search.explorer.state_key", lambda *_: "everywhere")
     for _ in range(20):
-        explorer.statistics.finish(["everywhere"], True)
+        explorer.states.finish(["everywhere"], True, terminal=False)
     metrics = algo.train()["agent"]
     assert metrics["search/rollouts_1"] == 1.0 and metrics["actor/skipped_iterations"] == 1.0
     assert algo.policy_version == 0 and metrics["search/optimiser_steps"] == 0
@@ -102,7 +104,7 @@ def test_when_every_state_is_walked_through_nothing_is_updated(beginner_model_di
 
 
 def test_before_the_policy_learns_only_states_do(beginner_model_dir: Path) -> None:
-    algo = build(beginner_model_dir, critic_warmup=1, state_value="chain", score_difference="value")
+    algo = build(beginner_model_dir, algo="chain-search")
     first, second = algo.train()["agent"], algo.train()["agent"]
     assert first["search/optimiser_steps"] == 0 and first["search/rollouts_more"] == 0
     assert first["search/states_known"] > 0 and algo.policy_version > 0
@@ -143,7 +145,9 @@ def test_an_environment_that_cannot_be_reached_again_is_refused_at_the_start(beg
         ({"group_size": 1}, "needs at least 2"),
         ({"novelty": "none", "novelty_decay": 0.2}, None),
         ({"novelty_fixed": 0.7}, "novelty_fixed=0.7: must be at most 0.5"),
-        ({"state_decay": 0}, "state_decay=0.0: must be above 0"),
+        ({"algo": "chain-search", "state_decay": 0}, "state_decay=0.0: must be above 0"),
+        ({"algo": "chain-search", "score_xi": 5}, "'score_xi' has no effect with algo chain-search; .* 3spo"),
+        ({"state_decay": 0.9}, "'state_decay' has no effect with algo 3spo; .* chain-search"),
         ({"search_steps": 0}, "search_steps=0: must be at least 1"),
         ({"score_zeta": 2}, "score_zeta=2.0: must be at most 1"),
         ({"lam": 0.9}, "key 'lam' has no effect with algo 3spo"),
@@ -199,4 +203,4 @@ def test_the_checkpoint_of_a_search_is_small_plain_data(beginner_model_dir: Path
     data = json.loads((tmp_path / "000002" / "search.json").read_text(encoding="utf-8"))
     nodes = [node for search in data["searches"] for node in search["nodes"]]
     assert nodes and not any("snapshot" in node or "dialogue" in node for node in nodes)
-    assert len(data["statistics"]["keys"]) == len(searched(algo).statistics) > 0
+    assert len(data["statistics"]["keys"]) == len(searched(algo).states) > 0

@@ -8,37 +8,30 @@ from typing import Any
 import pytest
 from search.drawn import settings_of
 
-from rl_agents.data.trajectory import Step
-from rl_agents.rollout.env_calls import Answer
-from rl_agents.search.rewards import allocation, step_rewards
-from rl_agents.search.statistics import StateStatistics
-from rl_agents.search.tree import Node
+from rl_agents.algorithms.three_spo import StateCounts
+from rl_agents.search.states import Outcomes, allocation, step_rewards
 
 #: Counts (N_total, N_succ); at depth 2 and 3 with alpha 1.
 COUNTS = {"here": (10, 5), "good": (8, 8), "bad": (8, 2), "hopeless": (12, 0)}
 
 
-def statistics_of(counts: dict[str, tuple[int, int]] = COUNTS, **keys: Any) -> StateStatistics:
-    statistics = StateStatistics(settings_of(**keys))
+def counts_of(counts: dict[str, tuple[int, int]] = COUNTS, **keys: Any) -> StateCounts:
+    states = StateCounts(settings_of(**keys))
     for key, (total, wins) in counts.items():
         for number in range(total):
-            statistics.finish([key], number < wins)
-    return statistics
-
-
-def node(parent: Node, key: str) -> Node:
-    return parent.after(Step([1], [2], [0.0], 0, "stop", "", "", "go"), Answer(key), key)
+            states.finish([key], number < wins, terminal=False)
+    return states
 
 
 def rewards(
     children: list[str], *, ended: str = "", won: str = "", counts: dict[str, tuple[int, int]] = COUNTS, **keys: Any
 ) -> list[float]:
     """Rewards of children of "here", reached from "start"; ``ended`` and ``won`` name those that end."""
-    parent = node(Node.start(Answer("start"), "start"), "here")
-    nodes = [node(parent, key) for key in children]
-    over = [key in (ended, won) for key in children]
-    solved = [key == won for key in children]
-    return step_rewards(parent, nodes, over, solved, statistics_of(counts, **keys)).tolist()
+    over, solved = (key in (ended, won) for key in children), (key == won for key in children)
+    states, settings = counts_of(counts, **keys), settings_of(**keys)
+    return step_rewards(
+        ["start", "here"], Outcomes(tuple(children), tuple(over), tuple(solved)), states, settings
+    ).tolist()
 
 
 def score(key: str, depth: int, gated: bool = True) -> float:
@@ -91,11 +84,9 @@ def test_what_is_novel() -> None:
     }
 
 
-def test_a_hopeless_state_looks_mastered_with_the_gate_and_not_without() -> None:
+def test_a_hopeless_state_looks_mastered() -> None:
     (gated,) = rewards(["hopeless"], novelty="none")
-    (open_,) = rewards(["hopeless"], novelty="none", score_difference="open")
     assert gated == pytest.approx(0.5 * score("here", 2)) and gated > 0
-    assert open_ == pytest.approx(0.5 * (score("here", 2) - 1.0)) and open_ < 0
 
 
 def test_ends_are_counted_or_never_seen() -> None:
@@ -105,26 +96,16 @@ def test_ends_are_counted_or_never_seen() -> None:
     assert ignored == pytest.approx([0.5 * (score("here", 2) - 1.0) + 0.5, 0.5 * (score("here", 2) - 1.0)])
 
 
-def test_success_rates_in_place_of_scores() -> None:
-    keys = {"novelty": "none", "score_difference": "value", "success_weight": 0.0}
-    here = (5 + 15.5 / 39) / 11
-    found = rewards(["good", "bad", "new", "won", "lost"], won="won", ended="lost", **keys)
-    assert found == pytest.approx(
-        [0.5 * (value - here) for value in ((8 + here) / 9, (2 + here) / 9, here, 1.0, 0.0)], abs=1e-12
-    )
-
-
 @pytest.mark.parametrize(
     ("keys", "state", "expected"),
     [
         ({}, "here", 8 * 2**-0.5),
         ({}, "hopeless", 0),
         ({}, "unseen", 8),
-        ({"score_preset": "paper"}, "here", 1),
+        ({"score_alpha": 50.0}, "here", 1),
         ({"search_rollouts": "uniform"}, "hopeless", 8),
     ],
 )
 def test_rollouts_of_a_state(keys: dict, state: str, expected: float) -> None:
-    parent = node(Node.start(Answer("start"), "start"), state)
-    found, rollouts = allocation(parent, statistics_of(group_size=8, **keys))
+    found, rollouts = allocation(state, 2, counts_of(**keys), settings_of(**keys), 8)
     assert rollouts == math.ceil(expected) and 0.0 <= found <= 1.0

@@ -1,7 +1,7 @@
-"""3SPO against GRPO, GiGPO and HGPO at equal environment steps, and its ablations.
+"""chain-search against GRPO, GiGPO, HGPO and 3SPO as published at equal environment steps, and its ablations.
 
-    python -m benchmarks.three_spo --local                              # alfworld
-    python -m benchmarks.three_spo --local --env guess_numbers --budget 16000 --arms 3spo grpo gigpo hgpo
+    python -m benchmarks.chain_search --local                              # alfworld
+    python -m benchmarks.chain_search --local --env guess_numbers --budget 16000 --arms chain-search grpo gigpo hgpo
 
 Small presets from the same starter. A sampled action is an environment step, also where equal siblings share one
 execution. Success is that of the plain policy on the test tasks at temperature 1, interpolated between evaluations at
@@ -23,18 +23,17 @@ from benchmarks.learning_curves import preset
 from rl_agents.reporting.statistics import student_interval
 from rl_agents.settings import load_recipe
 
-#: Methods by the name of their preset.
-METHODS = {"3spo": "3spo", "grpo": "grpo", "gigpo": "gigpo", "hgpo": "hgpo"}
-#: Switches of the small preset. It pays for no novelty and leaves a task after one finished trajectory, so that the
-#: paper's ablations "w/o novelty" and "w/o backtracking" are the preset itself, and their opposites stand here.
+#: Methods, by their small presets; 3SPO's own equations get the sizes of chain-search's.
+METHODS = ("chain-search", "grpo", "gigpo", "hgpo", "3spo")
+SIZES = ("tasks_per_iteration", "search_steps")
+#: Switches of chain-search. It pays for no novelty and leaves a task after one finished trajectory, so that 3SPO's
+#: ablations "w/o novelty" and "w/o backtracking" are the method itself, and their opposites stand here.
 ABLATIONS: dict[str, tuple[str, ...]] = {
     "with novelty": ("novelty=changed",),
     "with novelty, fixed weight": ("novelty=changed", "novelty_fixed=0.25"),
     "w/o difference": ("score_difference=none", "success_weight=0.5"),
     "w/o adaptive n": ("search_rollouts=uniform",),
     "with backtracking": ("search_max_finished=8",),
-    "in the policy's order": ("search_order=sampled",),
-    "counts, no chain": ("state_value=counts",),
     "states named by the text": ("env.anchor=observation",),
 }
 #: Shortest mean length of an episode in training: how many iterations of whole episodes make up the budget.
@@ -48,7 +47,7 @@ def main() -> None:
     parser.add_argument("--arms", nargs="+", default=[*METHODS, *ABLATIONS], choices=[*METHODS, *ABLATIONS])
     parser.add_argument("--budget", type=int, default=44_000, help="environment steps at which arms are compared")
     args = parser.parse_args()
-    args.name = args.name or f"three_spo_{args.env}"
+    args.name = args.name or f"chain_search_{args.env}"
     arms = run_grid([arm(name, args.env, args.budget) for name in args.arms], args)
     columns: dict[str, Callable[[list[Run]], str]] = {
         f"at {args.budget // 1000} k steps": lambda runs: text(at_budget(runs, args.budget)),
@@ -67,14 +66,17 @@ def unique_states(runs: list[Run]) -> str:
 
 
 def arm(name: str, env: str, budget: int) -> Arm:
-    """The flags of a method's small preset, or of an ablation of 3spo's, for as many iterations as the budget is."""
-    method = METHODS.get(name, "3spo")
-    keys = load_recipe(str(preset(method, env)))
+    """The flags of a method, or of an ablation of chain-search, for as many iterations as the budget is."""
+    file = preset(name if name in METHODS and name != "3spo" else "chain-search", env)
+    keys = load_recipe(str(file))
     episodes = keys["tasks_per_iteration"] * keys.get("group_size", 8)
     iterations = math.ceil(budget / keys.get("search_steps", episodes * EPISODE_STEPS[env]))
-    chosen = (f"iterations={iterations}", *ABLATIONS.get(name, ()))
-    flags = ("--config", str(preset(method, env).relative_to(Path.cwd())))
-    return Arm(name, (*flags, *(part for key in chosen for part in ("--set", key))))
+    if name == "3spo":
+        flags: tuple[str, ...] = ("--algo", "3spo", "--env", env)
+        own = tuple(f"{key}={keys[key]}" for key in SIZES)
+    else:
+        flags, own = ("--config", str(file.relative_to(Path.cwd()))), ABLATIONS.get(name, ())
+    return Arm(name, (*flags, *(part for key in (f"iterations={iterations}", *own) for part in ("--set", key))))
 
 
 def curve(run: Run) -> tuple[list[int], list[float]]:
