@@ -7,11 +7,12 @@ two rates that the PRS paper reports. Elsewhere one question covers both.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
 
 from rl_agents.errors import InputError
@@ -19,6 +20,7 @@ from rl_agents.rewards.grounding import grounded_share, stated_share
 from rl_agents.rewards.prs import normalise_answer
 from rl_agents.rewards.reading import Reading
 from rl_agents.settings import Settings
+from rl_agents.tools.thoughts import read_thoughts
 
 MAX_REPLY_TOKENS = 256
 #: Before the first retry; doubles with each.
@@ -130,14 +132,16 @@ class OpenAIJudge:
     Attributes:
         url: up to and including ``/v1``.
         model: its name on the server.
-        client: an ``httpx.Client`` with the timeout and, where one is needed, the key's header.
-        timeout_s: for messages.
+        headers: of every request; the key's, where one is needed. Never shown.
+        trust: an ``ssl.SSLContext``; slow to load, so all requests share it.
+        timeout_s: of a whole request, from the connection to the last byte of the reply.
         retries: further attempts after a timeout, a lost connection, or HTTP 429 or 5xx.
     """
 
     url: str
     model: str
-    client: Any
+    headers: Mapping[str, str] = field(repr=False, hash=False)
+    trust: Any = field(repr=False, compare=False)
     timeout_s: float
     retries: int
 
@@ -182,7 +186,7 @@ class OpenAIJudge:
 
     @classmethod
     def connect(cls, url: str, model: str, *, key_env: str, timeout_s: float, retries: int) -> Self:
-        """Build the client; the key is read from the environment variable ``key_env`` and only ever sent.
+        """Build the judge; the key is read from the environment variable ``key_env`` and only ever sent.
 
         Raises:
             InputError: httpx is not installed, or the variable with the key is not set.
@@ -196,7 +200,7 @@ class OpenAIJudge:
             if not os.environ.get(key_env):
                 raise InputError(f"judge_key_env={key_env}: the environment variable is not set")
             headers["Authorization"] = f"Bearer {os.environ[key_env]}"
-        return cls(url.rstrip("/"), model, httpx.Client(timeout=timeout_s, headers=headers), timeout_s, retries)
+        return cls(url.rstrip("/"), model, headers, httpx.create_ssl_context(), timeout_s, retries)
 
     def verdict(self, reading: Reading) -> float:
         """See `Judge.verdict`."""
@@ -216,7 +220,7 @@ class OpenAIJudge:
             JudgeError: no such reply.
         """
         reply = self._reply(prompt, about)
-        found = re.match(r"\W*(yes|no)\b", re.sub(r"<think>.*?</think>", "", reply, flags=re.DOTALL), re.IGNORECASE)
+        found = re.match(r"\W*(yes|no)\b", read_thoughts(reply).words, re.IGNORECASE)
         if not found:
             raise self._error(f"replied {reply[:SHOWN]!r}, neither yes nor no", about)
         return float(found[1].lower() == "yes")
@@ -251,8 +255,8 @@ class OpenAIJudge:
             **more,
         }
         try:
-            response = self.client.post(f"{self.url}/chat/completions", json=body)
-        except httpx.TimeoutException:
+            response = _within(self.timeout_s, self._post(body))
+        except TimeoutError:
             raise _Transient(f"no answer within {self.timeout_s:g} s") from None
         except httpx.HTTPError as error:
             raise _Transient(f"{type(error).__name__}: {error}") from None
@@ -267,9 +271,31 @@ class OpenAIJudge:
         except (ValueError, KeyError, IndexError, TypeError):
             raise self._error(f"no chat completion in {response.text[:SHOWN]!r}", about) from None
 
+    async def _post(self, body: Mapping[str, Any]) -> Any:
+        import httpx
+
+        async with httpx.AsyncClient(headers=self.headers, verify=self.trust, timeout=None) as client:
+            return await client.post(f"{self.url}/chat/completions", json=body)
+
     def _error(self, problem: str, about: str) -> JudgeError:
         asked = " ".join(about.split())
         return JudgeError(f"{self.model} at {self.url}: {problem}; asked about: {asked[:SHOWN]}")
+
+
+def _within(seconds: float, work: Coroutine[Any, Any, Any]) -> Any:
+    """Return what ``work`` returns.
+
+    A client's own timeouts bound each read, and a server that sends a byte now and then meets them for ever. So the
+    request runs in an event loop of its own, which drops it when its time is up.
+
+    Raises:
+        TimeoutError: it took longer.
+    """
+    loop = asyncio.new_event_loop()
+    try:
+        return loop.run_until_complete(asyncio.wait_for(work, seconds))
+    finally:
+        loop.close()
 
 
 class _Transient(Exception):

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from rl_agents.envs.situation_puzzles.rules import NO, NOT_A_QUESTION, UNKNOWN, YES, Puzzle, Reply, rule_reply
 from rl_agents.errors import InputError, unknown
 from rl_agents.rewards.judge import SHOWN, OpenAIJudge
+from rl_agents.tools.thoughts import read_thoughts
 
 JUDGES = ("rule", "openai")
 
@@ -100,7 +101,7 @@ class ServerQuestionJudge(OpenAIJudge):
         text = PROMPT.format(surface=puzzle.surface, bottom=puzzle.bottom, question=question)
         about = f"{puzzle.puzzle_id} -> {question}"
         answer = self._reply(text, about)
-        found = _REPLY.match(re.sub(r"<think>.*?</think>", "", answer, flags=re.DOTALL))
+        found = _REPLY.match(read_thoughts(answer).words)
         if not found:
             raise self._error(f"replied {answer[:SHOWN]!r}, none of Yes, No and Unknown", about)
         return Reply(_MEANINGS[found[1].lower()])
