@@ -36,7 +36,7 @@ class VerifierOptions:
 
     verifier: str = "tool_call"
     threshold: float = -1.0
-    parallel: ParallelMode = "free"
+    parallel: ParallelMode = "strict"
     similarity: float = -1.0
     edit_credit: Literal["binary", "linear"] = "binary"
     judge_url: str = ""
