@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
 
 from rl_agents.errors import InputError
-from rl_agents.rewards.grounding import grounded_share, stated_share
+from rl_agents.rewards.grounding import conciseness, grounded_share, stated_share
 from rl_agents.rewards.prs import normalise_answer
 from rl_agents.rewards.reading import Reading
 from rl_agents.settings import Settings
@@ -27,6 +27,8 @@ MAX_REPLY_TOKENS = 256
 RETRY_PAUSE_S = 0.5
 SHOWN = 160
 MAX_RETRIES = 100
+#: What a short answer may say besides a reference, for the rule.
+SURPLUS_WORDS = 12
 
 PROMPT = """\
 You grade the answer of an agent.
@@ -109,8 +111,8 @@ class RuleJudge:
     """Reads words; no model, no cost.
 
     With points, an answer is grounded when every sentence of it follows from a sentence of the evidence, and complete
-    when every point follows from a sentence of it (`rl_agents.rewards.grounding`). Without points, the words of a
-    reference have to occur in it side by side and in order.
+    when every point follows from a sentence of it and it says little else (`rl_agents.rewards.grounding`). Without
+    points, the words of a reference have to occur in it side by side and in order, with at most twelve others.
     """
 
     def verdict(self, reading: Reading) -> float:
@@ -118,11 +120,13 @@ class RuleJudge:
         if reading.points:
             return float(grounded_share(reading.answer, reading.evidence) == 1.0)
         answer = normalise_answer(reading.answer)
-        return float(any(_contains(answer, normalise_answer(reference)) for reference in reading.references))
+        references = map(normalise_answer, reading.references)
+        return float(any(len(answer) <= len(r) + SURPLUS_WORDS and _contains(answer, r) for r in references))
 
     def complete(self, reading: Reading) -> float:
         """See `Judge.complete`."""
-        return float(stated_share(reading.answer, reading.points) == 1.0)
+        answer, points = reading.answer, reading.points
+        return float(stated_share(answer, points) == conciseness(answer, points) == 1.0)
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from rl_agents.envs.stateful import StatefulEnv, StepResult, observations
 from rl_agents.envs.tool_turns import ANSWER, CALLS, ToolTurn, read_turn
 from rl_agents.errors import InputError, unknown
 from rl_agents.retrieval.retriever import make_retriever
-from rl_agents.rewards.grounding import grounded_share, sentences, stated_share
+from rl_agents.rewards.grounding import conciseness, grounded_share, sentences, stated_share
 from rl_agents.rewards.judge import Judge, OpenAIJudge, RuleJudge
 from rl_agents.rewards.reading import Reading
 from rl_agents.tools.toolbox import BoundTool, Toolbox
@@ -49,6 +49,7 @@ class Verdict:
     Attributes:
         grounded, complete: the judge's verdicts, 0 or 1; both are 0 for an answer of too many sentences.
         grounded_share, stated_share: the rule's: of the answer's sentences and of the points.
+        conciseness: the rule's; see `rl_agents.rewards.grounding.conciseness`.
     """
 
     sentences: int
@@ -56,6 +57,7 @@ class Verdict:
     complete: float
     grounded_share: float
     stated_share: float
+    conciseness: float
 
     @property
     def passed(self) -> bool:
@@ -63,7 +65,7 @@ class Verdict:
         return self.grounded == self.complete == 1.0
 
 
-NO_ANSWER = Verdict(0, 0.0, 0.0, 0.0, 0.0)
+NO_ANSWER = Verdict(0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,7 @@ class LongFormQAEnv(StatefulEnv[QAState]):
             says what is wrong, ``end`` ends the episode with reward 0.
         reward: ``pass`` (1 for an answer that is grounded and complete), ``match`` (1 for a complete one, the 0-1
             reward of the PRS paper) or ``points`` (share of the points stated, times share of the sentences
-            grounded; by the rule judge).
+            grounded, times conciseness; by the rule judge).
         judge: ``rule`` (reads words, needs nothing) or ``openai`` (a model behind a server).
         judge_url, judge_model, judge_key_env: of the server; see `rl_agents.rewards.judge.OpenAIJudge`.
         judge_timeout_s, judge_retries: seconds that one request may take, and further attempts.
@@ -111,8 +113,8 @@ class LongFormQAEnv(StatefulEnv[QAState]):
     answer could be read), ``anchor`` (the task and the set of passages read), ``progress`` (a passage was found that
     had not been read; None before the first turn, for malformed responses and for answers), ``query``,
     ``references``, ``points``, ``evidence`` (the passages read) and ``metrics``: ``turns``, ``searches``,
-    ``passages``, ``sentences``, ``grounded``, ``complete``, ``grounded_share`` and ``stated_share``. In the ``paper``
-    style that of `reset` holds ``messages`` and ``tools`` too.
+    ``passages``, ``sentences``, ``grounded``, ``complete``, ``grounded_share``, ``stated_share`` and ``conciseness``. In
+    the ``paper`` style that of `reset` holds ``messages`` and ``tools`` too.
 
     Raises:
         InputError: a bad option or file.
@@ -224,7 +226,7 @@ class LongFormQAEnv(StatefulEnv[QAState]):
         earned = {
             "pass": float(verdict.passed),
             "match": verdict.complete,
-            "points": verdict.stated_share * verdict.grounded_share,
+            "points": verdict.stated_share * verdict.grounded_share * verdict.conciseness,
         }[self._reward]
         new = replace(state, verdict=verdict)
         observation = f"grounded {verdict.grounded:g}, complete {verdict.complete:g}"
@@ -241,6 +243,7 @@ class LongFormQAEnv(StatefulEnv[QAState]):
             self._judge.complete(reading),
             grounded_share(answer, state.read),
             stated_share(answer, task.points),
+            conciseness(answer, task.points),
         )
 
     def _info(self, state: QAState, *, valid: bool, progress: bool | None) -> dict[str, Any]:
@@ -263,6 +266,7 @@ class LongFormQAEnv(StatefulEnv[QAState]):
                 "complete": verdict.complete,
                 "grounded_share": verdict.grounded_share,
                 "stated_share": verdict.stated_share,
+                "conciseness": verdict.conciseness,
             },
         }
 
