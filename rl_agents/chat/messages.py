@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rl_agents.tools.calls import Tool, ToolCall, read_call, write_response
+from rl_agents.tools.thoughts import read_thoughts
 
 Message = dict[str, Any]
 
@@ -81,15 +82,13 @@ def assistant_message(content: str, calls: Sequence[ToolCall], ids: Sequence[str
 
 
 def split_thoughts(content: str) -> tuple[str, str]:
-    """Return what stands inside a leading ``<think>...</think>``, and the rest.
+    """Return the thoughts that a turn begins with, and the rest; a thought that does not end is no thought yet.
 
     >>> split_thoughts("<think>a</think> b")
     ('a', ' b')
     """
-    before, closing, rest = content.rpartition("</think>")
-    if not closing or not before.lstrip().startswith("<think>"):
-        return "", content
-    return before.lstrip().removeprefix("<think>"), rest
+    said = read_thoughts(content)
+    return (said.thoughts, said.words) if said.ends else ("", content)
 
 
 def inline_thoughts(message: Message) -> Message:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from rl_agents.tools.thoughts import read_thoughts
+
 NO_ACTION = "no-action"
 SEVERAL_ACTIONS = "several-actions"
 
@@ -40,11 +42,10 @@ class TaggedAction:
 def read_tags(response: str) -> TaggedAction:
     """Read one action from ``response``.
 
-    Only the text after the last ``</think>`` counts (all of it when there is none). It must hold exactly one complete
-    ``<interact>...</interact>`` or ``<answer>...</answer>``; two tags, equal or not, are malformed, so nobody can
+    Thoughts do not count (`rl_agents.tools.thoughts`). The rest must hold exactly one complete ``<interact>...</interact>`` or ``<answer>...</answer>``; two tags, equal or not, are malformed, so nobody can
     act twice in a turn.
     """
-    found = _pairs(response.rpartition("</think>")[2])
+    found = _pairs(read_thoughts(response).words)
     if not found:
         return TaggedAction("malformed", problem=NO_ACTION)
     if len(found) > 1:

@@ -33,7 +33,7 @@ class ToolTurn:
 
 
 def read_turn(text: str) -> ToolTurn:
-    """Read a response; what stands before the last ``</think>`` does not count."""
+    """Read a response; thoughts do not count."""
     response = read_response(text)
     if response.problem:
         return ToolTurn(MALFORMED, response, problem=response.problem)

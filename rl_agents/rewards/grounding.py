@@ -7,6 +7,8 @@ Answers, sources and points are taken apart into sentences. A sentence c follows
 where words are stems without function words, and names are words with a capital or a digit. So every sentence has to
 stand alone: one that says "it" says it about nothing. A paraphrase is missed, and a wrong common word in a long
 sentence passes; a served judge (`rl_agents.rewards.judge.OpenAIJudge`) reads meaning.
+
+A text that says everything states every point, so its length counts as well (`conciseness`).
 """
 
 from __future__ import annotations
@@ -15,9 +17,11 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from rl_agents.rewards.wording import FUNCTION_WORDS, cased_words, negated, stem, stems, word_set
+from rl_agents.rewards.wording import FUNCTION_WORDS, cased_words, negated, stem, stems, word_set, words
 
 SUPPORT = 0.75
+#: Content words of an answer, over those of its points, from which on there are too many.
+SURPLUS = 1.5
 #: Sentences of one text that are read; more than that are one last sentence, which follows from nothing.
 MAX_SENTENCES = 500
 
@@ -74,6 +78,19 @@ def grounded_share(answer: str, evidence: Iterable[str]) -> float:
 def stated_share(answer: str, points: Sequence[str]) -> float:
     """Return the share of ``points``, sentences all, that follow from a sentence of the answer; 0 without points."""
     return _share([Statement.of(point) for point in points], _statements(answer))
+
+
+def conciseness(answer: str, points: Sequence[str]) -> float:
+    """Return min(1, 1.5·n(points)/n(answer)), n the number of words that are no function words; 0 for no such word.
+
+    It is what makes pasting all that was found, or a list of all names that there are, no answer.
+    """
+    said, wanted = _content(answer), sum(map(_content, points))
+    return min(1.0, SURPLUS * wanted / said) if said else 0.0
+
+
+def _content(text: str) -> int:
+    return sum(word not in FUNCTION_WORDS for word in words(text))
 
 
 def _share(claims: Sequence[Statement], sources: Sequence[Statement]) -> float:

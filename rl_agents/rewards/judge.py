@@ -7,23 +7,27 @@ two rates that the PRS paper reports. Elsewhere one question covers both.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
 
 from rl_agents.errors import InputError
-from rl_agents.rewards.grounding import grounded_share, stated_share
+from rl_agents.rewards.grounding import conciseness, grounded_share, stated_share
 from rl_agents.rewards.prs import normalise_answer
 from rl_agents.rewards.reading import Reading
 from rl_agents.settings import Settings
+from rl_agents.tools.thoughts import read_thoughts
 
 MAX_REPLY_TOKENS = 256
 #: Before the first retry; doubles with each.
 RETRY_PAUSE_S = 0.5
 SHOWN = 160
+#: What a short answer may say besides a reference, for the rule.
+SURPLUS_WORDS = 12
 
 PROMPT = """\
 You grade the answer of an agent.
@@ -106,8 +110,8 @@ class RuleJudge:
     """Reads words; no model, no cost.
 
     With points, an answer is grounded when every sentence of it follows from a sentence of the evidence, and complete
-    when every point follows from a sentence of it (`rl_agents.rewards.grounding`). Without points, the words of a
-    reference have to occur in it side by side and in order.
+    when every point follows from a sentence of it and it says little else (`rl_agents.rewards.grounding`). Without
+    points, the words of a reference have to occur in it side by side and in order, with at most twelve others.
     """
 
     def verdict(self, reading: Reading) -> float:
@@ -115,11 +119,13 @@ class RuleJudge:
         if reading.points:
             return float(grounded_share(reading.answer, reading.evidence) == 1.0)
         answer = normalise_answer(reading.answer)
-        return float(any(_contains(answer, normalise_answer(reference)) for reference in reading.references))
+        references = map(normalise_answer, reading.references)
+        return float(any(len(answer) <= len(r) + SURPLUS_WORDS and _contains(answer, r) for r in references))
 
     def complete(self, reading: Reading) -> float:
         """See `Judge.complete`."""
-        return float(stated_share(reading.answer, reading.points) == 1.0)
+        answer, points = reading.answer, reading.points
+        return float(stated_share(answer, points) == conciseness(answer, points) == 1.0)
 
 
 @dataclass(frozen=True)
@@ -129,14 +135,16 @@ class OpenAIJudge:
     Attributes:
         url: up to and including ``/v1``.
         model: its name on the server.
-        client: an ``httpx.Client`` with the timeout and, where one is needed, the key's header.
-        timeout_s: for messages.
+        headers: of every request; the key's, where one is needed. Never shown.
+        trust: an ``ssl.SSLContext``; slow to load, so all requests share it.
+        timeout_s: of a whole request, from the connection to the last byte of the reply.
         retries: further attempts after a timeout, a lost connection, or HTTP 429 or 5xx.
     """
 
     url: str
     model: str
-    client: Any
+    headers: Mapping[str, str] = field(repr=False, hash=False)
+    trust: Any = field(repr=False, compare=False)
     timeout_s: float
     retries: int
 
@@ -157,7 +165,7 @@ class OpenAIJudge:
 
     @classmethod
     def connect(cls, url: str, model: str, *, key_env: str, timeout_s: float, retries: int) -> Self:
-        """Build the client; the key is read from the environment variable ``key_env`` and only ever sent.
+        """Build the judge; the key is read from the environment variable ``key_env`` and only ever sent.
 
         Raises:
             InputError: httpx is not installed, or the variable with the key is not set.
@@ -171,7 +179,7 @@ class OpenAIJudge:
             if not os.environ.get(key_env):
                 raise InputError(f"judge_key_env={key_env}: the environment variable is not set")
             headers["Authorization"] = f"Bearer {os.environ[key_env]}"
-        return cls(url.rstrip("/"), model, httpx.Client(timeout=timeout_s, headers=headers), timeout_s, retries)
+        return cls(url.rstrip("/"), model, headers, httpx.create_ssl_context(), timeout_s, retries)
 
     def verdict(self, reading: Reading) -> float:
         """See `Judge.verdict`."""
@@ -191,7 +199,7 @@ class OpenAIJudge:
             JudgeError: no such reply.
         """
         reply = self._reply(prompt, about)
-        found = re.match(r"\W*(yes|no)\b", re.sub(r"<think>.*?</think>", "", reply, flags=re.DOTALL), re.IGNORECASE)
+        found = re.match(r"\W*(yes|no)\b", read_thoughts(reply).words, re.IGNORECASE)
         if not found:
             raise self._error(f"replied {reply[:SHOWN]!r}, neither yes nor no", about)
         return float(found[1].lower() == "yes")
@@ -226,8 +234,8 @@ class OpenAIJudge:
             **more,
         }
         try:
-            response = self.client.post(f"{self.url}/chat/completions", json=body)
-        except httpx.TimeoutException:
+            response = _within(self.timeout_s, self._post(body))
+        except TimeoutError:
             raise _Transient(f"no answer within {self.timeout_s:g} s") from None
         except httpx.HTTPError as error:
             raise _Transient(f"{type(error).__name__}: {error}") from None
@@ -242,9 +250,31 @@ class OpenAIJudge:
         except (ValueError, KeyError, IndexError, TypeError):
             raise self._error(f"no chat completion in {response.text[:SHOWN]!r}", about) from None
 
+    async def _post(self, body: Mapping[str, Any]) -> Any:
+        import httpx
+
+        async with httpx.AsyncClient(headers=self.headers, verify=self.trust, timeout=None) as client:
+            return await client.post(f"{self.url}/chat/completions", json=body)
+
     def _error(self, problem: str, about: str) -> JudgeError:
         asked = " ".join(about.split())
         return JudgeError(f"{self.model} at {self.url}: {problem}; asked about: {asked[:SHOWN]}")
+
+
+def _within(seconds: float, work: Coroutine[Any, Any, Any]) -> Any:
+    """Return what ``work`` returns.
+
+    A client's own timeouts bound each read, and a server that sends a byte now and then meets them for ever. So the
+    request runs in an event loop of its own, which drops it when its time is up.
+
+    Raises:
+        TimeoutError: it took longer.
+    """
+    loop = asyncio.new_event_loop()
+    try:
+        return loop.run_until_complete(asyncio.wait_for(work, seconds))
+    finally:
+        loop.close()
 
 
 class _Transient(Exception):

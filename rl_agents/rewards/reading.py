@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rl_agents.data.trajectory import Trajectory
+from rl_agents.tools.thoughts import THOUGHT_TAGS, read_thoughts
 
-THOUGHTS_END = re.compile(r"</(?:think|reasoning)>")
 ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 
 
@@ -43,7 +43,7 @@ def read_episode(trajectory: Trajectory, tags: Sequence[str]) -> Reading:
     however it goes on; any other step is a tool call, parsed or not.
     """
     steps = trajectory.steps
-    last = spoken(steps[-1].action)
+    last = read_thoughts(steps[-1].action).words
     answered = "<answer>" in last
     calls = steps[:-1] if answered else steps
     return Reading(
@@ -55,11 +55,6 @@ def read_episode(trajectory: Trajectory, tags: Sequence[str]) -> Reading:
         evidence=tuple(trajectory.facts.get("evidence", [step.observation for step in steps[1:]])),
         points=tuple(trajectory.facts.get("points", ())),
     )
-
-
-def spoken(action: str) -> str:
-    """Return what follows the thoughts of an action."""
-    return THOUGHTS_END.split(action)[-1]
 
 
 def final_answer(text: str) -> str:
@@ -75,6 +70,8 @@ def final_answer(text: str) -> str:
 def tags_complete(texts: Sequence[str], tags: Sequence[str]) -> bool:
     """Whether every required tag occurs, and in each text all of them are closed, in order and not nested.
 
+    A text may begin inside a thought, as in `rl_agents.tools.thoughts`: its template has opened the tag.
+
     >>> tags_complete(["<think>a</think>", "<answer>b</answer>"], ["think", "answer"])
     True
     """
@@ -83,8 +80,9 @@ def tags_complete(texts: Sequence[str], tags: Sequence[str]) -> bool:
     pattern = re.compile(rf"<(/?)({'|'.join(map(re.escape, tags))})>")
     seen: set[str] = set()
     for text in texts:
-        opened = ""
-        for closing, tag in pattern.findall(text):
+        found = pattern.findall(text)
+        opened = found[0][1] if found and found[0][0] and found[0][1] in THOUGHT_TAGS else ""
+        for closing, tag in found:
             if opened != (tag if closing else ""):
                 return False
             opened = "" if closing else tag

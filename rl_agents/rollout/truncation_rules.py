@@ -20,6 +20,7 @@ from rl_agents.errors import InputError
 from rl_agents.rollout.embedders import Embedder, Vector, make_embedder
 from rl_agents.rollout.truncation import StallMode, StallWindow, random_trigger, similarity_trigger
 from rl_agents.settings import Settings
+from rl_agents.tools.thoughts import read_thoughts
 
 #: How the agent is asked for its answer where the environment has no words of its own.
 ANSWER_INSTRUCTION = "You have no further turns to ask or act. Give your final answer now, in the form the task asks."
@@ -140,9 +141,8 @@ def progress_window(settings: Settings, spec: EnvSpec) -> int:
 
 
 def question_of(action: str) -> str:
-    """Return an action without its thoughts (all up to the last ``</think>``) and without tags."""
-    spoken = action.rpartition("</think>")[2]
-    return " ".join(re.sub(r"</?[A-Za-z][\w-]*>", " ", spoken).split())
+    """Return an action without its thoughts and without tags."""
+    return " ".join(re.sub(r"</?[A-Za-z][\w-]*>", " ", read_thoughts(action).words).split())
 
 
 def _stall(settings: Settings) -> Callable[[int], Rule]:

@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from rl_agents.tools.strict_json import canonical, strict_json
+from rl_agents.tools.thoughts import read_thoughts
 
 MAX_RESPONSE_CHARACTERS = 262_144
 MAX_CALLS = 32
@@ -104,11 +105,12 @@ def read_tools(data: Any) -> tuple[Tool, ...]:
 
 
 def read_response(text: str) -> Response:
-    """Read a response. What stands before the last ``</think>`` is thought, and neither content nor a call."""
+    """Read a response. Thoughts are neither content nor calls (`rl_agents.tools.thoughts`)."""
     if len(text) > MAX_RESPONSE_CHARACTERS:
         return Response("", problem=f"the response is longer than {MAX_RESPONSE_CHARACTERS} characters")
-    spoken = text.rpartition("</think>")[2]
-    if spoken.lstrip().startswith("<think>"):
+    said = read_thoughts(text)
+    spoken = said.words
+    if not said.ends and not spoken.strip():
         return Response("", problem="the reasoning does not end: </think> is missing")
     # Up to the last closing tag every opening one finds its end: without one the search would take quadratic time.
     end = spoken.rfind("</tool_call>") + len("</tool_call>") if "</tool_call>" in spoken else 0

@@ -37,9 +37,11 @@ def test_no_turns_and_empty_turns():
     [
         ("one two three four", "one two three four", 0.5),
         ("population of paris 2020", "paris population census 2020", 0.375),
+        ("Population of PARIS 2020", "paris population census 2020", 0.375),
         ("weather in rome", "latest stock news", 0.0),
         ("a a b", "a b b", 2 / 6),
         ("paris", "paris", 1.0),
+        ("paris", "Paris", 0.0),
         ("paris", "paris france", 0.0),
         ("", "", 1.0),
     ],

@@ -144,6 +144,7 @@ def test_an_episode_by_hand() -> None:
     assert info["metrics"] == {
         "turns": 3.0, "searches": 1.0 + len(queries), "passages": info["metrics"]["passages"],
         "sentences": float(len(points)), "grounded": 1.0, "complete": 1.0, "grounded_share": 1.0, "stated_share": 1.0,
+        "conciseness": 1.0,
     }  # fmt: skip
     with pytest.raises(RuntimeError, match="call reset"):
         env.step("")

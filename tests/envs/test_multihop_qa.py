@@ -61,6 +61,11 @@ def searches(*queries: str) -> str:
         ("Rome", ["Paris", "rome"], 1.0, 1.0),
         ("", ["x"], 0.0, 0.0),
         ("the", ["x"], 0.0, 0.0),
+        ("", ["A"], 0.0, 0.0),  # a gold that normalises to nothing
+        ("!", ["The The"], 0.0, 0.0),
+        ("an", ["A"], 0.0, 0.0),
+        ("the  the", ["The The"], 1.0, 0.0),
+        ("x", ["the"], 0.0, 0.0),
     ],
 )
 def test_scores_by_hand(answer: str, references: list[str], exact: float, overlap: float) -> None:

@@ -84,6 +84,7 @@ def test_what_the_server_is_asked(server: Server) -> None:
     [
         ("**No**", "No", True),
         ("<think>Yes?</think>\n unknown.", "Unknown", False),
+        ("Yes, I should check it.</think>\n\nno", "No", True),
         ("YES, he did.", "Yes", True),
         ("This is not a question, please propose your next question.", NOT_A_QUESTION, False),
     ],

@@ -17,7 +17,6 @@ from rl_agents.rewards.judge import JudgeError
 from rl_agents.rewards.verifiers import VERIFIERS, VerifierOptions, assess, exact_match, make_verifier, self_check
 from rl_agents.rewards.verifiers.compare import difference, matched_pairs, parallel_score
 from rl_agents.rewards.verifiers.judged import DialogueVerifier, EquivalenceJudge
-from rl_agents.rewards.verifiers.swe import bash_target, linear_credit
 from rl_agents.rewards.verifiers.terminal import TerminalVerifier
 from rl_agents.rewards.verifiers.tool_calls import ToolCallVerifier
 from rl_agents.settings.options import option_types
@@ -65,6 +64,7 @@ def score(name: str, demonstrated: Turn, response: str, **options: Any) -> float
         ("Rome", "rome", False),
         ("Rome", "Rome Italy", False),
         ("population of paris 2020", "paris population census 2020", True),  # 0.375
+        ("Population of Paris 2020", "paris population census 2020", True),
         ("weather in rome", "latest stock news", False),
         ("one two three four", "one two three four", True),  # 0.5
     ],
@@ -123,8 +123,8 @@ def test_tool_name_and_tool_call() -> None:
     assert score("tool_name", turn(ROME), said(("map", {"city": "Rome"}))) == 0.0
     assert score("tool_call", turn(ROME), f"<think>Oslo?</think>Let me see. {said(ROME)}") == 1.0
     assert score("tool_call", turn(ROME, OSLO), said(OSLO, ROME)) == 1.0
-    assert score("tool_call", turn(ROME), said(OSLO, ROME)) == 1.0, "surplus calls are free"
-    assert score("tool_call", turn(ROME), said(OSLO, ROME), parallel="strict") == 0.0
+    assert score("tool_call", turn(ROME), said(OSLO, ROME)) == 0.0, "no surplus calls"
+    assert score("tool_call", turn(ROME), said(OSLO, ROME), parallel="free") == 1.0
     assert score("tool_call", turn(ROME), said(OSLO, ROME), parallel="f1") == pytest.approx(2 / 3)
 
 
@@ -278,62 +278,6 @@ def test_messages_by_a_judge() -> None:
     assert assess(verifier, gold, " The capital  is Paris.").score == 1.0
     assert assess(verifier, gold, said(ROME)).score == 0.0 and assess(verifier, turn(ROME), said(ROME)).score == 1.0
     assert len(judge.asked) == asked, "equal messages and calls need no judge"
-
-
-# --- software engineering -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("command", "target"),
-    [
-        ("grep -rn 'def total' /w/proj", ("grep", {"proj"})),
-        ("cd /w && grep -rn total proj/", ("grep", {"proj"})),
-        ("python -m pytest /w/tests/test_a.py -q", ("pytest", {"test_a.py"})),
-        ("sudo env A=1 cat x.py", ("cat", {"x.py"})),
-        ("echo 'open", ("echo", set())),
-        ("", ("", set())),
-    ],
-)
-def test_target_of_a_shell_command(command: str, target: tuple[str, set[str]]) -> None:
-    assert bash_target(command) == (target[0], frozenset(target[1]))
-
-
-def edit(command: str = "str_replace", path: str = "/w/foo.py", **further: Any) -> tuple[str, dict[str, Any]]:
-    return "str_replace_editor", {"command": command, "path": path, **further}
-
-
-def test_swe_kind_and_target() -> None:
-    view = turn(edit("view", view_range=[40, 80]))
-    assert score("swe_target", view, said(edit("view", "/elsewhere/foo.py", view_range=[70, 90]))) == 1.0
-    assert score("swe_target", view, said(edit("view", view_range=[81, 90]))) == 0.0
-    assert score("swe_target", view, said(edit("view", view_range=[60, -1]))) == 1.0
-    assert score("swe_target", view, said(edit("view"))) == 1.0, "the whole file shows those lines, too"
-    assert score("swe_target", view, said(edit("view", "/w/bar.py", view_range=[40, 80]))) == 0.0
-    assert score("swe_target", view, said(edit("create", file_text="x"))) == 0.0
-    assert score("swe_target", view, said(("execute_bash", {"command": "cat /w/foo.py"}))) == 0.0
-    run = turn(("execute_bash", {"command": "python -m pytest tests/test_a.py -q"}))
-    assert score("swe_target", run, said(("bash", {"command": "cd /w; pytest -x tests/test_a.py"}))) == 1.0
-    assert score("swe_target", run, said(("bash", {"command": "pytest tests/test_b.py"}))) == 0.0
-    assert score("swe_target", turn(("think", {"thought": "a"})), said(("think", {"thought": "b"}))) == 1.0
-    assert score("tool_name", run, said(("execute_bash", {"command": "ls"}))) == 1.0, "the paper's own is coarser"
-
-
-def test_swe_edits() -> None:
-    gold = turn(edit(old_str="return None", new_str="return sum(values)"))
-    near, far = edit(old_str="return None", new_str="return sum(value)"), edit(old_str="return None", new_str="pass")
-    assert score("swe_target", gold, said(near)) == 1.0 and score("swe_target", gold, said(far)) == 0.0
-    assert score("swe_target", gold, said(edit(old_str="if x:", new_str="return sum(values)"))) == 0.0
-    linear = score("swe_target", gold, said(near), edit_credit="linear")
-    assert linear == pytest.approx(1 - 0.1 / 18)  # one of 18 characters less
-
-
-def test_linear_credit_by_hand() -> None:
-    assert linear_credit(0.39, 10, 10) == 0.0
-    assert linear_credit(0.4, 10, 10) == pytest.approx(0.5)
-    assert linear_credit(0.6, 10, 10) == pytest.approx(0.75)
-    assert linear_credit(0.8, 10, 10) == 1.0
-    assert linear_credit(1.0, 10, 15) == pytest.approx(0.95)
-    assert linear_credit(1.0, 10, 40) == pytest.approx(0.9)
 
 
 # --- what all have in common --------------------------------------------------------------------------------------

@@ -73,7 +73,7 @@ def test_the_rule_judge_reads_points_apart_from_grounds() -> None:
     judge, points = RuleJudge(), ("Torhaven lies on the Ister.",)
     grounded = reading("Velmora was founded by Ada Tarn.", points)
     assert (judge.verdict(grounded), judge.complete(grounded)) == (1.0, 0.0)
-    complete = reading("Torhaven lies on the Ister. Torhaven has 90 towers.", points)
+    complete = reading("Torhaven lies on the Ister. It burns.", points)
     assert (judge.verdict(complete), judge.complete(complete)) == (0.0, 1.0)
     assert judge.verdict(reading("Velmora was founded by Ada Tarn.", ())) == 1.0
 

@@ -156,6 +156,7 @@ class Server:
         self.reply = lambda prompt: "yes"
         self.status: list[int] = []
         self.delay = 0.0
+        self.drip_s = 0.0
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -168,7 +169,9 @@ class Server:
                 answer = {"choices": [{"message": {"content": content}}]} if content is not None else {"odd": 1}
                 self.send_response(status)
                 self.end_headers()
-                self.wfile.write(json.dumps(answer).encode())
+                for byte in json.dumps(answer).encode():
+                    self.wfile.write(bytes([byte]))
+                    time.sleep(outer.drip_s)
 
             def log_message(self, *_: object) -> None:
                 pass
@@ -220,8 +223,26 @@ def test_what_the_judge_is_asked(server):
     assert (body["model"], body["temperature"]) == ("grader", 0)
     assert body["messages"] == [{"role": "user", "content": prompt(READING)}]
     assert all(part in prompt(READING) for part in ("capital of France?", "It is Paris.", "Paris\nLutetia"))
-    server.reply = lambda text: "<think> no? </think>\n\n**Yes**"
-    assert judge.verdict(READING) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("reply", "verdict"),
+    [
+        ("<think> no? </think>\n\n**Yes**", 1.0),
+        ("Yes, I should check it.</think>\n\nno", 0.0),
+        ("no, wait</think>yes<think>really?</think>\nNo.", 0.0),
+        ("no<think>or yes", 0.0),
+    ],
+)
+def test_a_verdict_is_what_follows_the_judges_thoughts(server, reply, verdict):
+    server.reply = lambda text: reply
+    assert make_judge(openai(server)).verdict(READING) == verdict
+
+
+def test_a_judge_that_only_thinks_gives_no_verdict(server):
+    server.reply = lambda text: "<think>Yes, it"
+    with pytest.raises(JudgeError, match="neither yes nor no"):
+        make_judge(openai(server)).verdict(READING)
 
 
 def test_the_key_is_sent_and_never_shown(server, monkeypatch):
@@ -247,6 +268,15 @@ def test_a_timeout_names_the_server_and_what_it_was_asked(server):
     assert f"grader at {server.url}: no answer within 0.1 s (2 attempts)" in message
     assert "asked about: capital of France? -> Paris" in message
     assert len(server.requests) == 2
+
+
+def test_a_server_that_drips_is_left_when_the_time_is_up(server):
+    server.drip_s = 0.1  # each read is quick, and the whole reply would take 5 s
+    judge = make_judge(openai(server, judge_timeout_s=1.0, judge_retries=0))
+    begin = time.monotonic()
+    with pytest.raises(JudgeError, match="no answer within 1 s"):
+        judge.verdict(READING)
+    assert 0.9 < time.monotonic() - begin < 2.0
 
 
 def test_retries_are_bounded_and_only_for_what_may_pass(server):

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from rl_agents.envs.alfworld.compact import full_command
 from rl_agents.tools.calls import read_response
+from rl_agents.tools.thoughts import read_thoughts
 
 TOOL = "env_step"
 #: Longer texts are no command of any game.
@@ -19,19 +20,19 @@ _PUT = re.compile(r"(?:put|move|place) (.+?) (?:in/on|into|onto|in|on|to) (.+)")
 def read_command(response: str, bare: bool) -> str | None:
     """Return the text of the command in a response, or None when it holds none or more than one.
 
-    What stands before the last ``</think>`` does not count. A command is the inside of exactly one
+    Thoughts do not count (`rl_agents.tools.thoughts`). A command is the inside of exactly one
     ``<action>...</action>``, or the argument ``command`` of exactly one call of the tool ``env_step``
     (``<tool_call>{"name": "env_step", "arguments": {"command": ...}}</tool_call>``), or else, where ``bare`` texts
     count, the last line that is not blank.
     """
-    spoken = response.rpartition("</think>")[2]
+    spoken = read_thoughts(response).words
     if "<tool_call>" in spoken:
         command = _called(spoken)
     elif "<action>" in spoken or not bare:
         actions = _ACTION.findall(spoken)
         command = actions[0] if len(actions) == 1 else None
     else:
-        lines = [] if "<think>" in spoken else [line for line in spoken.splitlines() if line.strip()]
+        lines = [line for line in spoken.splitlines() if line.strip()]
         command = lines[-1] if lines else None
     return _clean(command)[:MAX_COMMAND] or None if command is not None else None
 

@@ -32,7 +32,7 @@ from rl_agents.envs.retrievers import retriever_over
 from rl_agents.envs.stateful import StatefulEnv, StepResult, observations
 from rl_agents.envs.tool_turns import ANSWER, CALLS, ToolTurn, read_turn
 from rl_agents.errors import InputError
-from rl_agents.rewards.grounding import grounded_share, sentences, stated_share
+from rl_agents.rewards.grounding import conciseness, grounded_share, sentences, stated_share
 from rl_agents.rewards.judge import Judge, OpenAIJudge, RuleJudge
 from rl_agents.rewards.reading import Reading
 from rl_agents.tools.toolbox import BoundTool, Toolbox
@@ -45,6 +45,7 @@ class Verdict:
     Attributes:
         grounded, complete: the judge's verdicts, 0 or 1; both are 0 for an answer of too many sentences.
         grounded_share, stated_share: the rule's: of the answer's sentences and of the points.
+        conciseness: the rule's; see `rl_agents.rewards.grounding.conciseness`.
     """
 
     sentences: int
@@ -52,6 +53,7 @@ class Verdict:
     complete: float
     grounded_share: float
     stated_share: float
+    conciseness: float
 
     @property
     def passed(self) -> bool:
@@ -59,7 +61,7 @@ class Verdict:
         return self.grounded == self.complete == 1.0
 
 
-NO_ANSWER = Verdict(0, 0.0, 0.0, 0.0, 0.0)
+NO_ANSWER = Verdict(0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +88,8 @@ class LongFormQAEnv(StatefulEnv[QAState, LongFormQAOptions]):
     answer could be read), ``anchor`` (the task and the set of passages read), ``progress`` (a passage was found that
     had not been read; None before the first turn, for malformed responses and for answers), ``query``,
     ``references``, ``points``, ``evidence`` (the passages read) and ``metrics``: ``turns``, ``searches``,
-    ``passages``, ``sentences``, ``grounded``, ``complete``, ``grounded_share`` and ``stated_share``. In the ``paper``
-    style that of `reset` holds ``messages`` and ``tools`` too.
+    ``passages``, ``sentences``, ``grounded``, ``complete``, ``grounded_share``, ``stated_share`` and ``conciseness``. In
+    the ``paper`` style that of `reset` holds ``messages`` and ``tools`` too.
 
     Raises:
         InputError: a bad option or file.
@@ -166,7 +168,7 @@ class LongFormQAEnv(StatefulEnv[QAState, LongFormQAOptions]):
         earned = {
             "pass": float(verdict.passed),
             "match": verdict.complete,
-            "points": verdict.stated_share * verdict.grounded_share,
+            "points": verdict.stated_share * verdict.grounded_share * verdict.conciseness,
         }[self.options.reward]
         new = replace(state, verdict=verdict)
         observation = f"grounded {verdict.grounded:g}, complete {verdict.complete:g}"
@@ -183,6 +185,7 @@ class LongFormQAEnv(StatefulEnv[QAState, LongFormQAOptions]):
             self._judge.complete(reading),
             grounded_share(answer, state.read),
             stated_share(answer, task.points),
+            conciseness(answer, task.points),
         )
 
     def _info(self, state: QAState, *, valid: bool, progress: bool | None) -> dict[str, Any]:
@@ -205,6 +208,7 @@ class LongFormQAEnv(StatefulEnv[QAState, LongFormQAOptions]):
                 "complete": verdict.complete,
                 "grounded_share": verdict.grounded_share,
                 "stated_share": verdict.stated_share,
+                "conciseness": verdict.conciseness,
             },
         }
 

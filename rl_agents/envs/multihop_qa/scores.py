@@ -29,8 +29,19 @@ def normalise(answer: str) -> str:
 
 
 def exact_match(answer: str, references: Sequence[str]) -> float:
-    """EM = 1 if the normalised answer equals a normalised reference, else 0."""
-    return float(normalise(answer) in map(normalise, references))
+    """EM = 1 if the normalised answer equals a normalised reference, else 0; an empty answer equals none.
+
+    A reference of articles and punctuation alone, of which normalising leaves nothing, has to be said as it is written,
+    capitals and blanks aside. The official script gives it to any answer of which nothing is left either.
+    """
+    return float(any(_equal(answer, reference) for reference in references))
+
+
+def _equal(answer: str, reference: str) -> bool:
+    said, wanted = normalise(answer), normalise(reference)
+    if said or wanted:
+        return said == wanted
+    return bool(answer.strip()) and answer.lower().split() == reference.lower().split()
 
 
 def f1(answer: str, references: Sequence[str]) -> float:

@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import accumulate
 from typing import Any, Protocol
 
 from rl_agents.envs.paper_search.library import Library, Task
@@ -27,6 +28,7 @@ from rl_agents.envs.paper_search.spec import PaperSearchOptions
 from rl_agents.errors import InputError
 from rl_agents.retrieval.passages import Passage
 from rl_agents.rewards.judge import SHOWN, OpenAIJudge
+from rl_agents.tools.thoughts import read_thoughts
 
 #: Scores that are kept for queries that come again: every member of a group asks about the same papers.
 KEPT_SCORES = 500_000
@@ -107,17 +109,25 @@ class ServerSelector(OpenAIJudge):
         asked = {"logprobs": True, "top_logprobs": TOP_LOGPROBS, "max_completion_tokens": REPLY_TOKENS}
         choice = self._choice(text, about, **asked)
         reply = str(choice["message"]["content"] or "")
-        found = _DECISION.match(reply)
-        probability = _probability(choice)
+        decision = read_thoughts(reply).words
+        found = _DECISION.match(decision)
+        probability = _probability(choice, len(reply) - len(decision))
         if found is None and probability is None:
             raise self._error(f"replied {reply[:SHOWN]!r}, neither True nor False", about)
         return probability if probability is not None else float(found is not None and found[1].lower() == "true")
 
 
-def _probability(choice: Mapping[str, Any]) -> float | None:
-    """Return p(True) / (p(True) + p(False)) at the first token that is one of them; None when nothing tells."""
+def _probability(choice: Mapping[str, Any], begin: int) -> float | None:
+    """Return p(True) / (p(True) + p(False)) at the first token that is one of them; None when nothing tells.
+
+    Args:
+        begin: characters of thoughts, whose tokens do not count.
+    """
     try:
-        tokens = [(_word(entry["token"]), entry["top_logprobs"]) for entry in choice["logprobs"]["content"]]
+        entries = choice["logprobs"]["content"]
+        ends = accumulate(len(entry["token"]) for entry in entries)
+        said = [entry for entry, end in zip(entries, ends, strict=True) if end > begin]
+        tokens = [(_word(entry["token"]), entry["top_logprobs"]) for entry in said]
         alternatives: list[Any] = next((top for word, top in tokens if word in ("true", "false")), [])
         mass = {"true": 0.0, "false": 0.0}
         for other in alternatives:
@@ -157,4 +167,4 @@ def make_selector(options: PaperSearchOptions) -> Selector:
 @lru_cache(maxsize=8)
 def _server(url: str, model: str, key_env: str, timeout_s: float, retries: int, threads: int) -> ServerSelector:
     judge = OpenAIJudge.connect(url, model, key_env=key_env, timeout_s=timeout_s, retries=retries)
-    return ServerSelector(judge.url, judge.model, judge.client, timeout_s, retries, threads)
+    return ServerSelector(judge.url, judge.model, judge.headers, judge.trust, timeout_s, retries, threads)

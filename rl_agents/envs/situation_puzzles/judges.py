@@ -14,6 +14,7 @@ from rl_agents.envs.judges import connect_judge
 from rl_agents.envs.situation_puzzles.rules import NO, NOT_A_QUESTION, UNKNOWN, YES, Puzzle, Reply, rule_reply
 from rl_agents.envs.situation_puzzles.spec import SituationPuzzlesOptions
 from rl_agents.rewards.judge import SHOWN, OpenAIJudge
+from rl_agents.tools.thoughts import read_thoughts
 
 PROMPT = """\
 You are the referee of a game where players are shown a <Surface> and you are given the <Bottom>. You need to \
@@ -99,7 +100,7 @@ class ServerQuestionJudge(OpenAIJudge):
         text = PROMPT.format(surface=puzzle.surface, bottom=puzzle.bottom, question=question)
         about = f"{puzzle.puzzle_id} -> {question}"
         answer = self._reply(text, about)
-        found = _REPLY.match(re.sub(r"<think>.*?</think>", "", answer, flags=re.DOTALL))
+        found = _REPLY.match(read_thoughts(answer).words)
         if not found:
             raise self._error(f"replied {answer[:SHOWN]!r}, none of Yes, No and Unknown", about)
         return Reply(_MEANINGS[found[1].lower()])

@@ -31,6 +31,7 @@ from rl_agents.envs.webshop.pages import (
 from rl_agents.envs.webshop.records import NO_LIMIT
 from rl_agents.envs.webshop.shop import Turn
 from rl_agents.tools.calls import Tool, check_call, read_response
+from rl_agents.tools.thoughts import read_thoughts
 
 PROMPT_STYLES = ("3spo", "steppo", "compact")
 #: One page in a prompt, and its list of actions, take at most so many characters each.
@@ -129,10 +130,10 @@ class Read:
 
 
 def read_command(response: str, page: Page, style: str) -> Read:
-    """Read one command from ``response``; only what follows the last ``</think>`` counts."""
+    """Read one command from ``response``; thoughts do not count."""
     if style == "steppo":
         return _read_call(response)
-    spoken = response.rpartition("</think>")[2]
+    spoken = read_thoughts(response).words
     if style == "compact":
         return Read(_from_place(spoken.strip(), page)) if spoken.strip() else Read(problem=NO_ACTION)
     found = _ACTION.findall(spoken)

@@ -15,10 +15,10 @@ FLOAT_TOLERANCE = 1e-6
 def word_similarity(first: str, second: str) -> float:
     """Σ_w min(count_a(w), count_b(w))/(n_a + n_b): the public verifier's "Jaccard", 0.5 for identical strings.
 
-    Words are split at whitespace and compared as they are. If either string has fewer than two words the measure is
-    exact equality (1 or 0).
+    Words are split at whitespace and compared in lower case. If either string has fewer than two words the measure is
+    exact equality (1 or 0), capitals included.
     """
-    words, other = first.split(), second.split()
+    words, other = first.lower().split(), second.lower().split()
     if len(words) < 2 or len(other) < 2:
         return float(first == second)
     shared = sum((Counter(words) & Counter(other)).values())
@@ -39,7 +39,7 @@ def difference(expected: Any, actual: Any, threshold: float, path: str = "argume
         same = expected == actual if short else word_similarity(expected, actual) >= threshold
         return "" if same else f"{path}: another text"
     if isinstance(expected, float):
-        return "" if abs(expected - actual) <= FLOAT_TOLERANCE else f"{path}: {actual} for {expected}"
+        return "" if abs(expected - actual) < FLOAT_TOLERANCE else f"{path}: {actual} for {expected}"
     if isinstance(expected, Mapping):
         return _mapping_difference(expected, actual, threshold, path)
     if isinstance(expected, list):

@@ -38,7 +38,7 @@ class VerifierOptions:
         needs="verifier=tool_call|dialogue|search|text_action",
     )
     parallel: ParallelMode = key(
-        "free",
+        "strict",
         "how several calls in one turn are scored",
         needs="verifier=tool_name|tool_call|search|dialogue",
     )

@@ -17,7 +17,7 @@ class ToolNameVerifier:
     The paper's SWE verifier (appendix A.2): deliberately coarse.
     """
 
-    parallel: ParallelMode = "free"
+    parallel: ParallelMode = "strict"
 
     def score(self, turn: Turn, response: Response) -> Verdict:
         """See `rl_agents.rewards.verifiers.base.Verifier.score`."""
@@ -41,7 +41,7 @@ class ToolCallVerifier:
     """
 
     threshold: float = 0.1
-    parallel: ParallelMode = "free"
+    parallel: ParallelMode = "strict"
 
     def score(self, turn: Turn, response: Response) -> Verdict:
         """See `rl_agents.rewards.verifiers.base.Verifier.score`."""
