@@ -154,11 +154,12 @@ def check_ranges(options: Any, prefix: str = "") -> None:
 
 
 def _check_range(shown: str, number: Any, bounds: Mapping[str, Any]) -> None:
-    if isinstance(number, int | float) and number != bounds["also"]:
-        for name, (holds, _) in BOUNDS.items():
-            if bounds[name] is not None and not holds(number, bounds[name]):
-                wanted = range_text(bounds)
-                raise InputError(f"{shown}: must {'not be negative' if wanted == 'at least 0' else f'be {wanted}'}")
+    if not isinstance(number, int | float) or number == bounds["also"]:
+        return
+    for name, (holds, said) in BOUNDS.items():
+        if bounds[name] is not None and not holds(number, bounds[name]):
+            text = "not be negative" if said.format(bounds[name]) == "at least 0" else f"be {said.format(bounds[name])}"
+            raise InputError(f"{shown}: must {text}" + ("" if bounds["also"] is None else f", or {bounds['also']}"))
 
 
 #: Kinds of bounds: whether a number keeps one, and how people say it.

@@ -286,12 +286,12 @@ def test_messages_by_a_judge() -> None:
 def test_unusable_options() -> None:
     for options, message in (
         ({"verifier": "tool_cal"}, "env.verifier='tool_cal': valid: exact, tool_name, tool_call"),
-        ({"threshold": 0.6}, r"threshold=0\.6: must be at least 0 and at most 0\.5, or -1"),
+        ({"threshold": 0.6}, r"threshold=0\.6: must be at most 0\.5, or -1"),
         ({"threshold": "high"}, "env.threshold='high': a number is needed"),
         ({"parallel": "sorted"}, "env.parallel='sorted': valid: "),
-        ({"similarity": 2.0}, "must be at least 0 and at most 1, or -1"),
+        ({"similarity": 2.0}, "must be at most 1, or -1"),
         ({"judge_url": "http://x"}, "belong together"),
-        ({"judge_retries": -1}, "not negative"),
+        ({"judge_retries": -1}, "must not be negative"),
     ):
         with pytest.raises(InputError, match=message):
             VerifierOptions.from_mapping(options)
