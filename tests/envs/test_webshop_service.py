@@ -179,9 +179,8 @@ def test_a_service_that_hangs_or_talks_nonsense_is_named() -> None:
 
 def test_rollouts_go_on_when_the_service_dies_and_returns(monkeypatch: pytest.MonkeyPatch) -> None:
     """Episodes of the agent loop: ended with the cause while the service is away, played again when it is back."""
-    sys.path.insert(0, str(ROOT / "tests" / "rollout"))
     from chat_tokenizers import qwen
-    from scripted import ScriptedEngine
+    from rollout.scripted import ScriptedEngine
 
     from rl_agents.chat.context import make_context
     from rl_agents.data.trajectory import EpisodeSpec

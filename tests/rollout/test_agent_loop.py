@@ -8,7 +8,7 @@ import time
 import gymnasium
 import pytest
 from chat_tokenizers import qwen
-from scripted import Broken, Countdown, ScriptedEngine
+from rollout.scripted import Broken, Countdown, ScriptedEngine
 
 from rl_agents.chat.context import make_context
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory

@@ -9,7 +9,7 @@ from itertools import count, cycle
 from typing import Any
 
 import pytest
-from rollout.chat_tokenizers import qwen
+from chat_tokenizers import qwen
 from rollout.scripted import ScriptedEngine
 from search.drawn import CONTEXT, LIMITS, Copied, Drawn, last_observation, speaker
 

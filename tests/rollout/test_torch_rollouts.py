@@ -9,7 +9,7 @@ import pytest
 import torch
 from chat_tokenizers import qwen
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
-from scripted import Broken, Countdown
+from rollout.scripted import Broken, Countdown
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from rl_agents.chat.context import make_context

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium
-from rollout.chat_tokenizers import qwen
+from chat_tokenizers import qwen
 from rollout.scripted import ScriptedEngine
 
 from rl_agents.chat.context import make_context
