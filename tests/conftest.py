@@ -64,7 +64,9 @@ def start_ray(attempts: int = 2) -> None:
         except Exception as error:
             ray.shutdown()
             if not left:
-                pytest.fail(f"Ray does not start: {type(error).__name__}: {error}", pytrace=False)
+                raise pytest.fail.Exception(
+                    f"Ray does not start: {type(error).__name__}: {error}", pytrace=False
+                ) from None
 
 
 @pytest.fixture(scope="session")

@@ -159,7 +159,7 @@ def test_sessions_survive_a_restart_and_name_a_service_that_is_gone(monkeypatch:
     started = time.monotonic()
     with pytest.raises(ServiceError, match=url):
         env.step("<action>click[< prev]</action>")
-    assert time.monotonic() - started < 2, "others do not wait for a service that was found dead"
+    assert time.monotonic() - started < 10, "others do not wait for a service that was found dead"
     with served(number):
         assert env.step("<action>click[< prev]</action>")[4]["valid"]
 
