@@ -27,7 +27,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import two_workers
 from first_cause import pytest_runtest_setup  # noqa: F401  (a hook)
+from judge_server import vllm_judge
+from two_workers import pytest_xdist_make_scheduler  # noqa: F401  (a hook)
 
 #: Words of the tiny tokenizer, and so the tiny model's vocabulary.
 VOCABULARY = 200
@@ -37,10 +40,12 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "ray: starts Ray, engines or servers; the rest are unit tests")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         if "ray_session" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.ray)
+    two_workers.assign(config, items)
 
 
 @pytest.fixture(scope="session")
@@ -113,3 +118,10 @@ def beginner_model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from rl_agents.core.starter import build_starter
 
     return build_starter("guess_numbers", tmp_path_factory.mktemp("models") / "beginner", set={"iterations": 12})
+
+
+@pytest.fixture(scope="session")
+def judge_that_says_yes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a real vLLM server whose model ``judge`` says Yes to everything."""
+    with vllm_judge("Yes", tmp_path_factory.mktemp("judge")) as url:
+        yield url
