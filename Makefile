@@ -16,6 +16,9 @@ ALFWORLD_PY := .venv-alfworld/bin/python
 ALFWORLD_EXTRA := import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["alfworld"], sep="\n")
 export RL_AGENTS_TEXTWORLD_PYTHON ?= $(if $(wildcard .venv-alfworld/.ready),$(CURDIR)/$(ALFWORLD_PY))
 
+# Two processes: Ray's tests, and whatever the other cores can do while those wait. tests/two_workers.py says who goes where.
+SIDE_BY_SIDE := -n 2 --dist loadgroup --no-loadscope-reorder
+
 .PHONY: demo alfworld test test-unit check bench clean
 
 .venv/.ready: pyproject.toml $(CONSTRAINTS)
@@ -41,10 +44,11 @@ demo: .venv/.ready
 	$(PY) run.py --algo 3spo
 
 test: .venv/.ready
-	$(PY) -m pytest
+	$(PY) -m pytest $(SIDE_BY_SIDE)
 
+# What needs no Ray: about two minutes.
 test-unit: .venv/.ready
-	$(PY) -m pytest -m "not ray"
+	$(PY) -m pytest $(SIDE_BY_SIDE) -m "not ray"
 
 check: .venv/.ready
 	$(PY) -m ruff check .

@@ -1,4 +1,7 @@
-"""Shared by all tests: one Ray session, and a tiny model with tied embeddings and its tokenizer."""
+"""Shared by all tests: one Ray session, and a tiny model with tied embeddings and its tokenizer.
+
+Helpers that several folders import are ``tests/NAME.py`` or ``FOLDER.NAME``: this folder is on the path (pyproject).
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,26 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+# Ray's processes import for a minute on a busy machine; its own limits are 5 to 60 seconds.
+os.environ.setdefault("RAY_gcs_server_port_wait_time_s", "180")
+os.environ.setdefault("RAY_gcs_server_request_timeout_seconds", "180")
+os.environ.setdefault("RAY_gcs_rpc_server_connect_timeout_s", "60")
+os.environ.setdefault("RAY_py_gcs_connect_timeout_s", "180")
+os.environ.setdefault("RAY_raylet_start_wait_time_s", "180")
+os.environ.setdefault("RAY_raylet_client_connect_timeout_milliseconds", "60000")
+os.environ.setdefault("RAY_agent_register_timeout_ms", "180000")
+os.environ.setdefault("RAY_worker_register_timeout_seconds", "180")
+os.environ.setdefault("RAY_DASHBOARD_STARTUP_TIMEOUT_S", "180")
+os.environ.setdefault("RAY_DASHBOARD_SUBPROCESS_MODULE_WAIT_READY_TIMEOUT", "120")
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import two_workers
+from first_cause import pytest_runtest_setup  # noqa: F401  (a hook)
+from judge_server import vllm_judge
+from two_workers import pytest_xdist_make_scheduler  # noqa: F401  (a hook)
 
 #: Words of the tiny tokenizer, and so the tiny model's vocabulary.
 VOCABULARY = 200
@@ -22,10 +40,12 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "ray: starts Ray, engines or servers; the rest are unit tests")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         if "ray_session" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.ray)
+    two_workers.assign(config, items)
 
 
 @pytest.fixture(scope="session")
@@ -33,9 +53,25 @@ def ray_session() -> Iterator[None]:
     """One local Ray for the whole test run, with four logical CPUs."""
     import ray
 
-    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, configure_logging=True, logging_level="ERROR")
+    start_ray()
     yield
     ray.shutdown()
+
+
+def start_ray(attempts: int = 2) -> None:
+    """Start Ray; again if it fails, as the 30 seconds that Ray's node waits for its raylet cannot be set."""
+    import ray
+
+    for left in reversed(range(attempts)):
+        try:
+            ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+            return
+        except Exception as error:
+            ray.shutdown()
+            if not left:
+                raise pytest.fail.Exception(
+                    f"Ray does not start: {type(error).__name__}: {error}", pytrace=False
+                ) from None
 
 
 @pytest.fixture(scope="session")
@@ -84,3 +120,10 @@ def beginner_model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     folder, keys = tmp_path_factory.mktemp("models") / "beginner", {"iterations": 12}
     return build_starter(AgentAlgorithm.from_settings, "guess_numbers", folder, set=keys)
+
+
+@pytest.fixture(scope="session")
+def judge_that_says_yes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a real vLLM server whose model ``judge`` says Yes to everything."""
+    with vllm_judge("Yes", tmp_path_factory.mktemp("judge")) as url:
+        yield url

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from gymnasium.utils.env_checker import check_env
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from processes import children_running
 
 pytest.importorskip("mcp", reason="the MCP SDK is not installed")
 
@@ -37,7 +37,7 @@ def servers_file(folder: Path, script: Path) -> str:
 
 
 def running(script: Path) -> int:
-    return sum(str(script) in child.cmdline() for child in psutil.Process().children())
+    return len(children_running(str(script)))
 
 
 @pytest.fixture(scope="module")

@@ -264,7 +264,7 @@ def test_scores_of_the_server(server: Server, reply: dict[str, Any], score: floa
 
 
 def test_the_server_is_asked_once_about_a_paper_and_about_several_at_once(server: Server) -> None:
-    server.delay = 0.1
+    server.delay = 0.5
     one = selector(server, selector_threads=3)
     server.reply = lambda prompt: said("True" if "Fern" in prompt else "False")
     assert one.scores(TASK, LIBRARY, ["a", "b", "c"]) == [0.0, 1.0, 0.0]

@@ -8,10 +8,8 @@ import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
-from judge_server import vllm_judge
 
 from rl_agents.envs.situation_puzzles import make, tasks
 from rl_agents.envs.situation_puzzles.env import SituationPuzzlesEnv
@@ -96,7 +94,7 @@ def test_replies_of_the_server(server: Server, said: str, reply: str, progress: 
 
 
 def test_a_silent_or_odd_server_ends_the_episode_with_its_cause(server: Server) -> None:
-    env = started(**server.options, judge_retries=1, judge_timeout_s=0.2)
+    env = started(**server.options, judge_retries=1, judge_timeout_s=0.5)
     before = env.snapshot()
     ask = "<interact>Was it night?</interact>"
     server.reply = "Perhaps"
@@ -105,8 +103,8 @@ def test_a_silent_or_odd_server_ends_the_episode_with_its_cause(server: Server) 
     server.reply, server.status = "Unknown", [500, 500]
     with pytest.raises(JudgeError, match=rf"HTTP 500: .* \(2 attempts\); asked about: {TASK} -> Was it night"):
         env.step(ask)
-    server.delay = 0.5
-    with pytest.raises(JudgeError, match=r"no answer within 0.2 s \(2 attempts\)"):
+    server.delay = 1.5
+    with pytest.raises(JudgeError, match=r"no answer within 0.5 s \(2 attempts\)"):
         env.step(ask)
     assert env.snapshot() == before
     server.delay, server.status = 0.0, [429]
@@ -115,12 +113,11 @@ def test_a_silent_or_odd_server_ends_the_episode_with_its_cause(server: Server) 
 
 @pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed")
 @pytest.mark.ray
-def test_a_real_vllm_server_is_the_judge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_real_vllm_server_is_the_judge(judge_that_says_yes: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    with vllm_judge("No", tmp_path) as url:
-        options = {"judge": "openai", "judge_url": url, "judge_timeout_s": 60.0}
-        game = started(**options, judge_model="judge")
-        observation, *_, info = game.step("<interact>Were there raiders?</interact>")
-        assert (observation, info["progress"], info["anchor"]) == ("No", True, f"{TASK} | Were there raiders?: No")
-        with pytest.raises(JudgeError, match=r"nobody at .*: HTTP 404"):
-            started(**options, judge_model="nobody").step("<interact>Were there raiders?</interact>")
+    options = {"judge": "openai", "judge_url": judge_that_says_yes, "judge_timeout_s": 60.0}
+    game = started(**options, judge_model="judge")
+    observation, *_, info = game.step("<interact>Were there raiders?</interact>")
+    assert (observation, info["progress"], info["anchor"]) == ("Yes", True, f"{TASK} | Were there raiders?: Yes")
+    with pytest.raises(JudgeError, match=r"nobody at .*: HTTP 404"):
+        started(**options, judge_model="nobody").step("<interact>Were there raiders?</interact>")

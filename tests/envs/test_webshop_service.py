@@ -159,7 +159,7 @@ def test_sessions_survive_a_restart_and_name_a_service_that_is_gone(monkeypatch:
     started = time.monotonic()
     with pytest.raises(ServiceError, match=url):
         env.step("<action>click[< prev]</action>")
-    assert time.monotonic() - started < 2, "others do not wait for a service that was found dead"
+    assert time.monotonic() - started < 10, "others do not wait for a service that was found dead"
     with served(number):
         assert env.step("<action>click[< prev]</action>")[4]["valid"]
 
@@ -179,9 +179,8 @@ def test_a_service_that_hangs_or_talks_nonsense_is_named() -> None:
 
 def test_rollouts_go_on_when_the_service_dies_and_returns(monkeypatch: pytest.MonkeyPatch) -> None:
     """Episodes of the agent loop: ended with the cause while the service is away, played again when it is back."""
-    sys.path.insert(0, str(ROOT / "tests" / "rollout"))
     from chat_tokenizers import qwen
-    from scripted import ScriptedEngine
+    from rollout.scripted import ScriptedEngine
 
     from rl_agents.chat.context import make_context
     from rl_agents.data.trajectory import EpisodeSpec

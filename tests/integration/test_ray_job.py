@@ -44,6 +44,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
     with (folder / "head.log").open("w") as log:
         head = subprocess.Popen(command, env=env, stdout=log, stderr=log, start_new_session=True)
     try:
+        await_port(dashboard, head)
         yield {**env, "RAY_API_SERVER_ADDRESS": f"http://127.0.0.1:{dashboard}"}
     finally:
         os.killpg(head.pid, signal.SIGTERM)
@@ -51,6 +52,16 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
             head.wait(timeout=20)
         except subprocess.TimeoutExpired:
             os.killpg(head.pid, signal.SIGKILL)
+
+
+def await_port(port: int, head: subprocess.Popen[bytes]) -> None:
+    """Wait for the dashboard: each `ray job submit` that comes too early imports Ray for nothing."""
+    deadline = time.monotonic() + START_S
+    while head.poll() is None and time.monotonic() < deadline:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.2)
 
 
 def short_temporary_folder() -> str:
@@ -88,7 +99,8 @@ def test_a_job_trains_and_its_log_and_exit_code_can_be_read(
     )
     assert json.loads((output / "summary.json").read_text())["status"] == "done"
 
-    code, log = submit(cluster, "eval", "--checkpoint", str(output), "--episodes", "8", "--seeds", "1", "--json")
+    few = ["--episodes", "8", "--seeds", "1", "--json", "--set", "engine=torch"]
+    code, log = submit(cluster, "eval", "--checkpoint", str(output), *few)
     assert code == 0, log
     assert '"success"' in log
 
@@ -105,9 +117,9 @@ def test_a_sweep_as_a_job(cluster: dict[str, str], beginner_model_dir: Path, tmp
     }  # fmt: skip
     sweep = tmp_path / "sweep.yaml"
     recipe = str(ROOT / "tune_configs" / "recipes" / "guess_numbers_grpo.yaml")
-    sweep.write_text(json.dumps({"recipe": recipe, "set": keys, "space": {"lr": [1e-4, 3e-4]}}))
+    sweep.write_text(json.dumps({"recipe": recipe, "set": keys, "space": {"lr": [3e-4]}}))
     code, log = submit(cluster, "tune", str(sweep), "--output", str(tmp_path / "out"))
     assert code == 0, log
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     statuses = [trial["status"] for point in results["points"] for trial in point["trials"]]
-    assert statuses == ["done", "done"]
+    assert statuses == ["done"]

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from expert_traces import real_file
+from pivot.expert_traces import real_file
 
 from rl_agents.cli import main
 from rl_agents.traces.store import read_table, read_turns

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from expert_traces import nemo, real_file, rows
+from pivot.expert_traces import nemo, real_file, rows
 
 from rl_agents.chat.messages import assistant_message
 from rl_agents.credit.pivot import exact_miss_rate

@@ -12,7 +12,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 
 import pytest
-from judge_server import vllm_judge
 
 from rl_agents.algorithms import Settings
 from rl_agents.core.resolve import resolve
@@ -260,12 +259,12 @@ def test_the_key_is_sent_and_never_shown(server, monkeypatch):
 
 
 def test_a_timeout_names_the_server_and_what_it_was_asked(server):
-    server.delay = 0.6
-    judge = make_judge(openai(server, judge_timeout_s=0.1, judge_retries=1))
+    server.delay = 1.5
+    judge = make_judge(openai(server, judge_timeout_s=0.5, judge_retries=1))
     with pytest.raises(JudgeError) as caught:
         judge.verdict(READING)
     message = str(caught.value)
-    assert f"grader at {server.url}: no answer within 0.1 s (2 attempts)" in message
+    assert f"grader at {server.url}: no answer within 0.5 s (2 attempts)" in message
     assert "asked about: capital of France? -> Paris" in message
     assert len(server.requests) == 2
 
@@ -357,13 +356,12 @@ def test_training_with_prs_and_t3(beginner_model_dir, server):
 
 @pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed")
 @pytest.mark.ray
-def test_a_real_vllm_server_judges(tmp_path, monkeypatch):
+def test_a_real_vllm_server_judges(judge_that_says_yes, monkeypatch):
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    with vllm_judge("yes", tmp_path) as url:
-        keys = {"prs_form": "long", "judge": "openai", "judge_url": url}
-        good, bad = episode(CALL, ANSWER), episode(CALL, ANSWER.replace("Paris", "Rome"))
-        metrics = make_reward(settings(**keys, judge_model="judge")).apply([good, bad, episode(CALL, CALL)])
-        assert (metrics["reward/judge_calls"], metrics["reward/judge_mean"]) == (2.0, 1.0)
-        assert [good.episode_return, bad.episode_return] == pytest.approx([3.1, 2.1])
-        with pytest.raises(InputError, match=rf"nobody at {url}: HTTP 404"):
-            make_reward(settings(**keys, judge_model="nobody")).apply([episode(CALL, ANSWER)])
+    keys = {"prs_form": "long", "judge": "openai", "judge_url": judge_that_says_yes}
+    good, bad = episode(CALL, ANSWER), episode(CALL, ANSWER.replace("Paris", "Rome"))
+    metrics = make_reward(settings(**keys, judge_model="judge")).apply([good, bad, episode(CALL, CALL)])
+    assert (metrics["reward/judge_calls"], metrics["reward/judge_mean"]) == (2.0, 1.0)
+    assert [good.episode_return, bad.episode_return] == pytest.approx([3.1, 2.1])
+    with pytest.raises(InputError, match=rf"nobody at {judge_that_says_yes}: HTTP 404"):
+        make_reward(settings(**keys, judge_model="nobody")).apply([episode(CALL, ANSWER)])

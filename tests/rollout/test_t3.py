@@ -8,7 +8,7 @@ import json
 from functools import cache
 
 import pytest
-from scripted import Countdown, ScriptedEngine
+from rollout.scripted import Countdown, ScriptedEngine
 
 from rl_agents.algorithms import Settings
 from rl_agents.chat.context import make_context

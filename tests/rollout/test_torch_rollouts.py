@@ -9,7 +9,7 @@ import pytest
 import torch
 from chat_tokenizers import qwen
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
-from scripted import Broken, Countdown
+from rollout.scripted import Broken, Countdown
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from rl_agents.algorithms import Settings
@@ -96,7 +96,7 @@ def runner(tmp_path, monkeypatch):
     monkeypatch.setitem(envs.ENVIRONMENTS, "countdown", spec)
     config = AlgorithmConfig()
     config.agent = Settings.from_dict(
-        {"env": "countdown", "max_response_tokens": 6, "max_model_len": 400, "env_timeout_s": 0.2}
+        {"env": "countdown", "max_response_tokens": 6, "max_model_len": 400, "env_timeout_s": 0.5}
     )
     config.model_dir = str(tmp_path)
     runner = TextEnvRunner(config=config, worker_index=1)

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
+from chat_tokenizers import llama, qwen
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rl_agents.chat.context import ChatTemplate
 from rl_agents.serving.text import TextStream
-
-sys.path.append(str(Path(__file__).parent.parent / "rollout"))
-from chat_tokenizers import llama, qwen
 
 TEMPLATES = [ChatTemplate(qwen()), ChatTemplate(llama())]
 TEXTS = st.text(st.sampled_from("ab 1🙂é中\n"), max_size=20)

@@ -13,8 +13,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
+from processes import children_running
 
 pytest.importorskip("mcp", reason="the MCP SDK is not installed")
 
@@ -30,7 +30,7 @@ STDIO = ServerSpec("home", sys.executable, (SERVER,), {"SHOWN": "yes"})
 
 
 def servers_running() -> list[int]:
-    return [child.pid for child in psutil.Process().children() if SERVER in child.cmdline()]
+    return children_running(SERVER)
 
 
 def call(client: McpClient, tool: str, /, **arguments: Any) -> str:
@@ -57,7 +57,7 @@ def http_server() -> Iterator[tuple[ServerSpec, subprocess.Popen[bytes]]]:
 
 @pytest.fixture(scope="module")
 def home() -> Iterator[McpClient]:
-    client = McpClient([STDIO], call_timeout_s=1.0)
+    client = McpClient([STDIO], call_timeout_s=3.0)
     yield client
     client.close()
     assert not servers_running()
@@ -87,19 +87,19 @@ def test_a_server_gets_its_variables_and_no_others(home: McpClient) -> None:
 
 def test_a_late_answer_names_tool_and_server_and_harms_nothing(home: McpClient) -> None:
     started = time.monotonic()
-    with pytest.raises(ToolError, match="tool 'wait' of server 'home' did not answer within 1 s"):
+    with pytest.raises(ToolError, match="tool 'wait' of server 'home' did not answer within 3 s"):
         call(home, "wait", seconds=30)
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 20
     assert call(home, "echo", text="on") == "on"
 
 
 def test_calls_of_one_turn_run_at_the_same_time(home: McpClient) -> None:
     wait = next(tool for tool in home.tools if tool.name == "wait")
     box = Toolbox([BoundTool(wait.tool, lambda arguments: home.call(wait, arguments))], threads=4)
-    text = '<tool_call>{"name": "wait", "arguments": {"seconds": 0.5}}</tool_call>' * 4
+    text = '<tool_call>{"name": "wait", "arguments": {"seconds": 1}}</tool_call>' * 4
     started = time.monotonic()
     assert [result.content for result in box.execute(read_response(text))] == ["at last"] * 4
-    assert time.monotonic() - started < 1.9
+    assert time.monotonic() - started < 3.5
 
 
 def test_a_server_that_dies_is_started_once_more(tmp_path: Path) -> None:

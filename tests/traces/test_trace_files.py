@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from expert_traces import GOOD, TOOL, call, changed, nemo, real_file, rows, without
+from pivot.expert_traces import GOOD, TOOL, call, changed, nemo, real_file, rows, without
 
 from rl_agents.chat.messages import message_calls
 from rl_agents.cli import main
 from rl_agents.errors import InputError
-from rl_agents.pivot import traces as traces_module
+from rl_agents.traces import files as traces_module
 from rl_agents.traces.files import read_traces
 from rl_agents.traces.formats import read_trace
 from rl_agents.traces.inferred_tools import infer_tools

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from expert_traces import GOOD, call, changed, nemo
+from pivot.expert_traces import GOOD, call, changed, nemo
 
 from rl_agents.envs.pivot.desk import desk_record, desk_turns
 from rl_agents.errors import InputError

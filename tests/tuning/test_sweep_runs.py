@@ -11,10 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 import torch
 import yaml
+from processes import children_running
 from safetensors.torch import load_file
 
 from rl_agents.algorithms import Settings
@@ -105,8 +105,7 @@ def test_a_killed_trial_tries_again_and_a_stopped_sweep_goes_on(
 
     def kill_then_interrupt() -> None:
         wait_for(lambda: len(first.complete_checkpoints()) >= 2)
-        worker = next(p for p in psutil.Process().children(recursive=True) if "SweepTrial" in "".join(p.cmdline()))
-        worker.kill()
+        os.kill(children_running("SweepTrial", recursive=True)[0], signal.SIGKILL)
         reached = first.complete_checkpoints()[-1][0]
         wait_for(lambda: first.complete_checkpoints()[-1][0] > reached)
         os.kill(os.getpid(), signal.SIGINT)

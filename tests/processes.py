@@ -1,0 +1,17 @@
+"""Processes that tests started."""
+
+from __future__ import annotations
+
+import contextlib
+
+import psutil
+
+
+def children_running(text: str, recursive: bool = False) -> list[int]:
+    """Return the ids of running children (recursive: and of theirs) whose command names a text."""
+    found = []
+    for child in psutil.Process().children(recursive):
+        with contextlib.suppress(psutil.NoSuchProcess):  # it ends while it is looked at; a zombie's command raises, too
+            if child.status() != psutil.STATUS_ZOMBIE and any(text in word for word in child.cmdline()):
+                found.append(child.pid)
+    return found
