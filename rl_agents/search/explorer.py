@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from rl_agents.data.tasks import SEARCH, TRAINING, item_at, stream_seed
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.rollout.branching import BranchPoint, BranchSpec, Expansion
-from rl_agents.rollout.env_calls import Answer
+from rl_agents.rollout.env_calls import EnvReply
 from rl_agents.search.groups import Group, Sibling
 from rl_agents.search.metrics import SearchCounts
 from rl_agents.search.rewards import allocation, step_rewards
@@ -323,7 +323,7 @@ class Explorer:
         self.counts.scores.append(score)
         self.counts.rollouts.append(rollouts)
 
-    def _key(self, search: Search, answer: Answer, depth: int) -> str:
+    def _key(self, search: Search, answer: EnvReply, depth: int) -> str:
         named = answer.anchor if self.settings.state_name == "anchor" else answer.observation
         key = self.statistics.key(search.task_id, named, depth)
         self.counts.states.add(key)

@@ -9,7 +9,7 @@ import pytest
 from search.drawn import settings_of
 
 from rl_agents.data.trajectory import Step
-from rl_agents.rollout.env_calls import Answer
+from rl_agents.rollout.env_calls import EnvReply
 from rl_agents.search.rewards import allocation, step_rewards
 from rl_agents.search.statistics import StateStatistics
 from rl_agents.search.tree import Node
@@ -27,14 +27,14 @@ def statistics_of(counts: dict[str, tuple[int, int]] = COUNTS, **keys: Any) -> S
 
 
 def node(parent: Node, key: str) -> Node:
-    return parent.after(Step([1], [2], [0.0], 0, "stop", "", "", "go"), Answer(key), key)
+    return parent.after(Step([1], [2], [0.0], 0, "stop", "", "", "go"), EnvReply(key), key)
 
 
 def rewards(
     children: list[str], *, ended: str = "", won: str = "", counts: dict[str, tuple[int, int]] = COUNTS, **keys: Any
 ) -> list[float]:
     """Rewards of children of "here", reached from "start"; ``ended`` and ``won`` name those that end."""
-    parent = node(Node.start(Answer("start"), "start"), "here")
+    parent = node(Node.start(EnvReply("start"), "start"), "here")
     nodes = [node(parent, key) for key in children]
     over = [key in (ended, won) for key in children]
     solved = [key == won for key in children]
@@ -125,6 +125,6 @@ def test_success_rates_in_place_of_scores() -> None:
     ],
 )
 def test_rollouts_of_a_state(keys: dict, state: str, expected: float) -> None:
-    parent = node(Node.start(Answer("start"), "start"), state)
+    parent = node(Node.start(EnvReply("start"), "start"), state)
     found, rollouts = allocation(parent, statistics_of(group_size=8, **keys))
     assert rollouts == math.ceil(expected) and 0.0 <= found <= 1.0
