@@ -27,7 +27,7 @@ from rl_agents.data.trajectory import EpisodeSpec, Trajectory
 from rl_agents.engines.base import Engine, EngineError
 from rl_agents.envs.base import TextEnv
 from rl_agents.errors import InputError
-from rl_agents.rollout.env_calls import Answer, EnvFactory, EnvFailure, EnvPool, call_env, read_reset
+from rl_agents.rollout.env_calls import EnvFactory, EnvFailure, EnvPool, EnvReply, call_env, read_reset
 from rl_agents.rollout.truncation_rules import ANSWER_INSTRUCTION, Turn
 from rl_agents.rollout.turns import Limits, Player, end_cause, is_success, next_dialogue, step_seed
 
@@ -63,7 +63,7 @@ class Episode:
         self.player = Player(engine, context, limits)
         self.trajectory = Trajectory(spec.task_id, spec.group_id, spec.member, spec.seed)
         self.prompt_ids: list[int] = []
-        self.answer = Answer("")
+        self.answer = EnvReply("")
         self.dialogue = Dialogue.start("")
         self.truncation = limits.truncation
         self.rule = None if self.truncation is None else self.truncation.start(spec.seed)

@@ -22,7 +22,7 @@ from rl_agents.data.trajectory import Step
 from rl_agents.engines.base import EngineError
 from rl_agents.envs.base import TextEnv
 from rl_agents.errors import InputError
-from rl_agents.rollout.env_calls import Answer, EnvFailure, EnvPool, call_env, read_reset, read_step
+from rl_agents.rollout.env_calls import EnvFailure, EnvPool, EnvReply, call_env, read_reset, read_step
 from rl_agents.rollout.turns import Player, end_cause, is_success
 
 Branching = Literal["auto", "snapshot", "replay"]
@@ -75,7 +75,7 @@ class Child:
     """
 
     step: Step
-    answer: Answer
+    answer: EnvReply
     end_cause: str = ""
     failed: bool = False
     success: bool = False
@@ -98,7 +98,7 @@ class Expansion:
 
     group_id: int
     children: list[Child] = field(default_factory=list)
-    answer: Answer | None = None
+    answer: EnvReply | None = None
     snapshot: Any = field(default=None, repr=False)
     end_cause: str = ""
     failed: bool = False
@@ -165,7 +165,7 @@ class Position:
         self._there = True
         return self.env
 
-    def replay(self, env: TextEnv) -> Answer:
+    def replay(self, env: TextEnv) -> EnvReply:
         """Reset and act; return the last answer."""
         options = {"task_id": self.point.task_id}
         answer = read_reset(call_env(self.timeout_s, env.reset, seed=self.point.seed, options=options))
@@ -198,7 +198,7 @@ class Position:
             self.pool.give_back(self.env)
         self.env = None
 
-    def _check(self, answer: Answer) -> None:
+    def _check(self, answer: EnvReply) -> None:
         dialogue = self.point.dialogue
         if dialogue is None:
             return
@@ -246,7 +246,7 @@ async def _sample(spec: BranchSpec, position: Position, player: Player, expansio
     completions = await asyncio.gather(
         *(player.complete(prompt_ids, seed) for seed in spec.seeds), return_exceptions=True
     )
-    before = Answer(dialogue.observation, anchor=spec.point.anchor)
+    before = EnvReply(dialogue.observation, anchor=spec.point.anchor)
     executed: dict[str, Child] = {}
     for completion in completions:
         if isinstance(completion, BaseException):
@@ -270,7 +270,7 @@ def _execute(step: Step, position: Position, player: Player) -> Child:
         snapshot = None if cause else position.take_snapshot()
     except EnvFailure as failure:
         position.broken()
-        return Child(step, Answer(""), str(failure), failed=True)
+        return Child(step, EnvReply(""), str(failure), failed=True)
     return Child(step, answer, cause, success=won, snapshot=snapshot)
 
 

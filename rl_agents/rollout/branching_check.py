@@ -12,7 +12,7 @@ from rl_agents.envs.base import TextEnv
 from rl_agents.errors import InputError
 from rl_agents.rollout.agent_loop import collect_episodes
 from rl_agents.rollout.branching import Branching, takes_snapshots
-from rl_agents.rollout.env_calls import Answer, EnvFailure, EnvPool, call_env, read_reset, read_step
+from rl_agents.rollout.env_calls import EnvFailure, EnvPool, EnvReply, call_env, read_reset, read_step
 from rl_agents.rollout.turns import Player
 
 #: Actions before the state that is restored.
@@ -121,7 +121,7 @@ def _acted(env: TextEnv, action: str, timeout_s: float) -> dict[str, Any]:
     return _shown(read_step(answer), answer[-1])
 
 
-def _shown(answer: Answer, info: Mapping[str, Any]) -> dict[str, Any]:
+def _shown(answer: EnvReply, info: Mapping[str, Any]) -> dict[str, Any]:
     """What must be equal in equal states."""
     return {
         "observation": answer.observation,

@@ -37,7 +37,7 @@ class CallTimeout(BaseException):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class EnvReply:
     """What an environment said, checked.
 
     Attributes:
@@ -166,7 +166,7 @@ class EnvPool:
             self.discard(self._idle.pop())
 
 
-def read_reset(answer: Any) -> Answer:
+def read_reset(answer: Any) -> EnvReply:
     """Check what ``reset`` returned.
 
     Raises:
@@ -176,7 +176,7 @@ def read_reset(answer: Any) -> Answer:
     return _answer(observation, info, chat=_chat(info))
 
 
-def read_step(answer: Any) -> Answer:
+def read_step(answer: Any) -> EnvReply:
     """Check what ``step`` returned.
 
     Raises:
@@ -192,14 +192,14 @@ def read_step(answer: Any) -> Answer:
     )  # fmt: skip
 
 
-def _answer(observation: Any, info: Any, **outcome: Any) -> Answer:
+def _answer(observation: Any, info: Any, **outcome: Any) -> EnvReply:
     observation = _text(observation, "observation")
     if not isinstance(info, Mapping):
         raise EnvFailure(f"env_garbage: info is {_shown(info)}, not a dict")
     success, progress, metrics = info.get("success"), info.get("progress"), info.get("metrics") or {}
     if not isinstance(metrics, Mapping):
         raise EnvFailure(f"env_garbage: info['metrics'] is {_shown(metrics)}, not a dict")
-    return Answer(
+    return EnvReply(
         observation=observation,
         anchor=_text(info.get("anchor", observation), "info['anchor']"),
         valid=_flag(info.get("valid", True), "info['valid']"),

@@ -12,7 +12,7 @@ from rl_agents.data.trajectory import Step
 from rl_agents.engines.base import Completion, Engine, EngineError, Sampling
 from rl_agents.envs.base import TextEnv
 from rl_agents.errors import InputError
-from rl_agents.rollout.env_calls import Answer, EnvFailure, call_env, read_step
+from rl_agents.rollout.env_calls import EnvFailure, EnvReply, call_env, read_step
 from rl_agents.rollout.prompting import episode_turns
 from rl_agents.rollout.truncation_rules import Truncation
 from rl_agents.settings import Settings
@@ -96,7 +96,7 @@ class Player:
         _check_completion(completion, budget)
         return completion
 
-    def step(self, prompt_ids: list[int], completion: Completion, answer: Answer) -> Step:
+    def step(self, prompt_ids: list[int], completion: Completion, answer: EnvReply) -> Step:
         """Return the step that answers ``answer``, before the environment has its say."""
         return Step(
             prompt_ids=prompt_ids,
@@ -109,7 +109,7 @@ class Player:
             action=self.context.template.decode(completion.token_ids),
         )
 
-    def step_by_hand(self, prompt_ids: list[int], action: str, answer: Answer) -> Step:
+    def step_by_hand(self, prompt_ids: list[int], action: str, answer: EnvReply) -> Step:
         """Return the step of a human player. Nobody sampled it: its log-probabilities are all 0.
 
         Raises:
@@ -125,7 +125,7 @@ class Player:
         step.action = action  # in the person's own words, also where the tokenizer lacks one
         return step
 
-    def act(self, env: TextEnv, step: Step) -> Answer:
+    def act(self, env: TextEnv, step: Step) -> EnvReply:
         """Let the environment answer the step's action; fill the step's reward and validity.
 
         Raises:
@@ -150,14 +150,14 @@ class Player:
         return guarded
 
 
-def next_dialogue(dialogue: Dialogue, step: Step, answer: Answer) -> Dialogue:
+def next_dialogue(dialogue: Dialogue, step: Step, answer: EnvReply) -> Dialogue:
     """Return the dialogue after a step and what the environment answered, or the one that it begins."""
     if answer.new_dialogue:
         return Dialogue.start(answer.observation, answer.chat)
     return dialogue.after(step.prompt_ids, step.response_ids, step.action, answer.observation)
 
 
-def end_cause(answer: Answer, turns: int, max_turns: int) -> str:
+def end_cause(answer: EnvReply, turns: int, max_turns: int) -> str:
     """Why the episode ends with this answer after ``turns`` steps; empty when it goes on."""
     if answer.terminated:
         return "terminated"
@@ -166,7 +166,7 @@ def end_cause(answer: Answer, turns: int, max_turns: int) -> str:
     return "env_truncated" if answer.truncated else ""
 
 
-def is_success(answer: Answer, episode_return: float) -> bool:
+def is_success(answer: EnvReply, episode_return: float) -> bool:
     """Success as the environment reports it at the end, else a positive return."""
     return episode_return > 0 if answer.success is None else answer.success
 

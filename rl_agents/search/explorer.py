@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from rl_agents.data.tasks import SEARCH, TRAINING, item_at, stream_seed
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.rollout.branching import BranchPoint, BranchSpec, Expansion
-from rl_agents.rollout.env_calls import Answer
+from rl_agents.rollout.env_calls import EnvReply
 from rl_agents.search.metrics import SearchCounts
 from rl_agents.search.states import Outcomes, States, allocation, state_key, step_rewards
 from rl_agents.search.tree import Mark, Node, Ranked, Search
@@ -286,7 +286,7 @@ class Explorer:
         self.counts.scores.append(score)
         self.counts.rollouts.append(rollouts)
 
-    def _key(self, search: Search, answer: Answer) -> str:
+    def _key(self, search: Search, answer: EnvReply) -> str:
         text = answer.anchor if self.settings.state_name == "anchor" else answer.observation
         key = state_key(search.task_id, text, self.settings)
         self.counts.states.add(key)

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from typing import Any
 
 from rl_agents.data.trajectory import Step
-from rl_agents.rollout.env_calls import Answer
+from rl_agents.rollout.env_calls import EnvReply
 from rl_agents.search.explorer import Explorer
 from rl_agents.search.tree import Mark, Node, Search
 
@@ -81,7 +81,7 @@ def _node_to_json(node: Node, number: Mapping[int, int]) -> dict[str, Any]:
 
 
 def _node_from_json(data: Mapping[str, Any], earlier: Sequence[Node]) -> Node:
-    answer = Answer(**data["answer"])
+    answer = EnvReply(**data["answer"])
     if data["parent"] is None:
         node = Node.start(answer, data["key"])
     else:

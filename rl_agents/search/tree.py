@@ -9,7 +9,7 @@ from typing import Any, Literal
 from rl_agents.chat.context import Dialogue
 from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.rollout.branching import BranchPoint, Child
-from rl_agents.rollout.env_calls import Answer
+from rl_agents.rollout.env_calls import EnvReply
 from rl_agents.rollout.turns import next_dialogue
 from rl_agents.search.states import digest
 
@@ -33,7 +33,7 @@ class Node:
 
     parent: Node | None
     step: Step | None
-    answer: Answer
+    answer: EnvReply
     key: str
     depth: int
     dialogue: Dialogue
@@ -42,11 +42,11 @@ class Node:
     place: int = 0
 
     @classmethod
-    def start(cls, answer: Answer, key: str, snapshot: Any = None) -> Node:
+    def start(cls, answer: EnvReply, key: str, snapshot: Any = None) -> Node:
         """The start state."""
         return cls(None, None, answer, key, 1, Dialogue.start(answer.observation, answer.chat), 0.0, snapshot)
 
-    def after(self, step: Step, answer: Answer, key: str, snapshot: Any = None) -> Node:
+    def after(self, step: Step, answer: EnvReply, key: str, snapshot: Any = None) -> Node:
         """The state that a step from here reached."""
         dialogue = next_dialogue(self.dialogue, step, answer)
         return Node(self, step, answer, key, self.depth + 1, dialogue, self.episode_return + step.reward, snapshot)
