@@ -35,7 +35,7 @@ class SearchKeys:
     )
     novelty_decay: float = key(
         0.1, "gamma_w: omega(N) = exp(-gamma_w*N)/2 weighs novelty", at_least=0,
-        needs=("novelty!=none", "novelty_fixed=0.0"),
+        needs=("novelty!=none", "novelty_fixed=0"),
     )  # fmt: skip
     novelty_fixed: float = key(
         0.0, "omega as a constant (ablation: 0.25); 0 is omega(N)", at_least=0, at_most=0.5, needs="novelty!=none"
