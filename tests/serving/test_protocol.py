@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from rl_agents.serving.errors import ApiError
 from rl_agents.serving.options import ServingOptions
 from rl_agents.serving.protocol import ChatRequest, SessionRequest, parse
 from rl_agents.serving.security import Keys, check_address, digest
+from rl_agents.settings.options import option_types
 
 CHAT: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 TOOL = {"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}
@@ -151,3 +153,8 @@ def test_a_server_that_others_can_reach_needs_a_key(monkeypatch: pytest.MonkeyPa
         Keys.from_environment(locked)
     monkeypatch.setenv("A_KEY", "k" * 32)
     assert Keys.from_environment(locked).api == digest("k" * 32) != "k" * 32
+
+
+def test_the_guide_names_every_key_of_a_server() -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "serving.md").read_text(encoding="utf-8")
+    assert [name for name in option_types(ServingOptions) if f"`{name}`" not in guide] == []

@@ -9,8 +9,9 @@ import pytest
 from rl_agents.cli.tune import resolve_trials
 from rl_agents.errors import InputError
 from rl_agents.settings import load_recipe
+from rl_agents.settings.options import option_types
 from rl_agents.tuning.space import Grid, Range, expand, trial_name
-from rl_agents.tuning.sweep import load_sweep
+from rl_agents.tuning.sweep import Asha, Pbt, SweepOptions, load_sweep
 
 SWEEPS = Path(__file__).parents[2] / "tune_configs" / "sweeps"
 GRID = "space: {vspo_temperature: [0.1, 1.0], vspo_alpha: [1, 2, 4]}\nset: {algo: vspo}\n"
@@ -127,3 +128,20 @@ def test_shipped_sweeps(path: Path) -> None:
     assert len(load_recipe(str(path)).get("set", {})) <= 20
     if sweep.keys.get("model", "starter") == "starter":  # the others name a model that a person has to download
         assert resolve_trials(sweep, str(path))
+
+
+def test_a_key_may_be_idle_in_some_trials_and_not_in_all(tmp_path: Path) -> None:
+    file = tmp_path / "sweep.yaml"
+    file.write_text("set: {algo: vspo, vspo_temperature: 0.5}\nspace: {vspo_mode: [value, random]}\n")
+    sweep = load_sweep(file)
+    value, random = (sweep.settings(trial) for trial in sweep.trials)
+    assert value.vspo_temperature == 0.5 and "vspo_temperature" not in random.explicit
+    file.write_text("set: {algo: vspo, vspo_temperature: 0.5}\nspace: {vspo_mode: [none, random]}\n")
+    with pytest.raises(InputError, match="key 'vspo_temperature' has no effect without vspo_mode=value in any trial"):
+        load_sweep(file)
+
+
+def test_the_guide_names_every_key_of_a_sweep() -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "tuning.md").read_text(encoding="utf-8")
+    for options in (SweepOptions, Asha, Pbt):
+        assert [name for name in option_types(options) if name not in guide] == []
