@@ -9,8 +9,8 @@ import signal
 from pathlib import Path
 from typing import Any
 
+from rl_agents.algorithms import Settings
 from rl_agents.data.trajectory import Step, Trajectory
-from rl_agents.settings import Settings
 
 
 class CoinAgent:

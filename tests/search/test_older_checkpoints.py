@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from search.drawn import World, explorer_of
 
+from rl_agents.algorithms import Settings
 from rl_agents.errors import InputError
 from rl_agents.search.saved import explorer_to_json, load_explorer
-from rl_agents.settings import Settings
 
 #: What their config.yaml says of searches, at the defaults.
 DEFAULTS: dict[str, Any] = {
