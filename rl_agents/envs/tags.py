@@ -42,8 +42,9 @@ class TaggedAction:
 def read_tags(response: str) -> TaggedAction:
     """Read one action from ``response``.
 
-    Thoughts do not count (`rl_agents.tools.thoughts`). The rest must hold exactly one complete ``<interact>...</interact>`` or ``<answer>...</answer>``; two tags, equal or not, are malformed, so nobody can
-    act twice in a turn.
+    Thoughts do not count (`rl_agents.tools.thoughts`). The rest must hold exactly one complete
+    ``<interact>...</interact>`` or ``<answer>...</answer>``; two tags, equal or not, are malformed, so nobody can act
+    twice in a turn.
     """
     found = _pairs(read_thoughts(response).words)
     if not found:

@@ -89,7 +89,8 @@ class RewardKeys:
         "short", "`short`: answers of a few words; `long`: the judge comes before them; `general`: sums of sigmoids"
     )
     prs_tags: list[str] = key(
-        ["think", "answer"], "tags that an episode must hold, each opened and closed, for the format reward"
+        ["think", "answer"],
+        "tags of the prompt that an episode must hold, opened and closed, for the format reward",
     )
     prs_smoothing: float = key(0.0, "added to BLEU's counts above single words; 0 as in the paper", at_least=0)
     prs_require_tool_call: bool = key(False, "an answer without any tool call counts as unparsable")

@@ -113,8 +113,8 @@ class LongFormQAEnv(StatefulEnv[QAState]):
     answer could be read), ``anchor`` (the task and the set of passages read), ``progress`` (a passage was found that
     had not been read; None before the first turn, for malformed responses and for answers), ``query``,
     ``references``, ``points``, ``evidence`` (the passages read) and ``metrics``: ``turns``, ``searches``,
-    ``passages``, ``sentences``, ``grounded``, ``complete``, ``grounded_share``, ``stated_share`` and ``conciseness``. In
-    the ``paper`` style that of `reset` holds ``messages`` and ``tools`` too.
+    ``passages``, ``sentences``, ``grounded``, ``complete``, ``grounded_share``, ``stated_share`` and
+    ``conciseness``. In the ``paper`` style that of `reset` holds ``messages`` and ``tools`` too.
 
     Raises:
         InputError: a bad option or file.

@@ -15,7 +15,7 @@ SPEC = EnvSpec(
         "test_share": 0.1,
         "verifier": "tool_call",
         "threshold": -1.0,
-        "parallel": "free",
+        "parallel": "strict",
         "similarity": -1.0,
         "edit_credit": "binary",
         "judge_url": "",

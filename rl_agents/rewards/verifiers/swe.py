@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from rl_agents.rewards.verifiers.base import Verdict
 from rl_agents.rewards.verifiers.tool_calls import message_verdict
-from rl_agents.tools.calls import Response, ToolCall
+from rl_agents.tools.calls import Response
 from rl_agents.tools.strict_json import strict_json
 from rl_agents.traces.turns import Turn
 
