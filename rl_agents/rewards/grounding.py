@@ -21,7 +21,7 @@ from rl_agents.rewards.wording import FUNCTION_WORDS, cased_words, negated, stem
 
 SUPPORT = 0.75
 #: Content words of an answer, over those of its points, from which on there are too many.
-SURPLUS = 1.5
+SURPLUS = 1.25
 #: Sentences of one text that are read; more than that are one last sentence, which follows from nothing.
 MAX_SENTENCES = 500
 
@@ -81,7 +81,7 @@ def stated_share(answer: str, points: Sequence[str]) -> float:
 
 
 def conciseness(answer: str, points: Sequence[str]) -> float:
-    """Return min(1, 1.5·n(points)/n(answer)), n the number of words that are no function words; 0 for no such word.
+    """Return min(1, 1.25·n(points)/n(answer)), n the number of words that are no function words; 0 for no such word.
 
     It is what makes pasting all that was found, or a list of all names that there are, no answer.
     """

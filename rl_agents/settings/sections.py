@@ -119,7 +119,7 @@ class RewardKeys:
     )
     prs_tags: list[str] = key(
         ["think", "answer"],
-        "tags that an episode must hold, each opened and closed, for the format reward",
+        "tags of the prompt that an episode must hold, opened and closed, for the format reward",
         needs="reward=prs",
     )
     prs_smoothing: float = key(

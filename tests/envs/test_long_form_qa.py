@@ -155,7 +155,8 @@ def test_an_episode_by_hand() -> None:
     [
         ("{all}", (1, 1, 1), (1, 1)),
         ("{first}", (0, 0, 0.5), (1, 0)),
-        ("{all} Velmora has seven towers.", (0, 1, 2 / 3), (0, 1)),
+        ("{all} It burned.", (0, 1, 2 / 3), (0, 1)),
+        ("{all} {all}", (0, 0, 1.25 / 2), (1, 0)),  # too many words
         ("Nothing is known.", (0, 0, 0), (0, 0)),
         ("{all} {all} {all} {all} {all} {all} {all}", (0, 0, 0), (0, 0)),  # too many sentences
     ],

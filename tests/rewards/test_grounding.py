@@ -70,10 +70,10 @@ def reading(answer: str, points: tuple[str, ...]) -> Reading:
 
 
 def test_the_rule_judge_reads_points_apart_from_grounds() -> None:
-    judge, points = RuleJudge(), ("Torhaven lies on the Ister.",)
+    judge, points = RuleJudge(), ("Torhaven lies on the river Ister.",)
     grounded = reading("Velmora was founded by Ada Tarn.", points)
     assert (judge.verdict(grounded), judge.complete(grounded)) == (1.0, 0.0)
-    complete = reading("Torhaven lies on the Ister. It burns.", points)
+    complete = reading("Torhaven lies on the river Ister. It burns.", points)
     assert (judge.verdict(complete), judge.complete(complete)) == (0.0, 1.0)
     assert judge.verdict(reading("Velmora was founded by Ada Tarn.", ())) == 1.0
 

@@ -1,9 +1,12 @@
 """Progressive reward shaping (section 15)."""
 
 import itertools
+from pathlib import Path
 
 import pytest
+import yaml
 
+from rl_agents.envs.base import make_env
 from rl_agents.rewards.prs import (
     format_reward,
     judge_needed,
@@ -14,6 +17,9 @@ from rl_agents.rewards.prs import (
     short_form_bleu,
     short_form_reward,
 )
+from rl_agents.settings import Settings
+
+RECIPES = Path(__file__).parents[2] / "tune_configs" / "recipes"
 
 
 @pytest.mark.parametrize(
@@ -128,3 +134,12 @@ def test_general_form(components, thresholds, expected):
 def test_general_form_needs_one_threshold_fewer():
     with pytest.raises(ValueError, match="2 components need 1 thresholds, got 2"):
         progressive_reward([1.0, 1.0], [1.0, 1.0])
+
+
+@pytest.mark.parametrize("path", sorted(RECIPES.glob("*_prs.yaml")), ids=lambda path: path.stem)
+def test_recipes_ask_for_the_tags_of_their_prompt(path: Path) -> None:
+    settings = Settings.from_dict(yaml.safe_load(path.read_text()))
+    env = make_env(settings.env, {})
+    observation, info = env.reset(seed=0)
+    prompt = observation + "".join(message["content"] for message in info.get("messages", ()))
+    assert settings.prs_tags and all(f"<{tag}>" in prompt and f"</{tag}>" in prompt for tag in settings.prs_tags)

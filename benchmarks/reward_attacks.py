@@ -1,0 +1,290 @@
+"""What a reward pays for not doing the task: ``python -m benchmarks.reward_attacks``.
+
+Players without a model (`benchmarks.attack_players`) play test tasks of every built-in environment but ``mcp``, which
+has no tasks of its own: the best constant, the best copy of what was shown, the best shotgun and a random player. What
+constants say is chosen on training tasks. Beside them stands what a starter and a trained model earn with the same
+settings, from the page that is named; a dash where no model was run so.
+
+``paper`` marks measures of a paper, which are kept as they are; ``ours`` those that can be changed. Measured by mean
+reward, which for PRS is divided by its highest value. No network, no model; the result does not depend on time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from benchmarks import attack_players as players
+from benchmarks import pivot_attacks
+from benchmarks.attack_players import Game, Player, Trial
+from benchmarks.report import write_figures
+from rl_agents.data.trajectory import Step, Trajectory
+from rl_agents.envs.base import make_env, starter_recipe, task_ids
+from rl_agents.rewards.base import make_reward
+from rl_agents.settings import Settings
+
+KINDS = ("constant", "copy", "shotgun", "random")
+SEED = 0
+#: Highest totals of the two forms of PRS.
+PRS_MOST = {"short": 2.1, "long": 3.1}
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What models earn with a setting."""
+
+    starter: float | None = None
+    trained: float | None = None
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A reward, and who attacks it.
+
+    Attributes:
+        measure: ``paper`` or ``ours``.
+        options: beside the environment's defaults, or beside those of its starter.
+        starter: whether the options are the starter's.
+        prs: form of PRS that replaces the environment's reward.
+    """
+
+    env: str
+    name: str
+    measure: str
+    attacks: Callable[[Trial], Mapping[str, Mapping[str, Player]]]
+    options: Mapping[str, Any]
+    learned: Learned = Learned()
+    starter: bool = False
+    prs: str = ""
+
+    def resolved(self) -> dict[str, Any]:
+        """Return the environment's options."""
+        if not self.starter:
+            return dict(self.options)
+        defaults = starter_recipe(self.env).defaults
+        return {k.removeprefix("env."): v for k, v in defaults.items() if k.startswith("env.")} | dict(self.options)
+
+
+def main() -> None:
+    """Attack everything, print the table and write the file."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--envs", nargs="+", default=sorted({setting.env for setting in SETTINGS} | {"pivot"}))
+    parser.add_argument("--tasks", type=int, default=100, help="test tasks at most")
+    args = parser.parse_args()
+    rows = [attack(setting, args.tasks) for setting in SETTINGS if setting.env in args.envs]
+    rows += pivot_attacks.rows() if "pivot" in args.envs else []
+    print(table(rows))
+    if len(args.envs) == len({row["env"] for row in rows}) and args.tasks == parser.get_default("tasks"):
+        write_figures("reward_attacks", "python -m benchmarks.reward_attacks", {"tasks": args.tasks, "rows": rows})
+
+
+def attack(setting: Setting, tasks: int) -> dict[str, Any]:
+    """Let every attack play; return the best of each kind with its name, and what models earn."""
+    trial = Trial.of(setting.env, setting.resolved())
+    found: dict[str, Any] = {}
+    for kind, candidates in setting.attacks(trial).items():
+        scores = {name: mean_reward(setting, trial, player, tasks) for name, player in candidates.items()}
+        name = max(scores, key=lambda candidate: scores[candidate])
+        found[kind] = {"player": name, "reward": round(scores[name], 4)}
+    learned = setting.learned
+    models = {"starter": learned.starter, "trained": learned.trained, "source": learned.source}
+    return {"env": setting.env, "setting": setting.name, "measure": setting.measure, **found, **models}
+
+
+def mean_reward(setting: Setting, trial: Trial, player: Player, tasks: int) -> float:
+    """Return the mean return of a player over test tasks."""
+    env = make_env(trial.env, trial.options)
+    ids = task_ids(trial.env, "test", trial.options)[:tasks]
+    episodes = [play(env, task, player, random.Random(f"{SEED}/{task}")) for task in ids]
+    if setting.prs:
+        keys = {"reward": "prs", "prs_form": setting.prs, "prs_tags": ["answer"]}
+        make_reward(Settings.from_dict(keys)).apply(episodes)
+    return sum(episode.episode_return for episode in episodes) / len(ids) / PRS_MOST.get(setting.prs, 1.0)
+
+
+def play(env: Any, task: str, player: Player, rng: random.Random) -> Trajectory:
+    """Play one episode and keep what rewards read of it."""
+    observation, info = env.reset(options={"task_id": task})
+    game = Game(env, task, rng, observation, info)
+    steps: list[Step] = []
+    over = False
+    while not over:
+        shown, action = game.observation, player(game)
+        game.said.append(action)
+        game.observation, reward, terminated, truncated, game.info = env.step(action)
+        valid = bool(game.info.get("valid", True))
+        steps.append(Step([0], [0], [0.0], 0, "stop", shown, "", action, reward=float(reward), valid=valid))
+        over = terminated or truncated
+    facts = {name: game.info[name] for name in ("references", "evidence", "points") if name in game.info}
+    return Trajectory(task, 0, 0, 0, steps, terminated=True, end_cause="terminated", facts=facts)
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Return the rows as a Markdown table."""
+    head = ("environment", "reward", "measure", *KINDS, "starter", "trained")
+    lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+    for row in rows:
+        attacks = [f"{row[kind]['reward']:.2f} {row[kind]['player']}" if kind in row else "-" for kind in KINDS]
+        models = ["-" if row[name] is None else f"{row[name]:.2f}" for name in ("starter", "trained")]
+        lines.append(f"| {' | '.join([row['env'], row['setting'], row['measure'], *attacks, *models])} |")
+    return "\n".join(lines)
+
+
+def _constant(trial: Trial) -> dict[str, dict[str, Player]]:
+    """The most frequent answer, and answers of other tasks by chance."""
+    known = players.references(trial)
+    return {
+        "constant": {"most frequent answer": players.answer(players.most_frequent(trial))},
+        "random": {"another task's answer": players.chosen(known)},
+    }
+
+
+def _circuits(trial: Trial) -> dict[str, dict[str, Player]]:
+    listed = " ".join(map(str, range(1, 11)))
+    return {
+        "constant": {"first candidates": players.answer("1, 1"), "another pair": players.answer("1, 2")},
+        "shotgun": {"all candidates": players.answer(listed)},
+        "random": {"any candidates": players.any_candidates},
+    }
+
+
+def _codes(trial: Trial) -> dict[str, dict[str, Player]]:
+    return {
+        **_constant(trial),
+        "shotgun": {"all codes": players.answer(" ".join(sorted(set(players.references(trial)))))},
+    }
+
+
+def _movies(trial: Trial) -> dict[str, dict[str, Player]]:
+    return {"constant": {"equal weights": players.best_by_sum}, "random": {"any movie": players.any_movie}}
+
+
+def _weights(trial: Trial) -> dict[str, dict[str, Player]]:
+    size = len(players.references(trial)[0].split(","))
+    return {
+        "constant": {"equal weights": players.answer(",".join(["1"] * size))},
+        "random": {"another task's weights": players.chosen(players.references(trial))},
+    }
+
+
+def _stories(trial: Trial) -> dict[str, dict[str, Player]]:
+    def surface(game: Game) -> str:
+        return f"<answer> {game.env.state.puzzle.surface} </answer>"
+
+    found = {f"{unit} soup": players.answer(players.soup(trial, unit)) for unit in ("word", "char")}
+    return {
+        "constant": {"a story": players.answer(players.most_frequent(trial)), **found},
+        "copy": {"the surface": surface},
+        "random": {"another story": players.chosen(players.references(trial))},
+    }
+
+
+def _hops(trial: Trial) -> dict[str, dict[str, Player]]:
+    def searched(reply: Callable[[Game], str]) -> Player:
+        return players.searching(players.whole_question, reply, trial.style)
+
+    return {
+        **_constant(trial),
+        "copy": {"first title": searched(players.first_title), "first passage": searched(players.first_words)},
+        "shotgun": {
+            "all titles": searched(players.all_titles),
+            "all answers": players.answer(" ".join(sorted(set(players.references(trial))))),
+        },
+    }
+
+
+def _long(trial: Trial) -> dict[str, dict[str, Player]]:
+    def pasted(share: float, queries: Callable[[Game], Any] = players.whole_question) -> Player:
+        return players.searching(queries, players.pasted(share), trial.style)
+
+    copies = {
+        f"{what} found{where}": pasted(share, queries)
+        for what, share in (
+            ("twelve sentences", 0.0),
+            ("1 sentence a part", 1.0),
+            ("1.5 a part", 1.5),
+            ("2 a part", 2.0),
+        )
+        for where, queries in (("", players.whole_question), (", a search a part", players.every_part))
+    }
+    return {
+        "constant": {"an answer": players.answer(players.most_frequent(trial))},
+        "copy": copies,
+        "shotgun": {"all there is": players.answer(players.all_of_the_almanac())},
+        "random": {"another answer": players.chosen(players.references(trial))},
+    }
+
+
+def _papers(trial: Trial) -> dict[str, dict[str, Player]]:
+    return {
+        "copy": {"the request": players.paper_calls(players.request_once)},
+        "shotgun": {"expands all": players.paper_calls(players.expand_all)},
+        "random": {"any words": players.paper_calls(players.any_word)},
+    }
+
+
+def _house(trial: Trial) -> dict[str, dict[str, Player]]:
+    return {
+        "constant": {"what won another task": players.replayed(trial)},
+        "shotgun": {"least tried command": players.least_tried(trial.style)},
+        "random": {"any command": players.any_admissible(trial.style)},
+    }
+
+
+def _shop(trial: Trial) -> dict[str, dict[str, Player]]:
+    return {
+        "constant": {"first of a search": players.first_result(lambda game: "shoes", "3spo")},
+        "copy": {"first of the request": players.first_result(players.goal_words, "3spo")},
+        "random": {"any action": players.any_admissible("3spo")},
+    }
+
+
+_PAGES, _CURVES = "docs/environments", "docs/benchmarks.md"
+
+
+def _both(env: str, name: str, attacks: Any, learned: Learned, measure: str = "paper", **options: Any) -> list[Setting]:
+    """The defaults, and the starter's settings, with which models were trained."""
+    plain = Setting(env, name, measure, attacks, {})
+    return [plain, Setting(env, f"{name}, starter's tasks", measure, attacks, options, learned, starter=True)]
+
+
+def _page(env: str, starter: float, trained: float) -> Learned:
+    return Learned(starter, trained, f"{_PAGES}/{env}.md")
+
+
+def _bought(learned: Learned) -> Setting:
+    options = {"prompt": "3spo", "reward": "success", "success_reward": 1.0}
+    return Setting("webshop", "success, starter's tasks", "paper", _shop, options, learned, starter=True)
+
+
+_LONG = Setting("long_form_qa", "pass", "ours", _long, {})
+_HOPS = Setting("multihop_qa", "em", "paper", _hops, {})
+_BAGS = Setting("situation_puzzles", "word F1", "paper", _stories, {})
+SETTINGS = [
+    *_both("guess_numbers", "exact", _codes, Learned(0.49, 0.74, _CURVES), prompt="paper"),
+    *_both("circuit_decoding", "exact", _circuits, _page("circuit_decoding", 0.20, 0.36), prompt="paper"),
+    *_both("movie_recommendation", "best movie", _movies, _page("movie_recommendation", 0.66, 0.79), prompt="paper"),
+    *_both("preference_estimation", "cosine", _weights, _page("preference_estimation", 0.38, 0.52), prompt="paper"),
+    _BAGS,
+    replace(_BAGS, name="character F1", options={"f1": "char"}),
+    _HOPS,
+    replace(_HOPS, name="F1", options={"reward": "f1"}),
+    replace(_HOPS, name="em, starter's tasks", learned=_page("multihop_qa", 0.30, 0.75), starter=True),
+    replace(_HOPS, name="PRS, short form, of 2.1", prs="short"),
+    _LONG,
+    replace(_LONG, name="match", options={"reward": "match"}),
+    replace(_LONG, name="points", options={"reward": "points"}),
+    replace(_LONG, name="pass, starter's tasks", learned=_page("long_form_qa", 0.28, 0.72), starter=True),
+    replace(_LONG, name="PRS, long form, of 3.1", measure="paper", prs="long"),
+    *_both("paper_search", "discovery", _papers, _page("paper_search", 4.66, 5.42), prompt="paper"),
+    *_both("alfworld", "win", _house, _page("alfworld", 0.40, 0.69), prompt="3spo"),
+    Setting("webshop", "score", "paper", _shop, {}),
+    _bought(_page("webshop", 0.34, 0.95)),
+]
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+"""Holes in rewards that were closed stay closed; figures of all attacks: ``python -m benchmarks.reward_attacks``."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks import pivot_attacks, reward_attacks
+from rl_agents.envs.pivot.desk import desk_turns
+from rl_agents.rewards.grounding import conciseness
+from rl_agents.rewards.judge import RuleJudge
+from rl_agents.rewards.reading import Reading
+
+TASKS = 60
+
+
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [
+        ("pass", 0.1),  # pasting twelve sentences paid 0.63
+        ("match", 0.1),  # one text paid 1.0
+        ("points", 0.5),  # 0.89
+        ("pass, starter's tasks", 0.15),
+    ],
+)
+def test_long_answers_are_not_won_by_constants_or_copies(name: str, most: float) -> None:
+    setting = next(s for s in reward_attacks.SETTINGS if (s.env, s.name) == ("long_form_qa", name))
+    row = reward_attacks.attack(setting, TASKS)
+    assert all(row[kind]["reward"] <= most for kind in reward_attacks.KINDS), row
+
+
+@pytest.mark.parametrize("verifier", ["tool_name", "tool_call"])
+def test_a_shotgun_of_calls_earns_nothing_by_default(verifier: str) -> None:
+    turns = [turn for turn in desk_turns(60) if turn.calls]
+    row = pivot_attacks.verifier_row({"verifier": verifier}, turns[::2], turns[1::2])
+    assert row["shotgun"]["reward"] == 0.0
+    free = pivot_attacks.verifier_row({"verifier": verifier, "parallel": "free"}, turns[::2], turns[1::2])
+    assert free["shotgun"]["reward"] > 0.5  # the public code's rule, which stays to be had
+
+
+def test_conciseness_by_hand() -> None:
+    points = ("Torhaven lies on the Ister.", "Ada Tarn founded Velmora.")  # 3 + 4 words that are no function words
+    assert conciseness("Torhaven lies on the Ister. Ada Tarn founded Velmora.", points) == 1.0
+    assert conciseness("one two three four five six seven eight", points) == 1.0  # "one" is a function word
+    assert conciseness(" ".join(["town"] * 14), points) == pytest.approx(1.25 * 7 / 14)
+    assert conciseness("", points) == conciseness("it is", points) == conciseness("town", ()) == 0.0
+
+
+def test_a_short_answer_that_names_everything_is_not_consistent_with_a_reference() -> None:
+    def verdict(answer: str) -> float:
+        return RuleJudge().verdict(Reading((), answer, True, ("New York City",), "", ()))
+
+    assert verdict("I have read it twice: the answer is New York City, in the USA") == 1.0
+    assert verdict(" ".join(f"Name{i}" for i in range(60)) + " New York City") == 0.0
