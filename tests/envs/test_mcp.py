@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,18 @@ from gymnasium.utils.env_checker import check_env
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rl_agents.envs.base import named_env
+
 pytest.importorskip("mcp", reason="the MCP SDK is not installed")
 
 from rl_agents.envs.base import task_ids
-from rl_agents.envs.mcp import McpEnv, make
+from rl_agents.envs.mcp.env import McpEnv
 from rl_agents.errors import InputError
 from rl_agents.rollout.branching import takes_snapshots
 from rl_agents.rollout.env_calls import EnvFailure, call_env, read_reset
 from rl_agents.tools.calls import ToolCall, write_response
+
+make = partial(named_env, "mcp")
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "docs" / "examples" / "mcp"

@@ -7,20 +7,23 @@ import json
 import pickle
 import random
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from environments import with_keywords
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rl_agents.envs import base
-from rl_agents.envs.multihop_qa import STARTER, demonstrator, make, names, tasks
-from rl_agents.envs.multihop_qa.env import MultihopQAEnv
-from rl_agents.envs.multihop_qa.expert import play
-from rl_agents.envs.multihop_qa.prompts import PROMPT_STYLES, SEARCH
+from rl_agents.envs.base import named_env
+from rl_agents.envs.multihop_qa import demonstrator, expert, names, tasks
+from rl_agents.envs.multihop_qa.prompts import SEARCH
 from rl_agents.envs.multihop_qa.scores import exact_match, f1, normalise
 from rl_agents.envs.multihop_qa.sources import find_source, open_world
+from rl_agents.envs.multihop_qa.spec import MultihopQAOptions
+from rl_agents.envs.multihop_qa.starter import STARTER
 from rl_agents.envs.multihop_qa.world import BY_NAME, Fact
 from rl_agents.errors import InputError
 from rl_agents.retrieval.bm25 import Analyzer
@@ -28,7 +31,12 @@ from rl_agents.rollout.prompting import solved_examples
 from rl_agents.settings import Settings
 from rl_agents.tools.calls import ToolCall, read_response, write_response
 
+make = partial(named_env, "multihop_qa")
+play = with_keywords("multihop_qa", expert.play)
+starter_play = with_keywords("multihop_qa", STARTER.demonstrate)
+
 SMALL = {"questions": "small", "prompt": "compact"}
+STYLES = ("paper", "compact")
 CHAIN, COMPARISON = "test/000/08", "test/000/14"  # three facts in turn; two at once
 
 
@@ -146,7 +154,7 @@ def test_an_episode_in_the_papers_style() -> None:
     assert [message["role"] for message in info["messages"]] == ["system", "user"]
     assert info["messages"][1]["content"] == question and info["tools"] == [SEARCH.to_openai()]
     assert "up to 4 times" in info["messages"][0]["content"] and "5 turns" in info["messages"][0]["content"]
-    task = find_source("generated").task(COMPARISON).question
+    task = find_source(MultihopQAOptions()).task(COMPARISON).question
     observation, reward, terminated, _, info = env.step(f"<think>two</think>\n{searches(*task.plan[0])}")
     assert observation.count("<tool_response>") == 2 and observation.endswith("4 of 5 turns left.")
     assert (reward, terminated, info["valid"], info["progress"]) == (0.0, False, True, True)
@@ -220,7 +228,7 @@ def test_half_right_answers_earn_f1_where_it_is_asked_for() -> None:
 def test_a_prompt_of_one_step_holds_everything_found() -> None:
     env = make()
     question, _ = env.reset(options={"task_id": CHAIN})
-    first, second = find_source("generated").task(CHAIN).question.plan[:2]
+    first, second = find_source(MultihopQAOptions()).task(CHAIN).question.plan[:2]
     env.step(searches(*first))
     observation, *_ = env.step(searches(*second))
     prompt = env.render_window(question, (), observation)
@@ -264,7 +272,7 @@ HOSTILE = st.text(max_size=300) | st.sampled_from(
 )  # fmt: skip
 
 
-@given(st.lists(HOSTILE, max_size=6), st.sampled_from(PROMPT_STYLES), HOSTILE)
+@given(st.lists(HOSTILE, max_size=6), st.sampled_from(STYLES), HOSTILE)
 @settings(max_examples=60, deadline=None)
 def test_no_query_and_no_answer_can_do_harm(queries: list[str], prompt: str, answer: str) -> None:
     env = FUZZED[prompt]
@@ -287,7 +295,7 @@ def test_no_call_can_do_harm(arguments: dict[str, Any], name: str) -> None:
         assert len(observation) < 60_000 and isinstance(info["valid"], bool)
 
 
-FUZZED = {style: MultihopQAEnv(prompt=style) for style in PROMPT_STYLES}
+FUZZED = {style: make(prompt=style) for style in STYLES}
 
 
 def test_a_thousand_episodes_of_random_actions() -> None:
@@ -314,7 +322,6 @@ def test_a_thousand_episodes_of_random_actions() -> None:
         ({"retriever": "densee"}, "did you mean 'dense'"),
         ({"retriever": "hybrid"}, r"needs env\.retriever_model=DIR"),
         ({"hits": 0}, r"env\.hits is 0: it must be a whole number from 1 to 20"),
-        ({"max_turns": 0}, "must be at least 1"),
         ({"questions": "smal"}, r"env\.questions=smal: no such file; valid: generated, small"),
         ({"questions": "small", "passages": "x"}, "has its own tests and passages"),
     ],
@@ -348,7 +355,7 @@ def test_the_starter_knows_every_word_and_writes_calls_that_parse() -> None:
     tokenizer = STARTER.build_tokenizer()
     longest = 0
     for name in base.task_ids("multihop_qa", "train", {"questions": "small"})[::40]:
-        dialogue = STARTER.demonstrate(name, random.Random(name), **SMALL)
+        dialogue = starter_play(name, random.Random(name), **SMALL)
         for observation, action in dialogue:
             ids = tokenizer.encode(action)
             assert tokenizer.unk_token_id not in [*tokenizer.encode(observation), *ids]

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 
 import pytest
 import torch
+from environments import with_keywords
 
 from rl_agents.chat.context import Dialogue, make_context
-from rl_agents.envs.alfworld import STARTER, make, task_ids
-from rl_agents.envs.alfworld.demonstrator import MAX_TURNS, demonstrate
+from rl_agents.envs.alfworld import demonstrator, tasks
+from rl_agents.envs.alfworld.demonstrator import MAX_TURNS
 from rl_agents.envs.alfworld.expert import Habits
 from rl_agents.envs.alfworld.prompts import STYLES
-from rl_agents.envs.alfworld.starter import DEFAULTS
+from rl_agents.envs.alfworld.starter import DEFAULTS, STARTER
+from rl_agents.envs.base import named_env
 from rl_agents.envs.small_model import UNKNOWN
 from rl_agents.rollout.demonstrations import encode_dialogue
+
+make = partial(named_env, "alfworld")
+task_ids = with_keywords("alfworld", tasks.task_ids)
+demonstrate = with_keywords("alfworld", demonstrator.demonstrate)
+starter_play = with_keywords("alfworld", STARTER.demonstrate)
 
 NO_HABITS = Habits(random_command=0.0, forget=0.0)
 
@@ -24,7 +32,7 @@ NO_HABITS = Habits(random_command=0.0, forget=0.0)
 def test_the_tokenizer_knows_every_word_of_generated_games(size: str, split: str) -> None:
     words = set(STARTER.build_tokenizer().get_vocab())
     for task in task_ids(split, size=size)[:12]:
-        for observation, action in STARTER.demonstrate(task, random.Random(task), size=size):
+        for observation, action in starter_play(task, random.Random(task), size=size):
             said = set(observation.split()) | set(action.split())
             assert said <= words, (task, said - words)
 
