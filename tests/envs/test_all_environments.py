@@ -146,7 +146,7 @@ def test_listing_environments_imports_none_of_them() -> None:
 @every_environment
 def test_gymnasium_makes_it_from_keywords(name: str) -> None:
     made(name)
-    env = gymnasium.make(env_spec(name).gym_id, max_turns=1, **plain_options(env_spec(name).options()))
+    env = gymnasium.make(env_spec(name).gym_id, max_turns=1)
     assert env.reset(seed=5) == make_env(name, {}, 1).reset(seed=5)
 
 

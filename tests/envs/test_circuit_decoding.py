@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 import torch
-from environments import with_keywords
+from environments import outcome, with_keywords
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_episodes import check_memory
@@ -30,6 +30,10 @@ demonstrate = with_keywords("circuit_decoding", demonstrator.demonstrate)
 starter_play = with_keywords("circuit_decoding", STARTER.demonstrate)
 
 TASK = "2-10/test/0000"
+
+
+def won(task_id: str, dialogue: list[tuple[str, str]]) -> bool:
+    return bool(outcome("circuit_decoding", task_id, dialogue, prompt="compact")["success"])
 
 
 def started(task_id: str = TASK, **options: object) -> CircuitDecodingEnv:
@@ -152,11 +156,11 @@ def test_tasks_have_the_size_of_their_setting(setting: tasks.Setting) -> None:
     ("options", "message"),
     [
         ({"circuits": 0}, r"env\.circuits is 0: it must be a whole number from 1 to 8"),
-        ({"circuits": 2.5}, r"env\.circuits is 2\.5"),
-        ({"circuits": 4, "candidates": 3}, "from 4 to 64"),
-        ({"candidates": 65}, "from 2 to 64"),
-        ({"prompt": "compakt"}, "did you mean 'compact'"),
-        ({"malformed": "stop"}, "valid: end, retry"),
+        ({"circuits": 2.5}, "env.circuits='2.5': a whole number is needed"),
+        ({"circuits": 4, "candidates": 3}, "env.candidates=3: must be at least env.circuits=4"),
+        ({"candidates": 65}, "env.candidates=65: must be at least 2 and at most 64"),
+        ({"prompt": "compakt"}, "env.prompt='compakt': valid: paper, compact"),
+        ({"malformed": "stop"}, "env.malformed='stop': valid: retry, end"),
         ({"reward": "em"}, "valid: exact, fraction"),
     ],
 )
@@ -334,19 +338,19 @@ def test_a_thousand_random_episodes_leave_no_memory_behind() -> None:
 
 
 def test_the_expert_wins_where_the_turns_suffice() -> None:
-    assert all(play(task_id)[1] for task_id in task_ids("test")[::15])
+    assert all(play(task_id)[1]["success"] for task_id in task_ids("test")[::15])
     four = task_ids("test", circuits=4)[::30]
-    assert sum(play(task_id, max_turns=20)[1] for task_id in four) == len(four)
-    assert sum(play(task_id, max_turns=10)[1] for task_id in four) < len(four) / 2
-    assert play(TASK, prompt="compact")[1]
+    assert sum(play(task_id, max_turns=20)[1]["success"] for task_id in four) == len(four)
+    assert sum(play(task_id, max_turns=10)[1]["success"] for task_id in four) < len(four) / 2
+    assert play(TASK, prompt="compact")[1]["success"]
 
 
 def test_the_demonstrator_is_beatable_and_speaks_the_starters_words() -> None:
     rng, chosen = random.Random(0), task_ids("train")[::5]
     words = set(STARTER.build_tokenizer().get_vocab())
-    played = [demonstrate(task_id, rng) for task_id in chosen]
+    played = [(shot := demonstrate(task_id, rng), won(task_id, shot)) for task_id in chosen]
     assert 0.35 < sum(won for _, won in played) / len(played) < 0.65
-    assert all(demonstrate(task_id, rng, Habits(0.0, 0.0, 0.0))[1] for task_id in chosen[::10])
+    assert all(won(name, demonstrate(name, rng, habits=Habits(0.0, 0.0, 0.0))) for name in chosen[::10])
     for dialogue, _ in played:
         for observation, action in dialogue:
             assert set(observation.split()) | set(action.split()) <= words

@@ -123,8 +123,8 @@ def test_subgroups_filter_keeps_the_split() -> None:
         ({"subgroups": "4-4-4-0"}, "unknown sub-group '4-4-4-0'"),
         ({"subgroups": "3-4-0-33"}, "did you mean '3-4-0-3'"),
         ({"subgroups": []}, "no sub-group"),
-        ({"prompt": "compakt"}, "did you mean 'compact'"),
-        ({"malformed": "stop"}, "valid: end, retry"),
+        ({"prompt": "compakt"}, "env.prompt='compakt': valid: paper, compact"),
+        ({"malformed": "stop"}, "env.malformed='stop': valid: retry, end"),
     ],
 )
 def test_bad_options_are_named(options: dict[str, object], message: str) -> None:
@@ -278,7 +278,7 @@ def test_gymnasium_make_and_registry() -> None:
     assert "<interact>231</interact>" in env.action_space
     spec = base.env_spec("guess_numbers")
     assert isinstance(base.make_env("guess_numbers", {}), GuessNumbersEnv)
-    assert make(**spec.options).reset(seed=3) == make().reset(seed=3)
+    assert make(**base.plain_options(spec.options())).reset(seed=3) == make().reset(seed=3)
     with pytest.raises(InputError, match=r"did you mean 'env\.prompt'"):
         base.make_env("guess_numbers", {"promt": "paper"})
 
@@ -308,7 +308,7 @@ def test_demonstrator_is_beatable() -> None:
     chosen, rng = task_ids("train")[::4], random.Random(0)
     careful = Habits(repeat_guess=0.0, premature_answer=0.0)
     wins = {
-        habits: sum(demonstrate(t, rng, habits)[-1][1].split()[-2] == t[-len(t.split("/")[2]) :] for t in chosen)
+        habits: sum(demonstrate(t, rng, habits=habits)[-1][1].split()[-2] == t[-len(t.split("/")[2]) :] for t in chosen)
         for habits in (Habits(), careful)
     }
     assert wins[careful] == len(chosen)

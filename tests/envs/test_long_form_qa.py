@@ -41,6 +41,7 @@ from rl_agents.tools.calls import ToolCall, read_tools, write_response
 make = partial(named_env, "long_form_qa")
 task_ids = with_keywords("long_form_qa", tasks.task_ids)
 demonstrate = with_keywords("long_form_qa", demonstrator.demonstrate)
+expert_play = with_keywords("long_form_qa", expert.play)
 
 ROOT = Path(__file__).parents[2]
 TASK = "almanac/test/0003"
@@ -129,7 +130,7 @@ def test_compact_values_tell_aspects_apart() -> None:
 
 @pytest.mark.parametrize("options", [{}, SMALL, {"results": 1}])
 def test_the_expert_always_passes(options: dict[str, Any]) -> None:
-    assert all(expert.play(task_id, **options)[1] for task_id in task_ids("test"))
+    assert all(expert_play(task_id, **options)[1]["success"] for task_id in task_ids("test"))
 
 
 # --- the episode
@@ -225,15 +226,15 @@ def test_the_last_turn_truncates() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"judge": "gpt"}, "unknown value of env.judge 'gpt'"),
+        ({"judge": "gpt"}, "env.judge='gpt': valid: rule, openai"),
         ({"judge": "openai"}, "env.judge=openai needs env.judge_url"),
         ({"judge": "openai", "judge_url": "http://x/v1"}, "needs env.judge_model"),
         ({"judge": "openai", "reward": "points"}, "counts by the rule judge"),
-        ({"reward": "passes"}, "did you mean 'pass'"),
-        ({"results": 0}, "env.results is 0"),
-        ({"max_calls": 9}, "env.max_calls is 9"),
-        ({"max_sentences": True}, "env.max_sentences is True"),
-        ({"retriever": "bm26"}, "did you mean 'bm25'"),
+        ({"reward": "passes"}, "env.reward='passes': valid: pass, match, points"),
+        ({"results": 0}, "env.results=0: must be at least 1 and at most 10"),
+        ({"max_calls": 9}, "env.max_calls=9: must be at least 1 and at most 8"),
+        ({"max_sentences": True}, "env.max_sentences='True': a whole number is needed"),
+        ({"retriever": "bm26"}, "env.retriever='bm26': valid: bm25, dense, hybrid"),
         ({"retriever": "dense"}, "needs env.retriever_model=DIR"),
         ({"documents": "x.jsonl"}, "belong together"),
     ],
@@ -473,7 +474,7 @@ def test_demonstrator_is_beatable() -> None:
     for habits in (Habits(), Habits(0.0, 0.0, 0.0, 0.0, 0.0)):
         won = 0
         for task_id in chosen:
-            actions = iter([action for _, action in demonstrate(task_id, rng, habits, **SMALL)])
+            actions = iter([action for _, action in demonstrate(task_id, rng, habits=habits, **SMALL)])
             won += play(env, task_id, lambda shown, actions=actions: (shown, next(actions)))[1]["success"]
         shares.append(won / len(chosen))
     assert 0.35 < shares[0] < 0.65 and shares[1] == 1.0

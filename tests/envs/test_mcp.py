@@ -168,11 +168,11 @@ def test_a_dead_server_ends_the_episode_with_a_cause(tmp_path: Path) -> None:
         ({"servers": "none.json"}, r"none\.json: cannot be read"),
         ({"tasks": ""}, "needs env.tasks=FILE"),
         ({"tasks": "none.jsonl"}, r"none\.jsonl: cannot be read"),
-        ({"share": "cluster"}, "unknown value of env.share"),
-        ({"reward": "exact"}, "unknown value of env.reward"),
-        ({"max_calls": 0}, "env.max_calls is 0"),
-        ({"max_result_characters": 0}, "env.max_result_characters is 0"),
-        ({"call_timeout_s": 0}, "env.call_timeout_s is 0"),
+        ({"share": "cluster"}, "env.share='cluster': valid: process, environment"),
+        ({"reward": "exact"}, "env.reward='exact': valid: em, f1"),
+        ({"max_calls": 0}, "env.max_calls=0: must be at least 1 and at most 16"),
+        ({"max_result_characters": 0}, "env.max_result_characters=0: must be at least 1 and at most 100000"),
+        ({"call_timeout_s": 0}, "env.call_timeout_s=0.0: must be above 0"),
     ],
 )
 def test_bad_options(files: dict[str, str], options: dict[str, Any], problem: str) -> None:

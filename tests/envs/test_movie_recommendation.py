@@ -154,13 +154,13 @@ def test_every_session_has_one_best_movie_and_no_twins(size: tasks.Size) -> None
     ("options", "message"),
     [
         ({"attributes": 0}, "env.attributes is 0: it must be a whole number from 1 to 16"),
-        ({"seen": 1}, "env.seen is 1"),
-        ({"unseen": 2.5}, "env.unseen is 2.5"),
-        ({"sampling": "balancd"}, "did you mean 'balanced'"),
-        ({"prompt": "compakt"}, "did you mean 'compact'"),
-        ({"malformed": "stop"}, "valid: end, retry"),
-        ({"progress": "moved"}, "unknown value of env.progress"),
-        ({"movement_threshold": -1.0}, "must not be negative"),
+        ({"seen": 1}, "env.seen=1: must be at least 2 and at most 64"),
+        ({"unseen": 2.5}, "env.unseen='2.5': a whole number is needed"),
+        ({"sampling": "balancd"}, "env.sampling='balancd': valid: uniform, balanced"),
+        ({"prompt": "compakt"}, "env.prompt='compakt': valid: paper, compact"),
+        ({"malformed": "stop"}, "env.malformed='stop': valid: retry, end"),
+        ({"progress": "moved"}, "env.progress='moved': valid: similarity, movement"),
+        ({"movement_threshold": -1.0}, "env.movement_threshold=-1.0: must be at least 0"),
     ],
 )
 def test_bad_options_are_named(options: dict[str, object], message: str) -> None:
@@ -357,7 +357,7 @@ def test_gymnasium_make_checker_and_registry() -> None:
     assert observation in env.observation_space
     spec = base.env_spec("movie_recommendation")
     assert isinstance(base.make_env("movie_recommendation", {}), MovieRecommendationEnv)
-    assert make(**spec.options).reset(seed=3) == make().reset(seed=3)
+    assert make(**base.plain_options(spec.options())).reset(seed=3) == make().reset(seed=3)
     assert base.task_ids("movie_recommendation", "test", SMALL)[0].startswith(tasks.STARTER_SIZE.name)
 
 
@@ -442,7 +442,7 @@ def test_demonstrator_is_beatable() -> None:
     careful = Habits(repeat_question=0.0, stop_early=0.0, careless=0.0)
     shares = []
     for habits in (Habits(), careful):
-        played = {task_id: demonstrate(task_id, rng, habits, **SMALL)[-1][1].split()[-2] for task_id in chosen}
+        played = {task_id: demonstrate(task_id, rng, habits=habits, **SMALL)[-1][1].split()[-2] for task_id in chosen}
         best = {t: "/".join(f"{s / 4:g}" for s in tasks.find_task(t).best.scores) for t in chosen}
         shares.append(sum(played[t] == best[t] for t in chosen) / len(chosen))
     assert 0.5 < shares[0] < 0.8 < shares[1]

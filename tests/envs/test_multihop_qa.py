@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from environments import with_keywords
+from environments import outcome, with_keywords
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -33,6 +33,7 @@ from rl_agents.tools.calls import ToolCall, read_response, write_response
 
 make = partial(named_env, "multihop_qa")
 play = with_keywords("multihop_qa", expert.play)
+demonstrate = with_keywords("multihop_qa", demonstrator.demonstrate)
 starter_play = with_keywords("multihop_qa", STARTER.demonstrate)
 
 SMALL = {"questions": "small", "prompt": "compact"}
@@ -137,12 +138,12 @@ def test_worlds_differ_and_do_not_share_facts() -> None:
 @pytest.mark.parametrize("setting", ["generated", "small"])
 def test_the_expert_answers_nearly_everything(setting: str) -> None:
     ids = base.task_ids("multihop_qa", "test", {"questions": setting})[::3]
-    assert sum(play(task_id, questions=setting)[1] for task_id in ids) >= 0.99 * len(ids)
+    assert sum(play(task_id, questions=setting)[1]["success"] for task_id in ids) >= 0.99 * len(ids)
 
 
 def test_without_searching_there_is_nothing_to_know() -> None:
-    dialogue, right = play(CHAIN, max_turns=1)
-    assert (len(dialogue), right, dialogue[0][1]) == (1, False, "<answer>unknown</answer>")
+    dialogue, info = play(CHAIN, max_turns=1)
+    assert (len(dialogue), info["success"], dialogue[0][1]) == (1, False, "<answer>unknown</answer>")
 
 
 # --- the episode
@@ -318,12 +319,15 @@ def test_a_thousand_episodes_of_random_actions() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"prompt": "papr"}, "did you mean 'paper'"),
-        ({"retriever": "densee"}, "did you mean 'dense'"),
+        ({"prompt": "papr"}, "env.prompt='papr': valid: paper, compact"),
+        ({"retriever": "densee"}, "env.retriever='densee': valid: bm25, dense, hybrid"),
         ({"retriever": "hybrid"}, r"needs env\.retriever_model=DIR"),
         ({"hits": 0}, r"env\.hits is 0: it must be a whole number from 1 to 20"),
         ({"questions": "smal"}, r"env\.questions=smal: no such file; valid: generated, small"),
-        ({"questions": "small", "passages": "x"}, "has its own tests and passages"),
+        (
+            {"questions": "small", "passages": "x"},
+            "'env.passages' has no effect without env.questions other than",
+        ),
     ],
 )
 def test_wrong_options_are_one_line(options: dict[str, Any], message: str) -> None:
@@ -345,7 +349,8 @@ def test_the_demonstrator_is_mediocre_and_the_flawless_one_is_not() -> None:
     ids = base.task_ids("multihop_qa", "test", {"questions": "small"})[::2]
 
     def success(habits: demonstrator.Habits) -> float:
-        return sum(demonstrator.demonstrate(name, random.Random(name), habits)[1] for name in ids) / len(ids)
+        shots = {name: demonstrate(name, random.Random(name), habits=habits, **SMALL) for name in ids}
+        return sum(outcome("multihop_qa", name, shot, **SMALL)["success"] for name, shot in shots.items()) / len(ids)
 
     assert 0.35 < success(demonstrator.Habits()) < 0.6
     assert success(demonstrator.FLAWLESS) >= 0.99
@@ -384,9 +389,9 @@ def test_the_starters_model_is_small() -> None:
 
 
 def test_the_experts_traces_fit_the_prompt() -> None:
-    assert STARTER.expert is not None
-    assert "<tool_call>\n" in STARTER.expert(CHAIN, random.Random(0))[0][1]
-    compact = STARTER.expert("test/000/00", random.Random(0), **SMALL)
+    expert_play = with_keywords("multihop_qa", demonstrator.demonstrate_well)
+    assert "<tool_call>\n" in expert_play(CHAIN, random.Random(0))[0][1]
+    compact = expert_play("test/000/00", random.Random(0), **SMALL)
     assert demonstrator.CALL_BEGIN in compact[0][1]
 
 

@@ -99,8 +99,8 @@ def test_all_forms_of_questions(tmp_path: Path, suffix: str) -> None:
     assert len(store) == 6 and store is source.task("m1").store  # h1 and h2 share the passage on Ada
     task = source.task("h1").question
     assert {store.get(name).title for name in task.supporting} == {"Ada", "Kelm"}
-    dialogue, right = play("h1", questions=str(path), test_questions=str(path))
-    assert right and len(dialogue) == 2 and '"Ada"' in dialogue[0][1] and '"Kelm"' in dialogue[0][1]
+    dialogue, info = play("h1", questions=str(path), test_questions=str(path))
+    assert info["success"] and len(dialogue) == 2 and '"Ada"' in dialogue[0][1] and '"Kelm"' in dialogue[0][1]
 
 
 def test_splits_of_files(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_a_corpus_of_its_own(tmp_path: Path) -> None:
     assert "[1] Who\nBo did it." in observation and info["progress"] is None
     assert env.step("<answer>Bo</answer>")[1] == 1.0
     options = {"questions": str(questions), "test_questions": str(questions), "passages": str(corpus)}
-    assert play("1", **options)[1] and not play("2", **options)[1]
+    assert play("1", **options)[1]["success"] and not play("2", **options)[1]["success"]
 
 
 def test_supporting_passages_that_the_corpus_lacks_are_not_waited_for(tmp_path: Path) -> None:

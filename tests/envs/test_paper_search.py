@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 
 import pytest
-from environments import with_keywords
+from environments import outcome, with_keywords
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -160,7 +160,7 @@ def test_an_episode_by_hand() -> None:
 
 
 def test_costs_are_per_call_that_is_done() -> None:
-    turn, _ = hand_turn(search=0.1, expand=0.2, penalty=1.0)
+    turn, _ = hand_turn(search_cost=0.1, expand_cost=0.2, penalty=1.0)
     turn.search({"query": "moss"})
     turn.expand({"paper_id": "a"})
     with pytest.raises(Refused):
@@ -347,15 +347,15 @@ def test_a_rebuilt_prompt_holds_the_whole_state(style: str) -> None:
     ("options", "message"),
     [
         ({"papers": "smal"}, "env.papers=smal"),
-        ({"prompt": "papr"}, "did you mean 'paper'"),
-        ({"retriever": "bm52"}, "did you mean 'bm25'"),
+        ({"prompt": "papr"}, "env.prompt='papr': valid: paper, compact"),
+        ({"retriever": "bm52"}, "env.retriever='bm52': valid: bm25, dense, hybrid"),
         ({"retriever": "hybrid"}, "env.retriever_model"),
         ({"max_calls": 0}, "env.max_calls"),
         ({"results": "ten"}, "env.results"),
         ({"threshold": 2.0}, "env.threshold"),
         ({"penalty": "much"}, "env.penalty"),
         ({"search_cost": float("nan")}, "env.search_cost"),
-        ({"selector": "open"}, "did you mean 'openai'"),
+        ({"selector": "open"}, "env.selector='open': valid: rule, openai"),
         ({"selector": "openai"}, "needs env.selector_url"),
     ],
 )
@@ -454,8 +454,8 @@ def test_the_demonstrator_is_mediocre_and_its_dialogues_fit() -> None:
     tokenizer, wins, longest = STARTER.build_tokenizer(), 0, 0
     ids = task_ids("train", papers="small")[::8]
     for task_id in ids:
-        dialogue, info = demonstrate(task_id, random.Random(task_id))
-        wins += info["success"]
+        dialogue = demonstrate(task_id, random.Random(task_id))
+        wins += outcome("paper_search", task_id, dialogue, **SMALL)["success"]
         longest = max(
             longest, sum(len(tokenizer.encode(f"{o} {a}", add_special_tokens=False)) + 3 for o, a in dialogue)
         )

@@ -142,7 +142,7 @@ def test_bad_records_are_named(folder: Path, file: str, line: Any, message: str 
 def test_bad_records_can_be_left_out(folder: Path) -> None:
     write(folder, papers=[{"paperId": "x"}, *PAPERS], train=[{"query": "no answer"}, *TRAIN])
     assert task_ids("train", papers=str(folder), bad_data="skip") == ["train/q1"]
-    with pytest.raises(InputError, match="did you mean 'skip'"):
+    with pytest.raises(InputError, match=r"env\.bad_data='skipp': valid: error, skip"):
         task_ids("train", papers=str(folder), bad_data="skipp")
 
 

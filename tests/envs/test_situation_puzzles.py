@@ -212,14 +212,14 @@ def test_unknown_tasks_are_named(task_id: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"puzzles": "demos"}, "did you mean 'demo'"),
-        ({"prompt": "compakt"}, "did you mean 'compact'"),
-        ({"f1": "letter"}, "unknown value of env.f1 'letter'"),
-        ({"progress": "news"}, "did you mean 'new'"),
-        ({"bad_data": "drop"}, "unknown value of env.bad_data"),
-        ({"success_threshold": 0.0}, "env.success_threshold is 0.0"),
-        ({"match": 2.0}, "env.match is 2.0"),
-        ({"judge": "llm"}, "unknown value of env.judge 'llm'"),
+        ({"puzzles": "demos"}, "env.puzzles='demos': valid: cases, small, demo"),
+        ({"prompt": "compakt"}, "env.prompt='compakt': valid: paper, compact"),
+        ({"f1": "letter"}, "env.f1='letter': valid: word, char"),
+        ({"progress": "news"}, "env.progress='news': valid: informative, new"),
+        ({"bad_data": "drop"}, "env.bad_data='drop': valid: error, skip"),
+        ({"success_threshold": 0.0}, "env.success_threshold=0.0: must be above 0 and at most 1"),
+        ({"match": 2.0}, "env.match=2.0: must be above 0 and at most 1"),
+        ({"judge": "llm"}, "env.judge='llm': valid: rule, openai"),
         ({"judge": "openai"}, "env.judge=openai needs env.judge_url"),
         ({"judge": "openai", "judge_url": "http://x/v1"}, "needs env.judge_model"),
         ({"judge": "openai", "judge_url": "http://x/v1", "judge_model": "m", "judge_retries": -1}, "env.judge_retries"),
@@ -357,7 +357,7 @@ def test_gymnasium_make_checker_and_registry() -> None:
     assert observation in env.observation_space
     spec = base.env_spec("situation_puzzles")
     assert isinstance(base.make_env("situation_puzzles", {}), SituationPuzzlesEnv)
-    assert make(**spec.options).reset(seed=3) == make().reset(seed=3)
+    assert make(**base.plain_options(spec.options())).reset(seed=3) == make().reset(seed=3)
 
 
 ODD_ACTIONS = (
@@ -433,7 +433,9 @@ def test_demonstrator_is_beatable() -> None:
     careful = Habits(premature_answer=0.0, repeat=0.0, enter_rut=0.0, hurried=0.0)
     shares = []
     for habits in (Habits(), careful):
-        answers = {task_id: demonstrate(task_id, rng, habits, **SMALL)[-1][1].split()[1:-1] for task_id in chosen}
+        answers = {
+            task_id: demonstrate(task_id, rng, habits=habits, **SMALL)[-1][1].split()[1:-1] for task_id in chosen
+        }
         shares.append(sum(answers[t] == t.split("/")[1].split(".") for t in chosen) / len(chosen))
     assert 0.35 < shares[0] < 0.6 and shares[1] == 1.0
 

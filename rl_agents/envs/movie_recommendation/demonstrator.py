@@ -50,7 +50,9 @@ def demonstrate(
     return play(env, task_id, lambda observation: (observation, _choose(env.state, rng, habits)))[0]
 
 
-def demonstrate_spare(task_id: str, rng: random.Random, options: MovieRecommendationOptions, max_turns: int = 0) -> Dialogue:
+def demonstrate_spare(
+    task_id: str, rng: random.Random, options: MovieRecommendationOptions, max_turns: int = 0
+) -> Dialogue:
     """Play a task of neither split, of the size of ``task_id``: a starter model learns those of the splits by heart."""
     size = task_id.partition("/")[0]
     return demonstrate(f"{size}/spare/{rng.randrange(1_000_000):06d}", rng, options, max_turns)

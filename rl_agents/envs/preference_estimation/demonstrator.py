@@ -61,7 +61,9 @@ def demonstrate(
     return play(env, task_id, act)[0]
 
 
-def demonstrate_spare(task_id: str, rng: random.Random, options: PreferenceEstimationOptions, max_turns: int = 0) -> Dialogue:
+def demonstrate_spare(
+    task_id: str, rng: random.Random, options: PreferenceEstimationOptions, max_turns: int = 0
+) -> Dialogue:
     """Play a task of neither split, of the size of ``task_id``: a starter model learns those of the splits by heart."""
     size = task_id.partition("/")[0]
     return demonstrate(f"{size}/spare/{rng.randrange(1_000_000):06d}", rng, options, max_turns)

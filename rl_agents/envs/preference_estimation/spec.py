@@ -18,7 +18,9 @@ class SizeKeys:
     movies: int = key(10, "reference movies (T3: 10 in training, 5 to 30 in table 2)", at_least=2, at_most=64)
     levels: int = key(11, "number of different scores and weights: 11 is 0, 0.1, ..., 1", at_least=5, at_most=101)
     sampling: Literal["uniform", "min-max", "max", "balanced"] = key(
-        "uniform", "how the movies' scores are drawn (table 2); balanced is the starter's"
+        "uniform",
+        "how the movies' scores are drawn: alike, mostly at both ends or at the upper end (table 2), or so that every "
+        "movie's add up to the same",
     )
 
 

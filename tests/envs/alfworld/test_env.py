@@ -380,7 +380,7 @@ def test_test_sets() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"backend": "textword"}, "env.backend 'textword': did you mean 'textworld'"),
+        ({"backend": "textword"}, "env.backend='textword': valid: native, textworld"),
         ({"prompt": "3sop"}, "env.prompt '3sop': did you mean '3spo'"),
         ({"anchor": "state"}, "env.anchor"),
     ],
@@ -394,7 +394,7 @@ def test_bad_options_are_named(options: dict[str, Any], message: str) -> None:
     ("options", "message"),
     [
         ({"test": "sen"}, "env.test 'sen': did you mean 'seen'"),
-        ({"size": "smal"}, "size 'smal': did you mean 'small'"),
+        ({"size": "smal"}, "env.size='smal': valid: small, full"),
         ({"data": "/no/such/folder"}, "env.data=/no/such/folder: no such folder; alfworld-download makes it"),
     ],
 )
