@@ -44,7 +44,7 @@ def test_bad_values_are_named(keys: dict, message: str) -> None:
         ({"env.subgroups": "9-9-9-9"}, "sub-group"),
         ({"env.max_turns": 20}, "env.max_turns is not a key: set max_turns"),
         ({"env.prompt": "compakt"}, "env.prompt='compakt': valid: paper, compact"),
-        ({"env": "circuit_decoding", "env.circuits": 9}, "env.circuits=9: must be at least 1 and at most 8"),
+        ({"env": "circuit_decoding", "env.circuits": 9}, "env.circuits=9: must be at most 8"),
         ({"env": "movie_recommendation", "env.movement_window": 4}, "no effect without env.progress=movement"),
     ],
 )

@@ -53,9 +53,13 @@ def key(
     return field(default=default, metadata=metadata)
 
 
-@cache
-def option_types(cls: Any) -> Mapping[str, Any]:
+def option_types(cls: type) -> Mapping[str, Any]:
     """Return the types of an options class by key, in the order of declaration."""
+    return _option_types(typing.cast(Any, cls))
+
+
+@cache
+def _option_types(cls: Any) -> Mapping[str, Any]:
     hints = typing.get_type_hints(cls)
     return {item.name: hints[item.name] for item in dataclasses.fields(cls)}
 
@@ -84,7 +88,7 @@ def read_options(
     Raises:
         InputError: an unknown key (the nearest is named), a wrong type, a value out of range, or a key without effect.
     """
-    types_by_key = option_types(typing.cast(Any, cls))
+    types_by_key = option_types(cls)
     for name in data:
         if name not in types_by_key:
             raise unknown(kind, f"{prefix}{name}", [f"{prefix}{known}" for known in types_by_key])
@@ -150,10 +154,12 @@ def check_ranges(options: Any, prefix: str = "") -> None:
 
 
 def _check_range(shown: str, number: Any, bounds: Mapping[str, Any]) -> None:
-    if isinstance(number, int | float) and number != bounds["also"]:
-        for name, (holds, _) in BOUNDS.items():
-            if bounds[name] is not None and not holds(number, bounds[name]):
-                raise InputError(f"{shown}: must be {range_text(bounds)}")
+    if not isinstance(number, int | float) or number == bounds["also"]:
+        return
+    for name, (holds, said) in BOUNDS.items():
+        if bounds[name] is not None and not holds(number, bounds[name]):
+            text = "not be negative" if said.format(bounds[name]) == "at least 0" else f"be {said.format(bounds[name])}"
+            raise InputError(f"{shown}: must {text}" + ("" if bounds["also"] is None else f", or {bounds['also']}"))
 
 
 #: Kinds of bounds: whether a number keeps one, and how people say it.

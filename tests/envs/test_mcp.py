@@ -170,8 +170,8 @@ def test_a_dead_server_ends_the_episode_with_a_cause(tmp_path: Path) -> None:
         ({"tasks": "none.jsonl"}, r"none\.jsonl: cannot be read"),
         ({"share": "cluster"}, "env.share='cluster': valid: process, environment"),
         ({"reward": "exact"}, "env.reward='exact': valid: em, f1"),
-        ({"max_calls": 0}, "env.max_calls=0: must be at least 1 and at most 16"),
-        ({"max_result_characters": 0}, "env.max_result_characters=0: must be at least 1 and at most 100000"),
+        ({"max_calls": 0}, "env.max_calls=0: must be at least 1"),
+        ({"max_result_characters": 0}, "env.max_result_characters=0: must be at least 1"),
         ({"call_timeout_s": 0}, "env.call_timeout_s=0.0: must be above 0"),
     ],
 )
