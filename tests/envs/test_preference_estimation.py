@@ -86,7 +86,7 @@ def test_the_papers_stall_example() -> None:
 
 
 def test_the_threshold_is_that_of_the_released_code() -> None:
-    assert not rules.is_right(0.88) and rules.is_right(0.8801)
+    assert not rules.is_right(0.88, 0.88) and rules.is_right(0.8801, 0.88)
     assert [cos for cos in (0.87, 0.879, 0.881, 0.9) if (1 + cos) / 2 > 0.94] == [0.881, 0.9]
 
 

@@ -222,4 +222,4 @@ def test_rollouts_go_on_when_the_service_dies_and_returns(monkeypatch: pytest.Mo
     assert any(t.steps for t in before)
     with served(number):
         after = played(lambda text: "<action>search[kettle]</action>")
-    assert [t.end_cause for t in after] == ["env_truncated"] * 8
+    assert [t.end_cause for t in after] == ["max_turns"] * 8

@@ -29,7 +29,12 @@ class PreferenceEstimationOptions(MalformedKey, PromptKey, SizeKeys):
     """Keys of preference_estimation; see docs/environments/preference_estimation.md."""
 
     reward: Literal["binary", "similarity"] = key("binary", "1 above the threshold, else 0 (T3), or the cosine itself")
-    threshold: float = key(0.88, "cosine above which the answer is a success", at_least=0, below=1)
+    threshold: float = key(
+        0.88,
+        "cosine above which the answer is a success (T3, section 3.1; the released code's (1 + cos) / 2 > 0.94)",
+        at_least=0,
+        below=1,
+    )
 
 
 SPEC = EnvSpec(
