@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import typing
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,7 @@ from rl_agents.rewards.verifiers.judged import DialogueVerifier, EquivalenceJudg
 from rl_agents.rewards.verifiers.swe import bash_target, linear_credit
 from rl_agents.rewards.verifiers.terminal import TerminalVerifier
 from rl_agents.rewards.verifiers.tool_calls import ToolCallVerifier
+from rl_agents.settings.options import option_types
 from rl_agents.tools.calls import ToolCall, read_tools, write_response
 from rl_agents.traces.files import read_traces
 from rl_agents.traces.turns import Extraction, Turn, extract_turns
@@ -339,16 +341,17 @@ def test_linear_credit_by_hand() -> None:
 
 def test_unusable_options() -> None:
     for options, message in (
-        ({"verifier": "tool_cal"}, "unknown verifier 'tool_cal': did you mean 'tool_call'"),
-        ({"threshold": 0.6}, "nothing would pass"),
-        ({"threshold": "high"}, "env.threshold='high': float is needed"),
-        ({"parallel": "sorted"}, "unknown value of env.parallel 'sorted'"),
-        ({"similarity": 2.0}, "between 0 and 1"),
+        ({"verifier": "tool_cal"}, "env.verifier='tool_cal': valid: exact, tool_name, tool_call"),
+        ({"threshold": 0.6}, r"threshold=0\.6: must be at most 0\.5, or -1"),
+        ({"threshold": "high"}, "env.threshold='high': a number is needed"),
+        ({"parallel": "sorted"}, "env.parallel='sorted': valid: "),
+        ({"similarity": 2.0}, "must be at most 1, or -1"),
         ({"judge_url": "http://x"}, "belong together"),
-        ({"judge_retries": -1}, "not negative"),
+        ({"judge_retries": -1}, "must not be negative"),
     ):
         with pytest.raises(InputError, match=message):
             VerifierOptions.from_mapping(options)
+    assert list(typing.get_args(option_types(VerifierOptions)["verifier"])) == list(VERIFIERS)
     with pytest.raises(InputError, match=r"dialogue has messages judged: set env\.judge_url"):
         make_verifier(VerifierOptions(verifier="dialogue"))
     assert VerifierOptions.from_mapping({"threshold": 0, "pivots": "x"}).threshold == 0.0
