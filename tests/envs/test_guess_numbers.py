@@ -278,7 +278,7 @@ def test_gymnasium_make_and_registry() -> None:
     assert "<interact>231</interact>" in env.action_space
     spec = base.env_spec("guess_numbers")
     assert isinstance(base.make_env("guess_numbers", {}), GuessNumbersEnv)
-    assert make(**base.plain_options(spec.options())).reset(seed=3) == make().reset(seed=3)
+    assert base.make_env("guess_numbers", base.plain_options(spec.options())).reset(seed=3) == make().reset(seed=3)
     with pytest.raises(InputError, match=r"did you mean 'env\.prompt'"):
         base.make_env("guess_numbers", {"promt": "paper"})
 

@@ -153,7 +153,7 @@ def test_every_session_has_one_best_movie_and_no_twins(size: tasks.Size) -> None
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"attributes": 0}, "env.attributes is 0: it must be a whole number from 1 to 16"),
+        ({"attributes": 0}, "env.attributes=0: must be at least 1"),
         ({"seen": 1}, "env.seen=1: must be at least 2"),
         ({"unseen": 2.5}, "env.unseen='2.5': a whole number is needed"),
         ({"sampling": "balancd"}, "env.sampling='balancd': valid: uniform, balanced"),
@@ -357,7 +357,7 @@ def test_gymnasium_make_checker_and_registry() -> None:
     assert observation in env.observation_space
     spec = base.env_spec("movie_recommendation")
     assert isinstance(base.make_env("movie_recommendation", {}), MovieRecommendationEnv)
-    assert make(**base.plain_options(spec.options())).reset(seed=3) == make().reset(seed=3)
+    assert base.make_env("movie_recommendation", base.plain_options(spec.options())).reset(seed=3) == make().reset(seed=3)
     assert base.task_ids("movie_recommendation", "test", SMALL)[0].startswith(tasks.STARTER_SIZE.name)
 
 

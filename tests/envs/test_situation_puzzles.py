@@ -357,7 +357,7 @@ def test_gymnasium_make_checker_and_registry() -> None:
     assert observation in env.observation_space
     spec = base.env_spec("situation_puzzles")
     assert isinstance(base.make_env("situation_puzzles", {}), SituationPuzzlesEnv)
-    assert make(**base.plain_options(spec.options())).reset(seed=3) == make().reset(seed=3)
+    assert base.make_env("situation_puzzles", base.plain_options(spec.options())).reset(seed=3) == make().reset(seed=3)
 
 
 ODD_ACTIONS = (

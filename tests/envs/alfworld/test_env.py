@@ -381,7 +381,7 @@ def test_test_sets() -> None:
     ("options", "message"),
     [
         ({"backend": "textword"}, "env.backend='textword': valid: native, textworld"),
-        ({"prompt": "3sop"}, "env.prompt '3sop': did you mean '3spo'"),
+        ({"prompt": "3sop"}, "env.prompt='3sop': valid: 3spo, steppo, plain, compact"),
         ({"anchor": "state"}, "env.anchor"),
     ],
 )
@@ -393,7 +393,7 @@ def test_bad_options_are_named(options: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"test": "sen"}, "env.test 'sen': did you mean 'seen'"),
+        ({"test": "sen"}, "env.test='sen': valid: seen, unseen"),
         ({"size": "smal"}, "env.size='smal': valid: small, full"),
         ({"data": "/no/such/folder"}, "env.data=/no/such/folder: no such folder; alfworld-download makes it"),
     ],
