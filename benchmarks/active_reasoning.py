@@ -32,7 +32,7 @@ def set_flags(keys: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _circuits(circuits: int, candidates: int) -> tuple[str, ...]:
     """Fourteen turns, as in the released code: ten do not suffice for four circuits. Lists need longer responses."""
-    turns = {"env.max_turns": 14, "max_turns": 14, "max_model_len": 1024, "max_response_tokens": 64}
+    turns = {"max_turns": 14, "max_model_len": 1024, "max_response_tokens": 64}
     return set_flags({"env.circuits": circuits, "env.candidates": candidates, **turns})
 
 

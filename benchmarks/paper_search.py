@@ -27,18 +27,20 @@ PAPERS, FULL = 100_000, 3_000_000
 STEPS, EPISODES, CALLS = 100, 100, 5
 OPEN = """
 import resource, sys, time
+from rl_agents.envs.paper_search.spec import PaperSearchOptions
 from rl_agents.envs.paper_search.tasks import find_papers
 started = time.perf_counter()
-print(len(find_papers(sys.argv[1])._store))
+print(len(find_papers(PaperSearchOptions(papers=sys.argv[1]))._store))
 print(time.perf_counter() - started, time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 """
 
 
 def write_folder(count: int, folder: Path) -> None:
     """Write a generated library and its tasks as a user's files; the annotation stands for the facets."""
+    from rl_agents.envs.paper_search.spec import PaperSearchOptions
     from rl_agents.envs.paper_search.tasks import find_papers
 
-    source: Any = find_papers(f"generated:{count}")
+    source: Any = find_papers(PaperSearchOptions(papers=f"generated:{count}"))
     papers = ({"paperId": p.paper_id, "title": p.title, "abstract": p.abstract, "references": p.references}
               for p in source.papers)  # fmt: skip
     _write_lines(folder / "papers.jsonl", papers)
@@ -61,13 +63,15 @@ def opened(folder: Path, name: str) -> dict[str, float]:
 
 def measure(folder: Path) -> dict[str, float]:
     """Play steps and episodes."""
+    from rl_agents.envs.options import RetrieverKeys
     from rl_agents.envs.paper_search.expert import play, written
-    from rl_agents.envs.paper_search.library import Retrieval
+    from rl_agents.envs.paper_search.spec import PaperSearchOptions
     from rl_agents.envs.paper_search.tasks import find_papers, task_ids
 
-    papers, source = str(folder), find_papers(str(folder))
-    ids = task_ids("test", papers=papers)
-    library = source.library(ids[0], Retrieval())
+    papers = str(folder)
+    options = PaperSearchOptions(papers=papers)
+    source, ids = find_papers(options), task_ids("test", options)
+    library = source.library(ids[0], RetrieverKeys())
     titles = (passage.title for passage in library.store)
     queries = list(itertools.islice(dict.fromkeys(titles), STEPS * CALLS))
     searches = _searches(papers, ids, queries, written)
@@ -76,16 +80,16 @@ def measure(folder: Path) -> dict[str, float]:
     expansions = (lambda name=name: library.neighbours(name, 30, 99) for name in names)
     measured |= _paced("expansion", expansions, 2000)
     scores: list[float] = []
-    episodes = (lambda task=task: scores.append(play(task, papers=papers)[1]["metrics"]["f1"]) for task in ids)
+    episodes = (lambda task=task: scores.append(play(task, options)[1]["metrics"]["f1"]) for task in ids)
     measured |= _paced("expert's episode", episodes, EPISODES)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return {**measured, "expert's F1": sum(scores) / len(scores), "process peak MiB": peak}
 
 
 def _searches(papers: str, ids: list[str], queries: list[str], written: Any) -> Iterator[Callable[[], object]]:
-    from rl_agents.envs.paper_search import make
+    from rl_agents.envs.base import make_env
 
-    env = make(papers=papers)
+    env = make_env("paper_search", {"papers": papers})
     for place in range(0, len(queries), CALLS):
         env.reset(options={"task_id": ids[place // CALLS % len(ids)]})
         action = written([("search", query) for query in queries[place : place + CALLS]], compact=False)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
@@ -34,8 +35,8 @@ class TwoDomains(gymnasium.Env[str, str]):
 
     observation_space = action_space = Text(max_length=1 << 20)
 
-    def __init__(self) -> None:
-        self._envs = {name: base.make_env(name, options) for name, options in DOMAINS.items()}
+    def __init__(self, max_turns: int) -> None:
+        self._envs = {name: base.make_env(name, options, max_turns) for name, options in DOMAINS.items()}
         self._env = self._envs["webshop"]
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
@@ -50,12 +51,17 @@ class TwoDomains(gymnasium.Env[str, str]):
         return observation, float(reward), terminated, truncated, info
 
 
-def make() -> TwoDomains:
+@dataclass(frozen=True)
+class NoOptions:
+    """The environment has no keys."""
+
+
+def make(options: NoOptions, max_turns: int) -> TwoDomains:
     """Create the environment."""
-    return TwoDomains()
+    return TwoDomains(max_turns)
 
 
-def task_ids(split: str) -> list[str]:
+def task_ids(split: str, options: NoOptions) -> list[str]:
     """Return as many tasks of one as of the other: the smaller set is repeated."""
     sets = [[f"{name}:{task}" for task in base.task_ids(name, split, options)] for name, options in DOMAINS.items()]
     longest = max(map(len, sets))
@@ -73,10 +79,11 @@ def build_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen3ForCausal
     return small_qwen3(tokenizer, seed, hidden_size=96, heads=3, compose_embeddings=puzzles.compose_embeddings)
 
 
-def demonstrate(task_id: str, rng: random.Random) -> list[tuple[str, str]]:
+def demonstrate(task_id: str, rng: random.Random, options: NoOptions, max_turns: int = 0) -> list[tuple[str, str]]:
     """Let the mediocre demonstrator of the task's environment play."""
     domain, _, task = task_id.partition(":")
-    return base.starter_recipe(domain).demonstrate(task, rng, **DOMAINS[domain])
+    own = base.read_env_options(base.env_spec(domain), DOMAINS[domain])
+    return base.starter_recipe(domain).demonstrate(task, rng, own, max_turns)
 
 
 STARTER = base.StarterRecipe(
@@ -92,7 +99,7 @@ SPEC = base.EnvSpec(
     reference="benchmarks/two_domains.py",
     module="benchmarks.two_domains",
     gym_id="rl_agents/TwoDomains-v0",
-    options={},
+    options=NoOptions,
     max_turns=15,
 )
 base.register(SPEC)

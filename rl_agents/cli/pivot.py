@@ -68,7 +68,7 @@ def demo_traces(argv: Sequence[str]) -> int:
     if args.output.exists():
         raise InputError(f"{args.output} already exists")
     settings = Settings.from_dict(parse_assignments(args.set))
-    read_env_options(env_spec(args.env), settings.env_options)
+    read_env_options(env_spec(args.env), settings.env_options, chosen=settings.env_options)
     options, turns = settings.env_options, settings.max_turns
     records = demonstrated_records(args.env, options, args.traces, args.seed, args.mediocre, turns)
     args.output.parent.mkdir(parents=True, exist_ok=True)

@@ -57,13 +57,12 @@ def env_spec(name: str) -> EnvSpec:
     return ENVIRONMENTS[name]
 
 
-def read_env_options(spec: EnvSpec, options: Mapping[str, Any], chosen: Iterable[str] | None = None) -> Any:
+def read_env_options(spec: EnvSpec, options: Mapping[str, Any], chosen: Iterable[str] = ()) -> Any:
     """Return an object of the environment's options class.
 
     Args:
         options: plain values by key, without ``env.``; absent ones take their defaults.
-        chosen: keys that somebody chose, so that they must have an effect; by default those that differ from their
-            defaults.
+        chosen: keys that somebody has just chosen, so that they must have an effect.
 
     Raises:
         InputError: a key that the environment does not have (the nearest is named), a wrong type, a value out of
@@ -71,9 +70,6 @@ def read_env_options(spec: EnvSpec, options: Mapping[str, Any], chosen: Iterable
     """
     if "max_turns" in options:
         raise InputError("env.max_turns is not a key: set max_turns, which holds for the environment, too")
-    if chosen is None:
-        defaults = spec.options()
-        chosen = [name for name, value in options.items() if value != getattr(defaults, name, value)]
     kind = f"option of environment {spec.name}"
     return read_options(spec.options, options, prefix="env.", kind=kind, chosen=chosen)
 
@@ -86,13 +82,17 @@ def plain_options(options: Any) -> dict[str, Any]:
 def make_env(name: str, options: Mapping[str, Any], max_turns: int = 0) -> TextEnv:
     """Create an environment by name; ``max_turns=0`` takes its own turn limit."""
     spec = env_spec(name)
-    made: TextEnv = _part(spec, "env", "make")(read_env_options(spec, options), max_turns or spec.max_turns)
-    return made
+    return _made(spec, read_env_options(spec, options), max_turns)
 
 
 def named_env(environment: str, max_turns: int = 0, **options: Any) -> TextEnv:
-    """Create an environment from keyword arguments, as `gymnasium.make` gives them."""
-    return make_env(environment, options, max_turns)
+    """Create an environment from keyword arguments, as `gymnasium.make` gives them.
+
+    Raises:
+        InputError: see `read_env_options`; every keyword counts as chosen.
+    """
+    spec = env_spec(environment)
+    return _made(spec, read_env_options(spec, options, chosen=options), max_turns)
 
 
 def task_ids(name: str, split: str, options: Mapping[str, Any]) -> list[str]:
@@ -116,6 +116,11 @@ def starter_recipe(name: str) -> StarterRecipe:
     if recipe is None:
         raise InputError(f"environment {name} has no starter model: name a model folder with --set model=DIR")
     return recipe
+
+
+def _made(spec: EnvSpec, options: Any, max_turns: int) -> TextEnv:
+    made: TextEnv = _part(spec, "env", "make")(options, max_turns or spec.max_turns)
+    return made
 
 
 def _part(spec: EnvSpec, module: str, name: str) -> Any:

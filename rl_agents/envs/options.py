@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar, cast
+from typing import Literal, TypeVar
 
 from rl_agents.settings.options import key, option_types
 
@@ -55,4 +55,4 @@ Part = TypeVar("Part")
 
 def part_of(cls: type[Part], options: object) -> Part:
     """Return the keys of ``cls`` that a larger options object holds."""
-    return cls(**{name: getattr(options, name) for name in option_types(cast(Any, cls))})
+    return cls(**{name: getattr(options, name) for name in option_types(cls)})

@@ -169,7 +169,7 @@ class Sessions:
             if name != settings.env:
                 settings.env, settings.env_options, settings.max_turns = name, {}, 0
             options = {**settings.env_options, **request.options}
-            settings.env_options = plain_options(read_env_options(env_spec(name), options))
+            settings.env_options = plain_options(read_env_options(env_spec(name), options, chosen=request.options))
         except InputError as error:
             raise bad_request(str(error), "options") from None
         return settings

@@ -12,12 +12,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
 import rl_agents.envs  # noqa: F401  (registers)
-from rl_agents.envs.base import ENVIRONMENTS, TextEnv, checked_options, env_spec, make_env, task_ids
+from rl_agents.envs.base import ENVIRONMENTS, TextEnv, env_spec, make_env, plain_options, read_env_options, task_ids
 from rl_agents.errors import InputError
 
 ROOT = Path(__file__).parents[2]
@@ -112,9 +113,41 @@ def test_the_registry_and_the_constructor_agree(name: str) -> None:
     made(name)
     spec = env_spec(name)
     assert spec.name == name and spec.summary and spec.reference
-    assert make_env(name, dict(spec.options)).reset(seed=5) == make_env(name, {}).reset(seed=5)
+    assert make_env(name, plain_options(spec.options())).reset(seed=5) == make_env(name, {}).reset(seed=5)
     with pytest.raises(InputError, match="no_such_option"):
-        checked_options(spec, {"no_such_option": 1})
+        read_env_options(spec, {"no_such_option": 1})
+    with pytest.raises(InputError, match="set max_turns"):
+        read_env_options(spec, {"max_turns": 3})
+
+
+@every_environment
+def test_the_environment_ends_with_the_turns_of_the_run(name: str) -> None:
+    made(name)
+    env = make_env(name, {}, max_turns=2)
+    env.reset(options={"task_id": some_tasks(name)[0]})
+    ends = [any(env.step("nothing that could be read")[2:4]) for _ in range(1 if name == "pivot" else 2)]
+    assert ends[-1] and not any(ends[:-1])
+
+
+LAZY = """
+import sys
+from rl_agents.envs.base import ENVIRONMENTS
+parts = {f"{spec.module}.{part}" for spec in ENVIRONMENTS.values() for part in ("env", "tasks", "starter")}
+print(len(ENVIRONMENTS), sorted((parts | {"torch", "transformers"}) & set(sys.modules)))
+"""
+
+
+def test_listing_environments_imports_none_of_them() -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", LAZY], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.split(maxsplit=1) == [str(len(NAMES)), "[]\n"]
+
+
+@every_environment
+def test_gymnasium_makes_it_from_keywords(name: str) -> None:
+    made(name)
+    env = gymnasium.make(env_spec(name).gym_id, max_turns=1)
+    assert env.reset(seed=5) == make_env(name, {}, 1).reset(seed=5)
 
 
 @every_environment

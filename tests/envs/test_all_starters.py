@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import rl_agents.envs  # noqa: F401  (registers)
-from rl_agents.envs.base import ENVIRONMENTS, StarterRecipe, starter_recipe, task_ids
+from rl_agents.envs.base import ENVIRONMENTS, StarterRecipe, env_spec, read_env_options, starter_recipe, task_ids
 from rl_agents.errors import InputError
 
 
@@ -27,7 +27,8 @@ def demonstrated(name: str, recipe: StarterRecipe, seed: int) -> list[dict[str, 
     """A demonstration as chat messages."""
     options = {key.removeprefix("env."): value for key, value in recipe.defaults.items() if key.startswith("env.")}
     rng = random.Random(seed)
-    dialogue = recipe.demonstrate(rng.choice(task_ids(name, "train", options)), rng, **options)
+    task = rng.choice(task_ids(name, "train", options))
+    dialogue = recipe.demonstrate(task, rng, read_env_options(env_spec(name), options))
     turns = (({"role": "user", "content": o}, {"role": "assistant", "content": a}) for o, a in dialogue)
     return [message for turn in turns for message in turn]
 

@@ -5,22 +5,30 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
+from functools import partial
 
 import gymnasium
 import pytest
 import torch
+from environments import with_keywords
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rl_agents.envs  # noqa: F401  (registers)
 from rl_agents.envs import base
-from rl_agents.envs.guess_numbers import STARTER, make, rules, tasks
-from rl_agents.envs.guess_numbers.demonstrator import Demonstrator, demonstrate, reading_order
+from rl_agents.envs.base import named_env
+from rl_agents.envs.guess_numbers import demonstrator, rules, tasks
+from rl_agents.envs.guess_numbers.demonstrator import Habits, reading_order
 from rl_agents.envs.guess_numbers.env import GuessNumbersEnv
 from rl_agents.envs.guess_numbers.prompts import parse_action
-from rl_agents.envs.guess_numbers.starter import build_tokenizer
+from rl_agents.envs.guess_numbers.starter import STARTER, build_tokenizer
 from rl_agents.envs.panels import ids_digest
 from rl_agents.errors import InputError
+
+make = partial(named_env, "guess_numbers")
+task_ids = with_keywords("guess_numbers", tasks.task_ids)
+demonstrate = with_keywords("guess_numbers", demonstrator.demonstrate)
+starter_play = with_keywords("guess_numbers", STARTER.demonstrate)
 
 TASK = "3-4-0-3/123/312"
 
@@ -97,15 +105,15 @@ def test_panel_is_frozen() -> None:
 
 
 def test_splits_have_the_papers_sizes_and_share_nothing() -> None:
-    train, test = tasks.task_ids("train"), tasks.task_ids("test")
+    train, test = task_ids("train"), task_ids("test")
     assert (len(train), len(test)) == (1526, 382)
     assert set(train) | set(test) == set(tasks.all_tasks())
 
 
 def test_subgroups_filter_keeps_the_split() -> None:
-    chosen = tasks.task_ids("test", subgroups=" 3-4-0-3, 3-4-2-0 ")
-    assert chosen == [t for t in tasks.task_ids("test") if t.startswith(("3-4-0-3", "3-4-2-0"))]
-    assert tasks.task_ids("test", subgroups=["3-4-2-0", "3-4-0-3"]) == chosen
+    chosen = task_ids("test", subgroups=" 3-4-0-3, 3-4-2-0 ")
+    assert chosen == [t for t in task_ids("test") if t.startswith(("3-4-0-3", "3-4-2-0"))]
+    assert task_ids("test", subgroups=["3-4-2-0", "3-4-0-3"]) == chosen
     assert base.task_ids("guess_numbers", "test", {"subgroups": "3-4-0-3,3-4-2-0"}) == chosen
 
 
@@ -115,9 +123,8 @@ def test_subgroups_filter_keeps_the_split() -> None:
         ({"subgroups": "4-4-4-0"}, "unknown sub-group '4-4-4-0'"),
         ({"subgroups": "3-4-0-33"}, "did you mean '3-4-0-3'"),
         ({"subgroups": []}, "no sub-group"),
-        ({"prompt": "compakt"}, "did you mean 'compact'"),
-        ({"malformed": "stop"}, "valid: end, retry"),
-        ({"max_turns": 0}, "at least 1"),
+        ({"prompt": "compakt"}, "env.prompt='compakt': valid: paper, compact"),
+        ({"malformed": "stop"}, "env.malformed='stop': valid: retry, end"),
     ],
 )
 def test_bad_options_are_named(options: dict[str, object], message: str) -> None:
@@ -260,7 +267,7 @@ def test_reset_draws_train_tasks_by_seed() -> None:
     env = make(subgroups="4-4-0-4")
     drawn = [env.reset(seed=seed)[1]["task_id"] for seed in range(30)]
     assert drawn == [make(subgroups="4-4-0-4").reset(seed=seed)[1]["task_id"] for seed in range(30)]
-    assert set(drawn) <= set(tasks.task_ids("train", subgroups="4-4-0-4"))
+    assert set(drawn) <= set(task_ids("train", subgroups="4-4-0-4"))
     assert len(set(drawn)) > 15
 
 
@@ -271,7 +278,7 @@ def test_gymnasium_make_and_registry() -> None:
     assert "<interact>231</interact>" in env.action_space
     spec = base.env_spec("guess_numbers")
     assert isinstance(base.make_env("guess_numbers", {}), GuessNumbersEnv)
-    assert make(**spec.options).reset(seed=3) == make().reset(seed=3)
+    assert base.make_env("guess_numbers", base.plain_options(spec.options())).reset(seed=3) == make().reset(seed=3)
     with pytest.raises(InputError, match=r"did you mean 'env\.prompt'"):
         base.make_env("guess_numbers", {"promt": "paper"})
 
@@ -298,18 +305,18 @@ def test_demonstrations_can_be_played_and_tokenized(task_id: str, seed: int) -> 
 
 
 def test_demonstrator_is_beatable() -> None:
-    chosen, rng = tasks.task_ids("train")[::4], random.Random(0)
-    careful = Demonstrator(repeat_guess=0.0, premature_answer=0.0)
+    chosen, rng = task_ids("train")[::4], random.Random(0)
+    careful = Habits(repeat_guess=0.0, premature_answer=0.0)
     wins = {
-        habits: sum(demonstrate(t, rng, habits)[-1][1].split()[-2] == t[-len(t.split("/")[2]) :] for t in chosen)
-        for habits in (Demonstrator(), careful)
+        habits: sum(demonstrate(t, rng, habits=habits)[-1][1].split()[-2] == t[-len(t.split("/")[2]) :] for t in chosen)
+        for habits in (Habits(), careful)
     }
     assert wins[careful] == len(chosen)
-    assert 0.6 * len(chosen) < wins[Demonstrator()] < 0.9 * len(chosen)
+    assert 0.6 * len(chosen) < wins[Habits()] < 0.9 * len(chosen)
 
 
 def demonstrated_messages(seed: int) -> list[dict[str, str]]:
-    dialogue = STARTER.demonstrate(TASK, random.Random(seed))
+    dialogue = starter_play(TASK, random.Random(seed))
     turns = (({"role": "user", "content": o}, {"role": "assistant", "content": a}) for o, a in dialogue)
     return [message for turn in turns for message in turn]
 

@@ -4,8 +4,8 @@ import gymnasium
 import pytest
 from gymnasium import spaces
 
-from rl_agents.envs.base import checked_options, env_spec, make_env, task_ids
-from rl_agents.envs.gymnasium_adapter import adapter_spec, make, task_seed
+from rl_agents.envs.base import env_spec, make_env, read_env_options, task_ids
+from rl_agents.envs.gymnasium_adapter import adapter_spec, task_seed
 from rl_agents.errors import InputError
 
 
@@ -143,7 +143,7 @@ def test_the_spec():
     assert (spec.gym_id, spec.max_turns, spec.name) == ("test/Door-v0", 7, "gymnasium:test/Door-v0")
     assert env_spec("gymnasium:Taxi-v3").max_turns == 200
     with pytest.raises(InputError, match=r"did you mean 'env\.train_tasks'"):
-        checked_options(spec, {"train_task": 5})
+        read_env_options(spec, {"train_task": 5})
 
 
 @pytest.mark.parametrize(
@@ -162,9 +162,9 @@ def test_unknown_ids(name, message):
 
 def test_environments_that_text_cannot_play():
     with pytest.raises(InputError, match=r"actions are Box\(.*Text or Discrete is needed"):
-        make("Pendulum-v1")
+        make_env("gymnasium:Pendulum-v1", {})
     with pytest.raises(InputError, match=r"FrozenLake-v1 cannot be created: .*nonsense"):
-        make("FrozenLake-v1", kwargs={"nonsense": 1})
+        make_env("gymnasium:FrozenLake-v1", {"kwargs": {"nonsense": 1}})
 
 
 @pytest.mark.parametrize("gym_id", ["Taxi-v3", "FrozenLake-v1", "CliffWalking-v1", "Blackjack-v1"])

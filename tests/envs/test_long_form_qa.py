@@ -10,11 +10,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from environments import with_keywords
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,17 +24,24 @@ from rl_agents.algorithms import Settings
 from rl_agents.chat.context import make_context
 from rl_agents.data.trajectory import EpisodeSpec
 from rl_agents.engines.base import Completion
-from rl_agents.envs.long_form_qa import STARTER, almanac, expert, make, tasks
+from rl_agents.envs.base import named_env
+from rl_agents.envs.long_form_qa import almanac, demonstrator, expert, tasks
 from rl_agents.envs.long_form_qa.almanac import ARTICLES, ASPECTS, TOWNS, Wish, value_word
-from rl_agents.envs.long_form_qa.demonstrator import Demonstrator, demonstrate
+from rl_agents.envs.long_form_qa.demonstrator import Habits
 from rl_agents.envs.long_form_qa.env import LongFormQAEnv
 from rl_agents.envs.long_form_qa.questions import load_questions
+from rl_agents.envs.long_form_qa.starter import STARTER
 from rl_agents.envs.stateful import play
 from rl_agents.errors import InputError
 from rl_agents.rewards.base import make_reward
 from rl_agents.rewards.judge import JudgeError
 from rl_agents.rollout.agent_loop import Limits, play_episodes
 from rl_agents.tools.calls import ToolCall, read_tools, write_response
+
+make = partial(named_env, "long_form_qa")
+task_ids = with_keywords("long_form_qa", tasks.task_ids)
+demonstrate = with_keywords("long_form_qa", demonstrator.demonstrate)
+expert_play = with_keywords("long_form_qa", expert.play)
 
 ROOT = Path(__file__).parents[2]
 TASK = "almanac/test/0003"
@@ -84,22 +93,23 @@ def test_panel_is_frozen() -> None:
     assert stored == tasks.frozen_panel()
     assert stored["sha256"]["paper/documents"].startswith("527316c128ed")
     assert stored["sha256"]["paper/test"].startswith("69fc8839f22f")
-    train, test = tasks.task_ids("train"), tasks.task_ids("test")
+    train, test = task_ids("train"), task_ids("test")
     assert (len(train), len(test)) == (1000, 200)
     assert len({frozenset(tasks.wishes_of(task_id)) for task_id in (*train, *test)}) == 1200
 
 
 def test_another_process_sees_the_same_documents_and_finds_the_same() -> None:
     script = (
-        "from rl_agents.envs.long_form_qa import make, tasks;"
+        "from rl_agents.envs.base import make_env, task_ids; from rl_agents.envs.long_form_qa import tasks;"
         "print(tasks.frozen_panel()['sha256']);"
-        'e = make(); c = \'<tool_call>{"name": "search", "arguments": {"query": "river lie"}}</tool_call>\';'
-        "print([(e.reset(options={'task_id': t})[0], e.step(c)[0]) for t in tasks.task_ids('test')[:5]])"
+        'e = make_env("long_form_qa", {});'
+        ' c = \'<tool_call>{"name": "search", "arguments": {"query": "river lie"}}</tool_call>\';'
+        "print([(e.reset(options={'task_id': t})[0], e.step(c)[0]) for t in task_ids('long_form_qa', 'test', {})[:5]])"
     )
     env = {**os.environ, "PYTHONHASHSEED": "77", "PYTHONPATH": str(ROOT)}
     output = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=True).stdout
     here, call = make(), search("river lie")
-    played = [(here.reset(options={"task_id": t})[0], here.step(call)[0]) for t in tasks.task_ids("test")[:5]]
+    played = [(here.reset(options={"task_id": t})[0], here.step(call)[0]) for t in task_ids("test")[:5]]
     assert output.splitlines() == [str(tasks.frozen_panel()["sha256"]), str(played)]
 
 
@@ -120,7 +130,7 @@ def test_compact_values_tell_aspects_apart() -> None:
 
 @pytest.mark.parametrize("options", [{}, SMALL, {"results": 1}])
 def test_the_expert_always_passes(options: dict[str, Any]) -> None:
-    assert all(expert.play(task_id, **options)[1] for task_id in tasks.task_ids("test"))
+    assert all(expert_play(task_id, **options)[1]["success"] for task_id in task_ids("test"))
 
 
 # --- the episode
@@ -218,18 +228,17 @@ def test_the_last_turn_truncates() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"judge": "gpt"}, "unknown value of env.judge 'gpt'"),
+        ({"judge": "gpt"}, "env.judge='gpt': valid: rule, openai"),
         ({"judge": "openai"}, "env.judge=openai needs env.judge_url"),
         ({"judge": "openai", "judge_url": "http://x/v1"}, "needs env.judge_model"),
         ({"judge": "openai", "reward": "points"}, "counts by the rule judge"),
-        ({"reward": "passes"}, "did you mean 'pass'"),
-        ({"results": 0}, "env.results is 0"),
-        ({"max_calls": 9}, "env.max_calls is 9"),
-        ({"max_sentences": True}, "env.max_sentences is True"),
-        ({"retriever": "bm26"}, "did you mean 'bm25'"),
+        ({"reward": "passes"}, "env.reward='passes': valid: pass, match, points"),
+        ({"results": 0}, "env.results=0: must be at least 1"),
+        ({"max_calls": 9}, "env.max_calls=9: must be at most 8"),
+        ({"max_sentences": True}, "env.max_sentences='True': a whole number is needed"),
+        ({"retriever": "bm26"}, "env.retriever='bm26': valid: bm25, dense, hybrid"),
         ({"retriever": "dense"}, "needs env.retriever_model=DIR"),
         ({"documents": "x.jsonl"}, "belong together"),
-        ({"max_turns": 0}, "env.max_turns is 0"),
     ],
 )
 def test_bad_options(options: dict[str, Any], message: str) -> None:
@@ -277,7 +286,7 @@ def test_a_thousand_random_episodes() -> None:
 
 
 def test_files_of_ones_own(own: dict[str, str]) -> None:
-    assert tasks.task_ids("test", **own) == ["2"] and tasks.task_ids("train", **own) == ["heron"]
+    assert task_ids("test", **own) == ["2"] and task_ids("train", **own) == ["heron"]
     env = started("2", **own)
     assert env.state.task.references == tuple(QUESTIONS[1]["answers"])
     observation, *_ = env.step(search("owl"))
@@ -447,7 +456,7 @@ def test_prs_long_form_by_stages() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_demonstrations_speak_the_starters_words_and_fit(seed: int) -> None:
-    task_id = tasks.task_ids("train")[seed * 7]
+    task_id = task_ids("train")[seed * 7]
     dialogue = demonstrate(task_id, random.Random(seed), **SMALL)
     assert dialogue == demonstrate(task_id, random.Random(seed), **SMALL)
     tokenizer, total = STARTER.build_tokenizer(), 0
@@ -461,13 +470,13 @@ def test_demonstrations_speak_the_starters_words_and_fit(seed: int) -> None:
 
 
 def test_demonstrator_is_beatable() -> None:
-    chosen, rng = tasks.task_ids("train")[:300], random.Random(0)
+    chosen, rng = task_ids("train")[:300], random.Random(0)
     env = make(**SMALL)
     shares = []
-    for habits in (Demonstrator(), Demonstrator(0.0, 0.0, 0.0, 0.0, 0.0)):
+    for habits in (Habits(), Habits(0.0, 0.0, 0.0, 0.0, 0.0)):
         won = 0
         for task_id in chosen:
-            actions = iter([action for _, action in demonstrate(task_id, rng, habits, **SMALL)])
+            actions = iter([action for _, action in demonstrate(task_id, rng, habits=habits, **SMALL)])
             won += play(env, task_id, lambda shown, actions=actions: (shown, next(actions)))[1]["success"]
         shares.append(won / len(chosen))
     assert 0.35 < shares[0] < 0.65 and shares[1] == 1.0

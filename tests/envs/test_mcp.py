@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from processes import children_running
 
+from rl_agents.envs.base import named_env
+
 pytest.importorskip("mcp", reason="the MCP SDK is not installed")
 
 from rl_agents.envs.base import task_ids
-from rl_agents.envs.mcp import McpEnv, make
+from rl_agents.envs.mcp.env import McpEnv
 from rl_agents.errors import InputError
 from rl_agents.rollout.branching import takes_snapshots
 from rl_agents.rollout.env_calls import EnvFailure, call_env, read_reset
 from rl_agents.tools.calls import ToolCall, write_response
+
+make = partial(named_env, "mcp")
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "docs" / "examples" / "mcp"
@@ -163,11 +168,11 @@ def test_a_dead_server_ends_the_episode_with_a_cause(tmp_path: Path) -> None:
         ({"servers": "none.json"}, r"none\.json: cannot be read"),
         ({"tasks": ""}, "needs env.tasks=FILE"),
         ({"tasks": "none.jsonl"}, r"none\.jsonl: cannot be read"),
-        ({"share": "cluster"}, "unknown value of env.share"),
-        ({"reward": "exact"}, "unknown value of env.reward"),
-        ({"max_calls": 0}, "env.max_calls is 0"),
-        ({"max_result_characters": 0}, "env.max_result_characters is 0"),
-        ({"call_timeout_s": 0}, "env.call_timeout_s is 0"),
+        ({"share": "cluster"}, "env.share='cluster': valid: process, environment"),
+        ({"reward": "exact"}, "env.reward='exact': valid: em, f1"),
+        ({"max_calls": 0}, "env.max_calls=0: must be at least 1"),
+        ({"max_result_characters": 0}, "env.max_result_characters=0: must be at least 1"),
+        ({"call_timeout_s": 0}, "env.call_timeout_s=0.0: must be above 0"),
     ],
 )
 def test_bad_options(files: dict[str, str], options: dict[str, Any], problem: str) -> None:

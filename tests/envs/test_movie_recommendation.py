@@ -7,26 +7,35 @@ import os
 import random
 import subprocess
 import sys
+from functools import partial
 from itertools import product
 from pathlib import Path
 
 import gymnasium
 import pytest
 import torch
+from environments import with_keywords
 from gymnasium.utils.env_checker import check_env
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rl_agents.envs import base
-from rl_agents.envs.movie_recommendation import STARTER, make, rules, tasks
-from rl_agents.envs.movie_recommendation.demonstrator import Demonstrator, demonstrate
+from rl_agents.envs.base import named_env
+from rl_agents.envs.movie_recommendation import demonstrator, rules, tasks
+from rl_agents.envs.movie_recommendation.demonstrator import Habits
 from rl_agents.envs.movie_recommendation.env import MovieRecommendationEnv
 from rl_agents.envs.movie_recommendation.expert import belief, best_question, expert_action, possible_weights
 from rl_agents.envs.movie_recommendation.prompts import parse_action, read_question
 from rl_agents.envs.movie_recommendation.rules import Comparison
+from rl_agents.envs.movie_recommendation.starter import STARTER
 from rl_agents.envs.panels import ids_digest
 from rl_agents.envs.preferences import Movie, best_movies, cosine, preference, read_vector
 from rl_agents.errors import InputError
+
+make = partial(named_env, "movie_recommendation")
+task_ids = with_keywords("movie_recommendation", tasks.task_ids)
+demonstrate = with_keywords("movie_recommendation", demonstrator.demonstrate)
+starter_play = with_keywords("movie_recommendation", STARTER.demonstrate)
 
 TASK = "5-10-10-11-11-uniform/0042"
 SMALL = {key.removeprefix("env."): value for key, value in STARTER.defaults.items() if key.startswith("env.")}
@@ -109,24 +118,26 @@ def test_panel_is_frozen() -> None:
     assert stored == tasks.frozen_panel()
     assert stored["sha256"] == {split: ids_digest(stored[split]) for split in ("train", "test")}
     assert stored["sha256"]["test"].startswith("154c1e1bc7a9")
-    train, test = tasks.task_ids("train"), tasks.task_ids("test")
+    train, test = task_ids("train"), task_ids("test")
     assert (len(train), len(test), len({*train, *test})) == (700, 300, 1000)
 
 
 def test_another_process_sees_the_same_sessions() -> None:
     script = (
-        "from rl_agents.envs.movie_recommendation import make, tasks;"
+        "from rl_agents.envs.base import make_env, task_ids; from rl_agents.envs.movie_recommendation import tasks;"
         "print(tasks.contents_digest(tasks.STARTER_SIZE));"
-        "print([make().reset(options={'task_id': t})[0] for t in tasks.task_ids('test')[:20]])"
+        "env = make_env('movie_recommendation', {});"
+        "print([env.reset(options={'task_id': t})[0]"
+        " for t in task_ids('movie_recommendation', 'test', {})[:20]])"
     )
     env = {**os.environ, "PYTHONHASHSEED": "77", "PYTHONPATH": str(Path(__file__).parents[2])}
     output = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=True).stdout
     digest, observations = output.splitlines()
     assert digest == tasks.contents_digest(tasks.STARTER_SIZE)
-    assert observations == str([make().reset(options={"task_id": t})[0] for t in tasks.task_ids("test")[:20]])
+    assert observations == str([make().reset(options={"task_id": t})[0] for t in task_ids("test")[:20]])
 
 
-@pytest.mark.parametrize("size", [tasks.size_of({}), tasks.STARTER_SIZE, tasks.Size(2, 3, 2, 5, 2, "balanced")])
+@pytest.mark.parametrize("size", [tasks.DEFAULT_SIZE, tasks.STARTER_SIZE, tasks.Size(2, 3, 2, 5, 2, "balanced")])
 def test_every_session_has_one_best_movie_and_no_twins(size: tasks.Size) -> None:
     for task_id in [f"{size.name}/{number:04d}" for number in range(0, 1000, 10)]:
         task = tasks.find_task(task_id)
@@ -142,15 +153,14 @@ def test_every_session_has_one_best_movie_and_no_twins(size: tasks.Size) -> None
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"attributes": 0}, "env.attributes is 0: it must be a whole number from 1 to 16"),
-        ({"seen": 1}, "env.seen is 1"),
-        ({"unseen": 2.5}, "env.unseen is 2.5"),
-        ({"sampling": "balancd"}, "did you mean 'balanced'"),
-        ({"prompt": "compakt"}, "did you mean 'compact'"),
-        ({"malformed": "stop"}, "valid: end, retry"),
-        ({"progress": "moved"}, "unknown value of env.progress"),
-        ({"max_turns": 0}, "env.max_turns is 0"),
-        ({"movement_threshold": -1.0}, "must not be negative"),
+        ({"attributes": 0}, "env.attributes=0: must be at least 1"),
+        ({"seen": 1}, "env.seen=1: must be at least 2"),
+        ({"unseen": 2.5}, "env.unseen='2.5': a whole number is needed"),
+        ({"sampling": "balancd"}, "env.sampling='balancd': valid: uniform, balanced"),
+        ({"prompt": "compakt"}, "env.prompt='compakt': valid: paper, compact"),
+        ({"malformed": "stop"}, "env.malformed='stop': valid: retry, end"),
+        ({"progress": "moved"}, "env.progress='moved': valid: similarity, movement"),
+        ({"movement_threshold": -1.0}, "env.movement_threshold=-1.0: must not be negative"),
     ],
 )
 def test_bad_options_are_named(options: dict[str, object], message: str) -> None:
@@ -347,7 +357,9 @@ def test_gymnasium_make_checker_and_registry() -> None:
     assert observation in env.observation_space
     spec = base.env_spec("movie_recommendation")
     assert isinstance(base.make_env("movie_recommendation", {}), MovieRecommendationEnv)
-    assert make(**spec.options).reset(seed=3) == make().reset(seed=3)
+    assert base.make_env("movie_recommendation", base.plain_options(spec.options())).reset(seed=3) == make().reset(
+        seed=3
+    )
     assert base.task_ids("movie_recommendation", "test", SMALL)[0].startswith(tasks.STARTER_SIZE.name)
 
 
@@ -404,12 +416,12 @@ def wins(player: str, chosen: list[str], **options: object) -> int:
 
 
 def test_the_expert_wins() -> None:
-    assert wins("paper", tasks.task_ids("test")[:60]) > 40
-    assert wins("compact", tasks.task_ids("test", **SMALL)[:60], **SMALL) >= 58
+    assert wins("paper", task_ids("test")[:60]) > 40
+    assert wins("compact", task_ids("test", **SMALL)[:60], **SMALL) >= 58
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.sampled_from(tasks.task_ids("train", **SMALL)), st.integers(0, 9))
+@given(st.sampled_from(task_ids("train", **SMALL)), st.integers(0, 9))
 def test_demonstrations_can_be_played_and_tokenized(task_id: str, seed: int) -> None:
     dialogue = demonstrate(task_id, random.Random(seed), **SMALL)
     assert dialogue == demonstrate(task_id, random.Random(seed), **SMALL)
@@ -423,16 +435,16 @@ def test_demonstrations_can_be_played_and_tokenized(task_id: str, seed: int) -> 
 def test_the_starters_demonstrations_are_of_neither_split() -> None:
     assert tasks.find_task("5-10-10-11-11-uniform/spare/000042") != tasks.find_task("5-10-10-11-11-uniform/0042")
     rng = random.Random(0)
-    first, second = (STARTER.demonstrate(SMALL_TASK, rng, **SMALL)[0][0] for _ in range(2))
+    first, second = (starter_play(SMALL_TASK, rng, **SMALL)[0][0] for _ in range(2))
     assert len({first, second, started(SMALL_TASK, **SMALL).reset(options={"task_id": SMALL_TASK})[0]}) == 3
 
 
 def test_demonstrator_is_beatable() -> None:
-    chosen, rng = tasks.task_ids("train", **SMALL)[::4], random.Random(0)
-    careful = Demonstrator(repeat_question=0.0, stop_early=0.0, careless=0.0)
+    chosen, rng = task_ids("train", **SMALL)[::4], random.Random(0)
+    careful = Habits(repeat_question=0.0, stop_early=0.0, careless=0.0)
     shares = []
-    for habits in (Demonstrator(), careful):
-        played = {task_id: demonstrate(task_id, rng, habits, **SMALL)[-1][1].split()[-2] for task_id in chosen}
+    for habits in (Habits(), careful):
+        played = {task_id: demonstrate(task_id, rng, habits=habits, **SMALL)[-1][1].split()[-2] for task_id in chosen}
         best = {t: "/".join(f"{s / 4:g}" for s in tasks.find_task(t).best.scores) for t in chosen}
         shares.append(sum(played[t] == best[t] for t in chosen) / len(chosen))
     assert 0.5 < shares[0] < 0.8 < shares[1]

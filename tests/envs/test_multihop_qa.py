@@ -7,28 +7,37 @@ import json
 import pickle
 import random
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from environments import outcome, with_keywords
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rl_agents.algorithms import Settings
 from rl_agents.envs import base
-from rl_agents.envs.multihop_qa import STARTER, demonstrator, make, names, tasks
-from rl_agents.envs.multihop_qa.env import MultihopQAEnv
-from rl_agents.envs.multihop_qa.expert import play
-from rl_agents.envs.multihop_qa.prompts import PROMPT_STYLES, SEARCH
+from rl_agents.envs.base import named_env
+from rl_agents.envs.multihop_qa import demonstrator, expert, names, tasks
+from rl_agents.envs.multihop_qa.prompts import SEARCH
 from rl_agents.envs.multihop_qa.scores import exact_match, f1, normalise
 from rl_agents.envs.multihop_qa.sources import find_source, open_world
+from rl_agents.envs.multihop_qa.spec import MultihopQAOptions
+from rl_agents.envs.multihop_qa.starter import STARTER
 from rl_agents.envs.multihop_qa.world import BY_NAME, Fact
 from rl_agents.errors import InputError
 from rl_agents.retrieval.bm25 import Analyzer
 from rl_agents.rollout.prompting import solved_examples
 from rl_agents.tools.calls import ToolCall, read_response, write_response
 
+make = partial(named_env, "multihop_qa")
+play = with_keywords("multihop_qa", expert.play)
+demonstrate = with_keywords("multihop_qa", demonstrator.demonstrate)
+starter_play = with_keywords("multihop_qa", STARTER.demonstrate)
+
 SMALL = {"questions": "small", "prompt": "compact"}
+STYLES = ("paper", "compact")
 CHAIN, COMPARISON = "test/000/08", "test/000/14"  # three facts in turn; two at once
 
 
@@ -134,12 +143,12 @@ def test_worlds_differ_and_do_not_share_facts() -> None:
 @pytest.mark.parametrize("setting", ["generated", "small"])
 def test_the_expert_answers_nearly_everything(setting: str) -> None:
     ids = base.task_ids("multihop_qa", "test", {"questions": setting})[::3]
-    assert sum(play(task_id, questions=setting)[1] for task_id in ids) >= 0.99 * len(ids)
+    assert sum(play(task_id, questions=setting)[1]["success"] for task_id in ids) >= 0.99 * len(ids)
 
 
 def test_without_searching_there_is_nothing_to_know() -> None:
-    dialogue, right = play(CHAIN, max_turns=1)
-    assert (len(dialogue), right, dialogue[0][1]) == (1, False, "<answer>unknown</answer>")
+    dialogue, info = play(CHAIN, max_turns=1)
+    assert (len(dialogue), info["success"], dialogue[0][1]) == (1, False, "<answer>unknown</answer>")
 
 
 # --- the episode
@@ -151,7 +160,7 @@ def test_an_episode_in_the_papers_style() -> None:
     assert [message["role"] for message in info["messages"]] == ["system", "user"]
     assert info["messages"][1]["content"] == question and info["tools"] == [SEARCH.to_openai()]
     assert "up to 4 times" in info["messages"][0]["content"] and "5 turns" in info["messages"][0]["content"]
-    task = find_source("generated").task(COMPARISON).question
+    task = find_source(MultihopQAOptions()).task(COMPARISON).question
     observation, reward, terminated, _, info = env.step(f"<think>two</think>\n{searches(*task.plan[0])}")
     assert observation.count("<tool_response>") == 2 and observation.endswith("4 of 5 turns left.")
     assert (reward, terminated, info["valid"], info["progress"]) == (0.0, False, True, True)
@@ -225,7 +234,7 @@ def test_half_right_answers_earn_f1_where_it_is_asked_for() -> None:
 def test_a_prompt_of_one_step_holds_everything_found() -> None:
     env = make()
     question, _ = env.reset(options={"task_id": CHAIN})
-    first, second = find_source("generated").task(CHAIN).question.plan[:2]
+    first, second = find_source(MultihopQAOptions()).task(CHAIN).question.plan[:2]
     env.step(searches(*first))
     observation, *_ = env.step(searches(*second))
     prompt = env.render_window(question, (), observation)
@@ -269,7 +278,7 @@ HOSTILE = st.text(max_size=300) | st.sampled_from(
 )  # fmt: skip
 
 
-@given(st.lists(HOSTILE, max_size=6), st.sampled_from(PROMPT_STYLES), HOSTILE)
+@given(st.lists(HOSTILE, max_size=6), st.sampled_from(STYLES), HOSTILE)
 @settings(max_examples=60, deadline=None)
 def test_no_query_and_no_answer_can_do_harm(queries: list[str], prompt: str, answer: str) -> None:
     env = FUZZED[prompt]
@@ -292,7 +301,7 @@ def test_no_call_can_do_harm(arguments: dict[str, Any], name: str) -> None:
         assert len(observation) < 60_000 and isinstance(info["valid"], bool)
 
 
-FUZZED = {style: MultihopQAEnv(prompt=style) for style in PROMPT_STYLES}
+FUZZED = {style: make(prompt=style) for style in STYLES}
 
 
 def test_a_thousand_episodes_of_random_actions() -> None:
@@ -315,13 +324,15 @@ def test_a_thousand_episodes_of_random_actions() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"prompt": "papr"}, "did you mean 'paper'"),
-        ({"retriever": "densee"}, "did you mean 'dense'"),
+        ({"prompt": "papr"}, "env.prompt='papr': valid: paper, compact"),
+        ({"retriever": "densee"}, "env.retriever='densee': valid: bm25, dense, hybrid"),
         ({"retriever": "hybrid"}, r"needs env\.retriever_model=DIR"),
-        ({"hits": 0}, r"env\.hits is 0: it must be a whole number from 1 to 20"),
-        ({"max_turns": 0}, "must be at least 1"),
+        ({"hits": 0}, "env.hits=0: must be at least 1"),
         ({"questions": "smal"}, r"env\.questions=smal: no such file; valid: generated, small"),
-        ({"questions": "small", "passages": "x"}, "has its own tests and passages"),
+        (
+            {"questions": "small", "passages": "x"},
+            "'env.passages' has no effect without env.questions other than",
+        ),
     ],
 )
 def test_wrong_options_are_one_line(options: dict[str, Any], message: str) -> None:
@@ -343,7 +354,8 @@ def test_the_demonstrator_is_mediocre_and_the_flawless_one_is_not() -> None:
     ids = base.task_ids("multihop_qa", "test", {"questions": "small"})[::2]
 
     def success(habits: demonstrator.Habits) -> float:
-        return sum(demonstrator.demonstrate(name, random.Random(name), habits)[1] for name in ids) / len(ids)
+        shots = {name: demonstrate(name, random.Random(name), habits=habits, **SMALL) for name in ids}
+        return sum(outcome("multihop_qa", name, shot, **SMALL)["success"] for name, shot in shots.items()) / len(ids)
 
     assert 0.35 < success(demonstrator.Habits()) < 0.6
     assert success(demonstrator.FLAWLESS) >= 0.99
@@ -353,7 +365,7 @@ def test_the_starter_knows_every_word_and_writes_calls_that_parse() -> None:
     tokenizer = STARTER.build_tokenizer()
     longest = 0
     for name in base.task_ids("multihop_qa", "train", {"questions": "small"})[::40]:
-        dialogue = STARTER.demonstrate(name, random.Random(name), **SMALL)
+        dialogue = starter_play(name, random.Random(name), **SMALL)
         for observation, action in dialogue:
             ids = tokenizer.encode(action)
             assert tokenizer.unk_token_id not in [*tokenizer.encode(observation), *ids]
@@ -382,9 +394,9 @@ def test_the_starters_model_is_small() -> None:
 
 
 def test_the_experts_traces_fit_the_prompt() -> None:
-    assert STARTER.expert is not None
-    assert "<tool_call>\n" in STARTER.expert(CHAIN, random.Random(0))[0][1]
-    compact = STARTER.expert("test/000/00", random.Random(0), **SMALL)
+    expert_play = with_keywords("multihop_qa", demonstrator.demonstrate_well)
+    assert "<tool_call>\n" in expert_play(CHAIN, random.Random(0))[0][1]
+    compact = expert_play("test/000/00", random.Random(0), **SMALL)
     assert demonstrator.CALL_BEGIN in compact[0][1]
 
 

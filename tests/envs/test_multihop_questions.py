@@ -5,17 +5,29 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from environments import with_keywords
 
-from rl_agents.envs.multihop_qa import make
-from rl_agents.envs.multihop_qa.expert import play
+from rl_agents.envs.base import named_env
+from rl_agents.envs.multihop_qa import expert
 from rl_agents.envs.multihop_qa.questions import read_questions
-from rl_agents.envs.multihop_qa.sources import Task, find_source
+from rl_agents.envs.multihop_qa.sources import Source, Task, find_source
+from rl_agents.envs.multihop_qa.spec import MultihopQAOptions
 from rl_agents.errors import InputError
 from rl_agents.tools.calls import ToolCall, write_response
+
+make = partial(named_env, "multihop_qa")
+
+
+def source_of(questions: str, test_questions: str = "", passages: str = "") -> Source:
+    return find_source(MultihopQAOptions(questions=questions, test_questions=test_questions, passages=passages))
+
+
+play = with_keywords("multihop_qa", expert.play)
 
 SHARED = Path(os.environ.get("RL_AGENTS_SHARED_DATA") or Path(__file__).parents[3] / "shared" / "data") / "qa"
 needs_shared_data = pytest.mark.skipif(not SHARED.is_dir(), reason="no shared data")
@@ -81,29 +93,29 @@ def test_all_forms_of_questions(tmp_path: Path, suffix: str) -> None:
     assert len(hotpot.supporting) == 2 and flat.supporting == hotpot.supporting[:1]
     assert musique.answers == ("Cy", "Cyrus") and len(musique.supporting) == 1
     assert (plain.id, plain.answers, plain.supporting) == ("5", ("A", "B"), ("p",))
-    source = find_source(str(path), str(path))
+    source = source_of(str(path), str(path))
     assert source.ids("train") == source.ids("test") == ("h1", "h2", "m1", "5")
     store = source.task("h1").store
     assert len(store) == 6 and store is source.task("m1").store  # h1 and h2 share the passage on Ada
     task = source.task("h1").question
     assert {store.get(name).title for name in task.supporting} == {"Ada", "Kelm"}
-    dialogue, right = play("h1", questions=str(path), test_questions=str(path))
-    assert right and len(dialogue) == 2 and '"Ada"' in dialogue[0][1] and '"Kelm"' in dialogue[0][1]
+    dialogue, info = play("h1", questions=str(path), test_questions=str(path))
+    assert info["success"] and len(dialogue) == 2 and '"Ada"' in dialogue[0][1] and '"Kelm"' in dialogue[0][1]
 
 
 def test_splits_of_files(tmp_path: Path) -> None:
     many = [{**HOTPOT, "_id": f"q{number}"} for number in range(40)]
     path, other = written(tmp_path / "a.json", *many), written(tmp_path / "b.json", {**HOTPOT, "_id": "z"})
-    source = find_source(str(path))
+    source = source_of(str(path))
     assert (len(source.ids("train")), len(source.ids("test"))) == (36, 4)
     assert {*source.ids("train"), *source.ids("test")} == {f"q{number}" for number in range(40)}
-    both = find_source(str(path), str(other))
+    both = source_of(str(path), str(other))
     assert (len(both.ids("train")), both.ids("test")) == (40, ("z",))
     with pytest.raises(InputError, match="one question cannot be split"):
-        find_source(str(other))
+        source_of(str(other))
     again = written(tmp_path / "c.json", {**HOTPOT, "_id": "q3"})
     with pytest.raises(InputError, match="the question id 'q3' occurs twice"):
-        find_source(str(path), str(again))
+        source_of(str(path), str(again))
 
 
 def test_a_corpus_of_its_own(tmp_path: Path) -> None:
@@ -111,7 +123,7 @@ def test_a_corpus_of_its_own(tmp_path: Path) -> None:
         tmp_path / "q.jsonl", {"question": "Who?", "answer": "Bo"}, {"question": "What?", "answer": "x"}
     )
     with pytest.raises(InputError, match=r"without passages; name a corpus with env\.passages"):
-        find_source(str(questions))
+        source_of(str(questions))
     corpus = written(tmp_path / "c.jsonl", {"id": "1", "contents": '"Who"\nBo did it.'}, {"text": "Nobody."})
     env = make(questions=str(questions), passages=str(corpus))
     _, info = env.reset(options={"task_id": "1"})
@@ -120,7 +132,7 @@ def test_a_corpus_of_its_own(tmp_path: Path) -> None:
     assert "[1] Who\nBo did it." in observation and info["progress"] is None
     assert env.step("<answer>Bo</answer>")[1] == 1.0
     options = {"questions": str(questions), "test_questions": str(questions), "passages": str(corpus)}
-    assert play("1", **options)[1] and not play("2", **options)[1]
+    assert play("1", **options)[1]["success"] and not play("2", **options)[1]["success"]
 
 
 def test_supporting_passages_that_the_corpus_lacks_are_not_waited_for(tmp_path: Path) -> None:
@@ -151,7 +163,7 @@ def test_supporting_passages_that_the_corpus_lacks_are_not_waited_for(tmp_path: 
 def test_bad_questions_are_one_line_each(tmp_path: Path, record: Any, message: str) -> None:
     path = written(tmp_path / "q.jsonl", HOTPOT, record)
     with pytest.raises(InputError, match=message) as error:
-        find_source(str(path))
+        source_of(str(path))
     assert "\n" not in str(error.value) and str(path) in str(error.value)
 
 
@@ -159,7 +171,7 @@ def test_bad_questions_are_one_line_each(tmp_path: Path, record: Any, message: s
 def test_recall_on_real_questions() -> None:
     """HotpotQA: 453 questions with an answer other than yes or no, 4,830 passages; independent figures beside ours."""
     file = str(SHARED / "hotpotqa_matched_questions.json")
-    source = find_source(file, file, str(SHARED / "hotpotqa_passages.json"))
+    source = source_of(file, file, str(SHARED / "hotpotqa_passages.json"))
     tasks_ = [source.task(task_id) for task_id in source.ids("test")]
     open_ = [task for task in tasks_ if task.question.answers[0].lower() not in ("yes", "no")]
     assert (len(tasks_), len(open_)) == (513, 453)
@@ -191,7 +203,7 @@ def test_real_question_sets_load(tmp_path: Path, name: str, questions: int, corp
     records = [{"question": r.get("question", r.get("Question")), "answer": r["answer"]} for r in records]
     path = written(tmp_path / "set.jsonl", *records)
     env = make(questions=str(path), passages=str(SHARED / f"{corpus}.json"))
-    source = find_source(str(path), "", str(SHARED / f"{corpus}.json"))
+    source = source_of(str(path), "", str(SHARED / f"{corpus}.json"))
     assert len(source.ids("train")) + len(source.ids("test")) == questions
     question, _ = env.reset(options={"task_id": source.ids("test")[0]})
     observation, *_ = env.step(search(question))

@@ -5,31 +5,40 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Sequence
+from functools import partial
 
 import pytest
+from environments import outcome, with_keywords
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rl_agents.envs.paper_search import STARTER, make, tasks
-from rl_agents.envs.paper_search.demonstrator import SMALL, demonstrate
+from rl_agents.envs.base import named_env
+from rl_agents.envs.options import RetrieverKeys
+from rl_agents.envs.paper_search import demonstrator, expert, tasks
+from rl_agents.envs.paper_search.demonstrator import SMALL
 from rl_agents.envs.paper_search.env import PaperSearchEnv
-from rl_agents.envs.paper_search.expert import expert_action, play, written
-from rl_agents.envs.paper_search.library import Library, Paper, Retrieval
-from rl_agents.envs.paper_search.prompts import PROMPT_STYLES
-from rl_agents.envs.paper_search.rules import Prices, discovery_reward, facet_relevance, measures
+from rl_agents.envs.paper_search.expert import expert_action, written
+from rl_agents.envs.paper_search.library import Library, Paper, Task
+from rl_agents.envs.paper_search.rules import discovery_reward, facet_relevance, measures
+from rl_agents.envs.paper_search.spec import PaperSearchOptions
+from rl_agents.envs.paper_search.starter import STARTER
 from rl_agents.envs.paper_search.state import (
     EMPTY_QUERY,
     REPEATED_EXPANSION,
     REPEATED_QUERY,
     UNKNOWN_PAPER,
-    Limits,
     Refused,
     SearchState,
     Turn,
 )
-from rl_agents.envs.paper_search.tasks import Task
 from rl_agents.errors import InputError
 
+make = partial(named_env, "paper_search")
+task_ids = with_keywords("paper_search", tasks.task_ids)
+play = with_keywords("paper_search", expert.play)
+demonstrate = with_keywords("paper_search", demonstrator.demonstrate)
+
+STYLES = ("paper", "compact")
 TASK = "generated/test/0004"
 SMALL_TASK = "small/test/006-05"
 
@@ -60,9 +69,9 @@ SCORES = {"a": 0.9, "b": 0.25, "c": 0.5, "d": 0.75, "e": 0.125, "f": 1.0, "g": 0
 
 def hand_turn(**prices: float) -> tuple[Turn, Scores]:
     selector = Scores(SCORES)
-    library = Library.in_memory(PAPERS, Retrieval())
+    library = Library.in_memory(PAPERS, RetrieverKeys())
     state = SearchState(Task("t", "moss", frozenset("acdf")))
-    return Turn(state, library, selector, Limits(), Prices(**prices)), selector
+    return Turn(state, library, selector, PaperSearchOptions(**prices)), selector
 
 
 def started(task_id: str = TASK, **options: object) -> PaperSearchEnv:
@@ -151,7 +160,7 @@ def test_an_episode_by_hand() -> None:
 
 
 def test_costs_are_per_call_that_is_done() -> None:
-    turn, _ = hand_turn(search=0.1, expand=0.2, penalty=1.0)
+    turn, _ = hand_turn(search_cost=0.1, expand_cost=0.2, penalty=1.0)
     turn.search({"query": "moss"})
     turn.expand({"paper_id": "a"})
     with pytest.raises(Refused):
@@ -160,7 +169,7 @@ def test_costs_are_per_call_that_is_done() -> None:
 
 
 def test_limits_of_expansions() -> None:
-    library = Library.in_memory(PAPERS, Retrieval())
+    library = Library.in_memory(PAPERS, RetrieverKeys())
     assert library.neighbours("a", 1, 1) == ["f", "d"]
     assert library.neighbours("a", 0, 9) == ["d", "e"]
     assert library.neighbours("a", 9, 0) == ["f"]
@@ -177,8 +186,8 @@ def test_panels_are_frozen() -> None:
 
 
 def test_generated_tasks() -> None:
-    source = tasks.find_papers("generated")
-    library = source.library(TASK, Retrieval())
+    source = tasks.find_papers(PaperSearchOptions())
+    library = source.library(TASK, RetrieverKeys())
     assert len(library) == 2000
     for task_id in source.task_ids("test"):
         task = source.task(task_id)
@@ -188,10 +197,10 @@ def test_generated_tasks() -> None:
 
 
 def test_words_of_a_request_find_a_part_and_citations_lead_to_more() -> None:
-    source = tasks.find_papers("generated")
+    source = tasks.find_papers(PaperSearchOptions())
     parts, more = [], []
     for task_id in source.task_ids("test"):
-        task, library = source.task(task_id), source.library(task_id, Retrieval())
+        task, library = source.task(task_id), source.library(task_id, RetrieverKeys())
         found = set(library.search(" ".join(task.wanted), 10)) & task.relevant
         parts.append(len(found) / len(task.relevant))
         near = found.union(*(library.neighbours(paper_id, 30, 99) for paper_id in found)) & task.relevant
@@ -201,7 +210,7 @@ def test_words_of_a_request_find_a_part_and_citations_lead_to_more() -> None:
 
 
 def test_small_libraries_share_no_tasks_between_splits() -> None:
-    train, test = (tasks.task_ids(split, papers="small") for split in ("train", "test"))
+    train, test = (task_ids(split, papers="small") for split in ("train", "test"))
     assert len(train) == 1560 and len(test) == 240
     assert not {name.split("/")[2][:3] for name in train} & {name.split("/")[2][:3] for name in test}
 
@@ -300,7 +309,7 @@ def test_the_last_turn_truncates() -> None:
 
 def test_success_is_an_f1() -> None:
     strict, lax = started(success_f1=1.0), started(success_f1=0.1)
-    action = calls(("search", " ".join(tasks.find_papers("generated").task(TASK).wanted)))
+    action = calls(("search", " ".join(tasks.find_papers(PaperSearchOptions()).task(TASK).wanted)))
     info, same = strict.step(action)[4], lax.step(action)[4]
     assert info["metrics"] == same["metrics"] and 0.1 < info["metrics"]["f1"] < 1
     assert not info["success"] and same["success"]
@@ -323,7 +332,7 @@ def test_long_lists_keep_the_best() -> None:
     assert "10 papers added" in observation and observation.count("\n    ") == 3
 
 
-@pytest.mark.parametrize("style", PROMPT_STYLES)
+@pytest.mark.parametrize("style", STYLES)
 def test_a_rebuilt_prompt_holds_the_whole_state(style: str) -> None:
     env = started(SMALL_TASK, **{**SMALL, "prompt": style})
     env.step(calls(("search", env.state.task.query)))
@@ -338,15 +347,15 @@ def test_a_rebuilt_prompt_holds_the_whole_state(style: str) -> None:
     ("options", "message"),
     [
         ({"papers": "smal"}, "env.papers=smal"),
-        ({"prompt": "papr"}, "did you mean 'paper'"),
-        ({"retriever": "bm52"}, "did you mean 'bm25'"),
+        ({"prompt": "papr"}, "env.prompt='papr': valid: paper, compact"),
+        ({"retriever": "bm52"}, "env.retriever='bm52': valid: bm25, dense, hybrid"),
         ({"retriever": "hybrid"}, "env.retriever_model"),
         ({"max_calls": 0}, "env.max_calls"),
         ({"results": "ten"}, "env.results"),
         ({"threshold": 2.0}, "env.threshold"),
         ({"penalty": "much"}, "env.penalty"),
         ({"search_cost": float("nan")}, "env.search_cost"),
-        ({"selector": "open"}, "did you mean 'openai'"),
+        ({"selector": "open"}, "env.selector='open': valid: rule, openai"),
         ({"selector": "openai"}, "needs env.selector_url"),
     ],
 )
@@ -389,7 +398,7 @@ _ACTIONS = st.one_of(
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.lists(_ACTIONS, min_size=1, max_size=5), st.sampled_from(PROMPT_STYLES))
+@given(st.lists(_ACTIONS, min_size=1, max_size=5), st.sampled_from(STYLES))
 def test_fuzzed_calls_never_raise_and_are_answered_in_bounds(actions: list[str], style: str) -> None:
     env = started(prompt=style)
     for action in actions:
@@ -406,7 +415,7 @@ def test_fuzzed_calls_never_raise_and_are_answered_in_bounds(actions: list[str],
     "query", ['bell "metal', "bell AND", "NEAR(", "bell*", "x:bell", "(bell", "bell; DROP TABLE t"]
 )
 def test_query_syntax_is_text(query: str) -> None:
-    library = tasks.find_papers("generated").library(TASK, Retrieval())
+    library = tasks.find_papers(PaperSearchOptions()).library(TASK, RetrieverKeys())
     words = " ".join("".join(letter if letter.isalnum() else " " for letter in query).split())
     assert library.search(query, 10) == library.search(words, 10)
 
@@ -415,12 +424,12 @@ def test_query_syntax_is_text(query: str) -> None:
 
 
 def test_the_expert_finds_nearly_everything() -> None:
-    ids = tasks.task_ids("test")[::3]
+    ids = task_ids("test")[::3]
     infos = [play(task_id)[1] for task_id in ids]
     assert all(info["success"] for info in infos)
     assert sum(info["metrics"]["f1"] for info in infos) / len(infos) > 0.98
     assert sum(info["metrics"]["refused_calls"] for info in infos) == 0
-    small = [play(task_id, **SMALL)[1]["success"] for task_id in tasks.task_ids("test", papers="small")]
+    small = [play(task_id, **SMALL)[1]["success"] for task_id in task_ids("test", papers="small")]
     assert sum(small) / len(small) > 0.98
 
 
@@ -428,7 +437,7 @@ def test_the_experts_words_are_the_demonstrators() -> None:
     tokenizer = STARTER.build_tokenizer()
     assert STARTER.expert is not None
     for player in (STARTER.demonstrate, STARTER.expert):
-        for task_id in tasks.task_ids("train", papers="small")[::100]:
+        for task_id in task_ids("train", papers="small")[::100]:
             for observation, action in player(task_id, random.Random(0)):
                 for text in (observation, action):
                     assert tokenizer.unk_token_id not in tokenizer.encode(text, add_special_tokens=False), text
@@ -443,10 +452,10 @@ def test_what_the_small_model_writes_is_read() -> None:
 
 def test_the_demonstrator_is_mediocre_and_its_dialogues_fit() -> None:
     tokenizer, wins, longest = STARTER.build_tokenizer(), 0, 0
-    ids = tasks.task_ids("train", papers="small")[::8]
+    ids = task_ids("train", papers="small")[::8]
     for task_id in ids:
-        dialogue, info = demonstrate(task_id, random.Random(task_id))
-        wins += info["success"]
+        dialogue = demonstrate(task_id, random.Random(task_id))
+        wins += outcome("paper_search", task_id, dialogue, **SMALL)["success"]
         longest = max(
             longest, sum(len(tokenizer.encode(f"{o} {a}", add_special_tokens=False)) + 3 for o, a in dialogue)
         )

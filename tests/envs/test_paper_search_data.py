@@ -6,22 +6,29 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from environments import with_keywords
 
-from rl_agents.envs.paper_search import make, tasks
+from rl_agents.envs.base import env_spec, named_env, read_env_options
+from rl_agents.envs.options import RetrieverKeys
+from rl_agents.envs.paper_search import tasks
 from rl_agents.envs.paper_search.citations import Citations
 from rl_agents.envs.paper_search.expert import written
-from rl_agents.envs.paper_search.library import Library, Paper, Retrieval
+from rl_agents.envs.paper_search.library import Library, Paper, Task
 from rl_agents.envs.paper_search.selectors import PROMPT, ServerSelector, make_selector
-from rl_agents.envs.paper_search.tasks import Task
+from rl_agents.envs.paper_search.spec import PaperSearchOptions
 from rl_agents.envs.paper_search.topics import SMALL_JARGON, SMALL_METHODS, SMALL_SUBJECTS
 from rl_agents.errors import InputError
 from rl_agents.retrieval.fusion import reciprocal_rank_fusion
 from rl_agents.rewards.judge import JudgeError
+
+make = partial(named_env, "paper_search")
+task_ids = with_keywords("paper_search", tasks.task_ids)
 
 PAPERS = [
     {
@@ -61,8 +68,8 @@ def calls(*pairs: tuple[str, str]) -> str:
 
 
 def test_a_folder_is_searched(folder: Path) -> None:
-    assert tasks.task_ids("train", papers=str(folder)) == ["train/q1"]
-    assert tasks.task_ids("test", papers=str(folder)) == ["test/7"]
+    assert task_ids("train", papers=str(folder)) == ["train/q1"]
+    assert task_ids("test", papers=str(folder)) == ["test/7"]
     env = make(papers=str(folder))
     observation, _ = env.reset(options={"task_id": "train/q1"})
     assert "How old is moss?" in observation
@@ -71,7 +78,7 @@ def test_a_folder_is_searched(folder: Path) -> None:
     assert reward == 2.0 and "[1706.00001] Moss clocks" in observation and "[cc33] Moss and ferns" in observation
     assert info["metrics"]["recall"] == pytest.approx(2 / 3) and info["metrics"]["f1"] == pytest.approx(0.8)
     # An unknown reference and one to itself are no citations, two names of one paper are one.
-    library = tasks.find_papers(str(folder)).library("train/q1", Retrieval())
+    library = tasks.find_papers(PaperSearchOptions(papers=str(folder))).library("train/q1", RetrieverKeys())
     assert library.neighbours("1706.00001", 9, 9) == ["bb22"] and library.citations.cited_by("bb22", 9) == [
         "1706.00001"
     ]
@@ -80,7 +87,7 @@ def test_a_folder_is_searched(folder: Path) -> None:
 
 def test_the_index_is_built_once_and_again_when_the_file_changes(folder: Path) -> None:
     def size() -> int:
-        return len(tasks.find_papers(str(folder)).library("train/q1", Retrieval()))
+        return len(tasks.find_papers(PaperSearchOptions(papers=str(folder))).library("train/q1", RetrieverKeys()))
 
     def made() -> set[Path]:
         return {path for path in (folder.parent / "cache").rglob("*") if path.suffix in (".sqlite", ".npz")}
@@ -125,34 +132,34 @@ def test_bad_records_are_named(folder: Path, file: str, line: Any, message: str 
         line = {**line, "paperId": "dd44"}
     write(folder, **{**records, file: [*records[file], line]})
     if message is None:  # an empty list is nothing, as null is
-        assert len(tasks.find_papers(str(folder)).library("train/q1", Retrieval())) == 4
+        assert len(tasks.find_papers(PaperSearchOptions(papers=str(folder))).library("train/q1", RetrieverKeys())) == 4
         return
     with pytest.raises(InputError) as error:
-        tasks.find_papers(str(folder))
+        tasks.find_papers(PaperSearchOptions(papers=str(folder)))
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
 def test_bad_records_can_be_left_out(folder: Path) -> None:
     write(folder, papers=[{"paperId": "x"}, *PAPERS], train=[{"query": "no answer"}, *TRAIN])
-    assert tasks.task_ids("train", papers=str(folder), bad_data="skip") == ["train/q1"]
-    with pytest.raises(InputError, match="did you mean 'skip'"):
-        tasks.task_ids("train", papers=str(folder), bad_data="skipp")
+    assert task_ids("train", papers=str(folder), bad_data="skip") == ["train/q1"]
+    with pytest.raises(InputError, match=r"env\.bad_data='skipp': valid: error, skip"):
+        task_ids("train", papers=str(folder), bad_data="skipp")
 
 
 @pytest.mark.parametrize("name", ["papers", "train", "test"])
 def test_missing_and_empty_files_are_named(folder: Path, name: str) -> None:
     (folder / f"{name}.jsonl").write_text("")
     with pytest.raises(InputError, match=r"\.jsonl"):
-        tasks.find_papers(str(folder))
+        tasks.find_papers(PaperSearchOptions(papers=str(folder)))
     (folder / f"{name}.jsonl").unlink()
     with pytest.raises(InputError, match=rf"{name}\.jsonl: cannot be read"):
-        tasks.find_papers(str(folder))
+        tasks.find_papers(PaperSearchOptions(papers=str(folder)))
 
 
 def test_queries_about_other_papers_are_noticed(folder: Path) -> None:
     write(folder, train=[{**QUERY, "relevant": ["aa11"]}], test=[{**QUERY, "relevant": ["absent"]}])
     with pytest.raises(InputError, match=r"no relevant paper of any query is in papers\.jsonl"):
-        tasks.find_papers(str(folder))
+        tasks.find_papers(PaperSearchOptions(papers=str(folder)))
 
 
 def test_broken_citations_are_named(folder: Path) -> None:
@@ -230,13 +237,13 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
 
 
 LIBRARY = Library.in_memory(
-    [Paper("a", "Moss", "On {moss}."), Paper("b", "Fern", ""), Paper("c", "Owl", "")], Retrieval()
+    [Paper("a", "Moss", "On {moss}."), Paper("b", "Fern", ""), Paper("c", "Owl", "")], RetrieverKeys()
 )
 TASK = Task("t", "Where is {moss}?", frozenset("a"))
 
 
 def selector(server: Server, **options: Any) -> ServerSelector:
-    made = make_selector(**{**server.options, **options})
+    made = make_selector(read_env_options(env_spec("paper_search"), {**server.options, **options}))
     assert isinstance(made, ServerSelector)
     return made
 
@@ -308,7 +315,7 @@ def test_an_episode_with_a_server(server: Server) -> None:
 )
 def test_bad_selector_options(server: Server, options: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=next(iter(options))):
-        make_selector(**{**server.options, **options})
+        make_selector(read_env_options(env_spec("paper_search"), {**server.options, **options}))
 
 
 def test_the_key_comes_from_the_environment(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -341,11 +348,13 @@ def sentence_model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_hybrid_retrieval_is_both_rankings_fused(sentence_model: str) -> None:
-    source, task = tasks.find_papers("small"), "small/test/006-05"
+    source, task = tasks.find_papers(PaperSearchOptions(papers="small")), "small/test/006-05"
     query = source.task(task).query
-    rankings = [source.library(task, Retrieval(kind, sentence_model)).search(query, 100) for kind in ("bm25", "dense")]
+    rankings = [
+        source.library(task, RetrieverKeys(kind, sentence_model)).search(query, 100) for kind in ("bm25", "dense")
+    ]
     expected = [name for name, _ in reciprocal_rank_fusion(rankings)][:10]
-    assert source.library(task, Retrieval("hybrid", sentence_model)).search(query, 10) == expected
+    assert source.library(task, RetrieverKeys("hybrid", sentence_model)).search(query, 10) == expected
     assert rankings[0][:10] != expected != rankings[1][:10]
     env = make(papers="small", retriever="hybrid", retriever_model=sentence_model)
     env.reset(options={"task_id": task})

@@ -7,27 +7,35 @@ import os
 import random
 import subprocess
 import sys
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 
 import gymnasium
 import pytest
+from environments import with_keywords
 from gymnasium.utils.env_checker import check_env
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rollout.stalls import fires_at
 
 from rl_agents.envs import base
+from rl_agents.envs.base import named_env
 from rl_agents.envs.panels import ids_digest
-from rl_agents.envs.situation_puzzles import STARTER, make, rules, tasks
-from rl_agents.envs.situation_puzzles.demonstrator import Demonstrator, demonstrate
+from rl_agents.envs.situation_puzzles import demonstrator, rules, tasks
+from rl_agents.envs.situation_puzzles.demonstrator import Habits
 from rl_agents.envs.situation_puzzles.env import SituationPuzzlesEnv
 from rl_agents.envs.situation_puzzles.expert import expert_action
 from rl_agents.envs.situation_puzzles.prompts import parse_action
 from rl_agents.envs.situation_puzzles.rules import NO, NOT_A_QUESTION, UNKNOWN, YES, Fact, Puzzle, Reply, rule_reply
+from rl_agents.envs.situation_puzzles.starter import STARTER
 from rl_agents.envs.situation_puzzles.themes import themes
 from rl_agents.errors import InputError
 from rl_agents.rewards.wording import FUNCTION_WORDS, stems
+
+make = partial(named_env, "situation_puzzles")
+task_ids = with_keywords("situation_puzzles", tasks.task_ids)
+demonstrate = with_keywords("situation_puzzles", demonstrator.demonstrate)
 
 ROOT = Path(__file__).parents[2]
 TASK = "lighthouse/0/raiders.pigeon.oath.reef"
@@ -118,25 +126,26 @@ def test_panels_are_frozen() -> None:
         assert stored == tasks.frozen_panel(puzzles)
         assert stored["sha256"] == {split: ids_digest(stored[split]) for split in ("train", "test")}
         assert stored["sha256"]["test"].startswith(test) and stored["contents"].startswith(contents)
-        train, held_out = tasks.task_ids("train", puzzles=puzzles), tasks.task_ids("test", puzzles=puzzles)
+        train, held_out = task_ids("train", puzzles=puzzles), task_ids("test", puzzles=puzzles)
         assert (len(train), len(held_out), len({*train, *held_out})) == (400, 100, 500)
 
 
 def test_another_process_sees_the_same_puzzles() -> None:
     script = (
-        "from rl_agents.envs.situation_puzzles import make, tasks;"
-        "print(tasks.contents_digest(tasks.task_ids('test')));"
-        "e = make(); print([(e.reset(options={'task_id': t})[0], e.step('<interact>Was it fire?</interact>')[0])"
-        " for t in tasks.task_ids('test')[:20]])"
+        "from rl_agents.envs.base import make_env, task_ids; from rl_agents.envs.situation_puzzles import tasks;"
+        "print(tasks.contents_digest(task_ids('situation_puzzles', 'test', {})));"
+        "e = make_env('situation_puzzles', {});"
+        "print([(e.reset(options={'task_id': t})[0], e.step('<interact>Was it fire?</interact>')[0])"
+        " for t in task_ids('situation_puzzles', 'test', {})[:20]])"
     )
     env = {**os.environ, "PYTHONHASHSEED": "77", "PYTHONPATH": str(ROOT)}
     output = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=True).stdout
     digest, played = output.splitlines()
-    assert digest == tasks.contents_digest(tasks.task_ids("test"))
+    assert digest == tasks.contents_digest(task_ids("test"))
     here = make()
     question = "<interact>Was it fire?</interact>"
     assert played == str(
-        [(here.reset(options={"task_id": t})[0], here.step(question)[0]) for t in tasks.task_ids("test")[:20]]
+        [(here.reset(options={"task_id": t})[0], here.step(question)[0]) for t in task_ids("test")[:20]]
     )
 
 
@@ -173,7 +182,7 @@ def test_generated_puzzles() -> None:
 
 def test_demo_puzzles_answer_what_they_list() -> None:
     stored = json.loads(tasks.DEMO_FILE.read_text(encoding="utf-8"))
-    assert len(stored) == 12 and len(tasks.task_ids("test", puzzles="demo")) == 4
+    assert len(stored) == 12 and len(task_ids("test", puzzles="demo")) == 4
     for name, entry in stored.items():
         puzzle = tasks.find_puzzle(f"demo/{name}")
         for kind, reply in (("yes", YES), ("no", NO)):
@@ -203,15 +212,14 @@ def test_unknown_tasks_are_named(task_id: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"puzzles": "demos"}, "did you mean 'demo'"),
-        ({"prompt": "compakt"}, "did you mean 'compact'"),
-        ({"f1": "letter"}, "unknown value of env.f1 'letter'"),
-        ({"progress": "news"}, "did you mean 'new'"),
-        ({"bad_data": "drop"}, "unknown value of env.bad_data"),
-        ({"success_threshold": 0.0}, "env.success_threshold is 0.0"),
-        ({"match": 2.0}, "env.match is 2.0"),
-        ({"max_turns": 0}, "at least 1"),
-        ({"judge": "llm"}, "unknown value of env.judge 'llm'"),
+        ({"puzzles": "demos"}, "env.puzzles='demos': valid: cases, small, demo"),
+        ({"prompt": "compakt"}, "env.prompt='compakt': valid: paper, compact"),
+        ({"f1": "letter"}, "env.f1='letter': valid: word, char"),
+        ({"progress": "news"}, "env.progress='news': valid: informative, new"),
+        ({"bad_data": "drop"}, "env.bad_data='drop': valid: error, skip"),
+        ({"success_threshold": 0.0}, "env.success_threshold=0.0: must be above 0"),
+        ({"match": 2.0}, "env.match=2.0: must be at most 1"),
+        ({"judge": "llm"}, "env.judge='llm': valid: rule, openai"),
         ({"judge": "openai"}, "env.judge=openai needs env.judge_url"),
         ({"judge": "openai", "judge_url": "http://x/v1"}, "needs env.judge_model"),
         ({"judge": "openai", "judge_url": "http://x/v1", "judge_model": "m", "judge_retries": -1}, "env.judge_retries"),
@@ -349,7 +357,7 @@ def test_gymnasium_make_checker_and_registry() -> None:
     assert observation in env.observation_space
     spec = base.env_spec("situation_puzzles")
     assert isinstance(base.make_env("situation_puzzles", {}), SituationPuzzlesEnv)
-    assert make(**spec.options).reset(seed=3) == make().reset(seed=3)
+    assert base.make_env("situation_puzzles", base.plain_options(spec.options())).reset(seed=3) == make().reset(seed=3)
 
 
 ODD_ACTIONS = (
@@ -395,10 +403,10 @@ def played(style: str, chosen: list[str], max_turns: int = 15, **options: object
 
 
 def test_the_expert_finds_the_story() -> None:
-    rewards = played("paper", tasks.task_ids("test"))
+    rewards = played("paper", task_ids("test"))
     assert sum(reward == 1.0 for reward in rewards) >= 90 and min(rewards) > 0.8
-    assert played("compact", tasks.task_ids("test", puzzles="small"), **SMALL) == [1.0] * 100
-    assert min(played("paper", tasks.task_ids("test")[:20], max_turns=2)) > 0.2  # it answers in time
+    assert played("compact", task_ids("test", puzzles="small"), **SMALL) == [1.0] * 100
+    assert min(played("paper", task_ids("test")[:20], max_turns=2)) > 0.2  # it answers in time
 
 
 def test_the_expert_needs_a_generated_puzzle() -> None:
@@ -409,7 +417,7 @@ def test_the_expert_needs_a_generated_puzzle() -> None:
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.sampled_from(tasks.task_ids("train", puzzles="small")), st.integers(0, 9))
+@given(st.sampled_from(task_ids("train", puzzles="small")), st.integers(0, 9))
 def test_demonstrations_can_be_played_and_tokenized(task_id: str, seed: int) -> None:
     dialogue = demonstrate(task_id, random.Random(seed), **SMALL)
     assert dialogue == demonstrate(task_id, random.Random(seed), **SMALL)
@@ -421,11 +429,13 @@ def test_demonstrations_can_be_played_and_tokenized(task_id: str, seed: int) -> 
 
 
 def test_demonstrator_is_beatable() -> None:
-    chosen, rng = tasks.task_ids("train", puzzles="small"), random.Random(0)
-    careful = Demonstrator(premature_answer=0.0, repeat=0.0, enter_rut=0.0, hurried=0.0)
+    chosen, rng = task_ids("train", puzzles="small"), random.Random(0)
+    careful = Habits(premature_answer=0.0, repeat=0.0, enter_rut=0.0, hurried=0.0)
     shares = []
-    for habits in (Demonstrator(), careful):
-        answers = {task_id: demonstrate(task_id, rng, habits, **SMALL)[-1][1].split()[1:-1] for task_id in chosen}
+    for habits in (Habits(), careful):
+        answers = {
+            task_id: demonstrate(task_id, rng, habits=habits, **SMALL)[-1][1].split()[1:-1] for task_id in chosen
+        }
         shares.append(sum(answers[t] == t.split("/")[1].split(".") for t in chosen) / len(chosen))
     assert 0.35 < shares[0] < 0.6 and shares[1] == 1.0
 

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from environments import with_keywords
 
-from rl_agents.envs.situation_puzzles import make, rules, tasks
+from rl_agents.envs.base import named_env
+from rl_agents.envs.situation_puzzles import rules, tasks
 from rl_agents.envs.situation_puzzles.env import SituationPuzzlesEnv
 from rl_agents.envs.situation_puzzles.loader import key_questions
 from rl_agents.envs.situation_puzzles.rules import UNKNOWN, YES, rule_reply
 from rl_agents.errors import InputError
+
+make = partial(named_env, "situation_puzzles")
+task_ids = with_keywords("situation_puzzles", tasks.task_ids)
 
 ROOT = Path(__file__).parents[2]
 SHARED = Path(os.environ.get("RL_AGENTS_SHARED_DATA", ROOT.parent / "shared" / "data"))
@@ -60,9 +66,9 @@ BAD_RECORDS = [
 def test_bad_records_are_named_or_left_out(tmp_path: Path, bad: object, message: str) -> None:
     (tmp_path / "train.json").write_text(json.dumps([record(), bad, record()]))
     with pytest.raises(InputError, match=rf"train\.json: record 1: .*{message}.*; env.bad_data=skip") as error:
-        tasks.task_ids("train", data=str(tmp_path))
+        task_ids("train", data=str(tmp_path))
     assert "\n" not in str(error.value)
-    assert tasks.task_ids("train", data=str(tmp_path), bad_data="skip") == ["train/0000", "train/0002"]
+    assert task_ids("train", data=str(tmp_path), bad_data="skip") == ["train/0000", "train/0002"]
     env = started("train/0002", data=str(tmp_path), bad_data="skip")
     assert asked(env, "Did the lamp go out?") == "Yes"
 
@@ -80,14 +86,14 @@ def test_bad_records_are_named_or_left_out(tmp_path: Path, bad: object, message:
 def test_bad_files_are_named(tmp_path: Path, text: str | bytes, message: str) -> None:
     (tmp_path / "test.json").write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(InputError, match=rf"test\.json: {message}"):
-        tasks.task_ids("test", data=str(tmp_path))
+        task_ids("test", data=str(tmp_path))
 
 
 def test_missing_data_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such folder"):
-        tasks.task_ids("train", data=str(tmp_path / "absent"))
+        task_ids("train", data=str(tmp_path / "absent"))
     with pytest.raises(InputError, match=r"no train\.json in it"):
-        tasks.task_ids("train", data=str(tmp_path))
+        task_ids("train", data=str(tmp_path))
     (tmp_path / "test.json").write_text(json.dumps([record()]))
     assert started("test/0000", data=str(tmp_path)).step("<answer>lamp</answer>")[1] > 0
     with pytest.raises(InputError, match="unknown situation_puzzles task 'test/0001'"):
@@ -98,12 +104,12 @@ def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
     path = tmp_path / "train.json"
     for count in (1, 2):
         path.write_text(json.dumps([record()] * count))
-        assert len(tasks.task_ids("train", data=str(tmp_path))) == count
+        assert len(task_ids("train", data=str(tmp_path))) == count
 
 
 @needs_ar_bench
 def test_ar_bench_puzzles() -> None:
-    sizes = [len(tasks.task_ids(split, data=str(AR_BENCH))) for split in ("train", "test")]
+    sizes = [len(task_ids(split, data=str(AR_BENCH))) for split in ("train", "test")]
     assert sizes == [400, 100]
     records = json.loads((AR_BENCH / "test.json").read_text(encoding="utf-8"))
     puzzles = [tasks.find_puzzle(f"test/{i:04d}", str(AR_BENCH)) for i in range(100)]

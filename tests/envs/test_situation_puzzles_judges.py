@@ -6,17 +6,21 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 
 import pytest
 
-from rl_agents.envs.situation_puzzles import make, tasks
+from rl_agents.envs.base import env_spec, named_env, read_env_options
+from rl_agents.envs.situation_puzzles import tasks
 from rl_agents.envs.situation_puzzles.env import SituationPuzzlesEnv
 from rl_agents.envs.situation_puzzles.judges import PROMPT, make_judge
 from rl_agents.envs.situation_puzzles.rules import NOT_A_QUESTION, YES, Reply
 from rl_agents.rewards.judge import JudgeError
 from rl_agents.rollout.env_calls import EnvFailure, call_env
+
+make = partial(named_env, "situation_puzzles")
 
 TASK = "lighthouse/0/raiders.pigeon.oath.reef"
 
@@ -72,7 +76,9 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
 def test_what_the_server_is_asked(server: Server) -> None:
     puzzle = tasks.find_puzzle(TASK)
     question = "Did a {bird} tell him?"
-    assert make_judge(**server.options).reply(puzzle, question) == Reply(YES)
+    assert make_judge(read_env_options(env_spec("situation_puzzles"), server.options)).reply(puzzle, question) == Reply(
+        YES
+    )
     assert server.prompts == [PROMPT.format(surface=puzzle.surface, bottom=puzzle.bottom, question=question)]
     assert server.prompts[0].count(puzzle.bottom) == 1 and question in server.prompts[0]
 

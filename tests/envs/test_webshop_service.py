@@ -13,16 +13,22 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from environments import with_keywords
 
-from rl_agents.envs.webshop import client, make, service, task_ids
+from rl_agents.envs.base import named_env
+from rl_agents.envs.webshop import client, expert, service, tasks
 from rl_agents.envs.webshop.client import RemoteShop, ServiceError
-from rl_agents.envs.webshop.expert import play
 from rl_agents.envs.webshop.shop import LocalShop
 from rl_agents.errors import InputError
+
+make = partial(named_env, "webshop")
+task_ids = with_keywords("webshop", tasks.task_ids)
+play = with_keywords("webshop", expert.play)
 
 TASK = "human/00002"
 ROOT = Path(__file__).parents[2]
@@ -215,4 +221,4 @@ def test_rollouts_go_on_when_the_service_dies_and_returns(monkeypatch: pytest.Mo
     assert any(t.steps for t in before)
     with served(number):
         after = played(lambda text: "<action>search[kettle]</action>")
-    assert [t.end_cause for t in after] == ["env_truncated"] * 8
+    assert [t.end_cause for t in after] == ["max_turns"] * 8

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rl_agents.envs.webshop import generated, index
+from rl_agents.envs.webshop import generated, store_writer
 from rl_agents.envs.webshop.catalogue import find_catalogue
 from rl_agents.envs.webshop.records import Entry, goal_at, goal_count
 from rl_agents.envs.webshop.store import HITS, Store
@@ -25,7 +25,7 @@ SHOP = 300
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     path = tmp_path_factory.mktemp("webshop") / "shop.sqlite"
-    index.build_store(path, generated.shop_entries(SHOP))
+    store_writer.build_store(path, generated.shop_entries(SHOP))
     return Store(path)
 
 
@@ -175,7 +175,7 @@ def test_official_files_are_read(tmp_path: Path) -> None:
         {"instruction": "nothing to check", "instruction_attributes": [], "instruction_options": []},
     ]}  # fmt: skip
     catalogue = find_catalogue(str(official(tmp_path, items, attributes, human)))
-    index.build_store(tmp_path / "out.sqlite", catalogue.entries())
+    store_writer.build_store(tmp_path / "out.sqlite", catalogue.entries())
     store = Store(tmp_path / "out.sqlite")
     assert (store.products, store.goal_count("human"), store.goal_count("synthetic")) == (2, 1, 1)
     first, second = store.product("B1"), store.product("B2")
@@ -203,7 +203,7 @@ def test_official_files_are_read(tmp_path: Path) -> None:
 def test_broken_official_files_are_named(tmp_path: Path, items: object, message: str) -> None:
     catalogue = find_catalogue(str(official(tmp_path, items)))
     with pytest.raises(InputError, match=re.escape(message)) as error:
-        index.build_store(tmp_path / "out.sqlite", catalogue.entries())
+        store_writer.build_store(tmp_path / "out.sqlite", catalogue.entries())
     assert "items_shuffle_1000.json" in str(error.value) and "\n" not in str(error.value)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["items_ins_v2_1000.json", "items_shuffle_1000.json"]
 
@@ -233,5 +233,7 @@ def test_a_store_is_built_once_and_kept(tmp_path: Path, monkeypatch: pytest.Monk
 def test_progress_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(building, "SECONDS_BETWEEN_REPORTS", 0.0)
     lines: list[tuple[str, float | None]] = []
-    index.build_store(tmp_path / "s.sqlite", generated.shop_entries(5), lambda text, share: lines.append((text, share)))
+    store_writer.build_store(
+        tmp_path / "s.sqlite", generated.shop_entries(5), lambda text, share: lines.append((text, share))
+    )
     assert lines[0][0].startswith("1 products read") and lines[4][1] == 0.8 and "words indexed" in lines[-1][0]

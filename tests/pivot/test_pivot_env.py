@@ -16,6 +16,7 @@ from rl_agents.data.trajectory import EpisodeSpec
 from rl_agents.engines.base import Completion
 from rl_agents.envs.base import make_env, starter_recipe, task_ids
 from rl_agents.envs.pivot.desk import ALL_REASONS, beginner_action, desk_record, desk_turns
+from rl_agents.envs.pivot.spec import PivotOptions
 from rl_agents.envs.pivot.tasks import split_by_trace
 from rl_agents.errors import InputError
 from rl_agents.pivot.small_model import trace_tokenizer
@@ -204,7 +205,7 @@ def test_the_starters_tokenizer_knows_every_word_and_loses_none() -> None:
     template = ChatTemplate(tokenizer)
     rng = random.Random(0)
     for turn in desk_turns()[::7]:
-        ids = template.opening_chat(recipe.opening(turn.turn_id))
+        ids = template.opening_chat(recipe.opening(turn.turn_id, PivotOptions()))
         assert tokenizer.unk_token_id not in ids and len(ids) + 40 <= recipe.defaults["max_model_len"]
         for text in (turn.text, beginner_action(turn, rng)):
             response = tokenizer.encode(text, add_special_tokens=False)
@@ -215,8 +216,10 @@ def test_demonstrations_are_the_beginners_or_the_files(tmp_path: Path) -> None:
     recipe, rng = starter_recipe("pivot"), random.Random(0)
     verifier = make_verifier(VerifierOptions())
     acted = [turn for turn in desk_turns() if turn.calls and turn.calls[0].name != "move_order"]
-    scores = [assess(verifier, turn, recipe.demonstrate(turn.turn_id, rng)[0][1]).score for turn in acted]
+    scores = [
+        assess(verifier, turn, recipe.demonstrate(turn.turn_id, rng, PivotOptions())[0][1]).score for turn in acted
+    ]
     assert 0.5 < sum(scores) / len(scores) < 0.75
     path = tmp_path / "turns.parquet"
     write_turns(path, acted[:5])
-    assert recipe.demonstrate(acted[0].turn_id, rng, pivots=str(path)) == [("", acted[0].text)]
+    assert recipe.demonstrate(acted[0].turn_id, rng, PivotOptions(pivots=str(path))) == [("", acted[0].text)]

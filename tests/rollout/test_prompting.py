@@ -14,6 +14,7 @@ from rl_agents.core.algorithm import AgentConfig
 from rl_agents.data.trajectory import Step
 from rl_agents.envs.base import make_env
 from rl_agents.envs.guess_numbers.env import GuessNumbersEnv
+from rl_agents.envs.guess_numbers.spec import GuessNumbersOptions
 from rl_agents.errors import InputError
 from rl_agents.rollout.env_calls import read_step
 from rl_agents.rollout.prompting import MEMORY_HEADING, REACT_INSTRUCTION, ReAct, Reflexion, solved_examples
@@ -25,7 +26,7 @@ WRONG, RIGHT = "<answer>312</answer>", "<answer>231</answer>"
 
 
 def test_react_puts_instruction_and_examples_before_the_task() -> None:
-    env = GuessNumbersEnv(prompt="compact")
+    env = GuessNumbersEnv(GuessNumbersOptions(prompt="compact"))
     task, _ = env.reset(options=TASK)
     observation, info = ReAct(env, [[("a task", "an action"), ("an answer", "the end")]]).reset(options=TASK)
     assert observation.startswith(REACT_INSTRUCTION)
@@ -99,7 +100,7 @@ def test_only_the_last_three_notes_are_shown() -> None:
 
 def test_examples_are_solved_episodes_of_training_tasks() -> None:
     settings = Settings.from_dict({"prompting": "react", "prompting_shots": 2, "env.prompt": "compact"})
-    shots = solved_examples(settings, lambda: GuessNumbersEnv(prompt="compact"))
+    shots = solved_examples(settings, lambda: GuessNumbersEnv(GuessNumbersOptions(prompt="compact")))
     assert len(shots) == 2
     assert all("<answer>" in shot[-1][1] for shot in shots)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
-from functools import cache
+from functools import cache, partial
 
 import pytest
 from rollout.scripted import Countdown, ScriptedEngine
@@ -16,7 +16,7 @@ from rl_agents.core.resolve import resolve
 from rl_agents.core.rollout_metrics import rollout_metrics, truncation_metrics
 from rl_agents.data.rows import lower
 from rl_agents.data.trajectory import EpisodeSpec, Step, Trajectory
-from rl_agents.envs.guess_numbers import GuessNumbersEnv
+from rl_agents.envs.base import named_env
 from rl_agents.errors import InputError
 from rl_agents.rollout.agent_loop import Limits, play_episodes
 from rl_agents.rollout.embedders import HashedNgrams, make_embedder
@@ -33,6 +33,9 @@ STALL, MOVE, WIN, LOSE, JUNK = (
 )
 
 
+make_game = partial(named_env, "guess_numbers")
+
+
 @cache
 def tokenizer():
     from rl_agents.envs.guess_numbers.starter import build_tokenizer
@@ -45,7 +48,7 @@ def truncation(**keys):
 
 
 def play(
-    actions, rule=None, make_env=lambda: GuessNumbersEnv(prompt="compact"), task=TASK, max_turns=10, context="append",
+    actions, rule=None, make_env=lambda: make_game(prompt="compact"), task=TASK, max_turns=10, context="append",
     max_model_len=400, words=None,
 ):  # fmt: skip
     words = words or tokenizer()
@@ -86,7 +89,7 @@ def test_a_consistent_guess_is_never_punished():
 @pytest.mark.parametrize("rule", ["consistent", "shrunk"])
 def test_a_set_of_one_cannot_shrink_and_naming_it_is_progress(rule):
     def env():
-        return GuessNumbersEnv(prompt="compact", progress=rule)
+        return make_game(prompt="compact", progress=rule)
 
     t = play([MOVE, "<interact> 312 </interact>", "<interact> 312 </interact>", WIN], truncation(), env)
     assert t.end_cause == "terminated" and len(t.steps) == 4
@@ -95,7 +98,7 @@ def test_a_set_of_one_cannot_shrink_and_naming_it_is_progress(rule):
 def test_the_softer_rule_lets_inconsistent_guesses_pass_that_narrow_the_set():
     split = "<interact> 412 </interact>"  # no hypothesis, but its feedback leaves 312 alone
     strict = play([split, WIN], truncation())
-    soft = play([split, WIN], truncation(), lambda: GuessNumbersEnv(prompt="compact", progress="shrunk"))
+    soft = play([split, WIN], truncation(), lambda: make_game(prompt="compact", progress="shrunk"))
     assert (outcome(strict), soft.end_cause, soft.success) == ("answered", "terminated", True)
 
 
@@ -172,7 +175,7 @@ def test_the_window_fires_after_exactly_k_stalls(keys, actions, turn):
 @pytest.mark.parametrize("name", ["t3", "similarity", "random"])
 def test_a_malformed_action_has_the_same_consequences_with_and_without(malformed, name):
     def env():
-        return GuessNumbersEnv(prompt="compact", malformed=malformed)
+        return make_game(prompt="compact", malformed=malformed)
 
     actions = [JUNK, JUNK, JUNK, WIN]
     rule = truncation(truncation=name, truncation_beta=1.0)
@@ -188,14 +191,14 @@ def test_malformed_actions_neither_stall_nor_reset():
 def test_on_the_last_allowed_turn_the_limit_ends_the_episode():
     for t, cause in (
         (play([STALL, WIN], truncation(), max_turns=1), "max_turns"),
-        (play([STALL, WIN], truncation(), lambda: GuessNumbersEnv(prompt="compact", max_turns=1)), "env_truncated"),
+        (play([STALL, WIN], truncation(), lambda: make_game(prompt="compact", max_turns=1)), "env_truncated"),
     ):
         assert (t.end_cause, t.truncated, t.terminated, t.facts.get("truncation")) == (cause, True, False, None)
 
 
 def test_the_forced_turn_may_be_the_last_allowed_one():
     won = play([STALL, WIN], truncation(), max_turns=2)
-    asked = play([STALL, MOVE], truncation(), lambda: GuessNumbersEnv(prompt="compact", max_turns=2))
+    asked = play([STALL, MOVE], truncation(), lambda: make_game(prompt="compact", max_turns=2))
     assert (outcome(won), won.success) == ("answered", True)
     assert (outcome(asked), asked.terminated, asked.truncated) == ("no answer", True, False)
 
@@ -212,7 +215,7 @@ def test_windows_read_the_instruction_too():
 
 
 def test_environments_word_the_instruction_or_leave_it_to_us():
-    paper = GuessNumbersEnv(prompt="paper").answer_instruction
+    paper = make_game(prompt="paper").answer_instruction
     assert "<answer> and </answer>" in paper
     t = play(["231"] * 3, truncation(), Dense, "task-2")
     assert t.steps[1].observation == f"turn 1\n{ANSWER_INSTRUCTION}"

@@ -92,7 +92,7 @@ def test_the_same_specs_give_the_same_trajectories_in_any_company():
 def runner(tmp_path, monkeypatch):
     qwen().save_pretrained(tmp_path)
     monkeypatch.setattr("rl_agents.rollout.env_runner.env_factory", lambda settings: Broken)
-    spec = envs.EnvSpec("countdown", "", "", "", "test/Countdown-v0", {}, max_turns=5)
+    spec = envs.EnvSpec("countdown", "", "", "", "test/Countdown-v0", object, max_turns=5)
     monkeypatch.setitem(envs.ENVIRONMENTS, "countdown", spec)
     config = AlgorithmConfig()
     config.agent = Settings.from_dict(

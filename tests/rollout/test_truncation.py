@@ -1,11 +1,13 @@
 """T3's truncation rules (section 17)."""
 
+import itertools
 import random
 
 import pytest
 from rollout.stalls import fires_at
 
-from rl_agents.envs.movie_recommendation.rules import gain_progress, movement_trigger
+from rl_agents.envs.movie_recommendation.rules import movement_progresses
+from rl_agents.envs.preference_estimation.rules import progresses
 from rl_agents.rollout.truncation import (
     StallWindow,
     random_trigger,
@@ -31,14 +33,13 @@ def test_guess_numbers_stops_at_the_first_inconsistent_guess():
 
 
 def test_preference_estimation_example():
-    assert fires_at(gain_progress([0.70, 0.72, 0.71, 0.69]), 2) == 4
+    cosines = [None, 0.70, 0.72, 0.71, 0.69]
+    assert fires_at([progresses(*pair) for pair in itertools.pairwise(cosines)], 2) == 4
 
 
-def test_equal_or_unparsable_estimates_are_stalls():
-    assert gain_progress([0.5, 0.5, None, 0.6, 0.55]) == [True, False, False, True, False]
-    assert gain_progress([None, 0.5, 0.6]) == [False, True, True]
-    assert gain_progress([0.5, 0.0, 0.2]) == [True, False, True]
-    assert gain_progress([0.5, 0.52, 0.6], minimum_gain=0.05) == [True, False, True]
+def test_equal_estimates_are_stalls_and_the_first_is_progress():
+    assert not progresses(0.5, 0.5) and not progresses(0.5, 0.0)
+    assert progresses(None, 0.0) and progresses(0.0, 0.2)
 
 
 @pytest.mark.parametrize("k", [1, 2, 5])
@@ -66,8 +67,6 @@ def test_bad_rules_are_errors():
         StallWindow(0)
     with pytest.raises(ValueError, match="unknown stall mode 'total'"):
         StallWindow(1, "total")
-    with pytest.raises(ValueError, match="window"):
-        movement_trigger([0.1], window=0)
     with pytest.raises(ValueError, match=r"\[0, 1\]"):
         random_trigger(random.Random(0), 1.5)
 
@@ -78,11 +77,14 @@ def test_similarity_trigger_is_strict():
     assert similarity_trigger(0.91, threshold=0.9)
 
 
-def test_movement_trigger_looks_at_the_last_window_only():
-    assert not movement_trigger([0.1, 0.1, 0.1])
-    assert movement_trigger([9.0, 0.1, 0.2, 0.3, 0.4])
-    assert not movement_trigger([0.1, 0.2, 0.3, 0.6])
-    assert movement_trigger([0.9, 0.1], window=1)
+def test_movement_looks_at_the_last_window_only():
+    def moves(distances: list[float], window: int = 4) -> bool:
+        return movement_progresses([(place,) for place in itertools.accumulate(distances, initial=0.0)], window, 0.28)
+
+    assert moves([0.1, 0.1, 0.1])
+    assert not moves([9.0, 0.1, 0.2, 0.3, 0.4])
+    assert moves([0.1, 0.2, 0.3, 0.6])
+    assert not moves([0.9, 0.1], window=1)
 
 
 def test_random_trigger_has_its_rate_and_its_seed():

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
 
 from rl_agents.envs.base import EnvSpec, register
 from rl_agents.errors import InputError
+from rl_agents.settings.options import key
 
 #: Set to let hanging steps return.
 RELEASE = threading.Event()
 CLOSED: list[str] = []
+
+
+@dataclass(frozen=True)
+class SlowOptions:
+    size: int = key(1, "of the board")
 
 
 class SlowEnv(gymnasium.Env[str, str]):
@@ -44,12 +51,12 @@ class SlowEnv(gymnasium.Env[str, str]):
         CLOSED.append(self._task)
 
 
-def make(size: int = 1) -> SlowEnv:
-    return SlowEnv(size)
+def make(options: SlowOptions, max_turns: int) -> SlowEnv:
+    return SlowEnv(options.size)
 
 
-def task_ids(split: str, size: int = 1) -> list[str]:
+def task_ids(split: str, options: SlowOptions) -> list[str]:
     return ["plain", "hang", "raise", "no-reset"]
 
 
-register(EnvSpec("slow", "three steps", "-", __name__, "tests/Slow-v0", {"size": 1}, max_turns=5))
+register(EnvSpec("slow", "three steps", "-", __name__, "tests/Slow-v0", SlowOptions, max_turns=5))

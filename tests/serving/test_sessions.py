@@ -116,7 +116,7 @@ def test_what_cannot_be_opened_says_why(server: Server) -> None:
     assert refusal(env="guess_numbers") == (400, "invalid_value", "unknown environment 'guess_numbers': valid: slow")
     assert "clients may not set option 'textworld_python'" in refusal(options={"textworld_python": "/bin/sh"})[2]
     assert refusal(options={"size": 12})[:2] == (400, "invalid_value")
-    assert refusal(options={"size": "big"})[:2] == (502, "environment_failed")
+    assert refusal(options={"size": "big"})[:2] == (400, "invalid_value")
     assert refusal(task_id="no-reset")[:2] == (502, "environment_failed")
     assert refusal(task="plain")[2] == "unknown field 'task': did you mean 'task_id'?"
     session = start(server, task_id="plain", options={"size": 3})

@@ -50,6 +50,10 @@ def test_bad_values_are_named(keys: dict, message: str) -> None:
         ({"algo": "grpo", "group_size": 1}, "needs at least 2"),
         ({"model": "no/such/folder"}, "no such folder"),
         ({"env.subgroups": "9-9-9-9"}, "sub-group"),
+        ({"env.max_turns": 20}, "env.max_turns is not a key: set max_turns"),
+        ({"env.prompt": "compakt"}, "env.prompt='compakt': valid: paper, compact"),
+        ({"env": "circuit_decoding", "env.circuits": 9}, "env.circuits=9: must be at most 8"),
+        ({"env": "movie_recommendation", "env.movement_window": 4}, "no effect without env.progress=movement"),
     ],
 )
 def test_what_cannot_work_is_said_before_anything_is_built(keys: dict, message: str) -> None:
@@ -61,6 +65,20 @@ def test_chosen_keys_win_over_the_starters_and_these_over_the_defaults() -> None
     plain, chosen = resolve(Settings()), resolve(Settings.from_dict({"lr": 1e-5}))
     assert plain.lr == 5e-4 and plain.env_options["prompt"] == "compact"
     assert chosen.lr == 1e-5 and chosen.max_model_len == plain.max_model_len
+
+
+def test_an_older_configuration_keeps_the_lower_of_its_two_turn_limits() -> None:
+    old = {**resolve(Settings()).to_dict(), "max_turns": 25}
+    for own, expected in ((50, 25), (10, 10)):
+        settings = resolve(Settings.restored({**old, "env.max_turns": own}))
+        assert settings.max_turns == expected and "max_turns" not in settings.env_options
+    assert resolve(Settings.restored(old)).max_turns == 25
+
+
+def test_what_an_older_configuration_holds_in_vain_does_not_stop_it() -> None:
+    old = resolve(Settings.from_dict({"env": "webshop", "env.catalogue": "small"})).to_dict()
+    settings = resolve(Settings.restored({**old, "env.success_reward": 5.0}))
+    assert settings.env_options["success_reward"] == 5.0
 
 
 def test_resolving_a_resolved_configuration_changes_nothing() -> None:

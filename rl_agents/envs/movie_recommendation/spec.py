@@ -20,7 +20,8 @@ class SizeKeys:
     score_levels: int = key(11, "number of different scores, evenly spaced in [0, 1]", at_least=2, at_most=101)
     weight_levels: int = key(11, "number of different weights, evenly spaced in [0, 1]", at_least=2, at_most=101)
     sampling: Literal["uniform", "balanced"] = key(
-        "uniform", "scores drawn one by one, or movies whose scores add up to half the highest sum"
+        "uniform",
+        "scores drawn one by one, or movies whose scores add up to the same, so that none is good for everybody",
     )
 
 

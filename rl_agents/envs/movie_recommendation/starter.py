@@ -14,7 +14,7 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
-from rl_agents.envs.movie_recommendation.demonstrator import demonstrate
+from rl_agents.envs.movie_recommendation.demonstrator import demonstrate_spare
 from rl_agents.envs.movie_recommendation.prompts import (
     FINAL_TURN,
     NOT_A_QUESTION,
@@ -90,7 +90,7 @@ DEFAULTS: Mapping[str, Any] = {
 STARTER = StarterRecipe(
     build_tokenizer=build_tokenizer,
     build_model=build_model,
-    demonstrate=demonstrate,
+    demonstrate=demonstrate_spare,
     training=TRAINING,
     defaults=DEFAULTS,
     version=3,

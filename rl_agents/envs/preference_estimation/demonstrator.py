@@ -42,12 +42,11 @@ HABITS = Habits()
 def demonstrate(
     task_id: str, rng: random.Random, options: PreferenceEstimationOptions, max_turns: int = 0, habits: Habits = HABITS
 ) -> Dialogue:
-    """Play a task of neither split, of the size of ``task_id``, in the compact style, and return the dialogue.
+    """Play ``task_id`` in the compact style, whatever ``options`` say, and return the dialogue.
 
     Raises:
         InputError: unknown task id.
     """
-    spare = f"{task_id.partition('/')[0]}/spare/{rng.randrange(1_000_000):06d}"
     env = PreferenceEstimationEnv(replace(options, prompt="compact"), max_turns)
 
     def act(observation: str) -> tuple[str, str]:
@@ -59,7 +58,15 @@ def demonstrate(
         answers = hurried or early or state.turns >= PATIENCE
         return observation, _action(state, answers, rng, habits)
 
-    return play(env, spare, act)[0]
+    return play(env, task_id, act)[0]
+
+
+def demonstrate_spare(
+    task_id: str, rng: random.Random, options: PreferenceEstimationOptions, max_turns: int = 0
+) -> Dialogue:
+    """Play a task of neither split, of the size of ``task_id``: a starter model learns those of the splits by heart."""
+    size = task_id.partition("/")[0]
+    return demonstrate(f"{size}/spare/{rng.randrange(1_000_000):06d}", rng, options, max_turns)
 
 
 def _action(state: GameState, answers: bool, rng: random.Random, habits: Habits) -> str:

@@ -12,9 +12,6 @@ from collections.abc import Iterable, Sequence
 
 from rl_agents.envs.preferences import EQUAL, YES, Movie
 
-THRESHOLD = 0.88
-"""Cosine above which an estimate is right (T3, section 3.1). The released code's (1 + cos) / 2 > 0.94 is the same."""
-
 Comparison = tuple[int, int, int]
 """Positions i < j of two movies, and what is known: 1 (i is preferred), -1 (j is) or 0 (both satisfy the same)."""
 
@@ -46,6 +43,6 @@ def progresses(before: float | None, after: float) -> bool:
     return before is None or after > before
 
 
-def is_right(similarity: float, threshold: float = THRESHOLD) -> bool:
+def is_right(similarity: float, threshold: float) -> bool:
     """Binary similarity: the cosine lies above the threshold."""
     return similarity > threshold

@@ -18,7 +18,9 @@ class SizeKeys:
     movies: int = key(10, "reference movies (T3: 10 in training, 5 to 30 in table 2)", at_least=2, at_most=64)
     levels: int = key(11, "number of different scores and weights: 11 is 0, 0.1, ..., 1", at_least=5, at_most=101)
     sampling: Literal["uniform", "min-max", "max", "balanced"] = key(
-        "uniform", "how the movies' scores are drawn (table 2); balanced is the starter's"
+        "uniform",
+        "how the movies' scores are drawn: alike, mostly at both ends or at the upper end (table 2), or so that every "
+        "movie's add up to the same",
     )
 
 
@@ -27,7 +29,12 @@ class PreferenceEstimationOptions(MalformedKey, PromptKey, SizeKeys):
     """Keys of preference_estimation; see docs/environments/preference_estimation.md."""
 
     reward: Literal["binary", "similarity"] = key("binary", "1 above the threshold, else 0 (T3), or the cosine itself")
-    threshold: float = key(0.88, "cosine above which the answer is a success", at_least=0, below=1)
+    threshold: float = key(
+        0.88,
+        "cosine above which the answer is a success (T3, section 3.1; the released code's (1 + cos) / 2 > 0.94)",
+        at_least=0,
+        below=1,
+    )
 
 
 SPEC = EnvSpec(

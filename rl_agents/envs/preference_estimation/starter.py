@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
-from rl_agents.envs.preference_estimation.demonstrator import demonstrate
+from rl_agents.envs.preference_estimation.demonstrator import demonstrate_spare
 from rl_agents.envs.preference_estimation.prompts import (
     NOT_A_QUESTION,
     NOT_A_VECTOR,
@@ -91,7 +91,7 @@ DEFAULTS: Mapping[str, Any] = {
 STARTER = StarterRecipe(
     build_tokenizer=build_tokenizer,
     build_model=build_model,
-    demonstrate=demonstrate,
+    demonstrate=demonstrate_spare,
     training=TRAINING,
     defaults=DEFAULTS,
     version=3,

@@ -13,7 +13,7 @@ from rl_agents.settings.options import key
 class WebShopOptions:
     """Keys of webshop; see docs/environments/webshop.md."""
 
-    catalogue: str = key("generated", "products: generated, generated:N, small, a folder or a file")
+    catalogue: str = key("generated", "products: generated, generated:N, small, a folder or a file, see above")
     goals: Literal["human", "synthetic"] = key("human", "kind of instructions")
     prompt: Literal["3spo", "steppo", "compact"] = key("3spo", "the papers' prompts, or few words, for small models")
     reward: Literal["score", "success"] = key(
@@ -21,7 +21,9 @@ class WebShopOptions:
     )
     success_reward: float = key(10.0, "reward of a success", needs="reward=success")
     service_url: str = key("", "a shop behind HTTP, such as http://127.0.0.1:8123; empty plays in this process")
-    service_timeout_s: float = key(30.0, "seconds that the service may take to answer", above=0, needs="service_url")
+    service_timeout_s: float = key(
+        30.0, "seconds for an answer of the service, repetitions included", above=0, needs="service_url"
+    )
 
 
 SPEC = EnvSpec(

@@ -12,16 +12,18 @@ import subprocess
 import sys
 import tracemalloc
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 import pytest
+from environments import with_keywords
 from games import REAL_TRIAL_SOLUTION, SHARED_DATA, real_trial
 from gymnasium.utils.env_checker import check_env
 
 import rl_agents.envs  # noqa: F401  (registers)
-from rl_agents.envs.alfworld import make, official, task_ids, tasks
+from rl_agents.envs.alfworld import official, tasks
 from rl_agents.envs.alfworld.backends import textworld_python
 from rl_agents.envs.alfworld.compact import compact_text
 from rl_agents.envs.alfworld.env import AlfworldEnv
@@ -29,8 +31,12 @@ from rl_agents.envs.alfworld.expert import Expert
 from rl_agents.envs.alfworld.generator import generated_file, write_games
 from rl_agents.envs.alfworld.prompts import STYLES
 from rl_agents.envs.alfworld.responses import find_command, read_command
+from rl_agents.envs.base import named_env
 from rl_agents.errors import InputError
 from rl_agents.rollout.prompting import ReAct
+
+make = partial(named_env, "alfworld")
+task_ids = with_keywords("alfworld", tasks.task_ids)
 
 TASK = "small/heat/kitchen-3/17"
 ROOT = Path(__file__).parents[3]
@@ -374,10 +380,9 @@ def test_test_sets() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"backend": "textword"}, "env.backend 'textword': did you mean 'textworld'"),
-        ({"prompt": "3sop"}, "env.prompt '3sop': did you mean '3spo'"),
+        ({"backend": "textword"}, "env.backend='textword': valid: native, textworld"),
+        ({"prompt": "3sop"}, "env.prompt='3sop': valid: 3spo, steppo, plain, compact"),
         ({"anchor": "state"}, "env.anchor"),
-        ({"max_turns": 0}, "env.max_turns is 0"),
     ],
 )
 def test_bad_options_are_named(options: dict[str, Any], message: str) -> None:
@@ -388,8 +393,8 @@ def test_bad_options_are_named(options: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"test": "sen"}, "env.test 'sen': did you mean 'seen'"),
-        ({"size": "smal"}, "size 'smal': did you mean 'small'"),
+        ({"test": "sen"}, "env.test='sen': valid: seen, unseen"),
+        ({"size": "smal"}, "env.size='smal': valid: small, full"),
         ({"data": "/no/such/folder"}, "env.data=/no/such/folder: no such folder; alfworld-download makes it"),
     ],
 )
@@ -458,12 +463,12 @@ def test_a_thousand_random_episodes() -> None:
 
 
 _PLAY = """
-import hashlib, random, rl_agents.envs
-from rl_agents.envs.alfworld import make, task_ids
+import hashlib, random
+from rl_agents.envs.base import make_env, task_ids
 digest, rng = hashlib.sha256(), random.Random(0)
 for prompt in ("3spo", "steppo", "plain", "compact"):
-    env = make(prompt=prompt)
-    for task in task_ids("test")[:3]:
+    env = make_env("alfworld", {"prompt": prompt})
+    for task in task_ids("alfworld", "test", {})[:3]:
         observation, info = env.reset(options={"task_id": task})
         for _ in range(15):
             digest.update(repr((observation, info)).encode())

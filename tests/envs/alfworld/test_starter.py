@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 
 import pytest
 import torch
+from environments import with_keywords
 
 from rl_agents.chat.context import Dialogue, make_context
-from rl_agents.envs.alfworld import STARTER, make, task_ids
-from rl_agents.envs.alfworld.demonstrator import MAX_TURNS, demonstrate
+from rl_agents.envs.alfworld import demonstrator, tasks
+from rl_agents.envs.alfworld.demonstrator import MAX_TURNS
 from rl_agents.envs.alfworld.expert import Habits
 from rl_agents.envs.alfworld.prompts import STYLES
-from rl_agents.envs.alfworld.starter import DEFAULTS
+from rl_agents.envs.alfworld.starter import DEFAULTS, STARTER
+from rl_agents.envs.base import named_env
 from rl_agents.envs.small_model import UNKNOWN
 from rl_agents.rollout.demonstrations import encode_dialogue
+
+make = partial(named_env, "alfworld")
+task_ids = with_keywords("alfworld", tasks.task_ids)
+demonstrate = with_keywords("alfworld", demonstrator.demonstrate)
+starter_play = with_keywords("alfworld", STARTER.demonstrate)
 
 NO_HABITS = Habits(random_command=0.0, forget=0.0)
 
@@ -24,14 +32,14 @@ NO_HABITS = Habits(random_command=0.0, forget=0.0)
 def test_the_tokenizer_knows_every_word_of_generated_games(size: str, split: str) -> None:
     words = set(STARTER.build_tokenizer().get_vocab())
     for task in task_ids(split, size=size)[:12]:
-        for observation, action in STARTER.demonstrate(task, random.Random(task), size=size):
+        for observation, action in starter_play(task, random.Random(task), size=size, prompt="compact"):
             said = set(observation.split()) | set(action.split())
             assert said <= words, (task, said - words)
 
 
 def test_a_word_is_a_token_and_dialogues_survive_the_template() -> None:
     tokenizer = STARTER.build_tokenizer()
-    dialogue = demonstrate(task_ids("train")[0], random.Random(0))
+    dialogue = demonstrate(task_ids("train")[0], random.Random(0), prompt="compact")
     context = make_context("append", tokenizer)
     trajectory = encode_dialogue(dialogue, context, int(DEFAULTS["max_model_len"]))
     assert trajectory.terminated, "it fits the context"
@@ -80,10 +88,10 @@ def test_the_demonstrator_is_beatable() -> None:
     tasks = task_ids("train")[:48]
 
     def turns(habits: Habits | None) -> int:
-        played = [demonstrate(task, random.Random(task), *([habits] if habits else [])) for task in tasks]
+        played = [demonstrate(task, random.Random(task), prompt="compact", habits=habits) for task in tasks]
         return sum(len(dialogue) for dialogue in played)
 
-    assert turns(NO_HABITS) < 0.8 * turns(None)
+    assert turns(NO_HABITS) < 0.8 * turns(demonstrator.HABITS)
 
 
 def test_the_model_is_small_and_composed() -> None:

@@ -1,0 +1,56 @@
+"""The key tables of docs/environments are the declarations; ``python tests/envs/test_key_tables.py`` writes them."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from rl_agents.envs.base import ENVIRONMENTS, EnvSpec
+from rl_agents.envs.options import JudgeKeys, MalformedKey, PromptKey, RetrieverKeys
+from rl_agents.settings.options import option_types, plain_text, range_text
+
+PAGES = Path(__file__).parents[2] / "docs" / "environments"
+TABLE = re.compile(r"\| key \| default \| values \| meaning \|\n(?:\|.*\n)+")
+
+
+#: Keys that several environments have stand below those of one alone.
+SHARED = {name for keys in (PromptKey, MalformedKey, RetrieverKeys, JudgeKeys) for name in option_types(keys)}
+
+
+def key_table(spec: EnvSpec) -> str:
+    lines = ["| key | default | values | meaning |", "|---|---|---|---|"]
+    defaults, kinds = spec.options(), option_types(spec.options)
+    for item in sorted(dataclasses.fields(spec.options), key=lambda item: item.name in SHARED):
+        default = plain_text(getattr(defaults, item.name) or "") if kinds[item.name] is not bool else "false"
+        default = plain_text(getattr(defaults, item.name)) if kinds[item.name] in (int, float) else default
+        values = values_text(kinds[item.name], item.metadata)
+        needs = "".join(f"; only with `env.{need}`" for need in item.metadata["needs"]).replace("|", "` or `")
+        lines.append(f"| `env.{item.name}` | {default} | {values} | {item.metadata['help']}{needs} |")
+    lines.append(f"| `max_turns` | {spec.max_turns} | | turn limit of the run, which is the environment's |")
+    return "\n".join(lines) + "\n"
+
+
+def values_text(kind: Any, bounds: Mapping[str, Any]) -> str:
+    if typing.get_origin(kind) is Literal:
+        return ", ".join(f"`{choice}`" for choice in typing.get_args(kind))
+    if bounds["at_least"] is not None and bounds["at_most"] is not None and bounds["also"] is None:
+        return f"{plain_text(bounds['at_least'])} to {plain_text(bounds['at_most'])}"
+    return range_text(bounds)
+
+
+@pytest.mark.parametrize("name", ENVIRONMENTS)
+def test_the_page_has_the_declared_keys(name: str) -> None:
+    found = TABLE.search((PAGES / f"{name}.md").read_text(encoding="utf-8"))
+    assert found and found[0] == key_table(ENVIRONMENTS[name]), f"run python {__file__}"
+
+
+if __name__ == "__main__":
+    for spec in ENVIRONMENTS.values():
+        page = PAGES / f"{spec.name}.md"
+        page.write_text(TABLE.sub(lambda _, s=spec: key_table(s), page.read_text(encoding="utf-8")), encoding="utf-8")
