@@ -47,8 +47,8 @@ REASONS = {
     ),
     **dict.fromkeys(["whiten", "gspo_token", "gigpo_omega"], ABLATION),
     **dict.fromkeys(
-        ["branching", "search_warmup", "search_max_steps", "search_backtrack", "score_clock", "novelty_decay", "state_scope",
-         "state_count", "state_terminal"], SEARCH,
+        ["branching", "search_warmup", "search_max_steps", "search_backtrack", "score_clock", "novelty_decay",
+         "state_scope", "state_count", "state_terminal"], SEARCH,
     ),
 }  # fmt: skip
 
