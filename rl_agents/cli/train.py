@@ -75,6 +75,10 @@ def run(argv: Sequence[str]) -> int:
         print(f"{plan.output} has finished its {plan.settings.iterations} iterations; raise --iterations to continue")
         return 0
     print(describe(plan.settings), flush=True)
+    from rl_agents.core.resolve import cautions
+
+    for line in cautions(plan.settings):
+        print(f"[rl_agents] {textwrap.fill(line, 98, subsequent_indent='  ')}", flush=True)
     try:
         with Interrupts() as interrupts:
             return 0 if _train(plan, interrupts) else 130

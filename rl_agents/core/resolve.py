@@ -20,6 +20,10 @@ from rl_agents.settings import Settings, validate
 
 #: Beside a model that grew out of a starter: which environment and which settings it understands.
 MODEL_NOTE = "rl_agents.json"
+#: Usual difference between a token's log-probability in a bfloat16 engine and in the learner (docs/metrics.md).
+BFLOAT16_GAP = 0.02
+#: Critic's learning rate over the policy's beyond which a run says so.
+MAX_CRITIC_RATIO = 100.0
 
 
 def resolve(settings: Settings) -> Settings:
@@ -86,11 +90,38 @@ def _check_contradictions(settings: Settings, recipe: Recipe) -> None:
             f"mismatch={settings.mismatch} needs old_logprobs=learner: with the engine's logprobs as denominator the "
             "ratio holds the correction already, and it would count twice"
         )
+    if settings.top_p < 1 and settings.old_logprobs == "engine" and not settings.complete:
+        raise InputError(
+            f"top_p={settings.top_p:g} needs old_logprobs=learner: the engine's logprobs are those of the nucleus, the "
+            "learner scores all tokens, so ratios would be wrong before the first step"
+        )
     if recipe.source == "search" and settings.lr_decay:
         raise InputError(f"lr_decay={settings.lr_decay}: {recipe.name} does not know its number of optimiser steps")
     maximum = settings.overlong_length or settings.max_response_tokens
     if settings.overlong_factor and settings.overlong_cache > maximum:
         raise InputError(f"overlong_cache={settings.overlong_cache}: must not exceed the length limit of {maximum}")
+
+
+def cautions(settings: Settings) -> list[str]:
+    """Return what a run can do and probably should not, one line each.
+
+    Args:
+        settings: resolved.
+    """
+    recipe, found = ALGORITHMS[settings.algo], []
+    clip = min(settings.clip_low, settings.clip_high)
+    if recipe.credit and settings.dtype == "bfloat16" and settings.old_logprobs == "engine" and clip < BFLOAT16_GAP:
+        found.append(
+            f"clip ranges of {settings.clip_low:g} and {settings.clip_high:g} are narrower than the bfloat16 gap between "
+            f"engine and learner (about {BFLOAT16_GAP:g}): many tokens are clipped before the first step; set "
+            "old_logprobs=learner"
+        )
+    if recipe.critic and settings.lr and settings.critic_lr > MAX_CRITIC_RATIO * settings.lr:
+        found.append(
+            f"critic_lr={settings.critic_lr:g} is more than {MAX_CRITIC_RATIO:g} times lr={settings.lr:g}; the papers "
+            "take 10 times"
+        )
+    return found
 
 
 def _check_truncation(settings: Settings, recipe: Recipe, spec: EnvSpec) -> None:

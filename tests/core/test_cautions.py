@@ -1,0 +1,56 @@
+"""What spoils a run without breaking it: refused, or said in its first lines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rl_agents.algorithms import Settings
+from rl_agents.core.resolve import cautions, resolve
+from rl_agents.errors import InputError
+from rl_agents.settings import load_recipe
+
+PRESETS = sorted((Path(__file__).parents[2] / "tune_configs" / "recipes").glob("*.yaml"))
+
+
+def resolved(**keys: Any) -> Settings:
+    return resolve(Settings.from_dict({"env": "guess_numbers", **keys}))
+
+
+def test_nucleus_logprobs_are_no_denominator() -> None:
+    with pytest.raises(InputError, match=r"^top_p=0.95 needs old_logprobs=learner"):
+        resolved(algo="grpo", top_p=0.95)
+    assert resolved(algo="grpo", top_p=0.95, old_logprobs="learner").top_p == 0.95
+
+
+def test_a_run_that_had_begun_with_them_can_go_on() -> None:
+    old = {**resolved(algo="grpo").to_dict(), "top_p": 0.95}
+    assert resolve(Settings.restored(old)).top_p == 0.95
+
+
+@pytest.mark.parametrize("algo", ["steppo", "gspo"])
+def test_narrow_clips_do_not_go_with_a_bfloat16_engine(algo: str) -> None:
+    keys = {"algo": algo, "dtype": "bfloat16", "clip_low": 3e-4, "clip_high": 4e-4}
+    assert any("old_logprobs=learner" in line for line in cautions(resolved(**keys)))
+    assert not cautions(resolved(**keys, old_logprobs="learner"))
+    assert not cautions(resolved(**{**keys, "dtype": "float32"}))
+
+
+def test_a_critic_that_learns_a_thousand_times_faster_is_named() -> None:
+    assert cautions(resolved(algo="ppo", lr=1e-6))[0].startswith("critic_lr=0.001 is more than 100 times lr=1e-06")
+    assert not cautions(resolved(algo="ppo", lr=1e-6, critic_lr=1e-5))
+    assert not cautions(resolved(algo="grpo", lr=1e-6)), "it has no critic"
+
+
+@pytest.mark.parametrize("file", PRESETS, ids=lambda file: file.stem)
+def test_no_preset_needs_a_caution(file: Path) -> None:
+    settings = resolve(Settings.from_dict({**load_recipe(str(file)), "model": "starter"}))
+    assert not cautions(settings)
+
+
+@pytest.mark.parametrize("name", ["webshop_steppo", "webshop_ppo", "webshop_steppo_grpo", "alfworld_steppo"])
+def test_steppos_presets_rebuild_the_prompt_at_every_step(name: str) -> None:
+    keys = load_recipe(str(PRESETS[0].with_name(f"{name}.yaml")))
+    assert keys["context"] == f"window({keys['max_turns']})", "StepPO, appendix B.2"
