@@ -109,14 +109,18 @@ def cautions(settings: Settings) -> list[str]:
         settings: resolved.
     """
     recipe, found = ALGORITHMS[settings.algo], []
-    clip = min(settings.clip_low, settings.clip_high)
-    if recipe.credit and settings.dtype == "bfloat16" and settings.old_logprobs == "engine" and clip < BFLOAT16_GAP:
+    low, high = getattr(settings, "clip_low", 1.0), getattr(settings, "clip_high", 1.0)
+    if (
+        recipe.credit
+        and settings.dtype == "bfloat16"
+        and settings.old_logprobs == "engine"
+        and min(low, high) < BFLOAT16_GAP
+    ):
         found.append(
-            f"clip ranges of {settings.clip_low:g} and {settings.clip_high:g} are narrower than the bfloat16 gap between "
-            f"engine and learner (about {BFLOAT16_GAP:g}): many tokens are clipped before the first step; set "
-            "old_logprobs=learner"
+            f"clip ranges of {low:g} and {high:g} are narrower than the bfloat16 gap between engine and learner (about "
+            f"{BFLOAT16_GAP:g}): many tokens are clipped before the first step; set old_logprobs=learner"
         )
-    if recipe.critic and settings.lr and settings.critic_lr > MAX_CRITIC_RATIO * settings.lr:
+    if recipe.critic and settings.lr and settings.critic_lr > 1.001 * MAX_CRITIC_RATIO * settings.lr:
         found.append(
             f"critic_lr={settings.critic_lr:g} is more than {MAX_CRITIC_RATIO:g} times lr={settings.lr:g}; the papers "
             "take 10 times"

@@ -357,9 +357,8 @@ def test_gymnasium_make_checker_and_registry() -> None:
     assert observation in env.observation_space
     spec = base.env_spec("movie_recommendation")
     assert isinstance(base.make_env("movie_recommendation", {}), MovieRecommendationEnv)
-    assert base.make_env("movie_recommendation", base.plain_options(spec.options())).reset(seed=3) == make().reset(
-        seed=3
-    )
+    whole = base.make_env("movie_recommendation", base.plain_options(spec.options()))
+    assert whole.reset(seed=3) == make().reset(seed=3)
     assert base.task_ids("movie_recommendation", "test", SMALL)[0].startswith(tasks.STARTER_SIZE.name)
 
 

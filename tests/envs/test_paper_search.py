@@ -438,7 +438,7 @@ def test_the_experts_words_are_the_demonstrators() -> None:
     assert STARTER.expert is not None
     for player in (STARTER.demonstrate, STARTER.expert):
         for task_id in task_ids("train", papers="small")[::100]:
-            for observation, action in player(task_id, random.Random(0)):
+            for observation, action in player(task_id, random.Random(0), PaperSearchOptions()):
                 for text in (observation, action):
                     assert tokenizer.unk_token_id not in tokenizer.encode(text, add_special_tokens=False), text
 
