@@ -57,7 +57,7 @@ def build_group(model_dir: str, **keys: object) -> tuple[AgentLearnerGroup, Sett
     config = AgentConfig()
     config.agent = Settings.from_dict({"algo": "ppo", "model": model_dir, "kl_coef": 0.01, **keys})
     config.model_dir = model_dir
-    config._apply_settings()
+    config.apply_settings()
     group = config.build_learner_group(rl_module_spec=config.get_multi_rl_module_spec())
     return group, config.agent
 
