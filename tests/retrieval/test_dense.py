@@ -97,9 +97,9 @@ def test_what_is_wrong_with_a_model_is_one_line(tmp_path: Path) -> None:
 
 
 def test_the_environment_takes_it(model: str) -> None:
-    from rl_agents.envs.multihop_qa import make
+    from rl_agents.envs.base import make_env
 
-    env = make(retriever="hybrid", retriever_model=model)
+    env = make_env("multihop_qa", {"retriever": "hybrid", "retriever_model": model})
     _, info = env.reset(seed=0)
     env.step('<tool_call>{"name": "search", "arguments": {"query": "fox"}}</tool_call>')
     assert len(env.state.seen) == 3 and info["valid"]

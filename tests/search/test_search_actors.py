@@ -55,7 +55,7 @@ def test_a_killed_runner_changes_nothing(ray_session: None, beginner_model_dir: 
         assert tree(algo) == tree(local), "one tick, the same one"
         second = algo.train()["agent"]
         assert metrics["rollout/resampled_episodes"] + second["rollout/resampled_episodes"] > 0
-        finished = algo.explorer.statistics.finished if algo.explorer else 0
+        finished = algo.explorer.states.finished if algo.explorer else 0
         assert finished == sum(int(m["rollout/episodes"]) for m in (metrics, second)), "none lost, none counted twice"
     finally:
         algo.stop()
