@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rl_agents.envs.base import make_env, starter_recipe, task_ids
+from rl_agents.envs.base import make_env, starter_spec, task_ids
 from rl_agents.envs.long_form_qa.almanac import ASPECTS, TOWNS
 from rl_agents.envs.webshop.expert import in_style
 from rl_agents.rewards.grounding import sentences
@@ -277,7 +277,7 @@ def least_tried(style: str) -> Player:
 def replayed(trial: Trial) -> Player:
     """Do what won the first training task, whatever the task."""
     options = {**trial.options, "prompt": "plain"}
-    expert = starter_recipe(trial.env).expert
+    expert = starter_spec(trial.env).expert
     assert expert is not None
     commands = [action for _, action in expert(trial.train[0][0], random.Random(0), **options)]
     return lambda game: _written(commands[min(len(game.said), len(commands) - 1)], trial.style)

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.report import median_table, write_result
-from rl_agents.envs.base import ENVIRONMENTS, TextEnv, env_spec, make_env, read_env_options, starter_recipe, task_ids
+from rl_agents.envs.base import ENVIRONMENTS, TextEnv, env_spec, make_env, read_env_options, starter_spec, task_ids
 from rl_agents.errors import InputError
 
 
@@ -66,7 +66,7 @@ def main() -> None:
 
 def record(env: str, episodes: int) -> Recording:
     """Let the demonstrator play up to ``episodes`` test tasks with the options of the starter."""
-    recipe, rng = starter_recipe(env), random.Random(0)
+    recipe, rng = starter_spec(env), random.Random(0)
     options = {key.removeprefix("env."): value for key, value in recipe.defaults.items() if key.startswith("env.")}
     read, tasks = read_env_options(env_spec(env), options), task_ids(env, "test", options)[:episodes]
     played = (Episode(task, tuple(recipe.demonstrate(task, rng, read))) for task in tasks)

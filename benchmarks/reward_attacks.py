@@ -22,7 +22,7 @@ from benchmarks import pivot_attacks
 from benchmarks.attack_players import Game, Player, Trial
 from benchmarks.report import write_figures
 from rl_agents.data.trajectory import Step, Trajectory
-from rl_agents.envs.base import make_env, starter_recipe, task_ids
+from rl_agents.envs.base import make_env, starter_spec, task_ids
 from rl_agents.rewards.base import make_reward
 from rl_agents.settings import Settings
 
@@ -65,7 +65,7 @@ class Setting:
         """Return the environment's options."""
         if not self.starter:
             return dict(self.options)
-        defaults = starter_recipe(self.env).defaults
+        defaults = starter_spec(self.env).defaults
         return {k.removeprefix("env."): v for k, v in defaults.items() if k.startswith("env.")} | dict(self.options)
 
 

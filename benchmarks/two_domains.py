@@ -83,10 +83,10 @@ def demonstrate(task_id: str, rng: random.Random, options: NoOptions, max_turns:
     """Let the mediocre demonstrator of the task's environment play."""
     domain, _, task = task_id.partition(":")
     own = base.read_env_options(base.env_spec(domain), DOMAINS[domain])
-    return base.starter_recipe(domain).demonstrate(task, rng, own, max_turns)
+    return base.starter_spec(domain).demonstrate(task, rng, own, max_turns)
 
 
-STARTER = base.StarterRecipe(
+STARTER = base.StarterSpec(
     build_tokenizer=build_tokenizer,
     build_model=build_model,
     demonstrate=demonstrate,

@@ -17,7 +17,7 @@ def examine_cluster(args: argparse.Namespace) -> int:
     Raises:
         InputError: bad flags, or no cluster answers.
     """
-    from rl_agents.core.resources import actors, cluster_nodes, describe_plan, obstacle, set_engine_gpus
+    from rl_agents.core.resources import actors, cluster_nodes, describe_placement, obstacle, set_engine_gpus
 
     settings = Settings()
     settings.update({**(load_recipe(args.config) if args.config else {}), **parse_assignments(args.set)})
@@ -27,7 +27,7 @@ def examine_cluster(args: argparse.Namespace) -> int:
     set_engine_gpus(settings, sum(node.get("GPU", 0) for node in nodes))
     wanted = actors(settings)
     missing = obstacle(wanted, nodes, "this run")
-    lines = describe_plan(wanted, nodes)
+    lines = describe_placement(wanted, nodes)
     if args.json:
         print(json.dumps({"nodes": nodes, "plan": lines, "missing": missing, "fits": not missing}))
     else:

@@ -33,7 +33,7 @@ RECIPES = Path(__file__).parents[2] / "tune_configs" / "recipes"
 
 
 @dataclass(frozen=True)
-class Plan:
+class RunPlan:
     """A run that has been checked and not started.
 
     Attributes:
@@ -89,7 +89,7 @@ def run(argv: Sequence[str]) -> int:
         return report_crash(error, plan.output, show=args.local, hint=hint)
 
 
-def plan_new(args: argparse.Namespace) -> Plan:
+def plan_new(args: argparse.Namespace) -> RunPlan:
     """Resolve the configuration of a new run; nothing is written.
 
     Raises:
@@ -105,7 +105,7 @@ def plan_new(args: argparse.Namespace) -> Plan:
     settings = resolve_settings(settings)
     output = args.output or _default_output(settings)
     RunFolder.check_free(output)
-    return Plan(settings, output)
+    return RunPlan(settings, output)
 
 
 def preset_file(flags: Mapping[str, Any]) -> str:
@@ -121,7 +121,7 @@ def preset_file(flags: Mapping[str, Any]) -> str:
     return str(path)
 
 
-def plan_resume(args: argparse.Namespace) -> Plan:
+def plan_resume(args: argparse.Namespace) -> RunPlan:
     """Resolve the configuration of a resumed run; nothing is written.
 
     Raises:
@@ -144,7 +144,7 @@ def plan_resume(args: argparse.Namespace) -> Plan:
     settings = resolve_settings(settings)
     if settings.iterations < iteration:
         raise InputError(f"iterations={settings.iterations}: the checkpoint is already at iteration {iteration}")
-    return Plan(settings, folder.path, (iteration, checkpoint))
+    return RunPlan(settings, folder.path, (iteration, checkpoint))
 
 
 def named_flags(args: argparse.Namespace) -> dict[str, Any]:
@@ -210,7 +210,7 @@ def resolve_settings(settings: Settings) -> Settings:
     return resolved
 
 
-def _train(plan: Plan, interrupts: Interrupts) -> bool:
+def _train(plan: RunPlan, interrupts: Interrupts) -> bool:
     """Build, restore and run; return False when a signal ended the run early."""
     from rl_agents.train_loop import TrainLoop
 

@@ -24,7 +24,7 @@ from rl_agents.tuning.sweep import Sweep, load_sweep
 
 
 @dataclass(frozen=True)
-class Plan:
+class SweepPlan:
     """A sweep that has been checked and not started.
 
     Attributes:
@@ -67,7 +67,7 @@ def run(argv: Sequence[str]) -> int:
     return exit_code(results, interrupts.requested)
 
 
-def plan_new(args: argparse.Namespace) -> Plan:
+def plan_new(args: argparse.Namespace) -> SweepPlan:
     """Check a new sweep; nothing is written.
 
     Raises:
@@ -80,10 +80,10 @@ def plan_new(args: argparse.Namespace) -> Plan:
     sweep = load_sweep(args.sweep, parse_assignments(args.set), args.local)
     output = args.output or _default_output(sweep.name)
     RunFolder.check_free(output)
-    return Plan(sweep, output.resolve(), resolve_trials(sweep, str(args.sweep)))
+    return SweepPlan(sweep, output.resolve(), resolve_trials(sweep, str(args.sweep)))
 
 
-def plan_resume(args: argparse.Namespace) -> Plan:
+def plan_resume(args: argparse.Namespace) -> SweepPlan:
     """Check a resumed sweep; nothing is written.
 
     Raises:
@@ -98,7 +98,7 @@ def plan_resume(args: argparse.Namespace) -> Plan:
     sweep = load_sweep(file)
     if args.local and not sweep.local:
         raise InputError(f"--local with --resume: the trials of {args.resume} have actors")
-    return Plan(sweep, args.resume.resolve(), resolve_trials(sweep, str(file)))
+    return SweepPlan(sweep, args.resume.resolve(), resolve_trials(sweep, str(file)))
 
 
 def resolve_trials(sweep: Sweep, source: str) -> dict[str, Settings]:
@@ -116,7 +116,7 @@ def resolve_trials(sweep: Sweep, source: str) -> dict[str, Settings]:
     return resolved
 
 
-def describe(plan: Plan) -> str:
+def describe(plan: SweepPlan) -> str:
     """Return two lines: what varies, and how many runs that makes."""
     sweep = plan.sweep
     points = len(sweep.trials) // sweep.seeds
@@ -130,7 +130,7 @@ def describe(plan: Plan) -> str:
     )
 
 
-def _tune(plan: Plan, interrupts: Interrupts) -> dict[str, Any]:
+def _tune(plan: SweepPlan, interrupts: Interrupts) -> dict[str, Any]:
     """Run what is left, and write the results."""
     from rl_agents.core.algorithm import AgentAlgorithm
     from rl_agents.core.resources import run_bundles
@@ -153,7 +153,7 @@ def _tune(plan: Plan, interrupts: Interrupts) -> dict[str, Any]:
     return results
 
 
-def print_outcome(plan: Plan, results: Mapping[str, Any], interrupted: bool) -> None:
+def print_outcome(plan: SweepPlan, results: Mapping[str, Any], interrupted: bool) -> None:
     """Print the table and what to do with it."""
     print("\n" + (plan.output / "results.md").read_text(encoding="utf-8"))
     if results["best"] is not None:

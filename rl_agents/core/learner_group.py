@@ -14,7 +14,7 @@ from ray.rllib.core.learner.learner_group import LearnerGroup
 from rl_agents.algorithms.base import Recipe
 from rl_agents.core.learner_metrics import reduce_metrics
 from rl_agents.core.module import CRITIC, POLICY, REFERENCE
-from rl_agents.core.resources import LEARNER, cluster_nodes, describe_plan, free_resources, named_bundles, plan
+from rl_agents.core.resources import LEARNER, cluster_nodes, describe_placement, free_resources, named_bundles, place
 from rl_agents.core.training_data import AgentTrainingData, split_by_tokens
 from rl_agents.data.rows import FloatArray, Row
 from rl_agents.engines.client import brief
@@ -37,9 +37,9 @@ def await_room(settings: Settings) -> None:
         return
     learners = [process for process in named_bundles(settings) if process[0] == LEARNER]
     deadline = time.monotonic() + settings.learner_timeout_s
-    while plan(learners, free_resources()).unplaced:
+    while place(learners, free_resources()).unplaced:
         if time.monotonic() > deadline:
-            there_is = "; ".join(describe_plan(learners, cluster_nodes())) or "no node"
+            there_is = "; ".join(describe_placement(learners, cluster_nodes())) or "no node"
             raise LearnerLost(
                 f"no room for {len(learners)} learners within {settings.learner_timeout_s:g} s: {there_is}"
             )

@@ -12,7 +12,7 @@ from rl_agents.algorithms import ALGORITHMS
 from rl_agents.algorithms.base import Recipe
 from rl_agents.chat.context import load_tokenizer, make_context
 from rl_agents.core.idle import apply_defaults, refuse_idle
-from rl_agents.envs.base import EnvSpec, env_spec, plain_options, read_env_options, starter_recipe, task_ids
+from rl_agents.envs.base import EnvSpec, env_spec, plain_options, read_env_options, starter_spec, task_ids
 from rl_agents.errors import InputError, unknown
 from rl_agents.rollout.embedders import make_embedder
 from rl_agents.rollout.truncation_rules import progress_window
@@ -55,7 +55,7 @@ def resolve(settings: Settings) -> Settings:
 def model_defaults(settings: Settings) -> Mapping[str, Any]:
     """Settings that the model was made for: of the starter, or of a folder that grew out of one."""
     if settings.model == "starter":
-        return starter_recipe(settings.env).defaults
+        return starter_spec(settings.env).defaults
     note = Path(settings.model) / MODEL_NOTE
     if not note.is_file():
         return {}

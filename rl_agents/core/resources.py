@@ -90,7 +90,7 @@ def cluster_nodes() -> list[Bundle]:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Placement:
     """Where the processes of a run can go.
 
     Attributes:
@@ -102,18 +102,18 @@ class Plan:
     unplaced: str | None
 
 
-def plan(processes: Sequence[tuple[str, Bundle]], nodes: Sequence[Mapping[str, float]]) -> Plan:
+def place(processes: Sequence[tuple[str, Bundle]], nodes: Sequence[Mapping[str, float]]) -> Placement:
     """Pack the processes, the largest first, each on the first node with room, as Ray's own packing does."""
     room = [dict(node) for node in nodes]
     places: list[list[str]] = [[] for _ in nodes]
     for whose, bundle in sorted(processes, key=lambda item: (-item[1].get("GPU", 0), -item[1].get("CPU", 0))):
         chosen = next((i for i, node in enumerate(room) if all(node.get(k, 0) >= n for k, n in bundle.items())), None)
         if chosen is None:
-            return Plan(places, whose)
+            return Placement(places, whose)
         places[chosen].append(whose)
         for name, amount in bundle.items():
             room[chosen][name] -= amount
-    return Plan(places, None)
+    return Placement(places, None)
 
 
 def free_resources() -> list[Bundle]:
@@ -130,16 +130,16 @@ def actors(settings: Settings) -> list[tuple[str, Bundle]]:
 
 def obstacle(processes: Sequence[tuple[str, Bundle]], nodes: Sequence[Mapping[str, float]], what: str) -> str:
     """Say in one sentence why ``what`` can never start on these nodes; nothing when it can."""
-    unplaced = plan(processes, nodes).unplaced
+    unplaced = place(processes, nodes).unplaced
     if unplaced is None:
         return ""
     return f"{what} needs {_needed(processes)}; {_available(nodes)}, which leaves no room for its {unplaced}"
 
 
-def describe_plan(processes: Sequence[tuple[str, Bundle]], nodes: Sequence[Mapping[str, float]]) -> list[str]:
+def describe_placement(processes: Sequence[tuple[str, Bundle]], nodes: Sequence[Mapping[str, float]]) -> list[str]:
     """Return one line for each node: what it has, and which processes go there."""
     lines = []
-    for number, (node, whose) in enumerate(zip(nodes, plan(processes, nodes).places, strict=True)):
+    for number, (node, whose) in enumerate(zip(nodes, place(processes, nodes).places, strict=True)):
         counts = Counter(whose)
         processes_there = ", ".join(f"{f'{n} x ' if n > 1 else ''}{name}" for name, n in counts.items())
         lines.append(f"node {number} ({_amounts(node)}): {processes_there or '-'}")

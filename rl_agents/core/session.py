@@ -7,7 +7,7 @@ import os
 
 import ray
 
-from rl_agents.core.resources import actors, cluster_nodes, describe_plan, obstacle
+from rl_agents.core.resources import actors, cluster_nodes, describe_placement, obstacle
 from rl_agents.settings import Settings
 
 
@@ -61,4 +61,4 @@ def show_placement(settings: Settings) -> None:
     if missing := obstacle(wanted, nodes, "this run"):
         print(f"[rl_agents] {missing}; waiting for more", flush=True)
     elif len(nodes) > 1:
-        print("\n".join(f"[rl_agents] {line}" for line in describe_plan(wanted, nodes)), flush=True)
+        print("\n".join(f"[rl_agents] {line}" for line in describe_placement(wanted, nodes)), flush=True)

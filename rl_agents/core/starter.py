@@ -21,7 +21,7 @@ from rl_agents.cache import cache_dir
 from rl_agents.core.checkpoint import write_atomically
 from rl_agents.core.resolve import MODEL_NOTE
 from rl_agents.core.session import quiet_libraries
-from rl_agents.envs.base import starter_recipe
+from rl_agents.envs.base import starter_spec
 
 STARTER_SEED = 0
 #: Builds an algorithm from settings: `AgentAlgorithm.from_settings`, which stands above and hands itself down.
@@ -30,7 +30,7 @@ BuildAlgo = Callable[[Settings], Any]
 
 def starter_dir(env: str) -> Path:
     """Where the starter of ``env`` is cached; its recipe is part of the name."""
-    recipe = starter_recipe(env)
+    recipe = starter_spec(env)
     key = json.dumps([recipe.version, dict(recipe.training), dict(recipe.defaults)], sort_keys=True, default=str)
     digest = hashlib.sha256(key.encode()).hexdigest()[:8]
     return cache_dir() / "starters" / f"{env}-{digest}"
@@ -66,7 +66,7 @@ def build_starter(
         on_iteration: called with (iteration, iterations, metrics) after each.
     """
     quiet_libraries()
-    recipe = starter_recipe(env)
+    recipe = starter_spec(env)
     output_dir = Path(output_dir)
     output_dir.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".base-", dir=output_dir.parent) as base:

@@ -15,7 +15,7 @@ from typing import Any
 import gymnasium
 
 from rl_agents.envs.gymnasium_adapter import PREFIX, adapter_spec
-from rl_agents.envs.spec import EnvSpec, StarterRecipe, TextEnv
+from rl_agents.envs.spec import EnvSpec, StarterSpec, TextEnv
 from rl_agents.errors import InputError, unknown
 from rl_agents.settings.options import read_options
 
@@ -106,13 +106,13 @@ def task_ids(name: str, split: str, options: Mapping[str, Any]) -> list[str]:
     return tasks
 
 
-def starter_recipe(name: str) -> StarterRecipe:
+def starter_spec(name: str) -> StarterSpec:
     """Return the starter recipe of an environment.
 
     Raises:
         InputError: it has none, so that a model folder must be given.
     """
-    recipe: StarterRecipe | None = _part(env_spec(name), "starter", "STARTER")
+    recipe: StarterSpec | None = _part(env_spec(name), "starter", "STARTER")
     if recipe is None:
         raise InputError(f"environment {name} has no starter model: name a model folder with --set model=DIR")
     return recipe

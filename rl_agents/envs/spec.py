@@ -42,7 +42,7 @@ class EnvSpec:
         name: as on the command line.
         module: a package with the modules ``env``, ``tasks`` and, where it can teach a starter model, ``starter``; or
             one module with the same names: ``make(options, max_turns) -> TextEnv``, ``task_ids(split, options) ->
-            list[str]`` (split ``train`` or ``test``) and ``STARTER`` (`StarterRecipe`).
+            list[str]`` (split ``train`` or ``test``) and ``STARTER`` (`StarterSpec`).
         options: frozen data class of the environment's own keys (`rl_agents.settings.options.key`), which are set by
             ``--set env.KEY=VALUE``.
         max_turns: turn limit of an episode where the run's key ``max_turns`` is 0.
@@ -60,7 +60,7 @@ class EnvSpec:
 
 
 @dataclass(frozen=True)
-class StarterRecipe:
+class StarterSpec:
     """How an environment makes its small starter model; its module ``starter`` calls it ``STARTER``.
 
     Attributes:

@@ -16,7 +16,7 @@ EMPTY = "the answer is empty"
 
 
 @dataclass(frozen=True, slots=True)
-class ToolTurn:
+class ToolResponse:
     """What a response asks for.
 
     Attributes:
@@ -32,18 +32,18 @@ class ToolTurn:
     problem: str = ""
 
 
-def read_turn(text: str) -> ToolTurn:
+def read_turn(text: str) -> ToolResponse:
     """Read a response; thoughts do not count."""
     response = read_response(text)
     if response.problem:
-        return ToolTurn(MALFORMED, response, problem=response.problem)
+        return ToolResponse(MALFORMED, response, problem=response.problem)
     said = read_tags(response.content)
     if response.calls:
         answered = said.kind == "answer" or said.problem == SEVERAL_ACTIONS
-        return ToolTurn(MALFORMED, response, problem=BOTH) if answered else ToolTurn(CALLS, response)
+        return ToolResponse(MALFORMED, response, problem=BOTH) if answered else ToolResponse(CALLS, response)
     if said.kind != "answer":
         problem = SEVERAL if said.problem == SEVERAL_ACTIONS else NEITHER
-        return ToolTurn(MALFORMED, response, problem=problem)
+        return ToolResponse(MALFORMED, response, problem=problem)
     if not said.content:
-        return ToolTurn(MALFORMED, response, problem=EMPTY)
-    return ToolTurn(ANSWER, response, answer=said.content)
+        return ToolResponse(MALFORMED, response, problem=EMPTY)
+    return ToolResponse(ANSWER, response, answer=said.content)

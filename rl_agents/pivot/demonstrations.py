@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rl_agents.envs.base import env_spec, make_env, read_env_options, starter_recipe, task_ids
+from rl_agents.envs.base import env_spec, make_env, read_env_options, starter_spec, task_ids
 from rl_agents.envs.pivot.desk import desk_record
 
 
@@ -29,7 +29,7 @@ def demonstrated_records(
     if env == "pivot":
         yield from (desk_record(number, seed) for number in range(traces))
         return
-    recipe, tasks = starter_recipe(env), task_ids(env, "train", options)
+    recipe, tasks = starter_spec(env), task_ids(env, "train", options)
     demonstrate = recipe.expert if recipe.expert and not mediocre else recipe.demonstrate
     world, read = make_env(env, options, max_turns), read_env_options(env_spec(env), options)
     for number in range(traces):
@@ -47,7 +47,7 @@ def demonstrated_records(
 
 def has_expert(env: str) -> bool:
     """Whether an environment has a scripted player without bad habits."""
-    return env == "pivot" or starter_recipe(env).expert is not None
+    return env == "pivot" or starter_spec(env).expert is not None
 
 
 def _solves(world: Any, task: str, actions: list[str]) -> bool:

@@ -28,7 +28,7 @@ from rl_agents.engines.base import Engine, EngineError
 from rl_agents.envs.base import TextEnv
 from rl_agents.errors import InputError
 from rl_agents.rollout.env_calls import EnvFactory, EnvFailure, EnvPool, EnvReply, call_env, read_reset
-from rl_agents.rollout.truncation_rules import ANSWER_INSTRUCTION, Turn
+from rl_agents.rollout.truncation_rules import ANSWER_INSTRUCTION, TurnFacts
 from rl_agents.rollout.turns import Limits, Player, end_cause, is_success, next_dialogue, step_seed
 
 
@@ -155,7 +155,7 @@ class Episode:
         if self.rule is None:
             return False
         step = self.trajectory.steps[-1]
-        turn = Turn(len(self.trajectory.steps), step.valid, self.answer.progress, step.action, self.answer.query)
+        turn = TurnFacts(len(self.trajectory.steps), step.valid, self.answer.progress, step.action, self.answer.query)
         return self.rule.fires(turn)
 
     def _truncate(self) -> None:

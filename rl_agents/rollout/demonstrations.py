@@ -9,7 +9,7 @@ from functools import lru_cache
 from rl_agents.chat.context import ContextPolicy, Dialogue, load_tokenizer, make_context
 from rl_agents.data.tasks import stream_seed
 from rl_agents.data.trajectory import Step, Trajectory
-from rl_agents.envs.base import env_spec, read_env_options, starter_recipe, task_ids
+from rl_agents.envs.base import env_spec, read_env_options, starter_spec, task_ids
 from rl_agents.settings import Settings
 
 
@@ -19,7 +19,7 @@ def demonstrated_trajectories(settings: Settings, model_dir: str, seed: int) -> 
     Raises:
         InputError: the environment has no demonstrator.
     """
-    recipe = starter_recipe(settings.env)
+    recipe = starter_spec(settings.env)
     tasks = task_ids(settings.env, "train", settings.env_options)
     options = read_env_options(env_spec(settings.env), settings.env_options)
     context = _context(settings.context, model_dir)

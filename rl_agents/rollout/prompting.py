@@ -12,7 +12,7 @@ from typing import Any
 
 import gymnasium
 
-from rl_agents.envs.base import TextEnv, env_spec, make_env, read_env_options, starter_recipe, task_ids
+from rl_agents.envs.base import TextEnv, env_spec, make_env, read_env_options, starter_spec, task_ids
 from rl_agents.errors import InputError
 from rl_agents.settings import Settings
 
@@ -159,7 +159,7 @@ def solved_examples(settings: Settings, make: Callable[[], TextEnv]) -> list[Sho
     Raises:
         InputError: the environment has no demonstrator, or it solves too few.
     """
-    demonstrate, count = starter_recipe(settings.env).demonstrate, settings.prompting_shots
+    demonstrate, count = starter_spec(settings.env).demonstrate, settings.prompting_shots
     options = read_env_options(env_spec(settings.env), settings.env_options)
     env = make()
     examples: list[Shot] = []

@@ -27,7 +27,7 @@ ANSWER_INSTRUCTION = "You have no further turns to ask or act. Give your final a
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class TurnFacts:
     """What a rule may look at.
 
     Attributes:
@@ -48,7 +48,7 @@ class Turn:
 class Rule(Protocol):
     """One rule in one episode."""
 
-    def fires(self, turn: Turn) -> bool:
+    def fires(self, turn: TurnFacts) -> bool:
         """Take note of a turn and say whether the episode is to be truncated after it."""
         ...
 
@@ -59,7 +59,7 @@ class StallRule:
 
     window: StallWindow
 
-    def fires(self, turn: Turn) -> bool:
+    def fires(self, turn: TurnFacts) -> bool:
         """See `Rule.fires`; ``progress`` None is neither a stall nor progress."""
         if not turn.valid or turn.progress is None:
             self.window.skip()
@@ -76,7 +76,7 @@ class SimilarityRule:
     minimum_turns: int = 0
     asked: list[Vector] = field(default_factory=list)
 
-    def fires(self, turn: Turn) -> bool:
+    def fires(self, turn: TurnFacts) -> bool:
         """See `Rule.fires`."""
         if not turn.valid:
             return False
@@ -94,7 +94,7 @@ class RandomRule:
     beta: float
     minimum_turns: int = 0
 
-    def fires(self, turn: Turn) -> bool:
+    def fires(self, turn: TurnFacts) -> bool:
         """See `Rule.fires`."""
         return turn.valid and random_trigger(self.stream, self.beta) and turn.number >= self.minimum_turns
 

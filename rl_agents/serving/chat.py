@@ -39,7 +39,7 @@ class ChatModel:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Prepared:
     """A checked request, ready for the engine: one sampling per choice."""
 
     request: ChatRequest
@@ -97,7 +97,7 @@ class Choice:
         return response.content
 
 
-def plan(request: ChatRequest, model: ChatModel) -> Plan:
+def prepare(request: ChatRequest, model: ChatModel) -> Prepared:
     """Write the prompt and settle how to sample.
 
     Raises:
@@ -120,7 +120,7 @@ def plan(request: ChatRequest, model: ChatModel) -> Plan:
     except InputError as error:
         raise bad_request(str(error), "tools" if request.offered_tools else "messages", "chat_template") from None
     budget = _budget(request, model, len(prompt_ids))
-    return Plan(request, model, prompt_ids, [_sampling(request, model, budget, index) for index in range(count)])
+    return Prepared(request, model, prompt_ids, [_sampling(request, model, budget, index) for index in range(count)])
 
 
 def _budget(request: ChatRequest, model: ChatModel, prompt_tokens: int) -> int:
@@ -148,7 +148,9 @@ def _sampling(request: ChatRequest, model: ChatModel, budget: int, index: int) -
     )
 
 
-async def choice_states(plan: Plan, index: int, client: PolicyClient, target: Target) -> AsyncGenerator[Choice, None]:
+async def choice_states(
+    plan: Prepared, index: int, client: PolicyClient, target: Target
+) -> AsyncGenerator[Choice, None]:
     """Sample one choice; yields it after every piece, the last time with ``finish_reason``."""
     request, template = plan.request, plan.model.template
     choice = Choice(index, TextStream(template.decode, request.stop or ()), request.offered_tools)
@@ -162,7 +164,7 @@ async def choice_states(plan: Plan, index: int, client: PolicyClient, target: Ta
                 return
 
 
-async def _pieces(plan: Plan, index: int, client: PolicyClient, target: Target) -> AsyncGenerator[Piece, None]:
+async def _pieces(plan: Prepared, index: int, client: PolicyClient, target: Target) -> AsyncGenerator[Piece, None]:
     """Listen to the engine where somebody wants the beginning or may stop it; else wait for the whole."""
     if not (plan.request.stream or plan.request.stop):
         yield await client.generate(plan.prompt_ids, plan.samplings[index], target)
@@ -172,7 +174,7 @@ async def _pieces(plan: Plan, index: int, client: PolicyClient, target: Target) 
             yield piece
 
 
-async def answer(plan: Plan, client: PolicyClient, target: Target) -> dict[str, Any]:
+async def answer(plan: Prepared, client: PolicyClient, target: Target) -> dict[str, Any]:
     """Return the whole answer."""
     results = await _together([_whole(plan, index, client, target) for index in range(len(plan.samplings))])
     body = _head(plan, "chat.completion", results[0][0].label)
@@ -181,7 +183,9 @@ async def answer(plan: Plan, client: PolicyClient, target: Target) -> dict[str, 
     return body
 
 
-async def _whole(plan: Plan, index: int, client: PolicyClient, target: Target) -> tuple[Choice, list[dict[str, Any]]]:
+async def _whole(
+    plan: Prepared, index: int, client: PolicyClient, target: Target
+) -> tuple[Choice, list[dict[str, Any]]]:
     logprobs: list[dict[str, Any]] = []
     async for choice in choice_states(plan, index, client, target):
         logprobs += choice.new_logprobs
@@ -189,7 +193,7 @@ async def _whole(plan: Plan, index: int, client: PolicyClient, target: Target) -
 
 
 async def chunks(
-    plan: Plan, client: PolicyClient, target: Target, limits: AbstractAsyncContextManager[None]
+    plan: Prepared, client: PolicyClient, target: Target, limits: AbstractAsyncContextManager[None]
 ) -> AsyncGenerator[dict[str, Any], None]:
     """Yield the chunks of a streamed answer; those of several choices come as they are sampled.
 
@@ -235,7 +239,7 @@ async def _together(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
     return [task.result() for task in tasks]
 
 
-def _choice_chunks(plan: Plan, choice: Choice, first: bool) -> Iterator[dict[str, Any]]:
+def _choice_chunks(plan: Prepared, choice: Choice, first: bool) -> Iterator[dict[str, Any]]:
     """The chunks of one piece: the role once, then text or calls, and at the end the reason."""
     delta: dict[str, Any] = {"role": "assistant", "content": ""} if first else {}
     if choice.new:
@@ -248,14 +252,14 @@ def _choice_chunks(plan: Plan, choice: Choice, first: bool) -> Iterator[dict[str
         yield _chunk(plan, choice, {}, choice.finish_reason)
 
 
-def _chunk(plan: Plan, choice: Choice, delta: dict[str, Any], reason: str | None) -> dict[str, Any]:
+def _chunk(plan: Prepared, choice: Choice, delta: dict[str, Any], reason: str | None) -> dict[str, Any]:
     entries = choice.new_logprobs if reason is None else []
     logprobs = {"content": entries} if plan.request.logprobs else None
     part = {"index": choice.index, "delta": delta, "logprobs": logprobs, "finish_reason": reason}
     return {**_head(plan, "chat.completion.chunk", choice.label), "choices": [part]}
 
 
-def _whole_choice(plan: Plan, choice: Choice, logprobs: list[dict[str, Any]]) -> dict[str, Any]:
+def _whole_choice(plan: Prepared, choice: Choice, logprobs: list[dict[str, Any]]) -> dict[str, Any]:
     # With tools `new` holds the content; a choice without them was never asked to keep any back.
     content = choice.new if choice.tools else choice.stream.text
     message: dict[str, Any] = {"role": "assistant", "content": content}
@@ -269,7 +273,7 @@ def _whole_choice(plan: Plan, choice: Choice, logprobs: list[dict[str, Any]]) ->
     }
 
 
-def _head(plan: Plan, kind: str, label: str) -> dict[str, Any]:
+def _head(plan: Prepared, kind: str, label: str) -> dict[str, Any]:
     return {
         "id": plan.id,
         "object": kind,
@@ -279,7 +283,7 @@ def _head(plan: Plan, kind: str, label: str) -> dict[str, Any]:
     }
 
 
-def _usage(plan: Plan, choices: list[Choice]) -> dict[str, int]:
+def _usage(plan: Prepared, choices: list[Choice]) -> dict[str, int]:
     prompt, sampled = len(plan.prompt_ids), sum(choice.tokens for choice in choices)
     return {"prompt_tokens": prompt, "completion_tokens": sampled, "total_tokens": prompt + sampled}
 

@@ -14,7 +14,7 @@ from typing import Any
 from rl_agents.chat.context import load_tokenizer, make_context
 from rl_agents.engines.base import Completion, EngineError, Sampling
 from rl_agents.errors import InputError
-from rl_agents.serving.chat import ChatModel, answer, chunks, plan
+from rl_agents.serving.chat import ChatModel, answer, chunks, prepare
 from rl_agents.serving.errors import ApiError, bad_request
 from rl_agents.serving.options import ServingOptions
 from rl_agents.serving.policy import PolicyClient, Target
@@ -84,11 +84,11 @@ class Service:
             ApiError: 400, 404, 429, 503 or 504, as the message says.
         """
         async with self._in_time():
-            return await answer(plan(request, self._model), self._client, self._target)
+            return await answer(prepare(request, self._model), self._client, self._target)
 
     async def chat_stream(self, request: ChatRequest) -> AsyncGenerator[dict[str, Any], None]:
         """Yield the chunks of an answer; see `chat`."""
-        parts = chunks(plan(request, self._model), self._client, self._target, self._in_time())
+        parts = chunks(prepare(request, self._model), self._client, self._target, self._in_time())
         async with aclosing(parts) as stream:
             async for part in stream:
                 yield part

@@ -7,7 +7,7 @@ import pytest
 from rl_agents.algorithms import Settings
 from rl_agents.core.resources import (
     actors,
-    describe_plan,
+    describe_placement,
     first_engine_bundle,
     named_bundles,
     obstacle,
@@ -65,7 +65,7 @@ def test_a_gpu_that_is_missing_is_named() -> None:
 def test_actors_go_to_the_nodes_that_are_named() -> None:
     chosen = settings(num_env_runners=1, num_learners=2, rollout_nodes="head", learner_nodes="worker")
     nodes = [{"CPU": 4.0, "worker": 1.0, "memory": 1e9, "node:10.0.0.2": 1.0}, {"CPU": 4.0, "head": 1.0}]
-    assert describe_plan(actors(chosen), nodes) == [
+    assert describe_placement(actors(chosen), nodes) == [
         "node 0 (4 CPU and worker): 2 x learner", "node 1 (4 CPU and head): engine, env runner",
     ]  # fmt: skip
     assert "no room for its learner" in obstacle(actors(chosen), nodes[1:], "this run")

@@ -8,13 +8,13 @@ import pytest
 import torch
 
 import rl_agents.envs  # noqa: F401  (registers)
-from rl_agents.envs.base import ENVIRONMENTS, StarterRecipe, env_spec, read_env_options, starter_recipe, task_ids
+from rl_agents.envs.base import ENVIRONMENTS, StarterSpec, env_spec, read_env_options, starter_spec, task_ids
 from rl_agents.errors import InputError
 
 
 def _has_starter(name: str) -> bool:
     try:
-        return starter_recipe(name).opening is None
+        return starter_spec(name).opening is None
     except InputError:
         return False
 
@@ -23,7 +23,7 @@ def _has_starter(name: str) -> bool:
 every_starter = pytest.mark.parametrize("name", [name for name in ENVIRONMENTS if _has_starter(name)])
 
 
-def demonstrated(name: str, recipe: StarterRecipe, seed: int) -> list[dict[str, str]]:
+def demonstrated(name: str, recipe: StarterSpec, seed: int) -> list[dict[str, str]]:
     """A demonstration as chat messages."""
     options = {key.removeprefix("env."): value for key, value in recipe.defaults.items() if key.startswith("env.")}
     rng = random.Random(seed)
@@ -35,7 +35,7 @@ def demonstrated(name: str, recipe: StarterRecipe, seed: int) -> list[dict[str, 
 
 @every_starter
 def test_chat_template_turn_by_turn_equals_the_whole_dialogue(name: str) -> None:
-    recipe = starter_recipe(name)
+    recipe = starter_spec(name)
     tokenizer = recipe.build_tokenizer()
     for seed in range(5):
         messages = demonstrated(name, recipe, seed)
@@ -53,7 +53,7 @@ def test_chat_template_turn_by_turn_equals_the_whole_dialogue(name: str) -> None
 
 @every_starter
 def test_the_untrained_model_is_small_and_seeded(name: str) -> None:
-    recipe = starter_recipe(name)
+    recipe = starter_spec(name)
     tokenizer = recipe.build_tokenizer()
     state = torch.random.get_rng_state()
     model, same, other = (recipe.build_model(tokenizer, seed) for seed in (1, 1, 2))

@@ -27,9 +27,9 @@ from rl_agents.envs.paper_search.state import (
     REPEATED_EXPANSION,
     REPEATED_QUERY,
     UNKNOWN_PAPER,
+    CallRunner,
     Refused,
     SearchState,
-    Turn,
 )
 from rl_agents.errors import InputError
 
@@ -67,11 +67,11 @@ PAPERS = (
 SCORES = {"a": 0.9, "b": 0.25, "c": 0.5, "d": 0.75, "e": 0.125, "f": 1.0, "g": 0.005}
 
 
-def hand_turn(**prices: float) -> tuple[Turn, Scores]:
+def hand_turn(**prices: float) -> tuple[CallRunner, Scores]:
     selector = Scores(SCORES)
     library = Library.in_memory(PAPERS, RetrieverKeys())
     state = SearchState(Task("t", "moss", frozenset("acdf")))
-    return Turn(state, library, selector, PaperSearchOptions(**prices)), selector
+    return CallRunner(state, library, selector, PaperSearchOptions(**prices)), selector
 
 
 def started(task_id: str = TASK, **options: object) -> PaperSearchEnv:

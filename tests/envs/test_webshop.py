@@ -25,7 +25,7 @@ from rl_agents.envs.webshop.env import WebShopEnv
 from rl_agents.envs.webshop.expert import in_style
 from rl_agents.envs.webshop.pages import Move, State, act, split_command, view
 from rl_agents.envs.webshop.prompts import MAX_PAGE, problem_text, read_command
-from rl_agents.envs.webshop.shop import LocalShop, Turn, local_shop
+from rl_agents.envs.webshop.shop import LocalShop, ShopReply, local_shop
 from rl_agents.envs.webshop.starter import STARTER
 from rl_agents.errors import InputError
 
@@ -163,7 +163,7 @@ def test_a_turn_travels(shop: LocalShop) -> None:
     turn = shop.reset(TASK)
     for command in ("search[kettle]", "click[{}]", "click[blue]", "click[buy now]"):
         turn = shop.step(TASK, turn.state, command.format(turn.page.items[0].asin if turn.page.items else ""))
-        assert Turn.from_json(json.loads(json.dumps(turn.to_json()))) == turn
+        assert ShopReply.from_json(json.loads(json.dumps(turn.to_json()))) == turn
     assert turn.score is not None
 
 

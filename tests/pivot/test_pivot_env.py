@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerFast
 from rl_agents.chat.context import ChatTemplate, Dialogue, chat_text, make_context
 from rl_agents.data.trajectory import EpisodeSpec
 from rl_agents.engines.base import Completion
-from rl_agents.envs.base import make_env, starter_recipe, task_ids
+from rl_agents.envs.base import make_env, starter_spec, task_ids
 from rl_agents.envs.pivot.desk import ALL_REASONS, beginner_action, desk_record, desk_turns
 from rl_agents.envs.pivot.spec import PivotOptions
 from rl_agents.envs.pivot.tasks import split_by_trace
@@ -200,7 +200,7 @@ def test_an_episode_reads_the_state_and_is_scored(tokenizer) -> None:
 
 
 def test_the_starters_tokenizer_knows_every_word_and_loses_none() -> None:
-    recipe = starter_recipe("pivot")
+    recipe = starter_spec("pivot")
     tokenizer = recipe.build_tokenizer()
     template = ChatTemplate(tokenizer)
     rng = random.Random(0)
@@ -213,7 +213,7 @@ def test_the_starters_tokenizer_knows_every_word_and_loses_none() -> None:
 
 
 def test_demonstrations_are_the_beginners_or_the_files(tmp_path: Path) -> None:
-    recipe, rng = starter_recipe("pivot"), random.Random(0)
+    recipe, rng = starter_spec("pivot"), random.Random(0)
     verifier = make_verifier(VerifierOptions())
     acted = [turn for turn in desk_turns() if turn.calls and turn.calls[0].name != "move_order"]
     scores = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rl_agents.rollout.truncation import StallMode, StallWindow
-from rl_agents.rollout.truncation_rules import StallRule, Turn
+from rl_agents.rollout.truncation_rules import StallRule, TurnFacts
 
 
 def fires_at(
@@ -13,5 +13,5 @@ def fires_at(
 ) -> int | None:
     """1-based turn at which the rule of a fresh episode fires, or None."""
     rule = StallRule(StallWindow(k, mode, minimum_turns))
-    turns = (Turn(number, True, moved, "") for number, moved in enumerate(progress, start=1))
+    turns = (TurnFacts(number, True, moved, "") for number, moved in enumerate(progress, start=1))
     return next((turn.number for turn in turns if rule.fires(turn)), None)

@@ -81,7 +81,7 @@ LAMP_PLACES = frozenset(("CoffeeTable", "Desk", "Dresser", "Shelf", "SideTable",
 
 
 @dataclass(frozen=True, slots=True)
-class RoomPlan:
+class RoomSpec:
     """From what the layouts of a kind of room of a size are drawn.
 
     Attributes:
@@ -109,9 +109,9 @@ def _counts(text: str) -> dict[str, tuple[int, int]]:
     return {kind: (low[0], low[-1]) for kind, low in zip(words[::2], bounds, strict=True)}
 
 
-ROOMS: Mapping[str, Mapping[str, RoomPlan]] = {
+ROOMS: Mapping[str, Mapping[str, RoomSpec]] = {
     "small": {
-        "kitchen": RoomPlan(
+        "kitchen": RoomSpec(
             _counts(
                 "Cabinet 1-2 CounterTop 1-2 DiningTable 0-1 Drawer 0-2 Fridge 1 GarbageCan 0-1 Microwave 1 SinkBasin 1"
             ),
@@ -121,7 +121,7 @@ ROOMS: Mapping[str, Mapping[str, RoomPlan]] = {
             kinds=5,
             objects=(6, 8),
         ),
-        "bathroom": RoomPlan(
+        "bathroom": RoomSpec(
             _counts(
                 "BathtubBasin 0-1 Cabinet 1-2 CounterTop 1 Drawer 0-2 GarbageCan 0-1 HandTowelHolder 0-1 SinkBasin 1 "
                 "Toilet 1"
@@ -132,7 +132,7 @@ ROOMS: Mapping[str, Mapping[str, RoomPlan]] = {
             kinds=5,
             objects=(6, 8),
         ),
-        "bedroom": RoomPlan(
+        "bedroom": RoomSpec(
             _counts("Bed 1 Desk 1 Drawer 1-2 Dresser 0-1 GarbageCan 0-1 Shelf 1-2 SideTable 1"),
             total=(6, 8),
             staples=_words("Book CD"),
@@ -141,7 +141,7 @@ ROOMS: Mapping[str, Mapping[str, RoomPlan]] = {
             objects=(6, 8),
             lamp="DeskLamp",
         ),
-        "livingroom": RoomPlan(
+        "livingroom": RoomSpec(
             _counts("ArmChair 0-2 CoffeeTable 1 Drawer 0-2 GarbageCan 0-1 Shelf 0-2 SideTable 1 Sofa 1 TVStand 1"),
             total=(6, 8),
             staples=_words("KeyChain Newspaper"),
@@ -152,7 +152,7 @@ ROOMS: Mapping[str, Mapping[str, RoomPlan]] = {
         ),
     },
     "full": {
-        "kitchen": RoomPlan(
+        "kitchen": RoomSpec(
             _counts(
                 "Cabinet 5-9 CoffeeMachine 1 CounterTop 2-3 DiningTable 0-1 Drawer 3-6 Fridge 1 GarbageCan 1 "
                 "Microwave 1 Shelf 0-3 SinkBasin 1 StoveBurner 2-4"
@@ -167,7 +167,7 @@ ROOMS: Mapping[str, Mapping[str, RoomPlan]] = {
             kinds=18,
             objects=(26, 38),
         ),
-        "bathroom": RoomPlan(
+        "bathroom": RoomSpec(
             _counts(
                 "BathtubBasin 0-1 Cabinet 3-6 CounterTop 1-2 Drawer 2-6 GarbageCan 1 HandTowelHolder 1-2 Shelf 0-3 "
                 "SideTable 0-1 SinkBasin 1-2 Toilet 1"
@@ -178,7 +178,7 @@ ROOMS: Mapping[str, Mapping[str, RoomPlan]] = {
             kinds=7,
             objects=(12, 20),
         ),
-        "bedroom": RoomPlan(
+        "bedroom": RoomSpec(
             _counts("ArmChair 0-1 Bed 1 Desk 1-2 Drawer 4-8 Dresser 1 GarbageCan 1 Safe 0-1 Shelf 2-6 SideTable 1-2"),
             total=(16, 22),
             staples=_words("Book CD CellPhone KeyChain Pencil"),
@@ -187,7 +187,7 @@ ROOMS: Mapping[str, Mapping[str, RoomPlan]] = {
             objects=(16, 26),
             lamp="DeskLamp",
         ),
-        "livingroom": RoomPlan(
+        "livingroom": RoomSpec(
             _counts(
                 "ArmChair 1-3 Cabinet 0-4 CoffeeTable 1 DiningTable 0-1 Drawer 2-6 Dresser 0-1 GarbageCan 1 Safe 0-1 "
                 "Shelf 2-6 SideTable 1-3 Sofa 1-2 TVStand 1"
@@ -282,7 +282,7 @@ def _layouts(size: str, room: str) -> Mapping[str, Layout]:
     return layouts
 
 
-def _draw_receptacles(plan: RoomPlan, rng: random.Random) -> tuple[tuple[str, int], ...]:
+def _draw_receptacles(plan: RoomSpec, rng: random.Random) -> tuple[tuple[str, int], ...]:
     counts = {kind: least for kind, (least, _) in plan.receptacles.items()}
     spare = [kind for kind, (least, most) in plan.receptacles.items() for _ in range(most - least)]
     total = between(rng, *plan.total)

@@ -18,7 +18,7 @@ from rl_agents.envs.alfworld.demonstrator import demonstrate, demonstrate_well
 from rl_agents.envs.alfworld.families import FAMILIES
 from rl_agents.envs.alfworld.scenes import HOLDS, LAMPS
 from rl_agents.envs.small_model import IMITATION, INIT_STD, small_qwen3, word_tokenizer
-from rl_agents.envs.spec import StarterRecipe
+from rl_agents.envs.spec import StarterSpec
 
 MAX_TOKENS = 512
 #: Things of a type are numbered from 1; the generated games stay below this.
@@ -78,7 +78,7 @@ TRAINING: Mapping[str, Any] = {
 }
 
 
-STARTER = StarterRecipe(
+STARTER = StarterSpec(
     build_tokenizer=build_tokenizer,
     build_model=build_model,
     demonstrate=demonstrate,

@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 from rl_agents.envs.circuit_decoding.demonstrator import demonstrate
 from rl_agents.envs.circuit_decoding.rules import INPUTS, LABELS, functions
 from rl_agents.envs.small_model import IMITATION, INIT_STD, small_qwen3, word_tokenizer
-from rl_agents.envs.spec import StarterRecipe
+from rl_agents.envs.spec import StarterSpec
 
 MAX_TOKENS = 1024
 TAGS = ("think", "interact", "answer")
@@ -63,7 +63,7 @@ DEFAULTS: Mapping[str, Any] = {
 }
 
 
-STARTER = StarterRecipe(
+STARTER = StarterSpec(
     build_tokenizer=build_tokenizer,
     build_model=build_model,
     demonstrate=demonstrate,

@@ -17,7 +17,7 @@ from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 from rl_agents.envs.guess_numbers.demonstrator import demonstrate
 from rl_agents.envs.guess_numbers.rules import SUBGROUPS, codes, feedback_word
 from rl_agents.envs.small_model import IMITATION, small_qwen3, sum_parts, word_tokenizer
-from rl_agents.envs.spec import StarterRecipe
+from rl_agents.envs.spec import StarterSpec
 
 MAX_TOKENS = 512
 TAGS = ("think", "interact", "answer")
@@ -72,7 +72,7 @@ DEFAULTS: Mapping[str, Any] = {
 }
 
 
-STARTER = StarterRecipe(
+STARTER = StarterSpec(
     build_tokenizer=build_tokenizer,
     build_model=build_model,
     demonstrate=demonstrate,

@@ -30,7 +30,7 @@ from rl_agents.envs.long_form_qa.tasks import find_task, open_store, own_questio
 from rl_agents.envs.options import RetrieverKeys, part_of
 from rl_agents.envs.retrievers import retriever_over
 from rl_agents.envs.stateful import StatefulEnv, StepResult, observations
-from rl_agents.envs.tool_turns import ANSWER, CALLS, ToolTurn, read_turn
+from rl_agents.envs.tool_turns import ANSWER, CALLS, ToolResponse, read_turn
 from rl_agents.errors import InputError
 from rl_agents.rewards.grounding import conciseness, grounded_share, sentences, stated_share
 from rl_agents.rewards.judge import Judge, OpenAIJudge, RuleJudge
@@ -141,7 +141,7 @@ class LongFormQAEnv(StatefulEnv[QAState, LongFormQAOptions]):
         """What the agent is told when its next turn must answer."""
         return answer_instruction(self.options.prompt)
 
-    def _search(self, state: QAState, turn: ToolTurn) -> StepResult:
+    def _search(self, state: QAState, turn: ToolResponse) -> StepResult:
         read = list(state.read)
 
         def search(arguments: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ from rl_agents.envs.long_form_qa.almanac import ASPECTS, TOWNS, value_word
 from rl_agents.envs.long_form_qa.demonstrator import demonstrate
 from rl_agents.envs.long_form_qa.prompts import INVALID, NOTHING
 from rl_agents.envs.small_model import IMITATION, small_qwen3, word_tokenizer
-from rl_agents.envs.spec import StarterRecipe
+from rl_agents.envs.spec import StarterSpec
 
 MAX_TOKENS = 256
 TAGS = ("think", "answer", "tool_call", "tool_response")
@@ -51,7 +51,7 @@ DEFAULTS: Mapping[str, Any] = {
     "eval_interval": 20,
 }
 
-STARTER = StarterRecipe(
+STARTER = StarterSpec(
     build_tokenizer=build_tokenizer,
     build_model=build_model,
     demonstrate=demonstrate,

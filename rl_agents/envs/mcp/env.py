@@ -18,7 +18,7 @@ from rl_agents.envs.mcp.tasks import load_tasks
 from rl_agents.envs.multihop_qa.questions import Question
 from rl_agents.envs.multihop_qa.scores import exact_match, f1
 from rl_agents.envs.stateful import StatefulEnv, StepResult, observations
-from rl_agents.envs.tool_turns import ANSWER, CALLS, ToolTurn, read_turn
+from rl_agents.envs.tool_turns import ANSWER, CALLS, ToolResponse, read_turn
 from rl_agents.errors import unknown
 from rl_agents.tools.mcp_client import McpTool
 from rl_agents.tools.toolbox import BoundTool, Toolbox, render_results
@@ -118,7 +118,7 @@ class McpEnv(StatefulEnv[ToolState, McpOptions]):
         """What the agent is told when its next turn must answer."""
         return ANSWER_NOW
 
-    def _call(self, state: ToolState, turn: ToolTurn) -> StepResult:
+    def _call(self, state: ToolState, turn: ToolResponse) -> StepResult:
         results = self._open_toolbox().execute(turn.response)
         ran = [result for result in results if result.fits]
         seen = state.seen | {f"{result.call}\n{result.content}" for result in ran}

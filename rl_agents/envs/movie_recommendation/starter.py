@@ -25,7 +25,7 @@ from rl_agents.envs.movie_recommendation.prompts import (
 from rl_agents.envs.movie_recommendation.tasks import STARTER_SIZE
 from rl_agents.envs.preferences import Movie, shown_vector
 from rl_agents.envs.small_model import IMITATION, small_qwen3, sum_parts, word_tokenizer
-from rl_agents.envs.spec import StarterRecipe
+from rl_agents.envs.spec import StarterSpec
 from rl_agents.envs.tags import MALFORMED_REASONS
 
 MAX_TOKENS = 256
@@ -87,7 +87,7 @@ DEFAULTS: Mapping[str, Any] = {
 }
 
 
-STARTER = StarterRecipe(
+STARTER = StarterSpec(
     build_tokenizer=build_tokenizer,
     build_model=build_model,
     demonstrate=demonstrate_spare,

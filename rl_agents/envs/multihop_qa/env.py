@@ -26,7 +26,7 @@ from rl_agents.envs.multihop_qa.spec import SPEC, MultihopQAOptions
 from rl_agents.envs.options import RetrieverKeys, part_of
 from rl_agents.envs.retrievers import retriever_over
 from rl_agents.envs.stateful import StatefulEnv, StepResult, observations
-from rl_agents.envs.tool_turns import ANSWER, CALLS, ToolTurn, read_turn
+from rl_agents.envs.tool_turns import ANSWER, CALLS, ToolResponse, read_turn
 from rl_agents.retrieval.passages import Hit, Passage
 from rl_agents.tools.toolbox import BoundTool, Toolbox, ToolResult
 
@@ -145,7 +145,7 @@ class MultihopQAEnv(StatefulEnv[EpisodeState, MultihopQAOptions]):
         observation = last_observation(new.exact == 1.0)
         return self._end_turn(new, observation, reward, valid=True, progress=progress, terminated=True)
 
-    def _search(self, state: EpisodeState, turn: ToolTurn) -> StepResult:
+    def _search(self, state: EpisodeState, turn: ToolResponse) -> StepResult:
         results, queries, found = self._run(state, turn)
         problems = [result.content for result in results if not result.ok]
         new = replace(
@@ -161,7 +161,7 @@ class MultihopQAEnv(StatefulEnv[EpisodeState, MultihopQAOptions]):
         query = " ; ".join(queries) or None
         return self._end_turn(new, observation, valid=not problems, progress=progress, query=query)
 
-    def _run(self, state: EpisodeState, turn: ToolTurn) -> tuple[list[ToolResult], list[str], list[str]]:
+    def _run(self, state: EpisodeState, turn: ToolResponse) -> tuple[list[ToolResult], list[str], list[str]]:
         """Run the calls of a turn; return their results, the queries that were made, and the ids that they found."""
         retriever = retriever_over(state.task.store, self._retrieval)
         keys, length = self.options, self.options.passage_characters

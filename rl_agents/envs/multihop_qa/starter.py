@@ -16,7 +16,7 @@ from rl_agents.envs.multihop_qa.demonstrator import CALL_BEGIN, CALL_END, QUESTI
 from rl_agents.envs.multihop_qa.prompts import COMPACT_ANSWER_NOW
 from rl_agents.envs.multihop_qa.world import ASIDES, RELATIONS, SIZES
 from rl_agents.envs.small_model import IMITATION, INIT_STD, small_qwen3, word_tokenizer
-from rl_agents.envs.spec import StarterRecipe
+from rl_agents.envs.spec import StarterSpec
 
 MAX_TOKENS = 512
 TAGS = ("answer", "tool_call", "tool_response")
@@ -62,7 +62,7 @@ DEFAULTS: Mapping[str, Any] = {
 }
 
 
-STARTER = StarterRecipe(
+STARTER = StarterSpec(
     build_tokenizer=build_tokenizer,
     build_model=build_model,
     demonstrate=demonstrate,

@@ -21,10 +21,10 @@ from rl_agents.envs.paper_search.prompts import (
 )
 from rl_agents.envs.paper_search.selectors import make_selector
 from rl_agents.envs.paper_search.spec import SPEC, PaperSearchOptions
-from rl_agents.envs.paper_search.state import EXPAND, SEARCH, Found, Refused, SearchState, Turn
+from rl_agents.envs.paper_search.state import EXPAND, SEARCH, CallRunner, Found, Refused, SearchState
 from rl_agents.envs.paper_search.tasks import find_papers
 from rl_agents.envs.stateful import StatefulEnv, StepResult, observations
-from rl_agents.envs.tool_turns import ANSWER, CALLS, ToolTurn, read_turn
+from rl_agents.envs.tool_turns import ANSWER, CALLS, ToolResponse, read_turn
 from rl_agents.tools.toolbox import BoundTool, Toolbox, ToolError
 
 MAX_RESULT_CHARACTERS = 50_000
@@ -85,9 +85,9 @@ class PaperSearchEnv(StatefulEnv[SearchState, PaperSearchOptions]):
             raise RuntimeError("PaperSearch: render_window() without an episode")
         return situation(self._state, self._style)
 
-    def _call(self, state: SearchState, parsed: ToolTurn) -> StepResult:
+    def _call(self, state: SearchState, parsed: ToolResponse) -> StepResult:
         library = self._papers.library(state.task.task_id, self._retrieval)
-        turn = Turn(state, library, self._selector, self.options)
+        turn = CallRunner(state, library, self._selector, self.options)
         calls = parsed.response.calls[: self.options.max_calls]
         results = self._toolbox(turn).execute(parsed.response)
         unfit = len(calls) - turn.ran
@@ -96,7 +96,7 @@ class PaperSearchEnv(StatefulEnv[SearchState, PaperSearchOptions]):
         query = " ".join(str(value) for call in calls for value in call.arguments.values())
         return self._end_turn(new, observation, turn.reward, valid=not unfit, progress=None, query=query)
 
-    def _toolbox(self, turn: Turn) -> Toolbox:
+    def _toolbox(self, turn: CallRunner) -> Toolbox:
         def written(
             call: Callable[[Mapping[str, Any]], tuple[Found, ...]],
         ) -> Callable[[Mapping[str, Any]], str]:

@@ -18,7 +18,7 @@ from rl_agents.envs.paper_search.prompts import BAD_CALL, BAD_TURN, DONE, FIND, 
 from rl_agents.envs.paper_search.state import EXPAND, SEARCH
 from rl_agents.envs.paper_search.topics import SMALL_JARGON, SMALL_METHODS, SMALL_SUBJECTS
 from rl_agents.envs.small_model import IMITATION, small_qwen3, word_tokenizer
-from rl_agents.envs.spec import StarterRecipe
+from rl_agents.envs.spec import StarterSpec
 
 MAX_TOKENS = 512
 TAGS = ("tool_call", "answer")
@@ -59,7 +59,7 @@ DEFAULTS: Mapping[str, Any] = {
 }
 
 
-STARTER = StarterRecipe(
+STARTER = StarterSpec(
     build_tokenizer=build_tokenizer,
     build_model=build_model,
     demonstrate=demonstrate,

@@ -92,7 +92,7 @@ class Refused(ToolError):
         self.reason = reason
 
 
-class Turn:
+class CallRunner:
     """The calls of one turn, one after the other.
 
     Attributes:

@@ -15,7 +15,7 @@ from rl_agents.envs.pivot import desk
 from rl_agents.envs.pivot.spec import PivotOptions
 from rl_agents.envs.pivot.tasks import load_pivots
 from rl_agents.envs.small_model import IMITATION, PAD, SPECIAL_TOKENS, UNKNOWN, small_qwen3
-from rl_agents.envs.spec import StarterRecipe
+from rl_agents.envs.spec import StarterSpec
 
 MAX_TOKENS = 256
 END_OF_TURN, TOOL = "<end>", "<tool>"
@@ -114,7 +114,7 @@ DEFAULTS: Mapping[str, Any] = {
     "eval_interval": 20,
 }
 
-STARTER = StarterRecipe(
+STARTER = StarterSpec(
     build_tokenizer=build_tokenizer,
     build_model=build_model,
     demonstrate=demonstrate,

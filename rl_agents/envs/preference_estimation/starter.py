@@ -24,7 +24,7 @@ from rl_agents.envs.preference_estimation.prompts import (
 )
 from rl_agents.envs.preference_estimation.tasks import STARTER_SETTING
 from rl_agents.envs.small_model import IMITATION, INIT_STD, small_qwen3, word_tokenizer
-from rl_agents.envs.spec import StarterRecipe
+from rl_agents.envs.spec import StarterSpec
 from rl_agents.envs.tags import MALFORMED_REASONS
 
 MAX_TOKENS = 512
@@ -88,7 +88,7 @@ DEFAULTS: Mapping[str, Any] = {
 }
 
 
-STARTER = StarterRecipe(
+STARTER = StarterSpec(
     build_tokenizer=build_tokenizer,
     build_model=build_model,
     demonstrate=demonstrate_spare,

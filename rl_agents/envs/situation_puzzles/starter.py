@@ -17,7 +17,7 @@ from rl_agents.envs.situation_puzzles.prompts import NO_QUESTION, TOO_LONG
 from rl_agents.envs.situation_puzzles.tasks import SMALL_SLOTS, SMALL_THEMES
 from rl_agents.envs.situation_puzzles.themes import Theme, themes
 from rl_agents.envs.small_model import IMITATION, small_qwen3, sum_parts, word_tokenizer
-from rl_agents.envs.spec import StarterRecipe
+from rl_agents.envs.spec import StarterSpec
 from rl_agents.envs.tags import MALFORMED_REASONS
 
 MAX_TOKENS = 256
@@ -76,7 +76,7 @@ DEFAULTS: Mapping[str, Any] = {
     "eval_interval": 20,
 }
 
-STARTER = StarterRecipe(
+STARTER = StarterSpec(
     build_tokenizer=build_tokenizer,
     build_model=build_model,
     demonstrate=demonstrate,

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from rl_agents.envs.webshop.pages import State
-from rl_agents.envs.webshop.shop import Turn
+from rl_agents.envs.webshop.shop import ShopReply
 from rl_agents.errors import InputError
 
 #: Environment variable with the key that a service and its callers share.
@@ -63,12 +63,12 @@ class RemoteShop:
         status, answer = self._call("GET", f"/tasks?{urlencode({'split': split, 'goals': kind})}")
         return [str(name) for name in self._accepted(status, answer)["task_ids"]]
 
-    def reset(self, task_id: str) -> Turn:
+    def reset(self, task_id: str) -> ShopReply:
         """See `rl_agents.envs.webshop.shop.Shop`; raises as `task_ids` does."""
         status, answer = self._call("POST", "/reset", {"task_id": task_id})
         return self._turn(self._accepted(status, answer))
 
-    def step(self, task_id: str, state: State, command: str) -> Turn:
+    def step(self, task_id: str, state: State, command: str) -> ShopReply:
         """See `rl_agents.envs.webshop.shop.Shop`.
 
         Raises:
@@ -89,9 +89,9 @@ class RemoteShop:
             raise InputError(f"webshop service {self.url}: {answer.get('error', status)}")
         return answer
 
-    def _turn(self, answer: dict[str, Any]) -> Turn:
+    def _turn(self, answer: dict[str, Any]) -> ShopReply:
         try:
-            return Turn.from_json(answer)
+            return ShopReply.from_json(answer)
         except (KeyError, TypeError, ValueError) as error:
             raise ServiceError(f"webshop service {self.url}: its answer cannot be read ({error!r:.200})") from error
 

@@ -19,7 +19,7 @@ from rl_agents.envs.webshop.prompts import (
     read_command,
     window,
 )
-from rl_agents.envs.webshop.shop import Turn
+from rl_agents.envs.webshop.shop import ShopReply
 from rl_agents.envs.webshop.spec import SPEC, WebShopOptions
 from rl_agents.envs.webshop.tasks import find_shop
 
@@ -34,7 +34,7 @@ class EpisodeState:
     """
 
     task_id: str
-    turn: Turn
+    turn: ShopReply
     problem: str = ""
     turns: int = 0
     invalid: int = 0
@@ -97,7 +97,7 @@ class WebShopEnv(StatefulEnv[EpisodeState, WebShopOptions]):
         """Let go of the connection to a service."""
         self._shop.close()
 
-    def _end_shop_turn(self, state: EpisodeState, turn: Turn, read: Read) -> StepResult:
+    def _end_shop_turn(self, state: EpisodeState, turn: ShopReply, read: Read) -> StepResult:
         problem = problem_text(read, turn.problem, self.options.prompt)
         new = replace(
             state,

@@ -29,7 +29,7 @@ from rl_agents.envs.webshop.pages import (
     Page,
 )
 from rl_agents.envs.webshop.records import NO_LIMIT
-from rl_agents.envs.webshop.shop import Turn
+from rl_agents.envs.webshop.shop import ShopReply
 from rl_agents.tools.calls import Tool, check_call, read_response
 from rl_agents.tools.thoughts import read_thoughts
 
@@ -142,12 +142,12 @@ def read_command(response: str, page: Page, style: str) -> Read:
     return Read(found[0].strip())
 
 
-def first_observation(turn: Turn, style: str) -> str:
+def first_observation(turn: ShopReply, style: str) -> str:
     """Return the whole task with the first page."""
     return window(turn, style, "", (), 0)
 
 
-def next_observation(turn: Turn, style: str, problem: str) -> str:
+def next_observation(turn: ShopReply, style: str, problem: str) -> str:
     """Return what follows an action in a growing dialogue: the page and its actions."""
     if style == "compact":
         return _compact_now(turn, problem)
@@ -156,7 +156,7 @@ def next_observation(turn: Turn, style: str, problem: str) -> str:
     return _3SPO_NOW.format(observation=_seen(turn, style, problem)) + _listed(turn.page, style)
 
 
-def window(turn: Turn, style: str, problem: str, history: Sequence[tuple[str, str]], steps: int) -> str:
+def window(turn: ShopReply, style: str, problem: str, history: Sequence[tuple[str, str]], steps: int) -> str:
     """Return a prompt of its own for one step, as both papers rebuild it.
 
     Args:
@@ -180,7 +180,7 @@ def window(turn: Turn, style: str, problem: str, history: Sequence[tuple[str, st
     return begin + past + end
 
 
-def last_observation(turn: Turn, style: str) -> str:
+def last_observation(turn: ShopReply, style: str) -> str:
     """Return what the agent is told after its purchase."""
     assert turn.score is not None
     if style == "compact":
@@ -188,7 +188,7 @@ def last_observation(turn: Turn, style: str) -> str:
     return f"Thank you for shopping with us! Your score (min 0.0, max 1.0): {turn.score.reward:.4g}"
 
 
-def request(turn: Turn) -> str:
+def request(turn: ShopReply) -> str:
     """Return the instruction with its price limit.
 
     >>> request(turn)  # doctest: +SKIP
@@ -204,7 +204,7 @@ def compact_words(text: str) -> str:
     return " ".join(word for word in _WORDS.findall(text.lower()) if word not in _FILLERS)
 
 
-def _seen(turn: Turn, style: str, problem: str) -> str:
+def _seen(turn: ShopReply, style: str, problem: str) -> str:
     """Return the page, after what was wrong with the last action."""
     texts = [_renamed(text, turn.page, style) for text in turn.page.texts]
     if style == "steppo":
@@ -281,11 +281,11 @@ def _renamed_action(action: str, page: Page, style: str) -> str:
 # --- compact
 
 
-def _compact_now(turn: Turn, problem: str) -> str:
+def _compact_now(turn: ShopReply, problem: str) -> str:
     return f"{problem} {_compact_page(turn)}".strip()
 
 
-def _compact_page(turn: Turn) -> str:
+def _compact_page(turn: ShopReply) -> str:
     page = turn.page
     shows: dict[str, Callable[[], str]] = {
         SEARCH: lambda: "page search",
@@ -302,7 +302,7 @@ def _compact_results(page: Page) -> str:
     return " ; ".join(items)
 
 
-def _compact_item(turn: Turn) -> str:
+def _compact_item(turn: ShopReply) -> str:
     assert turn.page.product is not None
     shown, chosen = turn.page.product, dict(turn.state.chosen)
     axes = []
@@ -315,7 +315,7 @@ def _compact_item(turn: Turn) -> str:
     return " ".join([title, *axes])
 
 
-def compact_request(turn: Turn) -> str:
+def compact_request(turn: ShopReply) -> str:
     """Return the request in few words."""
     limit = "" if turn.price_limit >= NO_LIMIT else f" under {turn.price_limit:.0f}"
     return f"buy {compact_words(turn.instruction)}{limit}"

@@ -15,7 +15,7 @@ from rl_agents.envs.webshop.store import Hit, Store, open_store
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class ShopReply:
     """What a shop answers to reset and step.
 
     Attributes:
@@ -52,7 +52,7 @@ class Turn:
         }
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Turn:
+    def from_json(cls, data: Mapping[str, Any]) -> ShopReply:
         """Read an answer that travelled.
 
         Raises:
@@ -87,11 +87,11 @@ class Shop(Protocol):
         """Return the tasks of a split; see `rl_agents.envs.webshop.goals`."""
         ...
 
-    def reset(self, task_id: str) -> Turn:
+    def reset(self, task_id: str) -> ShopReply:
         """Begin a task."""
         ...
 
-    def step(self, task_id: str, state: State, command: str) -> Turn:
+    def step(self, task_id: str, state: State, command: str) -> ShopReply:
         """Apply ``search[...]`` or ``click[...]``."""
         ...
 
@@ -120,7 +120,7 @@ class LocalShop:
         """See `Shop.task_ids`."""
         return split_ids(self.store, split, kind, self.generated)
 
-    def reset(self, task_id: str) -> Turn:
+    def reset(self, task_id: str) -> ShopReply:
         """See `Shop.reset`.
 
         Raises:
@@ -128,7 +128,7 @@ class LocalShop:
         """
         return self._turn(task_id, State())
 
-    def step(self, task_id: str, state: State, command: str) -> Turn:
+    def step(self, task_id: str, state: State, command: str) -> ShopReply:
         """See `Shop.step`.
 
         Raises:
@@ -141,9 +141,9 @@ class LocalShop:
     def close(self) -> None:
         """Keep the store open: other environments of this process use it."""
 
-    def _turn(self, task_id: str, state: State, problem: str = "", score: Score | None = None) -> Turn:
+    def _turn(self, task_id: str, state: State, problem: str = "", score: Score | None = None) -> ShopReply:
         goal = find_goal(self.store, task_id)
-        return Turn(goal.instruction, goal.price_upper, state, view(self.store, state), problem, score)
+        return ShopReply(goal.instruction, goal.price_upper, state, view(self.store, state), problem, score)
 
 
 @lru_cache(maxsize=8)

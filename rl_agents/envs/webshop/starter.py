@@ -12,7 +12,7 @@ from typing import Any
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from rl_agents.envs.small_model import IMITATION, small_qwen3, word_tokenizer
-from rl_agents.envs.spec import StarterRecipe
+from rl_agents.envs.spec import StarterSpec
 from rl_agents.envs.webshop.demonstrator import CATALOGUE, demonstrate, demonstrate_well
 from rl_agents.envs.webshop.generated import (
     SMALL_COLOURS,
@@ -73,7 +73,7 @@ DEFAULTS: Mapping[str, Any] = {
 }
 
 
-STARTER = StarterRecipe(
+STARTER = StarterSpec(
     build_tokenizer=build_tokenizer,
     build_model=build_model,
     demonstrate=demonstrate,
