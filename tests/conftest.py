@@ -115,9 +115,13 @@ def _save_tokenizer(folder: Path) -> None:
 @pytest.fixture(scope="session")
 def beginner_model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A guess_numbers starter that was taught for a few seconds: most of its actions can be parsed."""
-    from rl_agents.core.starter import build_starter
 
-    return build_starter("guess_numbers", tmp_path_factory.mktemp("models") / "beginner", set={"iterations": 12})
+    def build(folder: Path) -> None:
+        from rl_agents.core.starter import build_starter
+
+        build_starter("guess_numbers", folder, set={"iterations": 12})
+
+    return two_workers.made_once(tmp_path_factory, "beginner", build)
 
 
 @pytest.fixture(scope="session")
