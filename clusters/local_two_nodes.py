@@ -145,7 +145,8 @@ def _with_token(file: Path) -> dict[str, str]:
     """Write the secret that Ray asks of everybody once a node listens on more than loopback; return who knows it."""
     file.touch(mode=0o600)
     file.write_text(secrets.token_hex(32))
-    return {**os.environ, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(file)}
+    known = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(file)}
+    return {"RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0", **os.environ, **known}
 
 
 def await_nodes(cluster: TwoNodes) -> None:

@@ -17,11 +17,13 @@ os.environ.setdefault("RAY_gcs_server_request_timeout_seconds", "180")
 os.environ.setdefault("RAY_gcs_rpc_server_connect_timeout_s", "60")
 os.environ.setdefault("RAY_py_gcs_connect_timeout_s", "180")
 os.environ.setdefault("RAY_raylet_start_wait_time_s", "180")
-os.environ.setdefault("RAY_raylet_client_connect_timeout_milliseconds", "60000")
+os.environ.setdefault("RAY_raylet_client_num_connect_attempts", "100")  # of a second each
 os.environ.setdefault("RAY_agent_register_timeout_ms", "180000")
 os.environ.setdefault("RAY_worker_register_timeout_seconds", "180")
 os.environ.setdefault("RAY_DASHBOARD_STARTUP_TIMEOUT_S", "180")
 os.environ.setdefault("RAY_DASHBOARD_SUBPROCESS_MODULE_WAIT_READY_TIMEOUT", "120")
+# A node that is told to stop has nothing to hand over; it would wait for 30 seconds.
+os.environ.setdefault("RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S", "0")
 
 from collections.abc import Iterator
 from pathlib import Path
