@@ -19,7 +19,7 @@ ALFWORLD_EXTRA := import tomllib; print(*tomllib.load(open("pyproject.toml", "rb
 export RL_AGENTS_TEXTWORLD_PYTHON ?= $(if $(wildcard .venv-alfworld/.ready),$(CURDIR)/$(ALFWORLD_PY))
 
 # Two processes: Ray's tests, and whatever the other cores can do while those wait. tests/two_workers.py says who goes where.
-SIDE_BY_SIDE := -n 2 --dist loadgroup --no-loadscope-reorder
+SIDE_BY_SIDE := -n 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo alfworld test test-unit check bench clean
 

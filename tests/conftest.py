@@ -42,12 +42,11 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "ray: starts Ray, engines or servers; the rest are unit tests")
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         if "ray_session" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.ray)
-    two_workers.assign(config, items)
+    two_workers.sort_items(config, items)
 
 
 @pytest.fixture(scope="session")
