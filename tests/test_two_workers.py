@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from pathlib import Path
 
 import pytest
 
@@ -24,7 +25,8 @@ SESSION = UNIT + "def test_it(ray_session): time.sleep(0.1)\n"
 PROCESS = UNIT + "@pytest.mark.ray\ndef test_it(): time.sleep(0.1)\n"
 
 
-def test_groups_stay_together_and_start_first(pytester: pytest.Pytester) -> None:
+def test_groups_stay_together_and_start_first(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
     pytester.makeconftest(CONFTEST)
     pytester.makeini("[pytest]\nmarkers = ray: starts Ray")
     pytester.makepyfile(
