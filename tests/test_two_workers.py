@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from pathlib import Path
 
@@ -26,7 +27,7 @@ PROCESS = UNIT + "@pytest.mark.ray\ndef test_it(): time.sleep(0.1)\n"
 
 
 def test_groups_stay_together_and_start_first(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
     pytester.makeconftest(CONFTEST)
     pytester.makeini("[pytest]\nmarkers = ray: starts Ray")
     pytester.makepyfile(
