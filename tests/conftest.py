@@ -17,11 +17,13 @@ os.environ.setdefault("RAY_gcs_server_request_timeout_seconds", "180")
 os.environ.setdefault("RAY_gcs_rpc_server_connect_timeout_s", "60")
 os.environ.setdefault("RAY_py_gcs_connect_timeout_s", "180")
 os.environ.setdefault("RAY_raylet_start_wait_time_s", "180")
-os.environ.setdefault("RAY_raylet_client_connect_timeout_milliseconds", "60000")
+os.environ.setdefault("RAY_raylet_client_num_connect_attempts", "100")  # of a second each
 os.environ.setdefault("RAY_agent_register_timeout_ms", "180000")
 os.environ.setdefault("RAY_worker_register_timeout_seconds", "180")
 os.environ.setdefault("RAY_DASHBOARD_STARTUP_TIMEOUT_S", "180")
 os.environ.setdefault("RAY_DASHBOARD_SUBPROCESS_MODULE_WAIT_READY_TIMEOUT", "120")
+# A node that is told to stop has nothing to hand over; it would wait for 30 seconds.
+os.environ.setdefault("RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S", "0")
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,12 +42,11 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "ray: starts Ray, engines or servers; the rest are unit tests")
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         if "ray_session" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.ray)
-    two_workers.assign(config, items)
+    two_workers.sort_items(config, items)
 
 
 @pytest.fixture(scope="session")
@@ -115,11 +116,14 @@ def _save_tokenizer(folder: Path) -> None:
 @pytest.fixture(scope="session")
 def beginner_model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A guess_numbers starter that was taught for a few seconds: most of its actions can be parsed."""
-    from rl_agents.core.algorithm import AgentAlgorithm
-    from rl_agents.core.starter import build_starter
 
-    folder, keys = tmp_path_factory.mktemp("models") / "beginner", {"iterations": 12}
-    return build_starter(AgentAlgorithm.from_settings, "guess_numbers", folder, set=keys)
+    def build(folder: Path) -> None:
+        from rl_agents.core.algorithm import AgentAlgorithm
+        from rl_agents.core.starter import build_starter
+
+        build_starter(AgentAlgorithm.from_settings, "guess_numbers", folder, set={"iterations": 12})
+
+    return two_workers.made_once(tmp_path_factory, "beginner", build)
 
 
 @pytest.fixture(scope="session")

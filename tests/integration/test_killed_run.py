@@ -22,6 +22,7 @@ def records(output: Path) -> list[dict]:
 
 
 @pytest.mark.ray
+@pytest.mark.timeout(900)
 def test_a_killed_run_goes_on_where_it_was(beginner_model_dir: Path, tmp_path: Path) -> None:
     output = tmp_path / "run"
     keys = {"model": str(beginner_model_dir), "tasks_per_iteration": 4, "eval_episodes": 8, "eval_interval": 0}
@@ -39,7 +40,7 @@ def test_a_killed_run_goes_on_where_it_was(beginner_model_dir: Path, tmp_path: P
     assert before[-1]["iteration"] in (5, 6)
 
     resumed = subprocess.run(
-        command("--resume", str(output), "--local"), capture_output=True, text=True, timeout=200, check=False
+        command("--resume", str(output), "--local"), capture_output=True, text=True, timeout=500, check=False
     )
     assert resumed.returncode == 0, resumed.stderr
     after = records(output)

@@ -146,7 +146,7 @@ def test_every_trace_of_an_environments_expert_succeeds(env: str, keys: list[str
     file = tmp_path / "expert.jsonl"
     argv = ["pivot", "demo-traces", "--env", env, "--traces", "12", "--output", str(file)]
     assert main([*argv, *(["--set", *keys] if keys else [])]) == 0
-    assert "12 traces of its expert" in capsys.readouterr().out
+    assert "12 traces of the expert" in capsys.readouterr().out
     assert {json.loads(line)["reward"] for line in file.read_text().splitlines()} == {1.0}
 
 
@@ -154,7 +154,7 @@ def test_traces_of_the_mediocre_player(tmp_path: Path, capsys) -> None:
     file = tmp_path / "t.jsonl"
     argv = ["pivot", "demo-traces", "--env", "webshop", "--traces", "12", "--output", str(file), "--mediocre"]
     assert main([*argv, "--set", "env.catalogue=small", "env.prompt=compact"]) == 0
-    assert "12 traces of its demonstrator" in capsys.readouterr().out
+    assert "12 traces of the demonstrator" in capsys.readouterr().out
     assert {json.loads(line)["reward"] for line in file.read_text().splitlines()} == {0.0, 1.0}
 
 
@@ -169,7 +169,7 @@ def test_traces_of_the_mediocre_player(tmp_path: Path, capsys) -> None:
         (["pivot", "profile", "--traces", "x", "--model", "y", "--set", "algo=grpo"], "--set algo=grpo: pivot profile"),
         (["pivot", "filter", "--traces", "none.parquet"], "none.parquet: no such file"),
         (["pivot", "demo-traces", "--output", "x.jsonl", "--traces", "0"], "--traces 0: must be at least 1"),
-        (["pivot", "demo-traces", "--output", "x.jsonl", "--mediocre"], "--mediocre: the help desk has no such traces"),
+        (["pivot", "demo-traces", "--output", "x.jsonl", "--mediocre"], "--mediocre: the help desk has an expert only"),
         (["pivot", "small-model", "--traces", "x", "--output", "y", "--hidden-size", "40"], "a multiple of 32"),
     ],
 )
