@@ -35,7 +35,9 @@ def test_list_for_people_and_its_keys(capsys) -> None:
     text = capsys.readouterr().out
     assert "clip_low = 0.2" in text and "env.KEY" in text
     assert main(["list", "--keys", "--json"]) == 0
-    assert {"name", "type", "default", "summary"} == set(json.loads(capsys.readouterr().out)[0])
+    assert {"name", "type", "default", "summary", "section", "range", "needs", "readers"} == set(
+        json.loads(capsys.readouterr().out)[0]
+    )
 
 
 def test_list_and_help_import_neither_torch_nor_ray() -> None:

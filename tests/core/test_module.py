@@ -9,11 +9,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from rl_agents.algorithms import ALGORITHMS
+from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.core.learner import AgentLearner
 from rl_agents.core.learner_metrics import LearnerMetrics
 from rl_agents.core.module import CausalLMModule
-from rl_agents.settings import Settings
 
 
 def forward(logits: torch.Tensor, ids: list[list[int]], mask: list[list[float]], **options: object) -> dict:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from rl_agents.algorithms import Settings
 from rl_agents.envs.base import make_env
 from rl_agents.rewards.prs import (
     format_reward,
@@ -17,7 +18,6 @@ from rl_agents.rewards.prs import (
     short_form_bleu,
     short_form_reward,
 )
-from rl_agents.settings import Settings
 
 RECIPES = Path(__file__).parents[2] / "tune_configs" / "recipes"
 
