@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import tracemalloc
 from collections.abc import Sequence
@@ -28,8 +29,10 @@ def check_memory(env: TextEnv, task_ids: Sequence[str], pieces: Sequence[str], m
     play(200)
     tracemalloc.start()
     play(100)
+    gc.collect()  # circles that earlier tests left behind are none of this environment's
     early = tracemalloc.get_traced_memory()[0]
     play(700)
+    gc.collect()
     grown = tracemalloc.get_traced_memory()[0] - early
     tracemalloc.stop()
     assert grown < MAX_GROWTH
