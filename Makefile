@@ -48,9 +48,9 @@ demo: .venv/.ready
 test: .venv/.ready
 	$(PY) -m pytest $(SIDE_BY_SIDE)
 
-# What needs no Ray: about two minutes.
+# What needs neither Ray, a trained model nor another server: about two minutes.
 test-unit: .venv/.ready
-	$(PY) -m pytest $(SIDE_BY_SIDE) -m "not ray"
+	$(PY) -m pytest $(SIDE_BY_SIDE) -m "not (ray or rllib or servers)"
 
 check: .venv/.ready
 	$(PY) -m ruff check .

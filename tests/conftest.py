@@ -5,6 +5,7 @@ Helpers that several folders import are ``tests/NAME.py`` or ``FOLDER.NAME``: th
 
 from __future__ import annotations
 
+import gc
 import os
 
 # Before torch or Ray are imported: spinning threads on a busy small machine are 2-6 times slower.
@@ -39,14 +40,22 @@ VOCABULARY = 200
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "ray: starts Ray, engines or servers; the rest are unit tests")
+    config.addinivalue_line("markers", "ray: starts Ray or vLLM")
+    config.addinivalue_line("markers", "rllib: runs RLlib's algorithm in the test's own process")
+    config.addinivalue_line("markers", "servers: starts small servers of its own, and waits for those that hang")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         if "ray_session" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.ray)
+        if "beginner_model_dir" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.rllib)
     two_workers.sort_items(config, items)
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # what libraries and tests have defined stays: no need to walk through it again and again
 
 
 @pytest.fixture(scope="session")

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import gc
 import random
-import tracemalloc
+import sys
 from collections.abc import Sequence
+from itertools import pairwise
 
 from rl_agents.envs.base import TextEnv
 
-MAX_GROWTH = 100_000
+STRETCH, STRETCHES = 100, 7
 
 
 def check_memory(env: TextEnv, task_ids: Sequence[str], pieces: Sequence[str], most: int) -> None:
-    """Play a thousand episodes of actions made of fewer than ``most`` pieces; the last 700 leave < 100 kB behind."""
+    """Play a thousand episodes of actions made of fewer than ``most`` pieces; the last seven hundred leave nothing.
+
+    A leak grows in every hundred episodes, by a block of memory each or more; what another thread of the test's
+    process allocates meanwhile does not.
+    """
     rng = random.Random(0)
 
     def play(episodes: int) -> None:
@@ -26,13 +31,11 @@ def check_memory(env: TextEnv, task_ids: Sequence[str], pieces: Sequence[str], m
                 assert observation in env.observation_space
                 over = terminated or truncated
 
+    def blocks_after(episodes: int) -> int:
+        play(episodes)
+        gc.collect()
+        return sys.getallocatedblocks()
+
     play(200)
-    tracemalloc.start()
-    play(100)
-    gc.collect()  # circles that earlier tests left behind are none of this environment's
-    early = tracemalloc.get_traced_memory()[0]
-    play(700)
-    gc.collect()
-    grown = tracemalloc.get_traced_memory()[0] - early
-    tracemalloc.stop()
-    assert grown < MAX_GROWTH
+    kept = [blocks_after(STRETCH) for _ in range(STRETCHES + 1)]
+    assert min(after - before for before, after in pairwise(kept)) < STRETCH / 2, kept

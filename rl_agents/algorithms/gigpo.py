@@ -53,24 +53,27 @@ def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: Gi
     rows also from the episode return that this row carries (verl-agent).
     """
     table = StepTable.build(rows, trajectories, settings.invalid_action_penalty)
-    std: Std = "sample" if settings.step_norm == "mean_std" else "none"
     clusters = anchor_clusters(table.anchors, table.groups, similarity=settings.gigpo_similarity)
     advantages = gigpo(
         episode_advantages(table, settings),
         step_returns(table, settings),
         clusters,
         omega=settings.gigpo_omega,
-        std=std,
+        std=step_std(settings),
     )
     table.spread(rows, advantages)
+
+
+def step_std(settings: StepNormKeys) -> Std:
+    """The deviation that divides when steps are compared."""
+    return "sample" if settings.step_norm == "mean_std" else "none"
 
 
 def episode_advantages(table: StepTable, settings: StepGroupKeys) -> NDArray[np.float64]:
     """A^E of every step; an episode alone in its group keeps its return."""
     statistics = settings.group_statistics
     returns, groups, of_step = table.returns(statistics, penalised=statistics == "step_rows")
-    std: Std = "sample" if settings.step_norm == "mean_std" else "none"
-    return grpo(returns, groups, std=std, singleton="raw")[of_step]
+    return grpo(returns, groups, std=step_std(settings), singleton="raw")[of_step]
 
 
 def step_returns(table: StepTable, settings: StepGroupKeys) -> NDArray[np.float64]:

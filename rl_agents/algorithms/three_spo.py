@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from rl_agents.algorithms.base import Recipe
-from rl_agents.algorithms.gigpo import StepNormKeys
+from rl_agents.algorithms.gigpo import StepNormKeys, step_std
 from rl_agents.algorithms.grpo import DualClipKeys, policy_loss
+from rl_agents.credit.group import grpo
 from rl_agents.credit.statistics import FloatArray
-from rl_agents.credit.three_spo import StateScore, sibling_advantages, state_score
+from rl_agents.credit.three_spo import StateScore, state_score
 from rl_agents.data.steps import StepTable
 from rl_agents.search.states import MAX_STATES, Outcomes
 from rl_agents.settings.options import key
@@ -118,13 +119,13 @@ class StateCounts:
 
 
 def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: ThreeSpoKeys) -> None:
-    """A_i = (R_i - mean_s R) / (std_s R + 1e-6) over the n(s) siblings of a state s (eq. 4).
+    """A_i = (R_i - mean_s R) / (std_s R + 1e-6) over the n(s) samples at a state s (eq. 4): GRPO within a state.
 
     A trajectory is one sample, its group the state, its reward the step reward of eq. 2
     (`rl_agents.search.states.step_rewards`), less the price of an action that cannot be parsed.
     """
     table = StepTable.build(rows, trajectories, settings.invalid_action_penalty)
-    table.spread(rows, sibling_advantages(table.rewards - table.penalties, table.groups, norm=settings.step_norm))
+    table.spread(rows, grpo(table.rewards - table.penalties, table.groups, std=step_std(settings)))
 
 
 RECIPE = Recipe(

@@ -12,12 +12,7 @@ from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.utils import force_list
 
 from rl_agents.algorithms import ALGORITHMS, Settings
-from rl_agents.core.checkpoint import (
-    Counters,
-    restore_run,
-    save_run,
-    write_atomically,
-)
+from rl_agents.core.checkpoint import Counters, restore_run, save_run, write_atomically
 from rl_agents.core.config import BaseAgentConfig
 from rl_agents.core.experience import Demonstrations, Episodes
 from rl_agents.core.learner_group import start_learners

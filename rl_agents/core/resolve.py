@@ -6,10 +6,10 @@ import copy
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from rl_agents.algorithms import ALGORITHMS
-from rl_agents.algorithms.base import Recipe
+from rl_agents.algorithms.base import PolicyGradientKeys, Recipe
 from rl_agents.chat.context import load_tokenizer, make_context
 from rl_agents.core.idle import apply_defaults, refuse_idle
 from rl_agents.envs.base import EnvSpec, env_spec, plain_options, read_env_options, starter_spec, task_ids
@@ -109,16 +109,17 @@ def cautions(settings: Settings) -> list[str]:
         settings: resolved.
     """
     recipe, found = ALGORITHMS[settings.algo], []
-    low, high = getattr(settings, "clip_low", 1.0), getattr(settings, "clip_high", 1.0)
+    ratio = cast(PolicyGradientKeys, settings)
     if (
         recipe.credit
         and settings.dtype == "bfloat16"
         and settings.old_logprobs == "engine"
-        and min(low, high) < BFLOAT16_GAP
+        and min(ratio.clip_low, ratio.clip_high) < BFLOAT16_GAP
     ):
         found.append(
-            f"clip ranges of {low:g} and {high:g} are narrower than the bfloat16 gap between engine and learner (about "
-            f"{BFLOAT16_GAP:g}): many tokens are clipped before the first step; set old_logprobs=learner"
+            f"clip ranges of {ratio.clip_low:g} and {ratio.clip_high:g} are narrower than the bfloat16 gap between "
+            f"engine and learner (about {BFLOAT16_GAP:g}): many tokens are clipped before the first step; "
+            "set old_logprobs=learner"
         )
     if recipe.critic and settings.lr and settings.critic_lr > 1.001 * MAX_CRITIC_RATIO * settings.lr:
         found.append(

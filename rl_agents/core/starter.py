@@ -29,9 +29,9 @@ BuildAlgo = Callable[[Settings], Any]
 
 
 def starter_dir(env: str) -> Path:
-    """Where the starter of ``env`` is cached; its recipe is part of the name."""
-    recipe = starter_spec(env)
-    key = json.dumps([recipe.version, dict(recipe.training), dict(recipe.defaults)], sort_keys=True, default=str)
+    """Where the starter of ``env`` is cached; how it is made is part of the name."""
+    starter = starter_spec(env)
+    key = json.dumps([starter.version, dict(starter.training), dict(starter.defaults)], sort_keys=True, default=str)
     digest = hashlib.sha256(key.encode()).hexdigest()[:8]
     return cache_dir() / "starters" / f"{env}-{digest}"
 
@@ -62,20 +62,20 @@ def build_starter(
         env: environment name.
         output_dir: folder to create.
         seed: seed of weights and demonstrations.
-        set: settings over the recipe's.
+        set: settings over its own.
         on_iteration: called with (iteration, iterations, metrics) after each.
     """
     quiet_libraries()
-    recipe = starter_spec(env)
+    starter = starter_spec(env)
     output_dir = Path(output_dir)
     output_dir.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".base-", dir=output_dir.parent) as base:
-        tokenizer = recipe.build_tokenizer()
-        recipe.build_model(tokenizer, seed).save_pretrained(base, safe_serialization=True)
+        tokenizer = starter.build_tokenizer()
+        starter.build_model(tokenizer, seed).save_pretrained(base, safe_serialization=True)
         tokenizer.save_pretrained(base)
-        note = {"env": env, "settings": dict(recipe.defaults)}
+        note = {"env": env, "settings": dict(starter.defaults)}
         (Path(base) / MODEL_NOTE).write_text(json.dumps(note, indent=1), encoding="utf-8")
-        keys = {**recipe.defaults, **recipe.training, **(set or {}), "env": env, "algo": "sft", "seed": seed}
+        keys = {**starter.defaults, **starter.training, **(set or {}), "env": env, "algo": "sft", "seed": seed}
         settings = Settings.from_dict({**keys, "model": base})
         settings.make_local()
         algo = build_algo(settings)

@@ -1,4 +1,4 @@
-"""3SPO: state-score guided exploration. Scores, rollout counts, step rewards and sibling advantages; no bookkeeping.
+"""3SPO: state-score guided exploration. Scores, rollout counts and step rewards; no bookkeeping.
 
 A state that keeps succeeding gets a score near 0 and one rollout, an unknown state score 1 and G_max rollouts, a state
 that keeps failing is closed. At the published α = 50 and depth >= 2 the count can only be 0, 1 or G_max; graded
@@ -14,8 +14,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from rl_agents.credit.group import grpo
-from rl_agents.credit.statistics import BoolArray, FloatArray, IntArray, Norm
+from rl_agents.credit.statistics import BoolArray, FloatArray, IntArray
 
 Novelty = Literal["changed", "unseen", "first_in_trajectory"]
 
@@ -141,50 +140,3 @@ def step_reward(
     solved = np.asarray(success, dtype=np.float64)
     reward: FloatArray = omega * np.asarray(novel, dtype=np.float64) + (0.5 - omega) * gained + success_weight * solved
     return reward
-
-
-def sibling_advantages(
-    rewards: ArrayLike,
-    parents: ArrayLike | None = None,
-    *,
-    norm: Norm = "mean_std",
-) -> FloatArray:
-    """A_i = (R_i - mean)/(sd + ε) over the n children of one state (3SPO, eq. 4): GRPO whose group is a state.
-
-    Args:
-        rewards: [children], from `step_reward`.
-        parents: [children], number of the state that each child was sampled at; None for one state.
-        norm: ``mean_std`` (default) or ``mean``, sample deviation.
-
-    Returns:
-        [children]; 0 for an only child (no update) and for equal siblings.
-    """
-    values = np.asarray(rewards, dtype=np.float64)
-    groups = np.zeros(values.size, dtype=np.int64) if parents is None else parents
-    return grpo(values, groups, std="sample" if norm == "mean_std" else "none")
-
-
-def gui_score(
-    total: ArrayLike,
-    successes: ArrayLike,
-    updates: ArrayLike,
-    *,
-    base: float = 1.0,
-    alpha: float = 0.1,
-    horizon: float = 1000.0,
-    xi: float = 3.0,
-    epsilon: float = 1e-6,
-) -> StateScore:
-    """GUI variant: λ = λ_base·(1 - exp(-α·t/T_max)) with t global updates, and a gate on N_fail < ξ alone."""
-    visits, wins = np.asarray(total, dtype=np.float64), np.asarray(successes, dtype=np.float64)
-    lam = base * (1.0 - np.exp(-alpha * np.asarray(updates, dtype=np.float64) / horizon))
-    gate = np.asarray(visits - wins < xi)
-    score = np.where(gate, np.exp(-lam * wins / (visits + epsilon)), 0.0)
-    return StateScore(score, np.broadcast_to(gate, score.shape))
-
-
-def gui_rollout_count(score: ArrayLike, *, maximum: int = 8) -> IntArray:
-    """GUI variant: n = max(1, floor(G·sigmoid(S))), so 4 or 5 for G = 8."""
-    share = 1.0 / (1.0 + np.exp(-np.asarray(score, dtype=np.float64)))
-    count: IntArray = np.maximum(1, np.floor(maximum * share)).astype(np.int64)
-    return count

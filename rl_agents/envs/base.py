@@ -107,15 +107,15 @@ def task_ids(name: str, split: str, options: Mapping[str, Any]) -> list[str]:
 
 
 def starter_spec(name: str) -> StarterSpec:
-    """Return the starter recipe of an environment.
+    """Return how the starter model of an environment is made and taught.
 
     Raises:
         InputError: it has none, so that a model folder must be given.
     """
-    recipe: StarterSpec | None = _part(env_spec(name), "starter", "STARTER")
-    if recipe is None:
+    spec: StarterSpec | None = _part(env_spec(name), "starter", "STARTER")
+    if spec is None:
         raise InputError(f"environment {name} has no starter model: name a model folder with --set model=DIR")
-    return recipe
+    return spec
 
 
 def _made(spec: EnvSpec, options: Any, max_turns: int) -> TextEnv:

@@ -20,10 +20,4 @@ def connect_judge(kind: type[Served], keys: JudgeKeys) -> Served:
     for name in ("judge_url", "judge_model"):
         if not getattr(keys, name):
             raise InputError(f"env.judge=openai needs env.{name}")
-    return kind.connect(
-        keys.judge_url,
-        keys.judge_model,
-        key_env=keys.judge_key_env,
-        timeout_s=keys.judge_timeout_s,
-        retries=keys.judge_retries,
-    )
+    return kind.from_keys(keys)

@@ -8,6 +8,7 @@ from typing import Any
 
 from rl_agents.envs.base import env_spec, make_env, read_env_options, starter_spec, task_ids
 from rl_agents.envs.pivot.desk import desk_record
+from rl_agents.rollout.demonstrations import solves
 
 
 def demonstrated_records(
@@ -29,8 +30,8 @@ def demonstrated_records(
     if env == "pivot":
         yield from (desk_record(number, seed) for number in range(traces))
         return
-    recipe, tasks = starter_spec(env), task_ids(env, "train", options)
-    demonstrate = recipe.expert if recipe.expert and not mediocre else recipe.demonstrate
+    starter, tasks = starter_spec(env), task_ids(env, "train", options)
+    demonstrate = starter.expert if starter.expert and not mediocre else starter.demonstrate
     world, read = make_env(env, options, max_turns), read_env_options(env_spec(env), options)
     for number in range(traces):
         rng = random.Random(f"demo-traces/{seed}/{number}")
@@ -41,19 +42,10 @@ def demonstrated_records(
             for observation, action in dialogue
             for role, text in (("user", observation), ("assistant", action))
         ]
-        solved = _solves(world, task, [action for _, action in dialogue])
+        solved = solves(world, task, [action for _, action in dialogue])
         yield {"id": f"{task}#{number}", "reward": float(solved), "messages": messages}
 
 
 def has_expert(env: str) -> bool:
     """Whether an environment has a scripted player without bad habits."""
     return env == "pivot" or starter_spec(env).expert is not None
-
-
-def _solves(world: Any, task: str, actions: list[str]) -> bool:
-    _, info = world.reset(seed=0, options={"task_id": task})
-    for action in actions:
-        _, _, terminated, truncated, info = world.step(action)
-        if terminated or truncated:
-            break
-    return bool(info.get("success"))

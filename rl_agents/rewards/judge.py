@@ -128,6 +128,21 @@ class RuleJudge:
         return float(stated_share(answer, points) == conciseness(answer, points) == 1.0)
 
 
+class ServerKeys(Protocol):
+    """The keys that describe a judge behind a server, whether a run's, an environment's or a verifier's."""
+
+    @property
+    def judge_url(self) -> str: ...
+    @property
+    def judge_model(self) -> str: ...
+    @property
+    def judge_key_env(self) -> str: ...
+    @property
+    def judge_timeout_s(self) -> float: ...
+    @property
+    def judge_retries(self) -> int: ...
+
+
 @dataclass(frozen=True)
 class OpenAIJudge:
     """A model behind an OpenAI-compatible server (``POST {url}/chat/completions``), asked for yes or no.
@@ -149,18 +164,18 @@ class OpenAIJudge:
     retries: int
 
     @classmethod
-    def from_settings(cls, settings: Settings) -> OpenAIJudge:
+    def from_keys(cls, keys: ServerKeys) -> Self:
         """Build the judge that the keys ``judge_*`` describe.
 
         Raises:
             InputError: see `connect`.
         """
         return cls.connect(
-            settings.judge_url,
-            settings.judge_model,
-            key_env=settings.judge_key_env,
-            timeout_s=settings.judge_timeout_s,
-            retries=settings.judge_retries,
+            keys.judge_url,
+            keys.judge_model,
+            key_env=keys.judge_key_env,
+            timeout_s=keys.judge_timeout_s,
+            retries=keys.judge_retries,
         )
 
     @classmethod
@@ -300,9 +315,9 @@ def make_judge(settings: Settings) -> Judge:
     """Build the judge that the key ``judge`` names.
 
     Raises:
-        InputError: see `OpenAIJudge.from_settings`.
+        InputError: see `OpenAIJudge.connect`.
     """
-    return RuleJudge() if settings.judge == "rule" else OpenAIJudge.from_settings(settings)
+    return RuleJudge() if settings.judge == "rule" else OpenAIJudge.from_keys(settings)
 
 
 def _contains(words: list[str], part: list[str]) -> bool:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from rl_agents.chat.context import ContextPolicy, Dialogue, load_tokenizer, make_context
 from rl_agents.data.tasks import stream_seed
 from rl_agents.data.trajectory import Step, Trajectory
-from rl_agents.envs.base import env_spec, read_env_options, starter_spec, task_ids
+from rl_agents.envs.base import TextEnv, env_spec, read_env_options, starter_spec, task_ids
 from rl_agents.settings import Settings
 
 
@@ -19,7 +19,7 @@ def demonstrated_trajectories(settings: Settings, model_dir: str, seed: int) -> 
     Raises:
         InputError: the environment has no demonstrator.
     """
-    recipe = starter_spec(settings.env)
+    starter = starter_spec(settings.env)
     tasks = task_ids(settings.env, "train", settings.env_options)
     options = read_env_options(env_spec(settings.env), settings.env_options)
     context = _context(settings.context, model_dir)
@@ -27,12 +27,22 @@ def demonstrated_trajectories(settings: Settings, model_dir: str, seed: int) -> 
     trajectories = []
     for index in range(settings.demonstrations):
         task = rng.choice(tasks)
-        dialogue = recipe.demonstrate(task, rng, options, settings.max_turns)
-        chat = recipe.opening(task, options) if recipe.opening else ""
+        dialogue = starter.demonstrate(task, rng, options, settings.max_turns)
+        chat = starter.opening(task, options) if starter.opening else ""
         trajectory = encode_dialogue(dialogue, context, settings.max_model_len, chat)
         trajectory.task_id, trajectory.group_id, trajectory.seed = task, index, stream_seed(seed, index)
         trajectories.append(trajectory)
     return trajectories
+
+
+def solves(env: TextEnv, task_id: str, actions: Iterable[str]) -> bool:
+    """Play actions until the episode ends, and say whether they solve the task."""
+    _, info = env.reset(seed=0, options={"task_id": task_id})
+    for action in actions:
+        _, _, terminated, truncated, info = env.step(action)
+        if terminated or truncated:
+            break
+    return bool(info.get("success"))
 
 
 def encode_dialogue(

@@ -14,6 +14,7 @@ import gymnasium
 
 from rl_agents.envs.base import TextEnv, env_spec, make_env, read_env_options, starter_spec, task_ids
 from rl_agents.errors import InputError
+from rl_agents.rollout.demonstrations import solves
 from rl_agents.settings import Settings
 
 #: Reflections that a new trial is shown (Reflexion, section 3: a sliding window of one to three).
@@ -165,7 +166,7 @@ def solved_examples(settings: Settings, make: Callable[[], TextEnv]) -> list[Sho
     examples: list[Shot] = []
     for task_id in task_ids(settings.env, "train", settings.env_options)[: 50 * count]:
         shot = demonstrate(task_id, random.Random(f"shots/{task_id}"), options, settings.max_turns)
-        if _solves(env, task_id, [action for _, action in shot]):
+        if solves(env, task_id, [action for _, action in shot]):
             examples.append(shot)
         if len(examples) == count:
             return examples
@@ -183,12 +184,3 @@ def _retold(observation: str, info: dict[str, Any], write: Callable[[str], str])
         *before, last = info["messages"]
         info = {**info, "messages": [*before, {**last, "content": write(str(last["content"]))}]}
     return write(observation), info
-
-
-def _solves(env: TextEnv, task_id: str, actions: Sequence[str]) -> bool:
-    _, info = env.reset(seed=0, options={"task_id": task_id})
-    for action in actions:
-        _, _, terminated, truncated, info = env.step(action)
-        if terminated or truncated:
-            break
-    return bool(info.get("success"))

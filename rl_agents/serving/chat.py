@@ -149,12 +149,12 @@ def _sampling(request: ChatRequest, model: ChatModel, budget: int, index: int) -
 
 
 async def choice_states(
-    plan: Prepared, index: int, client: PolicyClient, target: Target
+    prepared: Prepared, index: int, client: PolicyClient, target: Target
 ) -> AsyncGenerator[Choice, None]:
     """Sample one choice; yields it after every piece, the last time with ``finish_reason``."""
-    request, template = plan.request, plan.model.template
+    request, template = prepared.request, prepared.model.template
     choice = Choice(index, TextStream(template.decode, request.stop or ()), request.offered_tools)
-    async with aclosing(_pieces(plan, index, client, target)) as pieces:
+    async with aclosing(_pieces(prepared, index, client, target)) as pieces:
         async for piece in pieces:
             choice.take(piece)
             if request.logprobs:
@@ -164,36 +164,36 @@ async def choice_states(
                 return
 
 
-async def _pieces(plan: Prepared, index: int, client: PolicyClient, target: Target) -> AsyncGenerator[Piece, None]:
+async def _pieces(prepared: Prepared, index: int, client: PolicyClient, target: Target) -> AsyncGenerator[Piece, None]:
     """Listen to the engine where somebody wants the beginning or may stop it; else wait for the whole."""
-    if not (plan.request.stream or plan.request.stop):
-        yield await client.generate(plan.prompt_ids, plan.samplings[index], target)
+    if not (prepared.request.stream or prepared.request.stop):
+        yield await client.generate(prepared.prompt_ids, prepared.samplings[index], target)
         return
-    async with aclosing(client.stream(plan.prompt_ids, plan.samplings[index], target)) as stream:
+    async with aclosing(client.stream(prepared.prompt_ids, prepared.samplings[index], target)) as stream:
         async for piece in stream:
             yield piece
 
 
-async def answer(plan: Prepared, client: PolicyClient, target: Target) -> dict[str, Any]:
+async def answer(prepared: Prepared, client: PolicyClient, target: Target) -> dict[str, Any]:
     """Return the whole answer."""
-    results = await _together([_whole(plan, index, client, target) for index in range(len(plan.samplings))])
-    body = _head(plan, "chat.completion", results[0][0].label)
-    body["choices"] = [_whole_choice(plan, choice, logprobs) for choice, logprobs in results]
-    body["usage"] = _usage(plan, [choice for choice, _ in results])
+    results = await _together([_whole(prepared, index, client, target) for index in range(len(prepared.samplings))])
+    body = _head(prepared, "chat.completion", results[0][0].label)
+    body["choices"] = [_whole_choice(prepared, choice, logprobs) for choice, logprobs in results]
+    body["usage"] = _usage(prepared, [choice for choice, _ in results])
     return body
 
 
 async def _whole(
-    plan: Prepared, index: int, client: PolicyClient, target: Target
+    prepared: Prepared, index: int, client: PolicyClient, target: Target
 ) -> tuple[Choice, list[dict[str, Any]]]:
     logprobs: list[dict[str, Any]] = []
-    async for choice in choice_states(plan, index, client, target):
+    async for choice in choice_states(prepared, index, client, target):
         logprobs += choice.new_logprobs
     return choice, logprobs
 
 
 async def chunks(
-    plan: Prepared, client: PolicyClient, target: Target, limits: AbstractAsyncContextManager[None]
+    prepared: Prepared, client: PolicyClient, target: Target, limits: AbstractAsyncContextManager[None]
 ) -> AsyncGenerator[dict[str, Any], None]:
     """Yield the chunks of a streamed answer; those of several choices come as they are sampled.
 
@@ -204,8 +204,8 @@ async def chunks(
 
     async def follow(index: int) -> None:
         first = True
-        async for choice in choice_states(plan, index, client, target):
-            for chunk in _choice_chunks(plan, choice, first):
+        async for choice in choice_states(prepared, index, client, target):
+            for chunk in _choice_chunks(prepared, choice, first):
                 states.put_nowait(chunk)
             first = False
         done.append(choice)
@@ -213,7 +213,7 @@ async def chunks(
     async def follow_all() -> None:
         try:
             async with limits:
-                await _together([follow(index) for index in range(len(plan.samplings))])
+                await _together([follow(index) for index in range(len(prepared.samplings))])
         finally:
             states.put_nowait(None)
 
@@ -224,9 +224,13 @@ async def chunks(
         await work
     finally:
         work.cancel()
-    options = plan.request.stream_options
+    options = prepared.request.stream_options
     if options is not None and options.include_usage:
-        yield {**_head(plan, "chat.completion.chunk", done[0].label), "choices": [], "usage": _usage(plan, done)}
+        yield {
+            **_head(prepared, "chat.completion.chunk", done[0].label),
+            "choices": [],
+            "usage": _usage(prepared, done),
+        }
 
 
 async def _together(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
@@ -239,7 +243,7 @@ async def _together(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
     return [task.result() for task in tasks]
 
 
-def _choice_chunks(plan: Prepared, choice: Choice, first: bool) -> Iterator[dict[str, Any]]:
+def _choice_chunks(prepared: Prepared, choice: Choice, first: bool) -> Iterator[dict[str, Any]]:
     """The chunks of one piece: the role once, then text or calls, and at the end the reason."""
     delta: dict[str, Any] = {"role": "assistant", "content": ""} if first else {}
     if choice.new:
@@ -247,19 +251,19 @@ def _choice_chunks(plan: Prepared, choice: Choice, first: bool) -> Iterator[dict
     if choice.tool_calls:
         delta["tool_calls"] = [{"index": number, **call} for number, call in enumerate(choice.tool_calls)]
     if delta or choice.new_logprobs:
-        yield _chunk(plan, choice, delta, None)
+        yield _chunk(prepared, choice, delta, None)
     if choice.finish_reason:
-        yield _chunk(plan, choice, {}, choice.finish_reason)
+        yield _chunk(prepared, choice, {}, choice.finish_reason)
 
 
-def _chunk(plan: Prepared, choice: Choice, delta: dict[str, Any], reason: str | None) -> dict[str, Any]:
+def _chunk(prepared: Prepared, choice: Choice, delta: dict[str, Any], reason: str | None) -> dict[str, Any]:
     entries = choice.new_logprobs if reason is None else []
-    logprobs = {"content": entries} if plan.request.logprobs else None
+    logprobs = {"content": entries} if prepared.request.logprobs else None
     part = {"index": choice.index, "delta": delta, "logprobs": logprobs, "finish_reason": reason}
-    return {**_head(plan, "chat.completion.chunk", choice.label), "choices": [part]}
+    return {**_head(prepared, "chat.completion.chunk", choice.label), "choices": [part]}
 
 
-def _whole_choice(plan: Prepared, choice: Choice, logprobs: list[dict[str, Any]]) -> dict[str, Any]:
+def _whole_choice(prepared: Prepared, choice: Choice, logprobs: list[dict[str, Any]]) -> dict[str, Any]:
     # With tools `new` holds the content; a choice without them was never asked to keep any back.
     content = choice.new if choice.tools else choice.stream.text
     message: dict[str, Any] = {"role": "assistant", "content": content}
@@ -268,23 +272,23 @@ def _whole_choice(plan: Prepared, choice: Choice, logprobs: list[dict[str, Any]]
     return {
         "index": choice.index,
         "message": message,
-        "logprobs": {"content": logprobs} if plan.request.logprobs else None,
+        "logprobs": {"content": logprobs} if prepared.request.logprobs else None,
         "finish_reason": choice.finish_reason,
     }
 
 
-def _head(plan: Prepared, kind: str, label: str) -> dict[str, Any]:
+def _head(prepared: Prepared, kind: str, label: str) -> dict[str, Any]:
     return {
-        "id": plan.id,
+        "id": prepared.id,
         "object": kind,
-        "created": plan.created,
-        "model": plan.model.name,
+        "created": prepared.created,
+        "model": prepared.model.name,
         "system_fingerprint": label,
     }
 
 
-def _usage(plan: Prepared, choices: list[Choice]) -> dict[str, int]:
-    prompt, sampled = len(plan.prompt_ids), sum(choice.tokens for choice in choices)
+def _usage(prepared: Prepared, choices: list[Choice]) -> dict[str, int]:
+    prompt, sampled = len(prepared.prompt_ids), sum(choice.tokens for choice in choices)
     return {"prompt_tokens": prompt, "completion_tokens": sampled, "total_tokens": prompt + sampled}
 
 

@@ -64,11 +64,6 @@ def _option_types(cls: Any) -> Mapping[str, Any]:
     return {item.name: hints[item.name] for item in dataclasses.fields(cls)}
 
 
-def option_defaults(cls: type) -> dict[str, Any]:
-    """Return the defaults of an options class by key."""
-    return {item.name: getattr(cls(), item.name) for item in dataclasses.fields(cls)}
-
-
 def read_options(
     cls: type[Options],
     data: Mapping[str, Any],

@@ -11,7 +11,6 @@ from rl_agents.credit.gigpo import anchor_clusters, gigpo
 from rl_agents.credit.group import grpo, leave_one_out, rloo
 from rl_agents.credit.hgpo import hgpo
 from rl_agents.credit.statistics import whiten_by_length
-from rl_agents.credit.three_spo import sibling_advantages
 from rl_agents.credit.vspo import vspo
 
 
@@ -42,7 +41,7 @@ ESTIMATORS = {
     "gigpo mean": gigpo_rows("none"),
     "gigpo mean_std": gigpo_rows("sample"),
     "hgpo": hgpo_rows,
-    "3spo": sibling_advantages,
+    "3spo": grpo,
     "reinforce++-baseline": baseline_rows,
 }
 UNSCALED = {"dr_grpo": 1.0, "rloo": 1.0, "gigpo mean": 1.0}

@@ -5,12 +5,12 @@ import math
 import numpy as np
 import pytest
 
+from rl_agents.credit.group import grpo
 from rl_agents.credit.three_spo import (
     annealing,
     novelty,
     novelty_weight,
     rollout_count,
-    sibling_advantages,
     state_score,
     step_reward,
 )
@@ -109,8 +109,8 @@ def test_step_rewards_and_sibling_advantages_of_the_reference_example():
     weight = novelty_weight(10)
     rewards = step_reward([1, 1, 1], 0.3 - np.array([0.2, 0.6, 0.2]), [0, 0, 0], weight)
     assert rewards == pytest.approx([0.215546, 0.089122, 0.215546], abs=1e-6)
-    assert sibling_advantages(rewards) == pytest.approx([0.577342, -1.154685, 0.577342], abs=1e-5)
-    assert sibling_advantages(rewards, norm="mean") == pytest.approx([0.042141, -0.084283, 0.042141], abs=1e-6)
+    assert grpo(rewards, [0, 0, 0]) == pytest.approx([0.577342, -1.154685, 0.577342], abs=1e-5)
+    assert grpo(rewards, [0, 0, 0], std="none") == pytest.approx([0.042141, -0.084283, 0.042141], abs=1e-6)
 
 
 def test_at_the_first_visit_scores_have_no_weight():
@@ -120,10 +120,10 @@ def test_at_the_first_visit_scores_have_no_weight():
 
 
 def test_only_child_and_identical_siblings_get_zero():
-    assert sibling_advantages([0.7]).tolist() == [0.0]
-    assert sibling_advantages([0.1 + 0.2, 0.3, 0.3]).tolist() == [0.0] * 3
+    assert grpo([0.7], [0]).tolist() == [0.0]
+    assert grpo([0.1 + 0.2, 0.3, 0.3], [0, 0, 0]).tolist() == [0.0] * 3
 
 
 def test_siblings_of_different_states_are_not_compared():
-    advantages = sibling_advantages([1.0, 5.0, 0.0, 5.0], [0, 1, 0, 1], norm="mean")
+    advantages = grpo([1.0, 5.0, 0.0, 5.0], [0, 1, 0, 1], std="none")
     assert advantages.tolist() == [0.5, 0.0, -0.5, 0.0]

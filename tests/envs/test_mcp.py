@@ -28,6 +28,8 @@ from rl_agents.tools.calls import ToolCall, write_response
 
 make = partial(named_env, "mcp")
 
+pytestmark = pytest.mark.servers
+
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "docs" / "examples" / "mcp"
 MISBEHAVING = ROOT / "tests" / "tools" / "mcp_server.py"

@@ -30,6 +30,8 @@ make = partial(named_env, "webshop")
 task_ids = with_keywords("webshop", tasks.task_ids)
 play = with_keywords("webshop", expert.play)
 
+pytestmark = pytest.mark.servers
+
 TASK = "human/00002"
 ROOT = Path(__file__).parents[2]
 

@@ -11,6 +11,8 @@ from rl_agents.cli import main
 from rl_agents.core.algorithm import AgentAlgorithm
 from rl_agents.core.starter import build_starter
 
+pytestmark = pytest.mark.rllib
+
 #: Enough to speak: most actions can be read, few are good.
 TAUGHT = {"iterations": 2, "demonstrations": 128, "tasks_per_iteration": 128, "minibatches": 8}
 KEYS = [

@@ -11,6 +11,8 @@ from pivot.expert_traces import real_file
 from rl_agents.cli import main
 from rl_agents.traces.store import read_table, read_turns
 
+pytestmark = pytest.mark.rllib
+
 SMALL = ["tasks_per_iteration=4", "group_size=4", "eval_episodes=8", "eval_interval=0", "checkpoint_interval=0"]
 
 

@@ -25,6 +25,8 @@ from rl_agents.tools.mcp_client import McpClient, McpServerError, name_tools
 from rl_agents.tools.mcp_servers import ServerSpec
 from rl_agents.tools.toolbox import BoundTool, Toolbox, ToolError
 
+pytestmark = pytest.mark.servers
+
 SERVER = str(Path(__file__).with_name("mcp_server.py"))
 STDIO = ServerSpec("home", sys.executable, (SERVER,), {"SHOWN": "yes"})
 

@@ -17,10 +17,8 @@ from rl_agents.rewards.wording import negated, stems, word_set, words
 
 YES, NO, UNKNOWN = "Yes", "No", "Unknown"
 NOT_A_QUESTION = "This is not a question, please propose your next question."
-REPLIES = (YES, NO, UNKNOWN, NOT_A_QUESTION)
 
 F1_UNITS = ("word", "char")
-PROGRESS_RULES = ("informative", "new")
 
 #: A sentence that begins like this cannot be answered with yes or no.
 OPEN_QUESTIONS = word_set(
@@ -71,7 +69,7 @@ class Reply:
     """A judge's answer.
 
     Attributes:
-        text: one of `REPLIES`.
+        text: `YES`, `NO`, `UNKNOWN` or `NOT_A_QUESTION`.
         topics: what the judge saw in the question; two questions with the same topics ask the same thing.
     """
 

@@ -88,17 +88,7 @@ def _threshold(options: VerifierOptions, own: float) -> float:
 
 
 def _judge(options: VerifierOptions) -> EquivalenceJudge | None:
-    if not options.judge_url:
-        return None
-    return EquivalenceJudge(
-        OpenAIJudge.connect(
-            options.judge_url,
-            options.judge_model,
-            key_env=options.judge_key_env,
-            timeout_s=options.judge_timeout_s,
-            retries=options.judge_retries,
-        )
-    )
+    return EquivalenceJudge(OpenAIJudge.from_keys(options)) if options.judge_url else None
 
 
 def _exact(options: VerifierOptions) -> Verifier:
