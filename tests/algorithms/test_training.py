@@ -47,6 +47,19 @@ def test_one_iteration_moves_the_weights(beginner_model_dir: Path, name: str) ->
         assert metrics["rollout/generation_batches"] >= 1
 
 
+@pytest.mark.parametrize("name", ["gspo", "steppo"])
+@pytest.mark.parametrize(("keys", "clipped"), [({}, True), ({"old_logprobs": "learner", "top_p": 0.95}, False)])
+def test_narrow_clips_in_bfloat16_before_the_first_step(
+    beginner_model_dir: Path, name: str, keys: dict[str, Any], clipped: bool
+) -> None:
+    algo = build(beginner_model_dir, name, dtype="bfloat16", clip_low=3e-4, clip_high=4e-4, **keys)
+    metrics = algo.train()["agent"]
+    algo.stop()
+    assert metrics["actor/engine_logprob_gap_max"] > 0
+    assert (metrics["actor/clip_fraction"] > 0) == clipped
+    assert clipped or metrics["actor/ratio_mean"] == 1.0
+
+
 STEPPO_ARMS = [
     {"steppo_credit": "token_gae"},
     {"ratio_level": "token", "clip_low": 0.2, "clip_high": 0.2},

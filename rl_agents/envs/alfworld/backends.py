@@ -14,7 +14,8 @@ from typing import Protocol
 from rl_agents.envs.alfworld.native import NativeGame, State
 from rl_agents.envs.alfworld.spec import AlfworldOptions
 from rl_agents.envs.alfworld.tasks import compiled_game, find_game
-from rl_agents.envs.alfworld.textworld_backend import PYTHON_VARIABLE, BranchPoint, Observation, TextWorldBackend
+from rl_agents.envs.alfworld.textworld_backend import PYTHON_VARIABLE, TextWorldBackend
+from rl_agents.envs.alfworld.textworld_client import BranchPoint, Observation
 
 #: What `make alfworld` sets up: an interpreter with the real engine, beside the project's own.
 SEPARATE_VENV = Path(__file__).parents[3] / ".venv-alfworld"

@@ -30,7 +30,8 @@ from rl_agents.envs.alfworld.game_file import GameFile, load_game
 from rl_agents.envs.alfworld.grammar import Grammar, Symbol, parse_grammar, parse_text
 from rl_agents.envs.alfworld.matching import Matcher, compile_case
 from rl_agents.envs.alfworld.normal_form import Case, Literal, cases
-from rl_agents.envs.alfworld.pddl import Action, Domain, parse_domain, parse_problem
+from rl_agents.envs.alfworld.pddl import Action, Domain
+from rl_agents.envs.alfworld.pddl_parser import parse_domain, parse_problem
 from rl_agents.envs.alfworld.rendering import Answer, Renderer, fields_below, queries_below
 from rl_agents.envs.alfworld.world import Facts, build_world
 from rl_agents.errors import InputError, nearest

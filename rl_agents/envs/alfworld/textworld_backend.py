@@ -12,140 +12,25 @@ from __future__ import annotations
 import atexit
 import contextlib
 import hashlib
-import json
 import os
-import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from rl_agents.envs.alfworld.game_file import GameFile
+from rl_agents.envs.alfworld.textworld_client import BranchPoint, Observation, Worker, WorkerError, observation, step
 from rl_agents.errors import InputError
 
 PYTHON_VARIABLE = "RL_AGENTS_TEXTWORLD_PYTHON"
 WORKER = Path(__file__).with_name("textworld_worker.py")
-MAX_ANSWER = 4_000_000
 #: Longer commands are cut: no game has one, so that they do nothing either way.
 MAX_COMMAND = 1000
 START_TIMEOUT_S = 120.0
-
-
-class WorkerError(RuntimeError):
-    """A worker was killed, ended or did not answer in time: this episode is over, the next one gets a new worker."""
-
-
-@dataclass(frozen=True, slots=True)
-class Observation:
-    """What the engine says.
-
-    Attributes:
-        text: the feedback; of a reset the room and the task.
-        admissible: the commands that do something now, sorted.
-        won: whether the goal holds.
-    """
-
-    text: str
-    admissible: tuple[str, ...]
-    won: bool
-
-
-@dataclass(frozen=True, slots=True)
-class BranchPoint:
-    """A state of a game that can be returned to, in this process or another: the commands that led to it."""
-
-    game: str
-    commands: tuple[str, ...]
-
-
-class Worker:
-    """The client's end of one worker process."""
-
-    def __init__(self, sock: socket.socket, pid: int = 0) -> None:
-        self._sock = sock
-        self._lock = threading.Lock()
-        self.pid = pid
-
-    def request(
-        self,
-        message: dict[str, Any],
-        timeout_s: float,
-        doing: str,
-        attach: int | None = None,
-        refused: type[Exception] = WorkerError,
-    ) -> Any:
-        """Send a request and return the answer.
-
-        Raises:
-            WorkerError: the process is gone or did not answer in time (it is killed then).
-            refused: the process could not do it.
-        """
-        data = json.dumps(message).encode() + b"\n"
-        try:
-            with self._lock:
-                deadline = time.monotonic() + timeout_s
-                self._sock.settimeout(timeout_s)
-                if attach is None:
-                    self._sock.sendall(data)
-                else:
-                    socket.send_fds(self._sock, [data], [attach])
-                answer = self._read(deadline)
-        except TimeoutError:
-            self.kill()
-            raise WorkerError(f"TextWorld worker {self.pid}: no answer within {timeout_s:g} s to: {doing}") from None
-        except OSError as error:
-            self.close()
-            raise WorkerError(f"TextWorld worker {self.pid} ended during: {doing} ({error})") from None
-        if "error" in answer:
-            raise refused(f"TextWorld worker {self.pid}: {doing}: {answer['error']}")
-        return answer
-
-    def _read(self, deadline: float) -> Any:
-        buffer = bytearray()
-        while not buffer.endswith(b"\n"):
-            self._sock.settimeout(max(1e-3, deadline - time.monotonic()))
-            data = self._sock.recv(1 << 16)
-            if not data:
-                raise OSError("killed, or crashed")
-            buffer += data
-            if len(buffer) > MAX_ANSWER:
-                raise OSError(f"its answer is longer than {MAX_ANSWER} bytes")
-        return json.loads(buffer)
-
-    def hello(self, timeout_s: float) -> Any:
-        """Return the first line of a root process."""
-        try:
-            return self._read(time.monotonic() + timeout_s)
-        except TimeoutError:
-            raise OSError(f"no sign of life within {timeout_s:g} s") from None
-
-    def fork(self, timeout_s: float) -> Worker:
-        """Return a copy of the process as it is now."""
-        ours, theirs = socket.socketpair()
-        with theirs:
-            try:
-                answer = self.request({"op": "fork"}, timeout_s, "fork", attach=theirs.fileno())
-            except BaseException:
-                ours.close()
-                raise
-        return Worker(ours, answer["pid"])
-
-    def kill(self) -> None:
-        """End the process at once. Its socket is still open, so that the id is still its own."""
-        if self.pid:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGKILL)
-        self.close()
-
-    def close(self) -> None:
-        """Let the process end."""
-        self._sock.close()
 
 
 @dataclass
@@ -233,7 +118,7 @@ class Server:
         except BaseException:
             worker.close()
             raise
-        return worker, _observation(answer)
+        return worker, observation(answer)
 
     def _fork_root(self, timeout_s: float) -> Worker:
         with self._lock:
@@ -405,12 +290,3 @@ class TextWorldBackend:
 def game_key(game: GameFile) -> str:
     """Return the sha256 of what the engine reads of a game."""
     return hashlib.sha256("\0".join((game.domain, game.grammar, game.problem)).encode()).hexdigest()
-
-
-def step(worker: Worker, command: str, timeout_s: float) -> Observation:
-    """Play ``command`` in a worker."""
-    return _observation(worker.request({"op": "step", "command": command}, timeout_s, f"step '{command[:80]}'"))
-
-
-def _observation(answer: Any) -> Observation:
-    return Observation(answer["text"], tuple(answer["admissible"]), answer["won"])

@@ -19,10 +19,8 @@ from rl_agents.envs.alfworld.pddl import (
     Not,
     Or,
     Typed,
-    parse_domain,
-    parse_problem,
-    read_expression,
 )
+from rl_agents.envs.alfworld.pddl_parser import parse_domain, parse_problem, read_expression
 from rl_agents.envs.alfworld.world import build_world, player_names
 from rl_agents.errors import InputError
 

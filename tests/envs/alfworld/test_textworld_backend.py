@@ -20,7 +20,8 @@ import pytest
 from rl_agents.envs.alfworld import textworld_backend
 from rl_agents.envs.alfworld.generator import generated_file
 from rl_agents.envs.alfworld.native import NativeGame
-from rl_agents.envs.alfworld.textworld_backend import BranchPoint, Server, TextWorldBackend, WorkerError, game_key
+from rl_agents.envs.alfworld.textworld_backend import Server, TextWorldBackend, game_key
+from rl_agents.envs.alfworld.textworld_client import BranchPoint, WorkerError
 from rl_agents.errors import InputError
 
 
