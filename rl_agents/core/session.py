@@ -40,13 +40,22 @@ def ensure_ray(actors: int) -> None:
 
     Args:
         actors: engines, env runners and learners of the run.
+
+    Raises:
+        InputError: no cluster answers under ``RAY_ADDRESS``, or not to who shows no token.
     """
     if ray.is_initialized():
         return
     # Actors' tracebacks reach the driver with the exceptions; their chatter stays in Ray's log folder.
     quiet: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": bool(os.environ.get("RL_AGENTS_ACTOR_LOGS"))}
     if os.environ.get("RAY_ADDRESS"):
-        ray.init(address="auto", **quiet, **shipped_modules())
+        try:
+            ray.init(address="auto", **quiet, **shipped_modules())
+        except ConnectionError as error:
+            raise InputError(
+                f"no connection to the Ray cluster RAY_ADDRESS={os.environ['RAY_ADDRESS']}: start it, or unset "
+                "RAY_ADDRESS; where it asks for a token: export RAY_AUTH_MODE=token (docs/clusters.md)"
+            ) from error
     else:
         # RLlib passes actors their configuration through the object store, about which Ray complains at each start.
         os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")

@@ -102,7 +102,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     finally:
         os.killpg(head.pid, signal.SIGTERM)
         try:
-            head.wait(timeout=20)
+            head.wait(timeout=5)
         except subprocess.TimeoutExpired:
             os.killpg(head.pid, signal.SIGKILL)
 
@@ -143,8 +143,8 @@ def submit(cluster: Cluster, arguments: str) -> tuple[int, str]:
     deadline = time.monotonic() + START_S
     while True:
         done = subprocess.run(
-            ["bash", "-c", script], env=cluster.env, cwd=cluster.env["PWD"], capture_output=True, text=True, timeout=600,
-            check=False,
+            ["bash", "-c", script], env=cluster.env, cwd=cluster.env["PWD"],
+            capture_output=True, text=True, timeout=600, check=False,
         )  # fmt: skip
         output = done.stdout + done.stderr
         starting = "No available agent" in output or "Failed to connect" in output
@@ -233,7 +233,8 @@ def test_the_users_own_module_reaches_the_workers(cluster: Cluster, tmp_path: Pa
     assert lock
     (tmp_path / "lock.py").write_text(lock[1])
     (tmp_path / "choosy.py").write_text('import os\nos.environ["HERE"]\nfrom lock import Lock\n')
-    env = {**cluster.env, "RAY_ADDRESS": f"127.0.0.1:{cluster.port}", "PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    address = {"RAY_ADDRESS": f"127.0.0.1:{cluster.port}", "RAY_AUTH_MODE": "token"}
+    env = {**cluster.env, **address, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
     done = subprocess.run(
         [sys.executable, "-c", DRIVER], cwd="/", env=env, capture_output=True, text=True, timeout=120, check=False
     )
