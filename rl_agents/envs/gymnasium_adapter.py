@@ -213,7 +213,10 @@ class TextAdapter(gymnasium.Env[str, str]):
         except ValueError as error:
             info = self._info({}, valid=False, success=self._succeeded())
             return f"{error}\n{self._shown.observation}", 0.0, False, False, info
-        observation, reward, terminated, truncated, info = self.inner.step(parsed)
+        answer: Any = self.inner.step(parsed)
+        if not isinstance(answer, tuple) or len(answer) != 5:
+            return answer  # type: ignore[no-any-return]  # whoever called says what is wrong with it
+        observation, reward, terminated, truncated, info = answer
         text = self._see(observation, info)
         steps, earned = self._shown.steps + 1, self._shown.earned + float(reward)
         self._shown = replace(self._shown, steps=steps, earned=earned, success=info.get("success"))
