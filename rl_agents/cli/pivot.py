@@ -71,8 +71,9 @@ def demo_traces(argv: Sequence[str]) -> int:
     read_env_options(env_spec(args.env), settings.env_options, chosen=settings.env_options)
     options, turns = settings.env_options, settings.max_turns
     records = demonstrated_records(args.env, options, args.traces, args.seed, args.mediocre, turns)
+    text = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
     args.output.parent.mkdir(parents=True, exist_ok=True)
-    args.output.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records), "utf-8")
+    args.output.write_text(text, "utf-8")
     player = "demonstrator" if args.mediocre or not has_expert(args.env) else "expert"
     print(f"{args.traces} traces of the {player}: {args.output}")
     return 0

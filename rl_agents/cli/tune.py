@@ -159,12 +159,12 @@ def _tune(plan: SweepPlan, interrupts: Interrupts) -> dict[str, Any]:
     results = write_results(plan.sweep, folder)
     if problem:
         raise RuntimeError(problem)
-    if not interrupts.requested and (reason := _all_bad_input(results)):
+    if not interrupts.requested and (reason := all_bad_input(results)):
         raise InputError(reason)
     return results
 
 
-def _all_bad_input(results: Mapping[str, Any]) -> str:
+def all_bad_input(results: Mapping[str, Any]) -> str:
     """Return the reason when no trial could work with its input."""
     trials = [trial for point in results["points"] for trial in point["trials"]]
     return str(trials[0]["reason"]) if all(trial["status"] == "bad_input" for trial in trials) else ""
