@@ -64,6 +64,7 @@ def printed_commands() -> list[list[str]]:
     return [shlex.split(line) for line in re.findall(r"^    python \$RL/run\.py (.*)$", PAGE, re.MULTILINE)]
 
 
+@pytest.mark.rllib
 def test_the_example_as_printed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sft, grpo, search, evaluation = printed_commands()
     few = ["--set", "tasks_per_iteration=4", "group_size=4", "minibatches=1"]
