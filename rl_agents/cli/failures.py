@@ -8,6 +8,8 @@ import tempfile
 import traceback
 from pathlib import Path
 
+from rl_agents.reporting.outputs import ERROR_LOG
+
 TRACEBACK_VARIABLE = "RL_AGENTS_TRACEBACK"
 
 
@@ -29,9 +31,13 @@ def report_crash(error: Exception, folder: Path | None = None, show: bool = Fals
     text = "".join(traceback.format_exception(error))
     if folder is None:
         folder = Path(tempfile.mkdtemp(prefix="rl_agents-"))
-    folder.mkdir(parents=True, exist_ok=True)
-    log = folder / "error.log"
-    log.write_text(text, encoding="utf-8")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        log = folder / ERROR_LOG
+        log.write_text(text, encoding="utf-8")
+    except OSError:  # the disk is full, for one, which may be why
+        log = Path(tempfile.mkdtemp(prefix="rl_agents-")) / ERROR_LOG
+        log.write_text(text, encoding="utf-8")
     if show or os.environ.get(TRACEBACK_VARIABLE, "0") not in ("", "0"):
         print(text, file=sys.stderr, end="")
     message = one_line(error)

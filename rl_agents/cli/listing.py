@@ -44,8 +44,8 @@ NO_TRUNCATION: list[Entry] = [
 ]  # and those of rl_agents.rollout.truncation_rules
 ADAPTER: Entry = {
     "name": "gymnasium:<id>",
-    "summary": "any text environment registered with gymnasium",
-    "reference": "https://gymnasium.farama.org/api/env",
+    "summary": "any environment of gymnasium's, or gymnasium:<module>:<class or id> of your own",
+    "reference": "docs/environments/gymnasium.md",
 }
 
 

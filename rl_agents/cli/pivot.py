@@ -13,6 +13,7 @@ from rl_agents.cli.parser import Parser
 from rl_agents.envs.base import env_spec, read_env_options
 from rl_agents.errors import InputError, unknown
 from rl_agents.pivot.demonstrations import demonstrated_records, has_expert
+from rl_agents.reporting.outputs import check_writable, nothing_left
 from rl_agents.settings import parse_assignments
 from rl_agents.traces.files import read_tool_file
 from rl_agents.traces.turns import DEDUPLICATION, Extraction, extract_turns, statistics_table
@@ -65,14 +66,14 @@ def demo_traces(argv: Sequence[str]) -> int:
         raise InputError(f"--traces {args.traces}: must be at least 1")
     if args.mediocre and args.env == "pivot":
         raise InputError("--mediocre: the help desk has an expert only")
-    if args.output.exists():
-        raise InputError(f"{args.output} already exists")
+    _check_free(args.output)
     settings = Settings.from_dict(parse_assignments(args.set))
     read_env_options(env_spec(args.env), settings.env_options, chosen=settings.env_options)
     options, turns = settings.env_options, settings.max_turns
     records = demonstrated_records(args.env, options, args.traces, args.seed, args.mediocre, turns)
+    text = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
     args.output.parent.mkdir(parents=True, exist_ok=True)
-    args.output.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records), "utf-8")
+    args.output.write_text(text, "utf-8")
     player = "demonstrator" if args.mediocre or not has_expert(args.env) else "expert"
     print(f"{args.traces} traces of the {player}: {args.output}")
     return 0
@@ -85,6 +86,8 @@ def extract(argv: Sequence[str]) -> int:
     from rl_agents.traces.store import TURNS_FILE, nemo_gym_row, write_turns
 
     _check_free(args.output / TURNS_FILE)
+    if args.nemo_gym:
+        check_writable(args.nemo_gym, "--nemo-gym")
     tools = read_tool_file(args.tools) if args.tools else ()
     reading = read_trace_files(args.traces, tools, args.infer_tools)
     for defect in reading.defects:
@@ -138,7 +141,8 @@ def small_model(argv: Sequence[str]) -> int:
     quiet_libraries()
     sizes = {"vocabulary": args.vocabulary, "hidden_size": args.hidden_size, "layers": args.layers}
     turns = load_turns(args.traces)
-    parameters = build_small_model(turns, args.output, max_tokens=args.max_tokens, seed=args.seed, **sizes)
+    with nothing_left(args.output):
+        parameters = build_small_model(turns, args.output, max_tokens=args.max_tokens, seed=args.seed, **sizes)
     print(f"untrained model of {parameters / 1e6:.2f} M parameters: {args.output}")
     return 0
 
@@ -240,3 +244,4 @@ def _token_counter(model: Path) -> Callable[..., tuple[int, int]]:
 def _check_free(path: Path) -> None:
     if path.exists():
         raise InputError(f"{path} already exists; choose another --output")
+    check_writable(path)

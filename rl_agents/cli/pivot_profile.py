@@ -21,10 +21,12 @@ from rl_agents.pivot.profile import (
     UNIFORM,
     Outcomes,
     claim_folder,
+    count_parts,
     profile_summary,
     profile_turns,
     write_profile,
 )
+from rl_agents.reporting.outputs import check_writable, nothing_left
 from rl_agents.rewards.verifiers import VerifierOptions, make_verifier, self_check
 from rl_agents.settings import Settings, parse_assignments
 from rl_agents.traces.turns import Turn
@@ -62,6 +64,13 @@ def run(argv: Sequence[str]) -> int:
         if getattr(args, name) < least:
             raise InputError(f"--{name} {getattr(args, name)}: must be at least {least}")
     folder = args.output or (args.traces if args.traces.is_dir() else args.traces.parent)
+    check_writable(folder / CANDIDATES_FILE)
+    parts = count_parts(folder)
+    with nothing_left(folder, begun=lambda: count_parts(folder) > parts):
+        return _profile(args, folder)
+
+
+def _profile(args: argparse.Namespace, folder: Path) -> int:
     flags = _flags(args)
     turns, left_out = _verified(_loaded(args), flags, args.skip_bad)
     settings = _settings(args, flags, turns, folder)

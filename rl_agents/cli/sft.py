@@ -9,6 +9,7 @@ from rl_agents.algorithms import Settings
 from rl_agents.cli.parser import Parser
 from rl_agents.envs.base import env_spec
 from rl_agents.errors import InputError
+from rl_agents.reporting.outputs import nothing_left
 from rl_agents.reporting.progress import plain_line
 from rl_agents.reporting.run_folder import RunFolder
 from rl_agents.settings import parse_assignments
@@ -41,7 +42,8 @@ def run(argv: Sequence[str]) -> int:
     from rl_agents.core.starter import build_starter, starter_dir
 
     output = args.output or starter_dir(args.env)
-    build_starter(AgentAlgorithm.from_settings, args.env, output, args.seed, set=assignments, on_iteration=_show)
+    with nothing_left(*([output] if args.output else [])):
+        build_starter(AgentAlgorithm.from_settings, args.env, output, args.seed, set=assignments, on_iteration=_show)
     print(f"starter model of {args.env}: {output}", flush=True)
     return 0
 

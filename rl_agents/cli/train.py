@@ -6,6 +6,7 @@ import argparse
 import textwrap
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from rl_agents.core.idle import layered
 from rl_agents.envs.base import env_spec
 from rl_agents.errors import InputError, unknown
 from rl_agents.interrupts import Interrupts
+from rl_agents.reporting.outputs import nothing_left
 from rl_agents.reporting.progress import make_progress
 from rl_agents.reporting.run_folder import RunFolder
 from rl_agents.settings import load_recipe, parse_assignments, validate
@@ -80,13 +82,21 @@ def run(argv: Sequence[str]) -> int:
     for line in cautions(plan.settings):
         print(f"[rl_agents] {textwrap.fill(line, 98, subsequent_indent='  ')}", flush=True)
     try:
-        with Interrupts() as interrupts:
+        with taken_back(plan), Interrupts() as interrupts:
             return 0 if _train(plan, interrupts) else 130
     except InputError:
         raise
     except Exception as error:
         hint = f"Resume with: python run.py --resume {plan.output}" if _has_checkpoint(plan.output) else ""
         return report_crash(error, plan.output, show=args.local, hint=hint)
+
+
+def taken_back(plan: RunPlan) -> AbstractContextManager[None]:
+    """Leave nothing of a new run that an input error ends before its first iteration; a resumed one stays as it is."""
+    folder = RunFolder(plan.output)
+    if plan.checkpoint:
+        return nullcontext()
+    return nothing_left(plan.output, begun=lambda: any(record["iteration"] for record in folder.read_metrics()))
 
 
 def plan_new(args: argparse.Namespace) -> RunPlan:

@@ -8,7 +8,7 @@ import math
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import redirect_stdout
+from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,12 @@ from rl_agents.cli.parser import Parser
 from rl_agents.cli.train import resolve_settings
 from rl_agents.errors import InputError
 from rl_agents.interrupts import Interrupts
+from rl_agents.reporting.outputs import nothing_left
 from rl_agents.reporting.run_folder import RunFolder
 from rl_agents.settings import Settings, parse_assignments
 from rl_agents.tuning.sweep import Sweep, load_sweep
+
+SWEEP_FILE = "sweep.yaml"
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,7 @@ def run(argv: Sequence[str]) -> int:
     with redirect_stdout(sys.stderr if args.json else sys.stdout):
         print(describe(plan), flush=True)
         try:
-            with Interrupts() as interrupts:
+            with taken_back(plan), Interrupts() as interrupts:
                 results = _tune(plan, interrupts)
         except InputError:
             raise
@@ -65,6 +68,12 @@ def run(argv: Sequence[str]) -> int:
     if args.json:
         print(json.dumps(results))
     return exit_code(results, interrupts.requested)
+
+
+def taken_back(plan: SweepPlan) -> AbstractContextManager[None]:
+    """Leave nothing of a new sweep of which no trial could begin; a resumed one stays as it is."""
+    resumed = (plan.output / SWEEP_FILE).exists()
+    return nullcontext() if resumed else nothing_left(plan.output)
 
 
 def plan_new(args: argparse.Namespace) -> SweepPlan:
@@ -89,7 +98,7 @@ def plan_resume(args: argparse.Namespace) -> SweepPlan:
     Raises:
         InputError: not the folder of a sweep, or flags that would make it another sweep.
     """
-    file = args.resume / "sweep.yaml"
+    file = args.resume / SWEEP_FILE
     if not file.is_file():
         raise InputError(f"--resume {args.resume}: not the output folder of a sweep (no sweep.yaml)")
     for flag, given in (("a sweep file", args.sweep), ("--set", args.set), ("--output", args.output)):
@@ -149,8 +158,16 @@ def _tune(plan: SweepPlan, interrupts: Interrupts) -> dict[str, Any]:
     problem = run_sweep(plan.sweep, folder, plan.settings, interrupts)
     results = write_results(plan.sweep, folder)
     if problem:
-        raise InputError(f"{problem}. Resume with: python run.py tune --resume {plan.output}")
+        raise RuntimeError(problem)
+    if not interrupts.requested and (reason := all_bad_input(results)):
+        raise InputError(reason)
     return results
+
+
+def all_bad_input(results: Mapping[str, Any]) -> str:
+    """Return the reason when no trial could work with its input."""
+    trials = [trial for point in results["points"] for trial in point["trials"]]
+    return str(trials[0]["reason"]) if all(trial["status"] == "bad_input" for trial in trials) else ""
 
 
 def print_outcome(plan: SweepPlan, results: Mapping[str, Any], interrupted: bool) -> None:
@@ -166,14 +183,10 @@ def print_outcome(plan: SweepPlan, results: Mapping[str, Any], interrupted: bool
 
 
 def exit_code(results: Mapping[str, Any], interrupted: bool) -> int:
-    """130 after a signal, 2 when no trial could work with its input, 1 when trials failed, else 0."""
+    """130 after a signal, 1 when trials failed, else 0."""
     statuses = {trial["status"] for point in results["points"] for trial in point["trials"]}
     if interrupted:
         return 130
-    if statuses == {"bad_input"}:
-        reason = results["points"][0]["trials"][0]["reason"]
-        print(f"error: {reason}", file=sys.stderr)
-        return 2
     return 0 if results["status"] == "done" and "bad_input" not in statuses else 1
 
 

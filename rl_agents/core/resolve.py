@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 from collections.abc import Mapping
@@ -12,9 +13,11 @@ from rl_agents.algorithms import ALGORITHMS
 from rl_agents.algorithms.base import PolicyGradientKeys, Recipe
 from rl_agents.chat.context import load_tokenizer, make_context
 from rl_agents.core.idle import apply_defaults, refuse_idle
-from rl_agents.envs.base import EnvSpec, env_spec, plain_options, read_env_options, starter_spec, task_ids
+from rl_agents.envs.base import EnvSpec, env_spec, make_env, plain_options, read_env_options, starter_spec, task_ids
+from rl_agents.envs.gymnasium_adapter import PREFIX
 from rl_agents.errors import InputError, unknown
 from rl_agents.rollout.embedders import make_embedder
+from rl_agents.rollout.env_calls import EnvFailure, call_env
 from rl_agents.rollout.truncation_rules import progress_window
 from rl_agents.settings import Settings, validate
 
@@ -46,7 +49,7 @@ def resolve(settings: Settings) -> Settings:
     settings.max_turns = settings.max_turns or spec.max_turns
     _check_truncation(settings, recipe, spec)
     check_recipe(settings, recipe)
-    task_ids(settings.env, "train", settings.env_options)
+    _check_environment(settings)
     _check_model(settings)
     _check_engine(settings)
     return settings
@@ -109,6 +112,11 @@ def cautions(settings: Settings) -> list[str]:
         settings: resolved.
     """
     recipe, found = ALGORITHMS[settings.algo], []
+    if settings.env.startswith(PREFIX) and settings.env_options.get("success_return") is None:
+        found.append(
+            f"{settings.env}: success is what its info says, and where that says nothing, any return above 0; with "
+            "shaped rewards set env.success_return=R, the return of a solved task"
+        )
     ratio = cast(PolicyGradientKeys, settings)
     if (
         recipe.credit
@@ -143,6 +151,19 @@ def _check_truncation(settings: Settings, recipe: Recipe, spec: EnvSpec) -> None
         settings.truncation_window = progress_window(settings, spec)
     if settings.truncation == "similarity":
         make_embedder(settings.truncation_embedder)
+
+
+def _check_environment(settings: Settings) -> None:
+    """Refuse an empty task set, and an environment of the user's own that text cannot play.
+
+    What its code raises is left to the episodes: other tasks may be playable.
+    """
+    tasks = task_ids(settings.env, "train", settings.env_options)
+    if settings.env.startswith(PREFIX):
+        env = make_env(settings.env, settings.env_options, settings.max_turns)
+        with contextlib.suppress(EnvFailure):
+            call_env(settings.env_timeout_s, env.reset, seed=0, options={"task_id": tasks[0]})
+            call_env(settings.env_timeout_s, env.close)
 
 
 def _check_model(settings: Settings) -> None:

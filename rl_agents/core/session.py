@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
+from typing import Any
 
 import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rl_agents.core.resources import actors, cluster_nodes, describe_placement, obstacle
+from rl_agents.envs.base import env_spec
+from rl_agents.envs.gymnasium_registry import OWN_MODULES
+from rl_agents.errors import InputError
 from rl_agents.settings import Settings
+
+#: For a node's answer whether it can import an environment's module; who takes longer may still start.
+IMPORT_TIMEOUT_S = 60.0
+#: Where `ray job submit` leaves the job's configuration for its driver.
+JOB_CONFIG = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 
 
 def quiet_libraries() -> None:
@@ -29,17 +40,71 @@ def ensure_ray(actors: int) -> None:
 
     Args:
         actors: engines, env runners and learners of the run.
+
+    Raises:
+        InputError: no cluster answers under ``RAY_ADDRESS``, or not to who shows no token.
     """
     if ray.is_initialized():
         return
     # Actors' tracebacks reach the driver with the exceptions; their chatter stays in Ray's log folder.
-    quiet = {"logging_level": "ERROR", "log_to_driver": bool(os.environ.get("RL_AGENTS_ACTOR_LOGS"))}
+    quiet: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": bool(os.environ.get("RL_AGENTS_ACTOR_LOGS"))}
     if os.environ.get("RAY_ADDRESS"):
-        ray.init(address="auto", **quiet)
+        try:
+            ray.init(address="auto", **quiet, **shipped_modules())
+        except ConnectionError as error:
+            raise InputError(
+                f"no connection to the Ray cluster RAY_ADDRESS={os.environ['RAY_ADDRESS']}: start it, or unset "
+                "RAY_ADDRESS; where it asks for a token: export RAY_AUTH_MODE=token (docs/clusters.md)"
+            ) from error
     else:
         # RLlib passes actors their configuration through the object store, about which Ray complains at each start.
         os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
         ray.init(num_cpus=max(os.cpu_count() or 1, actors + 1), include_dashboard=False, **quiet)
+
+
+def shipped_modules() -> dict[str, Any]:
+    """Return what gives a cluster's workers the modules of environments that are imported here; see `OWN_MODULES`.
+
+    A job that was submitted with a folder or modules has given them, and Ray refuses to be given them twice.
+    """
+    job = json.loads(os.environ.get(JOB_CONFIG) or "{}").get("runtime_env") or {}
+    if not OWN_MODULES or job.keys() & {"working_dir", "py_modules"}:
+        return {}
+    return {"runtime_env": {"py_modules": [str(path) for path in OWN_MODULES.values()]}}
+
+
+def check_modules(env: str) -> None:
+    """Let every node import the module of an environment of the user's own, before anything starts there.
+
+    Raises:
+        InputError: a node cannot.
+    """
+    if not OWN_MODULES:
+        return
+    imported = ray.remote(num_cpus=0)(_import_problem)
+    problems = {
+        node["NodeManagerAddress"]: imported.options(
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=True)
+        ).remote(env)
+        for node in ray.nodes()
+        if node["Alive"]
+    }
+    ready, _ = ray.wait([*problems.values()], num_returns=len(problems), timeout=IMPORT_TIMEOUT_S)
+    for address, answer in problems.items():
+        try:
+            problem = ray.get(answer) if answer in ready else ""
+        except ray.exceptions.RuntimeEnvSetupError as error:
+            problem = f"the files of {', '.join(OWN_MODULES)} did not reach it: {error}"
+        if problem:
+            raise InputError(f"on node {address}: {problem}")
+
+
+def _import_problem(env: str) -> str:
+    try:
+        env_spec(env)
+    except InputError as error:
+        return str(error)
+    return ""
 
 
 def join_session(settings: Settings) -> None:
@@ -48,6 +113,7 @@ def join_session(settings: Settings) -> None:
         return
     ensure_ray(settings.num_engines + settings.num_env_runners + settings.num_learners)
     if ray.util.get_current_placement_group() is None:
+        check_modules(settings.env)
         show_placement(settings)
 
 

@@ -33,7 +33,7 @@ def starter_dir(env: str) -> Path:
     starter = starter_spec(env)
     key = json.dumps([starter.version, dict(starter.training), dict(starter.defaults)], sort_keys=True, default=str)
     digest = hashlib.sha256(key.encode()).hexdigest()[:8]
-    return cache_dir() / "starters" / f"{env}-{digest}"
+    return cache_dir() / "starters" / f"{env.replace(':', '-').replace('/', '-')}-{digest}"
 
 
 def ensure_model(settings: Settings, build_algo: BuildAlgo) -> Path:

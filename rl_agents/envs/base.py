@@ -1,4 +1,4 @@
-"""The registry of environments: every folder here with a ``spec.py``, and any environment of gymnasium's.
+"""The registry of environments: every folder here with a ``spec.py``, and any of gymnasium's or of your own.
 
 Importing it imports the folders' specs and nothing else of theirs.
 """
@@ -15,6 +15,7 @@ from typing import Any
 import gymnasium
 
 from rl_agents.envs.gymnasium_adapter import PREFIX, adapter_spec
+from rl_agents.envs.gymnasium_players import players_starter
 from rl_agents.envs.spec import EnvSpec, StarterSpec, TextEnv
 from rl_agents.errors import InputError, unknown
 from rl_agents.settings.options import read_options
@@ -112,6 +113,8 @@ def starter_spec(name: str) -> StarterSpec:
     Raises:
         InputError: it has none, so that a model folder must be given.
     """
+    if name.startswith(PREFIX):
+        return players_starter(name)
     spec: StarterSpec | None = _part(env_spec(name), "starter", "STARTER")
     if spec is None:
         raise InputError(f"environment {name} has no starter model: name a model folder with --set model=DIR")

@@ -2,17 +2,18 @@
 
 Actions are Text (the response as it is) or Discrete (a number, or a name from ``info["admissible_actions"]``, which
 stands in the order of the numbers). Observations that are not text are written out, with the picture that the
-environment draws in ``ansi`` mode where it has one. Tasks are seeds: ``seed-7`` names the state that ``reset(seed=7)``
-gives; what happens later at random follows the episode's own seed.
+environment draws in ``ansi`` mode where it has one. Tasks are seeds, unless the environment lists its own: ``seed-7``
+names the state that ``reset(seed=7)`` gives; what happens later at random follows the episode's own seed.
+
+What an environment may have of its own, all optional: ``task_ids``, ``progress_window``, ``snapshot`` and ``restore``,
+``render_window``, ``answer_instruction``, ``demonstrate`` and ``expert`` (docs/environments/gymnasium.md).
 """
 
 from __future__ import annotations
 
-import difflib
-import importlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, make_dataclass
+from dataclasses import dataclass, make_dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -20,6 +21,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from rl_agents.envs.gymnasium_registry import registered
 from rl_agents.envs.spec import EnvSpec, TextEnv
 from rl_agents.errors import InputError
 from rl_agents.settings.options import key
@@ -28,6 +30,8 @@ PREFIX = "gymnasium:"
 FIRST_TEST_SEED = 1_000_000
 DEFAULT_MAX_TURNS = 50
 TEXT_SPACE = spaces.Text(max_length=1 << 20)
+#: What an environment may have, and the agent loop looks for.
+FORWARDED = ("render_window", "answer_instruction")
 # A coloured cell of an ANSI picture; a language model reads brackets more easily than escape codes.
 COLOURED = re.compile(r"(?:\x1b\[[0-9;]*m)+([^\x1b]*)\x1b\[0m")
 BRACKETED = r"[\1]"
@@ -37,17 +41,26 @@ BRACKETED = r"[\1]"
 class AdapterOptions:
     """Keys of every gymnasium environment; `adapter_spec` adds ``id``, which has but one value."""
 
-    train_tasks: int = key(1000, "training tasks: seeds from 0", at_least=0, at_most=FIRST_TEST_SEED)
-    test_tasks: int = key(100, f"test tasks: seeds from {FIRST_TEST_SEED}", at_least=0)
     instructions: str = key("", "text before the first observation")
     kwargs: dict[str, Any] = key({}, "the environment's own constructor arguments, such as {is_slippery: false}")
+    success_return: float | None = key(
+        None, "an episode counts as solved from this return on, where info has no success (default: any above 0)"
+    )
+
+
+@dataclass(frozen=True)
+class SeedOptions(AdapterOptions):
+    """Keys of an environment that lists no tasks of its own."""
+
+    train_tasks: int = key(1000, "training tasks: seeds from 0", at_least=0, at_most=FIRST_TEST_SEED)
+    test_tasks: int = key(100, f"test tasks: seeds from {FIRST_TEST_SEED}", at_least=0)
 
 
 @lru_cache(maxsize=64)
-def options_of(gym_id: str) -> type:
+def options_of(gym_id: str, base: type = SeedOptions) -> type:
     """Return the options class of ``gymnasium:<id>``."""
     only = ("id", Literal[gym_id], key(gym_id, "id in gymnasium's registry"))  # type: ignore[valid-type]
-    return make_dataclass("AdapterOptions", [only], bases=(AdapterOptions,), frozen=True)
+    return make_dataclass("AdapterOptions", [only], bases=(base,), frozen=True)
 
 
 def adapter_spec(name: str) -> EnvSpec:
@@ -57,20 +70,40 @@ def adapter_spec(name: str) -> EnvSpec:
         InputError: no environment is registered under the id (the nearest is named), or its module is missing.
     """
     gym_id = name.removeprefix(PREFIX)
-    registered = _registered(gym_id)
+    entry = registered(gym_id)
     return EnvSpec(
         name=name,
         summary=f"the gymnasium environment {gym_id}, played in text",
-        reference="https://gymnasium.farama.org",
+        reference="docs/environments/gymnasium.md",
         module=__name__,
         gym_id=gym_id,
-        options=options_of(gym_id),
-        max_turns=registered.max_episode_steps or DEFAULT_MAX_TURNS,
+        options=options_of(gym_id, SeedOptions if own(entry, "task_ids") is None else AdapterOptions),
+        max_turns=entry.max_episode_steps or own(entry, "max_turns") or DEFAULT_MAX_TURNS,
+        progress_window=own(entry, "progress_window") or 0,
     )
 
 
-def task_ids(split: str, options: AdapterOptions) -> list[str]:
-    """Return ``seed-0`` and following for ``train``, ``seed-1000000`` and following for ``test``."""
+def own(entry: Any, name: str) -> Any:
+    """Return an attribute of an environment's class or of the function that makes it; None when it has none."""
+    return getattr(entry.entry_point, name, None)
+
+
+def task_ids(split: str, options: Any) -> list[str]:
+    """Return the environment's own tasks, or ``seed-0`` and following for ``train``, ``seed-1000000`` ... for ``test``.
+
+    Raises:
+        InputError: its ``task_ids`` fails, or returns something else than texts.
+    """
+    if listed := own(registered(options.id), "task_ids"):
+        try:
+            tasks = list(listed(split, **options.kwargs))
+        except Exception as error:
+            raise InputError(
+                f"gymnasium environment {options.id}: task_ids('{split}') failed: {type(error).__name__}: {error}"
+            ) from error
+        if strange := [task for task in tasks if not isinstance(task, str)]:
+            raise InputError(f"gymnasium environment {options.id}: task_ids('{split}') holds {strange[0]!r}, not a str")
+        return tasks
     first, count = (0, options.train_tasks) if split == "train" else (FIRST_TEST_SEED, options.test_tasks)
     return [f"seed-{first + number}" for number in range(count)]
 
@@ -81,83 +114,152 @@ def make(options: Any, max_turns: int) -> TextEnv:
     Raises:
         InputError: unknown id, wrong arguments, a missing package, or an action space that text cannot express.
     """
-    registered = _registered(options.id)
-    arguments: dict[str, Any] = {"max_episode_steps": max_turns} if registered.max_episode_steps else {}
-    if "ansi" in _render_modes(registered):
+    entry = registered(options.id)
+    arguments: dict[str, Any] = {}
+    if "ansi" in ((own(entry, "metadata") or {}).get("render_modes") or ()):
         arguments["render_mode"] = "ansi"
     try:
-        inner = gymnasium.make(options.id, disable_env_checker=True, **{**arguments, **options.kwargs})
-    except (gymnasium.error.Error, ImportError, TypeError) as error:
-        raise InputError(f"gymnasium environment {options.id} cannot be created: {error}") from error
+        # Steps are counted in the adapter's own state, which a snapshot holds, not in gymnasium's wrappers.
+        inner = gymnasium.make(
+            replace(entry, order_enforce=False), max_episode_steps=-1, disable_env_checker=True,
+            **{**arguments, **options.kwargs},
+        )  # fmt: skip
+    except Exception as error:
+        raise InputError(
+            f"gymnasium environment {options.id} cannot be created: {type(error).__name__}: {error}"
+        ) from error
     if not isinstance(inner.action_space, spaces.Text | spaces.Discrete):
         raise InputError(
             f"gymnasium environment {options.id}: actions are {inner.action_space}, but Text or Discrete is needed"
         )
-    return TextAdapter(inner, options.instructions)
+    copies = all(inner.has_wrapper_attr(name) for name in ("snapshot", "restore"))
+    adapter = CopyableAdapter if copies else TextAdapter
+    return adapter(inner, options, max_turns if entry.max_episode_steps else 0, own(entry, "task_ids") is not None)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What changes in an episode beside the environment itself.
+
+    Attributes:
+        observation: the last one, as text.
+        names: of the actions that it allows.
+        steps: of the environment so far.
+        earned: sum of their rewards.
+        success: what the environment last said of it; None when it says nothing.
+    """
+
+    observation: str = ""
+    names: tuple[str, ...] = ()
+    steps: int = 0
+    earned: float = 0.0
+    success: bool | None = None
 
 
 class TextAdapter(gymnasium.Env[str, str]):
-    """See the module docstring. An action that cannot be read changes nothing: reward 0 and an explanation."""
+    """See the module docstring. An action that cannot be read changes nothing: reward 0 and an explanation.
+
+    Args:
+        max_steps: steps after which the episode is cut; 0 for none.
+        lists_tasks: tasks are the environment's own, which reads ``options["task_id"]``; else they are seeds.
+    """
 
     observation_space = TEXT_SPACE
     action_space = TEXT_SPACE
 
-    def __init__(self, inner: gymnasium.Env[Any, Any], instructions: str = "") -> None:
-        self.inner, self.instructions = inner, instructions
-        self._observation = ""
-        self._names: list[str] = []
+    def __init__(
+        self, inner: gymnasium.Env[Any, Any], options: Any, max_steps: int = 0, lists_tasks: bool = False
+    ) -> None:
+        self.inner, self.options, self.max_steps, self._lists_tasks = inner, options, max_steps, lists_tasks
+        self._shown = Shown()
         space = inner.action_space
         self._numbers = None
         if isinstance(space, spaces.Discrete):
             self._numbers = range(int(space.start), int(space.start) + int(space.n))
 
+    def __getattr__(self, name: str) -> Any:
+        """Pass on what the environment has of `FORWARDED`."""
+        if name not in FORWARDED:
+            raise AttributeError(name)
+        return self.inner.get_wrapper_attr(name)
+
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Start the task ``options["task_id"]``; without one, ``seed`` names the state."""
+        """Start the task ``options["task_id"]``; without one, ``seed`` names the state.
+
+        Raises:
+            InputError: a task that is no seed where the environment lists none, or an observation without text.
+        """
         options = dict(options or {})
-        task_id = options.pop("task_id", None)
+        task_id = None if self._lists_tasks else options.pop("task_id", None)
         observation, info = self.inner.reset(
             seed=seed if task_id is None else task_seed(task_id), options=options or None
         )
         if task_id is not None and seed is not None:
             self.inner.unwrapped.np_random = np.random.default_rng(seed)
+        self._shown = Shown()
         text = self._see(observation, info)
-        parts = [self.instructions, text, self._action_help()]
-        return "\n".join(part for part in parts if part), self._info(info, valid=True)
+        if not isinstance(text, str):
+            raise InputError(
+                f"gymnasium environment {self.options.id}: reset() returned {ascii(text)[:80]} as observation; "
+                "the agent reads text: return a str, numbers or an array"
+            )
+        parts = [self.options.instructions, text, self._action_help()]
+        return "\n".join(part for part in parts if part), self._info(info)
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Act; see the class."""
         try:
             parsed = self._parse(action)
         except ValueError as error:
-            info = {"anchor": self._observation, "valid": False, "admissible_actions": self._names}
-            return f"{error}\n{self._observation}", 0.0, False, False, info
-        observation, reward, terminated, truncated, info = self.inner.step(parsed)
+            info = self._info({}, valid=False, success=self._succeeded())
+            return f"{error}\n{self._shown.observation}", 0.0, False, False, info
+        answer: Any = self.inner.step(parsed)
+        if not isinstance(answer, tuple) or len(answer) != 5:
+            return answer  # type: ignore[no-any-return]  # whoever called says what is wrong with it
+        observation, reward, terminated, truncated, info = answer
         text = self._see(observation, info)
-        return text, float(reward), bool(terminated), bool(truncated), self._info(info, valid=True)
+        steps, earned = self._shown.steps + 1, self._shown.earned + float(reward)
+        self._shown = replace(self._shown, steps=steps, earned=earned, success=info.get("success"))
+        truncated = bool(truncated) or (0 < self.max_steps <= steps and not terminated)
+        return text, float(reward), bool(terminated), truncated, self._info(info, success=self._succeeded())
 
     def close(self) -> None:
         """Close the environment."""
         self.inner.close()
 
-    def _see(self, observation: Any, info: Mapping[str, Any]) -> str:
-        """Write the observation out and note the names of the actions it allows."""
-        self._names = [str(name) for name in info.get("admissible_actions", ())]
-        self._observation = observation if isinstance(observation, str) else self._describe(observation)
-        return self._observation
+    def _see(self, observation: Any, info: Mapping[str, Any]) -> Any:
+        """Write the observation out and note the names of the actions it allows.
+
+        None and bytes are given back as they are, for whoever reads them to refuse.
+        """
+        if observation is None or isinstance(observation, bytes | bytearray):
+            return observation
+        text = observation if isinstance(observation, str) else self._describe(observation)
+        names = tuple(str(name) for name in info.get("admissible_actions", ()))
+        self._shown = replace(self._shown, observation=text, names=names)
+        return text
 
     def _describe(self, observation: Any) -> str:
         picture = self.inner.render() if self.inner.render_mode == "ansi" else None
         text = f"Observation: {observation}"
         return f"{text}\n{COLOURED.sub(BRACKETED, picture).strip()}" if isinstance(picture, str) else text
 
-    def _info(self, info: Mapping[str, Any], valid: bool) -> dict[str, Any]:
-        return {"anchor": self._observation, "valid": valid, **info, "admissible_actions": self._names}
+    def _info(self, info: Mapping[str, Any], valid: bool = True, **more: Any) -> dict[str, Any]:
+        """Return the environment's info with what it leaves out, under ``more``."""
+        names = list(self._shown.names)
+        return {"anchor": self._shown.observation, "valid": valid, **info, **more, "admissible_actions": names}
+
+    def _succeeded(self) -> bool:
+        if self._shown.success is not None:
+            return bool(self._shown.success)
+        bound = self.options.success_return
+        return self._shown.earned > 0 if bound is None else self._shown.earned >= bound
 
     def _action_help(self) -> str:
         if self._numbers is None:
             return ""
-        if self._names:
-            return f"Answer with one of: {', '.join(self._names)}."
+        if self._shown.names:
+            return f"Answer with one of: {', '.join(self._shown.names)}."
         return f"Answer with a number from {self._numbers[0]} to {self._numbers[-1]}."
 
     def _parse(self, response: str) -> Any:
@@ -170,13 +272,26 @@ class TextAdapter(gymnasium.Env[str, str]):
             return response
         lines = response.strip().splitlines() or [""]
         word = re.sub(r"(?i)^action:|</?action>", "", lines[-1].strip()).strip().casefold()
-        names = [name.strip().casefold() for name in self._names]
+        names = [name.strip().casefold() for name in self._shown.names]
         if word in names[: len(self._numbers)]:
             return self._numbers[names.index(word)]
         # [0-9], not str.isdigit, which holds for '³' too; nine digits, because int() refuses thousands of them.
         if re.fullmatch(r"-?[0-9]{1,9}", word) and int(word) in self._numbers:
             return int(word)
         raise ValueError(f"'{word[:60]}' is not an action. {self._action_help()}")
+
+
+class CopyableAdapter(TextAdapter):
+    """An environment with ``snapshot`` and ``restore``, so that a search branches without replaying."""
+
+    def snapshot(self) -> tuple[Any, Shown]:
+        """Return the environment's snapshot with what was shown of it."""
+        return self.inner.get_wrapper_attr("snapshot")(), self._shown
+
+    def restore(self, state: tuple[Any, Shown]) -> None:
+        """Go on from a snapshot of this or of an equally configured environment."""
+        inner, self._shown = state
+        self.inner.get_wrapper_attr("restore")(inner)
 
 
 def task_seed(task_id: str) -> int:
@@ -189,26 +304,3 @@ def task_seed(task_id: str) -> int:
     if not match:
         raise InputError(f"gymnasium task '{task_id}': write it as seed-<number>")
     return int(match[1])
-
-
-def _registered(gym_id: str) -> Any:
-    module, colon, plain_id = gym_id.rpartition(":")
-    if colon:
-        try:
-            importlib.import_module(module)
-        except ImportError as error:
-            raise InputError(f"gymnasium environment {gym_id}: module {module} cannot be imported: {error}") from error
-    if plain_id in gymnasium.registry:
-        return gymnasium.registry[plain_id]
-    nearest = difflib.get_close_matches(plain_id, gymnasium.registry, n=1, cutoff=0.0)
-    raise InputError(f"unknown gymnasium environment '{plain_id}': did you mean '{nearest[0]}'?")
-
-
-def _render_modes(registered: Any) -> list[str]:
-    """Return the render modes of a registered environment's class; none when that cannot be told."""
-    try:
-        entry = registered.entry_point
-        creator = gymnasium.envs.registration.load_env_creator(entry) if isinstance(entry, str) else entry
-    except (ImportError, AttributeError):
-        return []
-    return list((getattr(creator, "metadata", None) or {}).get("render_modes", ()))

@@ -88,6 +88,11 @@ def profile_turns(
     return done
 
 
+def count_parts(folder: Path) -> int:
+    """Return how many parts of a profile are done."""
+    return len(list((folder / PARTS).glob("*.json")))
+
+
 def claim_folder(folder: Path, key: Mapping[str, Any]) -> None:
     """Make ``folder`` that of the profile which ``key`` describes.
 

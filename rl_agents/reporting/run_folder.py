@@ -26,6 +26,7 @@ import yaml
 
 from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.errors import InputError, unknown
+from rl_agents.reporting.outputs import ERROR_LOG, check_writable
 from rl_agents.settings import load_recipe
 
 Record = dict[str, Any]
@@ -48,21 +49,23 @@ class RunFolder:
 
     @staticmethod
     def check_free(path: Path) -> None:
-        """Refuse a folder that already holds something.
+        """Refuse a folder that already holds something, but for what a failed start left behind.
 
         Raises:
-            InputError: the folder is not empty, or is a file.
+            InputError: the folder is not empty, is a file, or cannot be written.
         """
         if path.exists() and not path.is_dir():
             raise InputError(f"--output {path}: a file of that name exists")
-        if path.is_dir() and any(path.iterdir()):
+        if path.is_dir() and any(entry.name != ERROR_LOG for entry in path.iterdir()):
             raise InputError(f"--output {path}: not empty; choose another folder, or continue with --resume {path}")
+        check_writable(path)
 
     @classmethod
     def create(cls, path: Path, settings: Settings) -> RunFolder:
         """Make the folder of a new run and save its configuration."""
         cls.check_free(path)
         folder = cls(path)
+        (path / ERROR_LOG).unlink(missing_ok=True)
         for part in (folder.checkpoints, folder.trajectories, folder.tensorboard):
             part.mkdir(parents=True, exist_ok=True)
         folder.save_settings(settings)

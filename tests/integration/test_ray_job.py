@@ -1,16 +1,19 @@
-"""``ray job submit -- python run.py ...`` against a cluster of its own on this machine."""
+"""Clusters as the README and docs/clusters.md start them, typed as printed into new shells; and what runs on them."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,31 +30,89 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+@dataclass(frozen=True)
+class Cluster:
+    """A head node that was started by the README's lines, with ports of its own.
+
+    Attributes:
+        env: of a shell that has just been opened: a new home, ``ray`` and ``scp`` that `shims` wrote.
+        lines: what the README says to type there; the last one submits a job.
+    """
+
+    env: dict[str, str]
+    lines: list[str]
+    home: Path
+    port: int
+    head: subprocess.Popen[bytes]
+
+
+def shims(folder: Path, start_flags: str, address: str) -> None:
+    """Write a `ray` whose `start` takes other ports, and an `scp` from this machine's home.
+
+    The commands themselves are typed as they are printed.
+    """
+    folder.mkdir()
+    ray = f"""#!/bin/sh
+[ "$1" = start ] || exec {RAY} "$@"
+case "$2" in
+  --head) exec {RAY} "$@" --block {start_flags} ;;
+  *) exec {RAY} start --address={address} --block --num-cpus=1 --disable-usage-stats {agent_port()} ;;
+esac
+"""
+    for name, text in (("ray", ray), ("scp", '#!/bin/sh\ncp "$HEAD_HOME/${1#*:}" "$2"\n')):
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
+
+
+def agent_port() -> str:
+    return f"--dashboard-agent-listen-port={free_port()}"
+
+
+def lines_after(page: str, words: str) -> list[str]:
+    """The indented lines that follow a sentence of a page."""
+    text = (ROOT / page).read_text(encoding="utf-8").split(words, 1)[1].lstrip("\n")
+    return [line.strip() for line in re.match(r"(?:    .*\n)+", text)[0].splitlines()]  # type: ignore[index]
+
+
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """A head node with its own ports, token and folder; yields the environment for its clients."""
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """The README's cluster, up to and including `ray start --head`."""
     folder = tmp_path_factory.mktemp("ray")
-    token = folder / "token"
-    token.write_text("0123456789abcdef" * 4)
-    dashboard = free_port()
-    env = {**os.environ, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
-    env.pop("RAY_ADDRESS", None)
-    command = [
-        str(RAY), "start", "--head", "--block", f"--port={free_port()}", f"--dashboard-port={dashboard}",
-        f"--dashboard-agent-listen-port={free_port()}",
-        "--num-cpus=4", f"--temp-dir={short_temporary_folder()}", "--disable-usage-stats",
-    ]  # fmt: skip
+    home, port, dashboard = folder / "home", free_port(), free_port()
+    home.mkdir()
+    flags = f"--port={port} --dashboard-port={dashboard} {agent_port()} --num-cpus=4 --disable-usage-stats"
+    shims(folder / "bin", f"{flags} --temp-dir={short_temporary_folder()}", f"127.0.0.1:{port}")
+    checkout = folder / "checkout"
+    (checkout / ".venv" / "bin").mkdir(parents=True)
+    (checkout / "run.py").symlink_to(ROOT / "run.py")
+    activate = f"export PATH={folder / 'bin'}:{RAY.parent}:$PATH\n"  # a virtual environment's own names another one
+    (checkout / ".venv" / "bin" / "activate").write_text(activate)
+    env = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    caches = {"XDG_CACHE_HOME": str(Path.home() / ".cache"), "RAY_API_SERVER_ADDRESS": f"http://127.0.0.1:{dashboard}"}
+    env |= {"HOME": str(home), "PWD": str(checkout), **caches}
+    lines = lines_after("README.md", "On a Ray\ncluster, from a new shell in this folder:")
+    assert lines_after("docs/clusters.md", "On the first machine, in the checkout:") == [
+        re.sub(r" +#.*", "", line) for line in lines
+    ]
     with (folder / "head.log").open("w") as log:
-        head = subprocess.Popen(command, env=env, stdout=log, stderr=log, start_new_session=True)
+        head = shell(lines[:-1], env, log)
     try:
         await_port(dashboard, head)
-        yield {**env, "RAY_API_SERVER_ADDRESS": f"http://127.0.0.1:{dashboard}"}
+        yield Cluster(env, lines, home, port, head)
     finally:
         os.killpg(head.pid, signal.SIGTERM)
         try:
-            head.wait(timeout=20)
+            head.wait(timeout=5)
         except subprocess.TimeoutExpired:
             os.killpg(head.pid, signal.SIGKILL)
+
+
+def shell(lines: Sequence[str], env: Mapping[str, str], log: Any) -> subprocess.Popen[bytes]:
+    """Type lines into a new shell; the last one stays."""
+    script = ["set -e", *lines[:-1], f"exec {lines[-1]}"]
+    return subprocess.Popen(
+        ["bash", "-c", "\n".join(script)], cwd=env["PWD"], env=env, stdout=log, stderr=log, start_new_session=True
+    )
 
 
 def await_port(port: int, head: subprocess.Popen[bytes]) -> None:
@@ -71,12 +132,20 @@ def short_temporary_folder() -> str:
     return tempfile.mkdtemp(prefix="ray-", dir="/tmp")
 
 
-def submit(env: dict[str, str], *arguments: str) -> tuple[int, str]:
-    """Submit a job and wait for it; until the head's job agent is up, ask again."""
-    command = [str(RAY), "job", "submit", "--", sys.executable, str(ROOT / "run.py"), *arguments]
+def submit(cluster: Cluster, arguments: str) -> tuple[int, str]:
+    """Submit a job from another new shell and wait for it; until the head's job agent is up, ask again.
+
+    Args:
+        arguments: in the place of ``--algo 3spo`` of the printed line.
+    """
+    opening = [line for line in cluster.lines[:-1] if not line.startswith("ray start")]
+    script = "\n".join([*opening, cluster.lines[-1].replace("--algo 3spo", arguments)])
     deadline = time.monotonic() + START_S
     while True:
-        done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+        done = subprocess.run(
+            ["bash", "-c", script], env=cluster.env, cwd=cluster.env["PWD"],
+            capture_output=True, text=True, timeout=600, check=False,
+        )  # fmt: skip
         output = done.stdout + done.stderr
         starting = "No available agent" in output or "Failed to connect" in output
         if not starting or time.monotonic() > deadline:
@@ -86,12 +155,12 @@ def submit(env: dict[str, str], *arguments: str) -> tuple[int, str]:
 
 @pytest.mark.timeout(900)
 def test_a_job_trains_and_its_log_and_exit_code_can_be_read(
-    cluster: dict[str, str], beginner_model_dir: Path, tmp_path: Path
+    cluster: Cluster, beginner_model_dir: Path, tmp_path: Path
 ) -> None:
-    keys = {"model": str(beginner_model_dir), "tasks_per_iteration": 4, "eval_episodes": 8, "eval_interval": 0}
-    settings = [part for name, value in keys.items() for part in ("--set", f"{name}={value}")]
+    small = f"env=guess_numbers model={beginner_model_dir} tasks_per_iteration=4 search_steps=64 eval_episodes=8"
     output = tmp_path / "run"
-    code, log = submit(cluster, "--algo", "grpo", "--iterations", "2", "--output", str(output), *settings)
+    assert cluster.lines[-1] == "ray job submit -- python run.py --algo 3spo"
+    code, log = submit(cluster, f"--algo 3spo --iterations 2 --output {output} --set {small} eval_interval=0")
     assert code == 0, log
     assert "iter 2/2  success" in log and "success on the test tasks" in log
     assert "\x1b[" not in "".join(line for line in log.splitlines() if line.startswith("iter")), (
@@ -99,18 +168,18 @@ def test_a_job_trains_and_its_log_and_exit_code_can_be_read(
     )
     assert json.loads((output / "summary.json").read_text())["status"] == "done"
 
-    few = ["--episodes", "8", "--seeds", "1", "--json", "--set", "engine=torch"]
-    code, log = submit(cluster, "eval", "--checkpoint", str(output), *few)
+    few = "--episodes 8 --seeds 1 --json --set engine=torch"
+    code, log = submit(cluster, f"eval --checkpoint {output} {few}")
     assert code == 0, log
     assert '"success"' in log
 
-    code, log = submit(cluster, "--algo", "grop")
+    code, log = submit(cluster, "--algo grop")
     assert code != 0
     assert "did you mean 'grpo'?" in log and "exit code 2" in log
 
 
 @pytest.mark.timeout(900)
-def test_a_sweep_as_a_job(cluster: dict[str, str], beginner_model_dir: Path, tmp_path: Path) -> None:
+def test_a_sweep_as_a_job(cluster: Cluster, beginner_model_dir: Path, tmp_path: Path) -> None:
     keys = {
         "model": str(beginner_model_dir), "engine": "torch", "num_env_runners": 0, "iterations": 1, "eval_episodes": 4,
         "tasks_per_iteration": 2,
@@ -118,8 +187,56 @@ def test_a_sweep_as_a_job(cluster: dict[str, str], beginner_model_dir: Path, tmp
     sweep = tmp_path / "sweep.yaml"
     recipe = str(ROOT / "tune_configs" / "recipes" / "guess_numbers_grpo.yaml")
     sweep.write_text(json.dumps({"recipe": recipe, "set": keys, "space": {"lr": [3e-4]}}))
-    code, log = submit(cluster, "tune", str(sweep), "--output", str(tmp_path / "out"))
+    code, log = submit(cluster, f"tune {sweep} --output {tmp_path / 'out'}")
     assert code == 0, log
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     statuses = [trial["status"] for point in results["points"] for trial in point["trials"]]
     assert statuses == ["done"]
+
+
+def test_a_second_machine_joins_with_the_token(cluster: Cluster, tmp_path: Path) -> None:
+    lines = lines_after("docs/clusters.md", "with `HEAD` the address of the first:")
+    home = tmp_path / "second"
+    home.mkdir()
+    env = {**cluster.env, "HOME": str(home), "HEAD": "127.0.0.1", "HEAD_HOME": str(cluster.home)}
+    with (tmp_path / "log").open("w+") as log:
+        node = shell(lines, env, log)
+        try:
+            deadline = time.monotonic() + START_S
+            while "Ray runtime started" not in (said := (tmp_path / "log").read_text()):
+                assert node.poll() is None and time.monotonic() < deadline, said
+                time.sleep(0.2)
+        finally:
+            os.killpg(node.pid, signal.SIGTERM)
+            node.wait(timeout=30)
+    assert (home / ".ray" / "auth_token").stat().st_mode & 0o077 == 0, "nobody else reads the token"
+
+
+DRIVER = """
+import os, sys
+os.environ["HERE"] = "1"
+from rl_agents.core.session import check_modules, ensure_ray
+from rl_agents.envs.base import env_spec
+for name in ("gymnasium:lock:Lock", "gymnasium:choosy:Lock"):
+    env_spec(name)
+ensure_ray(1)
+check_modules("gymnasium:lock:Lock")
+print("imported everywhere")
+check_modules("gymnasium:choosy:Lock")
+"""
+
+
+def test_the_users_own_module_reaches_the_workers(cluster: Cluster, tmp_path: Path) -> None:
+    """The driver finds it on its own path, which no worker has."""
+    page = (ROOT / "docs" / "environments" / "gymnasium.md").read_text(encoding="utf-8")
+    lock = re.search(r"```python\n(.*?)```", page, re.DOTALL)
+    assert lock
+    (tmp_path / "lock.py").write_text(lock[1])
+    (tmp_path / "choosy.py").write_text('import os\nos.environ["HERE"]\nfrom lock import Lock\n')
+    address = {"RAY_ADDRESS": f"127.0.0.1:{cluster.port}", "RAY_AUTH_MODE": "token"}
+    env = {**cluster.env, **address, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    done = subprocess.run(
+        [sys.executable, "-c", DRIVER], cwd="/", env=env, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert "imported everywhere" in done.stdout, done.stderr
+    assert "module choosy" in done.stderr and "KeyError: 'HERE'" in done.stderr.splitlines()[-1], done.stderr

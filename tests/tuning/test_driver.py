@@ -10,6 +10,7 @@ import pytest
 from ray.tune.experiment import Trial
 
 from rl_agents.algorithms import Settings
+from rl_agents.cli.tune import all_bad_input
 from rl_agents.errors import InputError
 from rl_agents.interrupts import Interrupts
 from rl_agents.reporting.run_folder import RunFolder
@@ -97,3 +98,9 @@ def test_failures_are_told_with_their_last_line(
     assert said[1] == "trial 1/3 lr=0.0001: failed 3 times, given up: OSError: no space left"
     assert said[2].endswith("(its process died)")
     assert folder.outcomes[SWEEP.trials[0].name] == {"status": "failed", "reason": "OSError: no space left"}
+
+
+def test_only_a_sweep_without_any_usable_trial_is_bad_input() -> None:
+    bad, done = {"status": "bad_input", "reason": "no such metric"}, {"status": "done", "reason": ""}
+    assert all_bad_input({"points": [{"trials": [bad]}, {"trials": [bad]}]}) == "no such metric"
+    assert not all_bad_input({"points": [{"trials": [bad]}, {"trials": [done]}]})

@@ -1,0 +1,86 @@
+"""Exit code 2 means that nothing was written: outputs are checked before work begins, and taken back when it cannot."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from rl_agents.errors import InputError
+
+#: The traceback of what broke. A folder that holds nothing else is free.
+ERROR_LOG = "error.log"
+
+
+def check_writable(path: Path, flag: str = "--output") -> None:
+    """Refuse an output that cannot be written, whether it is to be a file or a folder; nothing remains of the attempt.
+
+    Raises:
+        InputError: why.
+    """
+    folder = path if path.is_dir() else path.parent
+    with _taken_back(folder):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(dir=folder, suffix=path.name):
+                pass
+        except OSError as error:
+            existing = next(place for place in (folder, *folder.parents) if place.exists())
+            reason = error.strerror if existing.is_dir() else f"{existing} is a file"
+            raise InputError(f"{flag} {path}: cannot be written: {reason}") from None
+
+
+@contextmanager
+def nothing_left(*outputs: Path, begun: Callable[[], bool] = lambda: False) -> Iterator[None]:
+    """Remove what the block has written to ``outputs``, and folders made for it, when an `InputError` ends it.
+
+    Args:
+        outputs: files or folders; what folders held before stays.
+        begun: whether there is work that can be gone on with. Then all is kept, and the error becomes a
+            `RuntimeError`: exit code 1.
+    """
+    before = {path: set(path.iterdir()) if path.is_dir() else None for path in outputs}
+    existed = {path for path in outputs if path.exists()}
+    missing = [folder for path in outputs for folder in _missing(path.parent)]
+    try:
+        yield
+    except InputError as error:
+        if begun():
+            raise RuntimeError(str(error)) from error
+        for path in outputs:
+            found = before[path]
+            if found is not None:
+                _remove(entry for entry in path.iterdir() if entry not in found)
+            elif path not in existed:
+                _remove([path])
+        for folder in missing:
+            with suppress(OSError):
+                folder.rmdir()
+        raise
+
+
+@contextmanager
+def _taken_back(folder: Path) -> Iterator[None]:
+    """Remove the folders that the block makes on the way to ``folder``, as far as they are empty."""
+    missing = _missing(folder)
+    try:
+        yield
+    finally:
+        for path in missing:
+            with suppress(OSError):
+                path.rmdir()
+
+
+def _missing(folder: Path) -> list[Path]:
+    """Return ``folder`` and its parents that do not exist, the innermost first."""
+    return [path for path in (folder, *folder.parents) if not path.exists()]
+
+
+def _remove(paths: Iterator[Path] | list[Path]) -> None:
+    for path in list(paths):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)

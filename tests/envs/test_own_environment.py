@@ -1,0 +1,232 @@
+"""An environment of the user's own, ``gymnasium:<module>:<id>``: its page's example as printed, and its errors."""
+
+from __future__ import annotations
+
+import json
+import linecache
+import pickle
+import random
+import re
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import gymnasium
+import pytest
+
+from rl_agents.cli import main
+from rl_agents.envs import gymnasium_registry
+from rl_agents.envs.base import env_spec, make_env, read_env_options, starter_spec, task_ids
+from rl_agents.errors import InputError
+from rl_agents.rollout.branching import takes_snapshots
+from rl_agents.rollout.demonstrations import solves
+from rl_agents.rollout.env_calls import EnvFailure, read_step
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "environments" / "gymnasium.md").read_text(encoding="utf-8")
+LOCK = "gymnasium:lock:Lock"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The user's folder, with the page's ``lock.py``; modules that a test imports from it are forgotten."""
+    found = re.search(r"This file is a complete example, `lock.py`:\n\n```python\n(.*?)```", PAGE, re.DOTALL)
+    assert found
+    (tmp_path / "lock.py").write_text(found[1])
+    before = set(sys.modules)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [part for part in sys.path if part])
+    gymnasium_registry.OWN_MODULES.clear()
+    monkeypatch.setenv("RL_AGENTS_CACHE", str(tmp_path / "cache"))
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
+
+
+def write(folder: Path, body: str, name: str = "mine") -> None:
+    """Write a module with an environment ``Mine`` whose class body ends in ``body``."""
+    lines = [
+        "import gymnasium", "from gymnasium.spaces import Text, Discrete", "", "class Mine(gymnasium.Env):",
+        "    observation_space = action_space = Text(max_length=100)",
+        "    def reset(self, *, seed=None, options=None):", "        self.got = options", "        return 'go', {}",
+        "    def step(self, action):", "        return 'on', 0.25, False, False, {}",
+        *(f"    {line}" for line in body.splitlines()),
+    ]  # fmt: skip
+    (folder / f"{name}.py").write_text("\n".join(lines) + "\n")
+
+
+def printed_commands() -> list[list[str]]:
+    """The page's commands after ``run.py``."""
+    return [shlex.split(line) for line in re.findall(r"^    python \$RL/run\.py (.*)$", PAGE, re.MULTILINE)]
+
+
+@pytest.mark.rllib
+def test_the_example_as_printed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sft, grpo, search, evaluation = printed_commands()
+    few = ["--set", "tasks_per_iteration=4", "group_size=4", "minibatches=1"]
+    assert main([*sft, *few[:2], "minibatches=1", "iterations=2", "demonstrations=32"]) == 0
+    small = [*few, "eval_episodes=4", "--local", "--iterations", "1"]
+    assert main([*grpo, *small, "--output", "runs/NAME"]) == 0, capsys.readouterr().err
+    assert "env.success_return=R, the return of a solved task" in " ".join(capsys.readouterr().out.split())
+    assert main([*search, "search_steps=8", *small]) == 0, capsys.readouterr().err
+    assert main([*evaluation, "--local", "--episodes", "4", "--seeds", "1"]) == 0
+    assert json.loads((folder / "models/lock/rl_agents.json").read_text())["env"] == LOCK
+
+
+def test_everything_of_the_example_reaches_the_agent_loop(folder: Path) -> None:
+    spec = env_spec(LOCK)
+    assert (spec.max_turns, spec.progress_window) == (6, 2)
+    train, test = task_ids(LOCK, "train", {}), task_ids(LOCK, "test", {})
+    assert test == [str(n) for n in range(3, 61, 3)] and not set(train) & set(test) and len(train) == 40
+    env = make_env(LOCK, {})
+    env.reset(seed=1, options={"task_id": "30"})
+    assert env.step("40")[4]["progress"] and env.step("50")[4]["progress"] is False
+    assert takes_snapshots(env, "snapshot")
+    state = pickle.loads(pickle.dumps(env.snapshot()))
+    other = make_env(LOCK, {})
+    other.restore(state)
+    assert other.step("60")[0] == env.step("60")[0] == "lower"
+    assert other.step("30")[1:3] == (1.0, True)
+    with pytest.raises(InputError, match=r"unknown option .*'env\.train_tasks'"):
+        read_env_options(spec, {"train_tasks": 3})
+
+
+def test_its_demonstrator_makes_a_starter(folder: Path) -> None:
+    starter = starter_spec(LOCK)
+    options, rng = read_env_options(env_spec(LOCK), {}), random.Random(0)
+    dialogues = {task: starter.demonstrate(task, rng, options, 0) for task in task_ids(LOCK, "train", {})}
+    assert dialogues["7"][0][0] == "a number from 1 to 60 opens the lock"
+    wins = sum(solves(make_env(LOCK, {}), task, [a for _, a in turns]) for task, turns in dialogues.items())
+    assert 5 < wins < 40, "mediocre"
+    tokenizer = starter.build_tokenizer()
+    spoken = {
+        token for turns in dialogues.values() for turn in turns for text in turn for token in tokenizer(text).input_ids
+    }
+    assert tokenizer.unk_token_id not in spoken
+    assert tokenizer.tokenize("<think> 1 to 60 </think> 30") == ["<think>", "1", "to", "60", "</think>", "30"]
+    assert starter.defaults["max_response_tokens"] < starter.defaults["max_model_len"] == tokenizer.model_max_length
+    before = starter.version
+    source = (folder / "lock.py").read_text()
+    del sys.modules["lock"]
+    (folder / "lock.py").write_text(source.replace("1 to 60 opens", "1 to 60 really opens"))
+    linecache.clearcache()
+    assert starter_spec(LOCK).version != before, "an edited class gets a new starter"
+
+
+def test_what_only_some_environments_have_is_passed_on(folder: Path) -> None:
+    write(folder, "answer_instruction = 'Answer now.'\ndef render_window(self, task, history, observation): return 'w'")
+    env = make_env("gymnasium:mine:Mine", {})
+    assert env.answer_instruction == "Answer now." and env.render_window("", [], "") == "w"
+    assert not hasattr(make_env(LOCK, {}), "render_window")
+    with pytest.raises(InputError, match="no snapshot"):
+        takes_snapshots(env, "snapshot")
+
+
+def test_a_snapshot_takes_step_limit_and_return_along(folder: Path) -> None:
+    write(folder, "def snapshot(self): return None\ndef restore(self, state): pass")
+    with (folder / "mine.py").open("a") as file:
+        file.write("gymnasium.register('Limited-v0', entry_point='mine:Mine', max_episode_steps=3)\n")
+    env, other = (make_env("gymnasium:mine:Limited-v0", {"success_return": 0.75}) for _ in range(2))
+    env.reset(seed=0)
+    env.step("a")
+    env.step("b")
+    other.restore(pickle.loads(pickle.dumps(env.snapshot())))
+    *_, truncated, info = other.step("c")
+    assert truncated and info["success"], "three steps, three rewards of a quarter"
+    del gymnasium.registry["Limited-v0"]
+
+
+def test_success_without_the_environments_word(folder: Path) -> None:
+    write(folder, "")
+    assert [won(returns) for returns in (None, 0.5, 0.6)] == [[True, True], [False, True], [False, False]]
+
+
+def won(success_return: float | None) -> list[bool]:
+    env = make_env("gymnasium:mine:Mine", {"success_return": success_return})
+    env.reset(seed=0)
+    return [env.step("x")[4]["success"] for _ in range(2)]
+
+
+def test_an_unreadable_last_action_keeps_the_judgement(folder: Path) -> None:
+    write(folder, "action_space = Discrete(2)")
+    env = make_env("gymnasium:mine:Mine", {"success_return": 1.0})
+    env.reset(seed=0)
+    env.step("1")
+    assert env.step("no idea")[4]["success"] is False
+
+
+@pytest.mark.parametrize("nothing", ["None", "b'door'"])
+def test_observations_without_text_are_refused(folder: Path, nothing: str) -> None:
+    write(folder, f"def reset(self, *, seed=None, options=None): return {nothing}, {{}}")
+    with pytest.raises(InputError, match=rf"reset\(\) returned {re.escape(nothing)} as observation"):
+        make_env("gymnasium:mine:Mine", {}).reset(seed=0)
+    write(folder, f"def step(self, action): return {nothing}, 0.0, True, False, {{}}", "later")
+    env = make_env("gymnasium:later:Mine", {})
+    env.reset(seed=0)
+    with pytest.raises(EnvFailure, match=r"observation is .*not a str"):
+        read_step(env.step("x"))
+
+
+BROKEN = {
+    "gymnasium:nowhere:Mine": "there is no module nowhere in FOLDER or among the installed ones; start from the folder",
+    "gymnasium:mine:Mien": "registers no environment 'Mien' and has no class of that name; it has: Lost-v0, Mine",
+    "gymnasium:mine:Lost-v0": "its entry point mine:Lost cannot be loaded",
+    "gymnasium:typo:Mine": "line 2) cannot be imported: NameError",
+    "gymnasium:needy:Mine": "needs no_such_package, which is not installed",
+    "gymnasium:nothing:Mine": "reset() returned None as observation",
+    "gymnasium:tasks:Mine": "task_ids('train') failed: KeyError",
+    "gymnasium:empty:Mine": "has no train tasks",
+    "gymnasium:raising:Mine": "cannot be created: ValueError: no data",
+    "gymnasium:boxes:Mine": "Text or Discrete is needed",
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_line_and_exit_code_2(name: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(folder, "")
+    with (folder / "mine.py").open("a") as file:
+        file.write("gymnasium.register('Lost-v0', entry_point='mine:Lost')\n")
+    (folder / "typo.py").write_text("import gymnasium\nMine = Gym\n")
+    (folder / "needy.py").write_text("import no_such_package\n")
+    write(folder, "def reset(self, *, seed=None, options=None): return None, {}", "nothing")
+    write(folder, "@staticmethod\ndef task_ids(split): return {}[split]", "tasks")
+    write(folder, "@staticmethod\ndef task_ids(split): return []", "empty")
+    write(folder, "def __init__(self): raise ValueError('no data')", "raising")
+    write(folder, "action_space = gymnasium.spaces.Box(0, 1)", "boxes")
+    before = {path.name for path in folder.iterdir()}
+    assert main(["--local", "--env", name, "--set", "model=m"]) == 2
+    error = capsys.readouterr().err
+    assert BROKEN[name].replace("FOLDER", str(folder)) in error and error.count("\n") == 1
+    assert {path.name for path in folder.iterdir()} - before <= {"__pycache__"}
+    gymnasium.registry.pop("Lost-v0", None)
+
+
+def test_what_a_cluster_is_given(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from rl_agents.core.session import JOB_CONFIG, shipped_modules
+
+    assert shipped_modules() == {}
+    env_spec("gymnasium:Taxi-v3")
+    assert shipped_modules() == {}, "installed ones are everywhere"
+    env_spec(LOCK)
+    (folder / "games").mkdir()
+    (folder / "games" / "__init__.py").write_text("")
+    (folder / "lock.py").rename(folder / "games" / "deep.py")
+    env_spec("gymnasium:games.deep:Lock")
+    shipped = {"runtime_env": {"py_modules": [str(folder / "lock.py"), str(folder / "games")]}}
+    assert shipped_modules() == shipped
+    monkeypatch.setenv(JOB_CONFIG, json.dumps({"runtime_env": {"env_vars": {"A": "1"}}}))
+    assert shipped_modules() == shipped
+    monkeypatch.setenv(JOB_CONFIG, json.dumps({"runtime_env": {"working_dir": "gcs://x.zip"}}))
+    assert shipped_modules() == {}, "the job brought its folder"
+
+
+def test_the_current_folder_is_searched_from_a_shell_within_seconds(folder: Path) -> None:
+    started = time.monotonic()
+    command = [sys.executable, str(ROOT / "run.py"), "--env", "gymnasium:lock:Key"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2 and "it has: Lock" in done.stderr, done.stderr
+    assert time.monotonic() - started < 30
