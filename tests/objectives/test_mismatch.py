@@ -139,3 +139,54 @@ def test_metrics_of_the_gap():
     assert metrics["mismatch_mean"].item() == pytest.approx(1.53 / 5)
     assert metrics["mismatch_max"].item() == pytest.approx(1.0)
     assert metrics["mismatch_k3"].item() > 0
+
+
+def one_row(method, *differences, **options):
+    old, mask = tensor([list(differences)]), torch.ones(1, len(differences), dtype=torch.float64)
+    return method(old, torch.zeros_like(old), mask, **options)
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        (mismatch.token_tis, {"cap": 1e12}),
+        (mismatch.sequence_tis, {"cap": 1e12}),
+        (mismatch.sequence_mis, {"cap": 1e12, "bounds": (0.0, 1e12)}),
+        (mismatch.icepop, {"bounds": (0.0, 1e12)}),
+        (mismatch.sequence_mask_tis, {"bounds": (0.0, 1e12)}),
+    ],
+)
+@pytest.mark.parametrize("sign", [-1.0, 1.0])
+def test_ratios_are_clamped_at_twenty_nats(method, options, sign):
+    assert one_row(method, sign * 30.0, **options).weights.item() == pytest.approx(math.exp(sign * 20.0), rel=1e-12)
+
+
+@pytest.mark.parametrize("sign", [-1.0, 1.0])
+@pytest.mark.parametrize("method", [mismatch.geometric_rejection, mismatch.sequence_mask_tis])
+def test_geometric_means_are_clamped_at_twenty_nats(method, sign):
+    edge = math.exp(sign * 20.0)
+    assert one_row(method, sign * 30.0, bounds=(edge * 0.999, edge * 1.001)).mask.item() == 1.0
+    assert one_row(method, sign * 30.0, bounds=(edge * 1.001, edge * 1.002)).mask.item() == 0.0
+
+
+def test_k3_is_r_minus_one_minus_d():
+    divergence = math.expm1(0.5) - 0.5
+    assert one_row(mismatch.k3_rejection, 0.5, threshold=divergence * 1.001).mask.item() == 1.0
+    assert one_row(mismatch.k3_rejection, 0.5, threshold=divergence * 0.999).mask.item() == 0.0
+    clamped = math.expm1(-20.0) + 20.0
+    assert one_row(mismatch.k3_rejection, -30.0, threshold=clamped * 1.001).mask.item() == 1.0
+    assert one_row(mismatch.k3_rejection, 30.0, threshold=(math.expm1(20.0) - 20.0) * 1.001).mask.item() == 1.0
+    assert one_row(mismatch.mismatch_metrics, 0.5)["mismatch_k3"].item() == pytest.approx(divergence)
+
+
+def test_bounds_belong_to_the_range():
+    assert one_row(mismatch.icepop, 0.0, bounds=(1.0, 2.0)).weights.item() == 1.0
+    assert one_row(mismatch.icepop, 0.0, bounds=(0.5, 1.0)).weights.item() == 1.0
+    assert one_row(mismatch.k3_rejection, 0.0, threshold=0.0).mask.item() == 1.0
+
+
+def test_products_are_taken_row_by_row():
+    old = tensor([[1.0, 1.0, 0.0], [0.0, 0.0, 3.0]])
+    found = mismatch.sequence_tis(old, torch.zeros_like(old), torch.ones_like(old), cap=1e12)
+    assert found.weights[:, 0].tolist() == pytest.approx([math.exp(2.0), math.exp(3.0)])
+    assert mismatch.sequence_mis(old.float(), old.float(), old).weights.dtype == torch.float32
