@@ -31,8 +31,10 @@ class RetrieverKeys:
 
     retriever: Literal["bm25", "dense", "hybrid"] = key("bm25", "by words, by vectors, or both fused by their ranks")
     retriever_model: str = key("", "folder of a sentence-transformers model", needs="retriever=dense|hybrid")
-    query_prefix: str = key("", "what that model wants before queries", needs="retriever=dense|hybrid")
-    passage_prefix: str = key("", "what it wants before passages", needs="retriever=dense|hybrid")
+    query_prefix: str = key(
+        "", "what that model wants before queries (E5 gets its own)", needs="retriever=dense|hybrid"
+    )
+    passage_prefix: str = key("", "what it wants before passages (E5 gets its own)", needs="retriever=dense|hybrid")
 
 
 @dataclass(frozen=True)

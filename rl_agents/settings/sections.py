@@ -263,7 +263,11 @@ class RatioKeys:
         at_least=0,
         needs="mismatch=seq_mis|geo_rs|icepop|seq_mask_tis",
     )
-    mismatch_normalise: bool = key(False, "scale the correction's weights to mean 1", needs="mismatch!=none")
+    mismatch_normalise: bool = key(
+        False,
+        "scale the correction's weights to mean 1: over rows for sequence_tis and seq_mis, else over tokens",
+        needs="mismatch!=none",
+    )
 
 
 @dataclass
