@@ -58,3 +58,12 @@ Part = TypeVar("Part")
 def part_of(cls: type[Part], options: object) -> Part:
     """Return the keys of ``cls`` that a larger options object holds."""
     return cls(**{name: getattr(options, name) for name in option_types(cls)})
+
+
+@dataclass(frozen=True)
+class QuestionFileKeys:
+    """What a file of questions may hold."""
+
+    max_bad_share: float = key(
+        0.01, "share of a file's questions that may be unusable: named and left out", at_least=0, at_most=1
+    )
