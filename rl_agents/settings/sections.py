@@ -346,4 +346,5 @@ class ReportKeys:
         1, "iterations between checkpoints; 0 keeps only the last; raise it for big models", at_least=0
     )
     keep_checkpoints: int = key(3, "checkpoints kept; 0 keeps all", at_least=0)
+    keep_best: bool = key(True, "keep the checkpoint of the best evaluation as well")
     save_trajectories: int = key(16, "episodes of each iteration written to trajectories/", at_least=0)
