@@ -110,7 +110,7 @@ def plan_new(args: argparse.Namespace) -> RunPlan:
 
 def preset_file(flags: Mapping[str, Any]) -> str:
     """The preset of an algorithm that is named without environment and model; empty where there is none."""
-    algo = ALGORITHMS.get(flags.get("algo", ""))
+    algo = ALGORITHMS.get(str(flags.get("algo", "")))
     if algo is None or not algo.preset or not flags.keys().isdisjoint(("env", "model")):
         return ""
     path = RECIPES / algo.preset

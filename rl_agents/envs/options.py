@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
+from rl_agents.errors import InputError
 from rl_agents.settings.options import key, option_types
 
 
@@ -35,6 +36,11 @@ class RetrieverKeys:
         "", "what that model wants before queries (E5 gets its own)", needs="retriever=dense|hybrid"
     )
     passage_prefix: str = key("", "what it wants before passages (E5 gets its own)", needs="retriever=dense|hybrid")
+
+    def __post_init__(self) -> None:
+        if self.retriever != "bm25" and not self.retriever_model:
+            needed = "env.retriever_model=DIR, the folder of a sentence-transformers model"
+            raise InputError(f"env.retriever={self.retriever} needs {needed}")
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ class RunKeys:
         0, "seed of the run; every episode's stream derives from (seed, iteration, group, member)",
         at_least=0, at_most=2**32 - 1,
     )  # fmt: skip
-    iterations: int = key(50, "training iterations", at_least=1)
+    iterations: int = key(50, "training iterations", at_least=1, at_most=1_000_000_000)
 
 
 @dataclass
