@@ -21,9 +21,10 @@ def nearest(name: str, valid: Iterable[str]) -> str:
     "did you mean 'grpo'?"
     """
     choices = sorted(valid)
-    close = difflib.get_close_matches(name, choices, n=1, cutoff=0.5)
+    lowered = {choice.lower(): choice for choice in choices}
+    close = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.5)
     if close:
-        return f"did you mean '{close[0]}'?"
+        return f"did you mean '{lowered[close[0]]}'?"
     return "valid: " + ", ".join(choices)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -63,3 +64,15 @@ class Interrupts:
         again, self.requested = self.requested, True
         if again or self._may_abort():
             raise KeyboardInterrupt
+
+
+def event_loop() -> asyncio.Runner:
+    """An event loop of its own, in which a signal may raise KeyboardInterrupt: tasks that it ends do not complain."""
+    runner = asyncio.Runner()
+    runner.get_loop().set_exception_handler(_report)
+    return runner
+
+
+def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    if not isinstance(context.get("exception"), KeyboardInterrupt):
+        loop.default_exception_handler(context)

@@ -177,7 +177,7 @@ class TrainLoop:
                 record.update(self._evaluate())
         finally:
             self._log(record)
-        if _due(self._completed, self.algo.settings.checkpoint_interval, total):
+        if _due(self._completed, self.algo.settings.checkpoint_interval, total) or self._best == self._completed:
             self._save_checkpoint()
         return record
 
@@ -247,9 +247,16 @@ class TrainLoop:
         target = self.folder.checkpoint(self._completed)
         if not target.exists():
             self.algo.save_run_checkpoint(target)
-        self.folder.prune_checkpoints(self.algo.settings.keep_checkpoints)
+        self.folder.prune_checkpoints(self.algo.settings.keep_checkpoints, self._best)
         if draw := getattr(self.algo, "draw", None):
             draw(self.folder.path)
+
+    @property
+    def _best(self) -> int | None:
+        """Iteration of the best evaluation of trained weights, the first of equals; None with ``keep_best=false``."""
+        rates = {r["iteration"]: rate for r in self._records if (rate := r.get("eval/success_rate")) is not None}
+        rates.pop(0, None)
+        return max(rates, key=rates.__getitem__, default=None) if self.algo.settings.keep_best else None
 
     def _summary(self, status: str) -> Record:
         settings, checkpoints = self.algo.settings, self.folder.complete_checkpoints()
@@ -276,8 +283,12 @@ class TrainLoop:
             "episodes": self._sum("rollout/episodes"),
             "failed_episodes": self._sum("rollout/failed_episodes"),
             "learner_restarts": self._restarts,
-            "checkpoint": str(checkpoints[-1][1].relative_to(self.folder.path)) if checkpoints else None,
+            "checkpoint_best": next((self._relative(path) for n, path in checkpoints if n == self._best), None),
+            "checkpoint": self._relative(checkpoints[-1][1]) if checkpoints else None,
         }
+
+    def _relative(self, path: Path) -> str:
+        return str(path.relative_to(self.folder.path))
 
     def _sum(self, tag: str) -> int:
         return round(sum(record.get(tag) or 0 for record in self._records))

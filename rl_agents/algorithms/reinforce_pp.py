@@ -26,7 +26,8 @@ class ReinforceKeys(DualClipKeys, DiscountKeys):
     """REINFORCE++."""
 
     return_at_observation: Literal["skip", "reset"] = key(
-        "skip", "reward-to-go across an observation: goes on, or ends there (verl), where only the last step sees it"
+        "skip",
+        "reward-to-go across an observation: goes on (verl 0.9), or ends there, for the last step alone (verl 0.7)",
     )
 
 
@@ -34,7 +35,7 @@ def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: Re
     """A = whiten(G), G_j = r_j + γ·G_next: the reward-to-go, whitened over all sampled tokens of the batch.
 
     With ``return_at_observation=skip`` the return goes on across tool outputs and rows, so that both row layouts give
-    the same; with ``reset`` (verl) only the last step of an episode sees an outcome reward.
+    the same; with ``reset`` (verl until 0.7) only the last step of an episode sees an outcome reward.
     """
     masks = [row.mask for row in rows]
     returns = reward_to_go(

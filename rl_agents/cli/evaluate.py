@@ -44,6 +44,7 @@ def build_parser() -> Parser:
     parser.add_argument("--env", metavar="NAME", help="environment (default: the checkpoint's, else guess_numbers)")
     parser.add_argument("--episodes", type=int, default=128, metavar="N", help="episodes per seed (default: 128)")
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="number of seeds (default: 3)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="the first of them (default: 0)")
     parser.add_argument(
         "--temperature", type=float, metavar="T", help="sampling temperature (default: the run's eval_temperature)"
     )
@@ -77,8 +78,13 @@ def chosen_policies(args: argparse.Namespace) -> list[tuple[str, str, dict[str, 
     Raises:
         InputError: none or several of --checkpoint, --model and --compare, a policy named twice, or a count below 1.
     """
-    if sum(map(bool, (args.checkpoint, args.model, args.compare))) != 1:
+    given = [f"--{name}" for name in ("checkpoint", "model", "compare") if getattr(args, name)]
+    if not given:
         raise InputError("eval needs one of --checkpoint DIR, --model DIR and --compare DIR DIR ...")
+    if len(given) > 1:
+        raise InputError(f"{' and '.join(given)} both say what to evaluate: give one, or --compare DIR DIR for several")
+    if args.seed < 0:
+        raise InputError(f"--seed {args.seed}: must not be negative")
     for name in ("episodes", "seeds"):
         if getattr(args, name) < 1:
             raise InputError(f"--{name} {getattr(args, name)}: must be at least 1")
@@ -128,6 +134,8 @@ def policy_settings(path: str, flags: Mapping[str, Any], args: argparse.Namespac
         return settings
     checkpoint = folder if (folder / "hf").is_dir() else RunFolder.locate(folder)[2]
     settings = restored_settings(checkpoint / "config.yaml")
+    if flags.get("env", settings.env) != settings.env:  # the other environment's own options and turns
+        settings.env_options, settings.max_turns = {}, 0
     settings.update({**flags, "model": str(checkpoint / "hf")})
     return settings
 
@@ -142,7 +150,7 @@ def evaluate(settings: Settings, args: argparse.Namespace) -> dict[str, Any]:
                 algo.evaluate_policy(
                     split=args.split, episodes=args.episodes, temperature=settings.eval_temperature, seed=seed
                 )
-                for seed in range(args.seeds)
+                for seed in range(args.seed, args.seed + args.seeds)
             ]
             engine = algo.engine_description
         finally:

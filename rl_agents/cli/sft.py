@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rl_agents.algorithms import Settings
 from rl_agents.cli.parser import Parser
-from rl_agents.envs.base import env_spec
+from rl_agents.cli.train import resolve_settings
+from rl_agents.envs.base import env_spec, starter_spec
 from rl_agents.errors import InputError
 from rl_agents.reporting.outputs import nothing_left
 from rl_agents.reporting.progress import plain_line
@@ -21,6 +24,7 @@ def build_parser() -> Parser:
     parser.add_argument("--env", default="guess_numbers", metavar="NAME", help="environment (default: guess_numbers)")
     parser.add_argument("--output", type=Path, metavar="DIR", help="output folder (default: the cache)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="random seed (default: 0)")
+    parser.add_argument("--iterations", type=int, metavar="N", help="training iterations (default: the environment's)")
     parser.add_settings_flag()
     return parser
 
@@ -28,24 +32,45 @@ def build_parser() -> Parser:
 def run(argv: Sequence[str]) -> int:
     """Run the sft command; return its exit code."""
     args = build_parser().parse(argv)
-    env_spec(args.env)
-    assignments = parse_assignments(args.set)
-    for name in ("algo", "env", "model", "seed"):
-        if name in assignments:
-            raise InputError(f"--set {name}={assignments[name]}: the sft command has a flag for it, or does not use it")
-    Settings.from_dict(assignments)  # unknown keys and wrong types, before anything is built
+    keys = plan(args)
     if args.output:
         RunFolder.check_free(args.output)
-    elif args.seed or assignments:
-        raise InputError("--seed and --set make another model than the cached one: choose a folder with --output")
+    elif args.seed or keys:
+        raise InputError("--seed, --iterations and --set make another model than the cached one: name --output DIR")
     from rl_agents.core.algorithm import AgentAlgorithm
     from rl_agents.core.starter import build_starter, starter_dir
 
     output = args.output or starter_dir(args.env)
     with nothing_left(*([output] if args.output else [])):
-        build_starter(AgentAlgorithm.from_settings, args.env, output, args.seed, set=assignments, on_iteration=_show)
+        build_starter(AgentAlgorithm.from_settings, args.env, output, args.seed, set=keys, on_iteration=_show)
     print(f"starter model of {args.env}: {output}", flush=True)
     return 0
+
+
+def plan(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the chosen keys, checked as far as they can be before the demonstrations are played.
+
+    Raises:
+        InputError: an environment that nobody plays, an unknown or mistyped key, or keys that cannot work together.
+    """
+    env_spec(args.env)
+    keys = parse_assignments(args.set)
+    for name in ("algo", "env", "model", "seed"):
+        if name in keys:
+            raise InputError(f"--set {name}={keys[name]}: the sft command has a flag for it, or does not use it")
+    if args.iterations is not None and keys.setdefault("iterations", args.iterations) != args.iterations:
+        raise InputError(f"iterations is given twice: --iterations {args.iterations} and --set iterations")
+    Settings.from_dict(keys)  # unknown keys and wrong types, before a starter's libraries are imported
+    try:
+        starter = starter_spec(args.env)
+    except InputError:
+        raise InputError(f"environment {args.env} has no scripted player that sft could imitate") from None
+    settings = Settings.from_dict(
+        {**starter.defaults, **starter.training, **keys, "env": args.env, "algo": "sft", "seed": args.seed}
+    )
+    settings.make_local(keys)
+    resolve_settings(settings)
+    return keys
 
 
 def _show(iteration: int, iterations: int, metrics: dict[str, float]) -> None:

@@ -120,7 +120,7 @@ def plan_new(args: argparse.Namespace) -> RunPlan:
 
 def preset_file(flags: Mapping[str, Any]) -> str:
     """The preset of an algorithm that is named without environment and model; empty where there is none."""
-    algo = ALGORITHMS.get(flags.get("algo", ""))
+    algo = ALGORITHMS.get(str(flags.get("algo", "")))
     if algo is None or not algo.preset or not flags.keys().isdisjoint(("env", "model")):
         return ""
     path = RECIPES / algo.preset
@@ -182,10 +182,24 @@ def chosen_settings(preset: Mapping[str, Any], flags: Mapping[str, Any], preset_
         InputError: unknown key or bad value; a preset's error names its file.
     """
     try:
+        _check_flat(preset)
         Settings.from_dict(preset)
     except InputError as error:
         raise InputError(f"{preset_name}: {error}") from None
     return Settings.from_dict(layered(preset, flags))
+
+
+def _check_flat(preset: Mapping[str, Any]) -> None:
+    """Refuse sections, as other libraries' files have them.
+
+    Raises:
+        InputError: the first section, and how its first key is written here.
+    """
+    for name, value in preset.items():
+        if isinstance(value, Mapping) and not name.startswith("env."):
+            inner = next(iter(value), "KEY")
+            written = f"env.{inner}" if name == "env" else inner
+            raise InputError(f"'{name}' is a section; keys are flat here: write `{written}: ...` at the left margin")
 
 
 def describe(settings: Settings) -> str:

@@ -15,12 +15,12 @@ from typing import Any
 
 from rl_agents.cli.failures import report_crash
 from rl_agents.cli.parser import Parser
-from rl_agents.cli.train import resolve_settings
+from rl_agents.cli.train import named_flags, resolve_settings
 from rl_agents.errors import InputError
 from rl_agents.interrupts import Interrupts
 from rl_agents.reporting.outputs import nothing_left
 from rl_agents.reporting.run_folder import RunFolder
-from rl_agents.settings import Settings, parse_assignments
+from rl_agents.settings import Settings
 from rl_agents.tuning.sweep import Sweep, load_sweep
 
 SWEEP_FILE = "sweep.yaml"
@@ -46,6 +46,8 @@ def build_parser() -> Parser:
     parser.add_argument("--output", type=Path, metavar="DIR", help="output folder (default: runs/sweep-NAME-TIME)")
     parser.add_argument("--resume", type=Path, metavar="DIR", help="continue the sweep in DIR")
     parser.add_argument("--local", action="store_true", help="no actors: each trial in one process")
+    parser.add_argument("--iterations", type=int, metavar="N", help="training iterations of every trial")
+    parser.add_argument("--seed", type=int, metavar="N", help="seed of the first run of each point")
     parser.add_settings_flag()
     parser.add_argument("--json", action="store_true", help="print only the results as JSON, on one line")
     return parser
@@ -86,7 +88,7 @@ def plan_new(args: argparse.Namespace) -> SweepPlan:
         raise InputError(
             "tune needs a sweep file, such as tune_configs/sweeps/vspo_small.yaml (see run.py tune --help)"
         )
-    sweep = load_sweep(args.sweep, parse_assignments(args.set), args.local)
+    sweep = load_sweep(args.sweep, named_flags(args), args.local)
     output = args.output or _default_output(sweep.name)
     RunFolder.check_free(output)
     return SweepPlan(sweep, output.resolve(), resolve_trials(sweep, str(args.sweep)))
@@ -101,8 +103,9 @@ def plan_resume(args: argparse.Namespace) -> SweepPlan:
     file = args.resume / SWEEP_FILE
     if not file.is_file():
         raise InputError(f"--resume {args.resume}: not the output folder of a sweep (no sweep.yaml)")
-    for flag, given in (("a sweep file", args.sweep), ("--set", args.set), ("--output", args.output)):
-        if given:
+    flags = {"a sweep file": args.sweep, "--set": args.set or None, "--output": args.output, "--seed": args.seed}
+    for flag, given in {**flags, "--iterations": args.iterations}.items():
+        if given is not None:
             raise InputError(f"{flag} with --resume: the sweep continues as {file} describes it")
     sweep = load_sweep(file)
     if args.local and not sweep.local:

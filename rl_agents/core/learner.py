@@ -145,6 +145,8 @@ class AgentLearner(TorchLearner):
         for network, norm in self.optimizers.step(networks).items():
             prefix = "actor" if network == POLICY else "critic"
             self.sums.add(f"{prefix}/grad_norm", norm, how="mean" if np.isfinite(norm) else "skip")
+            if network in self.optimizers.rates:
+                self.sums.add(f"{prefix}/lr", self.optimizers.rates[network])
             self.sums.add(f"{prefix}/skipped_steps", float(not np.isfinite(norm)), how="max")
 
     def _parts(self, rows: Sequence[Row]) -> list[list[int]]:

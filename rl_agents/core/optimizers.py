@@ -24,6 +24,8 @@ class OptimizerSet:
     def __init__(self, networks: Mapping[str, nn.Module], settings: Settings) -> None:
         self.settings = settings
         self.steps = 0
+        #: Learning rate of the last step by network; with Muon that of the other parameters.
+        self.rates: dict[str, float] = {}
         self.networks = {
             name: {n: p for n, p in module.named_parameters() if p.requires_grad} for name, module in networks.items()
         }
@@ -76,6 +78,7 @@ class OptimizerSet:
 
     def _set_rates(self, name: str) -> None:
         factor = learning_rate_factor(self.steps, self.settings)
+        self.rates[name] = factor * (self.settings.lr if name == POLICY else self.settings.critic_lr)
         for optimizer, rates in zip(self.optimizers[name], self._base_rates[name], strict=True):
             for group, rate in zip(optimizer.param_groups, rates, strict=True):
                 group["lr"] = rate * factor

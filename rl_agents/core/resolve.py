@@ -20,6 +20,7 @@ from rl_agents.rollout.embedders import make_embedder
 from rl_agents.rollout.env_calls import EnvFailure, call_env
 from rl_agents.rollout.truncation_rules import progress_window
 from rl_agents.settings import Settings, validate
+from rl_agents.settings.search import SearchKeys
 
 #: Beside a model that grew out of a starter: which environment and which settings it understands.
 MODEL_NOTE = "rl_agents.json"
@@ -133,6 +134,11 @@ def cautions(settings: Settings) -> list[str]:
         found.append(
             f"critic_lr={settings.critic_lr:g} is more than {MAX_CRITIC_RATIO:g} times lr={settings.lr:g}; the papers "
             "take 10 times"
+        )
+    if recipe.name == "3spo" and cast(SearchKeys, settings).novelty == "none":
+        found.append(
+            "novelty=none has omega = 0: the score difference weighs 1/2 at every visit; novelty=zero removes R_novel "
+            "alone and leaves eq. 2's weight of 1/2 - omega(N)"
         )
     return found
 

@@ -20,6 +20,9 @@ from rl_agents.objectives.kl import adaptive_coefficient, kl_penalty
 from rl_agents.rewards.overlong import step_penalties
 from rl_agents.settings import Settings
 
+#: Corrections with one weight per row.
+ROW_WEIGHTS = frozenset({"sequence_tis", "seq_mis"})
+
 
 def assign_credit(
     recipe: Recipe,
@@ -150,7 +153,7 @@ def correct_mismatch(rows: Sequence[Row], settings: Settings) -> dict[str, float
         correction = _correction(settings, *_tensors(_old(row), row.logprobs, row.mask))
         row.correction, row.mask = correction.weights[0].numpy(), correction.mask[0].numpy()
     kept = sum(float(row.mask.sum()) for row in rows)
-    mean = sum(float(row.correction.sum()) for row in rows if row.correction is not None) / max(kept, 1.0)
+    mean = _mean_correction(rows, by_row=settings.mismatch in ROW_WEIGHTS)
     if settings.mismatch_normalise and mean > 0:
         for row in rows:
             assert row.correction is not None
@@ -158,6 +161,14 @@ def correct_mismatch(rows: Sequence[Row], settings: Settings) -> dict[str, float
     metrics["rollout_corr/rollout_is_mean"] = mean
     metrics["rollout_corr/rollout_rs_masked_fraction"] = 1.0 - kept / before if before else 0.0
     return metrics
+
+
+def _mean_correction(rows: Sequence[Row], *, by_row: bool) -> float:
+    """Mean weight of the kept tokens, or of the rows with any: long rows do not weigh more where a row has one."""
+    kept = [(row.correction, row.mask) for row in rows if row.correction is not None and row.mask.any()]
+    if by_row:
+        return float(np.mean([weights.max() for weights, _ in kept])) if kept else 0.0
+    return sum(float(weights.sum()) for weights, _ in kept) / max(sum(float(mask.sum()) for _, mask in kept), 1.0)
 
 
 def _correction(

@@ -158,8 +158,8 @@ def reward_to_go(
         rewards, masks, trajectories, step_index: as in `token_gae`; rewards on masked tokens are ignored.
         gamma: γ per sampled token.
         at_observation: ``skip``: a masked token is stepped over, so an action keeps its credit across a tool output
-            and across rows;  ``reset``: the return is multiplied by the mask and starts anew in every row (verl), so
-            that only what follows the last observation sees the outcome.
+            and across rows;  ``reset``: the return is multiplied by the mask and starts anew in every row
+            (verl until 0.7), so that only what follows the last observation sees the outcome.
 
     Raises:
         ValueError: step indices not contiguous.

@@ -6,7 +6,8 @@
   NeMo-RL     (R - mean of the others)/(std of the others + ε)
 
 Arrays are [n]: return, group and advantage of n rollouts; `rl_agents.data.steps.StepTable.returns` chooses what counts
-as one. A group whose returns are equal up to rounding gets exactly 0, as noise divided by ε would not be small.
+as one. A return that equals its group's mean up to rounding gets exactly 0: noise divided by ε would not be small, and
+what counts advantages other than 0 (HGPO) must not count noise.
 """
 
 from __future__ import annotations
@@ -23,10 +24,12 @@ Singleton = Literal["raw", "zero"]
 EPSILON = 1e-6
 #: Returns that differ by at most this share of the largest (or of 1) are equal.
 TOLERANCE = 1e-6
+#: A return is its group's mean when it differs by at most this share of the above: float64 noise, and no more.
+ROUNDING = 1e-6
 
 
 class Groups(NamedTuple):
-    """Of the group of every return, [n]: members, μ (the return itself where all are equal) and Σ(R - μ)²."""
+    """Of the group of every return, [n]: members, μ (the return itself where it equals μ) and Σ(R - μ)²."""
 
     size: IntArray
     mean: FloatArray
@@ -42,8 +45,9 @@ def group_statistics(returns: FloatArray, groups: ArrayLike) -> Groups:
     low, high = np.full(size.size, np.inf), np.full(size.size, -np.inf)
     np.minimum.at(low, index, returns)
     np.maximum.at(high, index, returns)
-    equal = high - low <= TOLERANCE * np.maximum(1.0, np.maximum(np.abs(high), np.abs(low)))
-    return Groups(size[index], np.where(equal[index], returns, mean[index]), squares[index])
+    noise = TOLERANCE * np.maximum(1.0, np.maximum(np.abs(high), np.abs(low)))
+    average = (high - low <= noise)[index] | (np.abs(returns - mean[index]) <= ROUNDING * noise[index])
+    return Groups(size[index], np.where(average, returns, mean[index]), squares[index])
 
 
 def grpo(returns: ArrayLike, groups: ArrayLike, *, std: Std = "sample", singleton: Singleton = "zero") -> FloatArray:

@@ -55,7 +55,8 @@ def hgpo(
 ) -> FloatArray:
     """A = Σ_k w_k·A_k over the depths k = 0..K with A_k ≠ 0;  w_k ∝ (k + offset)^α, normalised over those depths.
 
-    With K = 0 this is GiGPO's step term.
+    With K = 0 this is GiGPO's step term. A return that is its cluster's mean up to rounding has A_k = 0 exactly
+    (`rl_agents.credit.group`): whether a depth votes does not depend on the last digit of a mean.
 
     Args:
         step_returns: [steps], G_t as in GiGPO.

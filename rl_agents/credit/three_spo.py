@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from rl_agents.credit.statistics import BoolArray, FloatArray, IntArray
 
-Novelty = Literal["changed", "unseen", "first_in_trajectory"]
+Novelty = Literal["changed", "unseen", "first_in_trajectory", "zero"]
 
 
 class StateScore(NamedTuple):
@@ -103,7 +103,7 @@ def novelty(
     next_total: float = 0,
     path: Collection[str] = (),
 ) -> float:
-    """R_novel in {0, 1} by one of the three readings of the paper.
+    """R_novel in {0, 1} by one of the three readings of the paper; 0 with ``zero``.
 
     Args:
         state, next_state: state keys (exact observation strings).
@@ -121,7 +121,9 @@ def novelty(
         return float(next_total == 0)
     if mode == "first_in_trajectory":
         return float(next_state not in path and next_state != state)
-    raise ValueError(f"unknown novelty '{mode}': valid: changed, unseen, first_in_trajectory")
+    if mode == "zero":
+        return 0.0
+    raise ValueError(f"unknown novelty '{mode}': valid: changed, unseen, first_in_trajectory, zero")
 
 
 def step_reward(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
+from rl_agents.errors import InputError
 from rl_agents.settings.options import key, option_types
 
 
@@ -31,8 +32,15 @@ class RetrieverKeys:
 
     retriever: Literal["bm25", "dense", "hybrid"] = key("bm25", "by words, by vectors, or both fused by their ranks")
     retriever_model: str = key("", "folder of a sentence-transformers model", needs="retriever=dense|hybrid")
-    query_prefix: str = key("", "what that model wants before queries", needs="retriever=dense|hybrid")
-    passage_prefix: str = key("", "what it wants before passages", needs="retriever=dense|hybrid")
+    query_prefix: str = key(
+        "", "what that model wants before queries (E5 gets its own)", needs="retriever=dense|hybrid"
+    )
+    passage_prefix: str = key("", "what it wants before passages (E5 gets its own)", needs="retriever=dense|hybrid")
+
+    def __post_init__(self) -> None:
+        if self.retriever != "bm25" and not self.retriever_model:
+            needed = "env.retriever_model=DIR, the folder of a sentence-transformers model"
+            raise InputError(f"env.retriever={self.retriever} needs {needed}")
 
 
 @dataclass(frozen=True)
@@ -56,3 +64,12 @@ Part = TypeVar("Part")
 def part_of(cls: type[Part], options: object) -> Part:
     """Return the keys of ``cls`` that a larger options object holds."""
     return cls(**{name: getattr(options, name) for name in option_types(cls)})
+
+
+@dataclass(frozen=True)
+class QuestionFileKeys:
+    """What a file of questions may hold."""
+
+    max_bad_share: float = key(
+        0.01, "share of a file's questions that may be unusable: named and left out", at_least=0, at_most=1
+    )

@@ -26,6 +26,7 @@ def plot_success(records: Sequence[Mapping[str, Any]], path: Path, title: str) -
         return False
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
     figure = Figure(figsize=(8, 4.8), dpi=120, facecolor="white", layout="constrained")
     FigureCanvasAgg(figure)
@@ -44,6 +45,7 @@ def plot_success(records: Sequence[Mapping[str, Any]], path: Path, title: str) -
             )  # fmt: skip
     axes.set_title(title, fontsize=13)
     axes.set_xlabel("iteration", fontsize=12)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_ylabel("success rate", fontsize=12)
     axes.set_ylim(0, 1.02)
     axes.margins(x=0.04)

@@ -30,16 +30,16 @@ def _short_exponent(value: float) -> str:
     return f"{value:.0e}".replace("e-0", "e-").replace("e+00", "").replace("e+0", "e+")
 
 
-#: (label, tag, how to write the value); a column whose tag is absent is left out.
+#: (label, tag, how to write the value; `z`: without the sign of a zero); a column whose tag is absent is left out.
 COLUMNS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("success", "rollout/success_rate", "{:.2f}".format),
-    ("return", "rollout/return_mean", "{:.2f}".format),
+    ("return", "rollout/return_mean", "{:z.2f}".format),
     ("turns", "rollout/turns_mean", "{:.1f}".format),
     ("tokens", "rollout/response_tokens", "{:.0f}".format),
     ("states", "search/states_known", "{:.0f}".format),
-    ("score", "search/score_mean", "{:.2f}".format),
+    ("score", "search/score_mean", "{:z.2f}".format),
     ("frontier", "search/frontier_size", "{:.0f}".format),
-    ("loss", "actor/pg_loss", "{:.4f}".format),
+    ("loss", "actor/pg_loss", "{:z.4f}".format),
     ("failed", "rollout/failed_episodes", "{:.0f}".format),
     ("gap", "actor/engine_logprob_gap_max", _short_exponent),
 )

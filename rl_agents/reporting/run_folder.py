@@ -156,9 +156,10 @@ class RunFolder:
         found = [path for path in self.checkpoints.iterdir() if path.is_dir() and _COMPLETE.fullmatch(path.name)]
         return sorted((int(path.name), path) for path in found)
 
-    def prune_checkpoints(self, keep: int) -> None:
-        """Delete all but the newest ``keep`` checkpoints; 0 keeps all."""
-        for _, path in self.complete_checkpoints()[:-keep] if keep else []:
+    def prune_checkpoints(self, keep: int, best: int | None = None) -> None:
+        """Delete all but the newest ``keep`` checkpoints and that of iteration ``best``; 0 keeps all."""
+        older = self.complete_checkpoints()[:-keep] if keep else []
+        for path in [path for iteration, path in older if iteration != best]:
             # Under its old name a half-deleted folder would pass for a complete checkpoint.
             doomed = path.rename(path.with_name(f"{path.name}.deleted"))
             shutil.rmtree(doomed)

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from rl_agents.errors import InputError
 from rl_agents.retrieval.building import only_one, paced, printed
 from rl_agents.retrieval.passages import Hit, Passage, PassageStore
-from rl_agents.retrieval.sentence_model import load_sentence_model
+from rl_agents.retrieval.sentence_model import E5_PREFIXES, is_e5, load_sentence_model
 
 _PASSAGES_AT_ONCE = 512
 _CACHED_QUERIES = 8192
@@ -32,7 +32,9 @@ class DenseRetriever:
 
     Args:
         store: what to search. The vectors of a store in a file are kept beside it, those of one in memory are not.
-        folder: the model's. E5 models want ``query: `` and ``passage: `` before the texts; see the prefixes.
+        folder: the model's.
+        query_prefix, passage_prefix: what the model wants before the texts. Without either an E5 model gets its own,
+            ``query: `` and ``passage: ``, and a line on stderr says so.
         key: the key that names the folder, for messages.
 
     Raises:
@@ -44,6 +46,9 @@ class DenseRetriever:
     ) -> None:
         self._faiss = _import_faiss(key, folder)
         self._model = load_sentence_model(folder, key, "dense")
+        if not query_prefix and not passage_prefix and is_e5(folder):
+            query_prefix, passage_prefix = E5_PREFIXES
+            printed("[retrieval]")(f"{folder} is an E5 model: 'query: ' and 'passage: ' go before the texts", None)
         self._store, self._query_prefix, self._passage_prefix = store, query_prefix, passage_prefix
         self._names = [passage.id for passage in store]
         self._index = self._stored_index(Path(folder))

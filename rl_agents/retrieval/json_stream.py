@@ -10,6 +10,7 @@ from typing import Any, TextIO
 from rl_agents.errors import InputError
 
 CHUNK = 1 << 20
+CUT_OFF = "is the download complete?"
 #: Longest single value, in characters.
 MAX_VALUE = 1 << 26
 _SPACE = " \t\n\r"
@@ -84,7 +85,7 @@ class JsonStream:
                 pending = len(self._buffer) - self._start
                 # Doubling keeps the work for a long value linear in its length.
                 if pending > MAX_VALUE or not self._read(file, max(CHUNK, pending)):
-                    raise self._error(f"a value cannot be read ({type(error).__name__})") from None
+                    raise self._error(f"a value cannot be read ({_reason(error)})") from None
 
     def _read(self, file: TextIO, size: int) -> bool:
         chunk = "" if self._ended else file.read(size)
@@ -95,5 +96,14 @@ class JsonStream:
         return bool(chunk)
 
     def _error(self, problem: str) -> InputError:
+        if self._ended and self._start >= len(self._buffer):
+            return InputError(f"{self.path}: it ends in the middle, at character {self.position}: {CUT_OFF}")
         place = self.position - len(self._buffer) + self._start
         return InputError(f"{self.path}: {problem}, near character {place}")
+
+
+def _reason(error: json.JSONDecodeError | RecursionError) -> str:
+    if isinstance(error, RecursionError):
+        return "nested too deep"
+    cut = error.msg.startswith("Unterminated") or error.pos >= len(error.doc.rstrip())
+    return f"it ends in the middle: {CUT_OFF}" if cut else error.msg

@@ -17,7 +17,7 @@ from typing import Any
 
 from rl_agents.errors import InputError
 from rl_agents.retrieval.json_stream import JsonStream
-from rl_agents.tools.strict_json import strict_json
+from rl_agents.tools.strict_json import check_text_file, strict_json
 
 MAX_LINE_CHARACTERS = 1 << 24
 
@@ -54,6 +54,8 @@ def read_records(path: Path) -> Iterator[tuple[int, Any, float]]:
     """
     try:
         size = max(path.stat().st_size, 1)
+        with path.open("rb") as file:
+            check_text_file(file.read(8))
         if path.suffix == ".json":
             stream = JsonStream(path)
             for number, (key, value) in enumerate(stream, start=1):
@@ -69,6 +71,8 @@ def read_records(path: Path) -> Iterator[tuple[int, Any, float]]:
                     yield number, _parsed(line, path, number), done / size
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise error if isinstance(error, InputError) else InputError(f"{path}: {error}") from error
 
 
 def place(path: Path, number: int) -> str:

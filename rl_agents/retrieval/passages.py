@@ -102,7 +102,7 @@ class PassageStore:
             with only_one(path):
                 if not path.is_file():
                     _build_file(path, name, passages())
-        return _opened(path)
+        return open_index(path)
 
     def __len__(self) -> int:
         return self._count
@@ -186,7 +186,12 @@ def fingerprint(paths: Sequence[Path]) -> str:
 
 
 @lru_cache(maxsize=8)
-def _opened(path: Path) -> PassageStore:
+def open_index(path: Path) -> PassageStore:
+    """Open an index file that `PassageStore.cached` built.
+
+    Raises:
+        InputError: it is missing or broken.
+    """
     try:
         db = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True, check_same_thread=False)
         return PassageStore(db, path)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -31,3 +33,27 @@ def load_sentence_model(folder: str, key: str, extra: str) -> Any:
     except Exception as error:  # the loaders raise many types
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise InputError(f"{key}={folder}: cannot be loaded: {reason}") from error
+
+
+#: What E5 models were trained with before queries and passages (Wang et al. 2022, section 4).
+E5_PREFIXES = ("query: ", "passage: ")
+
+
+def is_e5(folder: str) -> bool:
+    """Whether a folder is an E5 model without prompts of its own, by its name or the name in its ``config.json``.
+
+    The ``instruct`` ones are left out: their queries begin with a task.
+    """
+    names = [Path(folder).resolve().name, Path(str(_json(folder, "config.json").get("_name_or_path", ""))).name]
+    e5 = any(re.search(r"(^|[-_])e5([-_]|$)", name.lower()) and "instruct" not in name.lower() for name in names)
+    prompts = _json(folder, "config_sentence_transformers.json").get("prompts") or {}
+    return e5 and not any(prompts.values())
+
+
+def _json(folder: str, name: str) -> dict[str, Any]:
+    """A JSON object of a model folder; empty where there is none that can be read."""
+    try:
+        found = json.loads(Path(folder, name).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}

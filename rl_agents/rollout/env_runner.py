@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,6 +22,7 @@ from rl_agents.data.trajectory import EpisodeSpec
 from rl_agents.engines.base import Engine
 from rl_agents.engines.weights import PackedWeights, unpack
 from rl_agents.errors import InputError
+from rl_agents.interrupts import event_loop
 from rl_agents.rollout.agent_loop import Rollouts, collect_episodes
 from rl_agents.rollout.branching import BranchSpec, Expansions, expand_all
 from rl_agents.rollout.branching_check import BranchingCheck, check_branching
@@ -59,7 +59,7 @@ class TextEnvRunner(EnvRunner, Checkpointable):
         self.pool = EnvPool(env_factory(agent))
         self.engine: Engine | None = None
         # One loop for life: engine clients keep connections and locks that belong to it.
-        self._loop = asyncio.Runner()
+        self._loop = event_loop()
 
     def set_engine(self, engine: Engine) -> None:
         """Use an engine in this process (local mode). It belongs to the caller, who closes it."""

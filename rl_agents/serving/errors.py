@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 OVERLOADED = "the server is busy; try again in a moment"
+
+
+#: The folders of an absolute path; not those of a URL or of a relative path.
+_FOLDERS = re.compile(r"(?<![\w.:/~-])/(?:[^/\s'\":,;]+/)+")
+
+
+def public(message: object) -> str:
+    """Return a message without the folders of the server's own files, which are nobody else's matter.
+
+    >>> public("/srv/models/a/config.json: damaged")
+    'config.json: damaged'
+    """
+    return _FOLDERS.sub("", str(message))
 
 
 class ApiError(Exception):

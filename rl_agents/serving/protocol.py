@@ -172,11 +172,15 @@ def parse(kind: type[RequestT], body: bytes) -> RequestT:
 
 def _first_problem(kind: type[BaseModel], error: ValidationError) -> ApiError:
     problem = min(error.errors(), key=lambda item: item["type"] != "extra_forbidden")
-    path = [part for part in problem["loc"] if isinstance(part, int) or part.islower()]
+    extra = problem["type"] == "extra_forbidden"
+    # The location holds names of types, too; the client's own name stands last, whatever it looks like.
+    known, own = (problem["loc"][:-1], problem["loc"][-1:]) if extra else (problem["loc"], ())
+    path = [*(part for part in known if isinstance(part, int) or part.islower()), *own]
     name = ".".join(map(str, path)) or None
-    if problem["type"] == "extra_forbidden":
+    if extra:
         fields = _nested(kind, path).model_fields
-        return bad_request(f"unknown field '{name}': {nearest(str(path[-1]), fields)}", name, "unknown_field")
+        shown = " ".join((name or "").split())[:80]
+        return bad_request(f"unknown field '{shown}': {nearest(str(path[-1]), fields)}", name, "unknown_field")
     if problem["type"] == "missing":
         return bad_request(f"'{name}' is missing", name, "missing_field")
     message = problem["msg"].removeprefix("Value error, ")

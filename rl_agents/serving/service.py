@@ -15,7 +15,7 @@ from rl_agents.chat.context import load_tokenizer, make_context
 from rl_agents.engines.base import Completion, EngineError, Sampling
 from rl_agents.errors import InputError
 from rl_agents.serving.chat import ChatModel, answer, chunks, prepare
-from rl_agents.serving.errors import ApiError, bad_request
+from rl_agents.serving.errors import ApiError, bad_request, public
 from rl_agents.serving.options import ServingOptions
 from rl_agents.serving.policy import PolicyClient, Target
 from rl_agents.serving.protocol import ChatRequest, CheckpointRequest, SessionRequest
@@ -146,7 +146,7 @@ class Service:
         try:
             await self._roll(await asyncio.to_thread(find_checkpoint, request.checkpoint or self._options.checkpoint))
         except InputError as error:
-            raise bad_request(str(error), "checkpoint") from None
+            raise bad_request(public(error), "checkpoint") from None
         label, folder = self._target.checkpoint.label, str(self._target.checkpoint.hf_dir)
         return {"checkpoint": label, "path": folder, "seconds": round(time.monotonic() - started, 3)}
 

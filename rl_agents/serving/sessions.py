@@ -21,7 +21,7 @@ from rl_agents.rollout.agent_loop import Episode
 from rl_agents.rollout.env_calls import EnvFailure, call_env
 from rl_agents.rollout.prompting import env_factory
 from rl_agents.rollout.turns import Limits
-from rl_agents.serving.errors import ApiError, bad_request
+from rl_agents.serving.errors import ApiError, bad_request, public
 from rl_agents.serving.options import ServingOptions
 from rl_agents.serving.protocol import SessionRequest
 from rl_agents.serving.session import Generate, LoopEngine, Session, Worker
@@ -80,7 +80,7 @@ class Sessions:
         except (InputError, EnvFailure) as error:
             worker.stop(lambda: None)
             status, code = (400, "invalid_value") if isinstance(error, InputError) else (502, "environment_failed")
-            raise ApiError(status, f"{settings.env}: {error}", code) from None
+            raise ApiError(status, f"{settings.env}: {public(error)}", code) from None
         finally:
             self._opening -= 1
         session = Session(settings, request, worker, episode, label=label)
@@ -121,7 +121,7 @@ class Sessions:
             message = f"{session.settings.env} did not answer within {patience:g} s; the session is closed"
             raise ApiError(504, message, "timeout") from None
         except InputError as error:
-            raise bad_request(str(error), "action") from None
+            raise bad_request(public(error), "action") from None
         finally:
             session.last_used = time.monotonic()
 
@@ -171,7 +171,7 @@ class Sessions:
             options = {**settings.env_options, **request.options}
             settings.env_options = plain_options(read_env_options(env_spec(name), options, chosen=request.options))
         except InputError as error:
-            raise bad_request(str(error), "options") from None
+            raise bad_request(public(error), "options") from None
         return settings
 
     def _begin(self, settings: Settings, request: SessionRequest, engine: LoopEngine) -> Episode:

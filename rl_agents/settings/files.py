@@ -38,7 +38,7 @@ def parse_assignments(items: Iterable[str]) -> dict[str, Any]:
             raise InputError(f"--set {item}: write it as key=value")
         try:
             result[name.strip()] = yaml.safe_load(text) if text else ""
-        except yaml.YAMLError:
+        except (yaml.YAMLError, ValueError, RecursionError):  # `!!int x` is a ValueError
             raise InputError(f"--set {item}: the value is not valid YAML") from None
     return result
 
@@ -68,10 +68,11 @@ def load_recipe(path: str) -> dict[str, Any]:
             data = yaml.load(file, _Loader)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
-    except (yaml.YAMLError, UnicodeDecodeError, IsADirectoryError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError, IsADirectoryError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f":{mark.line + 1}" if mark else ""
-        reason = getattr(error, "problem", None) or "not readable as text"
+        plain = isinstance(error, ValueError) and not isinstance(error, UnicodeDecodeError)
+        reason = getattr(error, "problem", None) or (str(error) if plain else "not readable as text")
         raise InputError(f"{path}{where}: broken YAML: {reason}") from None
     if data is None:
         return {}

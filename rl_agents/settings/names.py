@@ -79,6 +79,7 @@ def unknown_key(name: str, valid: Iterable[str]) -> InputError:
     if name in SYNONYMS:
         return InputError(f"unknown key '{name}': it is called {SYNONYMS[name]} here")
     choices = sorted({"env.KEY", *valid} - {"env_options"})
-    close = difflib.get_close_matches(name, choices, n=1, cutoff=0.5)
-    hint = f"did you mean '{close[0]}'?" if close else "`run.py list --keys` shows all"
+    lowered = {choice.lower(): choice for choice in choices}
+    close = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.5)
+    hint = f"did you mean '{lowered[close[0]]}'?" if close else "`run.py list --keys` shows all"
     return InputError(f"unknown key '{name}': {hint}")

@@ -104,8 +104,11 @@ def coerce(name: str, value: Any, kind: Any) -> Any:
             raise InputError(f"{name}='{value}': valid: {', '.join(map(str, typing.get_args(kind)))}")
         return value
     if typing.get_origin(kind) is list:
+        of_texts = typing.get_args(kind)[0] is str
+        if of_texts and isinstance(value, str):
+            value = [part.strip() for part in value.split(",") if part.strip()]  # --set env.tools=a,b
         if not isinstance(value, list | tuple):
-            raise InputError(f"{name}='{value}': a list is needed, such as [0.9, 0.95]")
+            raise InputError(f"{name}='{value}': a list is needed, such as {'[a, b]' if of_texts else '[0.9, 0.95]'}")
         return [coerce(name, item, typing.get_args(kind)[0]) for item in value]
     if isinstance(kind, types.UnionType):
         if value is None and type(None) in typing.get_args(kind):

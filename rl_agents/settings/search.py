@@ -30,8 +30,10 @@ class SearchKeys:
     score_difference: Literal["progress", "none"] = key(
         "progress", "what a step earns by where it leads: the difference of scores or values (eq. 2), or nothing"
     )
-    novelty: Literal["changed", "unseen", "first_in_trajectory", "none"] = key(
-        "changed", "what is novel: another state than before; one never counted; one not on the path; nothing"
+    novelty: Literal["changed", "unseen", "first_in_trajectory", "zero", "none"] = key(
+        "changed",
+        "what is novel: another state than before; one never counted; one not on the path; nothing (`zero` keeps "
+        "omega: the score difference weighs 1/2 - omega; `none` has omega = 0: it weighs 1/2)",
     )
     novelty_decay: float = key(
         0.1, "gamma_w: omega(N) = exp(-gamma_w*N)/2 weighs novelty", at_least=0,

@@ -24,7 +24,7 @@ class RunKeys:
         0, "seed of the run; every episode's stream derives from (seed, iteration, group, member)",
         at_least=0, at_most=2**32 - 1,
     )  # fmt: skip
-    iterations: int = key(50, "training iterations", at_least=1)
+    iterations: int = key(50, "training iterations", at_least=1, at_most=1_000_000_000)
 
 
 @dataclass
@@ -263,7 +263,11 @@ class RatioKeys:
         at_least=0,
         needs="mismatch=seq_mis|geo_rs|icepop|seq_mask_tis",
     )
-    mismatch_normalise: bool = key(False, "scale the correction's weights to mean 1", needs="mismatch!=none")
+    mismatch_normalise: bool = key(
+        False,
+        "scale the correction's weights to mean 1: over rows for sequence_tis and seq_mis, else over tokens",
+        needs="mismatch!=none",
+    )
 
 
 @dataclass
@@ -342,4 +346,5 @@ class ReportKeys:
         1, "iterations between checkpoints; 0 keeps only the last; raise it for big models", at_least=0
     )
     keep_checkpoints: int = key(3, "checkpoints kept; 0 keeps all", at_least=0)
+    keep_best: bool = key(True, "keep the checkpoint of the best evaluation as well")
     save_trajectories: int = key(16, "episodes of each iteration written to trajectories/", at_least=0)

@@ -10,7 +10,7 @@ from typing import Any
 
 from rl_agents.errors import InputError
 from rl_agents.tools.calls import Tool, read_tools
-from rl_agents.tools.strict_json import DECODER, check_plain, strict_json
+from rl_agents.tools.strict_json import DECODER, check_plain, check_text_file, strict_json
 from rl_agents.traces.formats import Trace, read_trace
 
 MAX_LINE_BYTES = 16 << 20
@@ -80,8 +80,11 @@ def _records(path: Path) -> Iterator[tuple[int, Any]]:
     try:
         with path.open("rb") as file:
             start = file.read(64)
+        check_text_file(start)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from None
+    except ValueError as error:
+        raise InputError(f"{path}: {error}") from None
     if start.removeprefix(_BOM).lstrip()[:1] == b"[":
         yield from _list_records(path)
     else:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from bad_command_lines import ROWS
 
 from rl_agents.cli import main
 
@@ -64,6 +66,31 @@ def test_one_line_and_exit_code_2(argv, words, tmp_path, monkeypatch, capsys) ->
     assert words in captured.err
     assert captured.out == ""
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line that is accepted by mistake fails here, and neither trains nor plays."""
+
+    def started(*_: object, **__: object) -> None:
+        raise AssertionError("accepted")
+
+    for name in (
+        "rl_agents.cli.train._train",
+        "rl_agents.cli.evaluate.evaluate",
+        "rl_agents.core.starter.build_starter",
+    ):
+        monkeypatch.setattr(name, started)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.partition(" => ")[0])
+def test_the_table_of_command_lines(row: str, nothing_starts, tmp_path, monkeypatch, capsys) -> None:
+    arguments, _, words = row.partition(" => ")
+    monkeypatch.chdir(tmp_path)
+    assert main(shlex.split(arguments)) == 2
+    captured = capsys.readouterr()
+    assert captured.err.startswith("error: ") and len(captured.err.splitlines()) == 1
+    assert words in captured.err and captured.out == "" and list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("argv", [["--algo", "grop"], ["--env", "gues_numbers"], ["--set", "lrr=1"], ["--bogus"]])

@@ -12,7 +12,7 @@ from coin_agent import CoinAgent, coin_episode
 
 from rl_agents.cli import main
 from rl_agents.cli.doctor import companion_problems, package_problems
-from rl_agents.cli.evaluate import evaluation_report
+from rl_agents.cli.evaluate import build_parser, evaluation_report, policy_settings
 
 RUN = Path(__file__).parents[2] / "run.py"
 
@@ -158,3 +158,58 @@ def test_interrupts_exit_with_130(monkeypatch) -> None:
 
         monkeypatch.setattr("rl_agents.cli.listing.run", interrupted)
         assert main(["list"]) == 130
+
+
+def test_eval_begins_with_the_seed_that_is_given(tmp_path, monkeypatch, capsys) -> None:
+    seeds: list[int] = []
+
+    class Seeded(CoinAgent):
+        def evaluate_policy(self, seed: int = 0, **keys):
+            seeds.append(seed)
+            return super().evaluate_policy(seed=seed, **keys)
+
+    monkeypatch.setattr("rl_agents.cli.evaluate.build_algorithm", Seeded)
+    monkeypatch.setattr("rl_agents.cli.evaluate.resolve_settings", lambda settings: settings)
+    (tmp_path / "config.json").write_text("{}")
+    argv = ["eval", "--model", str(tmp_path), "--episodes", "8", "--seeds", "2", "--json"]
+    assert main(argv) == 0 and main([*argv, "--seed", "7"]) == 0
+    assert seeds == [0, 1, 7, 8]
+
+
+def test_eval_of_a_checkpoint_on_another_environment_takes_its_options(tmp_path, monkeypatch, capsys) -> None:
+    run = tmp_path / "run"
+    (run / "checkpoints" / "000001" / "hf").mkdir(parents=True)
+    config = "algo: grpo\nenv: multihop_qa\nenv.retriever: bm25\nmax_turns: 5\n"
+    for folder in (run, run / "checkpoints" / "000001"):
+        (folder / "config.yaml").write_text(config)
+    args = build_parser().parse(["--checkpoint", str(run)])
+    other = policy_settings(str(run), {"env": "guess_numbers", "env.prompt": "paper"}, args)
+    assert (other.env_options, other.max_turns) == ({"prompt": "paper"}, 0)
+    same = policy_settings(str(run), {"env": "multihop_qa"}, args)
+    assert (same.env_options, same.max_turns) == ({"retriever": "bm25"}, 5)
+
+
+def test_iterations_and_seed_are_flags_of_sft_and_tune(monkeypatch, tmp_path, capsys) -> None:
+    from rl_agents.cli import sft, tune
+
+    args = sft.build_parser().parse(["--seed", "3", "--iterations", "2", "--output", str(tmp_path / "o")])
+    assert sft.plan(args) == {"iterations": 2}
+    sweep = RUN.parent / "tune_configs" / "sweeps" / "vspo_small.yaml"
+    flags = ["--iterations", "7", "--seed", "40", "--output", str(tmp_path / "s")]
+    plan = tune.plan_new(tune.build_parser().parse([str(sweep), *flags]))
+    assert {settings.iterations for settings in plan.settings.values()} == {7}
+    assert min(settings.seed for settings in plan.settings.values()) == 40
+
+
+def test_sft_says_before_it_builds_what_cannot_work(monkeypatch, tmp_path, capsys) -> None:
+    monkeypatch.setattr("rl_agents.core.starter.build_starter", lambda *_, **__: pytest.fail("it began to build"))
+    for argv, words in (
+        (["--set", "max_model_len=24"], "max_response_tokens=24 leaves no room"),
+        (["--set", "engine=vllm"], "engine=torch"),
+        (["--set", "env.prompt=nope"], "env.prompt='nope': valid: paper, compact"),
+        (["--set", "kl_coef=1"], "key 'kl_coef' has no effect with algo sft"),
+        (["--env", "mcp"], "environment mcp has no scripted player that sft could imitate"),
+    ):
+        assert main(["sft", "--output", str(tmp_path / "o"), *argv]) == 2
+        assert words in capsys.readouterr().err
+    assert not (tmp_path / "o").exists()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from coin_agent import CoinAgent
+from coin_agent import CoinAgent, coin_episode
 
 from rl_agents.cli import main
 
@@ -245,3 +245,20 @@ def test_output_has_a_name_of_its_own_by_default(agents, tmp_path, monkeypatch) 
     assert main(["--iterations", "1", *KEYS]) == 0
     names = sorted(path.name for path in (tmp_path / "runs").iterdir())
     assert len(names) == 2 and all(name.startswith("guess_numbers-grpo-2") for name in names)
+
+
+def test_the_best_checkpoint_is_kept_beside_the_newest(agents, tmp_path, monkeypatch) -> None:
+    # The best evaluation is that of iteration 2, which the interval of checkpoints leaves out.
+    rates = {0: 0.9, 2: 0.6, 4: 0.5, 6: 0.6, 8: 0.3}
+
+    def evaluate(self, **_):
+        return [coin_episode(n < 10 * rates[self.iteration]) for n in range(10)]
+
+    monkeypatch.setattr(CoinAgent, "evaluate_policy", evaluate)
+    keys = ["eval_interval=2", "checkpoint_interval=3", "keep_checkpoints=1"]
+    for name, more, kept in (("best", [], ["000002", "000008"]), ("newest", ["keep_best=false"], ["000008"])):
+        out = tmp_path / name
+        assert main(["--iterations", "8", "--output", str(out), "--set", *keys, *more]) == 0
+        assert sorted(path.name for path in (out / "checkpoints").iterdir()) == kept
+        assert summary(out)["checkpoint_best"] == ("checkpoints/000002" if name == "best" else None)
+        assert summary(out)["checkpoint"] == "checkpoints/000008"

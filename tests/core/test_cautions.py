@@ -44,6 +44,14 @@ def test_a_critic_that_learns_a_thousand_times_faster_is_named() -> None:
     assert not cautions(resolved(algo="grpo", lr=1e-6)), "it has no critic"
 
 
+def test_3spo_without_novelty_says_what_the_difference_weighs() -> None:
+    assert any(
+        line.startswith("novelty=none has omega = 0") for line in cautions(resolved(algo="3spo", novelty="none"))
+    )
+    assert not cautions(resolved(algo="3spo", novelty="zero")), "eq. 2 without R_novel"
+    assert not cautions(resolved(algo="chain-search")), "its own default"
+
+
 @pytest.mark.parametrize("file", PRESETS, ids=lambda file: file.stem)
 def test_no_preset_needs_a_caution(file: Path) -> None:
     settings = resolve(Settings.from_dict({**load_recipe(str(file)), "model": "starter"}))

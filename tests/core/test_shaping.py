@@ -42,6 +42,19 @@ def test_correction_weights_scaled_to_mean_one() -> None:
     assert corrections == pytest.approx(raw / raw.mean(), abs=1e-5)
 
 
+@pytest.mark.parametrize("mismatch", ["sequence_tis", "seq_mis"])
+def test_one_weight_per_row_is_scaled_over_rows(mismatch: str) -> None:
+    rows = rows_with("old_logprobs", GAPS, [1.0, 0.0])
+    keys = {"mismatch_bounds": [0.1, 10.0]} if mismatch == "seq_mis" else {}
+    settings = settings_of("grpo", old_logprobs="learner", mismatch=mismatch, mismatch_normalise=True, **keys)
+    metrics = correct_mismatch(rows, settings)
+    corrections = [row.correction[row.mask > 0] for row in rows]  # type: ignore[index]
+    # Three and two tokens with the products 2.459603, cut to 2, and 0.990050.
+    assert metrics["rollout_corr/rollout_is_mean"] == pytest.approx((2.0 + 0.990050) / 2, abs=1e-5)
+    assert np.mean([weights[0] for weights in corrections]) == pytest.approx(1.0, abs=1e-6)
+    assert corrections[0] == pytest.approx([2.0 / 1.495025] * 3, abs=1e-5)
+
+
 def test_where_all_is_rejected_nothing_is_divided() -> None:
     rows = rows_with("old_logprobs", GAPS, [1.0, 0.0])
     settings = settings_of("grpo", old_logprobs="learner", mismatch="geo_rs", mismatch_normalise=True)

@@ -62,6 +62,19 @@ def test_zero_advantages_leave_the_vote():
     assert advantages[1] == pytest.approx(1 / 3)
 
 
+@pytest.mark.parametrize("scale", [1.0, 0.1, 1e3])
+def test_an_average_return_does_not_vote_by_rounding(scale):
+    # 0.1, 0.2 and 0.3: their mean in floats is 0.20000000000000004, so that A_1 of row 3 is -2.8e-17 or 0.
+    anchors, trajectories, steps = ["p", "x"] * 3 + ["q", "x"], [0, 0, 1, 1, 2, 2, 3, 3], [0, 1] * 4
+    returns = scale * np.array([0, 0.1, 0, 0.2, 0, 0.3, 0, 0.9])
+    deep = depth_advantages(returns, context_clusters(anchors, [0] * 8, trajectories, steps, 1), "population")
+    assert deep[3] == 0.0
+    for std in ("none", "population"):
+        shallow = grpo(returns[1::2], [0] * 4, std=std)[1]
+        advantages = hgpo(returns, anchors, [0] * 8, trajectories, steps, history=1, std=std)
+        assert advantages[3] == pytest.approx(shallow), "depth 0 alone votes"
+
+
 def test_base_item_joins_with_weight_one():
     base = np.full(10, 2.0)
     advantages = hgpo(RETURNS, *ROWS, history=1, base=base)

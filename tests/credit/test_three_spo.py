@@ -92,6 +92,7 @@ def test_novelty_weight():
         ("unseen", {"next_total": 0}, 1.0),
         ("first_in_trajectory", {"path": ["a", "b"]}, 0.0),
         ("first_in_trajectory", {"path": ["a"]}, 1.0),
+        ("zero", {}, 0.0),
     ],
 )
 def test_readings_of_novelty(mode, options, expected):

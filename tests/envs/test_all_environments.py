@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import random
 import subprocess
 import sys
@@ -18,8 +19,18 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 import rl_agents.envs  # noqa: F401  (registers)
-from rl_agents.envs.base import ENVIRONMENTS, TextEnv, env_spec, make_env, plain_options, read_env_options, task_ids
+from rl_agents.envs.base import (
+    ENVIRONMENTS,
+    TextEnv,
+    env_spec,
+    make_env,
+    plain_options,
+    read_env_options,
+    starter_spec,
+    task_ids,
+)
 from rl_agents.errors import InputError
+from rl_agents.rollout.branching_check import MAX_SNAPSHOT_BYTES
 
 ROOT = Path(__file__).parents[2]
 NAMES = [name for name in ENVIRONMENTS if not name.startswith("gymnasium:")]
@@ -207,6 +218,47 @@ def test_restoring_a_snapshot_continues_identically(name: str) -> None:
     env.reset(options={"task_id": some_tasks(name)[-1]})
     snapshots.restore(saved)  # type: ignore[attr-defined]
     assert [env.step(action) for action in actions[1:3]] == first
+
+
+def starter_options(name: str) -> dict[str, Any]:
+    """The environment's options as its starter plays it."""
+    try:
+        defaults = starter_spec(name).defaults
+    except InputError:
+        return {}
+    return {key.removeprefix("env."): value for key, value in defaults.items() if key.startswith("env.")}
+
+
+def demonstrated_actions(name: str, task_id: str) -> list[str]:
+    """What the environment's own player does in a task; awkward words where nobody plays it."""
+    try:
+        recipe = starter_spec(name)
+    except InputError:
+        return ["look", "nothing that could be read"]
+    options = read_env_options(env_spec(name), starter_options(name))
+    return [action for _, action in (recipe.expert or recipe.demonstrate)(task_id, random.Random(0), options)]
+
+
+@every_environment
+def test_a_snapshot_of_any_turn_travels_to_another_environment(name: str) -> None:
+    options = starter_options(name)
+    made(name)
+    env, other = make_env(name, options), make_env(name, options)
+    if not hasattr(env.unwrapped, "snapshot") or env.unwrapped.snapshot is None:
+        pytest.skip(f"{name} cannot copy its state")
+    ids = task_ids(name, "test", options)
+    actions = demonstrated_actions(name, ids[0])
+    env.reset(options={"task_id": ids[0]})
+    other.reset(options={"task_id": ids[-1]})
+    for turn, action in enumerate(actions):
+        saved = pickle.dumps(env.unwrapped.snapshot())  # type: ignore[attr-defined]
+        assert len(saved) <= MAX_SNAPSHOT_BYTES
+        expected = env.step(action)
+        other.unwrapped.restore(pickle.loads(saved))  # type: ignore[attr-defined]
+        assert other.step(action) == expected, turn
+        if any(expected[2:4]):
+            break
+    assert turn >= min(1, env_spec(name).max_turns - 1), "more than the first turn was copied"
 
 
 PROBE = """

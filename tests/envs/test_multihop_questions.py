@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -149,7 +150,12 @@ def test_supporting_passages_that_the_corpus_lacks_are_not_waited_for(tmp_path: 
         ({"question": "q"}, "line 2: no 'answer' in the question; it has: question"),
         ({"answer": "a", "text": "q"}, "line 2: 'question' should be a text; there is none"),
         ({"question": " ", "answer": "a"}, "line 2: 'question' should be a text"),
-        ({"question": "q", "answer": []}, "line 2: answer holds no text"),
+        (
+            {"question": "q", "answer": []},
+            "line 2: answer holds no text; 1 of 2 questions cannot be used",
+        ),
+        ({"question": "q", "answer": ["", " "]}, "line 2: answer holds no text"),
+        ({"question": "q", "answer": ["a", None]}, "line 2: answer holds something that is no text"),
         ({"question": "q", "answer": 7}, "line 2: answer is int"),
         ({**HOTPOT, "context": [["Ada"]]}, r"line 2: context is not a list of \[title, \[sentences\]\]"),
         ({**HOTPOT, "context": "x"}, "line 2: context is str, not a list"),
@@ -165,6 +171,37 @@ def test_bad_questions_are_one_line_each(tmp_path: Path, record: Any, message: s
     with pytest.raises(InputError, match=message) as error:
         source_of(str(path))
     assert "\n" not in str(error.value) and str(path) in str(error.value)
+
+
+def test_few_bad_questions_are_named_and_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good = [{**HOTPOT, "_id": f"q{number}"} for number in range(198)]
+    path = written(
+        tmp_path / "q.jsonl", *good[:3], {**HOTPOT, "answer": ""}, *good[3:], {"question": "", "answer": "a"}
+    )
+    source = source_of(str(path))
+    assert len(source.ids("train")) + len(source.ids("test")) == 198 and len(source.task("q0").store) == 2
+    said = capsys.readouterr().err
+    assert f"2 of 200 questions left out: {path}, line 4: answer holds no text; {path}, line 200: 'question'" in said
+    with pytest.raises(InputError, match=r"line 4: answer holds no text$"):
+        find_source(MultihopQAOptions(questions=str(path), max_bad_share=0.0))
+    with pytest.raises(InputError, match=r"line 4: .*; 2 of 200 questions cannot be used, more than env"):
+        find_source(MultihopQAOptions(questions=str(path), max_bad_share=0.005))
+
+
+def test_blank_aliases_are_dropped_and_question_may_have_a_capital(tmp_path: Path) -> None:
+    record = {"Question": "Who?", "answer": "Cy", "answer_aliases": ["", "Cyrus", " "], "passages": PLAIN["passages"]}
+    (entry,) = [entry for entry, _ in read_questions(written(tmp_path / "q.jsonl", record))]
+    assert (entry.question.question, entry.question.answers) == ("Who?", ("Cy", "Cyrus"))
+
+
+def test_a_state_in_a_file_s_question_can_be_pickled(tmp_path: Path) -> None:
+    path = written(tmp_path / "q.json", HOTPOT, FLAT)
+    env, other = (make(questions=str(path), test_questions=str(path)) for _ in range(2))
+    env.reset(options={"task_id": "h1"})
+    env.step(search("Ada"))
+    other.reset(options={"task_id": "h2"})
+    other.restore(pickle.loads(pickle.dumps(env.snapshot())))
+    assert other.step(search("Kelm")) == env.step(search("Kelm"))
 
 
 @needs_shared_data
@@ -198,10 +235,8 @@ def test_recall_on_real_questions() -> None:
         ("sds_bamboogle", 125, "nq_passages_psirag"),
     ],
 )
-def test_real_question_sets_load(tmp_path: Path, name: str, questions: int, corpus: str) -> None:
-    records = json.loads((SHARED / f"{name}.json").read_text(encoding="utf-8"))
-    records = [{"question": r.get("question", r.get("Question")), "answer": r["answer"]} for r in records]
-    path = written(tmp_path / "set.jsonl", *records)
+def test_real_question_sets_load(name: str, questions: int, corpus: str) -> None:
+    path = SHARED / f"{name}.json"
     env = make(questions=str(path), passages=str(SHARED / f"{corpus}.json"))
     source = source_of(str(path), "", str(SHARED / f"{corpus}.json"))
     assert len(source.ids("train")) + len(source.ids("test")) == questions

@@ -39,11 +39,10 @@ def test_store_ranks_as_fts5_does(store: Store) -> None:
         db.execute(
             "INSERT INTO t(rowid, x) VALUES (?, ?)", (number + 1, generated.shop_entry(number).product.document())
         )
-    analyzer = Analyzer()
     for number in range(0, SHOP, 10):
         query = store.goal("human", number).instruction
-        words = {analyzer.terms(word)[0]: word for word in re.findall(r"\w+", query)}  # FTS5 counts repetitions
-        match = " OR ".join(f'"{word}"' for word in words.values())
+        words = re.findall(r"\w+", query)  # FTS5 counts repetitions, and so do we
+        match = " OR ".join(f'"{word}"' for word in words)
         rows = db.execute(
             "SELECT rowid, -bm25(t) AS score FROM t WHERE t MATCH ? ORDER BY score DESC, rowid LIMIT 50", (match,)
         ).fetchall()
@@ -54,7 +53,7 @@ def test_store_ranks_as_fts5_does(store: Store) -> None:
 
 
 def test_words_are_stemmed_and_folded() -> None:
-    assert Analyzer().terms("Running SHOES, shoe! Café") == ["cafe", "run", "shoe"]
+    assert Analyzer().terms("Running SHOES, shoe! Café") == ["cafe", "run", "shoe", "shoe"]
 
 
 SYNTAX = [

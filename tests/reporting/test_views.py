@@ -6,6 +6,8 @@ import io
 import json
 from pathlib import Path
 
+import pytest
+
 from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.reporting.evaluation import evaluation_metrics
 from rl_agents.reporting.plots import plot_success
@@ -134,3 +136,17 @@ def test_evaluation_counts_broken_episodes_as_not_solved() -> None:
     assert metrics["eval/failed_episodes"] == 1
     assert metrics["eval/success_low"] < 0.5 < metrics["eval/success_high"]
     assert metrics["eval/turns_mean"] == 1
+
+
+def test_a_zero_has_no_sign() -> None:
+    line = plain_line({"iteration": 1, "actor/pg_loss": -1e-9, "search/score_mean": -0.001}, 1)
+    assert "loss 0.0000" in line and "score 0.00" in line
+
+
+def test_iterations_are_whole_numbers_on_the_axis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from matplotlib.figure import Figure
+
+    ticks: list[float] = []
+    monkeypatch.setattr(Figure, "savefig", lambda self, path: ticks.extend(self.axes[0].get_xticks()))
+    plot_success([{"iteration": n, "rollout/success_rate": 0.5} for n in (1, 2, 3)], tmp_path / "p.png", "t")
+    assert ticks and all(tick == round(tick) for tick in ticks)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from rl_agents.errors import InputError
 from rl_agents.retrieval.dense import DenseRetriever
 from rl_agents.retrieval.passages import Passage, PassageStore
 from rl_agents.retrieval.retriever import make_retriever
+from rl_agents.retrieval.sentence_model import is_e5
 
 WORDS = ("fox", "owl", "wood", "sea", "runs", "sleeps", "whale", "sings", "query", "passage", ":")
 PASSAGES = [Passage(name, "", text) for name, text in (("a", "fox runs"), ("b", "owl sleeps"), ("c", "whale sings"))]
@@ -67,6 +69,37 @@ def test_prefixes_go_to_the_model(model: str) -> None:
         DenseRetriever(store, model, query_prefix="query : ", passage_prefix="x"),
     )
     assert plain.search("fox", 1)[0].score != pytest.approx(both.search("fox", 1)[0].score, abs=1e-4)
+
+
+def test_an_e5_model_gets_its_prefixes(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    e5 = shutil.copytree(model, tmp_path / "e5-large-v2")
+    (e5 / "config_sentence_transformers.json").unlink()
+    store = PassageStore.build(PASSAGES)
+    own, said = DenseRetriever(store, str(e5)), capsys.readouterr().err
+    asked = DenseRetriever(store, model, query_prefix="query: ", passage_prefix="passage: ")
+    assert [hit.score for hit in own.search("fox", 3)] == [hit.score for hit in asked.search("fox", 3)]
+    assert "is an E5 model" in said and capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "prompts", "e5"),
+    [
+        ("e5-base", {}, {}, True),
+        ("multilingual-e5-small", {}, {}, True),
+        ("mine", {"_name_or_path": "intfloat/e5-large-v2"}, {}, True),
+        ("bge-large-en-v1.5", {"_name_or_path": "BAAI/bge-large-en-v1.5"}, {}, False),
+        ("multilingual-e5-large-instruct", {}, {}, False),
+        ("some5-model", {}, {}, False),
+        ("e5-base", {}, {"query": "query: ", "document": "passage: "}, False),
+    ],
+)
+def test_what_is_an_e5_model(name: str, config: dict, prompts: dict, e5: bool, tmp_path: Path) -> None:
+    folder = tmp_path / name
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "config_sentence_transformers.json").write_text(json.dumps({"prompts": prompts}))
+    assert is_e5(str(folder)) == e5
+    assert not is_e5(str(tmp_path / "nowhere"))
 
 
 def test_vectors_of_a_file_are_kept(model: str, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from rl_agents.errors import InputError
 from rl_agents.retrieval.bm25 import K1, TOKENIZER, B
 from rl_agents.retrieval.fusion import reciprocal_rank_fusion
 from rl_agents.retrieval.passage_files import read_passages
-from rl_agents.retrieval.passages import Hit, Passage, PassageStore, _opened
+from rl_agents.retrieval.passages import Hit, Passage, PassageStore, open_index
 from rl_agents.retrieval.retriever import FusedRetriever, make_retriever
 
 FOXES = [
@@ -116,7 +116,7 @@ def compare_with_bm25s(passages: Sequence[Passage], queries: Sequence[str]) -> N
     reference.index([fts5_tokens(f"{one.title}\n{one.text}") for one in passages], show_progress=False)
     store, places = PassageStore.build(passages), {one.id: number for number, one in enumerate(passages)}
     for query in queries:
-        terms = [term for term in sorted(set(fts5_tokens(query))) if term in reference.vocab_dict]
+        terms = [term for term in fts5_tokens(query) if term in reference.vocab_dict]
         scores = (K1 + 1) * reference.get_scores(terms)
         hits = store.search(query, 20)
         best = np.sort(scores)[::-1][: len(hits)]
@@ -176,7 +176,7 @@ def test_all_forms_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nam
     assert list(store) == READ and names(store.search("owl sings", 5)) == ["4", "3"]
     assert PassageStore.open(path) is store and store.path is not None
     stamp = store.path.stat().st_mtime_ns
-    _opened.cache_clear()
+    open_index.cache_clear()
     again = PassageStore.open(path)
     assert again is not store and again.path == store.path and store.path.stat().st_mtime_ns == stamp
     path.write_text(json.dumps(RECORDS[:1]) if name.endswith(".json") else json.dumps(RECORDS[0]))
@@ -227,7 +227,7 @@ def test_a_missing_file_a_broken_index_and_bytes_that_are_no_text(
     store = PassageStore.open(path)
     assert store.path is not None
     store.path.write_bytes(b"x" * 100)
-    _opened.cache_clear()
+    open_index.cache_clear()
     with pytest.raises(InputError, match="this index is broken; remove it"):
         PassageStore.open(path)
 

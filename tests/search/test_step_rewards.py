@@ -67,6 +67,8 @@ def test_every_part_can_be_switched_off() -> None:
     assert rewards(["good", "here"], score_difference="none") == pytest.approx([OMEGA, 0.0])
     half = [0.5 * (score("here", 2) - score(key, 3)) for key in ("good", "here")]
     assert rewards(["good", "here"], novelty="none") == pytest.approx(half)
+    eq_2 = [(1 - 2 * OMEGA) * gained for gained in half]
+    assert rewards(["good", "here"], novelty="zero") == pytest.approx(eq_2), "R_novel alone is gone"
     fixed = rewards(["good", "here"], novelty_fixed=0.25)
     assert fixed == pytest.approx([0.25 + 0.5 * half[0], 0.5 * half[1]])
     assert rewards(["won"], won="won", success_weight=0.0)[0] == pytest.approx(rewards(["won"], won="won")[0] - 0.5)

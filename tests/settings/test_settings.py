@@ -75,6 +75,12 @@ def test_an_older_configuration_keeps_the_lower_of_its_two_turn_limits() -> None
     assert resolve(Settings.restored(old)).max_turns == 25
 
 
+def test_older_webshop_runs_keep_their_training_goals() -> None:
+    assert Settings.restored({"algo": "grpo", "env": "webshop"}).env_options["hold_out_eval"] is True
+    chosen = {"algo": "grpo", "env": "webshop", "env.hold_out_eval": False}
+    assert Settings.restored(chosen).env_options["hold_out_eval"] is False
+
+
 def test_what_an_older_configuration_holds_in_vain_does_not_stop_it() -> None:
     old = resolve(Settings.from_dict({"env": "webshop", "env.catalogue": "small"})).to_dict()
     settings = resolve(Settings.restored({**old, "env.success_reward": 5.0}))

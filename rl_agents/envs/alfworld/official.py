@@ -5,7 +5,8 @@
 A task id is the path of the trial under ``json_2.1.1``:
 ``valid_seen/pick_and_place_simple-Mug-None-Desk-308/trial_T2``.
 Games are listed in the order of their ids, never in that of the directory. As in ALFWorld, tasks with movable
-receptacles and with slices are left out. Source: ALFWorld, section 2; its loader's rules for what is left out.
+receptacles or slices, trials without a game file (the download lacks many) and unsolvable games are left out and
+counted; what cannot be read is an error. Source: ALFWorld, section 2; its loader's rules for what is left out.
 """
 
 from __future__ import annotations
@@ -25,8 +26,13 @@ from rl_agents.errors import InputError, nearest, unknown
 FOLDER = "json_2.1.1"
 #: split -> its folder
 SPLITS = {"train": "train", "test_seen": "valid_seen", "test_unseen": "valid_unseen"}
+GAME_FILE = "game.tw-pddl"
 MAX_TRAJECTORY_BYTES = 20_000_000
 _TASK_ID = re.compile(r"[\w-]+(/[\w.+-]+){2}")
+
+
+class UnsolvableGame(InputError):
+    """A game whose file says that it cannot be won."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +50,34 @@ class Listing:
 
     Attributes:
         games: the usable ones, by task id.
-        bad: one line for each game that cannot be used.
-        left_out: number of tasks with movable receptacles or slices.
+        bad: one line for each game that cannot be read.
+        movable, missing, unsolvable: number of trials that ALFWorld leaves out: with movable receptacles or slices,
+            without a game file, and of games that cannot be won.
     """
 
     games: tuple[OfficialGame, ...]
     bad: tuple[str, ...]
-    left_out: int
+    movable: int
+    missing: int
+    unsolvable: int
+
+    @property
+    def trials(self) -> int:
+        """Trials in the folder."""
+        return len(self.games) + len(self.bad) + self.movable + self.missing + self.unsolvable
 
     def report(self) -> str:
         """Return one line on what was found."""
-        found = f"{len(self.games)} games, {self.left_out} with movable receptacles or slices left out"
-        return f"{found}, {len(self.bad)} bad ones skipped (the first: {self.bad[0]})" if self.bad else found
+        left_out = {
+            "with movable receptacles or slices": self.movable,
+            "without a game file": self.missing,
+            "unsolvable": self.unsolvable,
+        }
+        parts = [f"{len(self.games):,} of {self.trials:,} trials can be played"]
+        parts += [f"{count:,} {what} left out" for what, count in left_out.items() if count]
+        if self.bad:
+            parts.append(f"{len(self.bad):,} bad ones skipped (the first: {self.bad[0]})")
+        return ", ".join(parts)
 
 
 def official_games(data: str | Path, split: str, skip_bad: bool = False) -> Listing:
@@ -110,18 +132,23 @@ def _listing(folder: Path) -> Listing:
         raise InputError(f"{folder}: no such folder; alfworld-download makes it")
     games: list[OfficialGame] = []
     bad: list[str] = []
-    left_out = 0
+    movable = missing = unsolvable = 0
     for trial in _trials(folder):
         task_id = trial.relative_to(folder.parent).as_posix()
         if "movable" in task_id or "Sliced" in task_id:
-            left_out += 1
+            movable += 1
+            continue
+        if not (trial / GAME_FILE).exists():
+            missing += 1
             continue
         try:
             game, _, family = _read_trial(trial)
             games.append(OfficialGame(task_id, family, game.path))
+        except UnsolvableGame:
+            unsolvable += 1
         except InputError as error:
             bad.append(str(error))
-    return Listing(tuple(games), tuple(bad), left_out)
+    return Listing(tuple(games), tuple(bad), movable, missing, unsolvable)
 
 
 def _trials(folder: Path) -> Iterator[Path]:
@@ -135,9 +162,9 @@ def _read_trial(trial: Path) -> tuple[GameFile, Mapping[str, Any], Family]:
     name = trajectory.get("task_type")
     if not isinstance(name, str) or name not in BY_NAME:
         raise InputError(f"{trial / 'traj_data.json'}: unknown task_type '{name}': {nearest(str(name), BY_NAME)}")
-    game = load_game(trial / "game.tw-pddl")
+    game = load_game(trial / GAME_FILE)
     if game.solvable is False:
-        raise InputError(f"{game.path}: unsolvable, says its key 'solvable'")
+        raise UnsolvableGame(f"{game.path}: unsolvable, says its key 'solvable'")
     return game, trajectory, BY_NAME[name]
 
 

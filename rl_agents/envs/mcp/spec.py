@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from rl_agents.envs.options import MalformedKey
+from rl_agents.envs.options import MalformedKey, QuestionFileKeys
 from rl_agents.envs.spec import EnvSpec
 from rl_agents.settings.options import key
 
 
 @dataclass(frozen=True)
-class McpOptions(MalformedKey):
+class McpOptions(MalformedKey, QuestionFileKeys):
     """Keys of mcp; see docs/environments/mcp.md."""
 
     servers: str = key("", "JSON file of MCP servers")

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from rl_agents.envs.mcp.spec import McpOptions
 from rl_agents.envs.multihop_qa.questions import Question, read_questions
+from rl_agents.envs.multihop_qa.sources import print_line
 from rl_agents.envs.panels import check_split, shuffled_ids, unknown_task
 from rl_agents.errors import InputError
 from rl_agents.retrieval.passages import fingerprint
@@ -65,15 +66,15 @@ def load_tasks(options: McpOptions) -> TaskSet:
     if not options.tasks:
         raise InputError("environment mcp needs env.tasks=FILE, a JSONL file of questions with answers")
     paths = tuple(Path(name).expanduser() for name in (options.tasks, options.test_tasks) if name)
-    return _loaded(paths, fingerprint(paths))
+    return _loaded(paths, fingerprint(paths), options.max_bad_share)
 
 
 @lru_cache(maxsize=4)  # every environment asks
-def _loaded(paths: tuple[Path, ...], version: str) -> TaskSet:
+def _loaded(paths: tuple[Path, ...], version: str, max_bad_share: float) -> TaskSet:
     questions: dict[str, Question] = {}
     ids: list[tuple[str, ...]] = []
     for path in paths:
-        own = tuple(entry.question for entry, _ in read_questions(path))
+        own = tuple(entry.question for entry, _ in read_questions(path, max_bad_share, print_line))
         if not own:
             raise InputError(f"{path}: no tasks in it")
         for question in own:

@@ -10,7 +10,8 @@ A plain record, one a line in a ``.jsonl`` file or an item of a ``.json`` list:
 
     {"id": "q1", "question": "...", "answer": "...", "type": "bridge", "passages": [{"title": "...", "text": "..."}]}
 
-``answer`` is a text or a list of accepted texts and may be called ``answers`` or ``golden_answers``. ``id`` (by default
+``question`` may be written ``Question``. ``answer`` is a text or a list of accepted texts and may be called ``Answer``,
+``answers`` or ``golden_answers``; blank ones among others are dropped. ``id`` (by default
 the record's place from 1), ``type``, ``passages`` and ``supporting`` (ids of the passages that hold the answer) may be
 absent.
 """
@@ -18,7 +19,7 @@ absent.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,8 +28,11 @@ from rl_agents.errors import InputError
 from rl_agents.retrieval.passage_files import place, read_records
 from rl_agents.retrieval.passages import Passage
 
-ANSWER_KEYS = ("answer", "answers", "golden_answers")
+QUESTION_KEYS = ("question", "Question")
+ANSWER_KEYS = ("answer", "Answer", "answers", "golden_answers")
 MAX_PASSAGES = 1000
+#: Records named among those that are left out.
+NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,19 +63,35 @@ class Entry:
     passages: tuple[Passage, ...]
 
 
-def read_questions(path: Path) -> Iterator[tuple[Entry, float]]:
+def read_questions(
+    path: Path, max_bad_share: float = 0.0, report: Callable[[str], None] = lambda line: None
+) -> Iterator[tuple[Entry, float]]:
     """Yield the questions of a file in its order, each with the share of the file that has been read.
 
+    Args:
+        max_bad_share: share of the records that may be no question; they are left out.
+        report: gets a line on them.
+
     Raises:
-        InputError: the file or a record cannot be read; file, place and reason are named.
+        InputError: the file cannot be read, or too many of its records; file, place and reason of the first are named.
     """
+    bad, count = [], 0
     for count, (number, record, share) in enumerate(read_records(path), start=1):
         try:
             entry = entry_from_record(record, count)
         except ValueError as error:
-            raise InputError(f"{place(path, number)}: {error}") from error
+            bad.append(f"{place(path, number)}: {error}")
+            if not max_bad_share:
+                raise InputError(bad[0]) from error
+            continue
         if entry is not None:
             yield entry, share
+    if len(bad) > max_bad_share * count:
+        counted = f"{len(bad):,} of {count:,} questions cannot be used"
+        raise InputError(f"{bad[0]}; {counted}, more than env.max_bad_share={max_bad_share:g}")
+    if bad:
+        more = f"; {len(bad) - NAMED:,} more" if len(bad) > NAMED else ""
+        report(f"{len(bad):,} of {count:,} questions left out: {'; '.join(bad[:NAMED])}{more}")
 
 
 def entry_from_record(record: Any, number: int) -> Entry | None:
@@ -97,7 +117,7 @@ def entry_from_record(record: Any, number: int) -> Entry | None:
     kind = record.get("type", "")
     question = Question(
         str(record.get("id", record.get("_id", number))),
-        _text(record, "question"),
+        _text(record, next((key for key in QUESTION_KEYS if key in record), "question")),
         _answers(record),
         kind if isinstance(kind, str) else "",
         supporting or tuple(named),
@@ -120,9 +140,11 @@ def _answers(record: dict[str, Any]) -> tuple[str, ...]:
     aliases = record.get("answer_aliases", [])
     if not isinstance(answers, list) or not isinstance(aliases, list):
         raise ValueError(f"{key} is {type(given).__name__}, not a text or a list of texts")
-    accepted = tuple(dict.fromkeys([*answers, *aliases]))
-    if not accepted or not all(isinstance(answer, str) and answer.strip() for answer in accepted):
-        raise ValueError(f"{key} holds no text, or something that is none")
+    if not all(isinstance(answer, str) for answer in (*answers, *aliases)):
+        raise ValueError(f"{key} holds something that is no text")
+    accepted = tuple(dict.fromkeys(answer for answer in (*answers, *aliases) if answer.strip()))
+    if not accepted:
+        raise ValueError(f"{key} holds no text")
     return accepted
 
 
@@ -184,7 +206,7 @@ def _bounded(value: Any, key: str) -> list[Any]:
 
 def _text(record: dict[str, Any], key: str) -> str:
     value = record.get(key)
-    if not isinstance(value, str) or (not value.strip() and key == "question"):
+    if not isinstance(value, str) or (not value.strip() and key in QUESTION_KEYS):
         found = "there is none" if key not in record else f"it is {type(value).__name__}" if value else "it is empty"
         raise ValueError(f"'{key}' should be a text; {found}")
     return value

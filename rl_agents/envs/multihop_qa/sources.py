@@ -16,6 +16,7 @@ import hashlib
 import json
 import os
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, lru_cache
@@ -30,11 +31,11 @@ from rl_agents.envs.multihop_qa.world_questions import COUNTS, world_questions
 from rl_agents.envs.panels import check_split, shuffled_ids, unknown_task
 from rl_agents.errors import InputError
 from rl_agents.retrieval.building import only_one
-from rl_agents.retrieval.passages import Passage, PassageStore, fingerprint
+from rl_agents.retrieval.passages import Passage, PassageStore, fingerprint, open_index
 
 SEED = "multihop_qa-2025"
 #: Counts up when the questions that are kept in the cache change their form.
-FORMAT = 1
+FORMAT = 2
 SPLITS = ("train", "test")
 #: Worlds of each setting.
 WORLDS = {"generated": {"train": 80, "test": 20}, "small": {"train": 400, "test": 40}}
@@ -43,12 +44,26 @@ TEST_SHARE, MAX_TESTS = 0.1, 500
 _WORLD_TASK = re.compile(r"(train|test)/(\d{3})/(\d{2})")
 
 
+class Place(Protocol):
+    """Where a task's passages are: a few names, so that tasks, and states that hold them, can be pickled."""
+
+    @property
+    def store(self) -> PassageStore:
+        """The passages."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A question, and the store in which its answer is to be found."""
+    """A question, and where its answer is to be found."""
 
     question: Question
-    store: PassageStore
+    place: Place
+
+    @property
+    def store(self) -> PassageStore:
+        """The store in which the answer is to be found."""
+        return self.place.store
 
 
 class Source(Protocol):
@@ -82,7 +97,7 @@ def find_source(options: MultihopQAOptions) -> Source:
         if not path.is_file():
             raise InputError(f"env.questions={path}: no such file; valid: {', '.join(SIZES)}, or a file of questions")
     corpus = Path(passages).expanduser() if passages else None
-    return FileQuestions(files[0], files[-1] if test_questions else None, corpus)
+    return FileQuestions(files[0], files[-1] if test_questions else None, corpus, options.max_bad_share)
 
 
 @dataclass(frozen=True)
@@ -106,7 +121,32 @@ class Worlds:
         world = open_world(self.setting, f"{match[1]}/{match[2]}")
         if int(match[3]) >= len(world.questions):
             raise unknown_task("multihop_qa", task_id, [q.id for q in world.questions], "test/003/11")
-        return Task(world.questions[int(match[3])], world.store)
+        return Task(world.questions[int(match[3])], WorldPlace(self.setting, f"{match[1]}/{match[2]}"))
+
+
+@dataclass(frozen=True, slots=True)
+class WorldPlace:
+    """A generated world, by its names."""
+
+    setting: str
+    name: str
+
+    @property
+    def store(self) -> PassageStore:
+        """See `Place.store`."""
+        return open_world(self.setting, self.name).store
+
+
+@dataclass(frozen=True, slots=True)
+class IndexPlace:
+    """An index file in the cache."""
+
+    path: Path
+
+    @property
+    def store(self) -> PassageStore:
+        """See `Place.store`."""
+        return open_index(self.path)
 
 
 @dataclass(frozen=True)
@@ -135,14 +175,15 @@ class FileQuestions:
     Args:
         test: None takes a tenth of ``train``, by sha256 of the ids; the same file twice is all train and all test.
         corpus: passages to search; None takes those that come with the questions.
+        max_bad_share: see `read_questions`.
 
     Raises:
         InputError: a record that is wrong, an id twice, or no passages at all.
     """
 
-    def __init__(self, train: Path, test: Path | None, corpus: Path | None) -> None:
+    def __init__(self, train: Path, test: Path | None, corpus: Path | None, max_bad_share: float = 0.0) -> None:
         files = [train, test] if test is not None and test != train else [train]
-        self._questions = {str(path): _cached_questions(path) for path in files}
+        self._questions = {str(path): _cached_questions(path, max_bad_share) for path in files}
         self._by_id: dict[str, Question] = {}
         for path, questions in self._questions.items():
             for question in questions:
@@ -151,6 +192,8 @@ class FileQuestions:
                 self._by_id[question.id] = question
         self._splits = self._split(train, test)
         self._store = PassageStore.open(corpus) if corpus is not None else self._own_passages(files)
+        assert self._store.path is not None, "an index in the cache"
+        self._place = IndexPlace(self._store.path)
         self._own = corpus is None
 
     def ids(self, split: str) -> Sequence[str]:
@@ -165,7 +208,7 @@ class FileQuestions:
             raise unknown_task("multihop_qa", task_id[:80], list(self._by_id)[:5000], next(iter(self._by_id), "an id"))
         # A corpus of its own may lack what the question's file calls supporting: then nothing is known of it.
         known = self._own or all(name in self._store for name in question.supporting)
-        return Task(question if known else replace(question, supporting=()), self._store)
+        return Task(question if known else replace(question, supporting=()), self._place)
 
     def _split(self, train: Path, test: Path | None) -> Mapping[str, tuple[str, ...]]:
         ids = tuple(question.id for question in self._questions[str(train)])
@@ -192,17 +235,17 @@ class FileQuestions:
 def _unique_passages(files: Sequence[Path]) -> Iterator[tuple[Passage, float]]:
     seen: set[str] = set()
     for path in files:
-        for entry, share in read_questions(path):
+        for entry, share in read_questions(path, 1.0):  # what may be left out has been looked at
             for passage in entry.passages:
                 if passage.id not in seen:
                     seen.add(passage.id)
                     yield passage, share
 
 
-def _cached_questions(path: Path) -> list[Question]:
+def _cached_questions(path: Path, max_bad_share: float) -> list[Question]:
     """Read the questions of a file without their passages; a copy without them is kept, which is read in no time."""
 
-    digest = hashlib.sha256(f"{FORMAT}/{fingerprint([path])}".encode()).hexdigest()[:12]
+    digest = hashlib.sha256(f"{FORMAT}/{max_bad_share:g}/{fingerprint([path])}".encode()).hexdigest()[:12]
     kept = cache_dir() / "questions" / f"{re.sub(r'[^A-Za-z0-9]+', '-', path.stem)}-{digest}.jsonl"
     if not kept.is_file():
         with only_one(kept):
@@ -210,7 +253,7 @@ def _cached_questions(path: Path) -> list[Question]:
                 unfinished = kept.with_suffix(f".{os.getpid()}")
                 try:
                     with unfinished.open("w", encoding="utf-8") as file:
-                        for entry, _ in read_questions(path):
+                        for entry, _ in read_questions(path, max_bad_share, print_line):
                             file.write(json.dumps(asdict(entry.question)) + "\n")
                     os.replace(unfinished, kept)
                 finally:
@@ -220,6 +263,11 @@ def _cached_questions(path: Path) -> list[Question]:
     if not questions:
         raise InputError(f"{path}: no questions there")
     return questions
+
+
+def print_line(line: str) -> None:
+    """Say something about the data on stderr."""
+    print(f"[rl_agents] {line}", file=sys.stderr, flush=True)
 
 
 def _from_kept(data: dict[str, str | list[str]]) -> Question:

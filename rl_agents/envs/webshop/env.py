@@ -21,7 +21,7 @@ from rl_agents.envs.webshop.prompts import (
 )
 from rl_agents.envs.webshop.shop import ShopReply
 from rl_agents.envs.webshop.spec import SPEC, WebShopOptions
-from rl_agents.envs.webshop.tasks import find_shop
+from rl_agents.envs.webshop.tasks import find_shop, train_split
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,9 @@ class WebShopEnv(StatefulEnv[EpisodeState, WebShopOptions]):
             InputError: unknown task id.
             ServiceError: the service does not answer.
         """
-        task_id = self._draw_task(seed, options, lambda: self._shop.task_ids("train", self.options.goals))
+        task_id = self._draw_task(
+            seed, options, lambda: self._shop.task_ids(train_split(self.options), self.options.goals)
+        )
         self._state = EpisodeState(task_id, self._shop.reset(task_id))
         return first_observation(self._state.turn, self.options.prompt), self._info(
             self._state, valid=True, progress=None

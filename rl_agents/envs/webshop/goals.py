@@ -4,8 +4,9 @@ A task id is the kind of goal and its number in the published shuffle: ``human/0
 the official files is the same request as in the environments of the WebShop, GiGPO and HGPO papers (its price limit,
 which their code draws without a seed, is fixed here).
 
-- Official files: goals 0 to 499 are test, 500 to 1499 eval, the others train, as in WebShop's own code. Where there are
-  1,500 goals or fewer, the first fifth is test, the rest train.
+- Official files: goals 0 to 499 are test, all others train, as in StepPO (appendix B.1) and 3SPO (appendix C).
+  WebShop's own baseline holds 500 to 1499 out for validation: these are ``eval``, and ``train_after_eval`` what is
+  left. Where there are 1,500 goals or fewer, the first fifth is test, the rest train.
 - Generated catalogues ``generated`` and ``small``: split once by sha256; ``panel.json`` holds the ids and the hash of
   every request, and ``python -m rl_agents.envs.webshop.tasks`` writes it anew.
 """
@@ -22,7 +23,7 @@ from rl_agents.errors import InputError
 
 TEST_END, EVAL_END = 500, 1500
 SPLIT_SEED = "webshop-2025"
-SPLITS = ("train", "eval", "test")
+SPLITS = ("train", "train_after_eval", "eval", "test")
 #: Tests among the goals of a generated catalogue.
 TEST_SHARE = 0.2
 _TASK_ID = re.compile(r"(human|synthetic)/(\d{5,8})")
@@ -52,10 +53,11 @@ def split_ids(store: Store, split: str, kind: str, generated: bool) -> list[str]
     if generated:
         return list(_hashed_split(count, kind)[split])
     if count > EVAL_END:
-        ends = {"test": (0, TEST_END), "eval": (TEST_END, EVAL_END), "train": (EVAL_END, count)}[split]
+        first, second = TEST_END, EVAL_END
     else:
-        first = max(count // 5, 1)
-        ends = {"test": (0, first), "eval": (0, 0), "train": (first, count)}[split]
+        first = second = max(count // 5, 1)
+    starts = {"test": 0, "eval": first, "train": first, "train_after_eval": second}
+    ends = (starts[split], {"test": first, "eval": second}.get(split, count))
     return [task_id(kind, number) for number in range(*ends)]
 
 
@@ -84,4 +86,5 @@ def _cached_goal(store: Store, kind: str, number: int, name: str) -> Goal:
 def _hashed_split(count: int, kind: str) -> dict[str, tuple[str, ...]]:
     ids = shuffled_ids((task_id(kind, number) for number in range(count)), SPLIT_SEED)
     tests = max(round(count * TEST_SHARE), 1)
-    return {"test": tuple(sorted(ids[:tests])), "train": tuple(sorted(ids[tests:])), "eval": ()}
+    train = tuple(sorted(ids[tests:]))
+    return {"test": tuple(sorted(ids[:tests])), "train": train, "train_after_eval": train, "eval": ()}

@@ -1,7 +1,8 @@
 """Which words of a product title are nouns, without a language model.
 
-WebShop's type reward compares the words that spaCy's ``en_core_web_lg`` tags NOUN or PROPN. That model is a download of
-400 MB; titles are chains of nouns with few other words, so a list of those others comes close
+WebShop's type reward compares the words that spaCy's ``en_core_web_sm`` tags NOUN or PROPN (``goal.py`` of its public
+code; the README has ``en_core_web_lg`` downloaded, which an earlier version loaded). No such model is a Python package
+that could be depended on; titles are chains of nouns with few other words, so a list of those others comes close
 (docs/environments/webshop.md has what could be compared). The scores of the product that a goal was written for do not
 depend on it.
 """

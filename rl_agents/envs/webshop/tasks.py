@@ -24,9 +24,16 @@ def find_shop(options: WebShopOptions) -> Shop:
 
 def task_ids(split: str, options: WebShopOptions) -> list[str]:
     """Return the ids of a split (``train``, ``test`` or ``eval``)."""
+    if split == "train":
+        split = train_split(options)
     if options.service_url:
         return list(_remote_ids(split, options.goals, options.service_url, options.service_timeout_s))
     return local_shop(options.catalogue).task_ids(split, options.goals)
+
+
+def train_split(options: WebShopOptions) -> str:
+    """What the goals to train on are called in `rl_agents.envs.webshop.goals`."""
+    return "train_after_eval" if options.hold_out_eval else "train"
 
 
 @lru_cache(maxsize=16)

@@ -403,12 +403,29 @@ def test_bad_task_sets_are_named(options: dict[str, Any], message: str) -> None:
         task_ids("test", **options)
 
 
+def test_trials_without_a_game_are_left_out_and_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = tmp_path / "data"
+    names = [f"small/pick/bedroom-{n}/1" for n in (1, 2, 3, 4)]
+    missing, unsolvable, sliced, good = sorted(write_games(data / "train", names))
+    missing.unlink()
+    unsolvable.write_text(json.dumps({**json.loads(unsolvable.read_text()), "solvable": False}))
+    sliced.parent.parent.rename(data / "train" / "pick_and_place_simple-AppleSliced-None-Desk-1")
+    for cached in (tasks._official_ids, official._listing):
+        cached.cache_clear()
+    _, info = make(data=str(data), prompt="plain").reset(seed=0)
+    assert info["task_id"] == good.parent.relative_to(data).as_posix()
+    said = capsys.readouterr().err
+    assert "1 of 4 trials can be played, 1 with movable receptacles or slices left out, 1 without a game file" in said
+    assert said.endswith("1 unsolvable left out\n") and said.count("\n") == 1
+
+
 def test_bad_games_are_skipped_on_demand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = tmp_path / "data"
     games = sorted(write_games(data / "train", [f"small/pick/bedroom-{n}/1" for n in (1, 2, 3)]))
     first, second, third = games
     first.write_text(first.read_text()[:1000])
-    second.write_text(json.dumps({**json.loads(second.read_text()), "solvable": False}))
+    trajectory = second.with_name("traj_data.json")
+    trajectory.write_text("{")
     tasks._official_ids.cache_clear()
     official._listing.cache_clear()
     with pytest.raises(InputError, match=r"not valid JSON.*\(and 1 more\); env.skip_bad_games=true uses the other 1$"):
@@ -418,7 +435,7 @@ def test_bad_games_are_skipped_on_demand(tmp_path: Path, capsys: pytest.CaptureF
     _, info = env.reset(seed=0)
     assert info["task_id"] == third.parent.relative_to(data).as_posix()
     assert "2 bad ones skipped" in capsys.readouterr().err
-    for bad, message in ((first, "not valid JSON"), (second, "unsolvable")):
+    for bad, message in ((first, "not valid JSON"), (second, "not valid JSON")):
         with pytest.raises(InputError, match=message):
             env.reset(options={"task_id": bad.parent.relative_to(data).as_posix()})
 

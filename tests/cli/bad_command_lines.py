@@ -1,0 +1,215 @@
+"""Command lines that cannot work, and what their one line of complaint contains: ``ARGUMENTS => WORDS``."""
+
+ROWS = """
+--set group_size=2.5 => group_size='2.5': a whole number is needed
+--set group_size=abc => group_size='abc': a whole number is needed
+--set group_size=[4] => group_size='[4]': a whole number is needed
+--set group_size= => group_size='': a whole number is needed
+--set group_size=null => group_size='None': a whole number is needed
+--set group_size=true => group_size='True': a whole number is needed
+--set tasks_per_iteration=0 => tasks_per_iteration=0: must be at least 1
+--set tasks_per_iteration=-3 => tasks_per_iteration=-3: must be at least 1
+--set lr=-1 => lr=-1.0: must not be negative
+--set lr=inf => lr='inf': a number is needed
+--set lr=1e999 => lr='1e999': a number is needed
+--set lr={} => lr='{}': a number is needed
+--set lr=null => lr='None': a number is needed
+--set lr=true => lr='True': a number is needed
+--set critic_lr=-0.1 => critic_lr=-0.1: must not be negative
+--set lr_warmup=-1 => lr_warmup=-1: must not be negative
+--set weight_decay=-1 => weight_decay=-1.0: must not be negative
+--set grad_clip=-1 => grad_clip=-1.0: must not be negative
+--set betas=0.9 => betas='0.9': a list is needed, such as [0.9, 0.95]
+--set betas=[0.9] => betas=[0.9]: two numbers are needed
+--set betas=[a,b] => betas='a': a number is needed
+--set betas=[0.9,0.9,0.9] => betas=[0.9, 0.9, 0.9]: two numbers are needed
+--set betas=[-0.1,0.9] => betas=[-0.1, 0.9]: must not be negative
+--set clip_low=-0.1 => clip_low=-0.1: must not be negative
+--set clip_high=-1 => clip_high=-1.0: must not be negative
+--set gamma=1.5 algo=ppo => gamma=1.5: must be at most 1
+--set lam=2 algo=ppo => lam=2.0: must be at most 1
+--set gamma=0.9 algo=grpo => key 'gamma' has no effect with algo grpo; it belongs to: chain-search, gigpo, hgpo, ppo,
+--set kl_coef=-1 => kl_coef=-1.0: must not be negative
+--set kl_coef=x => kl_coef='x': a number is needed
+--set kl_estimator=k9 kl_coef=0.1 => kl_estimator='k9': valid: k1, abs, k2, k3, k3+
+--set entropy_coef=-1 => entropy_coef=-1.0: must not be negative
+--set temperature=0 => temperature=0: training needs a stochastic policy; use eval_temperature=0 for greedy tests
+--set temperature=-1 => temperature=-1.0: must not be negative
+--set temperature=nan => temperature='nan': a number is needed
+--set top_p=0 => top_p=0.0: must be above 0
+--set top_p=1.5 => top_p=1.5: must be at most 1
+--set top_p=0.9 => top_p=0.9 needs old_logprobs=learner: the engine's logprobs are those of the nucleus, the
+--set eval_temperature=-1 => eval_temperature=-1.0: must not be negative
+--set max_turns=-1 => max_turns=-1: must not be negative
+--set max_turns=1.5 => max_turns='1.5': a whole number is needed
+--set max_response_tokens=0 => max_response_tokens=0: must be at least 1
+--set max_model_len=0 => max_model_len=0: must be at least 2
+--set max_response_tokens=300 max_model_len=256 => max_response_tokens=300 leaves no room for a prompt in max_model_le
+--set seed=1.5 => seed='1.5': a whole number is needed
+--set seed=x => seed='x': a whole number is needed
+--seed -1 => seed=-1: must not be negative
+--seed x => argument --seed: invalid int value: 'x' (see run.py --help)
+--iterations -3 => iterations=-3: must be at least 1
+--iterations 1.5 => argument --iterations: invalid int value: '1.5' (see run.py --help)
+--set epochs=0 => epochs=0: must be at least 1
+--set minibatches=0 => minibatches=0: must be at least 1
+--set aggregation=mean => aggregation='mean': valid: token-mean, seq-mean-token-mean, seq-mean-token-sum, seq-mean-t
+--set rows=flat => rows='flat': valid: merged, per_step
+--set context=window => context='window': valid: append, window(n)
+--set context=window(-1) => context='window(-1)': valid: append, window(n)
+--set context=window(x) => context='window(x)': valid: append, window(n)
+--set context=last => context='last': valid: append, window(n)
+--set engine=vlllm => engine='vlllm': valid: auto, vllm, torch
+--set engine_mode=asynch => engine_mode='asynch': valid: inprocess, async
+--set dtype=float8 => dtype='float8': valid: float32, bfloat16
+--set optimizer=sgd => optimizer='sgd': valid: adamw, muon
+--set num_env_runners=-1 => num_env_runners=-1: must not be negative
+--set num_learners=-1 => num_learners=-1: must not be negative
+--set gpus_per_engine=-1 => gpus_per_engine=-1.0: must not be negative
+--set tensor_parallel=0 => tensor_parallel=0: must be at least 1
+--set tensor_parallel=2 => tensor_parallel=2 needs engine_mode=async
+--set learner_sharding=fsdp => learner_sharding=fsdp needs num_learners of 2 or more, not 0
+--set learner_sharding=zero3 => learner_sharding='zero3': valid: none, fsdp
+--set optimizer=muon learner_sharding=fsdp num_learners=2 => learner_sharding=fsdp with optimizer=muon: Muon needs who
+--set truncation=t4 => truncation='t4': valid: none, t3, similarity, random
+--set truncation_window=3 => key 'truncation_window' has no effect without truncation=t3
+--set truncation=t3 truncation_window=-1 => truncation_window=-1: must not be negative
+--set truncation_min_turns=2 => key 'truncation_min_turns' has no effect without truncation other than none
+--set reward=judge => reward='judge': valid: environment, prs
+--set reward=prs prs_thresholds=[1] => key 'prs_thresholds' has no effect without prs_form=general
+--set judge=openai => key 'judge' has no effect without reward=prs
+--set reward=prs prs_form=general judge=openai => judge=openai needs judge_url
+--set judge_timeout_s=-1 => judge_timeout_s=-1.0: must be above 0
+--set prompting=cot => prompting='cot': valid: direct, react, reflexion
+--set prompting_shots=2 => key 'prompting_shots' has no effect without prompting=react or reflexion
+--set prompting=reflexion truncation=t3 => prompting=reflexion plays several attempts in one episode; it needs truncat
+--set mismatch=tis => mismatch='tis': valid: none, token_tis, sequence_tis, seq_mis, geo_rs, k3_rs, icepop, seq_
+--set mismatch=token_tis => mismatch=token_tis needs old_logprobs=learner: with the engine's logprobs as denominator t
+--set mismatch_cap=2 => key 'mismatch_cap' has no effect without mismatch=token_tis or sequence_tis or seq_mis or
+--set mismatch=seq_mis old_logprobs=learner mismatch_bounds=[2,1] => mismatch_bounds=[2.0, 1.0]: write [low, high], or
+--set mismatch=seq_mis old_logprobs=learner mismatch_bounds=[1] => mismatch_bounds=[1.0]: write [low, high], or [] for
+--set old_logprobs=engin => old_logprobs='engin': valid: engine, learner
+--set kl_coef=0.1 kl_in_reward_coef=0.1 => kl_coef=0.1 and kl_in_reward_coef=0.1 count the KL twice: set one of them t
+--set eval_interval=-1 => eval_interval=-1: must not be negative
+--set eval_episodes=0 => eval_episodes=0: must be at least 1
+--set checkpoint_interval=-1 => checkpoint_interval=-1: must not be negative
+--set keep_checkpoints=-1 => keep_checkpoints=-1: must not be negative
+--set keep_best=yes_please => keep_best='yes_please': true or false is needed
+--set save_trajectories=-1 => save_trajectories=-1: must not be negative
+--algo '' => unknown algorithm '':
+--env '' => unknown environment ''
+--algo GRPO => unknown algorithm 'GRPO': did you mean 'grpo'?
+--algo 3SPO --env alfworld => unknown algorithm '3SPO': did you mean '3spo'?
+--env webshp => unknown environment 'webshp': did you mean 'webshop'?
+--set env=3 => unknown environment '3': valid: alfworld, circuit_decoding, guess_numbers, gymnasium:<id>,
+--set novelty=changed => key 'novelty' has no effect with algo grpo; it belongs to: 3spo, chain-search
+--algo 3spo --env guess_numbers --set novelty=newest => novelty='newest': valid: changed, unseen, first_in_trajectory,
+--algo 3spo --env guess_numbers --set score_zeta=2 => score_zeta=2.0: must be at most 1
+--algo 3spo --env guess_numbers --set search_steps=0 => search_steps=0: must be at least 1
+--algo 3spo --env guess_numbers --set truncation=t3 => truncation=t3 does not go with algo 3spo: it rewards single ste
+--algo 3spo --env guess_numbers --set lr_decay=0.1 => lr_decay=0.1: 3spo does not know its number of optimiser steps
+--algo vspo --set vspo_temperature=0 => vspo_temperature=0.0: must be above 0
+--algo steppo --set steppo_credit=x => steppo_credit='x': valid: step_gae, token_gae
+--algo hgpo --set hgpo_history=-1 => hgpo_history=-1: must not be negative
+--algo gigpo --set gigpo_omega=-1 => gigpo_omega=-1.0: must not be negative
+--algo chain-search --set state_decay=0 --env guess_numbers => state_decay=0.0: must be above 0
+--set env.prompt= => env.prompt='': valid: paper, compact
+--set env.prompt=chatty => env.prompt='chatty': valid: paper, compact
+--set env.nope=1 => unknown option of environment guess_numbers 'env.nope': did you mean 'env.progress'?
+--set env.=1 => unknown option of environment guess_numbers 'env.': did you mean 'env.prompt'?
+--set .=1 => unknown key '.': `run.py list --keys` shows all
+--set =1 => --set =1: write it as key=value
+--set a=b=c => unknown key 'a': did you mean 'lam'?
+--set lr=[1 => --set lr=[1: the value is not valid YAML
+--set 'lr: 3' => --set lr: 3: write it as key=value
+--set env.max_turns=3 => env.max_turns is not a key: set max_turns, which holds for the environment, too
+--env alfworld --set env.size=huge => env.size='huge': valid: small, full
+--env webshop --set env.catalogue=nowhere => env.catalogue=nowhere: valid: small, generated, generated:N, a folder or
+--env webshop --set env.catalogue=generated:0 => env.catalogue=generated:0: valid: small, generated, generated:N, a fo
+--env webshop --set env.catalogue=generated:x => env.catalogue=generated:x: valid: small, generated, generated:N, a fo
+--env webshop --set env.success_reward=5 => key 'env.success_reward' has no effect without env.reward=success
+--env multihop_qa --set env.questions=nowhere.json => env.questions=nowhere.json: no such file; valid: generated, smal
+--env multihop_qa --set env.hits=0 => env.hits=0: must be at least 1
+--env multihop_qa --set env.hits=21 => env.hits=21: must be at most 20
+--env multihop_qa --set env.max_bad_share=2 => env.max_bad_share=2.0: must be at most 1
+--env multihop_qa --set env.retriever_model=x => key 'env.retriever_model' has no effect without env.retriever=dense o
+--set algo=[grpo] => algo='['grpo']': text is needed
+--set LR=1 => unknown key 'LR': did you mean 'lr'?
+--env circuit_decoding --set env.size=-1 => unknown option of environment circuit_decoding 'env.size': did you mean 'e
+--env mcp => environment mcp has no starter model: name a model folder with --set model=DIR
+--env mcp --set model=. => environment mcp needs env.tasks=FILE, a JSONL file of questions with answers
+--env long_form_qa --set env.questions=x => key 'env.questions' has no effect without env.documents
+--env paper_search --set env.papers=nowhere => env.papers=nowhere: valid: generated, generated:N, small, a folder that
+--env situation_puzzles --set env.judge=gpt => env.judge='gpt': valid: rule, openai
+--env preference_estimation --set env.levels=0 => env.levels=0: must be at least 5
+--set lora_rank=-1 => lora_rank=-1: must not be negative
+--set lora_alpha=1 => key 'lora_alpha' has no effect without lora_rank
+--set tokens_per_microbatch=0 => tokens_per_microbatch=0: must be at least 1
+--set sample_timeout_s=-5 => sample_timeout_s=-5.0: must be above 0
+--set sample_timeout_s=nan => sample_timeout_s='nan': a number is needed
+--set learner_timeout_s=0 => learner_timeout_s=0.0: must be above 0
+--set max_learner_restarts=-1 => max_learner_restarts=-1: must not be negative
+--set batch_size=3 => unknown key 'batch_size': it is called tasks_per_iteration (tasks) and group_size (rollout
+--set num_generations=4 => unknown key 'num_generations': it is called group_size here
+--set max_new_tokens=5 => unknown key 'max_new_tokens': it is called max_response_tokens here
+--set Seed=2 => unknown key 'Seed': did you mean 'seed'?
+--local --set engine=vllm => --local means engine=torch, but engine=vllm is given
+--local --set num_learners=3 => --local means num_learners=0, but num_learners=3 is given
+--resume x --config y => x: no such folder
+--resume . => not the output folder of a run (no config.yaml)
+--config . => .: broken YAML: not readable as text
+--config x.yaml --config y.yaml => y.yaml: no such file
+--output => argument --output: expected one argument (see run.py --help)
+--set => argument --set: expected at least one argument (see run.py --help)
+--bogus => unknown flag '--bogus': did you mean '--output'?
+-x => unknown flag '-x': valid: --algo, --config, --env, --help, --iterations, --local, --output
+train --bogus => unknown flag '--bogus': did you mean '--output'?
+train extra => unexpected argument 'extra' (see run.py --help)
+--local=yes => argument --local: ignored explicit argument 'yes' (see run.py --help)
+eval --model x --checkpoint y => --checkpoint and --model both say what to evaluate: give one, or --compare DIR DIR fo
+eval --model x --compare y => --model and --compare both say what to evaluate: give one, or --compare DIR DIR for seve
+eval --compare starter starter => --compare starter starter: a policy is named twice
+eval --compare starter --env gues => unknown environment 'gues': valid: alfworld, circuit_decoding, guess_numbers, gym
+eval --model . --episodes 0 => --episodes 0: must be at least 1
+eval --model . --seed -1 => --seed -1: must not be negative
+eval --model . --temperature -1 => .: no Hugging Face model there (no config.json)
+eval --model . --temperature x => argument --temperature: invalid float value: 'x' (see run.py eval --help)
+eval --model . --seeds 0 => --seeds 0: must be at least 1
+eval --checkpoint . => not the output folder of a run (no config.yaml)
+eval --iterations 3 => unknown flag '--iterations': did you mean '--temperature'?
+eval --compare react:nowhere => nowhere: no such folder
+sft --env gymnasium:CartPole-v1 => environment gymnasium:CartPole-v1 has no scripted player that sft could imitate
+sft --env mcp => environment mcp has no scripted player that sft could imitate
+sft --set algo=ppo => --set algo=ppo: the sft command has a flag for it, or does not use it
+sft --set iterations=0 --output o => iterations=0: must be at least 1
+sft --set seed=3 => --set seed=3: the sft command has a flag for it, or does not use it
+sft --iterations 3 => --seed, --iterations and --set make another model than the cached one: name --output DIR
+sft --seed 4 => --seed, --iterations and --set make another model than the cached one: name --output DIR
+sft --iterations x => argument --iterations: invalid int value: 'x' (see run.py sft --help)
+sft --output o --set group_sz=3 => unknown key 'group_sz': did you mean 'group_size'?
+sft --output o --iterations 3 --set iterations=4 => iterations is given twice: --iterations 3 and --set iterations
+tune => tune needs a sweep file, such as tune_configs/sweeps/vspo_small.yaml (see run.py tune --he
+tune nowhere.yaml => nowhere.yaml: no such file
+tune --resume . => --resume .: not the output folder of a sweep (no sweep.yaml)
+tune nowhere.yaml --iterations x => argument --iterations: invalid int value: 'x' (see run.py tune --help)
+tune --resume . --iterations 3 => --resume .: not the output folder of a sweep (no sweep.yaml)
+list --key => unknown flag '--key': did you mean '--keys'?
+list extra => unexpected argument 'extra' (see run.py list --help)
+doctor --quik => unknown flag '--quik': did you mean '--quick'?
+pivot extrct => unknown step of pivot 'extrct': did you mean 'extract'?
+pivot extract => the following arguments are required: --traces, --output (see run.py pivot extract --help)
+pivot extract --traces nowhere --output o => nowhere: No such file or directory
+pivot profile --traces nowhere --model m => nowhere: No such file or directory
+pivot filter --traces nowhere => nowhere: no such file
+serve => checkpoint is missing: name a run's folder, a checkpoint or a model folder
+serve --checkpoint nowhere => no such folder
+serve --checkpoint . --port x => argument --port: invalid int value: 'x' (see run.py serve --help)
+serve --checkpoint . --set max_replicas=0 => max_replicas=0: must be at least 1
+serve --checkpoint . --set max_replica=3 => unknown key 'max_replica': did you mean 'max_replicas'?
+serve --port 99999999 --checkpoint . => --port 99999999: must be between 1 and 65535
+evl => unknown command 'evl': did you mean 'eval'?
+TRAIN => unknown command 'TRAIN': did you mean 'train'?
+help => unknown command 'help': did you mean 'eval'?
+--env multihop_qa --set env.retriever=dense => env.retriever=dense needs env.retriever_model=DIR
+--set iterations=1e30 => must be at most 1000000000
+""".strip().splitlines()
