@@ -131,7 +131,10 @@ class TextAdapter(gymnasium.Env[str, str]):
         except ValueError as error:
             info = {"anchor": self._observation, "valid": False, "admissible_actions": self._names}
             return f"{error}\n{self._observation}", 0.0, False, False, info
-        observation, reward, terminated, truncated, info = self.inner.step(parsed)
+        answer: Any = self.inner.step(parsed)
+        if not isinstance(answer, tuple) or len(answer) != 5:
+            return answer  # type: ignore[no-any-return]  # whoever called says what is wrong with it
+        observation, reward, terminated, truncated, info = answer
         text = self._see(observation, info)
         return text, float(reward), bool(terminated), bool(truncated), self._info(info, valid=True)
 

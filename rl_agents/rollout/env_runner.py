@@ -26,7 +26,7 @@ from rl_agents.errors import InputError
 from rl_agents.rollout.agent_loop import Rollouts, collect_episodes
 from rl_agents.rollout.branching import BranchSpec, Expansions, expand_all
 from rl_agents.rollout.branching_check import BranchingCheck, check_branching
-from rl_agents.rollout.env_calls import EnvPool
+from rl_agents.rollout.env_guard import EnvPool
 from rl_agents.rollout.prompting import env_factory
 from rl_agents.rollout.turns import Limits, Player
 from rl_agents.settings import Settings

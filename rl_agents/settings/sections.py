@@ -60,6 +60,12 @@ class RolloutKeys:
     env_timeout_s: float = key(
         60.0, "seconds that one reset or step of an environment may take; 0 is no limit", at_least=0
     )
+    max_failed_share: float = key(
+        0.5,
+        "share of episodes broken by the environment, over three iterations, beyond which a run ends; 1: only when all are",
+        at_least=0,
+        at_most=1,
+    )
     num_env_runners: int = key(1, "env runner actors; each plays many episodes at once", at_least=0)
     sample_timeout_s: float = key(
         600.0,

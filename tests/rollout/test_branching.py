@@ -18,7 +18,7 @@ from rl_agents.data.trajectory import EpisodeSpec
 from rl_agents.errors import InputError
 from rl_agents.rollout.branching import BranchPoint, BranchSpec, Expansions, expand_all, takes_snapshots
 from rl_agents.rollout.branching_check import BranchingCheck, check_branching
-from rl_agents.rollout.env_calls import EnvPool
+from rl_agents.rollout.env_guard import EnvPool
 from rl_agents.rollout.turns import Limits, Player
 
 HALL = BranchPoint("house", 7, dialogue=Dialogue.start("hall"), anchor="hall")
