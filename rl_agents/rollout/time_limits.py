@@ -11,6 +11,8 @@ from types import FrameType
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+#: Pauses between interruptions of code that swallows them, in turn: how long its `except` blocks take is not known.
+RELENTLESS_S = (2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4)
 
 
 class CallTimeout(BaseException):
@@ -30,17 +32,17 @@ def call_with_timeout(seconds: float, call: Callable[..., T], *args: Any, **kwar
     """
     if seconds <= 0 or not _can_interrupt():
         return call(*args, **kwargs)
-    mine, strikes = sys._getframe(), 0
+    mine, inside, strikes = sys._getframe(), True, 0
 
     def interrupt(signum: int, frame: FrameType | None) -> None:
         nonlocal strikes
-        if frame is mine:  # the callee has been left
+        if frame is mine and not inside:
             return
         strikes += 1
         if strikes > 1:
-            # Something swallowed the first interruption. The next one is pending before this one is raised, so that
-            # it strikes as soon as this one is handled, in the `except` block or after it, until all is left.
-            signal.raise_signal(signal.SIGALRM)
+            # Something swallowed the first interruption. The next ones follow so soon that one of them strikes in the
+            # `except` block or behind it, where nothing swallows it.
+            signal.setitimer(signal.ITIMER_REAL, RELENTLESS_S[strikes % len(RELENTLESS_S)], 1e-3)
         raise CallTimeout(f"no answer within {seconds:g} s")
 
     started = time.monotonic()
@@ -50,6 +52,7 @@ def call_with_timeout(seconds: float, call: Callable[..., T], *args: Any, **kwar
     try:
         return call(*args, **kwargs)
     finally:
+        inside = False  # first of all: from here on no interruption is raised
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, previous_handler or signal.SIG_DFL)
         if delay:
