@@ -10,7 +10,7 @@ import numpy as np
 from rl_agents.algorithms.base import Recipe
 from rl_agents.core.rollout_metrics import rollout_metrics, truncation_metrics
 from rl_agents.core.rollout_workers import Collector
-from rl_agents.data.failures import FailedEpisodes
+from rl_agents.data.failures import BadTasks, FailedEpisodes
 from rl_agents.data.selection import Selected, SelectionError
 from rl_agents.data.tasks import DEMONSTRATION, SELECTION, item_at, stream_seed, training_specs
 from rl_agents.data.trajectory import Trajectory
@@ -44,6 +44,7 @@ class Episodes:
     recipe: Recipe
     reward: Reward
     tasks: Sequence[str]
+    bad: BadTasks = field(default_factory=BadTasks)
 
     def play(self, collector: Collector, iteration: int, position: int) -> Experience:
         """Play round after round until the recipe has enough groups to learn from.
@@ -77,7 +78,7 @@ class Episodes:
         settings, groups = self.settings, len({t.group_id for t in played})
         specs = training_specs(
             self.tasks, iteration, settings.tasks_per_iteration, settings.group_size, settings.seed,
-            position=position + groups, first_group=groups,
+            position=position + groups, first_group=groups, left_out=self.bad.left_out,
         )  # fmt: skip
         collected = collector.collect(specs)
         for event in collected.events:

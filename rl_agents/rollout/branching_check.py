@@ -118,7 +118,12 @@ class Bystander:
 
 
 def _difference(
-    seats: Sequence[Seat], bystander: Bystander, trajectory: Trajectory, prefix: Sequence[str], action: str, copies: bool
+    seats: Sequence[Seat],
+    bystander: Bystander,
+    trajectory: Trajectory,
+    prefix: Sequence[str],
+    action: str,
+    copies: bool,
 ) -> str:
     """Reach the state once, undisturbed, then in another environment and again in the first, with another episode in
     between; name the first thing that differs."""

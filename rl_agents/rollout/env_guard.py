@@ -8,12 +8,14 @@ this, what one of them draws would depend on the others.
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
 import random
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -71,19 +73,19 @@ class ProcessState:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        outside = random.getstate(), np.random.get_bit_generator(), _folder()
+        outside = random.getstate(), np.random.get_bit_generator(), _folder()  # type: ignore[attr-defined]
         if self._python is None:
             random.seed(self.seed)
         else:
             random.setstate(self._python)
-        np.random.set_bit_generator(self._numpy)
+        np.random.set_bit_generator(self._numpy)  # type: ignore[attr-defined]
         _enter(self.folder, outside[2])
         try:
             yield
         finally:
             self._python, self.folder = random.getstate(), _folder()
             random.setstate(outside[0])
-            np.random.set_bit_generator(outside[1])
+            np.random.set_bit_generator(outside[1])  # type: ignore[attr-defined]
             _enter(outside[2], self.folder)
 
 
@@ -100,15 +102,43 @@ def _enter(folder: str, now: str) -> None:
             os.chdir(folder)
 
 
+class CallNote:
+    """The task whose environment is being called, in a file that outlives a process which dies meanwhile.
+
+    Attributes:
+        left: the task that the predecessor, which had the same file, did not come back from; empty when there is none.
+    """
+
+    SIZE = 512
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.left = path.read_bytes().rstrip(b"\0").decode(errors="replace") if path.exists() else ""
+        path.write_bytes(bytes(self.SIZE))
+        with path.open("r+b") as file:
+            self._map = mmap.mmap(file.fileno(), self.SIZE)
+
+    def write(self, task_id: str) -> None:
+        """A call begins; an empty ``task_id``: it is over."""
+        self._map[:] = task_id.encode()[: self.SIZE].ljust(self.SIZE, b"\0")
+
+    def close(self) -> None:
+        """Delete the file."""
+        self._map.close()
+        self._path.unlink(missing_ok=True)
+
+
 @dataclass
 class TaskWatch:
     """What is known of tasks whose environments hang; of one batch of episodes.
 
     Attributes:
         answered: some environment has answered in time.
+        note: what a successor of this process will read.
     """
 
     answered: bool = False
+    note: CallNote | None = None
     _hangs: Counter[str] = field(default_factory=Counter)
     _causes: dict[str, str] = field(default_factory=dict)
 
@@ -149,6 +179,9 @@ class EnvGuard:
             EnvFailure, InputError: see `call_env`; or the task is known to hang.
         """
         self.watch.check(self.task_id)
+        note = self.watch.note
+        if note is not None:
+            note.write(self.task_id)
         try:
             with self.process.applied():
                 answer = call_env(self.timeout_s, call, *args, **kwargs)
@@ -156,6 +189,9 @@ class EnvGuard:
             if isinstance(failure.__cause__, CallTimeout):
                 self.watch.hung(self.task_id, str(failure), reset=getattr(call, "__name__", "") == "reset")
             raise
+        finally:
+            if note is not None:
+                note.write("")
         self.watch.answered = True
         return answer
 

@@ -62,7 +62,7 @@ class RolloutKeys:
     )
     max_failed_share: float = key(
         0.5,
-        "share of episodes broken by the environment, over three iterations, beyond which a run ends; 1: only when all are",
+        "share of episodes that environment or judge broke, over three iterations, beyond which a run ends",
         at_least=0,
         at_most=1,
     )

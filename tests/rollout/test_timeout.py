@@ -26,7 +26,7 @@ def stubborn(seconds):
 def deaf(seconds):
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        try:
+        try:  # noqa: SIM105
             time.sleep(1)
         except:  # noqa: E722
             pass
