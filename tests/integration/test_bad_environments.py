@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,8 @@ class Bad(gymnasium.Env[str, str]):
             raise ValueError("no display")
         if self.bad and self.way == "hang":
             time.sleep(60)
+        if self.bad and self.way == "chdir":
+            os.chdir("/")
         return "3 of 4 : 123 1A2B", {}
 
     def step(self, action: str) -> Any:
@@ -99,3 +102,27 @@ def test_a_run_says_once_what_keeps_its_episodes_from_teaching(
     assert out.count("never act in a form that the environment can read") == 1
     assert out.count("have no advantage") == 1
     assert "are cut by the context" not in out
+
+
+def test_tasks_that_hang_are_left_out_and_the_run_goes_on(
+    beginner_model_dir: Path, tmp_path: Path, capsys: Any
+) -> None:
+    keys = ("env_timeout_s=0.2", "env.train_tasks=10", "tasks_per_iteration=10")
+    assert train(beginner_model_dir, tmp_path / "run", "hang", *keys, bad_of_10=2, iterations=3) == 0
+    assert (
+        "2 tasks are left out from now on (env_timeout: reset: no answer within 0.2 s): seed-"
+        in capsys.readouterr().out
+    )
+    records = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    assert [r.get("rollout/failed_episodes") for r in records] == [None, 4.0, 0.0, 0.0]
+    state = json.loads(next((tmp_path / "run/checkpoints").glob("000003/state.json")).read_text())
+    assert sorted(state["counters"]["left_out"]) == ["seed-0", "seed-1"]
+
+
+def test_an_environment_that_changes_the_directory_does_not_move_the_output(
+    beginner_model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert train(beginner_model_dir, Path("runs/here"), "chdir") == 0
+    assert os.getcwd() == str(tmp_path)
+    assert (tmp_path / "runs/here/checkpoints/000002/state.json").is_file()

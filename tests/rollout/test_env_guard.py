@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
+import sys
 import time
 
 import numpy as np
 import pytest
 
 from rl_agents.rollout.env_calls import EnvFailure
-from rl_agents.rollout.env_guard import MAX_HANGS, EnvGuard, EnvPool, TaskWatch
+from rl_agents.rollout.env_guard import MAX_HANGS, CallNote, EnvGuard, EnvPool, TaskWatch
 
 
 def draw() -> tuple[float, int, float]:
@@ -132,3 +134,23 @@ def test_when_nothing_ever_answers_the_rest_is_given_up() -> None:
         with pytest.raises(EnvFailure, match="env_timeout"):
             EnvGuard(f"task-{number}", 1, 0.1, watch).call(reset)
     assert len(calls) == 3
+
+
+def test_a_note_outlives_a_process_that_ends_in_a_call(tmp_path) -> None:
+    code = """
+import os, sys
+from pathlib import Path
+from rl_agents.rollout.env_guard import CallNote, EnvGuard, TaskWatch
+watch = TaskWatch(note=CallNote(Path(sys.argv[1])))
+EnvGuard("good", 1, 1.0, watch).call(len, "abc")
+if sys.argv[2] == "dies":
+    EnvGuard("deadly", 1, 1.0, watch).call(os._exit, 3)
+os._exit(4)
+"""
+    for how, left, status in (("dies", "deadly", 3), ("between calls", "", 4)):
+        ended = subprocess.run([sys.executable, "-c", code, str(tmp_path / "note"), how])
+        assert ended.returncode == status
+        note = CallNote(tmp_path / "note")
+        assert note.left == left
+        note.close()
+        assert not (tmp_path / "note").exists()
