@@ -82,11 +82,13 @@ def test_a_step_that_answers_in_the_old_form_is_named(beginner_model_dir: Path, 
 def test_failures_beyond_the_share_end_the_run_and_below_it_they_are_said_once(
     beginner_model_dir: Path, tmp_path: Path, capsys: Any
 ) -> None:
-    keys = ("tasks_per_iteration=8", "eval_episodes=16")
+    keys = ("tasks_per_iteration=10", "env.train_tasks=10", "eval_episodes=10", "env.test_tasks=10")
     assert train(beginner_model_dir, tmp_path / "a", "nan", *keys, bad_of_10=4, iterations=3) == 0
     out = capsys.readouterr().out
-    assert out.count(" of 16 episodes failed; most often (") == 1
-    assert "env_garbage: reward is float nan" in out
+    # Said in the first iteration, still so in the second, over in the third: the tasks are left out.
+    assert out.count("8 of 20 episodes failed; most often (8): env_garbage: reward is float nan") == 1
+    assert out.count("4 tasks are left out from now on (env_garbage: ") == 1
+    assert json.loads((tmp_path / "a/summary.json").read_text())["failed_episodes"] == 16
 
     assert train(beginner_model_dir, tmp_path / "b", "nan", *keys, "max_failed_share=0.05", bad_of_10=4) == 1
     assert "(max_failed_share=0.05)" in capsys.readouterr().err
