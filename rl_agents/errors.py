@@ -1,4 +1,4 @@
-"""User errors (one line, exit code 2), and one from which a run recovers by itself."""
+"""User errors (one line, exit code 2), what ends a run, and what a run recovers from by itself."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from collections.abc import Iterable
 
 class InputError(ValueError):
     """Bad input. The command line prints the message on one line and exits with code 2."""
+
+
+class EpisodesFail(RuntimeError):
+    """Environments break so many episodes that a run makes no sense; the message says how many and why."""
 
 
 class LearnerLost(RuntimeError):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,6 +13,9 @@ from types import FrameType
 from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+#: Signals that end the process on the spot: who sends that many has waited, and something swallows exceptions.
+LAST_SIGNAL = 3
+EXIT_CODE = 130
 
 
 def _never() -> bool:
@@ -25,11 +30,13 @@ class Interrupts:
     """Turns the first signal into ``requested``, and into a KeyboardInterrupt where stopping at once does no harm.
 
     Outside an `abortable` block the running code goes on and asks ``requested`` when it is done. A second
-    signal always raises.
+    signal always raises. The third one ends the process at once, without clean-up: the KeyboardInterrupt may have been
+    swallowed by a bare ``except:``.
     """
 
     def __init__(self) -> None:
         self.requested = False
+        self._count = 0
         self._may_abort: Callable[[], bool] = _never
         self._previous: dict[signal.Signals, Any] = {}
 
@@ -61,6 +68,10 @@ class Interrupts:
             self._may_abort = _never
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
+        self._count += 1
+        if self._count >= LAST_SIGNAL:
+            os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, b"ended by the third signal\n")
+            os._exit(EXIT_CODE)
         again, self.requested = self.requested, True
         if again or self._may_abort():
             raise KeyboardInterrupt

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import psutil
 
 from rl_agents.data.trajectory import Trajectory
-from rl_agents.errors import LearnerLost
+from rl_agents.errors import EpisodesFail, LearnerLost
 from rl_agents.interrupts import Interrupts
 from rl_agents.reporting.evaluation import evaluation_metrics
 from rl_agents.reporting.plots import plot_success
@@ -18,6 +18,7 @@ from rl_agents.reporting.progress import Progress
 from rl_agents.reporting.run_folder import Record, RunFolder
 from rl_agents.reporting.tensorboard import TensorBoardLog
 from rl_agents.reporting.trajectory_log import TrajectoryLog
+from rl_agents.reporting.watch import EpisodeWatch
 from rl_agents.settings import Settings
 
 
@@ -106,10 +107,15 @@ class TrainLoop:
         self._restarts: int = last.get(RESTARTS, 0)
         self._trajectories = TrajectoryLog(self.folder.trajectories, self.algo.settings.save_trajectories)
         self._tensorboard = TensorBoardLog(self.folder.tensorboard, self._completed if self._records else None)
+        self._watch = EpisodeWatch(self.algo.settings)
         self.progress.start(self._completed, self.algo.settings.iterations)
 
     def run(self) -> bool:
-        """Train to the last iteration; return False when a signal ended the run early (after a checkpoint)."""
+        """Train to the last iteration; return False when a signal ended the run early (after a checkpoint).
+
+        Raises:
+            EpisodesFail: environments broke too many episodes (after a checkpoint).
+        """
         status = "failed"
         try:
             while not self.finished:
@@ -119,6 +125,9 @@ class TrainLoop:
             self.interrupts.requested = True
             status = "interrupted"
             self.save()
+        except EpisodesFail:
+            self.save()
+            raise
         finally:
             self.close(status)
         return status == "done"
@@ -179,6 +188,7 @@ class TrainLoop:
             self._log(record)
         if _due(self._completed, self.algo.settings.checkpoint_interval, total) or self._best == self._completed:
             self._save_checkpoint()
+        self._watch.check_training()
         return record
 
     def save(self) -> None:
@@ -209,7 +219,12 @@ class TrainLoop:
             self._furthest, self._restarts_in_a_row = self._completed, 0
         self._trajectories.write(self._completed, self.algo.last_trajectories)
         metrics = {tag: float(value) for tag, value in result["agent"].items()}
+        self._say(self._watch.after_training(self.algo.last_trajectories, metrics))
         return {"iteration": self._completed, "timing_s/iteration": time.monotonic() - started, **metrics}
+
+    def _say(self, lines: list[str]) -> None:
+        for line in lines:
+            self.progress.note(f"[rl_agents] {line}")
 
     def _can_leave(self) -> bool:
         return not getattr(self.algo, "learning", True)
@@ -222,6 +237,8 @@ class TrainLoop:
                 split="test", episodes=settings.eval_episodes, temperature=settings.eval_temperature, seed=settings.seed
             )
         self._trajectories.write(self._completed, trajectories, evaluation=True)
+        self._say(self._watch.after_evaluation(trajectories))
+        self._watch.check_evaluation(trajectories)
         return {**evaluation_metrics(trajectories), "timing_s/eval": time.monotonic() - started}
 
     def _evaluated(self, iteration: int) -> bool:

@@ -5,6 +5,10 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
+import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -32,3 +36,34 @@ def test_a_task_that_a_signal_ends_leaves_no_traceback(error, complaints, caplog
         runner.close()
         gc.collect()
     assert sum("never retrieved" in record.message for record in caplog.records) == complaints
+
+
+DEAF = """
+import time
+from rl_agents.interrupts import Interrupts
+with Interrupts() as interrupts:
+    print("ready", flush=True)
+    while True:
+        try:
+            with interrupts.abortable():
+                time.sleep(60)
+        except:
+            print("swallowed", flush=True)
+"""
+
+
+def test_the_third_signal_ends_a_process_that_swallows_exceptions() -> None:
+    child = subprocess.Popen(
+        [sys.executable, "-c", DEAF], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ)
+    )
+    try:
+        assert child.stdout is not None and child.stdout.readline() == "ready\n"
+        child.send_signal(signal.SIGTERM)
+        assert child.stdout.readline() == "swallowed\n"
+        child.send_signal(signal.SIGINT)
+        assert child.stdout.readline() == "swallowed\n"
+        child.send_signal(signal.SIGTERM)
+        _, err = child.communicate(timeout=30)
+        assert (child.returncode, err) == (130, "ended by the third signal\n")
+    finally:
+        child.kill()

@@ -10,6 +10,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "tune": ("rl_agents.cli.tune", "run a sweep with Ray Tune: table, best preset, plot"),
     "serve": ("rl_agents.cli.serve", "host a trained agent: OpenAI's chat API, agent sessions, a web page"),
     "sft": ("rl_agents.cli.sft", "build an environment's starter model by imitation"),
+    "play": ("rl_agents.cli.play", "show an environment: a random, scripted or human player, its rewards"),
     "list": ("rl_agents.cli.listing", "list algorithms, environments, engines, truncation rules or keys"),
     "doctor": ("rl_agents.cli.doctor", "report what is installed, what will run, and how to fix the rest"),
 }

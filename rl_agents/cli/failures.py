@@ -41,6 +41,6 @@ def report_crash(error: Exception, folder: Path | None = None, show: bool = Fals
     if show or os.environ.get(TRACEBACK_VARIABLE, "0") not in ("", "0"):
         print(text, file=sys.stderr, end="")
     message = one_line(error)
-    message = message if len(message) <= 200 else message[:197] + "..."
+    message = message if len(message) <= 300 else message[:297] + "..."
     print(f"error: {type(error).__name__}: {message} (traceback: {log}){' ' + hint if hint else ''}", file=sys.stderr)
     return 1

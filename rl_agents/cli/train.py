@@ -17,7 +17,7 @@ from rl_agents.cli.failures import report_crash
 from rl_agents.cli.parser import Parser
 from rl_agents.core.idle import layered
 from rl_agents.envs.base import env_spec
-from rl_agents.errors import InputError, unknown
+from rl_agents.errors import EpisodesFail, InputError, unknown
 from rl_agents.interrupts import Interrupts
 from rl_agents.reporting.outputs import nothing_left
 from rl_agents.reporting.progress import make_progress
@@ -88,7 +88,8 @@ def run(argv: Sequence[str]) -> int:
         raise
     except Exception as error:
         hint = f"Resume with: python run.py --resume {plan.output}" if _has_checkpoint(plan.output) else ""
-        return report_crash(error, plan.output, show=args.local, hint=hint)
+        show = args.local and not isinstance(error, EpisodesFail)  # whose own traceback says nothing
+        return report_crash(error, plan.output, show=show, hint=hint)
 
 
 def taken_back(plan: RunPlan) -> AbstractContextManager[None]:

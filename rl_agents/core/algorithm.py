@@ -24,6 +24,7 @@ from rl_agents.core.session import join_session, quiet_libraries
 from rl_agents.core.shaping import assign_credit, next_coefficient
 from rl_agents.core.starter import ensure_model
 from rl_agents.core.training_data import AgentTrainingData
+from rl_agents.data.failures import BadTasks
 from rl_agents.data.rows import lower
 from rl_agents.data.tasks import MINIBATCHES, evaluation_specs, stream_seed
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
@@ -123,8 +124,8 @@ class AgentAlgorithm(Algorithm):
 
     def _begin_anew(self) -> None:
         """Set all that a checkpoint holds, but for the learners, to that of a run that has done nothing."""
-        self._set_counters(Counters(0, 0, 0, self.settings.kl_in_reward_coef))
         self.explorer = self._new_explorer()
+        self._set_counters(Counters(0, 0, 0, self.settings.kl_in_reward_coef))
 
     def _new_explorer(self) -> Explorer | None:
         settings, states = self.settings, self.recipe.states
@@ -153,12 +154,23 @@ class AgentAlgorithm(Algorithm):
         started = time.perf_counter()
         self.learning = False
         metrics = self._play_and_learn() if self.explorer is None else self._explore(self.explorer)
+        self._leave_out(self.episodes.bad.observe(self.last_trajectories))
+        if left_out := self.episodes.bad.left_out:
+            metrics["fault/left_out_tasks"] = float(len(left_out))
         elapsed = time.perf_counter() - started
         # The paths of a search share steps, and most siblings are on none.
         searched = self.explorer.counts.response_tokens if self.explorer else 0
         tokens = searched or sum(t.response_tokens for t in self.last_trajectories)
         metrics.update({"timing_s/iteration": elapsed, "perf/tokens_per_s": tokens / elapsed})
         return metrics
+
+    def _leave_out(self, tasks: Mapping[str, str]) -> None:
+        if tasks:
+            names = ", ".join(list(tasks)[:5]) + (", ..." if len(tasks) > 5 else "")
+            cause = next(iter(tasks.values()))
+            print(f"[rl_agents] {len(tasks)} tasks are left out from now on ({cause}): {names}", flush=True)
+        if self.explorer is not None:
+            self.explorer.left_out = self.episodes.bad.left_out
 
     def _play_and_learn(self) -> dict[str, float]:
         """Whole episodes, then one update."""
@@ -247,6 +259,8 @@ class AgentAlgorithm(Algorithm):
     def _set_counters(self, counters: Counters) -> None:
         self._iteration, self.policy_version = counters.iteration, counters.policy_version
         self.task_position, self.kl_in_reward_coef = counters.task_position, counters.kl_in_reward_coef
+        self.episodes.bad = BadTasks(dict(counters.left_out))
+        self._leave_out({})
         if self.rollout_workers is not None:
             self.rollout_workers.version = None
 
@@ -255,7 +269,10 @@ class AgentAlgorithm(Algorithm):
         write_atomically(Path(folder), self._fill_checkpoint)
 
     def _fill_checkpoint(self, folder: Path) -> None:
-        counters = Counters(self.iteration, self.policy_version, self.task_position, self.kl_in_reward_coef)
+        counters = Counters(
+            self.iteration, self.policy_version, self.task_position, self.kl_in_reward_coef,
+            dict(self.episodes.bad.left_out),
+        )  # fmt: skip
         save_run(folder, self.learner_group, counters, self.settings, self.explorer)
 
     def restore_run_checkpoint(self, folder: Path) -> None:

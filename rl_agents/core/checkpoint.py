@@ -15,7 +15,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -45,12 +45,14 @@ class Counters:
         policy_version: optimiser schedules done; engines carry it with their weights.
         task_position: tasks taken from the training stream; iterations may take more than ``tasks_per_iteration``.
         kl_in_reward_coef: the adaptive controller's last value.
+        left_out: tasks that are drawn no more, with their causes.
     """
 
     iteration: int
     policy_version: int
     task_position: int
     kl_in_reward_coef: float
+    left_out: dict[str, str] = field(default_factory=dict)
 
 
 class Learners(Protocol):
@@ -89,13 +91,13 @@ def restore_run(folder: Path, learners: Learners, settings: Settings, search: Ex
 
 
 def _counters(saved: Mapping[str, Any], config: Mapping[str, Any], settings: Settings) -> Counters:
-    """Read the counters; old checkpoints lack the last two."""
+    """Read the counters; old checkpoints lack the last three."""
     iteration = int(saved["iteration"])
     position = saved.get("task_position", iteration * int(config["tasks_per_iteration"]))
     coef = settings.kl_in_reward_coef
     if settings.kl_controller == "adaptive":
         coef = float(saved.get("kl_in_reward_coef", coef))
-    return Counters(iteration, int(saved["policy_version"]), int(position), coef)
+    return Counters(iteration, int(saved["policy_version"]), int(position), coef, saved.get("left_out", {}))
 
 
 def write_atomically(folder: Path, fill: Callable[[Path], None]) -> None:

@@ -10,9 +10,11 @@ import numpy as np
 from rl_agents.algorithms.base import Recipe
 from rl_agents.core.rollout_metrics import rollout_metrics, truncation_metrics
 from rl_agents.core.rollout_workers import Collector
+from rl_agents.data.failures import BadTasks, FailedEpisodes
 from rl_agents.data.selection import Selected, SelectionError
 from rl_agents.data.tasks import DEMONSTRATION, SELECTION, item_at, stream_seed, training_specs
 from rl_agents.data.trajectory import Trajectory
+from rl_agents.errors import EpisodesFail
 from rl_agents.rewards.base import Reward
 from rl_agents.rollout.demonstrations import demonstrated_trajectories
 from rl_agents.settings import Settings
@@ -42,6 +44,7 @@ class Episodes:
     recipe: Recipe
     reward: Reward
     tasks: Sequence[str]
+    bad: BadTasks = field(default_factory=BadTasks)
 
     def play(self, collector: Collector, iteration: int, position: int) -> Experience:
         """Play round after round until the recipe has enough groups to learn from.
@@ -51,6 +54,7 @@ class Episodes:
 
         Raises:
             SelectionError: ``max_generation_batches`` rounds were not enough.
+            EpisodesFail: the environment broke all episodes, and the recipe waits for others.
         """
         rng = np.random.default_rng(stream_seed(self.settings.seed, SELECTION, iteration))
         played: list[Trajectory] = []
@@ -58,6 +62,8 @@ class Episodes:
         while True:
             rounds.append(self._play_round(collector, iteration, position, played))
             usable = [t for t in played if not t.failed]
+            if self.recipe.select is not None and not usable:  # nothing to choose from, in any further round
+                raise EpisodesFail(FailedEpisodes.of(played).sentence())
             selected = self._select(usable, rng)
             if not selected.missing:
                 break
@@ -72,7 +78,7 @@ class Episodes:
         settings, groups = self.settings, len({t.group_id for t in played})
         specs = training_specs(
             self.tasks, iteration, settings.tasks_per_iteration, settings.group_size, settings.seed,
-            position=position + groups, first_group=groups,
+            position=position + groups, first_group=groups, left_out=self.bad.left_out,
         )  # fmt: skip
         collected = collector.collect(specs)
         for event in collected.events:

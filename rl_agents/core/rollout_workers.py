@@ -6,8 +6,8 @@ What was asked for, episodes or siblings at a state, comes back whole, whoever d
 from __future__ import annotations
 
 import time
-from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -21,7 +21,7 @@ from rl_agents.data.trajectory import EpisodeSpec, Trajectory
 from rl_agents.engines.base import EngineError, StreamingEngine
 from rl_agents.engines.group import InferenceGroup
 from rl_agents.engines.select import build_engine, run_engine
-from rl_agents.errors import InputError
+from rl_agents.errors import EpisodesFail, InputError
 from rl_agents.rollout.branching import BranchSpec, Expansion
 from rl_agents.rollout.env_runner import TextEnvRunner
 
@@ -29,6 +29,11 @@ A = TypeVar("A")
 
 MAX_ROUNDS = 6
 RESTART_PATIENCE_S = 120.0
+#: Deaths of env runners in one task after which its episodes fail; one may be the machine's doing.
+MAX_DEATHS = 2
+#: Tasks that kill env runners, while nothing else is completed, after which a run ends.
+MAX_DEADLY_TASKS = 3
+DIED = "env_died: the environment ends its process (os._exit, a crash in C) or hangs in C"
 #: Tasks on which a search's way back to a state is checked before it begins.
 BRANCHING_TASKS = 3
 
@@ -159,39 +164,52 @@ class Collector:
         self.group = env_runner_group
         self.inference = inference_group
         self.timeout_s = timeout_s
+        #: How often an env runner died while it called the environment of a task.
+        self.deaths: Counter[str] = Counter()
 
     def collect(self, specs: Sequence[EpisodeSpec], temperature: float | None = None) -> Collected[Trajectory]:
         """Play all ``specs``; raises as `gather` does."""
-        return self.gather({spec: spec for spec in specs}, "sample", temperature=temperature)
+        return self.gather({spec: spec for spec in specs}, "sample", _failed_episode, temperature=temperature)
 
     def expand(self, specs: Sequence[BranchSpec]) -> Collected[Expansion]:
         """Sample children at all states that ``specs`` name; raises as `gather` does."""
-        return self.gather({spec.group_id: spec for spec in specs}, "expand")
+        return self.gather({spec.group_id: spec for spec in specs}, "expand", _failed_expansion)
 
     def check_branching(self, specs: Sequence[EpisodeSpec]) -> Collected[str]:
         """Make sure that states can be reached again; one of ``snapshot`` and ``replay`` per spec."""
-        return self.gather({spec: spec for spec in specs}, "check_branching")
+        return self.gather({spec: spec for spec in specs}, "check_branching", lambda spec, cause: "")
 
-    def gather(self, jobs: Mapping[Hashable, Any], method: str, **options: Any) -> Collected[Any]:
+    def gather(
+        self, jobs: Mapping[Hashable, Any], method: str, give_up: Callable[[Any, str], Any], **options: Any
+    ) -> Collected[Any]:
         """Have env runners do all jobs.
 
         Args:
             jobs: what is asked for, by the name that answers carry; jobs with one ``group_id`` go to one runner.
             method: of the runner; takes a list of jobs and ``options`` and returns something with ``by_job()``,
                 ``engine_errors`` and ``input_error``.
+            give_up: the answer to a job of a task in which env runners die, from the job and the cause.
 
         Raises:
             InputError: a user error, such as a prompt longer than the context.
-            RolloutError: some are still missing after several rounds; the message names the last losses.
+            EpisodesFail: env runners die in every task that they begin.
+            RolloutError: some are still missing after several rounds that brought nothing; it names the last losses.
         """
         done: dict[Hashable, Any] = {}
         result: Collected[Any] = Collected([])
-        for attempt in range(MAX_ROUNDS):
-            missing = [job for name, job in jobs.items() if name not in done]
-            if attempt:
+        fruitless, before = 0, -1
+        while fruitless < MAX_ROUNDS:
+            missing = {name: job for name, job in jobs.items() if name not in done}
+            if before >= 0:
                 result.resampled += len(missing)
                 self._restore(result.events)
-            for answers in self._round(RunnerCall(method, missing, options), result.events):
+                found = self._note_deaths()
+                done.update({n: give_up(j, DIED) for n, j in missing.items() if self.deaths[_task(j)] >= MAX_DEATHS})
+                self._check_deaths(len(done) - sum(self.deaths[_task(jobs[name])] >= MAX_DEATHS for name in done))
+                fruitless = 0 if found or len(done) > before else fruitless + 1
+            before = len(done)
+            left = [job for name, job in jobs.items() if name not in done]
+            for answers in self._round(RunnerCall(method, left, options), result.events) if left else ():
                 if answers.input_error:
                     raise InputError(answers.input_error)
                 # Every request that an engine loses with its process says the same.
@@ -204,6 +222,20 @@ class Collector:
             f"{len(jobs) - len(done)} of {len(jobs)} jobs missing after {MAX_ROUNDS} rounds; "
             f"last losses: {'; '.join(result.events[-3:]) or 'none reported'}"
         )
+
+    def _note_deaths(self) -> bool:
+        """Ask restarted env runners in which task their predecessors died; False when none did in any."""
+        if self.group.num_remote_env_runners() == 0:
+            return False
+        results = self.group._worker_manager.foreach_actor(lost_task, timeout_seconds=RESTART_PATIENCE_S)
+        tasks = [result.get() for result in results if result.ok and result.get()]
+        self.deaths.update(tasks)
+        return bool(tasks)
+
+    def _check_deaths(self, completed: int) -> None:
+        deadly = [task for task, count in self.deaths.items() if count >= MAX_DEATHS]
+        if len(deadly) >= MAX_DEADLY_TASKS and not completed:
+            raise EpisodesFail(f"no episode was completed; {len(deadly)} tasks, such as {deadly[0]}: {DIED}")
 
     def _round(self, call: RunnerCall, events: list[str]) -> list[Any]:
         """Send jobs out once and gather what comes back."""
@@ -262,6 +294,25 @@ class Collector:
             self.group._worker_manager.foreach_actor(
                 SetEngines(self.inference.handles()), timeout_seconds=RESTART_PATIENCE_S
             )
+
+
+def _task(job: Any) -> str:
+    task: str = job.point.task_id if isinstance(job, BranchSpec) else job.task_id
+    return task
+
+
+def _failed_episode(spec: EpisodeSpec, cause: str) -> Trajectory:
+    return Trajectory(spec.task_id, spec.group_id, spec.member, spec.seed, end_cause=cause, failed=True)
+
+
+def _failed_expansion(spec: BranchSpec, cause: str) -> Expansion:
+    return Expansion(spec.group_id, end_cause=cause, failed=True)
+
+
+def lost_task(runner: Any) -> str:
+    """Ask a runner; see `TextEnvRunner.lost_task`."""
+    task: str = runner.lost_task()
+    return task
 
 
 def split_groups(jobs: Sequence[Any], shares: int) -> list[list[Any]]:

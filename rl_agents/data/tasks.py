@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from typing import TypeVar
 
@@ -13,7 +13,7 @@ from rl_agents.data.trajectory import EpisodeSpec
 
 Item = TypeVar("Item")
 
-TRAINING, EVALUATION, DEMONSTRATION, MINIBATCHES, SELECTION, SEARCH = range(6)
+TRAINING, EVALUATION, DEMONSTRATION, MINIBATCHES, SELECTION, SEARCH, SUBSTITUTE = range(7)
 
 
 def stream_seed(*key: int) -> int:
@@ -25,6 +25,15 @@ def item_at(items: Sequence[Item], position: int, seed: int, stream: int) -> Ite
     """Item number ``position`` of an endless stream: every pass a new permutation, fixed by ``seed`` and ``stream``."""
     epoch, offset = divmod(position, len(items))
     return items[int(_permutation(len(items), stream_seed(seed, stream, epoch))[offset])]
+
+
+def task_at(tasks: Sequence[str], position: int, seed: int, left_out: Collection[str] = ()) -> str:
+    """Task number ``position`` of the training stream; another one, fixed by the position, in place of one left out."""
+    task = item_at(tasks, position, seed, TRAINING)
+    if task not in left_out:
+        return task
+    good = [name for name in tasks if name not in left_out]
+    return good[stream_seed(seed, SUBSTITUTE, position) % len(good)] if good else task
 
 
 @lru_cache(maxsize=8)
@@ -41,6 +50,7 @@ def training_specs(
     *,
     position: int | None = None,
     first_group: int = 0,
+    left_out: Collection[str] = (),
 ) -> list[EpisodeSpec]:
     """Episodes of a training iteration: the next ``num_groups`` tasks, ``group_size`` members each.
 
@@ -50,11 +60,12 @@ def training_specs(
     Args:
         position: place of the first task in the endless stream; default: every iteration took ``num_groups``.
         first_group: number of the first group, above 0 when the iteration asks for further tasks.
+        left_out: tasks that are not drawn any more.
     """
     start = (iteration * num_groups if position is None else position) - first_group
     return [
         EpisodeSpec(
-            task_id=item_at(tasks, start + group, seed, TRAINING),
+            task_id=task_at(tasks, start + group, seed, left_out),
             group_id=group,
             member=member,
             seed=stream_seed(seed, TRAINING, iteration, group, member),

@@ -11,6 +11,7 @@ What an environment may have of its own, all optional: ``task_ids``, ``progress_
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, make_dataclass, replace
@@ -226,6 +227,12 @@ class TextAdapter(gymnasium.Env[str, str]):
     def close(self) -> None:
         """Close the environment."""
         self.inner.close()
+
+    def random_action(self, rng: random.Random) -> str | None:
+        """A Discrete action as text, a name where the environment names those it allows; None for Text actions."""
+        if self._numbers is None:
+            return None
+        return rng.choice(self._shown.names) if self._shown.names else str(rng.choice(self._numbers))
 
     def _see(self, observation: Any, info: Mapping[str, Any]) -> Any:
         """Write the observation out and note the names of the actions it allows.

@@ -41,6 +41,7 @@ COLUMNS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("frontier", "search/frontier_size", "{:.0f}".format),
     ("loss", "actor/pg_loss", "{:z.4f}".format),
     ("failed", "rollout/failed_episodes", "{:.0f}".format),
+    ("diverged", "end_cause/env_diverged", "{:.0%}".format),
     ("gap", "actor/engine_logprob_gap_max", _short_exponent),
 )
 

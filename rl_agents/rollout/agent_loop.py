@@ -27,7 +27,8 @@ from rl_agents.data.trajectory import EpisodeSpec, Trajectory
 from rl_agents.engines.base import Engine, EngineError
 from rl_agents.envs.base import TextEnv
 from rl_agents.errors import InputError
-from rl_agents.rollout.env_calls import EnvFactory, EnvFailure, EnvPool, EnvReply, call_env, read_reset
+from rl_agents.rollout.env_calls import EnvFailure, EnvReply, call_env, read_reset
+from rl_agents.rollout.env_guard import EnvFactory, EnvGuard, EnvPool
 from rl_agents.rollout.truncation_rules import ANSWER_INSTRUCTION, TurnFacts
 from rl_agents.rollout.turns import Limits, Player, end_cause, is_success, next_dialogue, step_seed
 
@@ -58,8 +59,12 @@ class Rollouts:
 class Episode:
     """One episode in progress."""
 
-    def __init__(self, spec: EpisodeSpec, env: TextEnv, engine: Engine, context: ContextPolicy, limits: Limits) -> None:
+    def __init__(
+        self, spec: EpisodeSpec, env: TextEnv, engine: Engine, context: ContextPolicy, limits: Limits,
+        guard: EnvGuard | None = None,
+    ) -> None:  # fmt: skip
         self.spec, self.env, self.limits = spec, env, limits
+        self.guard = guard or EnvGuard(spec.task_id, spec.seed, limits.env_timeout_s)
         self.player = Player(engine, context, limits)
         self.trajectory = Trajectory(spec.task_id, spec.group_id, spec.member, spec.seed)
         self.prompt_ids: list[int] = []
@@ -116,13 +121,13 @@ class Episode:
 
     def _reset(self) -> None:
         options = {"task_id": self.spec.task_id}
-        answer = call_env(self.limits.env_timeout_s, self.env.reset, seed=self.spec.seed, options=options)
+        answer = self.guard.call(self.env.reset, seed=self.spec.seed, options=options)
         self.answer = read_reset(answer)
         self.dialogue = Dialogue.start(self.answer.observation, self.answer.chat)
 
     async def _turn(self, by_hand: str | None) -> None:
         """Let the policy read, write and the environment answer; or end the episode when the context is full."""
-        self.prompt_ids = self.player.prompt(self.env, self.dialogue)
+        self.prompt_ids = self.player.prompt(self.env, self.guard, self.dialogue)
         if not self.player.has_room(self.prompt_ids):
             if self.must_answer:
                 self._end_by_rule("no room to answer", zero=True)
@@ -137,7 +142,7 @@ class Episode:
             step = self.player.step_by_hand(self.prompt_ids, by_hand, self.answer)
         # On record before the environment answers: a failing environment must not hide what it failed on.
         self.trajectory.steps.append(step)
-        self.answer = self.player.act(self.env, step)
+        self.answer = self.player.act(self.env, self.guard, step)
         self.dialogue = next_dialogue(self.dialogue, step, self.answer)
         self._check_end()
 
@@ -169,7 +174,7 @@ class Episode:
 
     def _ask_for_answer(self) -> None:
         """Add the instruction to what the agent reads next; to the anchor, too: it is not the state it was."""
-        instruction = call_env(self.limits.env_timeout_s, getattr, self.env, "answer_instruction", ANSWER_INSTRUCTION)
+        instruction = self.guard.call(getattr, self.env, "answer_instruction", ANSWER_INSTRUCTION)
         if not isinstance(instruction, str):
             raise EnvFailure(f"env_garbage: answer_instruction is {type(instruction).__name__}, not a str")
         observation = f"{self.answer.observation}\n{instruction}".strip()
@@ -242,6 +247,7 @@ async def collect_episodes(
 ) -> Rollouts:
     """Like `play_episodes`, with a user error in ``Rollouts.input_error`` instead of raised."""
     pool = make_env if isinstance(make_env, EnvPool) else EnvPool(make_env)
+    pool.watch.begin()
     rollouts, too_long = Rollouts(), ""
     try:
         played = [_play_pooled(spec, pool, engine, context, limits) for spec in specs]
@@ -277,7 +283,8 @@ async def _play_pooled(
         episode = Episode(spec, None, engine, context, limits)  # type: ignore[arg-type]
         episode.trajectory.end_cause, episode.trajectory.failed = str(failure), True
         return episode
-    episode = Episode(spec, env, engine, context, limits)
+    guard = pool.guard(env, spec.task_id, spec.seed, limits.env_timeout_s)
+    episode = Episode(spec, env, engine, context, limits, guard)
     try:
         await episode.play()
     except EngineError:

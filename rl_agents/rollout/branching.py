@@ -22,7 +22,8 @@ from rl_agents.data.trajectory import Step
 from rl_agents.engines.base import EngineError
 from rl_agents.envs.base import TextEnv
 from rl_agents.errors import InputError
-from rl_agents.rollout.env_calls import EnvFailure, EnvPool, EnvReply, call_env, read_reset, read_step
+from rl_agents.rollout.env_calls import EnvFailure, EnvReply, call_env, read_reset, read_step
+from rl_agents.rollout.env_guard import EnvGuard, EnvPool
 from rl_agents.rollout.turns import Player, end_cause, is_success
 
 Branching = Literal["auto", "snapshot", "replay"]
@@ -137,11 +138,34 @@ def takes_snapshots(env: TextEnv, branching: Branching) -> bool:
     return able and branching != "replay"
 
 
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A snapshot of an environment that draws from global generators, with their states."""
+
+    snapshot: Any
+    generators: Any
+
+
+def copy_of(env: TextEnv, guard: EnvGuard) -> Any:
+    """Return what `restore` takes; raises as `EnvGuard.call` does."""
+    snapshot: Any = guard.call(env.snapshot)  # type: ignore[attr-defined]
+    generators = guard.process.drawn()
+    return snapshot if generators is None else Drawn(snapshot, generators)
+
+
+def restore(env: TextEnv, guard: EnvGuard, copy: Any) -> None:
+    """Put the environment, and the generators that it draws from, back; raises as `EnvGuard.call` does."""
+    snapshot, generators = (copy.snapshot, copy.generators) if isinstance(copy, Drawn) else (copy, None)
+    guard.process.resume(generators)
+    guard.call(env.restore, snapshot)  # type: ignore[attr-defined]
+
+
 class Position:
     """An environment of the pool that can be put into one state as often as needed."""
 
     def __init__(self, point: BranchPoint, pool: EnvPool, branching: Branching, timeout_s: float) -> None:
         self.point, self.pool, self.branching, self.timeout_s = point, pool, branching, timeout_s
+        self.guard = pool.guard(None, point.task_id, point.seed, timeout_s)
         self.env: TextEnv | None = None
         self.snapshot = point.snapshot
         self.replayed_steps = 0
@@ -156,9 +180,10 @@ class Position:
         """
         if self.env is None:
             self.env = call_env(0, self.pool.take)
+            self.guard = self.pool.guard(self.env, self.point.task_id, self.point.seed, self.timeout_s)
         if not self._there:
             if self.snapshot is not None and self.branching != "replay":
-                call_env(self.timeout_s, self.env.restore, self.snapshot)  # type: ignore[attr-defined]
+                restore(self.env, self.guard, self.snapshot)
             else:
                 self._check(self.replay(self.env))
                 self.snapshot = self.take_snapshot()
@@ -168,9 +193,10 @@ class Position:
     def replay(self, env: TextEnv) -> EnvReply:
         """Reset and act; return the last answer."""
         options = {"task_id": self.point.task_id}
-        answer = read_reset(call_env(self.timeout_s, env.reset, seed=self.point.seed, options=options))
+        self.guard.process.reset()
+        answer = read_reset(self.guard.call(env.reset, seed=self.point.seed, options=options))
         for action in self.point.actions:
-            answer = read_step(call_env(self.timeout_s, env.step, action))
+            answer = read_step(self.guard.call(env.step, action))
         self.replayed_steps += len(self.point.actions)
         self.answer = answer
         return answer
@@ -180,7 +206,7 @@ class Position:
         assert self.env is not None
         if not takes_snapshots(self.env, self.branching):
             return None
-        return call_env(self.timeout_s, self.env.snapshot)  # type: ignore[attr-defined]
+        return copy_of(self.env, self.guard)
 
     def moved(self) -> None:
         """The environment is no longer in the state."""
@@ -238,7 +264,7 @@ async def _sample(spec: BranchSpec, position: Position, player: Player, expansio
     """Sample all siblings at once, then execute them one after the other."""
     dialogue = spec.point.dialogue
     assert dialogue is not None, "the start state is looked at before anything is sampled there"
-    prompt_ids = player.prompt(position.reach(), dialogue)
+    prompt_ids = player.prompt(position.reach(), position.guard, dialogue)
     expansion.prompt_tokens = len(prompt_ids)
     if not player.has_room(prompt_ids):
         expansion.end_cause = "context_length"
@@ -264,7 +290,7 @@ def _execute(step: Step, position: Position, player: Player) -> Child:
     try:
         env = position.reach()
         position.moved()
-        answer = player.act(env, step)
+        answer = player.act(env, position.guard, step)
         cause = end_cause(answer, len(point.actions) + 1, player.limits.max_turns)
         won = bool(cause) and is_success(answer, point.episode_return + step.reward)
         snapshot = None if cause else position.take_snapshot()
@@ -284,6 +310,7 @@ def _with_step(child: Child, step: Step) -> Child:
 
 async def expand_all(specs: Sequence[BranchSpec], pool: EnvPool, player: Player, branching: Branching) -> Expansions:
     """Answer all requests at once."""
+    pool.watch.begin()
     answers = await asyncio.gather(*(expand(s, pool, player, branching) for s in specs), return_exceptions=True)
     result = Expansions()
     for answer in answers:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,8 +12,9 @@ from rl_agents.data.trajectory import EpisodeSpec, Trajectory
 from rl_agents.envs.base import TextEnv
 from rl_agents.errors import InputError
 from rl_agents.rollout.agent_loop import collect_episodes
-from rl_agents.rollout.branching import Branching, takes_snapshots
-from rl_agents.rollout.env_calls import EnvFailure, EnvPool, EnvReply, call_env, read_reset, read_step
+from rl_agents.rollout.branching import Branching, copy_of, restore, takes_snapshots
+from rl_agents.rollout.env_calls import EnvFailure, EnvReply, call_env, read_reset, read_step
+from rl_agents.rollout.env_guard import EnvGuard, EnvPool
 from rl_agents.rollout.turns import Player
 
 #: Actions before the state that is restored.
@@ -64,18 +66,20 @@ def _check_episode(trajectory: Trajectory, pool: EnvPool, timeout_s: float, bran
     actions = [step.action for step in trajectory.steps]
     prefix: list[str] = []
     way: str = branching
-    pair: list[TextEnv] = []
+    envs: list[TextEnv] = []
     try:
-        pair += [call_env(0, pool.take), call_env(0, pool.take)]
-        way = "snapshot" if takes_snapshots(pair[0], branching) else "replay"
+        envs += [call_env(0, pool.take) for _ in range(3)]
+        way = "snapshot" if takes_snapshots(envs[0], branching) else "replay"
         if trajectory.failed or not actions:
             return way
         prefix = actions[: min(PREFIX, len(actions) - 1)]
-        difference = _difference(pair, trajectory, prefix, actions[len(prefix)], way == "snapshot", timeout_s)
+        seats = [Seat(env, pool.guard(env, trajectory.task_id, trajectory.seed, timeout_s)) for env in envs[:2]]
+        bystander = Bystander(envs[2], trajectory, timeout_s)
+        difference = _difference(seats, bystander, trajectory, prefix, actions[len(prefix)], way == "snapshot")
     except EnvFailure as failure:
         difference = str(failure)
     finally:
-        for env in pair:
+        for env in envs:
             pool.discard(env)  # whatever the check has done to it
     if difference:
         raise InputError(
@@ -85,39 +89,80 @@ def _check_episode(trajectory: Trajectory, pool: EnvPool, timeout_s: float, bran
     return way
 
 
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """An environment and the guard of its calls."""
+
+    env: TextEnv
+    guard: EnvGuard
+
+
+class Bystander:
+    """Another episode of the task that is played in between, as episodes of a run are: states must not mix."""
+
+    def __init__(self, env: TextEnv, trajectory: Trajectory, timeout_s: float) -> None:
+        self.env, self.options = env, {"task_id": trajectory.task_id}
+        self.guard = EnvGuard(trajectory.task_id, trajectory.seed + 1, timeout_s)
+        self.actions = [step.action for step in trajectory.steps]
+        self.calls = 0
+
+    def move(self) -> None:
+        """Reset or step; whatever comes of it is nobody's business."""
+        turn = self.calls % (len(self.actions) + 1)
+        self.calls += 1
+        with contextlib.suppress(EnvFailure):
+            if turn == 0:
+                self.guard.call(self.env.reset, seed=self.guard.process.seed, options=self.options)
+            else:
+                self.guard.call(self.env.step, self.actions[turn - 1])
+
+
 def _difference(
-    pair: Sequence[TextEnv], trajectory: Trajectory, prefix: Sequence[str], action: str, copies: bool, timeout_s: float
+    seats: Sequence[Seat],
+    bystander: Bystander,
+    trajectory: Trajectory,
+    prefix: Sequence[str],
+    action: str,
+    copies: bool,
 ) -> str:
-    """Reach the state once, then in another environment and again in the first; name the first thing that differs."""
-    first, second = pair
-    reached = _replay(first, trajectory, prefix, timeout_s)
-    snapshot = call_env(timeout_s, first.snapshot) if copies else None  # type: ignore[attr-defined]
+    """Reach the state once, undisturbed, then in another environment and again in the first, with another episode in
+    between; name the first thing that differs."""
+    first, second = seats
+    reached = _replay(first, trajectory, prefix)
+    snapshot = copy_of(first.env, first.guard) if copies else None
     if copies and (problem := _not_portable(snapshot)):
         return problem
-    expected = _acted(first, action, timeout_s)
-    for env in (second, first):
+    expected = _acted(first, action)
+    for seat in (second, first):
+        bystander.move()
         if copies:
-            call_env(timeout_s, env.restore, snapshot)  # type: ignore[attr-defined]
+            restore(seat.env, seat.guard, snapshot)
         else:
-            again = _replay(env, trajectory, prefix, timeout_s)
+            again = _replay(seat, trajectory, prefix, bystander.move)
             for before, now in zip(reached, again, strict=True):
                 if differing := _first_differing(before, now):
                     return differing
-        if differing := _first_differing(expected, _acted(env, action, timeout_s)):
+        bystander.move()
+        if differing := _first_differing(expected, _acted(seat, action)):
             return f"after the same further action {differing}"
     return ""
 
 
-def _replay(env: TextEnv, trajectory: Trajectory, prefix: Sequence[str], timeout_s: float) -> list[dict[str, Any]]:
+def _replay(
+    seat: Seat, trajectory: Trajectory, prefix: Sequence[str], between: Callable[[], None] = lambda: None
+) -> list[dict[str, Any]]:
     """Everything that is shown on the way to the state."""
-    options = {"task_id": trajectory.task_id}
-    answer: Any = call_env(timeout_s, env.reset, seed=trajectory.seed, options=options)
-    start = _shown(read_reset(answer), answer[-1])
-    return [start, *(_acted(env, action, timeout_s) for action in prefix)]
+    seat.guard.process.reset()
+    answer: Any = seat.guard.call(seat.env.reset, seed=trajectory.seed, options={"task_id": trajectory.task_id})
+    shown = [_shown(read_reset(answer), answer[-1])]
+    for action in prefix:
+        between()
+        shown.append(_acted(seat, action))
+    return shown
 
 
-def _acted(env: TextEnv, action: str, timeout_s: float) -> dict[str, Any]:
-    answer: Any = call_env(timeout_s, env.step, action)
+def _acted(seat: Seat, action: str) -> dict[str, Any]:
+    answer: Any = seat.guard.call(seat.env.step, action)
     return _shown(read_step(answer), answer[-1])
 
 

@@ -1,39 +1,32 @@
-"""Environments as the agent loop sees them: pooled, called within a time limit, and read with suspicion.
+"""Environments as the agent loop sees them: called within a time limit, and read with suspicion.
 
 An environment may raise, hang or answer nonsense; each becomes an `EnvFailure`, which ends one episode.
 """
 
 from __future__ import annotations
 
-import contextlib
 import math
-import signal
-import sys
-import threading
-import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
-from types import FrameType
-from typing import Any, NoReturn, TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 
 from rl_agents.chat.context import chat_text
-from rl_agents.envs.base import TextEnv
 from rl_agents.errors import InputError
+from rl_agents.rollout import time_limits
+from rl_agents.rollout.time_limits import CallTimeout, call_with_timeout
 
 T = TypeVar("T")
-EnvFactory = Callable[[], TextEnv]
-CLOSE_TIMEOUT_S = 10.0
+#: Where a call passes through on its way to the environment.
+OURS = (__file__, time_limits.__file__)
 
 
 class EnvFailure(Exception):
     """The environment failed; the message is the episode's ``end_cause``."""
-
-
-class CallTimeout(BaseException):
-    """The call took too long. Not an `Exception`, so that ``except Exception`` in the callee does not swallow it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,87 +76,14 @@ def call_env(timeout_s: float, call: Callable[..., T], *args: Any, **kwargs: Any
     except CallTimeout as error:
         raise EnvFailure(f"env_timeout: {getattr(call, '__name__', 'call')}: {error}") from error
     except (Exception, SystemExit) as error:
-        raise EnvFailure(f"env_error: {type(error).__name__}: {error}") from error
+        raise EnvFailure(f"env_error: {type(error).__name__}: {error}{_place(error)}") from error
 
 
-def call_with_timeout(seconds: float, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-    """Return ``call(*args, **kwargs)``, interrupted after ``seconds`` of wall-clock time.
-
-    The limit does not apply (the call just runs) outside the main thread, under a debugger, where the platform has
-    no interval timer, and for ``seconds <= 0``. It interrupts Python code and system calls such as ``sleep``, not a
-    C extension that never returns. A handler and a timer that were set before (pytest-timeout's, for one) are put
-    back, the timer with the time it has left.
-
-    Raises:
-        CallTimeout: the limit was reached.
-    """
-    if seconds <= 0 or not _can_interrupt():
-        return call(*args, **kwargs)
-
-    def interrupt(signum: int, frame: FrameType | None) -> NoReturn:
-        raise CallTimeout(f"no answer within {seconds:g} s")
-
-    started = time.monotonic()
-    previous_handler = signal.signal(signal.SIGALRM, interrupt)
-    # The interval fires again where a bare `except:` in the callee swallows the first interruption.
-    delay, interval = signal.setitimer(signal.ITIMER_REAL, seconds, max(seconds, 1.0))
-    try:
-        try:
-            return call(*args, **kwargs)
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-    finally:
-        # Again, because the signal may have struck within the `finally` above.
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, previous_handler or signal.SIG_DFL)
-        if delay:
-            left = delay - (time.monotonic() - started)
-            signal.setitimer(signal.ITIMER_REAL, max(left, 1e-3), interval)
-
-
-def _can_interrupt() -> bool:
-    return (
-        hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread() and not debugger_active()
-    )
-
-
-def debugger_active() -> bool:
-    """Whether a debugger traces this thread: someone at a breakpoint must not run into a time limit."""
-    if sys.gettrace() is not None:
-        return True
-    monitoring = getattr(sys, "monitoring", None)  # Python 3.12 and later
-    return monitoring is not None and monitoring.get_tool(monitoring.DEBUGGER_ID) is not None
-
-
-class EnvPool:
-    """Hands out idle environments and creates new ones when none is idle."""
-
-    def __init__(self, make_env: EnvFactory) -> None:
-        self._make_env = make_env
-        self._idle: list[TextEnv] = []
-        self.created = 0
-
-    def take(self) -> TextEnv:
-        """Return an environment that nobody else uses; whatever its construction raises is passed on."""
-        if self._idle:
-            return self._idle.pop()
-        env = self._make_env()
-        self.created += 1
-        return env
-
-    def give_back(self, env: TextEnv) -> None:
-        """Keep the environment of an episode that ended cleanly."""
-        self._idle.append(env)
-
-    def discard(self, env: TextEnv) -> None:
-        """Close the environment of a failed episode; what it raises while closing no longer matters."""
-        with contextlib.suppress(Exception, SystemExit, CallTimeout):
-            call_with_timeout(CLOSE_TIMEOUT_S, env.close)
-
-    def close(self) -> None:
-        """Close all idle environments."""
-        while self._idle:
-            self.discard(self._idle.pop())
+def _place(error: BaseException) -> str:
+    """Return `` (file.py:12)``, the line that raised; empty where no Python line below `call_env` did."""
+    frames = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    outside = [(Path(name).name, line) for name, line in frames if name not in OURS]
+    return " ({}:{})".format(*outside[-1]) if outside else ""
 
 
 def read_reset(answer: Any) -> EnvReply:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import gymnasium
+import ray
 from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.env import INPUT_ENV_SPACES
 from ray.rllib.env.env_runner import EnvRunner
@@ -26,7 +29,7 @@ from rl_agents.interrupts import event_loop
 from rl_agents.rollout.agent_loop import Rollouts, collect_episodes
 from rl_agents.rollout.branching import BranchSpec, Expansions, expand_all
 from rl_agents.rollout.branching_check import BranchingCheck, check_branching
-from rl_agents.rollout.env_calls import EnvPool
+from rl_agents.rollout.env_guard import CallNote, EnvPool
 from rl_agents.rollout.prompting import env_factory
 from rl_agents.rollout.turns import Limits, Player
 from rl_agents.settings import Settings
@@ -57,6 +60,7 @@ class TextEnvRunner(EnvRunner, Checkpointable):
         self.limits = Limits.from_settings(agent)
         self.context = make_context(agent.context, load_tokenizer(self.config.model_dir))
         self.pool = EnvPool(env_factory(agent))
+        self.pool.watch.note = _call_note()
         self.engine: Engine | None = None
         # One loop for life: engine clients keep connections and locks that belong to it.
         self._loop = event_loop()
@@ -115,6 +119,14 @@ class TextEnvRunner(EnvRunner, Checkpointable):
         except InputError as error:
             return BranchingCheck(input_error=str(error))
 
+    def lost_task(self) -> str:
+        """The task in whose environment the process died that this one replaces, once; empty when there is none."""
+        note = self.pool.watch.note
+        if note is None:
+            return ""
+        task, note.left = note.left, ""
+        return task
+
     def _player(self) -> Player:
         if self.engine is None:
             raise RuntimeError("call set_engine or set_engines first")
@@ -162,3 +174,11 @@ class TextEnvRunner(EnvRunner, Checkpointable):
         """Close environments and the event loop; the engine belongs to whoever made it."""
         self.pool.close()
         self._loop.close()
+        if self.pool.watch.note is not None:
+            self.pool.watch.note.close()
+
+
+def _call_note() -> CallNote | None:
+    """The note of this actor, whose id stays when Ray restarts it; None in a process that is no actor."""
+    actor = ray.get_runtime_context().get_actor_id() if ray.is_initialized() else None
+    return CallNote(Path(tempfile.gettempdir()) / f"rl_agents-call-{actor}") if actor else None

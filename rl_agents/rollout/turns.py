@@ -12,7 +12,8 @@ from rl_agents.data.trajectory import Step
 from rl_agents.engines.base import Completion, Engine, EngineError, Sampling
 from rl_agents.envs.base import TextEnv
 from rl_agents.errors import InputError
-from rl_agents.rollout.env_calls import EnvFailure, EnvReply, call_env, read_step
+from rl_agents.rollout.env_calls import EnvFailure, EnvReply, read_step
+from rl_agents.rollout.env_guard import EnvGuard
 from rl_agents.rollout.prompting import episode_turns
 from rl_agents.rollout.truncation_rules import Truncation
 from rl_agents.settings import Settings
@@ -66,13 +67,13 @@ class Player:
     context: ContextPolicy
     limits: Limits
 
-    def prompt(self, env: TextEnv, dialogue: Dialogue) -> list[int]:
+    def prompt(self, env: TextEnv, guard: EnvGuard, dialogue: Dialogue) -> list[int]:
         """Return the ids that the policy reads next.
 
         Raises:
             EnvFailure: the environment's own window format failed.
         """
-        return self.context.prompt(dialogue, self._render_window(env))
+        return self.context.prompt(dialogue, self._render_window(env, guard))
 
     def has_room(self, prompt_ids: list[int]) -> bool:
         """Whether the context takes at least one more token."""
@@ -125,24 +126,24 @@ class Player:
         step.action = action  # in the person's own words, also where the tokenizer lacks one
         return step
 
-    def act(self, env: TextEnv, step: Step) -> EnvReply:
+    def act(self, env: TextEnv, guard: EnvGuard, step: Step) -> EnvReply:
         """Let the environment answer the step's action; fill the step's reward and validity.
 
         Raises:
             EnvFailure: the environment raised, hung or answered nonsense.
         """
-        answer = read_step(call_env(self.limits.env_timeout_s, env.step, step.action))
+        answer = read_step(guard.call(env.step, step.action))
         step.reward, step.valid = answer.reward, answer.valid
         return answer
 
-    def _render_window(self, env: TextEnv) -> RenderWindow | None:
+    def _render_window(self, env: TextEnv, guard: EnvGuard) -> RenderWindow | None:
         """Return the environment's own window format, guarded like its other calls; None when it has none."""
         render = getattr(env, "render_window", None)
         if render is None:
             return None
 
         def guarded(task: str, history: History, observation: str) -> str:
-            message = call_env(self.limits.env_timeout_s, render, task, history, observation)
+            message = guard.call(render, task, history, observation)
             if not isinstance(message, str):
                 raise EnvFailure(f"env_garbage: render_window returned {type(message).__name__}, not a str")
             return message

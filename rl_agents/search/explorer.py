@@ -9,10 +9,10 @@ Between ticks everything is here, in the driver: runners that die take nothing w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from rl_agents.data.tasks import SEARCH, TRAINING, item_at, stream_seed
+from rl_agents.data.tasks import SEARCH, stream_seed, task_at
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.rollout.branching import BranchPoint, BranchSpec, Expansion
 from rl_agents.rollout.env_calls import EnvReply
@@ -84,6 +84,8 @@ class Explorer:
         self.last_tree: tuple[str, list[Mark]] = ("", [])
         #: Tasks whose environment failed before the start state was known.
         self._broken: list[Trajectory] = []
+        #: Tasks that are drawn no more.
+        self.left_out: Collection[str] = ()
 
     # --- an iteration ------------------------------------------------------------------------------------------
 
@@ -156,7 +158,7 @@ class Explorer:
     def _open_searches(self, expand: Expand) -> None:
         """Begin tasks until all places are taken, and look at their start states."""
         while len(self.searches) < self.width:
-            task_id = item_at(self.tasks, self.position, self.seed, TRAINING)
+            task_id = task_at(self.tasks, self.position, self.seed, self.left_out)
             seed = stream_seed(self.seed, SEARCH, self.position)
             self.searches.append(Search(self.position, task_id, seed))
             self.position += 1

@@ -60,6 +60,12 @@ class RolloutKeys:
     env_timeout_s: float = key(
         60.0, "seconds that one reset or step of an environment may take; 0 is no limit", at_least=0
     )
+    max_failed_share: float = key(
+        0.5,
+        "share of episodes that environment or judge broke, over three iterations, beyond which a run ends",
+        at_least=0,
+        at_most=1,
+    )
     num_env_runners: int = key(1, "env runner actors; each plays many episodes at once", at_least=0)
     sample_timeout_s: float = key(
         600.0,

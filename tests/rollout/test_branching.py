@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import random
 from collections.abc import Callable, Sequence
 from itertools import count, cycle
 from typing import Any
 
+import numpy as np
 import pytest
 from chat_tokenizers import qwen
 from rollout.scripted import ScriptedEngine
@@ -18,7 +20,7 @@ from rl_agents.data.trajectory import EpisodeSpec
 from rl_agents.errors import InputError
 from rl_agents.rollout.branching import BranchPoint, BranchSpec, Expansions, expand_all, takes_snapshots
 from rl_agents.rollout.branching_check import BranchingCheck, check_branching
-from rl_agents.rollout.env_calls import EnvPool
+from rl_agents.rollout.env_guard import EnvPool
 from rl_agents.rollout.turns import Limits, Player
 
 HALL = BranchPoint("house", 7, dialogue=Dialogue.start("hall"), anchor="hall")
@@ -159,6 +161,33 @@ class Renaming(Drawn):
         return observation, reward, done, cut, {**info, "admissible_actions": [f"action {next(self.names)}"]}
 
 
+class Shared(Drawn):
+    """Counts turns for all of its kind, so that episodes that are played side by side disturb each other."""
+
+    turn = 0
+
+    def reset(self, **kwargs: Any) -> tuple[str, dict[str, Any]]:
+        Shared.turn = 0
+        return super().reset(**kwargs)
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        Shared.turn += 1
+        observation, reward, done, cut, info = super().step(action)
+        return observation, reward, done, cut, {**info, "anchor": f"turn {Shared.turn}"}
+
+
+class Dice(Drawn):
+    """Shows what the process's global generators say."""
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        observation, reward, done, cut, info = super().step(action)
+        return observation, reward, done, cut, {**info, "anchor": f"{random.random()} {np.random.random()}"}
+
+
+class CopiedDice(Dice, Copied):
+    """The same, and it can be copied."""
+
+
 class Unpicklable(Copied):
     def snapshot(self) -> Any:
         return lambda: self.place
@@ -182,6 +211,8 @@ def test_ways_that_work_pass() -> None:
         (Copied, "auto", "snapshot"),
         (Copied, "replay", "replay"),
         (Drawn, "auto", "replay"),
+        (Dice, "auto", "replay"),
+        (CopiedDice, "auto", "snapshot"),
     ):
         found = check(make_env, branching)
         assert set(found.by_job().values()) == {way} and not found.input_error
@@ -195,6 +226,7 @@ def test_ways_that_work_pass() -> None:
             "snapshot",
             "cannot be branched by snapshot: after the same further action it shows another anchor",
         ),
+        (Shared, "replay", "it shows another anchor than before ('turn 1', then 'turn "),
         (Renaming, "replay", "it shows another list of admissible actions than before (['action"),
         (Unpicklable, "auto", "its snapshot cannot be pickled"),
         (Huge, "auto", "its snapshot has 20971"),

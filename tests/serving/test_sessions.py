@@ -147,7 +147,7 @@ def test_a_failing_environment_ends_its_own_episode(server: Server) -> None:
     session = start(server, task_id="raise")
     step(server, session)
     end = step(server, session)
-    assert end["done"] and end["info"]["outcome"]["end_cause"] == "env_error: ValueError: lost a piece"
+    assert end["done"] and end["info"]["outcome"]["end_cause"].startswith("env_error: ValueError: lost a piece (")
     assert not end["info"]["outcome"]["success"]
     close(server, session)
 

@@ -25,6 +25,7 @@ SEARCH = "choices of the search"
 #: Keys that nothing in the repository sets, and why they are there.
 REASONS = {
     "env_options": "written env.KEY",
+    "max_failed_share": "how much of an environment may fail is the user's to say",
     "lora_rank": "memory of the user's GPUs",
     "lora_alpha": "memory of the user's GPUs",
     "epochs": "the papers take one pass; several are a user's choice",

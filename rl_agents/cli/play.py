@@ -1,0 +1,196 @@
+"""``python run.py play``: an environment by itself, before anyone trains: observations, actions, rewards."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rl_agents.algorithms import Settings
+from rl_agents.cli.parser import Parser
+from rl_agents.data.tasks import stream_seed
+from rl_agents.envs.base import TextEnv, env_spec, make_env, read_env_options, starter_spec, task_ids
+from rl_agents.envs.gymnasium_adapter import TextAdapter
+from rl_agents.envs.spec import StarterSpec
+from rl_agents.errors import InputError, nearest
+from rl_agents.rollout.env_calls import EnvFailure, EnvReply, read_reset, read_step
+from rl_agents.rollout.env_guard import EnvGuard
+from rl_agents.rollout.turns import end_cause, is_success
+from rl_agents.settings import parse_assignments
+
+POLICIES = ("random", "scripted", "human")
+#: Demonstrated episodes whose actions a random policy draws from.
+DRAWN_FROM = 20
+#: Words of a random action where nothing says what actions look like.
+WORDS = 4
+
+#: What the agent does after an answer and the environment's ``info``; None to stop.
+Act = Callable[[EnvReply, Mapping[str, Any]], str | None]
+
+
+def build_parser() -> Parser:
+    """Return the parser of the play command."""
+    parser = Parser("play", "Play an environment without a model and show what it says and pays.")
+    parser.add_argument("--env", metavar="NAME", default="guess_numbers", help="environment (default: guess_numbers)")
+    parser.add_argument(
+        "--policy", metavar="NAME", default="scripted",
+        help="`scripted` (default): the environment's expert, else its demonstrator; `random`: one of the admissible "
+        "actions, else of demonstrated ones, else words of the observation; `human`: lines of stdin",
+    )  # fmt: skip
+    parser.add_argument("--task", metavar="ID", help="task to play (default: the first ones of the split)")
+    parser.add_argument("--split", choices=("train", "test"), default="train", help="task set (default: train)")
+    parser.add_argument("--episodes", type=int, default=1, metavar="N", help="episodes (default: 1)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="random seed (default: 0)")
+    parser.add_settings_flag()
+    return parser
+
+
+def run(argv: Sequence[str]) -> int:
+    """Play; return 1 when the environment broke every episode."""
+    args = build_parser().parse(argv)
+    if args.policy not in POLICIES:
+        raise InputError(f"--policy {args.policy}: {nearest(args.policy, POLICIES)}")
+    if args.episodes < 1 or args.seed < 0:
+        raise InputError("--episodes must be at least 1, and --seed at least 0")
+    settings, starter = play_settings(args)
+    tasks = [args.task] if args.task else task_ids(settings.env, args.split, settings.env_options)
+    env = make_env(settings.env, settings.env_options, settings.max_turns)
+    policy = Policy(settings, starter, args.policy, tasks)
+    keys = " ".join(f"env.{name}={value}" for name, value in settings.env_options.items())
+    print(f"{settings.env}, policy {args.policy}: {policy.means(env)}\n{keys or 'all keys at their defaults'}")
+    outcomes = []
+    try:
+        for number in range(args.episodes):
+            task, seed = tasks[number % len(tasks)], stream_seed(args.seed, number)
+            outcomes.append(play(env, task, seed, policy.start(env, task, seed), settings))
+    finally:
+        env.close()
+    failed = sum(outcome.failed for outcome in outcomes)
+    mean = sum(outcome.total for outcome in outcomes) / len(outcomes)
+    solved = sum(outcome.success for outcome in outcomes)
+    print(f"\n{len(outcomes)} episodes: {solved} solved, mean return {mean:g}, {failed} failed")
+    return 1 if failed == len(outcomes) else 0
+
+
+def play_settings(args: argparse.Namespace) -> tuple[Settings, StarterSpec | None]:
+    """Settings with the environment's keys as its starter takes them, under what ``--set`` says.
+
+    Raises:
+        InputError: unknown environment or key.
+    """
+    flags = parse_assignments(args.set)
+    if flags.setdefault("env", args.env) != args.env:
+        raise InputError(f"env is given twice: --env {args.env} and --set env={flags['env']}")
+    settings, spec = Settings.from_dict(flags), env_spec(args.env)
+    try:
+        starter: StarterSpec | None = starter_spec(args.env)
+    except InputError:
+        starter = None
+    defaults = {} if starter is None or settings.model != "starter" else starter.defaults
+    settings.set_defaults({name: value for name, value in defaults.items() if name.startswith("env.")})
+    settings.max_turns = settings.max_turns or spec.max_turns
+    read_env_options(spec, settings.env_options)
+    return settings, starter
+
+
+@dataclass
+class Outcome:
+    """How an episode ended."""
+
+    total: float
+    success: bool
+    failed: bool
+
+
+def play(env: TextEnv, task: str, seed: int, act: Act, settings: Settings) -> Outcome:
+    """Play an episode and print it; calls are guarded and read as in training."""
+    guard = EnvGuard(task, seed, 0.0 if settings.env_timeout_s <= 0 else settings.env_timeout_s)
+    print(f"\n=== task {task}, seed {seed}")
+    total, turns, cause, answer = 0.0, 0, "", EnvReply("")
+    try:
+        raw: Any = guard.call(env.reset, seed=seed, options={"task_id": task})
+        answer = read_reset(raw)
+        while not cause:
+            _show(f"--- turn {turns + 1}, environment:", answer.observation)
+            action = act(answer, raw[-1])
+            if action is None:
+                cause = "stopped: no further action"
+                break
+            _show("agent:", action)
+            raw = guard.call(env.step, action)
+            answer = read_step(raw)
+            total, turns = total + answer.reward, turns + 1
+            print(f"reward {answer.reward:g}{'' if answer.valid else ', not a valid action'}")
+            cause = end_cause(answer, turns, settings.max_turns)
+    except EnvFailure as failure:
+        print(f"=== failed: {failure}")
+        return Outcome(total, False, True)
+    if turns:
+        _show("--- the end:", answer.observation)
+    success = is_success(answer, total) and not cause.startswith("stopped")
+    metrics = "".join(f", {name} {value:g}" for name, value in answer.metrics.items())
+    print(f"=== {cause}: return {total:g}, {'solved' if success else 'not solved'}, {turns} turns{metrics}")
+    return Outcome(total, success, False)
+
+
+class Policy:
+    """Where actions come from."""
+
+    def __init__(self, settings: Settings, starter: StarterSpec | None, name: str, tasks: Sequence[str]) -> None:
+        self.settings, self.starter, self.name, self.tasks = settings, starter, name, tasks
+        self.options = read_env_options(env_spec(settings.env), settings.env_options)
+        self._known: list[str] = []
+        if name == "scripted" and starter is None:
+            raise InputError(f"environment {settings.env} has no scripted player; use --policy random or human")
+
+    def means(self, env: TextEnv) -> str:
+        """Say what the policy's name means in this environment."""
+        if self.name == "human":
+            return "one line of stdin per turn, an empty line or the end of the input stops"
+        if self.name == "scripted":
+            assert self.starter is not None
+            return "the environment's expert" if self.starter.expert else "the environment's demonstrator, which errs"
+        other = "another demonstrated action of these tasks" if self.starter else "words of the observation"
+        return f"an admissible action where the environment names them, else {other}"
+
+    def start(self, env: TextEnv, task: str, seed: int) -> Act:
+        """Return an episode's player."""
+        rng = random.Random(seed)
+        if self.name == "human":
+            return _ask
+        if self.name == "scripted":
+            actions = self._demonstrated(task, rng)
+            return lambda answer, info: next(actions, None)
+        return lambda answer, info: self._drawn(env, answer, info, rng)
+
+    def _demonstrated(self, task: str, rng: random.Random) -> Iterator[str]:
+        assert self.starter is not None
+        player = self.starter.expert or self.starter.demonstrate
+        return iter([action for _, action in player(task, rng, self.options, self.settings.max_turns)])
+
+    def _drawn(self, env: TextEnv, answer: EnvReply, info: Mapping[str, Any], rng: random.Random) -> str:
+        if isinstance(env, TextAdapter) and (number := env.random_action(rng)) is not None:
+            return number
+        if admissible := [str(action) for action in info.get("admissible_actions") or ()]:
+            return rng.choice(admissible)
+        if self.starter is not None and not self._known:
+            tasks = [rng.choice(self.tasks) for _ in range(DRAWN_FROM)]
+            self._known = [action for task in tasks for action in self._demonstrated(task, rng)]
+        words = answer.observation.split() or ["?"]
+        return rng.choice(self._known) if self._known else " ".join(rng.choice(words) for _ in range(WORDS))
+
+
+def _ask(answer: EnvReply, info: Mapping[str, Any]) -> str | None:
+    if admissible := info.get("admissible_actions"):
+        print(f"admissible: {', '.join(map(str, admissible))}")
+    try:
+        return input("your action> ") or None
+    except EOFError:
+        return None
+
+
+def _show(title: str, text: str) -> None:
+    print(f"{title}\n{textwrap.indent(text.strip() or '(empty)', '    ', lambda line: True)}")

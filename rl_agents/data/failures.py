@@ -1,0 +1,94 @@
+"""Episodes that an environment or a judge broke, counted by cause."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from rl_agents.data.trajectory import Trajectory
+
+MAX_CAUSE = 160
+
+
+@dataclass
+class FailedEpisodes:
+    """How many of some episodes failed, and of what.
+
+    Attributes:
+        causes: causes that differ in numbers only count as one.
+        examples: the first cause of each kind in full.
+    """
+
+    total: int = 0
+    causes: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, episodes: Iterable[Trajectory]) -> FailedEpisodes:
+        """Count."""
+        found = cls()
+        for episode in episodes:
+            found.total += 1
+            if episode.failed:
+                kind = re.sub(r"\d+", "#", episode.end_cause)
+                found.causes[kind] += 1
+                found.examples.setdefault(kind, episode.end_cause)
+        return found
+
+    def __add__(self, other: FailedEpisodes) -> FailedEpisodes:
+        return FailedEpisodes(self.total + other.total, self.causes + other.causes, {**other.examples, **self.examples})
+
+    @property
+    def share(self) -> float:
+        """Of all; 0 when there are none."""
+        return self.causes.total() / self.total if self.total else 0.0
+
+    def sentence(self, what: str = "episodes") -> str:
+        """Say how many failed and the most frequent cause."""
+        text = f"{self.causes.total()} of {self.total} {what} failed"
+        if not self.causes:
+            return text
+        ((kind, count),) = self.causes.most_common(1)
+        cause = " ".join(self.examples[kind].split())
+        cause = cause if len(cause) <= MAX_CAUSE else cause[: MAX_CAUSE - 3] + "..."
+        return f"{text}; most often ({count}): {cause}"
+
+
+#: Causes that are the task's doing at once, and those that have to show twice.
+AT_ONCE, TWICE = ("env_timeout", "env_died"), ("env_error", "env_garbage")
+
+
+@dataclass
+class BadTasks:
+    """Tasks whose environment fails whoever plays them; they are drawn no more.
+
+    Attributes:
+        left_out: task ids, with their causes.
+    """
+
+    left_out: dict[str, str] = field(default_factory=dict)
+    _strikes: Counter[str] = field(default_factory=Counter)
+
+    def observe(self, episodes: Sequence[Trajectory]) -> dict[str, str]:
+        """Return the tasks that are left out from now on.
+
+        A task is, when all its episodes of a batch hung or ended their process, or when they raised or answered
+        nonsense in two batches. Where half of all episodes fail, the environment is to blame and no task.
+        """
+        if not episodes or FailedEpisodes.of(episodes).share > 0.5:
+            return {}
+        by_task: dict[str, list[Trajectory]] = {}
+        for episode in episodes:
+            by_task.setdefault(episode.task_id, []).append(episode)
+        new: dict[str, str] = {}
+        for task, played in by_task.items():
+            causes = {episode.end_cause.partition(":")[0] for episode in played}
+            if not all(episode.failed for episode in played) or not causes <= {*AT_ONCE, *TWICE}:
+                continue
+            self._strikes[task] += 2 if causes & set(AT_ONCE) else 1
+            if self._strikes[task] >= 2 and task not in self.left_out:
+                new[task] = played[0].end_cause
+        self.left_out.update(new)
+        return new

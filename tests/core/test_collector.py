@@ -1,0 +1,94 @@
+"""Who is blamed when env runners die: runners in this process that die where a task says so."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rl_agents.core.rollout_workers import MAX_DEATHS, Collector, RolloutError
+from rl_agents.data.trajectory import EpisodeSpec, Trajectory
+from rl_agents.errors import EpisodesFail
+from rl_agents.rollout.agent_loop import Rollouts
+
+
+class Runner:
+    """Plays tasks in order and dies in deadly ones; its successor knows in which."""
+
+    def __init__(self, deadly: set[str], tells: bool = True) -> None:
+        self.deadly, self.tells, self.died_in, self.deaths = deadly, tells, "", 0
+
+    def sample(self, specs: list[EpisodeSpec], temperature: float | None = None) -> Rollouts:
+        for spec in specs:
+            if spec.task_id in self.deadly:
+                self.died_in, self.deaths = spec.task_id, self.deaths + 1
+                raise ConnectionError
+        return Rollouts([Trajectory(s.task_id, s.group_id, s.member, s.seed) for s in specs])
+
+    def lost_task(self) -> str:
+        task, self.died_in = self.died_in if self.tells else "", ""
+        return task
+
+
+class Group:
+    """RLlib's group and its manager, as far as a collector calls them."""
+
+    def __init__(self, runners: list[Runner]) -> None:
+        self.runners, self.healthy = runners, set(range(len(runners)))
+        self._worker_manager = self
+
+    def num_remote_env_runners(self) -> int:
+        return len(self.runners)
+
+    def healthy_env_runner_ids(self) -> list[int]:
+        return sorted(self.healthy)
+
+    healthy_actor_ids = healthy_env_runner_ids
+
+    def probe_unhealthy_env_runners(self, timeout_seconds: float) -> bool:
+        self.healthy = set(range(len(self.runners)))
+        return True
+
+    def foreach_actor(self, calls: Any, remote_actor_ids: Any = None, timeout_seconds: float = 0) -> list[Any]:
+        ids = self.healthy_env_runner_ids() if remote_actor_ids is None else remote_actor_ids
+        calls = calls if isinstance(calls, list) else [calls] * len(ids)
+        return [self._result(number, call) for number, call in zip(ids, calls, strict=True)]
+
+    def _result(self, number: int, call: Any) -> Any:
+        try:
+            value = call(self.runners[number])
+        except ConnectionError:
+            self.healthy.discard(number)
+            return SimpleNamespace(actor_id=number, ok=False)
+        return SimpleNamespace(actor_id=number, ok=True, get=lambda: value)
+
+
+def specs(count: int) -> list[EpisodeSpec]:
+    return [EpisodeSpec(f"t{i}", i, member, 7) for i in range(count) for member in range(2)]
+
+
+def test_tasks_in_which_runners_die_fail_and_the_others_are_played() -> None:
+    deadly = {f"t{i}" for i in range(0, 32, 4)}
+    runners = [Runner(deadly), Runner(deadly)]
+    collector = Collector(Group(runners), None, 10.0)
+    collected = collector.collect(specs(32))
+    assert [(t.task_id, t.member) for t in collected.answers] == [(s.task_id, s.member) for s in specs(32)]
+    assert {t.task_id for t in collected.answers if t.failed} == deadly
+    assert all(t.end_cause.startswith("env_died: ") for t in collected.answers if t.failed)
+    assert sum(runner.deaths for runner in runners) == MAX_DEATHS * len(deadly)
+    # From now on nobody dies for them any more, once a runner was lost.
+    assert not any(t.failed for t in collector.collect([s for s in specs(32) if s.task_id not in deadly]).answers)
+
+
+def test_deaths_that_no_task_explains_end_the_run_as_before() -> None:
+    collector = Collector(Group([Runner({"t1"}, tells=False)]), None, 10.0)
+    with pytest.raises(RolloutError, match="missing after 6 rounds"):
+        collector.collect(specs(4))
+
+
+def test_an_environment_that_always_ends_its_process_ends_the_run() -> None:
+    runner = Runner({f"t{i}" for i in range(64)})
+    with pytest.raises(EpisodesFail, match=r"^no episode was completed; 3 tasks, such as t0: env_died: "):
+        Collector(Group([runner]), None, 10.0).collect(specs(64))
+    assert runner.deaths == 3 * MAX_DEATHS

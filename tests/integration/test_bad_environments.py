@@ -1,0 +1,130 @@
+"""Environments that break a run, through the command line as a user meets them: exit 1, and the cause on screen."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import pytest
+
+from rl_agents.cli import main
+
+SMALL = [
+    "tasks_per_iteration=4", "group_size=2", "eval_episodes=4", "max_response_tokens=6", "max_model_len=128",
+    "max_turns=3", "save_trajectories=0",
+]  # fmt: skip
+
+
+class Bad(gymnasium.Env[str, str]):
+    """Misbehaves as ``way`` says; ``share`` of the tasks are bad."""
+
+    observation_space = action_space = gymnasium.spaces.Text(1 << 16)
+
+    def __init__(self, way: str = "", bad_of_10: int = 10) -> None:
+        self.way, self.bad_of_10 = way, bad_of_10
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.bad = (seed or 0) % 10 < self.bad_of_10
+        if self.bad and self.way == "reset":
+            raise ValueError("no display")
+        if self.bad and self.way == "hang":
+            time.sleep(60)
+        if self.bad and self.way == "chdir":
+            os.chdir("/")
+        return "3 of 4 : 123 1A2B", {}
+
+    def step(self, action: str) -> Any:
+        if self.bad and self.way == "nan":
+            return "x", float("nan"), True, False, {}
+        if self.bad and self.way == "four":
+            return "x", 0.0, True, {}
+        return "x", float(len(action) % 2), True, False, {"valid": self.way != "invalid"}
+
+
+gymnasium.register("tests/Bad-v0", entry_point=lambda **kwargs: Bad(**kwargs))
+
+
+def train(model: Path, out: Path, way: str, *keys: str, iterations: int = 2, bad_of_10: int = 10) -> int:
+    flags = ["--algo", "grpo", "--env", "gymnasium:tests/Bad-v0", "--local", "--output", str(out)]
+    environment = [f"model={model}", f"env.kwargs={{way: {way}, bad_of_10: {bad_of_10}}}"]
+    return main([*flags, "--iterations", str(iterations), "--set", *environment, *SMALL, *keys])
+
+
+@pytest.mark.parametrize(
+    ("way", "cause"),
+    [
+        ("reset", "env_error: ValueError: no display (test_bad_environments.py:"),
+        ("nan", "env_garbage: reward is float nan, not a finite number"),
+        ("hang", "env_timeout: reset: no answer within 0.2 s"),
+    ],
+)
+def test_a_run_whose_episodes_all_fail_ends_with_the_cause(
+    beginner_model_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], way: str, cause: str
+) -> None:
+    assert train(beginner_model_dir, tmp_path / "run", way, "env_timeout_s=0.2") == 1
+    out, err = capsys.readouterr()
+    line = f"4 of 4 evaluation episodes failed; most often (4): {cause}"
+    assert out.count(line) == 1 and err.count(line) == 1
+    assert len(err.strip().splitlines()[-1:]) == 1 and "max_failed_share=0.5" in err
+    assert json.loads((tmp_path / "run/summary.json").read_text())["status"] == "failed"
+
+
+def test_a_step_that_answers_in_the_old_form_is_named(beginner_model_dir: Path, tmp_path: Path, capsys: Any) -> None:
+    assert train(beginner_model_dir, tmp_path / "run", "four") == 1
+    assert "env_garbage: step returned tuple of 4, not a tuple of 5" in capsys.readouterr().err
+
+
+def test_failures_beyond_the_share_end_the_run_and_below_it_they_are_said_once(
+    beginner_model_dir: Path, tmp_path: Path, capsys: Any
+) -> None:
+    keys = ("tasks_per_iteration=10", "env.train_tasks=10", "eval_episodes=10", "env.test_tasks=10")
+    assert train(beginner_model_dir, tmp_path / "a", "nan", *keys, bad_of_10=4, iterations=3) == 0
+    out = capsys.readouterr().out
+    # Said in the first iteration, still so in the second, over in the third: the tasks are left out.
+    assert out.count("8 of 20 episodes failed; most often (8): env_garbage: reward is float nan") == 1
+    assert out.count("4 tasks are left out from now on (env_garbage: ") == 1
+    assert json.loads((tmp_path / "a/summary.json").read_text())["failed_episodes"] == 16
+
+    assert train(beginner_model_dir, tmp_path / "b", "nan", *keys, "max_failed_share=0.05", bad_of_10=4) == 1
+    assert "(max_failed_share=0.05)" in capsys.readouterr().err
+
+
+def test_a_run_says_once_what_keeps_its_episodes_from_teaching(
+    beginner_model_dir: Path, tmp_path: Path, capsys: Any
+) -> None:
+    keys = ("max_response_tokens=1", "max_failed_share=0.5")
+    assert train(beginner_model_dir, tmp_path / "run", "invalid", *keys, iterations=3) == 0
+    out = capsys.readouterr().out
+    assert out.count("have a response cut at max_response_tokens=1") == 1
+    assert out.count("never act in a form that the environment can read") == 1
+    assert out.count("have no advantage") == 1
+    assert "are cut by the context" not in out
+
+
+def test_tasks_that_hang_are_left_out_and_the_run_goes_on(
+    beginner_model_dir: Path, tmp_path: Path, capsys: Any
+) -> None:
+    keys = ("env_timeout_s=0.2", "env.train_tasks=10", "tasks_per_iteration=10")
+    assert train(beginner_model_dir, tmp_path / "run", "hang", *keys, bad_of_10=2, iterations=3) == 0
+    assert (
+        "2 tasks are left out from now on (env_timeout: reset: no answer within 0.2 s): seed-"
+        in capsys.readouterr().out
+    )
+    records = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    assert [r.get("rollout/failed_episodes") for r in records] == [None, 4.0, 0.0, 0.0]
+    state = json.loads(next((tmp_path / "run/checkpoints").glob("000003/state.json")).read_text())
+    assert sorted(state["counters"]["left_out"]) == ["seed-0", "seed-1"]
+
+
+def test_an_environment_that_changes_the_directory_does_not_move_the_output(
+    beginner_model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert train(beginner_model_dir, Path("runs/here"), "chdir") == 0
+    assert os.getcwd() == str(tmp_path)
+    assert (tmp_path / "runs/here/checkpoints/000002/state.json").is_file()

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import pytest
+
+from rl_agents.data.failures import FailedEpisodes
+from rl_agents.data.trajectory import Step, Trajectory
+from rl_agents.errors import EpisodesFail
+from rl_agents.reporting.watch import EpisodeWatch
+from rl_agents.settings import Settings
+
+
+def episode(cause: str = "terminated", *, failed: bool = False, finish: str = "stop", valid: bool = True) -> Trajectory:
+    step = Step([1], [2], [-0.1], 0, finish, "o", "o", "a", valid=valid)
+    return Trajectory("t", 0, 0, 0, [step], end_cause=cause, failed=failed)
+
+
+def broken(cause: str = "env_error: boom") -> Trajectory:
+    return episode(cause, failed=True)
+
+
+def test_causes_that_differ_in_numbers_are_one() -> None:
+    failed = FailedEpisodes.of([broken("env_error: port 80"), broken("env_error: port 81"), broken("b"), episode()])
+    assert failed.share == 0.75
+    assert failed.sentence() == "3 of 4 episodes failed; most often (2): env_error: port 80"
+    assert FailedEpisodes.of([episode()]).sentence() == "0 of 1 episodes failed"
+
+
+def test_failures_are_counted_over_three_iterations() -> None:
+    watch = EpisodeWatch(Settings())
+    for episodes in ([episode()] * 4, [episode()] * 4, [broken()] * 4):
+        watch.after_training(episodes, {})
+        watch.check_training()  # 4 of 12
+    watch.after_training([broken()] * 4, {})
+    with pytest.raises(EpisodesFail, match=r"^8 of 12 episodes failed; most often \(8\): env_error: boom \(max_failed"):
+        watch.check_training()
+
+
+def test_all_failed_ends_a_run_whatever_the_share() -> None:
+    watch = EpisodeWatch(Settings(max_failed_share=1.0))
+    watch.after_training([broken()] * 3 + [episode()], {})
+    watch.check_training()
+    with pytest.raises(EpisodesFail):
+        watch.check_evaluation([broken()])
+
+
+@pytest.mark.parametrize(
+    ("episodes", "record", "words"),
+    [
+        ([episode("context_length")] * 3 + [episode()], {}, "75% of the episodes are cut by the context (max_model_le"),
+        ([episode(finish="length")] * 3 + [episode()], {}, "75% of the episodes have a response cut at max_response_t"),
+        ([episode(valid=False)] * 3 + [episode()], {}, "75% of the episodes never act in a form"),
+        ([episode()], {"rollout/zero_advantage_share": 0.9}, "90% of the episodes have no advantage"),
+    ],
+)
+def test_what_most_episodes_share_is_said_once_and_again_when_it_changes(episodes, record, words) -> None:
+    watch = EpisodeWatch(Settings())
+    (line,) = watch.after_training(episodes, record)
+    assert line.startswith(words)
+    assert watch.after_training(episodes, record) == []
+    assert watch.after_training([episode()], {}) == []
+    (again,) = watch.after_training(episodes, record)  # it was gone
+    assert again == line
+
+
+def test_half_of_the_episodes_is_not_most() -> None:
+    assert EpisodeWatch(Settings()).after_training([episode("context_length"), episode()], {}) == []

@@ -1,0 +1,156 @@
+"""What an environment does to its process stays with its episode."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from rl_agents.rollout.env_calls import EnvFailure
+from rl_agents.rollout.env_guard import MAX_HANGS, CallNote, EnvGuard, EnvPool, TaskWatch
+
+
+def draw() -> tuple[float, int, float]:
+    return random.random(), int(np.random.randint(1000)), float(np.random.normal())
+
+
+def draws(*seeds: int) -> dict[int, list[tuple[float, int, float]]]:
+    """Three draws of every episode, interleaved."""
+    guards = [EnvGuard("t", seed, 1.0) for seed in seeds]
+    shown: dict[int, list[tuple[float, int, float]]] = {seed: [] for seed in seeds}
+    for _ in range(3):
+        for guard in guards:
+            shown[guard.process.seed].append(guard.call(draw))
+    return shown
+
+
+def test_what_an_episode_draws_depends_on_its_seed_alone() -> None:
+    alone = {seed: draws(seed)[seed] for seed in (1, 2)}
+    assert draws(1, 2) == draws(2, 1) == alone
+    assert alone[1] != alone[2] and len(set(alone[1])) == 3
+
+
+def test_a_seed_that_the_environment_sets_is_kept_between_its_calls() -> None:
+    def reset() -> None:
+        random.seed(5)
+        np.random.seed(5)
+
+    first, second = EnvGuard("t", 1, 1.0), EnvGuard("t", 2, 1.0)
+    for guard in (first, second):
+        guard.call(reset)
+    assert first.call(draw) == second.call(draw)
+    assert first.call(draw) == second.call(draw)
+
+
+def test_the_process_keeps_its_own_generators() -> None:
+    def outside() -> tuple[float, float]:
+        return random.random(), np.random.random()
+
+    random.seed(3)
+    np.random.seed(3)
+    expected = outside(), outside()
+    random.seed(3)
+    np.random.seed(3)
+    first = outside()
+    EnvGuard("t", 1, 1.0).call(draw)
+    assert (first, outside()) == expected
+
+
+def test_a_copy_of_the_generators_goes_on_where_it_was_taken() -> None:
+    guard = EnvGuard("t", 1, 1.0)
+    assert guard.process.drawn() is None
+    guard.call(len, "nothing drawn")
+    assert guard.process.drawn() is None
+    guard.call(draw)
+    drawn, expected = guard.process.drawn(), guard.call(draw)
+    guard.call(draw)
+    guard.process.resume(drawn)
+    assert guard.call(draw) == expected
+    guard.process.reset()
+    assert guard.call(draw) == draws(1)[1][0]
+
+
+def test_the_working_directory_is_the_episodes_own(tmp_path) -> None:
+    here = os.getcwd()
+    guard = EnvGuard("t", 1, 1.0)
+    guard.call(os.chdir, tmp_path)
+    assert os.getcwd() == here
+    assert guard.call(os.getcwd) == str(tmp_path)
+    assert EnvGuard("t", 2, 1.0).call(os.getcwd) == here
+
+
+def test_an_environment_that_changes_the_directory_when_it_is_made_keeps_it(tmp_path) -> None:
+    class Mover:
+        def __init__(self) -> None:
+            os.chdir(tmp_path)
+
+    here, pool = os.getcwd(), EnvPool(Mover)
+    env = pool.take()
+    assert os.getcwd() == here
+    assert pool.guard(env, "t", 0, 1.0).call(os.getcwd) == str(tmp_path)
+
+
+def test_a_task_that_hangs_is_not_waited_for_again() -> None:
+    def reset() -> None:
+        time.sleep(60)
+
+    watch, started = TaskWatch(), time.monotonic()
+    for _ in range(20):
+        with pytest.raises(EnvFailure, match=r"env_timeout: reset: no answer within 0\.2 s"):
+            EnvGuard("bad", 1, 0.2, watch).call(reset)
+    assert time.monotonic() - started < 10
+    assert EnvGuard("good", 1, 0.2, watch).call(len, "abc") == 3
+    watch.begin()
+    assert EnvGuard("bad", 1, 0.2, watch).call(len, "abc") == 3
+
+
+def test_a_step_may_hang_a_few_times() -> None:
+    watch, calls = TaskWatch(), []
+
+    def step() -> None:
+        calls.append(1)
+        time.sleep(60)
+
+    EnvGuard("good", 1, 0.1, watch).call(len, "abc")
+    for _ in range(10):
+        with pytest.raises(EnvFailure):
+            EnvGuard("bad", 1, 0.1, watch).call(step)
+    assert len(calls) == MAX_HANGS
+
+
+def test_when_nothing_ever_answers_the_rest_is_given_up() -> None:
+    watch, calls = TaskWatch(), []
+
+    def reset() -> None:
+        calls.append(1)
+        time.sleep(60)
+
+    for number in range(50):
+        with pytest.raises(EnvFailure, match="env_timeout"):
+            EnvGuard(f"task-{number}", 1, 0.1, watch).call(reset)
+    assert len(calls) == 3
+
+
+def test_a_note_outlives_a_process_that_ends_in_a_call(tmp_path) -> None:
+    code = """
+import os, sys
+from pathlib import Path
+from rl_agents.rollout.env_guard import CallNote, EnvGuard, TaskWatch
+watch = TaskWatch(note=CallNote(Path(sys.argv[1])))
+EnvGuard("good", 1, 1.0, watch).call(len, "abc")
+if sys.argv[2] == "dies":
+    EnvGuard("deadly", 1, 1.0, watch).call(os._exit, 3)
+os._exit(4)
+"""
+    for how, left, status in (("dies", "deadly", 3), ("between calls", "", 4)):
+        ended = subprocess.run([sys.executable, "-c", code, str(tmp_path / "note"), how])
+        assert ended.returncode == status
+        note = CallNote(tmp_path / "note")
+        assert note.left == left
+        note.close()
+        assert not (tmp_path / "note").exists()
