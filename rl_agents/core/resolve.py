@@ -12,11 +12,14 @@ from rl_agents.algorithms import ALGORITHMS
 from rl_agents.algorithms.base import PolicyGradientKeys, Recipe
 from rl_agents.chat.context import load_tokenizer, make_context
 from rl_agents.core.idle import apply_defaults, refuse_idle
+from rl_agents.core.lengths import KEYS, fill_lengths
+from rl_agents.engines.model_shape import context_limit, read_config
 from rl_agents.envs.base import EnvSpec, env_spec, plain_options, read_env_options, starter_spec, task_ids
 from rl_agents.errors import InputError, unknown
 from rl_agents.rollout.embedders import make_embedder
 from rl_agents.rollout.truncation_rules import progress_window
 from rl_agents.settings import Settings, validate
+from rl_agents.settings.checks import check_room
 
 #: Beside a model that grew out of a starter: which environment and which settings it understands.
 MODEL_NOTE = "rl_agents.json"
@@ -39,7 +42,8 @@ def resolve(settings: Settings) -> Settings:
     recipe = ALGORITHMS[settings.algo]
     spec = env_spec(settings.env)
     apply_defaults(settings, recipe)
-    settings.set_defaults(model_defaults(settings))
+    made_for = model_defaults(settings)
+    settings.set_defaults(made_for)
     validate(settings)
     chosen = [name.removeprefix("env.") for name in settings.explicit if name.startswith("env.")]
     settings.env_options = plain_options(read_env_options(spec, settings.env_options, chosen))
@@ -47,7 +51,9 @@ def resolve(settings: Settings) -> Settings:
     _check_truncation(settings, recipe, spec)
     check_recipe(settings, recipe)
     task_ids(settings.env, "train", settings.env_options)
-    _check_model(settings)
+    _check_model(settings, made_for)
+    check_room(settings)
+    _check_overlong(settings)
     _check_engine(settings)
     return settings
 
@@ -97,6 +103,9 @@ def _check_contradictions(settings: Settings, recipe: Recipe) -> None:
         )
     if recipe.source == "search" and settings.lr_decay:
         raise InputError(f"lr_decay={settings.lr_decay}: {recipe.name} does not know its number of optimiser steps")
+
+
+def _check_overlong(settings: Settings) -> None:
     maximum = settings.overlong_length or settings.max_response_tokens
     if settings.overlong_factor and settings.overlong_cache > maximum:
         raise InputError(f"overlong_cache={settings.overlong_cache}: must not exceed the length limit of {maximum}")
@@ -145,12 +154,35 @@ def _check_truncation(settings: Settings, recipe: Recipe, spec: EnvSpec) -> None
         make_embedder(settings.truncation_embedder)
 
 
-def _check_model(settings: Settings) -> None:
+def _check_model(settings: Settings, made_for: Mapping[str, Any]) -> None:
+    """Check the model's folder, and fill in the lengths that nobody chose (`rl_agents.core.lengths`)."""
     if settings.model == "starter":
         return
     from rl_agents.core.hf import check_model_dir
 
-    make_context(settings.context, load_tokenizer(check_model_dir(settings.model)))
+    folder = check_model_dir(settings.model)
+    context = make_context(settings.context, load_tokenizer(folder))
+    limit = context_limit(read_config(folder))
+    if not (settings.complete or settings.lengths or made_for.keys() >= set(KEYS)):
+        fill_lengths(settings, context, settings.explicit | made_for.keys(), limit)
+    if not settings.complete or "max_model_len" in settings.explicit:
+        check_context(settings, limit)
+
+
+def check_context(settings: Settings, limit: int | None) -> None:
+    """Refuse a context that the model cannot read.
+
+    Args:
+        limit: tokens that it reads at most; None where it does not say.
+
+    Raises:
+        InputError: ``max_model_len`` is beyond it.
+    """
+    if limit is not None and settings.max_model_len > limit:
+        raise InputError(
+            f"max_model_len={settings.max_model_len}: model={settings.model} reads {limit} tokens at most "
+            "(max_position_embeddings)"
+        )
 
 
 def _check_engine(settings: Settings) -> None:
