@@ -55,9 +55,7 @@ def build_parser() -> Parser:
     )  # fmt: skip
     parser.add_argument("--algo", metavar="NAME", help="algorithm (default: grpo); `run.py list` lists them")
     parser.add_argument("--env", metavar="NAME", help="environment (default: guess_numbers); `run.py list` lists them")
-    parser.add_argument(
-        "--model", metavar="DIR", help="a Hugging Face model folder (default: the environment's starter)"
-    )
+    parser.add_argument("--model", metavar="DIR", help="Hugging Face model folder (default: the environment's starter)")
     parser.add_argument("--config", metavar="F.yaml", help="preset: a YAML file of keys")
     parser.add_settings_flag()
     parser.add_argument("--iterations", type=int, metavar="N", help="total number of training iterations")

@@ -17,7 +17,7 @@ from rl_agents.cli.evaluate import build_parser as eval_parser
 from rl_agents.cli.evaluate import evaluation_settings
 from rl_agents.cli.train import build_parser, plan_new
 from rl_agents.cli.tune import resolve_trials
-from rl_agents.core import lengths
+from rl_agents.core import dialogues, lengths
 from rl_agents.core.resolve import resolve
 from rl_agents.data.trajectory import EpisodeSpec
 from rl_agents.engines.base import Completion, EngineSettings
@@ -160,7 +160,7 @@ def test_a_broken_environment_cannot_be_measured(model: Path, monkeypatch: pytes
 
         def close(self) -> None: ...
 
-    monkeypatch.setattr(lengths, "env_factory", lambda settings: Broken)
+    monkeypatch.setattr(dialogues, "env_factory", lambda settings: Broken)
     with pytest.raises(InputError, match=r"cannot be measured, guess_numbers fails: .*no boiler; set them$"):
         resolved(model)
 
