@@ -29,8 +29,11 @@ BFLOAT16_GAP = 0.02
 MAX_CRITIC_RATIO = 100.0
 
 
-def resolve(settings: Settings) -> Settings:
+def resolve(settings: Settings, with_model: bool = True) -> Settings:
     """Fill the algorithm's and the starter model's defaults, and check what needs no built model.
+
+    Args:
+        with_model: False leaves the model's folder alone, which need not be there then.
 
     Raises:
         InputError: unknown names, keys without effect for the algorithm, contradictions, missing model folder,
@@ -51,8 +54,9 @@ def resolve(settings: Settings) -> Settings:
     _check_truncation(settings, recipe, spec)
     check_recipe(settings, recipe)
     task_ids(settings.env, "train", settings.env_options)
-    _check_model(settings, made_for)
-    check_room(settings)
+    if with_model:
+        _check_model(settings, made_for)
+        check_room(settings)
     _check_overlong(settings)
     _check_engine(settings)
     return settings
