@@ -13,7 +13,7 @@ from rl_agents.algorithms.base import PolicyGradientKeys, Recipe
 from rl_agents.chat.context import load_tokenizer, make_context
 from rl_agents.core.idle import apply_defaults, refuse_idle
 from rl_agents.core.lengths import KEYS, fill_lengths
-from rl_agents.engines.model_shape import context_limit, read_config
+from rl_agents.engines.model_shape import context_limit, model_shape, read_config
 from rl_agents.envs.base import EnvSpec, env_spec, plain_options, read_env_options, starter_spec, task_ids
 from rl_agents.errors import InputError, unknown
 from rl_agents.rollout.embedders import make_embedder
@@ -162,11 +162,14 @@ def _check_model(settings: Settings, made_for: Mapping[str, Any]) -> None:
     """Check the model's folder, and fill in the lengths that nobody chose (`rl_agents.core.lengths`)."""
     if settings.model == "starter":
         return
-    from rl_agents.core.hf import check_model_dir
+    from rl_agents.core.model_check import check_model, check_vocabulary
 
-    folder = check_model_dir(settings.model)
-    context = make_context(settings.context, load_tokenizer(folder))
-    limit = context_limit(read_config(folder))
+    folder = check_model(settings.model)
+    config = read_config(folder)
+    limit = context_limit(config)
+    context = make_context(settings.context, tokenizer := load_tokenizer(folder))
+    shape = model_shape(config)
+    check_vocabulary(folder, tokenizer, shape.vocabulary if shape else None)
     if not (settings.complete or settings.lengths or made_for.keys() >= set(KEYS)):
         fill_lengths(settings, context, settings.explicit | made_for.keys(), limit)
     if not settings.complete or "max_model_len" in settings.explicit:

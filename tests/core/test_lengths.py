@@ -175,3 +175,15 @@ def test_a_cpu_engine_has_room_for_one_context(model: Path) -> None:
     assert cache(10**7) > 10**7 * 2 * 2 * 32 * 4, "K and V, 2 layers, one head of 32, float32"
     assert cache(512, kv_cache_gb=0.25) == GIB // 4
     assert "kv_cache_memory_bytes" not in engine_args(EngineSettings(str(model), "vllm"), is_cpu=False)
+
+
+@pytest.mark.rllib
+def test_a_starter_is_not_asked_for_more_than_it_reads(tmp_path: Path) -> None:
+    from rl_agents.core.algorithm import AgentConfig
+
+    config = AgentConfig.from_settings(Settings.from_dict({"engine": "vllm", "max_model_len": 4096}))
+    config.model_dir = str(save_chat_model(tmp_path, max_position_embeddings=2048))
+    with pytest.raises(InputError, match="^max_model_len=4096: model=starter reads 2048 tokens at most"):
+        config.completed()
+    config.agent.max_model_len = 2048
+    assert config.completed().agent.max_model_len == 2048
