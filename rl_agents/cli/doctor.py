@@ -20,6 +20,7 @@ import psutil
 
 from rl_agents.cli.cluster import examine_cluster
 from rl_agents.cli.parser import Parser
+from rl_agents.cli.recipe import examine_recipe
 from rl_agents.errors import InputError
 
 REQUIRED = ("ray", "torch", "transformers", "safetensors", "numpy", "gymnasium", "tensorboard", "matplotlib",
@@ -85,7 +86,9 @@ class Report:
 
 def build_parser() -> Parser:
     """Return the parser of the doctor command."""
-    parser = Parser("doctor", "Report what is installed and what will run. Exit code 0 when a training run can start.")
+    parser = Parser(
+        "doctor", "Report what is installed and what will run, or check a preset. Exit code 0 when nothing fails."
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--quick", action="store_true", help="check package versions only, import nothing")
     parser.add_argument(
@@ -93,7 +96,13 @@ def build_parser() -> Parser:
         action="store_true",
         help="connect to the Ray cluster and show on which nodes a run would be placed, or what is missing",
     )
-    parser.add_argument("--config", metavar="F.yaml", help="with --cluster: preset of the run, a YAML file of keys")
+    parser.add_argument(
+        "--config", metavar="F.yaml",
+        help="check a preset: keys, batch, lengths, pairs of keys, memory; with --cluster: place its run",
+    )  # fmt: skip
+    parser.add_argument(
+        "--gpu-memory", type=float, default=80.0, metavar="GB", help="with --config: memory of a GPU (default: 80)"
+    )
     parser.add_settings_flag()
     return parser
 
@@ -104,7 +113,7 @@ def run(argv: Sequence[str]) -> int:
     if args.cluster:
         return examine_cluster(args)
     if args.config or args.set:
-        raise InputError("--config and --set describe a run to place: they need --cluster")
+        return examine_recipe(args)
     report = examine(quick=args.quick)
     if args.json:
         print(json.dumps({**asdict(report), "ready": report.ready}, indent=2))

@@ -60,6 +60,9 @@ def run(argv: Sequence[str]) -> int:
     args = build_parser().parse(argv)
     # All are resolved before the first is played: a typo in the last must not cost the others' time.
     policies = [(label, evaluation_settings(args, path, keys)) for label, path, keys in chosen_policies(args)]
+    for _, settings in policies:
+        if settings.lengths:
+            print(f"[rl_agents] {settings.lengths}", file=sys.stderr)
     reports = {}
     for label, settings in policies:
         reports[label] = evaluate(settings, args)

@@ -57,6 +57,7 @@ def build_parser() -> Parser:
     )  # fmt: skip
     parser.add_argument("--algo", metavar="NAME", help="algorithm (default: grpo); `run.py list` lists them")
     parser.add_argument("--env", metavar="NAME", help="environment (default: guess_numbers); `run.py list` lists them")
+    parser.add_argument("--model", metavar="DIR", help="Hugging Face model folder (default: the environment's starter)")
     parser.add_argument("--config", metavar="F.yaml", help="preset: a YAML file of keys")
     parser.add_settings_flag()
     parser.add_argument("--iterations", type=int, metavar="N", help="total number of training iterations")
@@ -79,7 +80,7 @@ def run(argv: Sequence[str]) -> int:
     print(describe(plan.settings), flush=True)
     from rl_agents.core.resolve import cautions
 
-    for line in cautions(plan.settings):
+    for line in [*([plan.settings.lengths] if plan.settings.lengths else []), *cautions(plan.settings)]:
         print(f"[rl_agents] {textwrap.fill(line, 98, subsequent_indent='  ')}", flush=True)
     try:
         with taken_back(plan), Interrupts() as interrupts:
@@ -116,6 +117,8 @@ def plan_new(args: argparse.Namespace) -> RunPlan:
     settings = resolve_settings(settings)
     output = args.output or _default_output(settings)
     RunFolder.check_free(output)
+    if not file and settings.model != "starter":
+        print(without_preset(settings), flush=True)
     return RunPlan(settings, output)
 
 
@@ -130,6 +133,21 @@ def preset_file(flags: Mapping[str, Any]) -> str:
     lines = (f"--algo {algo.name} without --env takes the preset tune_configs/recipes/{algo.preset}", *algo.preset_note)
     print("\n  ".join(lines), flush=True)
     return str(path)
+
+
+def without_preset(settings: Settings) -> str:
+    """Say what a model is trained with where no preset is named, and which presets there are for the same."""
+    text = f"--algo {settings.algo} on {settings.env} without --config: the defaults of the algorithm, not a paper's"
+    fitting = [
+        path.name
+        for path in sorted(RECIPES.glob("*.yaml"))
+        if (keys := load_recipe(str(path))).get("algo") == settings.algo
+        and keys.get("env", "guess_numbers") == settings.env
+        and keys.get("model", "starter") != "starter"
+    ]
+    if not fitting:
+        return f"{text}; no preset in tune_configs/recipes is for both"
+    return f"{text}; presets for both: " + ", ".join(f"tune_configs/recipes/{name}" for name in fitting)
 
 
 def plan_resume(args: argparse.Namespace) -> RunPlan:
@@ -165,7 +183,7 @@ def named_flags(args: argparse.Namespace) -> dict[str, Any]:
         InputError: both give a key different values.
     """
     flags = parse_assignments(args.set)
-    for name in ("algo", "env", "iterations", "seed"):
+    for name in ("algo", "env", "model", "iterations", "seed"):
         value = getattr(args, name, None)
         if value is None:
             continue

@@ -59,6 +59,8 @@ def run(argv: Sequence[str]) -> int:
     plan = plan_resume(args) if args.resume else plan_new(args)
     with redirect_stdout(sys.stderr if args.json else sys.stdout):
         print(describe(plan), flush=True)
+        for line in dict.fromkeys(settings.lengths for settings in plan.settings.values() if settings.lengths):
+            print(f"[rl_agents] {line}", flush=True)
         try:
             with taken_back(plan), Interrupts() as interrupts:
                 results = _tune(plan, interrupts)

@@ -16,7 +16,7 @@ from rl_agents.core.checkpoint import Counters, restore_run, save_run, write_ato
 from rl_agents.core.config import BaseAgentConfig
 from rl_agents.core.experience import Demonstrations, Episodes
 from rl_agents.core.learner_group import start_learners
-from rl_agents.core.resolve import resolve
+from rl_agents.core.resolve import check_context, resolve
 from rl_agents.core.resources import placement, run_bundles
 from rl_agents.core.rollout_metrics import rollout_metrics
 from rl_agents.core.rollout_workers import RolloutWorkers
@@ -28,6 +28,7 @@ from rl_agents.data.failures import BadTasks
 from rl_agents.data.rows import lower
 from rl_agents.data.tasks import MINIBATCHES, evaluation_specs, stream_seed
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
+from rl_agents.engines.model_shape import context_limit, read_config
 from rl_agents.engines.select import resolve_engine
 from rl_agents.envs.base import task_ids
 from rl_agents.rewards.base import make_reward
@@ -57,6 +58,8 @@ class AgentConfig(BaseAgentConfig):
         config = self.copy(copy_frozen=False)
         config.agent = resolve(self.agent)
         config.model_dir = self.model_dir or str(ensure_model(config.agent, AgentAlgorithm.from_settings))
+        if resolve_engine(config.agent.engine)[0] == "vllm":  # which would say so on many lines, and late
+            check_context(config.agent, context_limit(read_config(config.model_dir)))
         config.apply_settings()
         return config
 

@@ -13,6 +13,8 @@ from rl_agents.algorithms import ALGORITHMS
 from rl_agents.algorithms.base import PolicyGradientKeys, Recipe
 from rl_agents.chat.context import load_tokenizer, make_context
 from rl_agents.core.idle import apply_defaults, refuse_idle
+from rl_agents.core.lengths import KEYS, fill_lengths
+from rl_agents.engines.model_shape import context_limit, model_shape, read_config
 from rl_agents.envs.base import EnvSpec, env_spec, make_env, plain_options, read_env_options, starter_spec, task_ids
 from rl_agents.envs.gymnasium_adapter import PREFIX
 from rl_agents.errors import InputError, unknown
@@ -20,6 +22,7 @@ from rl_agents.rollout.embedders import make_embedder
 from rl_agents.rollout.env_calls import EnvFailure, call_env
 from rl_agents.rollout.truncation_rules import progress_window
 from rl_agents.settings import Settings, validate
+from rl_agents.settings.checks import check_room
 from rl_agents.settings.search import SearchKeys
 
 #: Beside a model that grew out of a starter: which environment and which settings it understands.
@@ -30,8 +33,11 @@ BFLOAT16_GAP = 0.02
 MAX_CRITIC_RATIO = 100.0
 
 
-def resolve(settings: Settings) -> Settings:
+def resolve(settings: Settings, with_model: bool = True) -> Settings:
     """Fill the algorithm's and the starter model's defaults, and check what needs no built model.
+
+    Args:
+        with_model: False leaves the model's folder alone, which need not be there then.
 
     Raises:
         InputError: unknown names, keys without effect for the algorithm, contradictions, missing model folder,
@@ -43,7 +49,8 @@ def resolve(settings: Settings) -> Settings:
     recipe = ALGORITHMS[settings.algo]
     spec = env_spec(settings.env)
     apply_defaults(settings, recipe)
-    settings.set_defaults(model_defaults(settings))
+    made_for = model_defaults(settings)
+    settings.set_defaults(made_for)
     validate(settings)
     chosen = [name.removeprefix("env.") for name in settings.explicit if name.startswith("env.")]
     settings.env_options = plain_options(read_env_options(spec, settings.env_options, chosen))
@@ -51,7 +58,10 @@ def resolve(settings: Settings) -> Settings:
     _check_truncation(settings, recipe, spec)
     check_recipe(settings, recipe)
     _check_environment(settings)
-    _check_model(settings)
+    if with_model:
+        _check_model(settings, made_for)
+        check_room(settings)
+    _check_overlong(settings)
     _check_engine(settings)
     return settings
 
@@ -101,6 +111,9 @@ def _check_contradictions(settings: Settings, recipe: Recipe) -> None:
         )
     if recipe.source == "search" and settings.lr_decay:
         raise InputError(f"lr_decay={settings.lr_decay}: {recipe.name} does not know its number of optimiser steps")
+
+
+def _check_overlong(settings: Settings) -> None:
     maximum = settings.overlong_length or settings.max_response_tokens
     if settings.overlong_factor and settings.overlong_cache > maximum:
         raise InputError(f"overlong_cache={settings.overlong_cache}: must not exceed the length limit of {maximum}")
@@ -172,12 +185,38 @@ def _check_environment(settings: Settings) -> None:
             call_env(settings.env_timeout_s, env.close)
 
 
-def _check_model(settings: Settings) -> None:
+def _check_model(settings: Settings, made_for: Mapping[str, Any]) -> None:
+    """Check the model's folder, and fill in the lengths that nobody chose (`rl_agents.core.lengths`)."""
     if settings.model == "starter":
         return
-    from rl_agents.core.hf import check_model_dir
+    from rl_agents.core.model_check import check_model, check_vocabulary
 
-    make_context(settings.context, load_tokenizer(check_model_dir(settings.model)))
+    folder = check_model(settings.model)
+    config = read_config(folder)
+    limit = context_limit(config)
+    context = make_context(settings.context, tokenizer := load_tokenizer(folder))
+    shape = model_shape(config)
+    check_vocabulary(folder, tokenizer, shape.vocabulary if shape else None)
+    if not (settings.complete or settings.lengths or made_for.keys() >= set(KEYS)):
+        fill_lengths(settings, context, settings.explicit | made_for.keys(), limit)
+    if not settings.complete or "max_model_len" in settings.explicit:
+        check_context(settings, limit)
+
+
+def check_context(settings: Settings, limit: int | None) -> None:
+    """Refuse a context that the model cannot read.
+
+    Args:
+        limit: tokens that it reads at most; None where it does not say.
+
+    Raises:
+        InputError: ``max_model_len`` is beyond it.
+    """
+    if limit is not None and settings.max_model_len > limit:
+        raise InputError(
+            f"max_model_len={settings.max_model_len}: model={settings.model} reads {limit} tokens at most "
+            "(max_position_embeddings)"
+        )
 
 
 def _check_engine(settings: Settings) -> None:

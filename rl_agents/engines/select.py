@@ -11,6 +11,8 @@ from rl_agents.errors import InputError, unknown
 from rl_agents.settings import Settings
 
 KINDS = ("auto", "vllm", "torch")
+#: Share of a GPU that vLLM takes where it has all of it.
+VLLM_SHARE = 0.9
 
 
 def resolve_engine(kind: str) -> tuple[str, str]:
@@ -51,15 +53,18 @@ def build_engine(settings: EngineSettings) -> StreamingEngine:
 
 def run_engine(settings: Settings, model_dir: str, kind: str) -> EngineSettings:
     """Return the engine of a run, ``kind`` as `resolve_engine` says, with the weights of ``model_dir``."""
+    share = settings.gpus_per_engine
+    shared = {"gpu_memory_utilization": VLLM_SHARE * share} if 0 < share < 1 and not settings.kv_cache_gb else {}
     return EngineSettings(
         model_dir=model_dir,
         kind=kind,
         mode=settings.engine_mode,
         dtype=settings.dtype,
         max_model_len=settings.max_model_len,
-        kv_cache_gb=settings.kv_cache_gb,
+        kv_cache_gb=settings.kv_cache_gb or None,
         tensor_parallel=settings.tensor_parallel,
         seed=settings.seed,
+        vllm_args=shared,
     )
 
 

@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rl_agents.engines.base import Completion, EngineSettings, Sampling
-from rl_agents.errors import InputError
+from rl_agents.engines.model_shape import model_shape, read_config
 
 if TYPE_CHECKING:
     import torch
 
 GIB = 1 << 30
+#: Tokens of a block of the KV cache on CPUs.
+BLOCK_TOKENS = 32
 
 
 class WorkerExtension:
@@ -70,8 +72,7 @@ def engine_args(settings: EngineSettings, is_cpu: bool) -> dict[str, Any]:
     Raises:
         InputError: there is no model in ``settings.model_dir``.
     """
-    if not (Path(settings.model_dir) / "config.json").is_file():
-        raise InputError(f"no config.json in model folder {settings.model_dir}")
+    read_config(settings.model_dir)
     args: dict[str, Any] = {
         "model": settings.model_dir,
         "skip_tokenizer_init": True,
@@ -89,13 +90,23 @@ def engine_args(settings: EngineSettings, is_cpu: bool) -> dict[str, Any]:
     if is_cpu:
         # Blocks of 128 tokens, the CPU default, hardly ever hit in short turns. Eager, with the KV size given,
         # skips compiling and warming up.
-        args |= {"block_size": 32, "enforce_eager": True}
+        args |= {"block_size": BLOCK_TOKENS, "enforce_eager": True}
         # A prompt computed in two chunks kills vLLM 0.32's CPU runner when its request has a seed ("CPU Generator
         # does not use offset").
         args |= {"enable_chunked_prefill": False, "max_num_batched_tokens": max(2048, settings.max_model_len)}
-    if is_cpu or settings.kv_cache_gb is not None:
-        args["kv_cache_memory_bytes"] = int((settings.kv_cache_gb or 0.25) * GIB)
+    if settings.kv_cache_gb is not None:
+        args["kv_cache_memory_bytes"] = int(settings.kv_cache_gb * GIB)
+    elif is_cpu:
+        args["kv_cache_memory_bytes"] = cpu_kv_bytes(settings)
     return args | dict(settings.vllm_args)
+
+
+def cpu_kv_bytes(settings: EngineSettings) -> int:
+    """Return the KV cache of an engine on a CPU where nobody chose: half a GiB, or what one whole context needs."""
+    shape = model_shape(read_config(settings.model_dir))
+    token = shape.kv_bytes(settings.dtype) if shape else 0
+    # A block more: vLLM rounds up, and keeps one for itself.
+    return max(GIB // 2, token * (settings.max_model_len + 2 * BLOCK_TOKENS))
 
 
 def register_model_class(model_dir: str) -> bool:

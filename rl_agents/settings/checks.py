@@ -22,11 +22,12 @@ def validate(settings: Settings) -> None:
         raise InputError(f"mismatch_bounds={bounds}: write [low, high], or [] for the method's own")
     if len(settings.betas) != 2:
         raise InputError(f"betas={settings.betas}: two numbers are needed")
-    if settings.max_response_tokens >= settings.max_model_len:
-        raise InputError(
-            f"max_response_tokens={settings.max_response_tokens} leaves no room for a prompt in "
-            f"max_model_len={settings.max_model_len}"
-        )
+    if (
+        settings.model == "starter"
+        or settings.complete
+        or settings.explicit >= {"max_response_tokens", "max_model_len"}
+    ):
+        check_room(settings)  # otherwise one of them is still to be measured
     if settings.learner_sharding == "fsdp" and settings.num_learners < 2:
         raise InputError(f"learner_sharding=fsdp needs num_learners of 2 or more, not {settings.num_learners}")
     if settings.learner_sharding == "fsdp" and settings.optimizer == "muon":
@@ -37,6 +38,19 @@ def validate(settings: Settings) -> None:
     if settings.prompting == "reflexion" and settings.truncation != "none":
         raise InputError("prompting=reflexion plays several attempts in one episode; it needs truncation=none")
     _check_reward(settings)
+
+
+def check_room(settings: Settings) -> None:
+    """Refuse responses that leave no room for a prompt.
+
+    Raises:
+        InputError: they do.
+    """
+    if settings.max_response_tokens >= settings.max_model_len:
+        raise InputError(
+            f"max_response_tokens={settings.max_response_tokens} leaves no room for a prompt in "
+            f"max_model_len={settings.max_model_len}"
+        )
 
 
 def _check_reward(settings: Settings) -> None:

@@ -47,8 +47,14 @@ class RolloutKeys:
     tasks_per_iteration: int = key(16, "task instances (groups) per iteration", at_least=1)
     group_size: int = key(8, "rollouts of one task per iteration; searches: of one state at most (G_max)", at_least=1)
     max_turns: int = key(0, "turn limit of an episode, the environment's too; 0 takes its default", at_least=0)
-    max_response_tokens: int = key(32, "sampled tokens per turn at most", at_least=1)
-    max_model_len: int = key(512, "context length: prompt and response tokens at most", at_least=2)
+    max_response_tokens: int = key(
+        32, "sampled tokens per turn at most; not set: the starter's, or measured for other models", at_least=1
+    )
+    max_model_len: int = key(
+        512,
+        "context length: prompt and response tokens at most; not set: the starter's, or measured for other models",
+        at_least=2,
+    )
     temperature: float = key(1.0, "sampling temperature; the learner scores tokens at the same one", at_least=0)
     top_p: float = key(1.0, "nucleus mass", above=0, at_most=1)
     context: str = key("append", "`append`: the dialogue grows; `window(n)`: rebuilt from the last n steps")
@@ -159,7 +165,12 @@ class EngineKeys:
     )
     num_engines: int = key(1, "engine actors", at_least=1)
     tensor_parallel: int = key(1, "GPUs per engine", at_least=1, needs="engine_mode=async")
-    kv_cache_gb: float = key(0.5, "KV cache of one vLLM engine in GiB", above=0, needs="engine!=torch")
+    kv_cache_gb: float = key(
+        0.0,
+        "KV cache of one vLLM engine in GiB; 0: on GPUs what they have left; on CPUs 0.5, or what one context needs",
+        at_least=0,
+        needs="engine!=torch",
+    )
     gpus_per_engine: float = key(0.0, "GPUs of one engine actor; 0: tensor_parallel where there are any", at_least=0)
     engine_timeout_s: float = key(120.0, "seconds without an answer before an engine is replaced", above=0)
     rollout_nodes: str = key("", "Ray resource of the nodes where engines and env runners go; empty: anywhere")

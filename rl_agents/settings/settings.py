@@ -65,6 +65,8 @@ class Settings(
         self.explicit: set[str] = set()
         #: Resolved already: resolving again only checks.
         self.complete = False
+        #: What was measured of prompts and lengths, for a run's first lines; empty until it is (`core.lengths`).
+        self.lengths = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data in declaration order, ``env.KEY`` flattened; `from_dict` is its inverse."""

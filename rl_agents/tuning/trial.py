@@ -11,6 +11,7 @@ from typing import Any
 
 from ray import tune
 
+from rl_agents.core.lengths import KEYS
 from rl_agents.core.resources import placement, set_engine_gpus
 from rl_agents.errors import InputError, unknown
 from rl_agents.interrupts import Interrupts
@@ -83,6 +84,9 @@ class SweepTrial(tune.Trainable):
         from rl_agents.core.algorithm import AgentAlgorithm
 
         settings = self.sweep.settings(self.sweep.trial(self.folder.path.name), keys)
+        if self.start is not None and self.folder.config_file.is_file():
+            begun = self.folder.load_settings()  # lengths that were measured when it began are not measured again
+            settings.update({name: getattr(begun, name) for name in KEYS if name not in settings.explicit})
         set_engine_gpus(settings, self.cluster_gpus)
         if self.sweep.pbt is not None and settings.keep_checkpoints:
             settings.keep_checkpoints = max(settings.keep_checkpoints, PBT_CHECKPOINTS)

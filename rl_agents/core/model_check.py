@@ -1,0 +1,157 @@
+"""Whether a model's folder holds what it says, within seconds: before engines and learners fail on it."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+
+from rl_agents.core.hf import check_model_dir
+from rl_agents.engines.model_shape import read_config
+from rl_agents.errors import InputError
+
+#: Any of them is a tokenizer.
+TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "tekken.json")
+#: Bytes that are read in search of numbers that are none: of one tensor, and of all.
+SAMPLED, SAMPLED_IN_ALL = 1 << 20, 1 << 30
+#: Share of a model's tensors that the files must name as it does; otherwise transformers renames them as it loads.
+SAME_NAMES = 0.9
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+def check_model(model_dir: str | Path) -> Path:
+    """Check configuration, tokenizer files and weights of a folder; return it as a path.
+
+    Raises:
+        InputError: something is missing, truncated, of the wrong shape or not a number.
+    """
+    folder = check_model_dir(model_dir)
+    read_config(folder)
+    if not any((folder / name).is_file() for name in TOKENIZERS):
+        raise InputError(f"model={folder}: no tokenizer in it ({TOKENIZERS[0]}, {TOKENIZERS[1]} or {TOKENIZERS[2]})")
+    files = tuple((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in sorted(folder.iterdir()))
+    _check_weights(folder, files)
+    return folder
+
+
+def check_vocabulary(model_dir: str | Path, tokenizer: Any, vocabulary: int | None) -> None:
+    """Refuse a tokenizer with ids that the model has no embedding for.
+
+    Raises:
+        InputError: it has, and prompts would end the run in the middle.
+    """
+    largest = max(tokenizer.get_vocab().values(), default=0)
+    if vocabulary is not None and largest >= vocabulary:
+        raise InputError(
+            f"model={model_dir}: its tokenizer has ids up to {largest}, the model embeds {vocabulary} (vocab_size): "
+            "they do not belong together"
+        )
+
+
+@lru_cache(maxsize=8)
+def _check_weights(folder: Path, files: tuple[Any, ...]) -> None:
+    """Check the weights; ``files`` stands for what is in the folder, so that equal folders are read once."""
+    shapes = _named_shapes(folder)
+    _check_shapes(folder, _expected_shapes(folder), shapes)
+    _check_numbers(folder, len(shapes))
+
+
+def _named_shapes(folder: Path) -> Shapes:
+    """Return the shapes by name that the files' headers state.
+
+    Raises:
+        InputError: a file is truncated or damaged, or one that the index names is missing.
+    """
+    shapes: dict[str, tuple[int, ...]] = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        header, size = _header(path), path.stat().st_size
+        tensors = {name: entry for name, entry in header.items() if name != "__metadata__"}
+        end = max((entry["data_offsets"][1] for entry in tensors.values()), default=0)
+        with path.open("rb") as file:
+            start = 8 + struct.unpack("<Q", file.read(8))[0]
+        if start + end != size:
+            raise InputError(f"model={folder}: {path.name} has {size} bytes of {start + end}: copy it again")
+        shapes |= {name: tuple(entry["shape"]) for name, entry in tensors.items()}
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        named = set(json.loads(index.read_text(encoding="utf-8")).get("weight_map", {}).values())
+        if missing := sorted(name for name in named if not (folder / name).is_file()):
+            raise InputError(f"model={folder}: {missing[0]} is missing, which {index.name} names: copy it again")
+    return shapes
+
+
+def _header(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            length = struct.unpack("<Q", file.read(8))[0]
+            if length > path.stat().st_size:
+                raise ValueError("its header is longer than the file")
+            header: dict[str, Any] = json.loads(file.read(length))
+            return header
+    except (ValueError, struct.error) as error:
+        raise InputError(f"model={path.parent}: {path.name} is no whole safetensors file: {error}") from None
+
+
+def _expected_shapes(folder: Path) -> Shapes:
+    """Return the shapes of the model that config.json describes, without its weights.
+
+    Raises:
+        InputError: transformers knows no such causal language model.
+    """
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    try:
+        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(config)
+    except Exception as error:  # the many configurations raise many types
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise InputError(f"model={folder}: config.json is no causal language model's: {reason}") from None
+    tied = set(getattr(model, "all_tied_weights_keys", None) or ())
+    tied |= {"lm_head.weight"} if getattr(config, "tie_word_embeddings", False) else set()
+    return {name: tuple(value.shape) for name, value in model.state_dict().items() if name not in tied}
+
+
+def _check_shapes(folder: Path, wanted: Shapes, found: Shapes) -> None:
+    for name, shape in wanted.items():
+        if name in found and found[name] != shape:
+            raise InputError(
+                f"model={folder}: {name} is {_size(found[name])} in the weights and {_size(shape)} in config.json"
+            )
+    missing = [name for name in wanted if name not in found]
+    if missing and len(missing) <= (1 - SAME_NAMES) * len(wanted):
+        raise InputError(f"model={folder}: {len(missing)} tensors are missing from its weights, such as {missing[0]}")
+
+
+def _check_numbers(folder: Path, tensors: int) -> None:
+    """Refuse weights that are not finite; of large tensors only the first rows are read."""
+    budget = min(SAMPLED, SAMPLED_IN_ALL // max(1, tensors))
+    for path in sorted(folder.glob("*.safetensors")):
+        with safe_open(path, framework="pt") as file:
+            for name in file.keys():  # noqa: SIM118  (it is no mapping)
+                part = _beginning(file.get_slice(name), budget)
+                if part.is_floating_point() and not bool(torch.isfinite(part.float()).all()):
+                    raise InputError(f"model={folder}: {name} holds numbers that are not finite (NaN or infinite)")
+
+
+def _beginning(tensor: Any, budget: int) -> torch.Tensor:
+    shape = tensor.get_shape()
+    if not shape:
+        whole: torch.Tensor = tensor[...]
+        return whole
+    row = 4
+    for length in shape[1:]:
+        row *= length
+    rows: torch.Tensor = tensor[: max(1, min(shape[0], budget // max(1, row)))]
+    return rows
+
+
+def _size(shape: tuple[int, ...]) -> str:
+    return " x ".join(map(str, shape)) or "a number"
