@@ -183,7 +183,7 @@ def test_a_starter_is_not_asked_for_more_than_it_reads(tmp_path: Path) -> None:
 
     config = AgentConfig.from_settings(Settings.from_dict({"engine": "vllm", "max_model_len": 4096}))
     config.model_dir = str(save_chat_model(tmp_path, max_position_embeddings=2048))
-    with pytest.raises(InputError, match="^max_model_len=4096: model=starter reads 2048 tokens at most"):
+    with pytest.raises(InputError, match=r"^max_model_len=4096: model=starter reads 2048 tokens at most"):
         config.completed()
     config.agent.max_model_len = 2048
     assert config.completed().agent.max_model_len == 2048
