@@ -88,6 +88,9 @@ def measure(settings: Settings, context: ContextPolicy, played: bool = True) -> 
     """
     limits = Limits(UNLIMITED, UNLIMITED, UNLIMITED, env_timeout_s=TIMEOUT_S)
     player = Player(cast(Engine, None), context, limits)  # nobody samples here
+    # A prompt may be longer than the tokenizer's limit here: that is what is to be found out.
+    warned = getattr(context.template.tokenizer, "deprecation_warnings", {})
+    warned["sequence-length-is-longer-than-the-specified-maximum"] = True
     grows, started = context_window(settings.context) is None, time.monotonic()
     read, garbled, failure = [], [], None
     env = call_env(0, env_factory(settings))
