@@ -22,6 +22,7 @@ from rl_agents.chat.context import ContextPolicy, Dialogue
 from rl_agents.engines.base import Engine
 from rl_agents.envs.base import TextEnv, env_spec, read_env_options, starter_spec, task_ids
 from rl_agents.rollout.env_calls import EnvFailure, call_env, read_reset, read_step
+from rl_agents.rollout.env_guard import EnvGuard
 from rl_agents.rollout.prompting import env_factory
 from rl_agents.rollout.turns import Limits, Player, next_dialogue
 from rl_agents.settings import Settings, context_window
@@ -145,27 +146,28 @@ def _read(player: Player, env: TextEnv, task: str, ways: Sequence[Choose], grows
 
 def _play(player: Player, env: TextEnv, task: str, choose: Choose, grows: bool) -> _Reading:
     """Play one task and read every prompt; a window's a second time, with long thoughts in it."""
-    told: Any = call_env(TIMEOUT_S, env.reset, seed=0, options={"task_id": task})
+    guard = EnvGuard(task, 0, TIMEOUT_S)
+    told: Any = guard.call(env.reset, seed=0, options={"task_id": task})
     answer = read_reset(told)
     dialogue = thoughtful = Dialogue.start(answer.observation, answer.chat)
-    prompt = player.prompt(env, dialogue)
+    prompt = player.prompt(env, guard, dialogue)
     sizes, said, repeated, understood, turns = [len(prompt)], 0, 0.0, 0, 0
     thought = f"<think>{' a' * THOUGHT}</think>"
     thought_ids = len(player.context.template.answer_ids(thought)) - 1
     while (action := choose(turns, answer.observation, told[-1])) is not None:
         step = player.step_by_hand(prompt, action, answer)
-        told = call_env(TIMEOUT_S, env.step, action)
+        told = guard.call(env.step, action)
         answer = read_step(told)
         turns, understood = turns + 1, understood + answer.valid
         if answer.terminated or answer.truncated or answer.new_dialogue:
             break
         dialogue = next_dialogue(dialogue, step, answer)
-        prompt = player.prompt(env, dialogue)
+        prompt = player.prompt(env, guard, dialogue)
         said += len(step.response_ids) if grows else 0
         sizes.append(len(prompt) - said)
         if not grows:
             thoughtful = next_dialogue(thoughtful, replace(step, action=thought + action), answer)
-            repeated = max(repeated, (len(player.prompt(env, thoughtful)) - len(prompt)) / thought_ids)
+            repeated = max(repeated, (len(player.prompt(env, guard, thoughtful)) - len(prompt)) / thought_ids)
     return _Reading(sizes, repeated, understood / max(1, turns))
 
 
