@@ -162,7 +162,7 @@ ROWS = """
 --output => argument --output: expected one argument (see run.py --help)
 --set => argument --set: expected at least one argument (see run.py --help)
 --bogus => unknown flag '--bogus': did you mean '--output'?
--x => unknown flag '-x': valid: --algo, --config, --env, --help, --iterations, --local, --output
+-x => unknown flag '-x': valid: --algo, --config, --env, --help, --iterations, --local, --model, --output
 train --bogus => unknown flag '--bogus': did you mean '--output'?
 train extra => unexpected argument 'extra' (see run.py --help)
 --local=yes => argument --local: ignored explicit argument 'yes' (see run.py --help)

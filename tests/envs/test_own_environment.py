@@ -212,11 +212,11 @@ def test_what_a_cluster_is_given(folder: Path, monkeypatch: pytest.MonkeyPatch) 
     env_spec("gymnasium:Taxi-v3")
     assert shipped_modules() == {}, "installed ones are everywhere"
     env_spec(LOCK)
-    (folder / "games").mkdir()
-    (folder / "games" / "__init__.py").write_text("")
-    (folder / "lock.py").rename(folder / "games" / "deep.py")
-    env_spec("gymnasium:games.deep:Lock")
-    shipped = {"runtime_env": {"py_modules": [str(folder / "lock.py"), str(folder / "games")]}}
+    (folder / "own_games").mkdir()
+    (folder / "own_games" / "__init__.py").write_text("")
+    (folder / "lock.py").rename(folder / "own_games" / "deep.py")
+    env_spec("gymnasium:own_games.deep:Lock")
+    shipped = {"runtime_env": {"py_modules": [str(folder / "lock.py"), str(folder / "own_games")]}}
     assert shipped_modules() == shipped
     monkeypatch.setenv(JOB_CONFIG, json.dumps({"runtime_env": {"env_vars": {"A": "1"}}}))
     assert shipped_modules() == shipped

@@ -65,7 +65,7 @@ def test_tasks_with_movable_receptacles_and_slices_are_left_out(data: Path) -> N
     shutil.copytree(first_trial(data), train / "pick_heat_then_place_in_recep-AppleSliced-None-Desk-1" / "trial_1")
     official._listing.cache_clear()
     listing = official_games(data, "train")
-    assert (len(listing.games), listing.left_out, listing.bad) == (4, 2, ())
+    assert (len(listing.games), listing.movable, listing.bad) == (4, 2, ())
 
 
 def edit(name: str, change: Callable[[dict], object]) -> Callable[[Path], None]:
@@ -85,9 +85,7 @@ def cut(name: str) -> Callable[[Path], None]:
 
 DAMAGES = {
     "game cut": (cut("game.tw-pddl"), "game.tw-pddl: not valid JSON"),
-    "game missing": (lambda trial: (trial / "game.tw-pddl").unlink(), "game.tw-pddl: no such game file"),
     "game without a key": (edit("game.tw-pddl", lambda game: game.pop("grammar")), "key 'grammar' is missing"),
-    "unsolvable": (edit("game.tw-pddl", lambda game: game.update(solvable=False)), "unsolvable"),
     "trajectory cut": (cut("traj_data.json"), "traj_data.json: not valid JSON"),
     "trajectory missing": (lambda trial: (trial / "traj_data.json").unlink(), "traj_data.json: cannot be read"),
     "trajectory not UTF-8": (lambda trial: (trial / "traj_data.json").write_bytes(b"\xff{}"), "not valid JSON"),
@@ -115,9 +113,19 @@ def test_a_damaged_game_is_one_clear_line_and_the_rest_is_usable_when_asked_for(
     assert "\n" not in line
     listing = official_games(data, "train", skip_bad=True)
     assert (len(listing.games), len(listing.bad)) == (3, 1)
-    assert listing.report().startswith("3 games, 0 with movable receptacles or slices left out, 1 bad ones skipped")
+    assert listing.report().startswith("3 of 4 trials can be played, 1 bad ones skipped")
     with pytest.raises(InputError, match="train"):
         official_file(data, trial.relative_to(data / "json_2.1.1").as_posix())
+
+
+def test_trials_that_nobody_can_play_are_left_out_and_counted(data: Path) -> None:
+    missing, unsolvable, *_ = official_games(data, "train").games
+    missing.path.unlink()
+    edit("game.tw-pddl", lambda game: game.update(solvable=False))(unsolvable.path.parent)
+    official._listing.cache_clear()
+    listing = official_games(data, "train")
+    assert (len(listing.games), listing.missing, listing.unsolvable, listing.bad) == (2, 1, 1, ())
+    assert listing.report() == "2 of 4 trials can be played, 1 without a game file left out, 1 unsolvable left out"
 
 
 def test_several_bad_games_are_counted(data: Path) -> None:
