@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -41,12 +42,11 @@ def test_a_task_that_a_signal_ends_leaves_no_traceback(error, complaints, caplog
 DEAF = """
 import time
 from rl_agents.interrupts import Interrupts
-with Interrupts() as interrupts:
+with Interrupts() as interrupts, interrupts.abortable():
     print("ready", flush=True)
     while True:
         try:
-            with interrupts.abortable():
-                time.sleep(60)
+            time.sleep(60)
         except:
             print("swallowed", flush=True)
 """
@@ -57,12 +57,11 @@ def test_the_third_signal_ends_a_process_that_swallows_exceptions() -> None:
         [sys.executable, "-c", DEAF], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ)
     )
     try:
-        assert child.stdout is not None and child.stdout.readline() == "ready\n"
-        child.send_signal(signal.SIGTERM)
-        assert child.stdout.readline() == "swallowed\n"
-        child.send_signal(signal.SIGINT)
-        assert child.stdout.readline() == "swallowed\n"
-        child.send_signal(signal.SIGTERM)
+        assert child.stdout is not None
+        for said, number in [("ready", signal.SIGTERM), ("swallowed", signal.SIGINT), ("swallowed", signal.SIGTERM)]:
+            assert child.stdout.readline() == f"{said}\n"
+            time.sleep(0.5)  # until it sleeps: an exception elsewhere is not swallowed
+            child.send_signal(number)
         _, err = child.communicate(timeout=30)
         assert (child.returncode, err) == (130, "ended by the third signal\n")
     finally:

@@ -22,7 +22,7 @@ from rl_agents.chat.context import ContextPolicy, Dialogue
 from rl_agents.engines.base import Engine
 from rl_agents.envs.base import TextEnv, env_spec, read_env_options, starter_spec, task_ids
 from rl_agents.rollout.env_calls import EnvFailure, call_env, read_reset, read_step
-from rl_agents.rollout.env_guard import EnvGuard
+from rl_agents.rollout.env_guard import EnvGuard, EnvPool
 from rl_agents.rollout.prompting import env_factory
 from rl_agents.rollout.turns import Limits, Player, next_dialogue
 from rl_agents.settings import Settings, context_window
@@ -33,7 +33,7 @@ TASKS, PLAYED_TASKS, BUDGET_S = 48, 12, 20.0
 GARBLED_TASKS, GARBLED_TURNS = 3, 3
 #: Turns that a random player takes, and how it writes its actions.
 EXPLORED_TURNS, FORMS = 12, ("{}", "<think></think>\n<action>{}</action>")
-#: Seconds that one call of the environment may take.
+#: Seconds that one call of the environment may take, unless ``env_timeout_s`` is less.
 TIMEOUT_S = 20.0
 #: For tasks that were not among those played: of a whole dialogue, where much averages out, and of a window's prompt.
 HEADROOM, WINDOW_HEADROOM = 1.15, 1.5
@@ -87,23 +87,26 @@ def measure(settings: Settings, context: ContextPolicy, played: bool = True) -> 
         EnvFailure: the environment raised, hung or answered nonsense in every task.
         InputError: a user error in the environment, or the chat template cannot write its prompts.
     """
-    limits = Limits(UNLIMITED, UNLIMITED, UNLIMITED, env_timeout_s=TIMEOUT_S)
+    timeout_s = min(TIMEOUT_S, settings.env_timeout_s or TIMEOUT_S)
+    limits = Limits(UNLIMITED, UNLIMITED, UNLIMITED, env_timeout_s=timeout_s)
     player = Player(cast(Engine, None), context, limits)  # nobody samples here
     # A prompt may be longer than the tokenizer's limit here: that is what is to be found out.
     warned = getattr(context.template.tokenizer, "deprecation_warnings", {})
     warned["sequence-length-is-longer-than-the-specified-maximum"] = True
     grows, started = context_window(settings.context) is None, time.monotonic()
     read, garbled, failure = [], [], None
-    env = call_env(0, env_factory(settings))
+    pool = EnvPool(env_factory(settings))
+    env = call_env(0, pool.take)
     try:
         for number, task in enumerate(_sample(settings)):
             ways: list[Choose] = [lambda turn, observation, info: None]
             if played and number < PLAYED_TASKS:
                 ways = [_demonstrated(settings, task), _explored(settings, task)]
             try:
-                read.append(_read(player, env, task, ways, grows))
+                guard = pool.guard(env, task, 0, timeout_s)
+                read.append(_read(player, env, guard, ways, grows))
                 if played and number < GARBLED_TASKS:
-                    garbled.append(_play(player, env, task, _garbled, grows))
+                    garbled.append(_play(player, env, guard, _garbled, grows))
             except EnvFailure as error:  # a broken task is the run's business
                 failure = error
             if time.monotonic() - started > BUDGET_S:
@@ -134,20 +137,19 @@ class _Reading:
     valid: float = 0.0
 
 
-def _read(player: Player, env: TextEnv, task: str, ways: Sequence[Choose], grows: bool) -> _Reading:
+def _read(player: Player, env: TextEnv, guard: EnvGuard, ways: Sequence[Choose], grows: bool) -> _Reading:
     """Read one task as the first of ``ways`` plays it that the environment mostly understands."""
     reading = _Reading([])
     for choose in ways:
-        reading = _play(player, env, task, choose, grows)
+        reading = _play(player, env, guard, choose, grows)
         if reading.valid > 0.5:
             return reading
     return replace(reading, sizes=reading.sizes[:1], repeated=0.0)
 
 
-def _play(player: Player, env: TextEnv, task: str, choose: Choose, grows: bool) -> _Reading:
+def _play(player: Player, env: TextEnv, guard: EnvGuard, choose: Choose, grows: bool) -> _Reading:
     """Play one task and read every prompt; a window's a second time, with long thoughts in it."""
-    guard = EnvGuard(task, 0, TIMEOUT_S)
-    told: Any = guard.call(env.reset, seed=0, options={"task_id": task})
+    told: Any = guard.call(env.reset, seed=0, options={"task_id": guard.task_id})
     answer = read_reset(told)
     dialogue = thoughtful = Dialogue.start(answer.observation, answer.chat)
     prompt = player.prompt(env, guard, dialogue)

@@ -19,7 +19,8 @@ from rl_agents.envs.base import EnvSpec, env_spec, make_env, plain_options, read
 from rl_agents.envs.gymnasium_adapter import PREFIX
 from rl_agents.errors import InputError, unknown
 from rl_agents.rollout.embedders import make_embedder
-from rl_agents.rollout.env_calls import EnvFailure, call_env
+from rl_agents.rollout.env_calls import EnvFailure
+from rl_agents.rollout.env_guard import EnvPool
 from rl_agents.rollout.truncation_rules import progress_window
 from rl_agents.settings import Settings, validate
 from rl_agents.settings.checks import check_room
@@ -179,10 +180,11 @@ def _check_environment(settings: Settings) -> None:
     """
     tasks = task_ids(settings.env, "train", settings.env_options)
     if settings.env.startswith(PREFIX):
-        env = make_env(settings.env, settings.env_options, settings.max_turns)
+        pool = EnvPool(lambda: make_env(settings.env, settings.env_options, settings.max_turns))
+        env = pool.take()
         with contextlib.suppress(EnvFailure):
-            call_env(settings.env_timeout_s, env.reset, seed=0, options={"task_id": tasks[0]})
-            call_env(settings.env_timeout_s, env.close)
+            pool.guard(env, tasks[0], 0, settings.env_timeout_s).call(env.reset, seed=0, options={"task_id": tasks[0]})
+        pool.discard(env)
 
 
 def _check_model(settings: Settings, made_for: Mapping[str, Any]) -> None:

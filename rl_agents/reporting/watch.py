@@ -37,7 +37,7 @@ def _without_advantage(episodes: Sequence[Trajectory], record: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Warning:
+class Caution:
     """One thing that most episodes may have in common.
 
     Attributes:
@@ -50,23 +50,23 @@ class Warning:
     text: str
 
 
-WARNINGS = (
-    Warning(
+CAUTIONS = (
+    Caution(
         "context", _cut_by_context,
         "are cut by the context (max_model_len={max_model_len}) before the task ends, and count as not solved: raise "
         "max_model_len, lower max_response_tokens={max_response_tokens}, or rebuild prompts with context=window(n)",
     ),
-    Warning(
+    Caution(
         "response", _cut_by_response_limit,
         "have a response cut at max_response_tokens={max_response_tokens}, so that its end is missing: raise it (and "
         "max_model_len={max_model_len} with it)",
     ),
-    Warning(
+    Caution(
         "validity", _never_valid,
         "never act in a form that the environment can read: look at trajectories/latest.md, and at the form that its "
         "prompt asks for; a starter (run.py sft) or a larger model learns the form first",
     ),
-    Warning(
+    Caution(
         "advantage", _without_advantage,
         "have no advantage, because all of their group got the same reward, and teach nothing: tasks are too easy or "
         "too hard for the policy; raise group_size={group_size}, choose other tasks, or set dynamic_sampling where the "
@@ -89,10 +89,10 @@ class EpisodeWatch:
         self._recent.append(failed)
         played = [t for t in episodes if not t.failed]
         lines = self._failures("episodes", failed)
-        for warning in WARNINGS if played else ():
-            share = warning.share(played, record)
-            if self._is_news(warning.name, share, MOST):
-                text = warning.text.format(**self.settings.to_dict())
+        for caution in CAUTIONS if played else ():
+            share = caution.share(played, record)
+            if self._is_news(caution.name, share, MOST):
+                text = caution.text.format(**self.settings.to_dict())
                 lines.append(f"{share:.0%} of the episodes {text}")
         return lines
 
