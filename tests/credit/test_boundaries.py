@@ -104,6 +104,12 @@ def test_a_group_of_one_gets_zero_unless_asked(estimate: Callable[..., np.ndarra
     assert estimate([5.0], [0], **extra).tolist() == [0.0]
 
 
+def test_alpha_is_50_as_published() -> None:
+    assert float(annealing(3)) == float(annealing(3, alpha=50.0)) == pytest.approx(50.0 * np.log(3.0))
+    assert float(state_score(20, 1, 2).score) == float(state_score(20, 1, 2, alpha=50.0).score)
+    assert float(state_score(9, 1, 2).score) == float(state_score(9, 1, 2, alpha=50.0).score) > 0.0
+
+
 def test_probable_counts_of_the_first_states() -> None:
     scores = state_score([0, 10, 10], [0, 0, 5], 3, alpha=1.0)
     assert rollout_count(scores.score, scores.open).tolist()[:2] == [8, 0]
