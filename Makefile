@@ -48,7 +48,7 @@ demo: .venv/.ready
 test: .venv/.ready
 	$(PY) -m pytest $(SIDE_BY_SIDE)
 
-# What needs neither Ray, a trained model nor another server: about two minutes.
+# What needs neither Ray, a trained model nor another server: about three minutes.
 test-unit: .venv/.ready
 	$(PY) -m pytest $(SIDE_BY_SIDE) -m "not (ray or rllib or servers)"
 
