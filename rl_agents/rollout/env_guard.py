@@ -15,6 +15,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -45,27 +46,36 @@ class ProcessState:
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.folder = ""
-        self.reset()
+        self._python: Any = None
+        # Made at the first call: seeding takes longer than an environment's step.
+        self._numpy: np.random.MT19937 | None = None
 
     def reset(self) -> None:
         """Put the generators back to the episode's seed."""
-        self._python: Any = None
-        self._numpy = np.random.MT19937(self.seed)
-        self._initial = self._numpy.state
+        self._python = None
+        if self._numpy is not None:
+            self._numpy.state = _seeded(self.seed)
 
     def drawn(self) -> Any:
         """The generators' states as plain data that `resume` takes; None where nobody has drawn or seeded."""
-        now, start = self._numpy.state["state"], self._initial["state"]
-        same = self._python is None or self._python == random.Random(self.seed).getstate()
-        if same and now["pos"] == start["pos"] and np.array_equal(now["key"], start["key"]):
+        if self._numpy is None:
             return None
-        return self._python, self._numpy.state
+        state, start = self._numpy.state, _seeded(self.seed)["state"]
+        same = self._python is None or self._python == random.Random(self.seed).getstate()
+        if same and state["state"]["pos"] == start["pos"] and np.array_equal(state["state"]["key"], start["key"]):
+            return None
+        return self._python, state
 
     def resume(self, drawn: Any) -> None:
         """Go on from what `drawn` returned."""
         self.reset()
         if drawn is not None:
-            self._python, self._numpy.state = drawn
+            self._python, self._generator().state = drawn
+
+    def _generator(self) -> np.random.MT19937:
+        if self._numpy is None:
+            self._numpy = np.random.MT19937(self.seed)
+        return self._numpy
 
     @contextlib.contextmanager
     def applied(self) -> Iterator[None]:
@@ -78,7 +88,7 @@ class ProcessState:
             random.seed(self.seed)
         else:
             random.setstate(self._python)
-        np.random.set_bit_generator(self._numpy)  # type: ignore[attr-defined]
+        np.random.set_bit_generator(self._generator())  # type: ignore[attr-defined]
         _enter(self.folder, outside[2])
         try:
             yield
@@ -87,6 +97,12 @@ class ProcessState:
             random.setstate(outside[0])
             np.random.set_bit_generator(outside[1])  # type: ignore[attr-defined]
             _enter(outside[2], self.folder)
+
+
+@lru_cache(maxsize=256)
+def _seeded(seed: int) -> Any:
+    """State of numpy's generator after seeding; not to be changed."""
+    return np.random.MT19937(seed).state
 
 
 def _folder() -> str:

@@ -155,22 +155,24 @@ def one_line(error: InputError, path: Path, words: str) -> None:
     assert words in str(error) and str(path) in str(error) and "\n" not in str(error)
 
 
+def refused(command: list[str], content: bytes, words: str, folder: Path, capsys) -> None:
+    """A command that reads ``content`` says ``words`` on one line, and writes nothing."""
+    (folder / "file.yaml").write_bytes(content)
+    assert main([*command, str(folder / "file.yaml"), "--output", str(folder / "out")]) == 2
+    said = capsys.readouterr().err
+    assert words in said and said.count("\n") == 1 and not (folder / "out").exists()
+
+
 @pytest.mark.parametrize(("content", "words"), PRESETS, ids=named(PRESETS))
 def test_presets(content: bytes, words: str, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setattr("rl_agents.cli.train._train", lambda *_: pytest.fail("accepted"))
-    (tmp_path / "preset.yaml").write_bytes(content)
-    assert main(["--config", str(tmp_path / "preset.yaml"), "--output", str(tmp_path / "out")]) == 2
-    said = capsys.readouterr().err
-    assert words in said and said.count("\n") == 1 and not (tmp_path / "out").exists()
+    refused(["--config"], content, words, tmp_path, capsys)
 
 
 @pytest.mark.parametrize(("content", "words"), SWEEPS, ids=named(SWEEPS))
 def test_sweeps(content: bytes, words: str, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setattr("rl_agents.cli.tune._tune", lambda *_: pytest.fail("accepted"))
-    (tmp_path / "sweep.yaml").write_bytes(content)
-    assert main(["tune", str(tmp_path / "sweep.yaml"), "--output", str(tmp_path / "out")]) == 2
-    said = capsys.readouterr().err
-    assert words in said and said.count("\n") == 1 and not (tmp_path / "out").exists()
+    refused(["tune"], content, words, tmp_path, capsys)
 
 
 @pytest.mark.parametrize(("name", "content", "words"), QUESTIONS, ids=named(QUESTIONS))

@@ -75,9 +75,7 @@ def mutated(rng: random.Random, text: bytes) -> bytes:
         if rng.random() < 0.4:
             data[place : place + rng.randrange(6)] = b""
         elif rng.random() < 0.5:
-            data[place:place] = rng.choice(
-                [b"\x00", b"\xff", b"{", b"]", b":", b"\n", b"\t", b'"', b"- ", b"#", b"&a "]
-            )
+            data[place:place] = rng.choice(SCRAPS)
         else:
             data = data[:place]
     return bytes(data)
