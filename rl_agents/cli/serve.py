@@ -16,8 +16,8 @@ from rl_agents.cli.parser import Parser
 from rl_agents.errors import InputError
 from rl_agents.interrupts import Interrupts
 from rl_agents.serving.options import ServingOptions
-from rl_agents.serving.security import check_address
 from rl_agents.settings import parse_assignments
+from rl_agents.web.security import check_address
 
 #: Actors that Serve starts beside the replicas: controller and proxy; the gateway asks for no CPU.
 SERVE_ACTORS = 2
@@ -48,7 +48,7 @@ def run(argv: Sequence[str]) -> int:
     keys = chosen_keys(args)
     check_port(args.host, args.port)
     options, _ = ServingOptions.read(keys)
-    check_address(args.host, options)
+    check_address(args.host, bool(options.api_key_env))
     from rl_agents.core.session import ensure_ray, quiet_libraries
     from rl_agents.serving.app import build
 

@@ -42,6 +42,9 @@ class Step:
         action: the decoded response, for people and for the environment only.
         reward: reward of this step.
         valid: the environment could parse the action.
+        call: the seed that the response was sampled with, which names the call in the pool (`rl_agents.pool`); 0: none.
+        next_step: index of the step that first reads what came of this one, where an agent's calls form a tree (several
+            conversations side by side); -1: there is none; None: the next in the list, as in every plain dialogue.
     """
 
     prompt_ids: list[int]
@@ -54,6 +57,8 @@ class Step:
     action: str
     reward: float = 0.0
     valid: bool = True
+    call: int = 0
+    next_step: int | None = None
 
 
 @dataclass(slots=True)

@@ -13,10 +13,10 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import FileResponse, JSONResponse, StreamingResponse
 from starlette.exceptions import HTTPException
 
-from rl_agents.serving.errors import ApiError
 from rl_agents.serving.protocol import ChatRequest, CheckpointRequest, SessionRequest, StepRequest, parse
-from rl_agents.serving.security import Guard, Keys
 from rl_agents.serving.service import Service
+from rl_agents.web.errors import ApiError
+from rl_agents.web.security import Guard, Keys
 
 logger = logging.getLogger("ray.serve")
 

@@ -17,13 +17,13 @@ from ray.serve.handle import DeploymentHandle
 from rl_agents.engines.base import EngineError, EngineSettings, Sampling
 from rl_agents.engines.select import resolve_engine, run_engine
 from rl_agents.serving.api import make_api
-from rl_agents.serving.errors import overloaded
 from rl_agents.serving.options import ServingOptions
 from rl_agents.serving.policy import Piece, Policy, Target
-from rl_agents.serving.security import Keys
 from rl_agents.serving.service import Service
 from rl_agents.serving.source import Checkpoint, find_checkpoint, served_settings
 from rl_agents.settings import Settings
+from rl_agents.web.errors import overloaded
+from rl_agents.web.security import Keys
 
 #: Requests that the gateway holds beside those for the engines: sessions, probes, the page.
 OTHER_REQUESTS = 64
@@ -135,7 +135,7 @@ def build(args: Mapping[str, Any]) -> serve.Application:
         InputError: unknown key, no such checkpoint, an engine that cannot run here, a missing API key.
     """
     options, run_keys = ServingOptions.read(args)
-    keys = Keys.from_environment(options)
+    keys = Keys.from_environment(options.api_key_env, options.admin_key_env)
     checkpoint = find_checkpoint(options.checkpoint)
     settings = served_settings(checkpoint, {**run_keys, "engine": options.engine})
     return application(options, settings, checkpoint, keys)

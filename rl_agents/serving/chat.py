@@ -15,11 +15,11 @@ from rl_agents.chat.context import ChatTemplate
 from rl_agents.engines.base import Sampling
 from rl_agents.errors import InputError, nearest
 from rl_agents.rollout.turns import step_seed
-from rl_agents.serving.errors import ApiError, bad_request
 from rl_agents.serving.policy import Piece, PolicyClient, Target
 from rl_agents.serving.protocol import ChatRequest
-from rl_agents.serving.text import TextStream
 from rl_agents.tools.calls import Tool, read_response
+from rl_agents.web.errors import ApiError, bad_request
+from rl_agents.web.text import TextStream
 
 T = TypeVar("T")
 

@@ -14,9 +14,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from rl_agents.chat.messages import read_message
 from rl_agents.errors import nearest
-from rl_agents.serving.errors import ApiError, bad_request
 from rl_agents.tools.calls import Tool, read_tools
 from rl_agents.tools.strict_json import strict_json
+from rl_agents.web.errors import ApiError, bad_request
 
 MAX_MESSAGES = 1024
 MAX_TOOLS = 128

@@ -15,7 +15,6 @@ from rl_agents.chat.context import load_tokenizer, make_context
 from rl_agents.engines.base import Completion, EngineError, Sampling
 from rl_agents.errors import InputError
 from rl_agents.serving.chat import ChatModel, answer, chunks, prepare
-from rl_agents.serving.errors import ApiError, bad_request, public
 from rl_agents.serving.options import ServingOptions
 from rl_agents.serving.policy import PolicyClient, Target
 from rl_agents.serving.protocol import ChatRequest, CheckpointRequest, SessionRequest
@@ -23,6 +22,7 @@ from rl_agents.serving.session import Session
 from rl_agents.serving.sessions import Sessions
 from rl_agents.serving.source import Checkpoint, check_replaces, find_checkpoint
 from rl_agents.settings import Settings
+from rl_agents.web.errors import ApiError, bad_request, public
 
 logger = logging.getLogger("ray.serve")
 

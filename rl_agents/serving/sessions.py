@@ -21,11 +21,11 @@ from rl_agents.rollout.agent_loop import Episode
 from rl_agents.rollout.env_calls import EnvFailure, call_env
 from rl_agents.rollout.prompting import env_factory
 from rl_agents.rollout.turns import Limits
-from rl_agents.serving.errors import ApiError, bad_request, public
 from rl_agents.serving.options import ServingOptions
 from rl_agents.serving.protocol import SessionRequest
 from rl_agents.serving.session import Generate, LoopEngine, Session, Worker
 from rl_agents.settings import Settings
+from rl_agents.web.errors import ApiError, bad_request, public
 
 #: Seconds that creating and resetting an environment may take: some read gigabytes first.
 OPENING_S = 120.0

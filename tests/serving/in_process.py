@@ -13,9 +13,9 @@ from rl_agents.serving.api import make_api
 from rl_agents.serving.app import engine_settings
 from rl_agents.serving.options import ServingOptions
 from rl_agents.serving.policy import Policy
-from rl_agents.serving.security import Keys
 from rl_agents.serving.service import Service
 from rl_agents.serving.source import find_checkpoint, served_settings
+from rl_agents.web.security import Keys
 
 
 class Server:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from rl_agents.serving.errors import ApiError, public
 from rl_agents.serving.protocol import ChatRequest, CheckpointRequest, SessionRequest, StepRequest, parse
+from rl_agents.web.errors import ApiError, public
 
 CHAT: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 KINDS = (ChatRequest, SessionRequest, StepRequest, CheckpointRequest)

@@ -12,7 +12,7 @@ from in_process import Server, problem
 from scripted_model import CALL, MAX_TOKENS, write_babbler, write_model
 
 from rl_agents.envs.small_model import CHAT_TEMPLATE
-from rl_agents.serving.security import Keys, digest
+from rl_agents.web.security import Keys, digest
 
 TOOL = {"type": "function", "function": {"name": "add", "parameters": {"properties": {"a": {"type": "integer"}}}}}
 RUN = {"max_model_len": MAX_TOKENS, "max_response_tokens": 16, "env.prompt": "compact"}

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from rl_agents.errors import InputError
-from rl_agents.serving.errors import ApiError
 from rl_agents.serving.options import ServingOptions
 from rl_agents.serving.protocol import ChatRequest, SessionRequest, parse
-from rl_agents.serving.security import Keys, check_address, digest
 from rl_agents.settings.options import option_types
+from rl_agents.web.errors import ApiError
+from rl_agents.web.security import Keys, check_address, digest
 
 CHAT: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 TOOL = {"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}
@@ -140,19 +140,19 @@ def test_wrong_keys_of_a_server_are_named(data: dict[str, Any], message: str) ->
 def test_a_server_that_others_can_reach_needs_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
     open_server = ServingOptions(checkpoint="x")
     for host in ("127.0.0.1", "localhost", "::1", "127.8.0.1"):
-        check_address(host, open_server)
+        check_address(host, bool(open_server.api_key_env))
     for host in ("0.0.0.0", "::", "10.0.0.1", "example.org"):
         with pytest.raises(InputError, match="--api-key-env"):
-            check_address(host, open_server)
+            check_address(host, bool(open_server.api_key_env))
     locked = ServingOptions(checkpoint="x", api_key_env="A_KEY")
-    check_address("0.0.0.0", locked)
+    check_address("0.0.0.0", bool(locked.api_key_env))
     with pytest.raises(InputError, match="A_KEY is not set"):
-        Keys.from_environment(locked)
+        Keys.from_environment(locked.api_key_env, locked.admin_key_env)
     monkeypatch.setenv("A_KEY", "short")
     with pytest.raises(InputError, match="A_KEY has 5 characters"):
-        Keys.from_environment(locked)
+        Keys.from_environment(locked.api_key_env, locked.admin_key_env)
     monkeypatch.setenv("A_KEY", "k" * 32)
-    assert Keys.from_environment(locked).api == digest("k" * 32) != "k" * 32
+    assert Keys.from_environment(locked.api_key_env, locked.admin_key_env).api == digest("k" * 32) != "k" * 32
 
 
 def test_the_guide_names_every_key_of_a_server() -> None:

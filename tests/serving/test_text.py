@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rl_agents.chat.context import ChatTemplate
-from rl_agents.serving.text import TextStream
+from rl_agents.web.text import TextStream
 
 TEMPLATES = [ChatTemplate(qwen()), ChatTemplate(llama())]
 TEXTS = st.text(st.sampled_from("ab 1🙂é中\n"), max_size=20)

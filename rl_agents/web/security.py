@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rl_agents.errors import InputError
-from rl_agents.serving.errors import ApiError
-from rl_agents.serving.options import ServingOptions
+from rl_agents.web.errors import ApiError
 
 Scope = MutableMapping[str, Any]
 Headers = Mapping[bytes, bytes]
@@ -32,13 +31,17 @@ class Keys:
     admin: str = ""
 
     @classmethod
-    def from_environment(cls, options: ServingOptions) -> Keys:
-        """Read the keys from the environment variables that ``options`` name.
+    def from_environment(cls, api: str, admin: str = "") -> Keys:
+        """Read the keys from environment variables.
+
+        Args:
+            api: name of the variable with the API key; empty: none.
+            admin: name of the variable with the key of ``/admin``; empty: none.
 
         Raises:
             InputError: a variable is not set, or its key is too short.
         """
-        return cls(_digest_of(options.api_key_env), _digest_of(options.admin_key_env))
+        return cls(_digest_of(api), _digest_of(admin))
 
     def check(self, path: str, authorization: str) -> None:
         """Check the key of a request.
@@ -84,13 +87,13 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def check_address(host: str, options: ServingOptions) -> None:
+def check_address(host: str, has_key: bool) -> None:
     """Refuse to listen to other machines without a key.
 
     Raises:
         InputError: how to set one.
     """
-    if not options.api_key_env and not is_loopback(host):
+    if not has_key and not is_loopback(host):
         raise InputError(f"host {host} can be reached from other machines: set a key with --api-key-env VARIABLE")
 
 

@@ -1,0 +1,108 @@
+"""What agents ask a gateway and what it answers, in one form for all dialects.
+
+A dialect (``chat_completions``, ``responses``, ``messages``) is a pair of pure translations: a request's JSON into a
+`ModelCall`, and `Delta` and `ModelAnswer` into the dialect's JSON or its server-sent events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from rl_agents.chat.messages import Message
+from rl_agents.tools.calls import Tool
+
+Dialect = Literal["chat_completions", "responses", "messages"]
+Finish = Literal["stop", "length", "tool_calls"]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCall:
+    """A request.
+
+    Attributes:
+        messages: the whole history in our form (`rl_agents.chat.messages`): text content, arguments as objects,
+            thoughts as ``reasoning_content`` where the client sent them back.
+        tools: what the answer may call.
+        max_tokens: the client's own limit; None: none.
+        count: answers wanted (``n``).
+        stop: strings that end an answer.
+        previous: id of the response that the messages follow (Responses API ``previous_response_id``); empty: none.
+        wishes: sampling parameters and constraints that training overrides or does not enforce (temperature, top_p,
+            seed, tool_choice, response_format ...), as the client sent them.
+        ignored: names of fields that nobody here knows, sorted.
+        options: what the dialect needs again when it writes the answer (``include_usage``, ``store`` ...).
+    """
+
+    dialect: Dialect
+    model: str
+    messages: tuple[Message, ...]
+    tools: tuple[Tool, ...] = ()
+    max_tokens: int | None = None
+    stream: bool = False
+    count: int = 1
+    stop: tuple[str, ...] = ()
+    previous: str = ""
+    wishes: Mapping[str, Any] = field(default_factory=dict)
+    ignored: tuple[str, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweredCall:
+    """A tool call in an answer; ``arguments`` is JSON text, as every dialect's clients parse it."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """Text of answer ``index`` that has just been sampled; tool calls come whole, with the `ModelAnswer`.
+
+    Attributes:
+        content: words for the reader.
+        thoughts: reasoning, where the template marks it.
+    """
+
+    index: int
+    content: str = ""
+    thoughts: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelAnswer:
+    """A whole answer.
+
+    Attributes:
+        call: id of the call in the pool; ``id`` is what the client is told.
+        created: seconds since 1970.
+        label: of the weights that answered (OpenAI's ``system_fingerprint``).
+    """
+
+    index: int
+    call: int
+    id: str
+    content: str
+    thoughts: str
+    tool_calls: tuple[AnsweredCall, ...]
+    finish: Finish
+    prompt_tokens: int
+    completion_tokens: int
+    created: int
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """How a request came, to tell a retry from a new question.
+
+    Attributes:
+        digest: SHA-256 of path and canonical body.
+        retry: the SDK's count of retries (``x-stainless-retry-count``); -1: no such header.
+    """
+
+    digest: str
+    retry: int = -1

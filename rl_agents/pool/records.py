@@ -1,0 +1,203 @@
+"""The records of a pool: one data class per table, append-only.
+
+A *call* is one sampled response. Its id is the seed that it was sampled with, which derives from the run's seed and the
+call's place in it: the same call has the same id whenever and wherever it is made, so that writing it twice leaves one
+row, and a run that goes on after a crash finds what it had sampled. A *session* is an episode (or, in a search, one
+sibling): an ordered list of calls and what the world answered to each. What was learned (`Batch`, `Credit`) and what
+people decided (`Curation`) stand in rows of their own; nothing is ever changed in place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+SessionKind = Literal["episode", "sample", "gateway", "evaluation"]
+#: What people may decide about a session or a step; ``weight`` and ``reward`` carry a value.
+Verdict = Literal["exclude", "keep", "reward", "weight"]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One sampled response, whole.
+
+    Attributes:
+        id: sampling seed, 63 bits.
+        parent: the call whose prompt and response this prompt begins with; 0: none. Only the rest is stored.
+        prompt_ids: exact ids that the engine read.
+        response_ids: exact ids that it sampled, end-of-turn token included.
+        logprobs: engine's log-probability per sampled id (float32).
+        policy_version: of the weights.
+        finish_reason: ``stop`` or ``length``.
+    """
+
+    id: int
+    parent: int
+    prompt_ids: list[int]
+    response_ids: list[int]
+    logprobs: list[float]
+    policy_version: int
+    finish_reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the world answered to a call: the rest of a `rl_agents.data.trajectory.Step`.
+
+    Attributes:
+        ordinal: place of the step in its session's list.
+        next_step: see `rl_agents.data.trajectory.Step.next_step`.
+    """
+
+    session: str
+    ordinal: int
+    call: int
+    observation: str
+    anchor: str
+    action: str
+    reward: float
+    valid: bool
+    next_step: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One episode that is over, without its steps.
+
+    Attributes:
+        id: unique in the pool.
+        iteration: of the training run, from 0; -1 outside one.
+        seed: of the episode, as in `rl_agents.data.trajectory.EpisodeSpec`.
+        env: the environment's name.
+        facts, metrics: as in `rl_agents.data.trajectory.Trajectory`; plain JSON.
+    """
+
+    id: str
+    kind: SessionKind
+    iteration: int
+    group_id: int
+    member: int
+    seed: int
+    env: str
+    task_id: str
+    terminated: bool
+    truncated: bool
+    end_cause: str
+    failed: bool
+    success: bool
+    metrics: dict[str, float] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A session that an update learned from: row ``position`` of update ``update`` of iteration ``iteration``.
+
+    A batch counts while no `Event` of kind ``resumed`` that was written after it names an earlier iteration: then the
+    weights that it made are gone, and its sessions are there to be learned from again.
+    """
+
+    iteration: int
+    update: int
+    position: int
+    session: str
+
+
+@dataclass(frozen=True, slots=True)
+class Credit:
+    """What one session's step was worth in one update; means over the step's sampled tokens, None: not computed."""
+
+    iteration: int
+    update: int
+    session: str
+    ordinal: int
+    advantage: float
+    value: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Curation:
+    """A decision of a person or a script. Later rows win over earlier ones; `Curation.undoes` takes one back.
+
+    Attributes:
+        session: whose.
+        ordinal: of the step that the verdict is about; -1: the session as a whole.
+        value: of ``reward`` (in place of the recorded one; of a session: of its last step) and ``weight``.
+        by, why: who decided, and the reason, for people.
+        undoes: number of the curation row that this one takes back; 0: none.
+    """
+
+    session: str
+    verdict: Verdict
+    ordinal: int = -1
+    value: float | None = None
+    by: str = ""
+    why: str = ""
+    undoes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A gateway's call as its client saw it; two rows per call, ``started`` before sampling and ``finished`` after.
+
+    Attributes:
+        call: id of the sampled call.
+        session: the gateway's session.
+        state: ``started``, ``finished`` or ``failed`` (with the reason in ``answer``).
+        request_hash: SHA-256 of path and canonical body, to know a retry by.
+        retry: what the client's SDK counts in ``x-stainless-retry-count``; -1: no such header.
+        dialect: ``chat_completions``, ``responses`` or ``messages``.
+        request: the messages that the parent call had not had, tools and parameters, plain JSON.
+        answer: what was answered, plain JSON; of a failure the reason.
+        overridden: what the client asked for and training decided otherwise, plain JSON.
+    """
+
+    call: int
+    session: str
+    state: Literal["started", "finished", "failed"]
+    request_hash: str = ""
+    retry: int = -1
+    dialect: str = ""
+    request: dict[str, Any] = field(default_factory=dict)
+    answer: dict[str, Any] = field(default_factory=dict)
+    overridden: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """A gateway session that was opened; its `Session` row follows when it ends.
+
+    Attributes:
+        key_hash: SHA-256 of the session's key.
+        task: what the agent was given, plain JSON.
+    """
+
+    session: str
+    group_id: int
+    member: int
+    seed: int
+    task_id: str
+    key_hash: str = ""
+    task: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RewardNote:
+    """A reward that came from outside, for a call of a gateway session or (``call=0``) for the session."""
+
+    session: str
+    value: float
+    call: int = 0
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened to the pool: ``run`` (began), ``checkpoint``, ``resumed`` (both with the iteration)."""
+
+    kind: str
+    iteration: int = -1
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+Record = Call | Outcome | Session | Batch | Credit | Curation | Exchange | Opening | RewardNote | Event

@@ -1,0 +1,1 @@
+"""What servers share: errors in OpenAI's form, keys, checks of origin and size, text that streams."""
