@@ -38,10 +38,9 @@ from benchmarks.report import median_table, write_result
 from rl_agents.algorithms import Settings
 from rl_agents.core.algorithm import AgentAlgorithm, AgentConfig
 from rl_agents.core.starter import ensure_model
-from rl_agents.data.tasks import training_specs
+from rl_agents.data.tasks import step_seed, training_specs
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.engines.base import EngineSettings
-from rl_agents.rollout.agent_loop import step_seed
 
 GROUPS, GROUP_SIZE = 16, 8
 WARM_UP = 2

@@ -23,6 +23,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rl_agents.chat.context import ContextPolicy, Dialogue
+from rl_agents.data.tasks import step_seed
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
 from rl_agents.engines.base import Engine, EngineError
 from rl_agents.envs.base import TextEnv
@@ -30,7 +31,7 @@ from rl_agents.errors import InputError
 from rl_agents.rollout.env_calls import EnvFailure, EnvReply, call_env, read_reset
 from rl_agents.rollout.env_guard import EnvFactory, EnvGuard, EnvPool
 from rl_agents.rollout.truncation_rules import ANSWER_INSTRUCTION, TurnFacts
-from rl_agents.rollout.turns import Limits, Player, end_cause, is_success, next_dialogue, step_seed
+from rl_agents.rollout.turns import Limits, Player, end_cause, is_success, next_dialogue
 
 
 @dataclass(slots=True)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from rl_agents.chat.context import ContextPolicy, Dialogue, History, RenderWindow
 from rl_agents.data.trajectory import Step
 from rl_agents.engines.base import Completion, Engine, EngineError, Sampling
@@ -170,12 +168,6 @@ def end_cause(answer: EnvReply, turns: int, max_turns: int) -> str:
 def is_success(answer: EnvReply, episode_return: float) -> bool:
     """Success as the environment reports it at the end, else a positive return."""
     return episode_return > 0 if answer.success is None else answer.success
-
-
-def step_seed(episode_seed: int, step: int) -> int:
-    """Return the sampling seed of a step: 63 bits that depend on nothing but the two numbers."""
-    state = np.random.SeedSequence(episode_seed, spawn_key=(step,)).generate_state(1, np.uint64)
-    return int(state[0] >> np.uint64(1))
 
 
 def _check_completion(completion: Completion, budget: int) -> None:

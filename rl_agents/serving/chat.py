@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from rl_agents.chat.context import ChatTemplate
+from rl_agents.data.tasks import step_seed
 from rl_agents.engines.base import Sampling
 from rl_agents.errors import InputError, nearest
-from rl_agents.rollout.turns import step_seed
 from rl_agents.serving.policy import Piece, PolicyClient, Target
 from rl_agents.serving.protocol import ChatRequest
 from rl_agents.tools.calls import Tool, read_response
