@@ -47,6 +47,8 @@ class EnvSpec:
             ``--set env.KEY=VALUE``.
         max_turns: turn limit of an episode where the run's key ``max_turns`` is 0.
         progress_window: T3's k for the environment's progress rule; 0 when it reports no ``info["progress"]``.
+        borrows: its options may name another environment, whose tasks, starter model and limits it takes; its module
+            ``tasks`` says which: ``base_environment(options) -> str``.
     """
 
     name: str
@@ -57,6 +59,7 @@ class EnvSpec:
     options: type
     max_turns: int
     progress_window: int = 0
+    borrows: bool = False
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ The exit code is the agent's, or 128 and the number of the signal that ended it,
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -134,10 +135,8 @@ def children() -> list[int]:
 
 def kill(process: int, number: int, group: bool = False) -> None:
     """Send a signal to a process, or to its group, that may be gone."""
-    try:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         (os.killpg if group else os.kill)(process, number)
-    except (ProcessLookupError, PermissionError):
-        pass
 
 
 def exit_code(status: int) -> int:

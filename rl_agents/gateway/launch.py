@@ -130,7 +130,7 @@ class CommandAgent:
         try:
             words = tuple(shlex.split(command))
         except ValueError as error:
-            raise InputError(f"env.agent_command: {error} in {ascii(command)}") from None
+            raise InputError(f"env.agent_command: {error} in {command!a}") from None
         for word in words:
             for name in PLACEHOLDER.findall(word):
                 if name not in PLACES:
