@@ -16,7 +16,9 @@ accepted answers; PRS reads those of the last step), ``points`` and ``evidence``
 answers: what the answer has to state, and what the tools have found so far), ``new_dialogue`` (the observation begins
 a new dialogue: the agent reads nothing of what was said before) and, of a reset or beside ``new_dialogue``,
 ``messages`` with ``tools``: chat messages and tool definitions in OpenAI's form (arguments as objects) that the
-dialogue begins with in place of the observation.
+dialogue begins with in place of the observation. A step may carry ``further_messages``: what follows the action in
+place of the observation as one user message (tool results, several messages), with the action's own tool calls as
+``calls`` (their ids and names, for templates that write the tool's name beside its result).
 
 An environment may have a method ``render_window(task, history, observation) -> str`` (see
 `rl_agents.chat.context`) and an attribute ``answer_instruction`` (str): how it tells the agent, after its last

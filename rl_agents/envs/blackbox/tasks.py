@@ -44,7 +44,7 @@ def base_environment(options: Mapping[str, Any]) -> str:
     """Return the environment whose tasks are taken, or ``blackbox`` for those of a file.
 
     Raises:
-        InputError: no agent, two agents, or no tasks.
+        InputError: no agent, two agents, no tasks, or neither a file nor an environment of that name.
     """
     agents = [name for name in ("agent_command", "agent") if options.get(name)]
     if not agents:
@@ -56,7 +56,13 @@ def base_environment(options: Mapping[str, Any]) -> str:
         raise InputError("environment blackbox needs env.tasks: a JSONL file, or an environment such as guess_numbers")
     if tasks == "blackbox":
         raise InputError("env.tasks=blackbox: name a JSONL file or another environment")
-    return tasks if base.is_environment(tasks) else "blackbox"
+    if base.is_environment(tasks):
+        return tasks
+    if not Path(tasks).expanduser().is_file():
+        known = nearest(tasks, base.ENVIRONMENTS)
+        hint = f", and as an environment: {known}" if known.startswith("did you mean") else ""
+        raise InputError(f"env.tasks={tasks}: no such file{hint}")
+    return "blackbox"
 
 
 def task_ids(split: str, options: BlackboxOptions) -> list[str]:
@@ -90,13 +96,9 @@ def load_tasks(name: str) -> TaskSet:
     """Read a file of tasks, once per process, and again when it changes.
 
     Raises:
-        InputError: no such file, or a line that is wrong; its number is named.
+        InputError: a line that is wrong; its number is named.
     """
     path = Path(name).expanduser()
-    if not path.is_file():
-        known = nearest(name, base.ENVIRONMENTS)
-        hint = f"; as an environment: {known}" if known.startswith("did you mean") else ""
-        raise InputError(f"env.tasks={name}: no such file{hint}")
     return _loaded(path, fingerprint((path,)))
 
 
