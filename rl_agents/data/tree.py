@@ -81,6 +81,8 @@ def parents(trajectory: Trajectory) -> list[int]:
     Of several that flow into it the one that shares the longest beginning with its prompt, the first of equals: a
     subagent's report joins a conversation, it does not begin it.
     """
+    if not is_tree(trajectory):
+        return list(range(-1, len(trajectory.steps) - 1))
     steps, found, shared = trajectory.steps, [-1] * len(trajectory.steps), [-1] * len(trajectory.steps)
     for t, child in enumerate(followers(trajectory)):
         if child >= 0 and (length := common_prefix(steps[child], steps[t])) > shared[child]:
