@@ -9,6 +9,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+#: `Step.next_step` of a call whose answer nobody used: a retry that its client gave up, a sample that was not taken.
+ABANDONED = -2
+
 
 @dataclass(frozen=True, slots=True)
 class EpisodeSpec:
@@ -44,7 +47,8 @@ class Step:
         valid: the environment could parse the action.
         call: the seed that the response was sampled with, which names the call in the pool (`rl_agents.pool`); 0: none.
         next_step: index of the step that first reads what came of this one, where an agent's calls form a tree (several
-            conversations side by side); -1: there is none; None: the next in the list, as in every plain dialogue.
+            conversations side by side); -1: there is none, a conversation ends here; `ABANDONED`: nobody used it
+            and it earns no credit; None: the next in the list, as in every plain dialogue (`rl_agents.data.tree`).
     """
 
     prompt_ids: list[int]
