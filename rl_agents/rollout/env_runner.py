@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from rl_agents.engines.weights import PackedWeights, unpack
 from rl_agents.errors import InputError
 from rl_agents.interrupts import event_loop
 from rl_agents.rollout.agent_loop import Rollouts, collect_episodes
+from rl_agents.rollout.blackbox import collect_blackbox, load_black_box
 from rl_agents.rollout.branching import BranchSpec, Expansions, expand_all
 from rl_agents.rollout.branching_check import BranchingCheck, check_branching
 from rl_agents.rollout.env_guard import CallNote, EnvPool
@@ -61,6 +62,7 @@ class TextEnvRunner(EnvRunner, Checkpointable):
         self.context = make_context(agent.context, load_tokenizer(self.config.model_dir))
         self.pool = EnvPool(env_factory(agent))
         self.pool.watch.note = _call_note()
+        self.black_box = load_black_box(agent)
         self.engine: Engine | None = None
         # One loop for life: engine clients keep connections and locks that belong to it.
         self._loop = event_loop()
@@ -96,11 +98,18 @@ class TextEnvRunner(EnvRunner, Checkpointable):
             raise RuntimeError("call set_engine or set_engines before sample")
         limits = self.limits if temperature is None else self.limits.for_evaluation(temperature)
         try:
-            rollouts = self._loop.run(collect_episodes(specs, self.pool, self.engine, self.context, limits))
+            rollouts = self._loop.run(self._episodes(specs, self.engine, limits))
         except InputError as error:
             rollouts = Rollouts(unfinished=list(specs), input_error=str(error))
         self._log(rollouts)
         return rollouts
+
+    def _episodes(
+        self, specs: Sequence[EpisodeSpec], engine: Engine, limits: Limits
+    ) -> Coroutine[Any, Any, Rollouts]:
+        if self.black_box is None:
+            return collect_episodes(specs, self.pool, engine, self.context, limits)
+        return collect_blackbox(specs, self.black_box, engine, self.context.template, limits)
 
     def expand(self, specs: Sequence[BranchSpec]) -> Expansions:
         """Sample and execute children of the states that ``specs`` name, all at once."""

@@ -92,6 +92,17 @@ def task_payload(task_id: str, options: BlackboxOptions, max_turns: int) -> dict
     return dict(payloads[task_id])
 
 
+def answer_words(options: BlackboxOptions) -> str:
+    """Return how the environment whose tasks are taken tells an agent to answer now; empty where it does not."""
+    name = base_environment(base.plain_options(options))
+    if name == "blackbox":
+        return ""
+    env = base.make_env(name, options.task_options)
+    words = getattr(env, "answer_instruction", "")
+    env.close()
+    return words if isinstance(words, str) else ""
+
+
 def load_tasks(name: str) -> TaskSet:
     """Read a file of tasks, once per process, and again when it changes.
 
