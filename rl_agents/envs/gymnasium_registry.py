@@ -76,8 +76,7 @@ def own_module(module: str, wanted: str) -> Any:
         ) from error
     except Exception as error:
         raise InputError(
-            f"{wanted}: {_place(error, module)} cannot be imported: "
-            f"{type(error).__name__}: {error}"
+            f"{wanted}: {_place(error, module)} cannot be imported: {type(error).__name__}: {error}"
         ) from error
     _remember(module.partition(".")[0])
     return home

@@ -181,7 +181,7 @@ class FunctionAgent:
         except (Exception, SystemExit) as error:  # an event loop lets SystemExit end the whole process
             return AgentEnd(error=_one_line(f"{type(error).__name__}: {error}"))
         try:
-            return AgentEnd(read_result(returned))
+            return AgentEnd(None if returned is None else read_result(returned))
         except ValueError as error:
             return AgentEnd(error=f"its result cannot be used: {error}")
 

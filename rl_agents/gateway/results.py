@@ -43,8 +43,6 @@ def read_result(data: Any) -> AgentResult:
     Raises:
         ValueError: what is wrong with it.
     """
-    if data is None:
-        return AgentResult()
     if isinstance(data, Real) or not isinstance(data, Mapping):
         return AgentResult(_number(data, "the result"))
     reward, success, evidence = data.get("reward"), data.get("success"), data.get("evidence")

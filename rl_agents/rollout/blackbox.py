@@ -162,12 +162,10 @@ def trajectory_of(
     if trajectory.steps:
         trajectory.steps[last_word(trajectory)].reward += reward or 0.0
     _end(trajectory, trace, end, rewarded, limits)
-    if steering.fired and not trajectory.failed:
-        _end_by_rule(trajectory, trace, end, steering)
+    zeroed = steering.fired and not trajectory.failed and _end_by_rule(trajectory, trace, end, steering)
     trajectory.metrics = dict(result.metrics)
     trajectory.facts |= _facts(result, trace)
     won = trajectory.episode_return > 0 if result.success is None else result.success
-    zeroed = steering.fired and not any(step.reward for step in trajectory.steps)
     trajectory.success = bool(trajectory.steps) and not trajectory.failed and won and not zeroed
     return trajectory
 
@@ -205,8 +203,8 @@ def _lacking(trajectory: Trajectory, rewarded: bool) -> str:
     return "" if rewarded else 'no reward: end with a line such as {"reward": 1.0}, or send it to /rl/reward'
 
 
-def _end_by_rule(trajectory: Trajectory, trace: SessionTrace, end: AgentEnd, steering: Steering) -> None:
-    """End an episode that the truncation rule has cut, as the built-in loop does."""
+def _end_by_rule(trajectory: Trajectory, trace: SessionTrace, end: AgentEnd, steering: Steering) -> bool:
+    """End an episode that the truncation rule has cut, as the built-in loop does; return whether its return is 0."""
     answered = end.result is not None and not end.error and not end.result.truncated and not end.timed_out
     if steering.stopped:
         outcome, zero = ("return 0", True) if steering.after == "zero" else ("prefix kept", False)
@@ -221,6 +219,7 @@ def _end_by_rule(trajectory: Trajectory, trace: SessionTrace, end: AgentEnd, ste
     if zero:
         for step in trajectory.steps:
             step.reward = 0.0
+    return zero
 
 
 def _facts(result: AgentResult, trace: SessionTrace) -> dict[str, object]:

@@ -104,9 +104,7 @@ class TextEnvRunner(EnvRunner, Checkpointable):
         self._log(rollouts)
         return rollouts
 
-    def _episodes(
-        self, specs: Sequence[EpisodeSpec], engine: Engine, limits: Limits
-    ) -> Coroutine[Any, Any, Rollouts]:
+    def _episodes(self, specs: Sequence[EpisodeSpec], engine: Engine, limits: Limits) -> Coroutine[Any, Any, Rollouts]:
         if self.black_box is None:
             return collect_episodes(specs, self.pool, engine, self.context, limits)
         return collect_blackbox(specs, self.black_box, engine, self.context.template, limits)

@@ -322,7 +322,7 @@ def test_coroutine_is_given_the_client_and_returns_a_result():
 
     assert run_function(agent) == AgentEnd(AgentResult(0.5, metrics={"letters": 9.0}))
     assert run_function(number) == AgentEnd(AgentResult(0.25))
-    assert run_function(nothing) == AgentEnd(AgentResult())
+    assert run_function(nothing) == AgentEnd()
 
 
 def test_coroutine_that_fails_hangs_or_returns_nonsense():

@@ -29,6 +29,8 @@ def load_agent(options: BlackboxOptions) -> Agent:
     if function is None:
         functions = [n for n, value in vars(home).items() if inspect.iscoroutinefunction(value)]
         raise unknown(f"function of {module} in env.agent", name, functions or ["async def agent(task, client)"])
-    if not inspect.iscoroutinefunction(function) and not inspect.iscoroutinefunction(getattr(function, "__call__", None)):
-        raise InputError(f"env.agent={options.agent}: it is not a coroutine function; write async def {name}(task, client)")
+    if not inspect.iscoroutinefunction(function):
+        raise InputError(
+            f"env.agent={options.agent}: it is not a coroutine function; write async def {name}(task, client)"
+        )
     return FunctionAgent(function)

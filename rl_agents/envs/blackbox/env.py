@@ -20,6 +20,7 @@ from rl_agents.envs.blackbox.histories import History
 from rl_agents.envs.blackbox.spec import SPEC, BlackboxOptions
 from rl_agents.envs.blackbox.tasks import task_ids, task_payload
 from rl_agents.gateway.launch import AgentEnd
+from rl_agents.gateway.results import AgentResult
 from rl_agents.web.errors import ApiError
 
 StepResult = tuple[str, float, bool, bool, dict[str, Any]]
@@ -53,6 +54,7 @@ class BlackboxEnv(gymnasium.Env[str, str]):
         self._run: Run | None = None
         self._asked: Asked | None = None
         self._history = History()
+        self._rewarded = False
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Start the agent on ``options["task_id"]``, or on a training task drawn with ``seed``, which it is given."""
@@ -63,7 +65,7 @@ class BlackboxEnv(gymnasium.Env[str, str]):
             ids = task_ids("train", self.options)
             task_id = ids[int(self.np_random.integers(len(ids)))]
         task = task_payload(task_id, self.options, self.max_turns)
-        self._history = History(self.options.reasoning == "as_sent")
+        self._history, self._rewarded = History(self.options.reasoning == "as_sent"), False
         self._run = desk().start(self.agent, task, seed or 0, self.options.agent_timeout_s)
         event = self._next(self._run)
         if isinstance(event, AgentEnd):
@@ -87,7 +89,7 @@ class BlackboxEnv(gymnasium.Env[str, str]):
             refusal = f"the session is over: {self.max_turns} calls are all that an episode has (max_turns)"
             desk().answer(event, ApiError(403, refusal, "max_turns"))
             event = self._next(run)
-        reward = _sum(run)
+        reward = self._reported(run)
         if isinstance(event, AgentEnd):
             return self._ended(event, reward, cut)
         turn = self._history.turn(event.call)
@@ -104,27 +106,23 @@ class BlackboxEnv(gymnasium.Env[str, str]):
         self._asked = event if isinstance(event, Asked) else None
         return event
 
+    def _reported(self, run: Run) -> float:
+        """Return what the agent was given by HTTP since anybody looked."""
+        total = 0.0
+        while not run.rewards.empty():
+            total, self._rewarded = total + run.rewards.get(), True
+        return total
+
     def _ended(self, end: AgentEnd, reward: float, cut: bool) -> StepResult:
         self.close()
-        result = end.result
-        if end.error and not cut:
-            raise AgentFailed(end.error)
-        if result is None:
-            if not cut and not end.timed_out:
-                raise AgentFailed("the agent ended without a result: print {\"reward\": ...} as its last line")
-            return end.error or "time is up", reward, False, True, {}
+        result, cut = end.result or AgentResult(), cut or end.timed_out
+        if not cut and (end.error or not (self._rewarded or result.reward is not None)):
+            raise AgentFailed(end.error or 'the agent ended without a reward: let its last line be {"reward": ...}')
         info: dict[str, Any] = {"metrics": dict(result.metrics), "references": result.references}
         info |= {"points": result.points} | ({} if result.success is None else {"success": result.success})
         info |= {} if result.evidence is None else {"evidence": result.evidence}
-        truncated = cut or end.timed_out or result.truncated
+        truncated = cut or result.truncated
         return "the agent has ended", reward + (result.reward or 0.0), not truncated, truncated, info
-
-
-def _sum(run: Run) -> float:
-    total = 0.0
-    while not run.rewards.empty():
-        total += run.rewards.get()
-    return total
 
 
 make = BlackboxEnv

@@ -107,7 +107,9 @@ class History:
             for number, called in enumerate(shown.calls)
         )
         self._answers = answer_keys(shown.content, shown.thoughts, shown.calls, action, self.as_sent)
-        self._calls = tuple({"id": c.id, "type": "function", "function": {"name": c.name, "arguments": {}}} for c in calls)
+        self._calls = tuple(
+            {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": {}}} for c in calls
+        )
         return ModelAnswer(
             index=0, call=self.answered, id=str(self.answered), content=shown.content, thoughts=shown.thoughts,
             tool_calls=calls, finish="tool_calls" if calls else "stop", prompt_tokens=0, completion_tokens=0,

@@ -16,7 +16,9 @@ class BlackboxOptions:
     agent_command: str = key("", "command that plays one task, such as: python my_agent.py {task_id}")
     agent: str = key("", "module:function of an agent that is a coroutine, in place of a command")
     tasks: str = key("", "JSONL file of tasks, or the name of an environment whose tasks and starter model are taken")
-    task_options: dict[str, Any] = key({}, "options of that environment, for its tasks and for the agent", needs="tasks")
+    task_options: dict[str, Any] = key(
+        {}, "options of that environment, for its tasks and for the agent", needs="tasks"
+    )
     agent_timeout_s: float = key(600.0, "seconds that an agent has for a task", above=0)
     agent_concurrency: int = key(16, "agents at once in a rollout process", at_least=1)
     reasoning: Literal["keep", "as_sent"] = key(
