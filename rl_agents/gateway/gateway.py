@@ -19,16 +19,17 @@ from rl_agents.chat.messages import Message
 from rl_agents.data.trajectory import Step
 from rl_agents.engines.base import Engine
 from rl_agents.errors import InputError
-from rl_agents.gateway.answers import request_json
-from rl_agents.gateway.calls import Delta, ModelAnswer, ModelCall, Sent
+from rl_agents.gateway.answers import answer_id, overridden, request_json
+from rl_agents.gateway.calls import ModelAnswer, ModelCall, Piece, Sent, Start
 from rl_agents.gateway.canonical import split_header
 from rl_agents.gateway.limits import GatewayLimits
 from rl_agents.gateway.lineage import Lineage, Question
 from rl_agents.gateway.made import Made
 from rl_agents.gateway.sampling import Sampler
-from rl_agents.gateway.sessions import Asked, OpenSession, Sink
+from rl_agents.gateway.sessions import Asked, OpenSession
 from rl_agents.gateway.trace import SessionTrace
 from rl_agents.pool.records import Call, Exchange, Opening, RewardNote
+from rl_agents.pool.store import PoolSink
 from rl_agents.web.errors import ApiError, bad_request
 from rl_agents.web.security import digest
 
@@ -47,7 +48,9 @@ class Gateway:
         on_call: told of every answered call, with its session's id.
     """
 
-    def __init__(self, engine: Engine, template: ChatTemplate, limits: GatewayLimits, pool: Sink | None = None) -> None:
+    def __init__(
+        self, engine: Engine, template: ChatTemplate, limits: GatewayLimits, pool: PoolSink | None = None
+    ) -> None:
         self.template, self.limits, self.pool = template, limits, pool
         self.on_call: Callable[[str, Step], None] | None = None
         self.sessions: dict[str, OpenSession] = {}
@@ -172,20 +175,28 @@ class Gateway:
         asked.delivered = True
         return answers
 
-    def stream(self, session: str, call: ModelCall, sent: Sent) -> AsyncIterator[Delta | ModelAnswer]:
-        """Answer a request piece by piece; the whole answers come last. See `answer`.
+    def stream(self, session: str, call: ModelCall, sent: Sent) -> AsyncIterator[Piece]:
+        """Answer a request piece by piece: `Start` and the first words together, the whole answers last. See `answer`.
 
         Raises:
             ApiError: at once where the request is refused; while it is read where sampling fails.
         """
         return self._read(self._ask(session, call, sent))
 
-    async def _read(self, asked: Asked) -> AsyncIterator[Delta | ModelAnswer]:
+    async def _read(self, asked: Asked) -> AsyncIterator[Piece]:
+        # Sent with the first words: until then a failure can still be an HTTP status, which SDKs retry.
+        start: Start | None = Start(answer_id(asked.made[0].id), asked.created, prompt_tokens=asked.prompt_tokens)
         whole = False
         try:
             async for piece in asked.pieces.read():
+                if start is not None:
+                    yield start
+                start = None
                 yield piece
-            for answer in await asyncio.shield(asked.task):
+            answers = await asyncio.shield(asked.task)
+            if start is not None:
+                yield start
+            for answer in answers:
                 yield answer
             whole = asked.delivered = True
         finally:
@@ -272,7 +283,7 @@ class Gateway:
                 Exchange(
                     one.id, session.opening.session, "started", sent.digest, sent.retry, call.dialect,
                     request_json(call, one, index, number, before.id if before is not None else 0, same),
-                    overridden=self._sampler.overridden(call, budget),
+                    overridden=overridden(call, budget),
                 )
                 for index, one in enumerate(made)
             )

@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from rl_agents.gateway.calls import Delta, ModelAnswer, ModelCall, Sent
 from rl_agents.gateway.lineage import Lineage
 from rl_agents.gateway.made import Made
 from rl_agents.gateway.trace import SessionTrace, steps_of
-from rl_agents.pool.records import Call, Opening, Record
+from rl_agents.pool.records import Call, Opening
 from rl_agents.web.errors import ApiError
-
-
-class Sink(Protocol):
-    """Where records go to stay; a pool's writer is one."""
-
-    def add(self, *records: Record) -> concurrent.futures.Future[None]:
-        """Take records; the future is done when they are on disk."""
-        ...
 
 
 class Pieces:
@@ -64,7 +54,6 @@ class Asked:
     """A request that is answered or was.
 
     Attributes:
-        readers: clients that wait for it now.
         delivered: a client got the answer to its end.
         broken: a client left before.
         created: seconds since 1970.
@@ -73,9 +62,9 @@ class Asked:
     call: ModelCall
     sent: Sent
     made: list[Made]
+    prompt_tokens: int
     task: asyncio.Future[list[ModelAnswer]]
     pieces: Pieces = field(default_factory=Pieces)
-    readers: int = 0
     delivered: bool = False
     broken: bool = False
     created: int = field(default_factory=lambda: int(time.time()))
