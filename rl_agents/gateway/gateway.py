@@ -25,9 +25,11 @@ from rl_agents.gateway.canonical import split_header
 from rl_agents.gateway.limits import GatewayLimits
 from rl_agents.gateway.lineage import Lineage, Question
 from rl_agents.gateway.made import Made
+from rl_agents.gateway.resume import open_sessions, rebuild
 from rl_agents.gateway.sampling import Sampler
-from rl_agents.gateway.sessions import Asked, OpenSession
+from rl_agents.gateway.sessions import STEERED, Asked, OpenSession
 from rl_agents.gateway.trace import SessionTrace
+from rl_agents.pool.reader import PoolReader
 from rl_agents.pool.records import Call, Exchange, Opening, RewardNote
 from rl_agents.pool.store import PoolSink
 from rl_agents.web.errors import ApiError, bad_request
@@ -91,6 +93,13 @@ class Gateway:
         self.sessions[opening.session] = session
         self._keys[opening.key_hash] = opening.session
         return session
+
+    def resume(self, reader: PoolReader) -> list[str]:
+        """Open the sessions again that a pool's rows say are open; call it on the event loop. Returns their ids."""
+        openings = [opening for opening in open_sessions(reader) if opening.session not in self.sessions]
+        for opening in openings:
+            rebuild(self.admit(opening), reader)
+        return [opening.session for opening in openings]
 
     def session_of(self, key: str) -> str:
         """Return the id of the open session with this key; empty: there is none."""
@@ -266,7 +275,7 @@ class Gateway:
     def _steered(self, session: OpenSession) -> None:
         session.instruction = ""
         if session.instruction_is_last:
-            session.finish("steered", "the last answer of this session has been asked for; there are no further ones")
+            session.finish_by_steering()
 
     def _note(
         self, session: OpenSession, call: ModelCall, sent: Sent, question: Question, made: list[Made], budget: int
@@ -282,7 +291,8 @@ class Gateway:
             *(
                 Exchange(
                     one.id, session.opening.session, "started", sent.digest, sent.retry, call.dialect,
-                    request_json(call, one, index, number, before.id if before is not None else 0, same),
+                    request_json(call, one, index, number, before.id if before is not None else 0, same)
+                    | ({"last": True} if one.steered and session.end == STEERED else {}),
                     overridden=overridden(call, budget),
                 )
                 for index, one in enumerate(made)

@@ -73,7 +73,7 @@ class Sampler:
             if on_call is not None:
                 on_call(session.opening.session, step_of(made))
         asked.pieces.end()
-        asked.pieces = _replay(answers)
+        asked.pieces = replay(answers)
         return answers
 
     async def _sample(self, asked: Asked, question: Question, budget: int, again: Sequence[Call]) -> list[Shown]:
@@ -128,7 +128,8 @@ class Sampler:
             return
         records: list[Record] = []
         for made, answer in zip(asked.made, answers, strict=True):
-            finished = Exchange(made.id, session.opening.session, "finished", answer=answer_json(answer))
+            ended = {"ended": session.lineage.clock}
+            finished = Exchange(made.id, session.opening.session, "finished", request=ended, answer=answer_json(answer))
             records += [made.record(), finished]
         await asyncio.wrap_future(self.pool.add(*records))
 
@@ -138,14 +139,14 @@ class Sampler:
             session.lineage.drop(made)
             if made.steered:
                 session.instruction = made.steered
-                session.end = "" if session.end == "steered" else session.end
+                session.reopen()
             if self.pool is not None:
                 answer = {"problem": problem.message}
                 self.pool.add(Exchange(made.id, session.opening.session, "failed", answer=answer))
         asked.pieces.end()
 
 
-def _replay(answers: Sequence[ModelAnswer]) -> Pieces:
+def replay(answers: Sequence[ModelAnswer]) -> Pieces:
     """Return the parts of an answer that is whole, for those who ask again."""
     pieces = Pieces()
     for answer in answers:

@@ -14,6 +14,9 @@ from rl_agents.gateway.trace import SessionTrace, steps_of
 from rl_agents.pool.records import Call, Opening
 from rl_agents.web.errors import ApiError
 
+#: End of a session whose last answer was asked for by `Gateway.steer`.
+STEERED = "steered"
+
 
 class Pieces:
     """Parts of an answer for any number of readers, each of whom gets all from the beginning."""
@@ -119,6 +122,15 @@ class OpenSession:
         """Answer no further call."""
         if not self.end:
             self.end, self.why = end, why
+
+    def finish_by_steering(self) -> None:
+        """Answer no call after the one that carries the last instruction."""
+        self.finish(STEERED, "the last answer of this session has been asked for; there are no further ones")
+
+    def reopen(self) -> None:
+        """The last answer did not come: its request may be sent again."""
+        if self.end == STEERED:
+            self.end = self.why = ""
 
     def check_open(self) -> None:
         """Refuse further calls of a session that has ended.
