@@ -10,8 +10,10 @@ import asyncio
 import inspect
 import math
 import secrets
+import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 
 from rl_agents.chat.context import ChatTemplate
@@ -48,6 +50,7 @@ class Gateway:
 
     Attributes:
         on_call: told of every answered call, with its session's id.
+        created: when this gateway began, seconds since 1970.
     """
 
     def __init__(
@@ -55,6 +58,7 @@ class Gateway:
     ) -> None:
         self.template, self.limits, self.pool = template, limits, pool
         self.on_call: Callable[[str, Step], None] | None = None
+        self.created = int(time.time())
         self.sessions: dict[str, OpenSession] = {}
         streams = "on_tokens" in inspect.signature(engine.generate).parameters
         self._sampler = Sampler(engine, template, limits, pool, streams)
@@ -133,6 +137,14 @@ class Gateway:
         trace.end = cause
         return trace
 
+    def finish(self, session: str, reason: str = "") -> None:
+        """Answer no further call of a session; whoever opened it closes it.
+
+        Raises:
+            ApiError: 404 or 410 for a session that is not open.
+        """
+        self._session(session).finish(reason or "ended", f"the session {session!r} has ended")
+
     def reward(self, session: str, value: float, *, call: int = 0, why: str = "") -> None:
         """Note a reward. Rewards of one call (or of the session) add up over ``why``; the same one twice counts once.
 
@@ -143,14 +155,22 @@ class Gateway:
         Raises:
             ApiError: 404 or 410 for a session that is not open, 404 for an unknown call, 400 for no finite number.
         """
-        asked = self._session(session)
+        self._reward(session, value, call, why)
+
+    async def note(self, session: str, value: float, call: int = 0, why: str = "") -> None:
+        """Note a reward as `reward` does, and wait until it is on disk."""
+        written = self._reward(session, value, call, why)
+        if written is not None:
+            await asyncio.wrap_future(written)
+
+    def _reward(self, session: str, value: float, call: int, why: str) -> Future[None] | None:
+        rewarded = self._session(session)
         if not math.isfinite(value):
             raise bad_request("value: must be a finite number", "value")
-        if call and all(made.id != call or made.answer is None for made in asked.lineage.calls):
+        if call and all(made.id != call or made.answer is None for made in rewarded.lineage.calls):
             raise ApiError(404, f"the session {session!r} has no answered call {call}", "call_not_found", "call")
-        asked.rewards[call, why] = value
-        if self.pool is not None:
-            self.pool.add(RewardNote(session, value, call, why))
+        rewarded.rewards[call, why] = value
+        return None if self.pool is None else self.pool.add(RewardNote(session, value, call, why))
 
     def steer(self, session: str, instruction: str, last: bool = True) -> None:
         """Append an instruction to what the next call reads; ``last``: no call is answered after that one.

@@ -170,7 +170,7 @@ def test_an_engine_that_dies_is_a_503_and_the_retry_has_the_same_seed():
         answer = await rig.ask(user("task"), retry=1)
         return rig, pool, caught.value, answer, await rig.trace()
 
-    rig, pool, problem, answer, trace = run(play)
+    rig, pool, problem, _, trace = run(play)
     assert problem.status == 503 and "engine 0 died" in problem.message
     assert {seed for _, seed in rig.engine.seen} == {step_seed(7, 0)} and len(trace.steps) == 1
     assert [e.state for e in pool.of(Exchange)] == ["started", "failed", "started", "finished"]
