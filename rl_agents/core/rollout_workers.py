@@ -22,8 +22,10 @@ from rl_agents.engines.base import EngineError, StreamingEngine
 from rl_agents.engines.group import InferenceGroup
 from rl_agents.engines.select import build_engine, run_engine
 from rl_agents.errors import EpisodesFail, InputError
+from rl_agents.pool.store import PoolSink
 from rl_agents.rollout.branching import BranchSpec, Expansion
 from rl_agents.rollout.env_runner import TextEnvRunner
+from rl_agents.rollout.recording import MAX_ATTEMPTS, Recorder
 
 A = TypeVar("A")
 
@@ -66,7 +68,7 @@ class RolloutWorkers:
         else:
             self.env_runners = EnvRunnerGroup(config=config, local_env_runner=False)
         self.collector = Collector(self.env_runners, self.engine_group, self._settings.sample_timeout_s)
-        self.collector.connect_engines()
+        self.collector.connect()
 
     def _start_engines(self, model_dir: str, kind: str) -> None:
         settings = self._settings
@@ -164,16 +166,35 @@ class Collector:
         self.group = env_runner_group
         self.inference = inference_group
         self.timeout_s = timeout_s
+        #: Gives every env runner what writes to the pool; None: nothing is recorded.
+        self.recording: SetRecorder | None = None
         #: How often an env runner died while it called the environment of a task.
         self.deaths: Counter[str] = Counter()
 
-    def collect(self, specs: Sequence[EpisodeSpec], temperature: float | None = None) -> Collected[Trajectory]:
-        """Play all ``specs``; raises as `gather` does."""
-        return self.gather({spec: spec for spec in specs}, "sample", _failed_episode, temperature=temperature)
+    def collect(
+        self, specs: Sequence[EpisodeSpec], temperature: float | None = None, *, record: bool = False
+    ) -> Collected[Trajectory]:
+        """Play all ``specs``; raises as `gather` does.
+
+        Args:
+            record: what is sampled is for training, and belongs in the pool.
+        """
+        first = self._first_attempt() if record else None
+        jobs: dict[Hashable, EpisodeSpec] = {spec: spec for spec in specs}
+        return self.gather(jobs, "sample", _failed_episode, temperature=temperature, attempt=first)
 
     def expand(self, specs: Sequence[BranchSpec]) -> Collected[Expansion]:
-        """Sample children at all states that ``specs`` name; raises as `gather` does."""
-        return self.gather({spec.group_id: spec for spec in specs}, "expand", _failed_expansion)
+        """Sample children at all states that ``specs`` name, for training; raises as `gather` does."""
+        jobs: dict[Hashable, BranchSpec] = {spec.group_id: spec for spec in specs}
+        return self.gather(jobs, "expand", _failed_expansion, attempt=self._first_attempt())
+
+    def record(self, recording: SetRecorder) -> None:
+        """Have all env runners record from now on, those that will be restarted, too."""
+        self.recording = recording
+        self.connect()
+
+    def _first_attempt(self) -> int | None:
+        return None if self.recording is None else self.recording.resumes * MAX_ATTEMPTS
 
     def check_branching(self, specs: Sequence[EpisodeSpec]) -> Collected[str]:
         """Make sure that states can be reached again; one of ``snapshot`` and ``replay`` per spec."""
@@ -202,6 +223,8 @@ class Collector:
             missing = {name: job for name, job in jobs.items() if name not in done}
             if before >= 0:
                 result.resampled += len(missing)
+                if options.get("attempt") is not None:
+                    options["attempt"] += 1
                 self._restore(result.events)
                 found = self._note_deaths()
                 done.update({n: give_up(j, DIED) for n, j in missing.items() if self.deaths[_task(j)] >= MAX_DEATHS})
@@ -286,14 +309,17 @@ class Collector:
                 events.append(f"no env runner came back within {RESTART_PATIENCE_S:.0f} s")
                 return
             time.sleep(1)
-        self.connect_engines()
+        self.connect()
 
-    def connect_engines(self) -> None:
-        """Give every env runner the engines' handles."""
-        if self.inference is not None:
-            self.group._worker_manager.foreach_actor(
-                SetEngines(self.inference.handles()), timeout_seconds=RESTART_PATIENCE_S
-            )
+    def connect(self) -> None:
+        """Give every env runner the engines' handles, and what it records with."""
+        if self.group.num_remote_env_runners() == 0:
+            if self.recording is not None:
+                self.recording(self.group.local_env_runner)
+            return
+        calls = [SetEngines(self.inference.handles())] if self.inference is not None else []
+        for call in [*calls, *([] if self.recording is None else [self.recording])]:
+            self.group._worker_manager.foreach_actor(call, timeout_seconds=RESTART_PATIENCE_S)
 
 
 def _task(job: Any) -> str:
@@ -334,6 +360,23 @@ class RunnerCall:
 
     def __call__(self, runner: Any) -> Any:
         return getattr(runner, self.method)(self.jobs, **self.options)
+
+
+class SetRecorder:
+    """Has a runner record what it samples.
+
+    Args:
+        sink: makes what it writes to, in the runner's process.
+        recorded: what had been sampled before a crash, by seed, or a reference to it.
+        resumes: how often the run was resumed.
+    """
+
+    def __init__(self, sink: Callable[[], PoolSink], recorded: Any, resumes: int) -> None:
+        self.sink, self.recorded, self.resumes = sink, recorded, resumes
+
+    def __call__(self, runner: Any) -> None:
+        recorded = ray.get(self.recorded) if isinstance(self.recorded, ray.ObjectRef) else self.recorded
+        runner.set_recorder(Recorder(self.sink(), recorded))
 
 
 class SetEngines:

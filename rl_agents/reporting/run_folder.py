@@ -7,6 +7,7 @@ success.png            success over iterations
 search_tree.png        searches: one task's explored tree, refreshed with every checkpoint
 checkpoints/000010/    complete when the name is digits only; `hf/` inside is a Hugging Face model
 trajectories/          000010.jsonl, eval-000010.jsonl, latest.md
+pool.sqlite            every step, what was learned from it, and decisions about it (docs/pool.md)
 tensorboard/
 error.log              traceback, when something broke
 """
@@ -46,6 +47,7 @@ class RunFolder:
         self.checkpoints = path / "checkpoints"
         self.trajectories = path / "trajectories"
         self.tensorboard = path / "tensorboard"
+        self.pool = path / "pool.sqlite"
 
     @staticmethod
     def check_free(path: Path) -> None:
@@ -93,6 +95,18 @@ class RunFolder:
         if not complete:
             raise InputError(f"{path}: no complete checkpoint to resume from")
         return folder, *complete[-1]
+
+    @classmethod
+    def resumable(cls, path: Path) -> tuple[RunFolder, int, Path | None]:
+        """Like `locate`; a run that was killed before its first checkpoint begins anew with what its pool holds (None).
+
+        Raises:
+            InputError: as `locate`, and there is no pool either.
+        """
+        folder = cls(path.resolve())
+        if folder.config_file.is_file() and folder.pool.is_file() and not folder.complete_checkpoints():
+            return folder, 0, None
+        return cls.locate(path)
 
     def load_settings(self) -> Settings:
         """Read config.yaml.

@@ -133,8 +133,16 @@ class Search:
     def point(self, node: Node) -> BranchPoint:
         """How a runner reaches a state."""
         actions = tuple(step.action for step in node.steps())
+        call = 0 if node.step is None else node.step.call
         return BranchPoint(
-            self.task_id, self.seed, actions, node.dialogue, node.answer.anchor, node.episode_return, node.snapshot
+            self.task_id,
+            self.seed,
+            actions,
+            node.dialogue,
+            node.answer.anchor,
+            node.episode_return,
+            node.snapshot,
+            call,
         )
 
     def descend(
