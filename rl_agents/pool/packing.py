@@ -19,8 +19,8 @@ import numpy as np
 from rl_agents.errors import InputError
 from rl_agents.pool.records import Call
 
-#: Ids of recent calls that are kept in memory; at four bytes each.
-RECENT_IDS = 8_000_000
+#: Bytes of recent calls' sequences that are kept in memory, and what Python adds to each.
+RECENT_BYTES, OVERHEAD = 64_000_000, 250
 BYTES_PER_ID = 4
 COLUMNS = "id, parent, policy_version, finish_reason, prompt, shared, rest, response, logprobs"
 FIND = "SELECT parent, prompt, shared, rest, response FROM calls WHERE id = ?"
@@ -98,12 +98,12 @@ def shared_ids(before: bytes, prompt: bytes) -> int:
 class Calls:
     """The table ``calls`` of an open pool, whole calls in and out.
 
-    Sequences of recent calls are kept in memory, at most ``recent_ids`` ids; those of older ones are read again.
+    Sequences of recent calls are kept in memory, at most ``recent_bytes``; those of older ones are read again.
     """
 
-    def __init__(self, connection: sqlite3.Connection, recent_ids: int = RECENT_IDS) -> None:
+    def __init__(self, connection: sqlite3.Connection, recent_bytes: int = RECENT_BYTES) -> None:
         self._connection = connection
-        self._limit = recent_ids * BYTES_PER_ID
+        self._limit = recent_bytes
         self._recent: OrderedDict[int, bytes] = OrderedDict()
         self._size = 0
 
@@ -186,7 +186,9 @@ class Calls:
         return unpack(row[0])
 
     def _keep(self, call: int, sequence: bytes) -> None:
-        self._size += len(sequence) - len(self._recent.pop(call, b""))
+        if (known := self._recent.pop(call, None)) is not None:
+            self._size -= len(known) + OVERHEAD
         self._recent[call] = sequence
+        self._size += len(sequence) + OVERHEAD
         while self._size > self._limit and len(self._recent) > 1:
-            self._size -= len(self._recent.popitem(last=False)[1])
+            self._size -= len(self._recent.popitem(last=False)[1]) + OVERHEAD
