@@ -67,6 +67,13 @@ def test_counts_fade_and_are_forgotten() -> None:
     assert len(chain) == 0
 
 
+def test_a_faded_chain_is_the_chain_of_fewer_steps() -> None:
+    faded, fewer = walk(10, gamma=0.9), walk(5, gamma=0.9)
+    assert faded.values(["a", "b"])[1] > fewer.values(["a", "b"])[1]
+    faded.fade(0.5)
+    assert faded.values(["a", "b"]) == pytest.approx(fewer.values(["a", "b"]), abs=1e-4)
+
+
 def test_the_least_recently_sampled_state_is_forgotten() -> None:
     chain = StateChain(1.0, 2)
     for key in ("a", "b", "a", "c"):
@@ -79,6 +86,8 @@ def test_it_travels_as_json() -> None:
     other.load_json(json.loads(json.dumps(chain.to_json())))
     observe(other, "a", ["b"], [False], [False])
     observe(chain, "a", ["b"], [False], [False])
+    np.testing.assert_array_equal(chain.values(["a", "b", "c"]), other.values(["a", "b", "c"]))
+    other.load_json(json.loads(json.dumps(chain.to_json())))
     np.testing.assert_array_equal(chain.values(["a", "b", "c"]), other.values(["a", "b", "c"]))
 
 

@@ -96,6 +96,8 @@ def test_the_hand_drawn_world_node_by_node() -> None:
     assert search.current is None and not search.frontier and not tick.finished
     world.tick(explorer)
     assert explorer.searches != [search] and explorer.counts.tasks_ended == 1 and explorer.position == 2
+    task, marks = explorer.last_tree
+    assert task == "house" and marks == search.marks and len(marks) > 10, "what the picture shows"
 
 
 def test_the_best_child_is_followed_and_the_frontier_is_popped_by_rank() -> None:
@@ -280,6 +282,26 @@ def test_the_budget_counts_sampled_actions_and_carries_over() -> None:
         explorer.end_iteration()
     assert sum(spent) - explorer.overdraft == 21 and 0 <= explorer.overdraft < 3
     assert explorer.iteration == 3
+
+
+def test_a_budget_that_is_spent_to_the_last_action_is_spent() -> None:
+    explorer, world = explorer_of(search_steps=3), World()
+    world.tick(explorer)
+    assert len(explorer.counts.steps) == 3 and not explorer.has_budget()
+
+
+def test_every_task_that_ends_is_counted() -> None:
+    explorer, world = explorer_of(("house", "home"), search_max_finished=1), World()
+    for _ in range(5):
+        world.tick(explorer)
+    assert explorer.counts.tasks_ended == 2 == explorer.position - 1
+
+
+def test_terminal_states_have_no_statistics_where_they_are_ignored() -> None:
+    explorer, world = explorer_of(state_terminal="ignored"), World()
+    for _ in range(2):
+        world.tick(explorer)
+    assert counts(explorer, "hall", "attic", "won", "lost") == [(2, 1), (2, 1), (0, 0), (0, 0)]
 
 
 def test_when_every_start_state_is_closed_the_run_says_so() -> None:
