@@ -233,7 +233,6 @@ class Explorer:
         usable = [item for item in children if item.node is not None]
         if request.rollouts < 2 or len(usable) < 2:
             return []
-        self.counts.branched += 1
         search, group = request.search, request.spec.group_id
         return [
             Trajectory(

@@ -90,7 +90,7 @@ def test_the_hand_drawn_world_node_by_node() -> None:
     (request,), tick = world.tick(explorer)  # attic, depth 3, (4, 2)
     assert request.rollouts == 2 and [t.success for t in tick.finished] == [True, False]
     assert [t.member for t in tick.finished] == [5, 6]
-    assert place(search) == "hall"
+    assert place(search) == "hall" and explorer.counts.backtracks == 2
 
     (request,), tick = world.tick(explorer)  # hall at depth 2, all three actions were executed here before
     assert search.current is None and not search.frontier and not tick.finished
@@ -194,6 +194,7 @@ def test_a_closed_state_is_dropped_and_the_next_one_taken() -> None:
     (request,), _ = world.tick(explorer)
     assert request.spec.point.anchor == "barn"
     assert explorer.counts.rollouts == [3, 0, 3] and explorer.counts.backtracks == 1
+    assert explorer.metrics()["search/score_mean"] == pytest.approx(2 / 3), "S of a closed state is 0"
     assert [mark.outcome for mark in search.marks].count("closed") == 1
 
 
@@ -221,7 +222,9 @@ def test_of_equal_siblings_one_is_entered() -> None:
     assert explorer.counts.skipped == 5 and place(explorer.searches[0]) == "attic", "the same pair, one step deeper"
 
 
-@pytest.mark.parametrize(("keys", "ticks"), [({"search_max_finished": 2}, 2), ({"search_max_steps": 4}, 2)])
+@pytest.mark.parametrize(
+    ("keys", "ticks"), [({"search_max_finished": 2}, 2), ({"search_max_steps": 4}, 2), ({"search_max_steps": 3}, 1)]
+)
 def test_a_task_is_left_at_its_bound(keys: dict, ticks: int) -> None:
     explorer, world = explorer_of(("house", "home"), **keys), World()
     for _ in range(ticks):
@@ -307,7 +310,7 @@ def test_terminal_states_have_no_statistics_where_they_are_ignored() -> None:
 def test_when_every_start_state_is_closed_the_run_says_so() -> None:
     explorer, world = explorer_of(("house", "home")), World()
     finish(explorer, "hall", success=False)
-    with pytest.raises(SearchError, match=r"start states of \d+ tasks in a row are closed .* raise score_xi"):
+    with pytest.raises(SearchError, match=r"start states of 4 tasks in a row are closed .* raise score_xi"):
         world.tick(explorer)
 
 

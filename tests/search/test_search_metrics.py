@@ -24,7 +24,6 @@ def test_the_numbers_of_an_iteration() -> None:
         steps=[step(2), step(4, "length"), step(6, valid=False), step(8, valid=False)],
         env_steps=3,
         replayed_steps=5,
-        branched=2,
         backtracks=6,
         skipped=7,
         tasks_ended=9,
