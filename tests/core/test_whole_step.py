@@ -221,7 +221,11 @@ def test_the_gradient_of_a_whole_step(tiny_model_dir, keys, policy, weight):
     assert max(differences(moments, "default_policy", expected)) < 1e-4
     assert max(differences(moments, "critic", expected_critic)) < 1e-4
     reported = reference_metrics(plain, rows, policy, weight) | reference_values(critic.backbone, critic.head, rows)
-    reported |= {"actor/grad_norm": norm, "critic/grad_norm": critic_norm, "critic/value_loss": float(value_loss)}
+    reported |= {
+        "actor/grad_norm": norm,
+        "critic/grad_norm": critic_norm,
+        "critic/value_loss": float(value_loss.detach()),
+    }
     reported |= {"actor/lr": settings.lr, "critic/lr": settings.critic_lr}
     for name, value in reported.items():
         assert metrics[name] == pytest.approx(value, rel=1e-3, abs=1e-5), name
