@@ -261,7 +261,7 @@ class Explorer:
                 broken = origin.after(item.child.step, item.child.answer, origin.key)
                 yield self._finished(search, broken, cause, failed=True)
             elif cause:
-                yield self._finished(search, item.node, cause, success=success, terminal=cause != "context_length")
+                yield self._finished(search, item.node, cause, success=success)
 
     def _finished(
         self, search: Search, last: Node, cause: str, *, success: bool = False, failed: bool = False,

@@ -242,14 +242,15 @@ def test_the_depth_limit_ends_a_path_as_a_failure() -> None:
     assert counts(explorer, "hall") == [(3, 0)]
 
 
-def test_a_full_context_ends_a_path_as_a_failure() -> None:
+@pytest.mark.parametrize("ends", ["counted", "ignored"])
+def test_a_full_context_ends_a_path_as_a_failure(ends: str) -> None:
     room = len(CONTEXT.template.opening("hall")) + 8
-    world = World(says={"hall": ["loop"]}, limits=dataclasses.replace(LIMITS, max_model_len=room))
-    explorer = explorer_of()
+    world = World(says={"hall": ["left"]}, limits=dataclasses.replace(LIMITS, max_model_len=room))
+    explorer = explorer_of(state_terminal=ends)
     world.tick(explorer)
     _, tick = world.tick(explorer)
     assert [(t.end_cause, len(t.steps)) for t in tick.finished] == [("context_length", 1)]
-    assert counts(explorer, "hall") == [(1, 0)] and not tick.samples
+    assert counts(explorer, "hall", "attic") == [(1, 0), (1, 0)] and not tick.samples, "the attic would go on"
 
 
 def test_a_broken_action_ends_its_own_child_and_is_never_counted() -> None:

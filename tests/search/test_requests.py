@@ -37,7 +37,7 @@ def starts(explorer: Explorer, ticks: int = 9) -> list[tuple[str, int]]:
 
 
 def test_every_request_has_its_own_number_and_every_sample_its_own_seed() -> None:
-    explorer, world = explorer_of(TASKS, tasks_per_iteration=2, search_max_finished=2), Listening()
+    explorer, world = explorer_of(TASKS, tasks_per_iteration=2, search_max_finished=5), Listening()
     for _ in range(9):
         world.tick(explorer)
     numbers = [spec.group_id for spec in world.asked]
