@@ -12,6 +12,7 @@ import gymnasium
 import pytest
 
 from rl_agents.cli import main
+from rl_agents.envs.gymnasium_adapter import FIRST_TEST_SEED
 
 SMALL = [
     "tasks_per_iteration=4", "group_size=2", "eval_episodes=4", "max_response_tokens=6", "max_model_len=128",
@@ -32,6 +33,8 @@ class Bad(gymnasium.Env[str, str]):
         self.bad = (seed or 0) % 10 < self.bad_of_10
         if self.bad and self.way == "reset":
             raise ValueError("no display")
+        if (seed or 0) < FIRST_TEST_SEED and self.way == "training":
+            raise ValueError(f"no display {seed}")
         if self.bad and self.way == "hang":
             time.sleep(60)
         if self.bad and self.way == "chdir":
@@ -49,8 +52,10 @@ class Bad(gymnasium.Env[str, str]):
 gymnasium.register("tests/Bad-v0", entry_point=lambda **kwargs: Bad(**kwargs))
 
 
-def train(model: Path, out: Path, way: str, *keys: str, iterations: int = 2, bad_of_10: int = 10) -> int:
-    flags = ["--algo", "grpo", "--env", "gymnasium:tests/Bad-v0", "--local", "--output", str(out)]
+def train(
+    model: Path, out: Path, way: str, *keys: str, iterations: int = 2, bad_of_10: int = 10, algo: str = "grpo"
+) -> int:
+    flags = ["--algo", algo, "--env", "gymnasium:tests/Bad-v0", "--local", "--output", str(out)]
     environment = [f"model={model}", f"env.kwargs={{way: {way}, bad_of_10: {bad_of_10}}}"]
     return main([*flags, "--iterations", str(iterations), "--set", *environment, *SMALL, *keys])
 
@@ -104,6 +109,23 @@ def test_a_run_says_once_what_keeps_its_episodes_from_teaching(
     assert out.count("never act in a form that the environment can read") == 1
     assert out.count("have no advantage") == 1
     assert "are cut by the context" not in out
+
+
+@pytest.mark.parametrize("algo", ["3spo", "chain-search"])
+def test_a_search_whose_start_states_all_break_ends_as_other_methods_do(
+    beginner_model_dir: Path, tmp_path: Path, capsys: Any, algo: str
+) -> None:
+    assert train(beginner_model_dir, tmp_path / "run", "training", "search_steps=16", algo=algo) == 1
+    out, err = capsys.readouterr()
+    line = "8 of 8 episodes failed; most often (8): env_error: ValueError: no display "
+    assert out.count(line) == 1 and err.count(line) == 1
+    assert "max_failed_share=0.5" in err and "Traceback" not in err and "Resume with" in err
+    assert len(err[err.index("error: ") :].splitlines()) == 1
+    summary = json.loads((tmp_path / "run/summary.json").read_text())
+    assert (summary["status"], summary["failed_episodes"], summary["checkpoint"]) == (
+        "failed", 8, "checkpoints/000001",
+    )  # fmt: skip
+    assert (tmp_path / "run/checkpoints/000001/search.json").is_file()
 
 
 def test_tasks_that_hang_are_left_out_and_the_run_goes_on(

@@ -5,13 +5,15 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from typing import ClassVar
 
 import pytest
 from search.drawn import CONTEXT, LIMITS, Copied, Drawn, World, explorer_of
 
 from rl_agents.algorithms.chain_search import ChainValues
 from rl_agents.algorithms.three_spo import StateCounts
-from rl_agents.search.explorer import Explorer, SearchError
+from rl_agents.search.explorer import PATIENCE, Explorer, SearchError
+from rl_agents.search.iteration import run_iteration
 from rl_agents.search.saved import explorer_to_json, load_explorer
 from rl_agents.search.states import state_key
 from rl_agents.search.tree import Search
@@ -289,13 +291,57 @@ def test_when_every_start_state_is_closed_the_run_says_so() -> None:
         world.tick(explorer)
 
 
-def test_when_every_task_is_broken_the_run_says_why() -> None:
-    class Unbuilt(Drawn):
-        def reset(self, **_: object) -> tuple[str, dict]:
-            raise OSError("no such game file")
+class Unbuilt(Drawn):
+    def reset(self, **_: object) -> tuple[str, dict]:
+        raise OSError("no such game file")
 
-    with pytest.raises(SearchError, match="OSError: no such game file"):
-        World(Unbuilt).tick(explorer_of())
+
+def test_when_start_states_break_in_a_row_the_iteration_gives_up_and_their_causes_are_kept() -> None:
+    tasks = [f"house {number}" for number in range(1000)]
+    explorer = explorer_of(tasks, tasks_per_iteration=2)
+    for iteration in (1, 2):
+        finished, metrics = run_iteration(explorer, lambda: False, World(Unbuilt).expand, lambda *_: {})
+        assert len(finished) == PATIENCE and all(t.failed for t in finished), "not a thousand tasks"
+        assert {t.end_cause.partition(" (")[0] for t in finished} == {"env_error: OSError: no such game file"}
+        assert len({t.task_id for t in finished}) == PATIENCE and explorer.iteration == iteration
+        assert metrics["actor/skipped_iterations"] == 1.0 and explorer.metrics()["search/sampled_steps"] == 0.0
+
+
+class Moody(Copied):
+    """Its first resets break."""
+
+    left = 0
+
+    def reset(self, **kwargs: object) -> tuple[str, dict]:
+        Moody.left -= 1
+        if Moody.left >= 0:
+            raise OSError("the server is not up yet")
+        return super().reset(**kwargs)  # type: ignore[arg-type]
+
+
+def test_a_few_broken_start_states_only_cost_their_tasks() -> None:
+    Moody.left = PATIENCE - 1
+    explorer = explorer_of(["house", "home"], search_steps=6)
+    finished, _ = run_iteration(explorer, lambda: False, World(Moody).expand, lambda *_: {})
+    assert sum(t.failed for t in finished) == PATIENCE - 1 and explorer.metrics()["search/sampled_steps"] >= 6
+
+
+class Once(Drawn):
+    """Can be looked at, and breaks as soon as somebody comes back to sample."""
+
+    seen: ClassVar[set[int]] = set()
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[str, dict]:
+        if seed in self.seen:
+            raise OSError("gone")
+        self.seen.add(seed or 0)
+        return super().reset(seed=seed, options=options)
+
+
+def test_an_iteration_in_which_nothing_can_be_sampled_ends_as_well() -> None:
+    explorer = explorer_of([f"house {number}" for number in range(100)], tasks_per_iteration=2)
+    finished, _ = run_iteration(explorer, lambda: False, World(Once).expand, lambda *_: {})
+    assert PATIENCE <= len(finished) <= PATIENCE + 2 and all(t.failed for t in finished)
 
 
 def test_metrics_say_what_the_search_did() -> None:
