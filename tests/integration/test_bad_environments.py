@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -126,6 +127,28 @@ def test_a_search_whose_start_states_all_break_ends_as_other_methods_do(
         "failed", 8, "checkpoints/000001",
     )  # fmt: skip
     assert (tmp_path / "run/checkpoints/000001/search.json").is_file()
+
+
+def test_an_evaluation_says_what_spoils_its_figures(beginner_model_dir: Path, tmp_path: Path, capsys: Any) -> None:
+    flags = ["--model", str(beginner_model_dir), "--env", "gymnasium:tests/Bad-v0", "--local", "--json"]
+    count = ["--episodes", "10", "--seeds", "2"]
+    keys = ["max_response_tokens=1", "max_model_len=128", "max_turns=3", "env.test_tasks=10"]
+    bad = ["env.kwargs={way: reset, bad_of_10: 3}"]
+    assert main(["eval", *flags, *count, "--set", *keys, *bad]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["failed_episodes"] == 6 and len(out.splitlines()) == 1
+    assert err.count("6 of 20 evaluation episodes failed; most often (6): env_error: ValueError: no display (") == 1
+    assert err.count("100% of the episodes have a response cut at max_response_tokens=1, so that") == 1
+    assert err.count("any return above 0; with shaped rewards set env.success_return=R") == 1
+    assert "advantage" not in err
+
+    other = shutil.copytree(beginner_model_dir, tmp_path / "other")
+    compared = ["eval", "--compare", str(other), str(beginner_model_dir), "--env", "guess_numbers", "--local"]
+    assert main([*compared, *count, "--set", "max_response_tokens=1", "max_model_len=128"]) == 0
+    err = capsys.readouterr().err
+    for label in (other, beginner_model_dir):
+        assert err.count(f"[rl_agents] {label}: 100% of the episodes have a response cut") == 1
+    assert "success_return" not in err
 
 
 def test_tasks_that_hang_are_left_out_and_the_run_goes_on(
