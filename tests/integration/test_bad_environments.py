@@ -166,6 +166,16 @@ def test_tasks_that_hang_are_left_out_and_the_run_goes_on(
     assert sorted(state["counters"]["left_out"]) == ["seed-0", "seed-1"]
 
 
+def test_a_first_strike_counts_after_a_resume(beginner_model_dir: Path, tmp_path: Path, capsys: Any) -> None:
+    keys = ("tasks_per_iteration=10", "env.train_tasks=10")
+    assert train(beginner_model_dir, tmp_path / "run", "nan", *keys, bad_of_10=2, iterations=1) == 0
+    assert "left out" not in capsys.readouterr().out
+    assert main(["--resume", str(tmp_path / "run"), "--local", "--iterations", "3"]) == 0
+    assert "2 tasks are left out from now on (env_garbage: " in capsys.readouterr().out
+    records = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    assert [r.get("rollout/failed_episodes") for r in records] == [None, 4.0, 4.0, 0.0]
+
+
 def test_an_environment_that_changes_the_directory_does_not_move_the_output(
     beginner_model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
