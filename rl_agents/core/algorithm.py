@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -299,10 +300,11 @@ class AgentAlgorithm(Algorithm):
     def _set_counters(self, counters: Counters) -> None:
         self._iteration, self.policy_version = counters.iteration, counters.policy_version
         self.task_position, self.kl_in_reward_coef = counters.task_position, counters.kl_in_reward_coef
-        self.episodes.bad = BadTasks(dict(counters.left_out))
+        self.episodes.bad = BadTasks(dict(counters.left_out), Counter(counters.strikes))
         self._leave_out({})
         if self.rollout_workers is not None:
             self.rollout_workers.version = None
+            self.rollout_workers.collector.deaths |= Counter(counters.deaths)
 
     def save_run_checkpoint(self, folder: Path) -> None:
         """Write a checkpoint; it appears under its name when it is complete."""
@@ -311,9 +313,10 @@ class AgentAlgorithm(Algorithm):
             self.pool.checkpoint(self.iteration)
 
     def _fill_checkpoint(self, folder: Path) -> None:
+        bad, workers = self.episodes.bad, self.rollout_workers
         counters = Counters(
             self.iteration, self.policy_version, self.task_position, self.kl_in_reward_coef,
-            dict(self.episodes.bad.left_out),
+            dict(bad.left_out), dict(bad.strikes), dict(workers.collector.deaths) if workers is not None else {},
         )  # fmt: skip
         save_run(folder, self.learner_group, counters, self.settings, self.explorer)
 

@@ -24,6 +24,7 @@ from rl_agents.engines.select import build_engine, run_engine
 from rl_agents.errors import EpisodesFail, InputError
 from rl_agents.pool.store import PoolSink
 from rl_agents.rollout.branching import BranchSpec, Expansion
+from rl_agents.rollout.branching_check import Reached
 from rl_agents.rollout.env_runner import TextEnvRunner
 from rl_agents.rollout.recording import MAX_ATTEMPTS, Recorder
 
@@ -85,7 +86,7 @@ class RolloutWorkers:
             )
 
     def check_branching(self, tasks: Sequence[str]) -> None:
-        """Make sure that states of the first tasks can be reached again.
+        """Make sure that states of the first tasks can be reached again, on another env runner if there are several.
 
         Raises:
             InputError: they cannot.
@@ -95,7 +96,9 @@ class RolloutWorkers:
             EpisodeSpec(task, i, 0, stream_seed(seed, SEARCH, SEARCH, i))
             for i, task in enumerate(tasks[:BRANCHING_TASKS])
         ]
-        self.collector.check_branching(specs)
+        reached = self.collector.check_branching(specs).answers
+        if self._settings.num_env_runners > 1:
+            self.collector.confirm_branching(reached)
 
     def sync(self, learners: AgentLearnerGroup, version: int) -> bool:
         """Give the engines the learners' weights; False when they have them already.
@@ -196,13 +199,19 @@ class Collector:
     def _first_attempt(self) -> int | None:
         return None if self.recording is None else self.recording.resumes * MAX_ATTEMPTS
 
-    def check_branching(self, specs: Sequence[EpisodeSpec]) -> Collected[str]:
-        """Make sure that states can be reached again; one of ``snapshot`` and ``replay`` per spec."""
-        return self.gather({spec: spec for spec in specs}, "check_branching", lambda spec, cause: "")
+    def check_branching(self, specs: Sequence[EpisodeSpec]) -> Collected[Reached]:
+        """Make sure that states can be reached again; return one state per spec."""
+        return self.gather({spec: spec for spec in specs}, "check_branching", lambda spec, cause: Reached(spec, ""))
+
+    def confirm_branching(self, reached: Sequence[Reached]) -> Collected[Reached]:
+        """Make sure that what `check_branching` has reached is the same on another env runner."""
+        jobs: dict[Hashable, Reached] = {state.spec: state for state in reached}
+        return self.gather(jobs, "confirm_branching", lambda state, cause: state, first=1)
 
     def gather(
-        self, jobs: Mapping[Hashable, Any], method: str, give_up: Callable[[Any, str], Any], **options: Any
-    ) -> Collected[Any]:
+        self, jobs: Mapping[Hashable, Any], method: str, give_up: Callable[[Any, str], Any], first: int = 0,
+        **options: Any,
+    ) -> Collected[Any]:  # fmt: skip
         """Have env runners do all jobs.
 
         Args:
@@ -210,6 +219,7 @@ class Collector:
             method: of the runner; takes a list of jobs and ``options`` and returns something with ``by_job()``,
                 ``engine_errors`` and ``input_error``.
             give_up: the answer to a job of a task in which env runners die, from the job and the cause.
+            first: which env runner gets the first group; the next group goes to the next one.
 
         Raises:
             InputError: a user error, such as a prompt longer than the context.
@@ -232,7 +242,7 @@ class Collector:
                 fruitless = 0 if found or len(done) > before else fruitless + 1
             before = len(done)
             left = [job for name, job in jobs.items() if name not in done]
-            for answers in self._round(RunnerCall(method, left, options), result.events) if left else ():
+            for answers in self._round(RunnerCall(method, left, options), result.events, first) if left else ():
                 if answers.input_error:
                     raise InputError(answers.input_error)
                 # Every request that an engine loses with its process says the same.
@@ -260,18 +270,20 @@ class Collector:
         if len(deadly) >= MAX_DEADLY_TASKS and not completed:
             raise EpisodesFail(f"no episode was completed; {len(deadly)} tasks, such as {deadly[0]}: {DIED}")
 
-    def _round(self, call: RunnerCall, events: list[str]) -> list[Any]:
+    def _round(self, call: RunnerCall, events: list[str], first: int) -> list[Any]:
         """Send jobs out once and gather what comes back."""
         if self.group.num_remote_env_runners() == 0:
             return [call(self.group.local_env_runner)]
-        return self._remote_round(call, events)
+        return self._remote_round(call, events, first)
 
-    def _remote_round(self, call: RunnerCall, events: list[str]) -> list[Any]:
+    def _remote_round(self, call: RunnerCall, events: list[str], first: int) -> list[Any]:
         manager = self.group._worker_manager
         ids = self.group.healthy_env_runner_ids()
         if not ids:
             events.append("no env runner is alive")
             return []
+        first %= len(ids)
+        ids = [*ids[first:], *ids[:first]]
         shares = split_groups(call.jobs, len(ids))
         busy = [(runner, share) for runner, share in zip(ids, shares, strict=True) if share]
         results = manager.foreach_actor(

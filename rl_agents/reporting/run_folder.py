@@ -56,11 +56,11 @@ class RunFolder:
         Raises:
             InputError: the folder is not empty, is a file, or cannot be written.
         """
+        check_writable(path)
         if path.exists() and not path.is_dir():
             raise InputError(f"--output {path}: a file of that name exists")
         if path.is_dir() and any(entry.name != ERROR_LOG for entry in path.iterdir()):
             raise InputError(f"--output {path}: not empty; choose another folder, or continue with --resume {path}")
-        check_writable(path)
 
     @classmethod
     def create(cls, path: Path, settings: Settings) -> RunFolder:

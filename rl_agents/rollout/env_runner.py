@@ -29,7 +29,7 @@ from rl_agents.errors import InputError
 from rl_agents.interrupts import event_loop
 from rl_agents.rollout.agent_loop import Rollouts, collect_episodes
 from rl_agents.rollout.branching import BranchSpec, Expansions, expand_all
-from rl_agents.rollout.branching_check import BranchingCheck, check_branching
+from rl_agents.rollout.branching_check import BranchingCheck, Reached, check_branching, confirm_branching
 from rl_agents.rollout.env_guard import CallNote, EnvPool
 from rl_agents.rollout.prompting import env_factory
 from rl_agents.rollout.recording import Recorder
@@ -128,6 +128,14 @@ class TextEnvRunner(EnvRunner, Checkpointable):
         agent: Settings = self.config.agent
         try:
             return self._loop.run(check_branching(specs, self.pool, self._player(), agent.branching, agent.env))
+        except InputError as error:
+            return BranchingCheck(input_error=str(error))
+
+    def confirm_branching(self, reached: Sequence[Reached]) -> BranchingCheck:
+        """See whether states that another runner has reached are the same here."""
+        agent: Settings = self.config.agent
+        try:
+            return confirm_branching(reached, self.pool, agent.env_timeout_s, agent.env)
         except InputError as error:
             return BranchingCheck(input_error=str(error))
 

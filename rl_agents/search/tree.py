@@ -146,7 +146,7 @@ class Search:
         )
 
     def descend(
-        self, ranked: Sequence[Ranked], *, backtrack: bool = True, once_per: Literal["search", "siblings"] = "search"
+        self, ranked: Sequence[Ranked], *, backtrack: bool, once_per: Literal["search", "siblings"]
     ) -> int:
         """Go on from the current state's children, best first: descend into the best, keep the others.
 
