@@ -196,7 +196,7 @@ class ChatTemplate:
     def _after_sentinel(self, further: list[dict[str, Any]], calls: Sequence[Mapping[str, Any]] = ()) -> str:
         """Render a dialogue and return what follows the sentinel answer, its end-of-turn token first."""
         answer = {"role": "assistant", "content": SENTINEL, **({"tool_calls": list(calls)} if calls else {})}
-        turns = [{"role": "user", "content": "task"}, answer, *further]
+        turns: list[dict[str, Any]] = [{"role": "user", "content": "task"}, answer, *further]
         text = self._render(turns, generate=bool(further))
         _, sentinel, rest = text.partition(SENTINEL)
         if not sentinel:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 from rl_agents.chat.messages import Message, assistant_message
@@ -11,38 +11,48 @@ from rl_agents.gateway.calls import AnsweredCall, Dialect, Finish, ModelAnswer, 
 from rl_agents.gateway.made import Made
 from rl_agents.gateway.shown import Shown, arguments_text
 
-#: How ids of answers and of tool calls begin, as each dialect's own server writes them.
-ANSWER_PREFIX: Mapping[Dialect, str] = {"chat_completions": "chatcmpl-", "responses": "resp_", "messages": "msg_"}
+#: How ids of answers begin, as each dialect writes them.
+ANSWER_PREFIXES = ("chatcmpl-", "resp_", "msg_")
+#: How ids of tool calls begin, as each dialect's own server writes them.
 CALL_PREFIX: Mapping[Dialect, str] = {"chat_completions": "call_", "responses": "call_", "messages": "toolu_"}
 
 
-def answer_id(dialect: Dialect, call: int) -> str:
-    """Return the id that a client is told; it depends on the call alone."""
-    return f"{ANSWER_PREFIX[dialect]}{call:016x}"
+def answer_id(call: int) -> str:
+    """Return the id that a client is told, after its dialect's prefix; it depends on the call alone."""
+    return f"{call:016x}"
 
 
-def call_of(answer: str) -> int:
-    """Return the call that an answer's id names; 0 where it names none."""
-    digits = answer.removeprefix(next((p for p in ANSWER_PREFIX.values() if answer.startswith(p)), ""))
+def call_of(answer: str | int) -> int:
+    """Return the call that an answer's id, as a client has it, or the call's number names; 0 where it names none."""
+    if isinstance(answer, int):
+        return answer
+    digits = answer.removeprefix(next((p for p in ANSWER_PREFIXES if answer.startswith(p)), ""))
     try:
         return int(digits, 16) if len(digits) == 16 else int(digits)
     except ValueError:
         return 0
 
 
-def model_answer(
-    made: Made, shown: Shown, dialect: Dialect, index: int, created: int, prompt_tokens: int
-) -> ModelAnswer:
-    """Return the whole answer of a call."""
+def model_answers(
+    call: ModelCall, made: Sequence[Made], shown: Sequence[Shown], created: int, prompt_tokens: int
+) -> list[ModelAnswer]:
+    """Return the whole answers to a request; they share the first one's id."""
+    return [
+        replace(_model_answer(one, said, call.dialect, created, prompt_tokens), index=index, id=answer_id(made[0].id))
+        for index, (one, said) in enumerate(zip(made, shown, strict=True))
+    ]
+
+
+def _model_answer(made: Made, shown: Shown, dialect: Dialect, created: int, prompt_tokens: int) -> ModelAnswer:
     calls = tuple(
         AnsweredCall(f"{CALL_PREFIX[dialect]}{made.id:016x}{number:02x}", call.name, arguments_text(call))
         for number, call in enumerate(shown.calls)
     )
-    finish: Finish = "tool_calls" if calls else "stop" if shown.cut or made.finish_reason == "stop" else "length"
+    finish: Finish = "tool_calls" if calls else "stop" if shown.stopped_by or made.finish_reason == "stop" else "length"
     return ModelAnswer(
-        index=index,
+        index=0,
         call=made.id,
-        id=answer_id(dialect, made.id),
+        id=answer_id(made.id),
         content=shown.content,
         thoughts=shown.thoughts,
         tool_calls=calls,
@@ -51,6 +61,8 @@ def model_answer(
         completion_tokens=len(made.response),
         created=created,
         label=f"policy-{made.policy_version}",
+        stop=shown.stopped_by,
+        thought_tokens=shown.thought_tokens,
     )
 
 

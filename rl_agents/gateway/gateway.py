@@ -10,8 +10,10 @@ import asyncio
 import inspect
 import math
 import secrets
+import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 
 from rl_agents.chat.context import ChatTemplate
@@ -19,16 +21,19 @@ from rl_agents.chat.messages import Message
 from rl_agents.data.trajectory import Step
 from rl_agents.engines.base import Engine
 from rl_agents.errors import InputError
-from rl_agents.gateway.answers import request_json
-from rl_agents.gateway.calls import Delta, ModelAnswer, ModelCall, Sent
+from rl_agents.gateway.answers import answer_id, overridden, request_json
+from rl_agents.gateway.calls import ModelAnswer, ModelCall, Piece, Sent, Start
 from rl_agents.gateway.canonical import split_header
 from rl_agents.gateway.limits import GatewayLimits
 from rl_agents.gateway.lineage import Lineage, Question
 from rl_agents.gateway.made import Made
+from rl_agents.gateway.resume import open_sessions, rebuild
 from rl_agents.gateway.sampling import Sampler
-from rl_agents.gateway.sessions import Asked, OpenSession, Sink
+from rl_agents.gateway.sessions import STEERED, Asked, OpenSession
 from rl_agents.gateway.trace import SessionTrace
+from rl_agents.pool.reader import PoolReader
 from rl_agents.pool.records import Call, Exchange, Opening, RewardNote
+from rl_agents.pool.store import PoolSink
 from rl_agents.web.errors import ApiError, bad_request
 from rl_agents.web.security import digest
 
@@ -45,11 +50,15 @@ class Gateway:
 
     Attributes:
         on_call: told of every answered call, with its session's id.
+        created: when this gateway began, seconds since 1970.
     """
 
-    def __init__(self, engine: Engine, template: ChatTemplate, limits: GatewayLimits, pool: Sink | None = None) -> None:
+    def __init__(
+        self, engine: Engine, template: ChatTemplate, limits: GatewayLimits, pool: PoolSink | None = None
+    ) -> None:
         self.template, self.limits, self.pool = template, limits, pool
         self.on_call: Callable[[str, Step], None] | None = None
+        self.created = int(time.time())
         self.sessions: dict[str, OpenSession] = {}
         streams = "on_tokens" in inspect.signature(engine.generate).parameters
         self._sampler = Sampler(engine, template, limits, pool, streams)
@@ -89,6 +98,13 @@ class Gateway:
         self._keys[opening.key_hash] = opening.session
         return session
 
+    def resume(self, reader: PoolReader) -> list[str]:
+        """Open the sessions again that a pool's rows say are open; call it on the event loop. Returns their ids."""
+        openings = [opening for opening in open_sessions(reader) if opening.session not in self.sessions]
+        for opening in openings:
+            rebuild(self.admit(opening), reader)
+        return [opening.session for opening in openings]
+
     def session_of(self, key: str) -> str:
         """Return the id of the open session with this key; empty: there is none."""
         return self._keys.get(digest(key), "")
@@ -121,6 +137,14 @@ class Gateway:
         trace.end = cause
         return trace
 
+    def finish(self, session: str, reason: str = "") -> None:
+        """Answer no further call of a session; whoever opened it closes it.
+
+        Raises:
+            ApiError: 404 or 410 for a session that is not open.
+        """
+        self._session(session).finish(reason or "ended", f"the session {session!r} has ended")
+
     def reward(self, session: str, value: float, *, call: int = 0, why: str = "") -> None:
         """Note a reward. Rewards of one call (or of the session) add up over ``why``; the same one twice counts once.
 
@@ -131,14 +155,22 @@ class Gateway:
         Raises:
             ApiError: 404 or 410 for a session that is not open, 404 for an unknown call, 400 for no finite number.
         """
-        asked = self._session(session)
+        self._reward(session, value, call, why)
+
+    async def note(self, session: str, value: float, call: int = 0, why: str = "") -> None:
+        """Note a reward as `reward` does, and wait until it is on disk."""
+        written = self._reward(session, value, call, why)
+        if written is not None:
+            await asyncio.wrap_future(written)
+
+    def _reward(self, session: str, value: float, call: int, why: str) -> Future[None] | None:
+        rewarded = self._session(session)
         if not math.isfinite(value):
             raise bad_request("value: must be a finite number", "value")
-        if call and all(made.id != call or made.answer is None for made in asked.lineage.calls):
+        if call and all(made.id != call or made.answer is None for made in rewarded.lineage.calls):
             raise ApiError(404, f"the session {session!r} has no answered call {call}", "call_not_found", "call")
-        asked.rewards[call, why] = value
-        if self.pool is not None:
-            self.pool.add(RewardNote(session, value, call, why))
+        rewarded.rewards[call, why] = value
+        return None if self.pool is None else self.pool.add(RewardNote(session, value, call, why))
 
     def steer(self, session: str, instruction: str, last: bool = True) -> None:
         """Append an instruction to what the next call reads; ``last``: no call is answered after that one.
@@ -172,20 +204,28 @@ class Gateway:
         asked.delivered = True
         return answers
 
-    def stream(self, session: str, call: ModelCall, sent: Sent) -> AsyncIterator[Delta | ModelAnswer]:
-        """Answer a request piece by piece; the whole answers come last. See `answer`.
+    def stream(self, session: str, call: ModelCall, sent: Sent) -> AsyncIterator[Piece]:
+        """Answer a request piece by piece: `Start` and the first words together, the whole answers last. See `answer`.
 
         Raises:
             ApiError: at once where the request is refused; while it is read where sampling fails.
         """
         return self._read(self._ask(session, call, sent))
 
-    async def _read(self, asked: Asked) -> AsyncIterator[Delta | ModelAnswer]:
+    async def _read(self, asked: Asked) -> AsyncIterator[Piece]:
+        # Sent with the first words: until then a failure can still be an HTTP status, which SDKs retry.
+        start: Start | None = Start(answer_id(asked.made[0].id), asked.created, prompt_tokens=asked.prompt_tokens)
         whole = False
         try:
             async for piece in asked.pieces.read():
+                if start is not None:
+                    yield start
+                start = None
                 yield piece
-            for answer in await asyncio.shield(asked.task):
+            answers = await asyncio.shield(asked.task)
+            if start is not None:
+                yield start
+            for answer in answers:
                 yield answer
             whole = asked.delivered = True
         finally:
@@ -255,7 +295,7 @@ class Gateway:
     def _steered(self, session: OpenSession) -> None:
         session.instruction = ""
         if session.instruction_is_last:
-            session.finish("steered", "the last answer of this session has been asked for; there are no further ones")
+            session.finish_by_steering()
 
     def _note(
         self, session: OpenSession, call: ModelCall, sent: Sent, question: Question, made: list[Made], budget: int
@@ -271,8 +311,9 @@ class Gateway:
             *(
                 Exchange(
                     one.id, session.opening.session, "started", sent.digest, sent.retry, call.dialect,
-                    request_json(call, one, index, number, before.id if before is not None else 0, same),
-                    overridden=self._sampler.overridden(call, budget),
+                    request_json(call, one, index, number, before.id if before is not None else 0, same)
+                    | ({"last": True} if one.steered and session.end == STEERED else {}),
+                    overridden=overridden(call, budget),
                 )
                 for index, one in enumerate(made)
             )

@@ -77,21 +77,34 @@ class Lineage:
         Raises:
             InputError: the chat template cannot write the messages.
         """
-        system, body = split_header(messages)
-        beginning = self._beginnings.setdefault(header_key(system, tools), Place())
-        deepest = beginning.go(body, self._as_sent)
-        answered = deepest.last_answer()
-        known = answered.depth if answered is not None else 0
-        rest, parent = body[known:], answered.by if answered is not None else None
+        place, system, body, rest, parent = self._locate(messages, tools)
         if parent is not None and not rest:
             raise InputError("the last message is an answer of the model; send what the world said to it")
-        place = deepest.say(body[deepest.depth :], self._as_sent)
         edge, after = self._edge(place, body, rest, parent)
         steered = _steered(rest, instruction)
         parent, prompt_ids = self._prompt(parent, system, body, steered, tools, len(rest))
         if parent is None and edge == "continue":
             edge = "rewrite"
         return Question(place, system, rest, tuple(tools), edge, parent, after, prompt_ids, instruction)
+
+    def ask_again(
+        self, messages: Sequence[Message], tools: Sequence[Tool], edge: Edge, parent: Made | None, after: Made | None,
+        prompt_ids: list[int], steered: str,
+    ) -> Question:  # fmt: skip
+        """Find the place of a request whose prompt and edges are on record."""
+        place, system, _, rest, _ = self._locate(messages, tools)
+        return Question(place, system, rest, tuple(tools), edge, parent, after, prompt_ids, steered)
+
+    def _locate(
+        self, messages: Sequence[Message], tools: Sequence[Tool]
+    ) -> tuple[Place, tuple[Message, ...], tuple[Message, ...], tuple[Message, ...], Made | None]:
+        """Return a request's place, system messages, other messages, those of them that are new, and its parent."""
+        system, body = split_header(messages)
+        beginning = self._beginnings.setdefault(header_key(system, tools), Place())
+        deepest = beginning.go(body, self._as_sent)
+        answered = deepest.last_answer()
+        known, parent = (answered.depth, answered.by) if answered is not None else (0, None)
+        return deepest.say(body[deepest.depth :], self._as_sent), system, body, body[known:], parent
 
     def _edge(
         self, place: Place, body: Sequence[Message], rest: Sequence[Message], parent: Made | None

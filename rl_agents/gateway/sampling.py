@@ -10,15 +10,16 @@ from typing import Any
 from rl_agents.chat.context import ChatTemplate
 from rl_agents.data.trajectory import Step
 from rl_agents.engines.base import Completion, Engine, EngineError, Sampling, check_completion
-from rl_agents.gateway.answers import answer_json, model_answer, overridden, shown_message
+from rl_agents.gateway.answers import answer_json, model_answers, shown_message
 from rl_agents.gateway.calls import Delta, ModelAnswer, ModelCall, Sent
 from rl_agents.gateway.limits import GatewayLimits
 from rl_agents.gateway.lineage import Question
 from rl_agents.gateway.made import Made
-from rl_agents.gateway.sessions import Asked, OpenSession, Pieces, Sink
+from rl_agents.gateway.sessions import Asked, OpenSession, Pieces
 from rl_agents.gateway.shown import Shown
 from rl_agents.gateway.trace import step_of
 from rl_agents.pool.records import Call, Exchange, Record
+from rl_agents.pool.store import PoolSink
 from rl_agents.web.errors import ApiError
 
 
@@ -33,7 +34,7 @@ class Sampler:
     engine: Engine
     template: ChatTemplate
     limits: GatewayLimits
-    pool: Sink | None
+    pool: PoolSink | None
     streams: bool
 
     def begin(
@@ -45,7 +46,7 @@ class Sampler:
         Args:
             again: recorded answers of the first of ``made``.
         """
-        asked = Asked(call, sent, made, asyncio.get_running_loop().create_future())
+        asked = Asked(call, sent, made, len(question.prompt_ids), asyncio.get_running_loop().create_future())
         work = self._answer(session, asked, question, budget, again, on_call)
         task = asyncio.create_task(work, name=f"gateway call {made[0].id}")
         # A failure that nobody waits for any more is on record, and no matter for the event loop.
@@ -60,10 +61,7 @@ class Sampler:
     ) -> list[ModelAnswer]:  # fmt: skip
         try:
             shown = await self._sample(asked, question, budget, again)
-            answers = [
-                model_answer(made, one, asked.call.dialect, index, asked.created, len(question.prompt_ids))
-                for index, (made, one) in enumerate(zip(asked.made, shown, strict=True))
-            ]
+            answers = model_answers(asked.call, asked.made, shown, asked.created, asked.prompt_tokens)
             await self._commit(session, asked, answers)
         except BaseException as error:
             problem = _problem(error, self.limits)
@@ -75,7 +73,7 @@ class Sampler:
             if on_call is not None:
                 on_call(session.opening.session, step_of(made))
         asked.pieces.end()
-        asked.pieces = _replay(answers)
+        asked.pieces = replay(answers)
         return answers
 
     async def _sample(self, asked: Asked, question: Question, budget: int, again: Sequence[Call]) -> list[Shown]:
@@ -130,7 +128,8 @@ class Sampler:
             return
         records: list[Record] = []
         for made, answer in zip(asked.made, answers, strict=True):
-            finished = Exchange(made.id, session.opening.session, "finished", answer=answer_json(answer))
+            ended = {"ended": session.lineage.clock}
+            finished = Exchange(made.id, session.opening.session, "finished", request=ended, answer=answer_json(answer))
             records += [made.record(), finished]
         await asyncio.wrap_future(self.pool.add(*records))
 
@@ -140,18 +139,14 @@ class Sampler:
             session.lineage.drop(made)
             if made.steered:
                 session.instruction = made.steered
-                session.end = "" if session.end == "steered" else session.end
+                session.reopen()
             if self.pool is not None:
                 answer = {"problem": problem.message}
                 self.pool.add(Exchange(made.id, session.opening.session, "failed", answer=answer))
         asked.pieces.end()
 
-    def overridden(self, call: ModelCall, budget: int) -> dict[str, Any]:
-        """Return what the client asked for and does not get."""
-        return overridden(call, budget)
 
-
-def _replay(answers: Sequence[ModelAnswer]) -> Pieces:
+def replay(answers: Sequence[ModelAnswer]) -> Pieces:
     """Return the parts of an answer that is whole, for those who ask again."""
     pieces = Pieces()
     for answer in answers:

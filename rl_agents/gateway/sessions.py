@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from rl_agents.gateway.calls import Delta, ModelAnswer, ModelCall, Sent
 from rl_agents.gateway.lineage import Lineage
 from rl_agents.gateway.made import Made
 from rl_agents.gateway.trace import SessionTrace, steps_of
-from rl_agents.pool.records import Call, Opening, Record
+from rl_agents.pool.records import Call, Opening
 from rl_agents.web.errors import ApiError
 
-
-class Sink(Protocol):
-    """Where records go to stay; a pool's writer is one."""
-
-    def add(self, *records: Record) -> concurrent.futures.Future[None]:
-        """Take records; the future is done when they are on disk."""
-        ...
+#: End of a session whose last answer was asked for by `Gateway.steer`.
+STEERED = "steered"
 
 
 class Pieces:
@@ -64,7 +57,6 @@ class Asked:
     """A request that is answered or was.
 
     Attributes:
-        readers: clients that wait for it now.
         delivered: a client got the answer to its end.
         broken: a client left before.
         created: seconds since 1970.
@@ -73,9 +65,9 @@ class Asked:
     call: ModelCall
     sent: Sent
     made: list[Made]
+    prompt_tokens: int
     task: asyncio.Future[list[ModelAnswer]]
     pieces: Pieces = field(default_factory=Pieces)
-    readers: int = 0
     delivered: bool = False
     broken: bool = False
     created: int = field(default_factory=lambda: int(time.time()))
@@ -130,6 +122,15 @@ class OpenSession:
         """Answer no further call."""
         if not self.end:
             self.end, self.why = end, why
+
+    def finish_by_steering(self) -> None:
+        """Answer no call after the one that carries the last instruction."""
+        self.finish(STEERED, "the last answer of this session has been asked for; there are no further ones")
+
+    def reopen(self) -> None:
+        """The last answer did not come: its request may be sent again."""
+        if self.end == STEERED:
+            self.end = self.why = ""
 
     def check_open(self) -> None:
         """Refuse further calls of a session that has ended.

@@ -31,6 +31,7 @@ class Shown:
         offered: the client offered tools.
         inside: the prompt ends inside a thought.
         problem: why the answer's calls cannot be read; they are shown as text then.
+        thought_tokens: sampled while a thought went on.
     """
 
     stream: TextStream
@@ -40,6 +41,7 @@ class Shown:
     thoughts: str = ""
     calls: tuple[ToolCall, ...] = ()
     problem: str = ""
+    thought_tokens: int = 0
     _spoken: str = field(default="", repr=False)
     _waiting: str = field(default="", repr=False)
     _state: str = "start"
@@ -51,9 +53,9 @@ class Shown:
         return cls(TextStream(template.decode, stop), offered, str(tail).rstrip().endswith(OPENING))
 
     @property
-    def cut(self) -> bool:
-        """A stop string has ended what is shown."""
-        return self.stream.stopped
+    def stopped_by(self) -> str:
+        """The stop string that has ended what is shown; empty: none."""
+        return self.stream.stopped_by
 
     def add(self, token_ids: Sequence[int], last: bool = False) -> tuple[str, str]:
         """Take further tokens; return the content and the thoughts that may be shown now and could not before."""
@@ -63,6 +65,8 @@ class Shown:
             self._begin(last)
         thoughts = self._think(last) if self._state == "thought" else ""
         content = self._say(last) if self._state == "said" else ""
+        if thoughts or self._state == "thought":
+            self.thought_tokens += len(token_ids)
         return content, thoughts
 
     def _begin(self, last: bool) -> None:

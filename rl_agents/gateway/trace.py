@@ -38,7 +38,10 @@ class SessionTrace:
 
 def step_of(call: Made, reward: float = 0.0) -> Step:
     """Return the step of an answered call."""
-    told = [str(m["content"]) for m in call.rest if m["role"] not in ("assistant", "system")]
+    # A rewritten history may repeat much: the world's own words are those after the last answer.
+    answers = [number for number, message in enumerate(call.rest) if message["role"] == "assistant"]
+    new = call.rest[answers[-1] + 1 :] if answers else call.rest
+    told = [str(message["content"]) for message in new if message["role"] != "system"]
     observation = "\n".join([*told, *([call.steered] if call.steered else [])])
     return Step(
         prompt_ids=call.prompt_ids(),

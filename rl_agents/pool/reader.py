@@ -31,13 +31,22 @@ from rl_agents.pool.sessions import trajectory_of
 
 #: Rows that one query brings.
 PAGE = 256
+#: Finds the event that took a session's iteration back.
+TAKEN_BACK = (
+    "SELECT 1 FROM events e WHERE e.kind = 'resumed' AND e.number > sessions.number "
+    "AND e.iteration <= sessions.iteration"
+)
 Kept = TypeVar("Kept")
 State = Literal["ready", "leased", "trained"]
 
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Which sessions; None: any."""
+    """Which sessions; None: any.
+
+    Attributes:
+        lost: of iterations that a resumption took back, which then played them again; always found by their ``ids``.
+    """
 
     ids: Sequence[str] | None = None
     kind: str | None = None
@@ -51,6 +60,7 @@ class Where:
     state: State | None = None
     min_return: float | None = None
     max_return: float | None = None
+    lost: bool | None = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +270,10 @@ def _conditions(where: Where) -> tuple[list[str], list[Any]]:
         "group_id": where.group, "success": where.success, "failed": where.failed,
     }  # fmt: skip
     chosen = {name: value for name, value in columns.items() if value is not None}
-    return [f"{name} = ?" for name in chosen], list(chosen.values())
+    tests = [f"{name} = ?" for name in chosen]
+    if where.lost is not None and where.ids is None:
+        tests.append(f"{'' if where.lost else 'NOT '}EXISTS ({TAKEN_BACK})")
+    return tests, list(chosen.values())
 
 
 def _wanted(stored: Stored, where: Where) -> bool:

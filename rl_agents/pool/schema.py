@@ -52,7 +52,7 @@ TABLES: dict[type, Table] = {
     Batch: Table("batches", key=("session", "iteration", "update", "position", "epoch"), epoch=True),
     Credit: Table("credit", key=("session", "ordinal", "iteration", "update", "epoch"), epoch=True),
     Curation: Table("curation", index=("session",), clock=True),
-    Exchange: Table("exchanges", key=("call", "state"), index=("session",)),
+    Exchange: Table("exchanges", key=("session", "call", "state"), index=("session",)),
     Opening: Table("openings", key=("session",), clock=True),
     RewardNote: Table("reward_notes", index=("session",), clock=True),
     Event: Table("events", clock=True),
@@ -60,16 +60,16 @@ TABLES: dict[type, Table] = {
 CALLS = """
 CREATE TABLE prompts (number INTEGER PRIMARY KEY, digest BLOB NOT NULL UNIQUE, ids BLOB NOT NULL);
 CREATE TABLE calls (number INTEGER PRIMARY KEY, id INTEGER NOT NULL UNIQUE, parent INTEGER NOT NULL,
-  policy_version INTEGER NOT NULL, finish_reason TEXT NOT NULL, prompt_tokens INTEGER NOT NULL,
+  policy_version INTEGER NOT NULL, finish_reason TEXT NOT NULL, seed INTEGER NOT NULL, prompt_tokens INTEGER NOT NULL,
   response_tokens INTEGER NOT NULL, prompt INTEGER, shared INTEGER NOT NULL, rest BLOB NOT NULL,
   response BLOB NOT NULL, logprobs BLOB NOT NULL);
 """
 #: What counts now, for whoever opens the file with other tools.
 VIEWS = """
 CREATE VIEW current_batches AS SELECT b.* FROM batches b WHERE NOT EXISTS (SELECT 1 FROM events e
-  WHERE e.kind = 'resumed' AND e.number > b.epoch AND e.iteration < b.iteration);
+  WHERE e.kind = 'resumed' AND e.number > b.epoch AND e.iteration <= b.iteration);
 CREATE VIEW lease AS SELECT b.session, b.iteration, CASE WHEN EXISTS (SELECT 1 FROM events e
-  WHERE e.kind IN ('checkpoint', 'resumed') AND e.number > b.number AND e.iteration >= b.iteration)
+  WHERE e.kind IN ('checkpoint', 'resumed') AND e.number > b.number AND e.iteration > b.iteration)
   THEN 'trained' ELSE 'leased' END AS state, max(b.number) AS number FROM current_batches b GROUP BY b.session;
 CREATE VIEW current_curation AS SELECT c.* FROM curation c WHERE c.undoes = 0
   AND NOT EXISTS (SELECT 1 FROM undone u WHERE u.number = c.number);

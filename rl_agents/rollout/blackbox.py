@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rl_agents.chat.context import ChatTemplate
+from rl_agents.data.tasks import step_seed
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
 from rl_agents.data.tree import last_word
 from rl_agents.engines.base import Engine, EngineError
@@ -28,10 +29,11 @@ from rl_agents.gateway.gateway import GatewayLimits, SessionTrace
 from rl_agents.gateway.launch import Agent, AgentEnd, Given
 from rl_agents.gateway.results import AgentResult
 from rl_agents.gateway.server import serving
-from rl_agents.gateway.sessions import OpenSession, Sink
+from rl_agents.gateway.sessions import OpenSession
 from rl_agents.pool.records import Opening
 from rl_agents.rollout.agent_loop import Rollouts
 from rl_agents.rollout.prompting import episode_turns
+from rl_agents.rollout.recording import CallsOnly, Recorder
 from rl_agents.rollout.steering import Steering, WatchedGateway
 from rl_agents.rollout.truncation_rules import ANSWER_INSTRUCTION
 from rl_agents.rollout.turns import Limits
@@ -68,17 +70,18 @@ def load_black_box(settings: Settings) -> BlackBox | None:
 
 async def collect_blackbox(
     specs: Sequence[EpisodeSpec], box: BlackBox, engine: Engine, template: ChatTemplate, limits: Limits,
-    pool: Sink | None = None,
+    recorder: Recorder | None = None,
 ) -> Rollouts:  # fmt: skip
     """Play all episodes, ``agent_concurrency`` at once; the result is that of `agent_loop.collect_episodes`.
 
     Args:
-        pool: where the gateway's records go; None: nowhere.
+        recorder: where calls go as they are sampled, and come from again after a crash; None: nowhere.
     """
+    pool = None if recorder is None else CallsOnly(recorder)
     gateway = WatchedGateway(engine, template, gateway_limits(box.options, limits), pool)
     places = asyncio.Semaphore(box.options.agent_concurrency)
     async with serving(gateway) as url:
-        played = [_play(spec, box, gateway, url, limits, places) for spec in specs]
+        played = [_play(spec, box, gateway, url, limits, places, recorder) for spec in specs]
         results = await asyncio.gather(*played, return_exceptions=True)
     rollouts, too_long = Rollouts(), ""
     for spec, result in zip(specs, results, strict=True):
@@ -115,8 +118,9 @@ def gateway_limits(options: BlackboxOptions, limits: Limits) -> GatewayLimits:
 
 
 async def _play(
-    spec: EpisodeSpec, box: BlackBox, gateway: WatchedGateway, url: str, limits: Limits, places: asyncio.Semaphore
-) -> Trajectory:
+    spec: EpisodeSpec, box: BlackBox, gateway: WatchedGateway, url: str, limits: Limits, places: asyncio.Semaphore,
+    recorder: Recorder | None,
+) -> Trajectory:  # fmt: skip
     """Play one episode.
 
     Raises:
@@ -128,7 +132,8 @@ async def _play(
     session = f"s{spec.seed:016x}"
     async with places:
         opening = Opening(session, spec.group_id, spec.member, spec.seed, spec.task_id, task=task)
-        key = gateway.open(opening)
+        seeds = [step_seed(spec.seed, number) for number in range(limits.max_turns)]
+        key = gateway.open(opening, [] if recorder is None else recorder.again(seeds))
         steering = gateway.watch(session, limits.truncation, spec.seed, words)
         try:
             given = Given(session, key, url, task, spec.seed)
@@ -138,6 +143,8 @@ async def _play(
             trace = await gateway.close(session)
     if problem:
         raise EngineError(problem)
+    for step in trace.steps:
+        step.call = step.call if recorder is None else recorder.name(step.call)
     return trajectory_of(spec, trace, end, steering, limits)
 
 

@@ -14,10 +14,10 @@ from typing import Any
 from rl_agents.chat.context import ChatTemplate
 from rl_agents.data.trajectory import Step
 from rl_agents.engines.base import Engine
-from rl_agents.gateway.calls import Delta, ModelAnswer, ModelCall, Sent
+from rl_agents.gateway.calls import ModelAnswer, ModelCall, Piece, Sent
 from rl_agents.gateway.gateway import Gateway, GatewayLimits
 from rl_agents.gateway.launch import AgentEnd
-from rl_agents.gateway.sessions import Sink
+from rl_agents.pool.store import PoolSink
 from rl_agents.rollout.truncation_rules import Rule, Truncation, TurnFacts
 from rl_agents.web.errors import ApiError
 
@@ -87,7 +87,9 @@ class Steering:
 class WatchedGateway(Gateway):
     """A gateway whose sessions may be cut by a truncation rule."""
 
-    def __init__(self, engine: Engine, template: ChatTemplate, limits: GatewayLimits, pool: Sink | None = None) -> None:
+    def __init__(
+        self, engine: Engine, template: ChatTemplate, limits: GatewayLimits, pool: PoolSink | None = None
+    ) -> None:
         super().__init__(engine, template, limits, pool)
         self._watched: dict[str, Steering] = {}
         self.on_call = self._answered
@@ -109,7 +111,7 @@ class WatchedGateway(Gateway):
         self._look(session, call)
         return await super().answer(session, call, sent)
 
-    def stream(self, session: str, call: ModelCall, sent: Sent) -> AsyncIterator[Delta | ModelAnswer]:
+    def stream(self, session: str, call: ModelCall, sent: Sent) -> AsyncIterator[Piece]:
         """See `Gateway.stream`."""
         self._look(session, call)
         return super().stream(session, call, sent)

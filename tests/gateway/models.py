@@ -29,7 +29,7 @@ QWEN_TOOLS = (
     "{% for m in messages %}"
     "{% if m.role == 'tool' %}"
     "{% if loop.index0 == 0 or messages[loop.index0 - 1].role != 'tool' %}<|im_start|>user{% endif %}"
-    "\n<tool_response>\n{{ m.content }}\n</tool_response>"
+    "{{ '\n<tool_response>\n' }}{{ m.content }}{{ '\n</tool_response>' }}"
     "{% if loop.last or messages[loop.index0 + 1].role != 'tool' %}<|im_end|>\n{% endif %}"
     "{% elif m.role == 'assistant' %}<|im_start|>assistant\n{{ m.content }}"
     "{% for call in m.tool_calls or [] %}\n<tool_call>\n"

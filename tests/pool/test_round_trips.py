@@ -106,7 +106,7 @@ def families(draw) -> list[Call]:
 
 
 @settings(deadline=None, max_examples=25)
-@given(families(), st.sampled_from([0, 8, 1000]), st.randoms())
+@given(families(), st.sampled_from([0, 600, 10_000]), st.randoms())
 def test_calls_come_back_whatever_is_in_memory(calls, recent, rng):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "pool.sqlite"

@@ -64,7 +64,8 @@ class Asker:
 
     async def reward(self, value: float, call: int = 0) -> None:
         """Report a reward."""
-        reply = await self.http.post(f"{self.root}/rl/reward", json={"value": value, "call": call})
+        body = {"value": value, **({"call": call} if call else {})}
+        reply = await self.http.post(f"{self.root}/rl/reward", json=body)
         reply.raise_for_status()
 
 

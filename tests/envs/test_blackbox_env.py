@@ -384,7 +384,7 @@ def checked(agent, tasks):
 
 def test_agents_that_replay_are_branched_by_replay(tasks):
     check = checked(player(Countdown), tasks)
-    assert not check.input_error and set(check.ways.values()) == {"replay"}
+    assert not check.input_error and {reached.way for reached in check.reached.values()} == {"replay"}
 
 
 def test_agents_that_do_not_replay_are_refused_in_one_line(tasks):
