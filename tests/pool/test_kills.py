@@ -37,7 +37,7 @@ def check(path: Path, promised: set[int]) -> int:
         assert len(found) == len(set(found))
         assert promised <= set(found)
         assert all(trajectory == dialogue(trajectory.seed) for trajectory in reader.trajectories())
-        assert reader._one("PRAGMA integrity_check") == "ok"
+        assert reader.one("PRAGMA integrity_check") == ("ok",)
     return len(found)
 
 
