@@ -255,6 +255,7 @@ def _add_filters(parser: Parser) -> None:
     excluded = parser.add_mutually_exclusive_group()
     excluded.add_argument("--excluded", action="store_true", default=None, help="that are not to be learned from")
     excluded.add_argument("--included", action="store_false", dest="excluded", help="that are")
+    add("--lost", action="store_true", help="of iterations that a resumed run took back and played again")
     add("--min-return", type=float, metavar="X", help="whose rewards sum to at least X")
     add("--max-return", type=float, metavar="X", help="whose rewards sum to at most X")
 
@@ -263,7 +264,7 @@ def _where(args: argparse.Namespace) -> Where:
     return Where(
         kind=args.kind, iteration=args.iteration, env=args.env, task=args.task, group=args.group, success=args.success,
         failed=args.failed, excluded=args.excluded, state=args.state, min_return=args.min_return,
-        max_return=args.max_return,
+        max_return=args.max_return, lost=args.lost,
     )  # fmt: skip
 
 

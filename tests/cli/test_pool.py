@@ -27,7 +27,7 @@ def run_folder(tmp_path):
             if seed == 5:
                 episode.failed, episode.success, episode.end_cause = True, False, "env_error: \x1b[31mred"
             pool.add(*session_records(episode, name, iteration=seed // 4, env="guess"))
-        pool.add(Batch(0, 0, 0, NAMES[0]), Credit(0, 0, NAMES[0], 1, 0.75, 0.5), Event("checkpoint", 0))
+        pool.add(Batch(0, 0, 0, NAMES[0]), Credit(0, 0, NAMES[0], 1, 0.75, 0.5), Event("checkpoint", 1))
         pool.add(Batch(1, 0, 0, NAMES[4]), Opening("open", 0, 0, 1, "t"))
     return tmp_path
 
@@ -130,6 +130,17 @@ def test_decisions_while_the_run_goes_on(run_folder, capsys):
         call(capsys, run_folder, "exclude", NAMES[0])
         pool.add(*session_records(dialogue(9), "late")).result(10)
     assert "late" in call(capsys, run_folder, "list")
+
+
+def test_sessions_that_a_resumption_took_back(run_folder, capsys):
+    with PoolWriter(run_folder / "pool.sqlite") as pool:
+        pool.add(Event("resumed", 1))
+    rows = [json.loads(line) for line in call(capsys, run_folder, "list", "--json").splitlines()]
+    assert [row["session"] for row in rows] == NAMES[:4]
+    assert call(capsys, run_folder, "list", "--lost").splitlines()[-1] == "4 of 4 sessions"
+    assert NAMES[4] in call(capsys, run_folder, "show", NAMES[4])
+    figures = json.loads(call(capsys, run_folder, "stats", "--json"))
+    assert (figures["sessions"], figures["lost"], figures["states"]["trained"]) == (4, 4, 1)
 
 
 def test_stats(run_folder, capsys):
