@@ -77,7 +77,7 @@ class Script:
         if isinstance(answer, ApiError):
             raise answer
         return [
-            replace(answer, index=index, content=answer.content + "!" * index if answer.content else "")
+            replace(answer, id=f"a{len(self.calls)}", index=index, content=answer.content + "!" * index)
             for index in range(call.count)
         ]
 
