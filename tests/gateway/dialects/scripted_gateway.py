@@ -18,8 +18,15 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from rl_agents.gateway.calls import AnsweredCall, Delta, Finish, ModelAnswer, ModelCall, Piece, Start
-from rl_agents.gateway.dialects import DIALECTS, dialect_of, messages, model_body, models_body
-from rl_agents.gateway.dialects.stream import primed
+from rl_agents.gateway.dialects import (
+    DIALECTS,
+    dialect_of,
+    messages,
+    model_body,
+    models_body,
+    primed,
+    read_body,
+)
 from rl_agents.web.errors import ApiError
 
 CREATED = 1_700_000_000
@@ -89,7 +96,7 @@ def application(script: Script) -> Starlette:
         path = request.url.path
         dialect = DIALECTS[path]
         try:
-            data = await request.json()
+            data = read_body(await request.body())
             script.seen.append((path, data))
             call = dialect.read(data)
             answers = script.next(call)
@@ -102,7 +109,7 @@ def application(script: Script) -> Starlette:
 
     async def count(request: Request) -> Response:
         try:
-            data = await request.json()
+            data = read_body(await request.body())
             script.seen.append((request.url.path, data))
             script.calls.append(messages.read_count(data))
             return JSONResponse(messages.counted(42))
