@@ -112,4 +112,3 @@ def events(call: ModelCall, pieces: AsyncIterator[Piece]) -> AsyncIterator[bytes
 def error(problem: ApiError) -> dict[str, Any]:
     """Write the body of a refusal."""
     return problem.body()
-

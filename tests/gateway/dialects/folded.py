@@ -33,15 +33,12 @@ def fold_chat(events: list[Event]) -> Event:
             choice = choices.setdefault(part["index"], {"index": part["index"], "message": empty, "logprobs": None})
             message, delta = choice["message"], part["delta"]
             for name in ("content", "reasoning_content"):
-                if delta.get(name):
+                if delta.get(name) is not None:
                     message[name] = (message.get(name) or "") + delta[name]
             for called in delta.get("tool_calls", ()):
                 assert called["index"] == len(message.setdefault("tool_calls", []))
                 message["tool_calls"].append({key: value for key, value in called.items() if key != "index"})
             choice["finish_reason"] = part["finish_reason"]
-    for choice in choices.values():
-        if "tool_calls" not in choice["message"]:
-            choice["message"]["content"] = choice["message"]["content"] or ""
     head = {name: value for name, value in events[0].items() if name not in ("choices", "usage")}
     assert all({**event, **head} == event for event in events)
     ordered = [choices[index] for index in sorted(choices)]

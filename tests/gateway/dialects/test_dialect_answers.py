@@ -220,8 +220,6 @@ def test_several_choices_stream_side_by_side() -> None:
     assert order != sorted(order)
 
 
-
-
 def test_chat_chunks_in_their_order() -> None:
     call = call_of(chat_completions)
     found = streamed(chat_completions, call, given(Start("a1", CREATED), Delta(0, "", "Hm."), Delta(0, "Yes"), CALLING))

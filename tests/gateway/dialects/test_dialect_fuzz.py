@@ -24,32 +24,34 @@ JSON = st.recursive(
 NAMES = (
     "model messages input instructions system tools max_tokens max_completion_tokens max_output_tokens stream n stop "
     "stop_sequences stream_options previous_response_id tool_choice text metadata functions background conversation x"
-).split()
+)
 TYPES = (
     "text input_text output_text refusal image_url tool_use tool_result thinking redacted_thinking message reasoning "
     "reasoning_text summary_text function_call function_call_output item_reference function custom web_search object"
-).split()
+)
 KEYS = (
     "role content type text tool_calls tool_call_id id call_id name arguments output summary function parameters input "
     "input_schema tool_use_id is_error thinking reasoning_content refusal description properties $schema $ref strict"
-).split()
+)
 
 
 def near(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     """Objects with the keys of real ones, and values that are often right."""
     values = inner | JSON
-    words = st.sampled_from([*TYPES, *ROLES, '{"a": 1}', "{", "c1", "http://json-schema.org/draft-07/schema#"])
-    return st.lists(values, max_size=4) | st.dictionaries(st.sampled_from(KEYS), values | words, max_size=6)
+    words = st.sampled_from([*TYPES.split(), *ROLES, '{"a": 1}', "{", "c1", "http://json-schema.org/draft-07/schema#"])
+    return st.lists(values, max_size=4) | st.dictionaries(st.sampled_from(KEYS.split()), values | words, max_size=6)
 
 
-NEAR = st.recursive(SCALARS | st.sampled_from([*TYPES, *ROLES]), near, max_leaves=12)
+NEAR = st.recursive(SCALARS | st.sampled_from([*TYPES.split(), *ROLES]), near, max_leaves=12)
 GOOD: dict[str, Any] = {
     "model": "m",
     "messages": [{"role": "user", "content": "x"}],
     "input": "x",
     "max_tokens": 5,
 }
-BODIES = JSON | st.dictionaries(st.sampled_from(NAMES), NEAR | JSON, max_size=8).map(lambda fields: {**GOOD, **fields})
+BODIES = JSON | st.dictionaries(st.sampled_from(NAMES.split()), NEAR | JSON, max_size=8).map(
+    lambda fields: {**GOOD, **fields}
+)
 LISTS = st.tuples(st.sampled_from(("messages", "input", "tools", "system")), st.lists(NEAR, max_size=4))
 
 

@@ -24,7 +24,9 @@ CALLED = {
         {"id": "c2", "type": "function", "function": {"name": "add", "arguments": {}}},
     ],
 }
-RESULTS = [{"role": "tool", "content": text, "tool_call_id": name} for text, name in (("5", "c1"), ("Error: no a", "c2"))]
+RESULTS = [
+    {"role": "tool", "content": text, "tool_call_id": name} for text, name in (("5", "c1"), ("Error: no a", "c2"))
+]
 HISTORY = ({"role": "system", "content": "Be brief."}, ASKED, CALLED, *RESULTS, {"role": "user", "content": "Well?"})
 
 CHAT: dict[str, Any] = {
@@ -204,7 +206,10 @@ LAX = [
     ),
     (
         messages,
-        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": "ERROR 5", "is_error": True}]},
+        {
+            "role": "user",
+            "content": [{"type": "tool_result", "tool_use_id": "c", "content": "ERROR 5", "is_error": True}],
+        },
         {"role": "tool", "content": "ERROR 5", "tool_call_id": "c"},
     ),
     (messages, {"role": "user", "content": []}, {"role": "user", "content": ""}),
@@ -212,9 +217,7 @@ LAX = [
 
 
 @pytest.mark.parametrize(("dialect", "item", "message"), LAX)
-def test_what_clients_send_back_is_accepted(
-    dialect: ModuleType, item: dict[str, Any], message: dict[str, Any]
-) -> None:
+def test_what_clients_send_back_is_accepted(dialect: ModuleType, item: dict[str, Any], message: dict[str, Any]) -> None:
     assert dialect.read(said(item, ASKED)).messages == (message, ASKED)
 
 
@@ -292,9 +295,19 @@ REFUSED: list[tuple[ModuleType, dict[str, Any], str, str]] = [
     (responses, {"model": "m", "input": 7}, "input", "input: has another type"),
     (responses, asked(instructions=[]), "instructions", "instructions: a text is needed (got [])"),
     (responses, asked(tools=[{"type": "web_search"}]), "tools", "tools[0]: tools of type 'web_search' are not served"),
-    (responses, said({"type": "web_search_call", "id": "x"}), "input", "an item of type 'web_search_call'; valid: mess"),
+    (
+        responses,
+        said({"type": "web_search_call", "id": "x"}),
+        "input",
+        "an item of type 'web_search_call'; valid: mess",
+    ),
     (responses, said(image("input_image")), "input", "input item 1: a content part of type 'input_image'; only text"),
-    (responses, said({"type": "function_call_output", "output": "5"}), "input", "a function_call_output without call_id"),
+    (
+        responses,
+        said({"type": "function_call_output", "output": "5"}),
+        "input",
+        "a function_call_output without call_id",
+    ),
     (responses, asked(background=True), "background", "background: responses are not kept for later"),
     (responses, asked(conversation="conv_1"), "conversation", "conversation: conversations are not kept"),
     (responses, asked(prompt={"id": "p"}), "prompt", "prompt: stored prompts are not kept"),
@@ -373,5 +386,3 @@ def test_a_body_that_is_no_object_is_refused(body: Any) -> None:
     for dialect in (chat_completions, responses, messages):
         with pytest.raises(ApiError, match="the body is not a JSON object"):
             dialect.read(body)
-
-
