@@ -7,7 +7,6 @@ from typing import Any
 
 from rl_agents.chat.messages import Message
 from rl_agents.tools.calls import Tool, read_tools
-from rl_agents.tools.strict_json import strict_json
 from rl_agents.web.errors import ApiError, bad_request
 
 MAX_COUNT = 128
@@ -19,7 +18,7 @@ MAX_SHOWN = 300
 class Fields:
     """A request's object; every method takes a field out of it, and null is as good as a missing field.
 
-    The object is one of `read_body`: its depth is bounded.
+    The object comes from `rl_agents.tools.strict_json`: its depth is bounded, its text is text.
     """
 
     def __init__(self, data: Mapping[str, Any]) -> None:
@@ -108,23 +107,6 @@ class Fields:
         if value is None:
             return bad_request(f"'{name}' is missing: {wanted} is needed", name, "missing_field")
         return bad_request(f"{name}: {wanted} is needed (got {shown(value)})", name)
-
-
-def read_body(body: bytes) -> dict[str, Any]:
-    """Read the JSON object that a request consists of: no key twice, 64 levels deep at most, text that is text.
-
-    Raises:
-        ApiError: 400 with the first problem.
-    """
-    try:
-        data = strict_json(body.decode("utf-8"))
-    except UnicodeDecodeError:
-        raise bad_request("the body is not UTF-8", code="invalid_json") from None
-    except ValueError as error:
-        raise bad_request(f"the body: {error}", code="invalid_json") from None
-    if not isinstance(data, dict):
-        raise bad_request("the body is not a JSON object", code="invalid_json")
-    return data
 
 
 def shown(value: Any) -> str:

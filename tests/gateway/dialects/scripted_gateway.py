@@ -25,8 +25,8 @@ from rl_agents.gateway.dialects import (
     model_body,
     models_body,
     primed,
-    read_body,
 )
+from rl_agents.tools.strict_json import strict_json
 from rl_agents.web.errors import ApiError
 
 CREATED = 1_700_000_000
@@ -96,7 +96,7 @@ def application(script: Script) -> Starlette:
         path = request.url.path
         dialect = DIALECTS[path]
         try:
-            data = read_body(await request.body())
+            data = strict_json((await request.body()).decode())
             script.seen.append((path, data))
             call = dialect.read(data)
             answers = script.next(call)
@@ -109,7 +109,7 @@ def application(script: Script) -> Starlette:
 
     async def count(request: Request) -> Response:
         try:
-            data = read_body(await request.body())
+            data = strict_json((await request.body()).decode())
             script.seen.append((request.url.path, data))
             script.calls.append(messages.read_count(data))
             return JSONResponse(messages.counted(42))

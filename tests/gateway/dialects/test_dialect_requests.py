@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rl_agents.gateway.dialects import chat_completions, messages, read_body, responses
+from rl_agents.gateway.dialects import chat_completions, messages, responses
 from rl_agents.tools.calls import Tool
 from rl_agents.web.errors import ApiError
 
@@ -356,29 +356,6 @@ def test_a_field_that_matters_is_refused_by_name(
     assert "\n" not in refused.value.message and len(refused.value.message) < 400
     told = dialect.error(refused.value)
     assert told["error"]["message"] == refused.value.message and told["error"]["type"] == "invalid_request_error"
-
-
-@pytest.mark.parametrize(
-    ("body", "message"),
-    [
-        (b"", "the body: not JSON: Expecting value (column 1)"),
-        (b'{"model": ', "the body: not JSON: Expecting value (column 11)"),
-        (b'{"model": "\xff"}', "the body is not UTF-8"),
-        (b'{"model": "\\ud800"}', "the body: text with a lone surrogate"),
-        (b'{"n": 1, "n": 2}', "the body: the key 'n' occurs twice"),
-        (b'{"seed": NaN}', "the body: NaN is not JSON"),
-        (b'{"x": ' + b"[" * 100 + b"]" * 100 + b"}", "the body: JSON nested deeper than 64 levels"),
-        (b"[]", "the body is not a JSON object"),
-    ],
-)
-def test_a_body_that_cannot_be_read_is_refused(body: bytes, message: str) -> None:
-    with pytest.raises(ApiError) as refused:
-        read_body(body)
-    assert message in refused.value.message and (refused.value.status, refused.value.code) == (400, "invalid_json")
-
-
-def test_a_body_is_read() -> None:
-    assert read_body('{"model": "é"}'.encode()) == {"model": "é"}
 
 
 @pytest.mark.parametrize("body", [[], "x", None, 7])
