@@ -19,10 +19,16 @@ ROLES = ("system", "user", "assistant", "tool")
 ALIASES = {"developer": "system"}
 #: Keys under which servers return an assistant's thoughts.
 THOUGHTS = ("reasoning_content", "reasoning")
+#: Types of content parts that are text, and the key that holds it.
+TEXT_PARTS = {"text": "text", "input_text": "text", "output_text": "text", "summary_text": "text"}
+LAX_PARTS = {"refusal": "refusal", "reasoning_text": "text"}
 
 
-def read_message(data: Any) -> Message:
+def read_message(data: Any, lax: bool = False) -> Message:
     """Check one message of OpenAI's chat form and return it in ours.
+
+    Args:
+        lax: accept empty content, and refusals as content: clients send them back.
 
     Raises:
         ValueError: what is wrong with it.
@@ -34,20 +40,25 @@ def read_message(data: Any) -> Message:
     role = ALIASES.get(data["role"], data["role"]) if isinstance(data["role"], str) else data["role"]
     if role not in ROLES:
         raise ValueError(f"unknown role {data['role']!r}; valid: {', '.join(ROLES)}")
-    message: Message = {"role": role, "content": read_content(data.get("content"))}
+    message: Message = {"role": role, "content": read_content(data.get("content"), lax)}
+    if lax and not message["content"] and role == "assistant" and isinstance(data.get("refusal"), str):
+        message["content"] = data["refusal"]
     if role == "assistant":
         _read_assistant(data, message)
     elif role == "tool":
         if not isinstance(data.get("tool_call_id"), str) or not data["tool_call_id"]:
             raise ValueError("a tool result without tool_call_id")
         message["tool_call_id"] = data["tool_call_id"]
-    elif not message["content"].strip():
+    elif not lax and not message["content"].strip():
         raise ValueError(f"empty content in a {role} message")
     return message
 
 
-def read_content(content: Any) -> str:
+def read_content(content: Any, lax: bool = False) -> str:
     """Return content as text; parts of type text are joined.
+
+    Args:
+        lax: read refusals and thoughts, too.
 
     Raises:
         ValueError: content of another kind.
@@ -61,9 +72,11 @@ def read_content(content: Any) -> str:
     texts = []
     for part in content:
         kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
-        if kind not in ("text", "input_text", "output_text", "summary_text") or not isinstance(part.get("text"), str):
+        valid = TEXT_PARTS | LAX_PARTS if lax else TEXT_PARTS
+        text = part.get(valid[kind]) if isinstance(kind, str) and kind in valid else None
+        if not isinstance(text, str):
             raise ValueError(f"a content part of type {kind!r}; only text is read")
-        texts.append(part["text"])
+        texts.append(text)
     return "".join(texts)
 
 

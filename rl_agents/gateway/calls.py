@@ -1,7 +1,7 @@
 """What agents ask a gateway and what it answers, in one form for all dialects.
 
 A dialect (``chat_completions``, ``responses``, ``messages``) is a pair of pure translations: a request's JSON into a
-`ModelCall`, and `Delta` and `ModelAnswer` into the dialect's JSON or its server-sent events.
+`ModelCall`, and `Start`, `Delta` and `ModelAnswer` into the dialect's JSON or its server-sent events.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ class ModelCall:
         max_tokens: the client's own limit; None: none.
         count: answers wanted (``n``).
         stop: strings that end an answer.
-        previous: id of the response that the messages follow (Responses API ``previous_response_id``); empty: none.
+        previous: `ModelAnswer.id` of the response that the messages follow (Responses API ``previous_response_id``,
+            without the dialect's prefix); empty: none. A system message then replaces that response's own.
         wishes: sampling parameters and constraints that training overrides or does not enforce (temperature, top_p,
             seed, tool_choice, response_format ...), as the client sent them.
-        ignored: names of fields that nobody here knows, sorted.
+        ignored: names of fields that nobody here knows, sorted; of a message's fields as ``messages.name``.
         options: what the dialect needs again when it writes the answer (``include_usage``, ``store`` ...).
     """
 
@@ -59,8 +60,23 @@ class AnsweredCall:
 
 
 @dataclass(frozen=True, slots=True)
+class Start:
+    """The first piece of a stream: what a client is told before the first word. Fields as in `ModelAnswer`.
+
+    A stream whose first piece it is not takes them from the first `ModelAnswer`, and holds back all that comes before.
+    """
+
+    id: str
+    created: int
+    label: str = ""
+    prompt_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Delta:
     """Text of answer ``index`` that has just been sampled; tool calls come whole, with the `ModelAnswer`.
+
+    The deltas of an answer are together a beginning of its content and of its thoughts.
 
     Attributes:
         content: words for the reader.
@@ -77,9 +93,12 @@ class ModelAnswer:
     """A whole answer.
 
     Attributes:
-        call: id of the call in the pool; ``id`` is what the client is told.
+        call: id of the call in the pool; ``id`` is what the client is told, after the dialect's prefix (``resp_`` ...).
+            Answers to one call (``count``) share the first one's.
         created: seconds since 1970.
         label: of the weights that answered (OpenAI's ``system_fingerprint``).
+        stop: the string of `ModelCall.stop` that ended it; empty: none did.
+        thought_tokens: how many of the ``completion_tokens`` were thoughts; 0 also where nobody counts them.
     """
 
     index: int
@@ -93,6 +112,12 @@ class ModelAnswer:
     completion_tokens: int
     created: int
     label: str
+    stop: str = ""
+    thought_tokens: int = 0
+
+
+#: What a stream consists of.
+Piece = Start | Delta | ModelAnswer
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rl_agents.chat.messages import Message, assistant_message, check_dialogue, read_content, read_message
+from rl_agents.chat.items import messages_from_items
+from rl_agents.chat.messages import Message, check_dialogue, read_message
 from rl_agents.errors import nearest
-from rl_agents.tools.calls import Tool, ToolCall, read_call, read_tools
+from rl_agents.tools.calls import Tool, read_tools
 
 FORMATS = {"messages": "chat", "responses_create_params": "nemo_gym", "traj": "tau_bench"}
 
@@ -98,7 +99,7 @@ def _read_nemo_gym(record: Mapping[str, Any], source: str, tools: tuple[Tool, ..
     output = response.get("output") if isinstance(response, Mapping) else None
     if expected is None and not isinstance(output, list):
         raise ValueError("a row with neither expected_action, expected_answer nor response.output holds no action")
-    messages = _from_items([*items, *(output or [] if expected is None else expected)])
+    messages = messages_from_items([*items, *(output or [] if expected is None else expected)])
     if expected is not None and messages[-1]["role"] != "assistant":
         raise ValueError("the row's action is empty")
     # The reward of a row with an expected action is that of somebody's response to it.
@@ -127,74 +128,6 @@ def _expected_items(record: Mapping[str, Any], metadata: Mapping[str, Any]) -> l
         raise ValueError("expected_action.calls is not a list of calls")
     said = [{"role": "assistant", "content": metadata["expected_content"]}] if metadata.get("expected_content") else []
     return [*said, *({**call, "call_id": f"expected_{number}"} for number, call in enumerate(calls))]
-
-
-def _from_items(items: Sequence[Any]) -> tuple[Message, ...]:
-    """Turn items of the responses API into messages; reasoning, message and calls of one turn become one message."""
-    messages: list[Message] = []
-    turn = _AssistantTurn()
-    for number, item in enumerate(items, start=1):
-        try:
-            if not turn.take(item):
-                messages += turn.finish()
-                messages.append(_plain_item(item))
-            elif turn.full:
-                messages += turn.finish()
-                turn.take(item)
-        except ValueError as error:
-            raise ValueError(f"input item {number}: {error}") from None
-    return (*messages, *turn.finish())
-
-
-class _AssistantTurn:
-    """Collects the items of an assistant's turn. ``full``: the last item that was offered begins another turn."""
-
-    def __init__(self) -> None:
-        self._clear()
-
-    def _clear(self) -> None:
-        self.thoughts, self.content, self.said, self.full = "", "", False, False
-        self.calls: list[ToolCall] = []
-        self.ids: list[str] = []
-
-    def take(self, item: Any) -> bool:
-        """Add an item; return False when it belongs to no assistant's turn."""
-        if not isinstance(item, Mapping):
-            raise ValueError(f"{type(item).__name__}, not an object")
-        kind = item.get("type") or "message"
-        if kind == "reasoning":
-            self.full = self.said or bool(self.calls)
-            if not self.full:
-                self.thoughts += read_content(item.get("summary") or item.get("content"))
-            return True
-        if kind == "message" and item.get("role") == "assistant":
-            self.full = self.said or bool(self.calls)
-            if not self.full:
-                self.content, self.said = read_content(item.get("content")), True
-            return True
-        if kind == "function_call":
-            self.calls.append(read_call(item))
-            self.ids.append(str(item.get("call_id") or item.get("id") or f"call_{len(self.ids)}"))
-            return True
-        return False
-
-    def finish(self) -> list[Message]:
-        """Return the turn as a list of one message, or of none; begin another."""
-        content, calls, ids, thoughts = self.content, self.calls, self.ids, self.thoughts
-        said = self.said
-        self._clear()
-        return [assistant_message(content, calls, ids, thoughts)] if said or calls else []
-
-
-def _plain_item(item: Mapping[str, Any]) -> Message:
-    kind = item.get("type") or "message"
-    if kind == "function_call_output":
-        output = item.get("output")
-        text = output if isinstance(output, str) else read_content(output)
-        return {"role": "tool", "content": text, "tool_call_id": str(item.get("call_id"))}
-    if kind != "message":
-        raise ValueError(f"an item of type {kind!r}")
-    return read_message(item)
 
 
 def _messages(data: Any, name: str) -> tuple[Message, ...]:

@@ -1,0 +1,162 @@
+"""Reading a request's fields: types of those that matter are checked, the rest is sorted and reported."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rl_agents.chat.messages import Message
+from rl_agents.tools.calls import Tool, read_tools
+from rl_agents.web.errors import ApiError, bad_request
+
+MAX_COUNT = 128
+MAX_STOPS = 64
+MAX_STOP_CHARACTERS = 256
+MAX_SHOWN = 300
+
+
+class Fields:
+    """A request's object; every method takes a field out of it, and null is as good as a missing field.
+
+    The object comes from `rl_agents.tools.strict_json`: its depth is bounded, its text is text.
+    """
+
+    def __init__(self, data: Mapping[str, Any]) -> None:
+        if not isinstance(data, Mapping):
+            raise bad_request("the body is not a JSON object", code="invalid_json")
+        self._rest = {name: value for name, value in data.items() if value is not None}
+
+    def take(self, name: str) -> Any:
+        """Return a field of any type; None where it is missing."""
+        return self._rest.pop(name, None)
+
+    def text(self, name: str, required: bool = False) -> str:
+        """Return a text; empty where it is missing.
+
+        Raises:
+            ApiError: another type, or missing although required.
+        """
+        value = self.take(name)
+        if value is None and not required:
+            return ""
+        if not isinstance(value, str) or (required and not value):
+            raise self._wrong(name, value, "a text")
+        return value
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        """Return true or false."""
+        value = self.take(name)
+        if value is None:
+            return default
+        if not isinstance(value, bool):
+            raise self._wrong(name, value, "true or false")
+        return value
+
+    def whole(self, name: str, most: int | None = None) -> int | None:
+        """Return a whole number from 1 on; None where it is missing."""
+        value = self.take(name)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1 or (most is not None and value > most):
+            raise self._wrong(name, value, "a whole number from 1 " + (f"to {most}" if most else "on"))
+        return value
+
+    def stops(self, name: str) -> tuple[str, ...]:
+        """Return the strings that end an answer: one or a list."""
+        value = self.take(name)
+        stops = [value] if isinstance(value, str) else [] if value is None else value
+        if not isinstance(stops, list) or len(stops) > MAX_STOPS or not all(isinstance(stop, str) for stop in stops):
+            raise self._wrong(name, value, f"a string or a list of at most {MAX_STOPS} strings")
+        if not all(0 < len(stop) <= MAX_STOP_CHARACTERS for stop in stops):
+            raise bad_request(f"{name}: a stop string has 1 to {MAX_STOP_CHARACTERS} characters", name)
+        return tuple(dict.fromkeys(stops))
+
+    def items(self, name: str) -> list[Any]:
+        """Return a list; empty where it is missing."""
+        value = self.take(name)
+        if value is not None and not isinstance(value, list):
+            raise self._wrong(name, value, "a list")
+        return value or []
+
+    def object(self, name: str) -> dict[str, Any]:
+        """Return an object; empty where it is missing."""
+        value = self.take(name)
+        if value is not None and not isinstance(value, Mapping):
+            raise self._wrong(name, value, "an object")
+        return dict(value or {})
+
+    def refuse(self, name: str, why: str) -> None:
+        """Refuse a request that has this field, unless it says nothing.
+
+        Raises:
+            ApiError: with ``why``.
+        """
+        if self.take(name):
+            raise bad_request(f"{name}: {why}", name, "unsupported_value")
+
+    def several(self, names: Iterable[str]) -> dict[str, Any]:
+        """Return those of the named fields that are there, as the client sent them."""
+        return {name: self._rest.pop(name) for name in names if name in self._rest}
+
+    def left(self) -> tuple[str, ...]:
+        """Return the names that nobody has taken, sorted."""
+        return tuple(sorted(map(str, self._rest)))
+
+    @staticmethod
+    def _wrong(name: str, value: Any, wanted: str) -> ApiError:
+        if value is None:
+            return bad_request(f"'{name}' is missing: {wanted} is needed", name, "missing_field")
+        return bad_request(f"{name}: {wanted} is needed (got {shown(value)})", name)
+
+
+def shown(value: Any) -> str:
+    """Return a value on one short line."""
+    text = ascii(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def problem(field: str, error: ValueError, place: str = "") -> ApiError:
+    """Turn a reader's complaint into a refusal that names the field."""
+    text = " ".join(str(error).split())
+    text = text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 3]}..."
+    return bad_request(f"{place or field}: {text}", field)
+
+
+def function_tools(items: Sequence[Any], kinds: Sequence[str] = ("function",)) -> tuple[Tool, ...]:
+    """Read tools, nested or flat; those that the provider runs itself are refused.
+
+    Args:
+        kinds: values of ``type`` that are functions of the client's own; a tool without type is one.
+
+    Raises:
+        ApiError: names the tool.
+    """
+    for number, item in enumerate(items):
+        kind = item.get("type") or kinds[0] if isinstance(item, Mapping) else kinds[0]
+        if kind not in kinds:
+            why = f"tools of type {shown(kind)} are not served; only functions that the agent runs itself are"
+            raise bad_request(f"tools[{number}]: {why}", "tools", "unsupported_value")
+    try:
+        return read_tools(items)
+    except ValueError as error:
+        raise problem("tools", error) from None
+
+
+def tool_wishes(items: Sequence[Any]) -> dict[str, Any]:
+    """Return ``tools.strict`` where a tool asks for arguments that are made to fit its schema."""
+    bodies = [item.get("function", item) for item in items if isinstance(item, Mapping)]
+    strict = any(isinstance(body, Mapping) and body.get("strict") is True for body in bodies)
+    return {"tools.strict": True} if strict else {}
+
+
+def dropped(name: str, items: Iterable[Any], known: Iterable[str]) -> tuple[str, ...]:
+    """Return the fields of messages that nobody reads, as ``messages.name``, sorted."""
+    kept = set(known)
+    found = {key for item in items if isinstance(item, Mapping) for key, value in item.items() if value is not None}
+    return tuple(sorted(f"{name}.{key}" for key in found - kept))
+
+
+def system_first(instructions: str, messages: Sequence[Message]) -> tuple[Message, ...]:
+    """Return the messages after a system message, if there are instructions."""
+    first: Sequence[Message] = [{"role": "system", "content": instructions}] if instructions else []
+    return (*first, *messages)

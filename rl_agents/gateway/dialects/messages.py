@@ -1,0 +1,224 @@
+"""Anthropic's messages: ``POST /v1/messages`` and ``/v1/messages/count_tokens``."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from rl_agents.chat.messages import read_content
+from rl_agents.gateway.calls import AnsweredCall, Delta, ModelAnswer, ModelCall, Piece, Start
+from rl_agents.gateway.dialects.fields import Fields, dropped, function_tools, problem, system_first, tool_wishes
+from rl_agents.gateway.dialects.message_blocks import messages_from_blocks
+from rl_agents.gateway.dialects.stream import SentText, sse, written
+from rl_agents.web.errors import ApiError, bad_request
+
+PATH = "/v1/messages"
+COUNT_PATH = "/v1/messages/count_tokens"
+PREFIX = "msg_"
+#: What training decides, or what nobody enforces.
+WISHES = (
+    "temperature", "top_p", "top_k", "tool_choice", "thinking", "output_config", "output_format", "context_management",
+)  # fmt: skip
+#: What has no bearing on an answer.
+NOTES = ("metadata", "service_tier", "inference_geo", "cache_control", "speed", "diagnostics", "betas")
+REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
+KINDS = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+    529: "overloaded_error",
+}
+
+
+def read(data: Mapping[str, Any]) -> ModelCall:
+    """Read a request.
+
+    Raises:
+        ApiError: 400 for a field that matters and is missing, of the wrong type or not served.
+    """
+    fields = Fields(data)
+    max_tokens = fields.whole("max_tokens")
+    if max_tokens is None:
+        raise bad_request("'max_tokens' is missing: a whole number from 1 on is needed", "max_tokens", "missing_field")
+    return replace(_call(fields), max_tokens=max_tokens)
+
+
+def read_count(data: Mapping[str, Any]) -> ModelCall:
+    """Read a request for the number of a prompt's tokens: as `read` does, without ``max_tokens``.
+
+    Raises:
+        ApiError: as `read`.
+    """
+    return _call(Fields(data))
+
+
+def _call(fields: Fields) -> ModelCall:
+    fields.refuse("mcp_servers", "tools are run by the agent only")
+    fields.refuse("container", "containers are not served")
+    model = fields.text("model", required=True)
+    items = fields.items("messages")
+    if not items:
+        raise bad_request("messages: a list of at least one message is needed", "messages", "missing_field")
+    tools = fields.items("tools")
+    return ModelCall(
+        dialect="messages",
+        model=model,
+        messages=system_first(_system(fields.take("system")), messages_from_blocks(items)),
+        tools=function_tools([_function(tool) for tool in tools], ("custom", "function")),
+        stream=fields.flag("stream"),
+        stop=fields.stops("stop_sequences"),
+        wishes={**fields.several(WISHES), **tool_wishes(tools)},
+        options=fields.several(NOTES),
+        ignored=tuple(sorted((*fields.left(), *dropped("messages", items, ("role", "content"))))),
+    )
+
+
+def _system(value: Any) -> str:
+    try:
+        return read_content(value)
+    except ValueError as error:
+        raise problem("system", error) from None
+
+
+def _function(tool: Any) -> Any:
+    """Give a definition the name that OpenAI has for its schema."""
+    if not isinstance(tool, Mapping):
+        return tool
+    rest = {name: value for name, value in tool.items() if name not in ("input_schema", "function", "parameters")}
+    return {**rest, "parameters": tool.get("input_schema")}
+
+
+def whole(call: ModelCall, answers: Sequence[ModelAnswer]) -> dict[str, Any]:
+    """Write the body of a message; the first answer is the one."""
+    answer = answers[0]
+    thoughts = [_thinking(answer.thoughts)] if answer.thoughts else []
+    words = [_text(answer.content)] if answer.content or not answer.tool_calls else []
+    blocks = [*thoughts, *words, *(_tool_use(called) for called in answer.tool_calls)]
+    body = _head(call, Start(answer.id, answer.created, answer.label, answer.prompt_tokens))
+    return {**body, "content": blocks, **_ending(answer), "usage": _usage(answer.prompt_tokens, answer)}
+
+
+def events(call: ModelCall, pieces: AsyncIterator[Piece]) -> AsyncIterator[bytes]:
+    """Write the events of a streamed message."""
+    return written(_Events(call), pieces, count=1)
+
+
+def counted(tokens: int) -> dict[str, Any]:
+    """Write the answer to ``count_tokens``."""
+    return {"input_tokens": tokens}
+
+
+def error(problem: ApiError) -> dict[str, Any]:
+    """Write the body of a refusal."""
+    kind = KINDS.get(problem.status, "api_error" if problem.status >= 500 else "invalid_request_error")
+    return {"type": "error", "error": {"type": kind, "message": problem.message}}
+
+
+class _Events:
+    """Writes a message's events: one block after the other, each opened, filled and closed."""
+
+    def __init__(self, call: ModelCall) -> None:
+        self._call = call
+        self._sent = SentText()
+        self._open = ""  # "thinking", "text" or nothing
+        self._index = 0
+
+    def start(self, start: Start) -> Iterator[bytes]:
+        message = {**_head(self._call, start), "content": [], "stop_reason": None, "stop_sequence": None}
+        yield _event("message_start", message={**message, "usage": _usage(start.prompt_tokens)})
+        yield _event("ping")
+
+    def delta(self, delta: Delta) -> Iterator[bytes]:
+        yield from self._write(self._sent.add(delta))
+
+    def answer(self, answer: ModelAnswer) -> Iterator[bytes]:
+        yield from self._write(self._sent.rest(answer))
+        if self._open != "text" and not answer.tool_calls:
+            yield from self._begin("text", _text(""))
+        yield from self._stop()
+        for called in answer.tool_calls:
+            yield from self._begin("tool_use", {**_tool_use(called), "input": {}})
+            yield self._delta({"type": "input_json_delta", "partial_json": called.arguments})
+            yield from self._stop()
+        yield _event("message_delta", delta=_ending(answer), usage=_usage(answer.prompt_tokens, answer))
+
+    def end(self) -> Iterator[bytes]:
+        yield _event("message_stop")
+
+    def failure(self, problem: ApiError) -> Iterator[bytes]:
+        yield sse(error(problem), "error")
+
+    def _write(self, delta: Delta) -> Iterator[bytes]:
+        # Thoughts after words would be a block of their own, which no answer has: they stay out of the stream.
+        if delta.thoughts and self._open != "text":
+            if not self._open:
+                yield from self._begin("thinking", {**_thinking(""), "signature": ""})
+            yield self._delta({"type": "thinking_delta", "thinking": delta.thoughts})
+        if delta.content:
+            if self._open != "text":
+                yield from self._begin("text", _text(""))
+            yield self._delta({"type": "text_delta", "text": delta.content})
+
+    def _begin(self, kind: str, block: dict[str, Any]) -> Iterator[bytes]:
+        yield from self._stop()
+        self._open = kind
+        yield _event("content_block_start", index=self._index, content_block=block)
+
+    def _stop(self) -> Iterator[bytes]:
+        if not self._open:
+            return
+        if self._open == "thinking":
+            yield self._delta({"type": "signature_delta", "signature": _signature(self._sent.thoughts)})
+        yield _event("content_block_stop", index=self._index)
+        self._index += 1
+        self._open = ""
+
+    def _delta(self, delta: dict[str, Any]) -> bytes:
+        return _event("content_block_delta", index=self._index, delta=delta)
+
+
+def _event(kind: str, **data: Any) -> bytes:
+    return sse({"type": kind, **data}, kind)
+
+
+def _head(call: ModelCall, start: Start) -> dict[str, Any]:
+    return {"id": PREFIX + start.id, "type": "message", "role": "assistant", "model": call.model}
+
+
+def _thinking(thoughts: str) -> dict[str, Any]:
+    return {"type": "thinking", "thinking": thoughts, "signature": _signature(thoughts)}
+
+
+def _signature(thoughts: str) -> str:
+    """Clients send back only thoughts that are signed; nobody checks what they send."""
+    return hashlib.sha256(thoughts.encode()).hexdigest()
+
+
+def _text(content: str) -> dict[str, Any]:
+    return {"type": "text", "text": content}
+
+
+def _tool_use(called: AnsweredCall) -> dict[str, Any]:
+    return {"type": "tool_use", "id": called.id, "name": called.name, "input": json.loads(called.arguments or "{}")}
+
+
+def _ending(answer: ModelAnswer) -> dict[str, Any]:
+    stopped = answer.stop if answer.finish == "stop" and answer.stop else None
+    return {"stop_reason": "stop_sequence" if stopped else REASONS[answer.finish], "stop_sequence": stopped}
+
+
+def _usage(prompt_tokens: int, answer: ModelAnswer | None = None) -> dict[str, Any]:
+    return {
+        "input_tokens": prompt_tokens,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": 0,
+        "output_tokens": answer.completion_tokens if answer else 0,
+    }

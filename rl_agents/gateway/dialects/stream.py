@@ -1,0 +1,129 @@
+"""What all dialects' streams share: server-sent events, the stream's beginning, and what of an answer has been sent."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Protocol
+
+from rl_agents.gateway.calls import Delta, ModelAnswer, Piece, Start
+from rl_agents.web.errors import ApiError
+
+BROKEN_OFF = "the answer broke off; send the request again"
+
+
+class Writer(Protocol):
+    """Writes one call's stream in a dialect; every method returns the events to send."""
+
+    def start(self, start: Start) -> Iterator[bytes]:
+        """Before the first word."""
+
+    def delta(self, delta: Delta) -> Iterator[bytes]:
+        """After some words."""
+
+    def answer(self, answer: ModelAnswer) -> Iterator[bytes]:
+        """After a whole answer; what of it has not been sent yet is sent here."""
+
+    def end(self) -> Iterator[bytes]:
+        """After all answers."""
+
+    def failure(self, problem: ApiError) -> Iterator[bytes]:
+        """Instead of all that was still to come."""
+
+
+async def written(writer: Writer, pieces: AsyncIterator[Piece], count: int) -> AsyncIterator[bytes]:
+    """Yield a stream's events; a refusal in mid-stream, or answers that do not come, are its last ones.
+
+    Args:
+        count: answers that are to come.
+    """
+    whole = 0
+    try:
+        async with _closing(_started(pieces)) as all_pieces:
+            async for piece in all_pieces:
+                whole += isinstance(piece, ModelAnswer)
+                for event in _events(writer, piece):
+                    yield event
+        if whole < count:
+            raise ApiError(500, BROKEN_OFF, "answer_broken_off")
+        for event in writer.end():
+            yield event
+    except ApiError as problem:
+        for event in writer.failure(problem):
+            yield event
+
+
+async def primed(pieces: AsyncIterator[Piece]) -> AsyncIterator[Piece]:
+    """Wait for the first piece, then return the whole stream: a refusal before it can still be an HTTP status.
+
+    Raises:
+        ApiError: as ``pieces`` raises it instead of a first piece.
+    """
+    first = await anext(pieces, None)
+
+    async def whole() -> AsyncIterator[Piece]:
+        async with _closing(pieces):
+            if first is not None:
+                yield first
+            async for piece in pieces:
+                yield piece
+
+    return whole()
+
+
+def sse(data: Mapping[str, Any], name: str = "") -> bytes:
+    """Write one server-sent event, in ASCII: some clients take U+2028 and its like for the end of a line."""
+    head = f"event: {name}\n" if name else ""
+    return f"{head}data: {json.dumps(data)}\n\n".encode()
+
+
+class SentText:
+    """What a client has seen of one answer."""
+
+    def __init__(self) -> None:
+        self.content, self.thoughts = "", ""
+
+    def add(self, delta: Delta) -> Delta:
+        """Note a delta and return it."""
+        self.content += delta.content
+        self.thoughts += delta.thoughts
+        return delta
+
+    def rest(self, answer: ModelAnswer) -> Delta:
+        """Return what is left to send of a whole answer; nothing where something else has been sent."""
+        content = answer.content[len(self.content) :] if answer.content.startswith(self.content) else ""
+        thoughts = answer.thoughts[len(self.thoughts) :] if answer.thoughts.startswith(self.thoughts) else ""
+        return self.add(Delta(answer.index, content, thoughts))
+
+
+def _events(writer: Writer, piece: Piece) -> Iterator[bytes]:
+    if isinstance(piece, Start):
+        return writer.start(piece)
+    return writer.delta(piece) if isinstance(piece, Delta) else writer.answer(piece)
+
+
+async def _started(pieces: AsyncIterator[Piece]) -> AsyncIterator[Piece]:
+    """Yield the pieces with a `Start` first; where none comes, it is made of the first whole answer."""
+    held: list[Piece] = []
+    known = False
+    async with _closing(pieces):
+        async for piece in pieces:
+            held.append(piece)
+            if known or not isinstance(piece, Delta):
+                if not known and isinstance(piece, ModelAnswer):
+                    yield Start(piece.id, piece.created, piece.label, piece.prompt_tokens)
+                known = True
+                for earlier in held:
+                    yield earlier
+                held.clear()
+
+
+@asynccontextmanager
+async def _closing(pieces: AsyncIterator[Piece]) -> AsyncIterator[AsyncIterator[Piece]]:
+    """Close a generator with its reader: a client that hangs up ends the sampling."""
+    try:
+        yield pieces
+    finally:
+        if isinstance(pieces, AsyncGenerator):
+            await pieces.aclose()

@@ -1,0 +1,148 @@
+"""A gateway without an engine: it answers from a list, through the real dialects, and keeps what clients sent."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from rl_agents.gateway.calls import AnsweredCall, Delta, Finish, ModelAnswer, ModelCall, Piece, Start
+from rl_agents.gateway.dialects import (
+    DIALECTS,
+    dialect_of,
+    messages,
+    model_body,
+    models_body,
+    primed,
+)
+from rl_agents.tools.strict_json import strict_json
+from rl_agents.web.errors import ApiError
+
+CREATED = 1_700_000_000
+LETTERS = 5
+
+
+def answered(
+    content: str = "", *calls: tuple[str, dict[str, Any]], thoughts: str = "", finish: Finish = "stop", stop: str = ""
+) -> ModelAnswer:
+    """A whole answer; with calls it finishes with them."""
+    made = tuple(AnsweredCall(f"call_{n}", name, json.dumps(value)) for n, (name, value) in enumerate(calls))
+    reason: Finish = "tool_calls" if calls else finish
+    count = len(thoughts.split()) + len(content.split()) + 3 * len(calls)
+    return ModelAnswer(
+        0, 7, "a1", content, thoughts, made, reason, 11, count, CREATED, "policy-v3", stop, len(thoughts.split())
+    )
+
+
+def cut(text: str) -> list[str]:
+    """Pieces as a model would stream them: not by words."""
+    return [text[place : place + LETTERS] for place in range(0, len(text), LETTERS)]
+
+
+async def pieces_of(answers: Sequence[ModelAnswer], breaks: ApiError | None = None) -> AsyncIterator[Piece]:
+    """Stream answers, their deltas mixed; the last part of the content comes with the answer only."""
+    yield Start(answers[0].id, answers[0].created, answers[0].label, answers[0].prompt_tokens)
+    deltas = [
+        [Delta(answer.index, thoughts=part) for part in cut(answer.thoughts)]
+        + [Delta(answer.index, content=part) for part in cut(answer.content)[:-1]]
+        for answer in answers
+    ]
+    for number in range(max(map(len, deltas), default=0)):
+        for own in deltas:
+            if number < len(own):
+                yield own[number]
+                await asyncio.sleep(0)
+    if breaks is not None:
+        raise breaks
+    for answer in answers:
+        yield answer
+
+
+@dataclass
+class Script:
+    """What is answered, in order; a problem is raised before the stream, or in its middle with ``breaks``."""
+
+    answers: list[ModelAnswer | ApiError] = field(default_factory=list)
+    breaks: ApiError | None = None
+    seen: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    calls: list[ModelCall] = field(default_factory=list)
+
+    def next(self, call: ModelCall) -> list[ModelAnswer]:
+        self.calls.append(call)
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, ApiError):
+            raise answer
+        return [
+            replace(answer, id=f"a{len(self.calls)}", index=index, content=answer.content + "!" * index)
+            for index in range(call.count)
+        ]
+
+
+def application(script: Script) -> Starlette:
+    """The routes of a gateway that the dialects need."""
+
+    async def ask(request: Request) -> Response:
+        path = request.url.path
+        dialect = DIALECTS[path]
+        try:
+            data = strict_json((await request.body()).decode())
+            script.seen.append((path, data))
+            call = dialect.read(data)
+            answers = script.next(call)
+            if not call.stream:
+                return JSONResponse(dialect.whole(call, answers))
+            pieces = await primed(pieces_of(answers, script.breaks))
+            return StreamingResponse(dialect.events(call, pieces), media_type="text/event-stream")
+        except ApiError as error:
+            return JSONResponse(dialect_of(path, request.headers).error(error), error.status, dict(error.headers()))
+
+    async def count(request: Request) -> Response:
+        try:
+            data = strict_json((await request.body()).decode())
+            script.seen.append((request.url.path, data))
+            script.calls.append(messages.read_count(data))
+            return JSONResponse(messages.counted(42))
+        except ApiError as error:
+            return JSONResponse(messages.error(error), error.status)
+
+    async def list_models(request: Request) -> Response:
+        return JSONResponse(models_body(["policy"], CREATED))
+
+    async def one_model(request: Request) -> Response:
+        return JSONResponse(model_body(request.path_params["name"], CREATED))
+
+    posts = [Route(path, ask, methods=["POST"]) for path in DIALECTS]
+    rest = [
+        Route(messages.COUNT_PATH, count, methods=["POST"]),
+        Route("/v1/models", list_models),
+        Route("/v1/models/{name}", one_model),
+    ]
+    return Starlette(routes=[*posts, *rest])
+
+
+@contextmanager
+def scripted(script: Script) -> Iterator[str]:
+    """Serve on a free port of this machine; yields the address, without ``/v1``."""
+    config = uvicorn.Config(application(script), host="127.0.0.1", port=0, log_level="error", lifespan="off")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    try:
+        while not server.started:
+            time.sleep(0.005)
+        port = server.servers[0].sockets[0].getsockname()[1]
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.should_exit = True
+        thread.join(10)
