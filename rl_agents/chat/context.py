@@ -132,14 +132,49 @@ class ChatTemplate:
         """Return an answer that somebody else wrote as the policy would have sampled it, end of turn included."""
         return [*self._encode(text), self.end_of_turn]
 
+    def between_messages(
+        self, further: Sequence[Mapping[str, Any]], calls: Sequence[Mapping[str, Any]] = ()
+    ) -> list[int]:
+        """Return the ids from right after an answer's end of turn to the end of the next generation prompt.
+
+        Args:
+            further: what was said since the answer, in the form of `rl_agents.chat.messages`, at least one message.
+                All are rendered together, since templates write several tool results into one turn.
+            calls: the answer's tool calls (``id`` and ``function`` with ``name``): some templates write the name of
+                the tool beside its result. Their arguments do not matter.
+
+        Raises:
+            InputError: the template cannot write these messages, or not apart from the answer.
+        """
+        if len(further) == 1 and further[0]["role"] == "user":
+            return list(self.between(further[0]["content"]))
+        named = [
+            {"id": call["id"], "type": "function", "function": {"name": call["function"]["name"], "arguments": {}}}
+            for call in calls
+        ]
+        messages = [dict(message) for message in further]
+        try:
+            return list(self._between_ids(messages, named))
+        except InputError:
+            if not named:
+                raise
+        # Some templates leave the text out beside a call, and with it the place to cut at.
+        return list(self._between_ids(messages, []))
+
     def _between(self, message: str) -> tuple[int, ...]:
         """Return the ids from right after an end-of-turn token to the end of the next generation prompt."""
-        ids = self._encode(self._after_sentinel([{"role": "user", "content": message}]))
+        return self._between_ids([{"role": "user", "content": message}], [])
+
+    def _between_ids(self, further: list[dict[str, Any]], calls: list[dict[str, Any]]) -> tuple[int, ...]:
+        ids = self._encode(self._after_sentinel(further, calls))
+        if self.end_of_turn not in ids:
+            raise InputError(f"{self.name}: the chat template does not end the turn before these messages")
         return tuple(ids[ids.index(self.end_of_turn) + 1 :])
 
-    def _after_sentinel(self, further: list[dict[str, str]]) -> str:
+    def _after_sentinel(self, further: list[dict[str, Any]], calls: Sequence[Mapping[str, Any]] = ()) -> str:
         """Render a dialogue and return what follows the sentinel answer, its end-of-turn token first."""
-        turns = [{"role": "user", "content": "task"}, {"role": "assistant", "content": SENTINEL}, *further]
+        answer = {"role": "assistant", "content": SENTINEL, **({"tool_calls": list(calls)} if calls else {})}
+        turns: list[dict[str, Any]] = [{"role": "user", "content": "task"}, answer, *further]
         text = self._render(turns, generate=bool(further))
         _, sentinel, rest = text.partition(SENTINEL)
         if not sentinel:

@@ -54,7 +54,7 @@ TABLES: dict[type, Table] = {
     Batch: Table("batches", key=("session", "iteration", "update", "position", "epoch"), epoch=True),
     Credit: Table("credit", key=("session", "ordinal", "iteration", "update", "epoch"), epoch=True),
     Curation: Table("curation", index=("session",), clock=True, apart=True),
-    Exchange: Table("exchanges", key=("call", "state"), index=("session",)),
+    Exchange: Table("exchanges", key=("session", "call", "state"), index=("session",)),
     Opening: Table("openings", key=("session",), clock=True),
     RewardNote: Table("reward_notes", index=("session",), clock=True),
     Event: Table("events", clock=True),
