@@ -1,0 +1,212 @@
+"""Writing to a pool: one thread, group commit, and a future that is done when its records are on the disk."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import queue
+import sqlite3
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from rl_agents.errors import InputError
+from rl_agents.pool.files import Lock, open_writing
+from rl_agents.pool.packing import Calls
+from rl_agents.pool.records import Call, Event, Record
+from rl_agents.pool.schema import NAMES, ROWS
+
+#: The event after which what an iteration learned later no longer counts.
+RESUMED = "resumed"
+
+
+class PoolError(RuntimeError):
+    """A pool cannot be written to any more; the message names the file and says why."""
+
+
+class PoolSink(Protocol):
+    """Where records go."""
+
+    def add(self, *records: Record) -> Future[None]:
+        """Add records, all or none of them; the future is done when they are on disk."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    records: tuple[Record, ...]
+    future: Future[None] = field(default_factory=Future)
+
+
+class PoolWriter:
+    """The one writer of a pool.
+
+    Records are on disk (SQLite's WAL, ``synchronous=FULL``) when their future is done, in the order in which they
+    were added, those of one `add` together or not at all. A record whose key is in the pool already is left out:
+    whoever does not know whether an `add` succeeded adds again. When the disk is full or the file is lost, the
+    waiting futures and all later ones get the same `PoolError`. Thread-safe.
+    """
+
+    def __init__(self, path: Path, commit_s: float = 0.005, commit_rows: int = 256) -> None:
+        """
+        Args:
+            path: file; made (mode 600) where there is none.
+            commit_s: seconds that a record waits for others to be committed with.
+            commit_rows: records that are committed without waiting for more.
+
+        Raises:
+            InputError: another writer has the file, it is no pool, or it cannot be made.
+        """
+        self.path = path
+        self._commit_s, self._commit_rows = commit_s, commit_rows
+        self._lock = Lock(path)
+        try:
+            self._connection = open_writing(path)
+            self._calls = Calls(self._connection)
+            self._remember()
+        except BaseException:
+            self._lock.release()
+            raise
+        self._requests: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
+        self._gate = threading.Lock()
+        self._problem: Exception | None = None
+        self._closed = False
+        self._thread = threading.Thread(target=self._work, name="pool-writer", daemon=True)
+        self._thread.start()
+        atexit.register(self.close)
+
+    def add(self, *records: Record) -> Future[None]:
+        """Add records, all or none of them; they must not be changed afterwards.
+
+        Returns:
+            future that is done when they are on disk, or fails with `InputError` (a record that cannot be stored;
+            others are not touched) or `PoolError` (nothing can be stored any more). It cannot be cancelled.
+        """
+        request = _Request(records)
+        request.future.set_running_or_notify_cancel()
+        with self._gate:
+            if not self._closed:
+                self._requests.put(request)
+                return request.future
+        request.future.set_exception(PoolError(f"{self.path}: the pool is closed"))
+        return request.future
+
+    def flush(self, timeout_s: float | None = None) -> None:
+        """Wait until everything that was added is on disk.
+
+        Raises:
+            PoolError: it cannot be.
+            TimeoutError: it takes longer.
+        """
+        self.add().result(timeout_s)
+
+    def close(self) -> None:
+        """Write what was added, and let go of the file; further records are refused."""
+        with self._gate:
+            if self._closed:
+                return
+            self._closed = True
+            self._requests.put(None)
+        self._thread.join()
+        atexit.unregister(self.close)
+
+    def __enter__(self) -> PoolWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _work(self) -> None:
+        last = False
+        while not last:
+            requests, last = self._gather()
+            self._commit(requests)
+        with contextlib.suppress(sqlite3.Error):  # a full disk: nothing is lost, the next writer reads the WAL
+            self._connection.close()
+        self._lock.release()
+
+    def _gather(self) -> tuple[list[_Request], bool]:
+        """Return the requests of the next commit, and whether they are the last."""
+        request = self._requests.get()
+        requests: list[_Request] = []
+        rows, deadline = 0, time.monotonic() + self._commit_s
+        while request is not None:
+            requests.append(request)
+            rows += len(request.records)
+            left = deadline - time.monotonic()
+            hurry = not request.records  # `flush`
+            if hurry or rows >= self._commit_rows or (left <= 0 and self._requests.empty()):
+                return requests, False
+            try:
+                request = self._requests.get(timeout=max(left, 0))
+            except queue.Empty:
+                return requests, False
+        return requests, True
+
+    def _commit(self, requests: Sequence[_Request]) -> None:
+        """Commit requests together; where one of them cannot be stored, each by itself."""
+        problem = self._problem
+        if problem is None and any(request.records for request in requests):
+            problem = self._transact([record for request in requests for record in request.records])
+        if problem is not None and self._problem is None and len(requests) > 1:
+            for request in requests:
+                self._commit([request])
+            return
+        for request in requests:
+            if problem is None:
+                request.future.set_result(None)
+            else:
+                request.future.set_exception(problem)
+
+    def _transact(self, records: Sequence[Record]) -> Exception | None:
+        """Write records in one transaction; return what is wrong, and remember it when it is not the records."""
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            for record in records:
+                self._write(record)
+            self._connection.execute("COMMIT")
+            return None
+        except Exception as error:
+            kinds = (sqlite3.OperationalError, sqlite3.InternalError)
+            broken = isinstance(error, kinds) or type(error) is sqlite3.DatabaseError
+            if broken:
+                self._problem = PoolError(f"{self.path}: cannot write to the pool: {error}")
+            self._roll_back()
+            return self._problem or InputError(f"{self.path}: a record cannot be stored: {error}")
+
+    def _roll_back(self) -> None:
+        with contextlib.suppress(sqlite3.Error):
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+        self._calls.forget()
+        try:
+            self._remember()
+        except sqlite3.Error as error:
+            self._problem = self._problem or PoolError(f"{self.path}: cannot write to the pool: {error}")
+
+    def _remember(self) -> None:
+        """Read where the numbering stands; rows of all tables are numbered together, in the order of writing."""
+        tables = ("prompts", *NAMES.values())
+        last = (self._connection.execute(f"SELECT max(number) FROM {table}").fetchone()[0] for table in tables)
+        self._number = max(number or 0 for number in last)
+        epoch = self._connection.execute("SELECT max(number) FROM events WHERE kind = ?", (RESUMED,)).fetchone()[0]
+        self._epoch = epoch or 0
+
+    def _write(self, record: Record) -> None:
+        self._number += 1
+        if isinstance(record, Call):
+            self._calls.insert(self._number, record)
+            return
+        rows = ROWS[type(record)]
+        cells = [self._number, *rows.row(record)]
+        if rows.table.epoch:
+            cells.append(self._epoch)
+        if rows.table.clock:
+            cells.append(time.time())
+        self._connection.execute(rows.insert, cells)
+        if isinstance(record, Event) and record.kind == RESUMED:
+            self._epoch = self._number
