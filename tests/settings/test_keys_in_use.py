@@ -47,6 +47,7 @@ REASONS = {
          "dynamic_sampling_metric", "bootstrap_on_truncation", "mismatch_bounds", "mismatch_normalise"], REFERENCE,
     ),
     "keep_best": "a matter of the user's disk",
+    **dict.fromkeys(["pool", "pool_min_return", "pool_top_share"], "which sessions there are depends on the user"),
     **dict.fromkeys(["whiten", "gspo_token", "gigpo_omega"], ABLATION),
     **dict.fromkeys(
         ["branching", "search_warmup", "search_max_steps", "search_backtrack", "score_clock", "novelty_decay",
@@ -69,4 +70,4 @@ def test_every_key_is_in_use_or_has_a_reason() -> None:
 
 def test_the_number_of_keys_is_known() -> None:
     """Raise it deliberately: each key is one more thing to understand, and to test beside all others."""
-    assert len(option_types(Settings)) == 153
+    assert len(option_types(Settings)) == 156
