@@ -28,7 +28,8 @@ class TrainableAgent(Protocol):
     An optional attribute ``learning`` is false only while `train` can be left without a trace: from its start to
     the first optimiser step. There a signal ends the rollouts at once; otherwise, and where the attribute is
     missing, it waits for the iteration under way. An optional method ``draw(folder)`` writes pictures of the
-    algorithm's own; it is called with every checkpoint.
+    algorithm's own; it is called with every checkpoint. An optional method ``open_pool(file)`` is called once, before
+    the first iteration.
     """
 
     @property
@@ -108,6 +109,8 @@ class TrainLoop:
         self._trajectories = TrajectoryLog(self.folder.trajectories, self.algo.settings.save_trajectories)
         self._tensorboard = TensorBoardLog(self.folder.tensorboard, self._completed if self._records else None)
         self._watch = EpisodeWatch(self.algo.settings)
+        if open_pool := getattr(self.algo, "open_pool", None):
+            open_pool(self.folder.pool)
         self.progress.start(self._completed, self.algo.settings.iterations)
 
     def run(self) -> bool:

@@ -22,6 +22,7 @@ from rl_agents.errors import InputError
 from rl_agents.reporting.evaluation import success_interval
 from rl_agents.reporting.run_folder import RunFolder, json_safe, restored_settings
 from rl_agents.reporting.statistics import student_interval
+from rl_agents.reporting.watch import EpisodeWatch
 from rl_agents.settings import parse_assignments
 from rl_agents.settings.options import option_types
 
@@ -60,12 +61,15 @@ def run(argv: Sequence[str]) -> int:
     args = build_parser().parse(argv)
     # All are resolved before the first is played: a typo in the last must not cost the others' time.
     policies = [(label, evaluation_settings(args, path, keys)) for label, path, keys in chosen_policies(args)]
-    for _, settings in policies:
-        if settings.lengths:
-            print(f"[rl_agents] {settings.lengths}", file=sys.stderr)
+    from rl_agents.core.resolve import evaluation_cautions
+
+    resolved = [settings for _, settings in policies]
+    lines = [s.lengths for s in resolved if s.lengths] + [line for s in resolved for line in evaluation_cautions(s)]
+    for line in dict.fromkeys(lines):
+        print(f"[rl_agents] {line}", file=sys.stderr)
     reports = {}
     for label, settings in policies:
-        reports[label] = evaluate(settings, args)
+        reports[label] = evaluate(settings, args, f"{label}: " if args.compare else "")
         if args.compare:
             print(f"{label}: {sentence(reports[label])}", file=sys.stderr)
     result = reports if args.compare else next(iter(reports.values()))
@@ -143,8 +147,8 @@ def policy_settings(path: str, flags: Mapping[str, Any], args: argparse.Namespac
     return settings
 
 
-def evaluate(settings: Settings, args: argparse.Namespace) -> dict[str, Any]:
-    """Play the episodes of every seed with one policy; return its report."""
+def evaluate(settings: Settings, args: argparse.Namespace, label: str = "") -> dict[str, Any]:
+    """Play the episodes of every seed with one policy; return its report, and say what spoils it on stderr."""
     started = time.monotonic()
     with contextlib.redirect_stdout(sys.stderr):  # actors' logs must not mix with the JSON
         algo = build_algorithm(settings)
@@ -158,6 +162,8 @@ def evaluate(settings: Settings, args: argparse.Namespace) -> dict[str, Any]:
             engine = algo.engine_description
         finally:
             algo.stop()
+    for line in EpisodeWatch(settings).of_policy([t for episodes in by_seed for t in episodes]):
+        print(f"[rl_agents] {label}{line}", file=sys.stderr)
     return {
         "env": settings.env,
         "model": settings.model,

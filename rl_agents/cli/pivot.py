@@ -31,7 +31,9 @@ STEPS = {
 def run(argv: Sequence[str]) -> int:
     """Run one step of the pivot command; return its exit code."""
     steps = "\n".join(f"  {name:12} {summary}" for name, summary in STEPS.items())
-    if not argv or argv[0] in ("-h", "--help"):
+    if not argv:
+        raise InputError(f"pivot needs a step: {', '.join(STEPS)} (see run.py pivot --help)")
+    if argv[0] in ("-h", "--help"):
         print(f"usage: run.py pivot STEP ...\n\n{SUMMARY}\n\nsteps (run.py pivot STEP --help):\n{steps}")
         return 0
     if argv[0] not in STEPS:

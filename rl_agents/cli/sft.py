@@ -12,7 +12,7 @@ from rl_agents.cli.parser import Parser
 from rl_agents.cli.train import resolve_settings
 from rl_agents.envs.base import env_spec, starter_spec
 from rl_agents.errors import InputError
-from rl_agents.reporting.outputs import nothing_left
+from rl_agents.reporting.outputs import check_writable, nothing_left
 from rl_agents.reporting.progress import plain_line
 from rl_agents.reporting.run_folder import RunFolder
 from rl_agents.settings import parse_assignments
@@ -32,15 +32,16 @@ def build_parser() -> Parser:
 def run(argv: Sequence[str]) -> int:
     """Run the sft command; return its exit code."""
     args = build_parser().parse(argv)
-    keys = plan(args)
     if args.output:
         RunFolder.check_free(args.output)
-    elif args.seed or keys:
+    keys = plan(args)
+    if not args.output and (args.seed or keys):
         raise InputError("--seed, --iterations and --set make another model than the cached one: name --output DIR")
     from rl_agents.core.algorithm import AgentAlgorithm
     from rl_agents.core.starter import build_starter, starter_dir
 
     output = args.output or starter_dir(args.env)
+    check_writable(output, "the cache")
     with nothing_left(*([output] if args.output else [])):
         build_starter(AgentAlgorithm.from_settings, args.env, output, args.seed, set=keys, on_iteration=_show)
     print(f"starter model of {args.env}: {output}", flush=True)

@@ -39,12 +39,12 @@ class RunPlan:
     """A run that has been checked and not started.
 
     Attributes:
-        checkpoint: iteration and folder to continue from; None for a new run.
+        resumed: completed iterations, and the checkpoint to go on from (None: none was written); None: a new run.
     """
 
     settings: Settings
     output: Path
-    checkpoint: tuple[int, Path] | None = None
+    resumed: tuple[int, Path | None] | None = None
 
 
 def build_parser() -> Parser:
@@ -75,7 +75,7 @@ def run(argv: Sequence[str]) -> int:
     """Run the train command; return its exit code."""
     args = build_parser().parse(argv)
     plan = plan_resume(args) if args.resume else plan_new(args)
-    if plan.checkpoint and plan.checkpoint[0] == plan.settings.iterations and _is_finished(plan.output):
+    if plan.resumed and plan.resumed[0] == plan.settings.iterations and _is_finished(plan.output):
         print(f"{plan.output} has finished its {plan.settings.iterations} iterations; raise --iterations to continue")
         return 0
     print(describe(plan.settings), flush=True)
@@ -97,7 +97,7 @@ def run(argv: Sequence[str]) -> int:
 def taken_back(plan: RunPlan) -> AbstractContextManager[None]:
     """Leave nothing of a new run that an input error ends before its first iteration; a resumed one stays as it is."""
     folder = RunFolder(plan.output)
-    if plan.checkpoint:
+    if plan.resumed:
         return nullcontext()
     return nothing_left(plan.output, begun=lambda: any(record["iteration"] for record in folder.read_metrics()))
 
@@ -157,7 +157,7 @@ def plan_resume(args: argparse.Namespace) -> RunPlan:
     Raises:
         InputError: not a run with a checkpoint, or flags that would make it another run.
     """
-    folder, iteration, checkpoint = RunFolder.locate(args.resume)
+    folder, iteration, checkpoint = RunFolder.resumable(args.resume)
     if args.config:
         raise InputError(f"--config with --resume: the run's own {folder.config_file} is used; change keys with --set")
     if args.output and args.output.resolve() != folder.path.resolve():
@@ -262,17 +262,19 @@ def _train(plan: RunPlan, interrupts: Interrupts) -> bool:
         algo = build_algorithm(plan.settings)
     try:
         interrupts.install()
-        if plan.checkpoint:
-            algo.restore_run_checkpoint(plan.checkpoint[1])
+        if plan.resumed:
+            completed, checkpoint = plan.resumed
+            if checkpoint is not None:
+                algo.restore_run_checkpoint(checkpoint)
             folder = RunFolder(plan.output)
-            folder.cut_after(plan.checkpoint[0])
+            folder.cut_after(completed)
             folder.save_settings(plan.settings)
         else:
             folder = RunFolder.create(plan.output, plan.settings)
         progress = make_progress()
         progress.note(algo.engine_description)
-        if plan.checkpoint:
-            progress.note(f"resumed from {plan.checkpoint[1]}")
+        if plan.resumed:
+            progress.note(f"resumed from {plan.resumed[1] or 'the beginning: there is no checkpoint yet'}")
         done = TrainLoop(algo, folder, progress, interrupts).run()
     finally:
         algo.stop()

@@ -7,7 +7,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,7 +59,7 @@ def run(argv: Sequence[str]) -> int:
     plan = plan_resume(args) if args.resume else plan_new(args)
     with redirect_stdout(sys.stderr if args.json else sys.stdout):
         print(describe(plan), flush=True)
-        for line in dict.fromkeys(settings.lengths for settings in plan.settings.values() if settings.lengths):
+        for line in first_lines(plan.settings.values()):
             print(f"[rl_agents] {line}", flush=True)
         try:
             with taken_back(plan), Interrupts() as interrupts:
@@ -72,6 +72,15 @@ def run(argv: Sequence[str]) -> int:
     if args.json:
         print(json.dumps(results))
     return exit_code(results, interrupts.requested)
+
+
+def first_lines(trials: Iterable[Settings]) -> list[str]:
+    """What is to be said before the trials start, once for all that it holds for: lengths, and cautions."""
+    from rl_agents.core.resolve import cautions
+
+    resolved = list(trials)
+    lines = [s.lengths for s in resolved if s.lengths] + [line for s in resolved for line in cautions(s)]
+    return list(dict.fromkeys(lines))
 
 
 def taken_back(plan: SweepPlan) -> AbstractContextManager[None]:

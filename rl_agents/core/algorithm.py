@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from rl_agents.core.resolve import check_context, resolve
 from rl_agents.core.resources import placement, run_bundles
 from rl_agents.core.rollout_metrics import rollout_metrics
 from rl_agents.core.rollout_workers import RolloutWorkers
+from rl_agents.core.run_pool import RunPool
 from rl_agents.core.session import join_session, quiet_libraries
 from rl_agents.core.shaping import assign_credit, next_coefficient
 from rl_agents.core.starter import ensure_model
@@ -116,6 +118,7 @@ class AgentAlgorithm(Algorithm):
         self.demonstrations = Demonstrations(settings, self.config.model_dir)
         self.recorded = self._open_recorded() if settings.pool else None
         self.rollout_workers: RolloutWorkers | None = None
+        self.pool: RunPool | None = None
         self.last_trajectories: list[Trajectory] = []
         #: False only while a training step can be left without a trace, that is, before its first optimiser step.
         self.learning = True
@@ -151,6 +154,32 @@ class AgentAlgorithm(Algorithm):
             if self.recipe.source == "search":
                 self.rollout_workers.check_branching(self.train_tasks)
         return self.rollout_workers
+
+    def open_pool(self, path: Path) -> None:
+        """Write what is sampled and learned from now on to the pool at ``path``; a resumed run goes on in its own.
+
+        Raises:
+            InputError: another process writes to it, or the file is no pool.
+        """
+        if not self.settings.save_pool or self.recipe.source == "demonstrations":
+            return
+        begun = path.exists()
+        self.pool = RunPool(path, self.settings)
+        if begun:
+            self._resume_pool()
+        else:
+            self.pool.begin()
+            self._started_workers().collector.record(self.pool.recording({}))
+
+    def _resume_pool(self) -> None:
+        """Serve again what had been sampled after the checkpoint."""
+        if self.pool is None:
+            return
+        self.pool.resumed(self.iteration)
+        recorded = self.pool.calls_since(self.policy_version)
+        if recorded:
+            print(f"[rl_agents] {len(recorded)} recorded calls after the checkpoint are not sampled again", flush=True)
+        self._started_workers().collector.record(self.pool.recording(recorded))
 
     # --- one iteration -----------------------------------------------------------------------------------------
 
@@ -195,6 +224,7 @@ class AgentAlgorithm(Algorithm):
             experience = self.episodes.play(collector, self.iteration, self.task_position)
             experience.metrics["timing_s/sync"] = synced
         self.last_trajectories = experience.played
+        self._keep(experience.played)
         metrics = {**experience.metrics, "timing_s/rollout": time.perf_counter() - started}
         metrics.update(self._learn(experience.chosen, experience.weights))
         self.task_position += len({t.group_id for t in self.last_trajectories})
@@ -216,11 +246,13 @@ class AgentAlgorithm(Algorithm):
             return collected.answers
 
         def learn(samples: Sequence[Trajectory], update: int) -> dict[str, float]:
+            self._keep(samples, update)
             return self._learn(samples, {}, update)
 
         finished, metrics = run_iteration(explorer, self._sync_engines, expand, learn)
         metrics["search/optimiser_steps"] *= self.settings.epochs * self.settings.minibatches
         self.last_trajectories, self.task_position = finished, explorer.position
+        self._keep(finished)
         return {**metrics, **rollout_metrics(finished), **explorer.metrics(), "rollout/resampled_episodes": resampled}
 
     def _learn(
@@ -241,11 +273,17 @@ class AgentAlgorithm(Algorithm):
         if not data.minibatches:  # siblings that all agree
             return metrics | skipped
         self.learning = True
+        if self.pool is not None:
+            self.pool.add_batch(self.iteration, rows, trajectories, *update)
         metrics.update(self.learner_group.learn(data, train_policy=warm))
         self.policy_version += 1
         if settings.kl_controller == "adaptive":
             self.kl_in_reward_coef = next_coefficient(self.kl_in_reward_coef, metrics, len(rows), settings)
         return metrics | {"timing_s/learn": time.perf_counter() - started, **data.size(rows, settings.epochs)}
+
+    def _keep(self, trajectories: Sequence[Trajectory], *update: int) -> None:
+        if self.pool is not None:
+            self.pool.add_sessions(self.iteration, trajectories, *update)
 
     def _sync_engines(self) -> bool:
         """Give the engines the learners' weights; False when they have them."""
@@ -270,25 +308,30 @@ class AgentAlgorithm(Algorithm):
     def _set_counters(self, counters: Counters) -> None:
         self._iteration, self.policy_version = counters.iteration, counters.policy_version
         self.task_position, self.kl_in_reward_coef = counters.task_position, counters.kl_in_reward_coef
-        self.episodes.bad = BadTasks(dict(counters.left_out))
+        self.episodes.bad = BadTasks(dict(counters.left_out), Counter(counters.strikes))
         self._leave_out({})
         if self.rollout_workers is not None:
             self.rollout_workers.version = None
+            self.rollout_workers.collector.deaths |= Counter(counters.deaths)
 
     def save_run_checkpoint(self, folder: Path) -> None:
         """Write a checkpoint; it appears under its name when it is complete."""
         write_atomically(Path(folder), self._fill_checkpoint)
+        if self.pool is not None:
+            self.pool.checkpoint(self.iteration)
 
     def _fill_checkpoint(self, folder: Path) -> None:
+        bad, workers = self.episodes.bad, self.rollout_workers
         counters = Counters(
             self.iteration, self.policy_version, self.task_position, self.kl_in_reward_coef,
-            dict(self.episodes.bad.left_out),
+            dict(bad.left_out), dict(bad.strikes), dict(workers.collector.deaths) if workers is not None else {},
         )  # fmt: skip
         save_run(folder, self.learner_group, counters, self.settings, self.explorer)
 
     def restore_run_checkpoint(self, folder: Path) -> None:
         """Go on exactly where `save_run_checkpoint` was called; raises as `restore_run` does."""
         self._set_counters(restore_run(Path(folder), self.learner_group, self.settings, self.explorer))
+        self._resume_pool()
 
     def restart_learners(self, checkpoint: Path | None) -> None:
         """Replace all learners by new ones that go on from ``checkpoint``; None: from the beginning."""
@@ -296,6 +339,7 @@ class AgentAlgorithm(Algorithm):
         self.learner_group = start_learners(self.config)
         if checkpoint is None:
             self._begin_anew()
+            self._resume_pool()
         else:
             self.restore_run_checkpoint(checkpoint)
 
@@ -332,5 +376,7 @@ class AgentAlgorithm(Algorithm):
 
     def cleanup(self) -> None:
         super().cleanup()
+        if self.pool is not None:
+            self.pool.close()
         if self.rollout_workers is not None:
             self.rollout_workers.stop_engines()

@@ -46,6 +46,8 @@ class Counters:
         task_position: tasks taken from the training stream; iterations may take more than ``tasks_per_iteration``.
         kl_in_reward_coef: the adaptive controller's last value.
         left_out: tasks that are drawn no more, with their causes.
+        strikes: how often a task has failed of itself (`BadTasks`).
+        deaths: how often env runners have died in a task.
     """
 
     iteration: int
@@ -53,6 +55,8 @@ class Counters:
     task_position: int
     kl_in_reward_coef: float
     left_out: dict[str, str] = field(default_factory=dict)
+    strikes: dict[str, int] = field(default_factory=dict)
+    deaths: dict[str, int] = field(default_factory=dict)
 
 
 class Learners(Protocol):
@@ -91,13 +95,14 @@ def restore_run(folder: Path, learners: Learners, settings: Settings, search: Ex
 
 
 def _counters(saved: Mapping[str, Any], config: Mapping[str, Any], settings: Settings) -> Counters:
-    """Read the counters; old checkpoints lack the last three."""
+    """Read the counters; old checkpoints lack the last ones."""
     iteration = int(saved["iteration"])
     position = saved.get("task_position", iteration * int(config["tasks_per_iteration"]))
     coef = settings.kl_in_reward_coef
     if settings.kl_controller == "adaptive":
         coef = float(saved.get("kl_in_reward_coef", coef))
-    return Counters(iteration, int(saved["policy_version"]), int(position), coef, saved.get("left_out", {}))
+    tasks = {name: saved.get(name, {}) for name in ("left_out", "strikes", "deaths")}
+    return Counters(iteration, int(saved["policy_version"]), int(position), coef, **tasks)
 
 
 def write_atomically(folder: Path, fill: Callable[[Path], None]) -> None:

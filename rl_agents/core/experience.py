@@ -80,7 +80,7 @@ class Episodes:
             self.tasks, iteration, settings.tasks_per_iteration, settings.group_size, settings.seed,
             position=position + groups, first_group=groups, left_out=self.bad.left_out,
         )  # fmt: skip
-        collected = collector.collect(specs)
+        collected = collector.collect(specs, record=True)
         for event in collected.events:
             print(f"[rl_agents] {event}; its episodes are played again", flush=True)
         shaped = self.reward.apply(collected.answers)

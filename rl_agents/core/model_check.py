@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import struct
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 
 from rl_agents.core.hf import check_model_dir
 from rl_agents.engines.model_shape import read_config
@@ -71,14 +70,11 @@ def _named_shapes(folder: Path) -> Shapes:
     """
     shapes: dict[str, tuple[int, ...]] = {}
     for path in sorted(folder.glob("*.safetensors")):
-        header, size = _header(path), path.stat().st_size
-        tensors = {name: entry for name, entry in header.items() if name != "__metadata__"}
-        end = max((entry["data_offsets"][1] for entry in tensors.values()), default=0)
-        with path.open("rb") as file:
-            start = 8 + struct.unpack("<Q", file.read(8))[0]
-        if start + end != size:
-            raise InputError(f"model={folder}: {path.name} has {size} bytes of {start + end}: copy it again")
-        shapes |= {name: tuple(entry["shape"]) for name, entry in tensors.items()}
+        try:
+            with safe_open(path, framework="pt") as file:
+                shapes |= {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+        except (SafetensorError, OSError) as error:
+            raise InputError(f"model={folder}: {path.name} {_damage(path, str(error))}") from None
     index = folder / "model.safetensors.index.json"
     if index.is_file():
         named = set(json.loads(index.read_text(encoding="utf-8")).get("weight_map", {}).values())
@@ -87,16 +83,19 @@ def _named_shapes(folder: Path) -> Shapes:
     return shapes
 
 
-def _header(path: Path) -> dict[str, Any]:
-    try:
-        with path.open("rb") as file:
-            length = struct.unpack("<Q", file.read(8))[0]
-            if length > path.stat().st_size:
-                raise ValueError("its header is longer than the file")
-            header: dict[str, Any] = json.loads(file.read(length))
-            return header
-    except (ValueError, struct.error) as error:
-        raise InputError(f"model={path.parent}: {path.name} is no whole safetensors file: {error}") from None
+def _damage(path: Path, error: str) -> str:
+    """Say what safetensors found, in words for those who copied or downloaded the file."""
+    reason = error.removeprefix("Error while deserializing header: ")
+    if reason.startswith("incomplete metadata"):
+        return (
+            f"has {path.stat().st_size} bytes of header and tensors, and the header speaks of another number: "
+            "copy it again"
+        )
+    reason = {
+        "invalid header length": "its header is longer than the file",
+        "header too large": "it begins with no header, as a web page or a pointer of git-lfs does",
+    }.get(reason, reason)
+    return f"is no whole safetensors file: {reason}"
 
 
 def _expected_shapes(folder: Path) -> Shapes:

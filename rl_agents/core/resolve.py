@@ -128,12 +128,13 @@ def _check_overlong(settings: Settings) -> None:
         raise InputError(f"overlong_cache={settings.overlong_cache}: must not exceed the length limit of {maximum}")
 
 
-def cautions(settings: Settings) -> list[str]:
-    """Return what a run can do and probably should not, one line each.
+def evaluation_cautions(settings: Settings) -> list[str]:
+    """Return what makes an evaluation's figures mean something else than expected, one line each.
 
     Args:
         settings: resolved.
     """
+<<<<<<< HEAD
     recipe, found = ALGORITHMS[settings.algo], []
     if settings.env.startswith(PREFIX) and settings.env_options.get("success_return") is None:
         found.append(
@@ -147,6 +148,23 @@ def cautions(settings: Settings) -> list[str]:
         )
     elif settings.pool and recipe.credit and settings.mismatch == "none":
         found.append("pool with mismatch=none: what other weights sampled is learned from as if the learner had")
+=======
+    if not settings.env.startswith(PREFIX) or settings.env_options.get("success_return") is not None:
+        return []
+    return [
+        f"{settings.env}: success is what its info says, and where that says nothing, any return above 0; with "
+        "shaped rewards set env.success_return=R, the return of a solved task"
+    ]
+
+
+def cautions(settings: Settings) -> list[str]:
+    """Return what a run can do and probably should not, one line each; those of its evaluations come first.
+
+    Args:
+        settings: resolved.
+    """
+    recipe, found = ALGORITHMS[settings.algo], evaluation_cautions(settings)
+>>>>>>> pool
     ratio = cast(PolicyGradientKeys, settings)
     if (
         recipe.credit

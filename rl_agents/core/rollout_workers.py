@@ -22,8 +22,11 @@ from rl_agents.engines.base import EngineError, StreamingEngine
 from rl_agents.engines.group import InferenceGroup
 from rl_agents.engines.select import build_engine, run_engine
 from rl_agents.errors import EpisodesFail, InputError
+from rl_agents.pool.store import PoolSink
 from rl_agents.rollout.branching import BranchSpec, Expansion
+from rl_agents.rollout.branching_check import Reached
 from rl_agents.rollout.env_runner import TextEnvRunner
+from rl_agents.rollout.recording import MAX_ATTEMPTS, Recorder
 
 A = TypeVar("A")
 
@@ -66,7 +69,7 @@ class RolloutWorkers:
         else:
             self.env_runners = EnvRunnerGroup(config=config, local_env_runner=False)
         self.collector = Collector(self.env_runners, self.engine_group, self._settings.sample_timeout_s)
-        self.collector.connect_engines()
+        self.collector.connect()
 
     def _start_engines(self, model_dir: str, kind: str) -> None:
         settings = self._settings
@@ -83,7 +86,7 @@ class RolloutWorkers:
             )
 
     def check_branching(self, tasks: Sequence[str]) -> None:
-        """Make sure that states of the first tasks can be reached again.
+        """Make sure that states of the first tasks can be reached again, on another env runner if there are several.
 
         Raises:
             InputError: they cannot.
@@ -93,7 +96,9 @@ class RolloutWorkers:
             EpisodeSpec(task, i, 0, stream_seed(seed, SEARCH, SEARCH, i))
             for i, task in enumerate(tasks[:BRANCHING_TASKS])
         ]
-        self.collector.check_branching(specs)
+        reached = self.collector.check_branching(specs).answers
+        if self._settings.num_env_runners > 1:
+            self.collector.confirm_branching(reached)
 
     def sync(self, learners: AgentLearnerGroup, version: int) -> bool:
         """Give the engines the learners' weights; False when they have them already.
@@ -164,24 +169,49 @@ class Collector:
         self.group = env_runner_group
         self.inference = inference_group
         self.timeout_s = timeout_s
+        #: Gives every env runner what writes to the pool; None: nothing is recorded.
+        self.recording: SetRecorder | None = None
         #: How often an env runner died while it called the environment of a task.
         self.deaths: Counter[str] = Counter()
 
-    def collect(self, specs: Sequence[EpisodeSpec], temperature: float | None = None) -> Collected[Trajectory]:
-        """Play all ``specs``; raises as `gather` does."""
-        return self.gather({spec: spec for spec in specs}, "sample", _failed_episode, temperature=temperature)
+    def collect(
+        self, specs: Sequence[EpisodeSpec], temperature: float | None = None, *, record: bool = False
+    ) -> Collected[Trajectory]:
+        """Play all ``specs``; raises as `gather` does.
+
+        Args:
+            record: what is sampled is for training, and belongs in the pool.
+        """
+        first = self._first_attempt() if record else None
+        jobs: dict[Hashable, EpisodeSpec] = {spec: spec for spec in specs}
+        return self.gather(jobs, "sample", _failed_episode, temperature=temperature, attempt=first)
 
     def expand(self, specs: Sequence[BranchSpec]) -> Collected[Expansion]:
-        """Sample children at all states that ``specs`` name; raises as `gather` does."""
-        return self.gather({spec.group_id: spec for spec in specs}, "expand", _failed_expansion)
+        """Sample children at all states that ``specs`` name, for training; raises as `gather` does."""
+        jobs: dict[Hashable, BranchSpec] = {spec.group_id: spec for spec in specs}
+        return self.gather(jobs, "expand", _failed_expansion, attempt=self._first_attempt())
 
-    def check_branching(self, specs: Sequence[EpisodeSpec]) -> Collected[str]:
-        """Make sure that states can be reached again; one of ``snapshot`` and ``replay`` per spec."""
-        return self.gather({spec: spec for spec in specs}, "check_branching", lambda spec, cause: "")
+    def record(self, recording: SetRecorder) -> None:
+        """Have all env runners record from now on, those that will be restarted, too."""
+        self.recording = recording
+        self.connect()
+
+    def _first_attempt(self) -> int | None:
+        return None if self.recording is None else self.recording.resumes * MAX_ATTEMPTS
+
+    def check_branching(self, specs: Sequence[EpisodeSpec]) -> Collected[Reached]:
+        """Make sure that states can be reached again; return one state per spec."""
+        return self.gather({spec: spec for spec in specs}, "check_branching", lambda spec, cause: Reached(spec, ""))
+
+    def confirm_branching(self, reached: Sequence[Reached]) -> Collected[Reached]:
+        """Make sure that what `check_branching` has reached is the same on another env runner."""
+        jobs: dict[Hashable, Reached] = {state.spec: state for state in reached}
+        return self.gather(jobs, "confirm_branching", lambda state, cause: state, first=1)
 
     def gather(
-        self, jobs: Mapping[Hashable, Any], method: str, give_up: Callable[[Any, str], Any], **options: Any
-    ) -> Collected[Any]:
+        self, jobs: Mapping[Hashable, Any], method: str, give_up: Callable[[Any, str], Any], first: int = 0,
+        **options: Any,
+    ) -> Collected[Any]:  # fmt: skip
         """Have env runners do all jobs.
 
         Args:
@@ -189,6 +219,7 @@ class Collector:
             method: of the runner; takes a list of jobs and ``options`` and returns something with ``by_job()``,
                 ``engine_errors`` and ``input_error``.
             give_up: the answer to a job of a task in which env runners die, from the job and the cause.
+            first: which env runner gets the first group; the next group goes to the next one.
 
         Raises:
             InputError: a user error, such as a prompt longer than the context.
@@ -202,6 +233,8 @@ class Collector:
             missing = {name: job for name, job in jobs.items() if name not in done}
             if before >= 0:
                 result.resampled += len(missing)
+                if options.get("attempt") is not None:
+                    options["attempt"] += 1
                 self._restore(result.events)
                 found = self._note_deaths()
                 done.update({n: give_up(j, DIED) for n, j in missing.items() if self.deaths[_task(j)] >= MAX_DEATHS})
@@ -209,7 +242,7 @@ class Collector:
                 fruitless = 0 if found or len(done) > before else fruitless + 1
             before = len(done)
             left = [job for name, job in jobs.items() if name not in done]
-            for answers in self._round(RunnerCall(method, left, options), result.events) if left else ():
+            for answers in self._round(RunnerCall(method, left, options), result.events, first) if left else ():
                 if answers.input_error:
                     raise InputError(answers.input_error)
                 # Every request that an engine loses with its process says the same.
@@ -237,18 +270,20 @@ class Collector:
         if len(deadly) >= MAX_DEADLY_TASKS and not completed:
             raise EpisodesFail(f"no episode was completed; {len(deadly)} tasks, such as {deadly[0]}: {DIED}")
 
-    def _round(self, call: RunnerCall, events: list[str]) -> list[Any]:
+    def _round(self, call: RunnerCall, events: list[str], first: int) -> list[Any]:
         """Send jobs out once and gather what comes back."""
         if self.group.num_remote_env_runners() == 0:
             return [call(self.group.local_env_runner)]
-        return self._remote_round(call, events)
+        return self._remote_round(call, events, first)
 
-    def _remote_round(self, call: RunnerCall, events: list[str]) -> list[Any]:
+    def _remote_round(self, call: RunnerCall, events: list[str], first: int) -> list[Any]:
         manager = self.group._worker_manager
         ids = self.group.healthy_env_runner_ids()
         if not ids:
             events.append("no env runner is alive")
             return []
+        first %= len(ids)
+        ids = [*ids[first:], *ids[:first]]
         shares = split_groups(call.jobs, len(ids))
         busy = [(runner, share) for runner, share in zip(ids, shares, strict=True) if share]
         results = manager.foreach_actor(
@@ -286,14 +321,17 @@ class Collector:
                 events.append(f"no env runner came back within {RESTART_PATIENCE_S:.0f} s")
                 return
             time.sleep(1)
-        self.connect_engines()
+        self.connect()
 
-    def connect_engines(self) -> None:
-        """Give every env runner the engines' handles."""
-        if self.inference is not None:
-            self.group._worker_manager.foreach_actor(
-                SetEngines(self.inference.handles()), timeout_seconds=RESTART_PATIENCE_S
-            )
+    def connect(self) -> None:
+        """Give every env runner the engines' handles, and what it records with."""
+        if self.group.num_remote_env_runners() == 0:
+            if self.recording is not None:
+                self.recording(self.group.local_env_runner)
+            return
+        calls = [SetEngines(self.inference.handles())] if self.inference is not None else []
+        for call in [*calls, *([] if self.recording is None else [self.recording])]:
+            self.group._worker_manager.foreach_actor(call, timeout_seconds=RESTART_PATIENCE_S)
 
 
 def _task(job: Any) -> str:
@@ -334,6 +372,23 @@ class RunnerCall:
 
     def __call__(self, runner: Any) -> Any:
         return getattr(runner, self.method)(self.jobs, **self.options)
+
+
+class SetRecorder:
+    """Has a runner record what it samples.
+
+    Args:
+        sink: makes what it writes to, in the runner's process.
+        recorded: what had been sampled before a crash, by seed, or a reference to it.
+        resumes: how often the run was resumed.
+    """
+
+    def __init__(self, sink: Callable[[], PoolSink], recorded: Any, resumes: int) -> None:
+        self.sink, self.recorded, self.resumes = sink, recorded, resumes
+
+    def __call__(self, runner: Any) -> None:
+        recorded = ray.get(self.recorded) if isinstance(self.recorded, ray.ObjectRef) else self.recorded
+        runner.set_recorder(Recorder(self.sink(), recorded))
 
 
 class SetEngines:

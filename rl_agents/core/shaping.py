@@ -114,7 +114,8 @@ def credit_metrics(rows: Sequence[Row]) -> dict[str, float]:
     }
     values = [row.values[read_at(row)] for row in rows if row.values is not None]
     if values:
-        targets = np.concatenate([row.returns[read_at(row)] for row in rows if row.returns is not None])
+        found = [row.returns[read_at(row)] for row in rows if row.returns is not None]
+        targets = np.concatenate(found, dtype=np.float64)  # in float32 equal targets have a variance of rounding
         spread = float(targets.var())
         error = float((targets - np.concatenate(values)).var())
         metrics["critic/explained_variance"] = 1.0 - error / spread if spread > 0 else 0.0

@@ -66,10 +66,11 @@ class BadTasks:
 
     Attributes:
         left_out: task ids, with their causes.
+        strikes: of tasks; with the second one a task is left out.
     """
 
     left_out: dict[str, str] = field(default_factory=dict)
-    _strikes: Counter[str] = field(default_factory=Counter)
+    strikes: Counter[str] = field(default_factory=Counter)
 
     def observe(self, episodes: Sequence[Trajectory]) -> dict[str, str]:
         """Return the tasks that are left out from now on.
@@ -87,8 +88,8 @@ class BadTasks:
             causes = {episode.end_cause.partition(":")[0] for episode in played}
             if not all(episode.failed for episode in played) or not causes <= {*AT_ONCE, *TWICE}:
                 continue
-            self._strikes[task] += 2 if causes & set(AT_ONCE) else 1
-            if self._strikes[task] >= 2 and task not in self.left_out:
+            self.strikes[task] += 2 if causes & set(AT_ONCE) else 1
+            if self.strikes[task] >= 2 and task not in self.left_out:
                 new[task] = played[0].end_cause
         self.left_out.update(new)
         return new

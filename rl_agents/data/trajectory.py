@@ -45,7 +45,7 @@ class Step:
         action: the decoded response, for people and for the environment only.
         reward: reward of this step.
         valid: the environment could parse the action.
-        call: the seed that the response was sampled with, which names the call in the pool (`rl_agents.pool`); 0: none.
+        call: the call's name in the pool (`rl_agents.pool.records`); 0: it was not recorded.
         next_step: index of the step that first reads what came of this one, where an agent's calls form a tree (several
             conversations side by side); -1: there is none, a conversation ends here; `ABANDONED`: nobody used it
             and it earns no credit; None: the next in the list, as in every plain dialogue (`rl_agents.data.tree`).

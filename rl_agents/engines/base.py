@@ -48,15 +48,17 @@ class Completion:
             (after temperature and top-p), the same length as ``token_ids``.
         policy_version: the version given to the last ``sync`` before sampling.
         finish_reason: ``stop`` or ``length``.
+        call: its name in the pool, given by who records it; 0: it is not recorded.
     """
 
     token_ids: list[int]
     logprobs: list[float]
     policy_version: int
     finish_reason: str
+    call: int = 0
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """See `Sampling.__reduce__`."""
+        """See `Sampling.__reduce__`; engines name no calls."""
         return Completion, (self.token_ids, self.logprobs, self.policy_version, self.finish_reason)
 
 

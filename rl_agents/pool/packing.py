@@ -22,11 +22,12 @@ from rl_agents.pool.records import Call
 #: Bytes of recent calls' sequences that are kept in memory, and what Python adds to each.
 RECENT_BYTES, OVERHEAD = 64_000_000, 250
 BYTES_PER_ID = 4
-COLUMNS = "id, parent, policy_version, finish_reason, prompt, shared, rest, response, logprobs"
+COLUMNS = "id, parent, policy_version, finish_reason, seed, prompt, shared, rest, response, logprobs"
 FIND = "SELECT parent, prompt, shared, rest, response FROM calls WHERE id = ?"
 INSERT = (
-    "INSERT INTO calls (number, id, parent, policy_version, finish_reason, prompt_tokens, response_tokens, "
-    "prompt, shared, rest, response, logprobs) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING"
+    "INSERT INTO calls (number, id, parent, policy_version, finish_reason, seed, prompt_tokens, response_tokens, "
+    "prompt, shared, rest, response, logprobs) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
+    "ON CONFLICT (id) DO NOTHING"
 )
 
 if sys.byteorder != "little":  # the file's order is fixed, and nothing else would notice
@@ -121,19 +122,19 @@ class Calls:
         whole = None if shared else self._prompt(number, prompt)
         rest = pack(prompt[shared * BYTES_PER_ID :]) if shared else b""
         row = (
-            number, call.id, call.parent, call.policy_version, call.finish_reason, len(call.prompt_ids),
+            number, call.id, call.parent, call.policy_version, call.finish_reason, call.seed, len(call.prompt_ids),
             len(call.response_ids), whole, shared, rest, pack(response), pack_logprobs(call.logprobs),
         )  # fmt: skip
         if self._connection.execute(INSERT, row).rowcount == 1:
             self._keep(call.id, prompt + response)
 
-    def whole(self, row: tuple[int, int, int, str, int | None, int, bytes, bytes, bytes]) -> Call:
+    def whole(self, row: tuple[int, int, int, str, int, int | None, int, bytes, bytes, bytes]) -> Call:
         """Return the call of a row of `COLUMNS`."""
-        name, parent, version, finish, prompt, shared, rest, response, logprobs = row
+        name, parent, version, finish, seed, prompt, shared, rest, response, logprobs = row
         ids = self._opening(parent, prompt, shared, rest)
         answer = unpack(response)
         self._keep(name, ids + answer)
-        return Call(name, parent, as_ids(ids), as_ids(answer), unpack_logprobs(logprobs), version, finish)
+        return Call(name, parent, as_ids(ids), as_ids(answer), unpack_logprobs(logprobs), version, finish, seed)
 
     def sequence(self, call: int) -> bytes | None:
         """Return prompt and response of a call of the pool; None when it is not there."""

@@ -26,18 +26,27 @@ from rl_agents.pool.records import (
     RewardNote,
     Session,
 )
-from rl_agents.pool.schema import NAMES, ROWS
+from rl_agents.pool.schema import NAMES, ROWS, load_text
 from rl_agents.pool.sessions import trajectory_of
 
 #: Rows that one query brings.
 PAGE = 256
+#: Finds the event that took a session's iteration back.
+TAKEN_BACK = (
+    "SELECT 1 FROM events e WHERE e.kind = 'resumed' AND e.number > sessions.number "
+    "AND e.iteration <= sessions.iteration"
+)
 Kept = TypeVar("Kept")
 State = Literal["ready", "leased", "trained"]
 
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Which sessions; None: any."""
+    """Which sessions; None: any.
+
+    Attributes:
+        lost: of iterations that a resumption took back, which then played them again; always found by their ``ids``.
+    """
 
     ids: Sequence[str] | None = None
     kind: str | None = None
@@ -51,6 +60,7 @@ class Where:
     state: State | None = None
     min_return: float | None = None
     max_return: float | None = None
+    lost: bool | None = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,12 +202,22 @@ class PoolReader:
         """What happened to the pool, in order."""
         return self._all(Event)
 
+    def names(self, beginning: str, most: int) -> list[str]:
+        """Ids of sessions that begin so, the newest first."""
+        query = "SELECT id FROM sessions WHERE substr(id, 1, ?) = ? ORDER BY number DESC LIMIT ?"
+        return [load_text(row[0]) for row in self.rows(query, len(beginning), beginning, most)]
+
     def counts(self) -> dict[str, int]:
         """Rows of every table."""
-        return {name: self._one(f"SELECT count(*) FROM {name}") for name in ("prompts", *NAMES.values())}
+        return {name: self.one(f"SELECT count(*) FROM {name}")[0] for name in ("prompts", *NAMES.values())}
 
-    def _one(self, query: str, *values: Any) -> Any:
-        return self._connection.execute(query, values).fetchone()[0]
+    def rows(self, query: str, *values: Any) -> list[Any]:
+        """Rows of a query of one's own; the tables are described in docs/pool.md."""
+        return self._connection.execute(query, values).fetchall()
+
+    def one(self, query: str, *values: Any) -> Any:
+        """The first row of a query of one's own."""
+        return self._connection.execute(query, values).fetchone()
 
     def _all(self, kind: type[Kept], test: str = "1", *values: Any, table: str = "") -> list[Kept]:
         rows = ROWS[kind]
@@ -260,7 +280,10 @@ def _conditions(where: Where) -> tuple[list[str], list[Any]]:
         "group_id": where.group, "success": where.success, "failed": where.failed,
     }  # fmt: skip
     chosen = {name: value for name, value in columns.items() if value is not None}
-    return [f"{name} = ?" for name in chosen], list(chosen.values())
+    tests = [f"{name} = ?" for name in chosen]
+    if where.lost is not None and where.ids is None:
+        tests.append(f"{'' if where.lost else 'NOT '}EXISTS ({TAKEN_BACK})")
+    return tests, list(chosen.values())
 
 
 def _wanted(stored: Stored, where: Where) -> bool:

@@ -1,10 +1,11 @@
 """The records of a pool: one data class per table, append-only.
 
 A *call* is one sampled response. Its id is the seed that it was sampled with, which derives from the run's seed and the
-call's place in it: the same call has the same id whenever and wherever it is made, so that writing it twice leaves one
-row, and a run that goes on after a crash finds what it had sampled. A *session* is an episode (or, in a search, one
-sibling): an ordered list of calls and what the world answered to each. What was learned (`Batch`, `Credit`) and what
-people decided (`Curation`) stand in rows of their own; nothing is ever changed in place.
+call's place in it: writing it twice leaves one row, and a run that goes on after a crash finds what it had sampled.
+Only a call that had to be made again (an engine died and took its answer along) has another id than its seed. A
+*session* is an episode (or, in a search, one sibling): an ordered list of calls and what the world answered to each.
+What was learned (`Batch`, `Credit`) and what people decided (`Curation`) stand in rows of their own; nothing is ever
+changed in place.
 """
 
 from __future__ import annotations
@@ -22,13 +23,14 @@ class Call:
     """One sampled response, whole.
 
     Attributes:
-        id: sampling seed, 63 bits.
+        id: 63 bits; the sampling seed, unless the call was made again.
         parent: the call whose prompt and response this prompt begins with; 0: none. Only the rest is stored.
         prompt_ids: exact ids that the engine read.
         response_ids: exact ids that it sampled, end-of-turn token included.
         logprobs: engine's log-probability per sampled id (float32).
         policy_version: of the weights.
         finish_reason: ``stop`` or ``length``.
+        seed: that it was sampled with; 0: its id.
     """
 
     id: int
@@ -38,6 +40,12 @@ class Call:
     logprobs: list[float]
     policy_version: int
     finish_reason: str
+    seed: int = 0
+
+    @property
+    def sampling_seed(self) -> int:
+        """The seed that it was sampled with."""
+        return self.seed or self.id
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +101,9 @@ class Session:
 class Batch:
     """A session that an update learned from: row ``position`` of update ``update`` of iteration ``iteration``.
 
-    A batch counts while no `Event` of kind ``resumed`` that was written after it names an earlier iteration: then the
-    weights that it made are gone, and its sessions are there to be learned from again.
+    A batch counts until an `Event` of kind ``resumed`` that was written after it says that a run went on before it
+    (``event.iteration <= batch.iteration``): the weights that it made are gone, and what it learned from is to be
+    learned from again. The same holds for sessions of those iterations.
     """
 
     iteration: int
@@ -193,7 +202,12 @@ class RewardNote:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened to the pool: ``run`` (began), ``checkpoint``, ``resumed`` (both with the iteration)."""
+    """Something that happened to the run.
+
+    Attributes:
+        kind: ``run`` (it began), ``checkpoint`` (written) and ``resumed`` (from one).
+        iteration: completed ones; what has a smaller number is in the checkpoint.
+    """
 
     kind: str
     iteration: int = -1

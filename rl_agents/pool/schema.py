@@ -37,6 +37,7 @@ class Table:
         clock: keep the time of writing, too (column ``at``, seconds since 1970), for people.
         epoch: keep the number of the last ``resumed`` event, too, which is part of the key: what is learned again
             after a resumption is another row.
+        apart: rows have numbers of their own, so that others than the pool's writer may add some.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Table:
     index: tuple[str, ...] = ()
     clock: bool = False
     epoch: bool = False
+    apart: bool = False
 
 
 TABLES: dict[type, Table] = {
@@ -51,7 +53,7 @@ TABLES: dict[type, Table] = {
     Session: Table("sessions", key=("id",), index=("iteration", "group_id"), clock=True),
     Batch: Table("batches", key=("session", "iteration", "update", "position", "epoch"), epoch=True),
     Credit: Table("credit", key=("session", "ordinal", "iteration", "update", "epoch"), epoch=True),
-    Curation: Table("curation", index=("session",), clock=True),
+    Curation: Table("curation", index=("session",), clock=True, apart=True),
     Exchange: Table("exchanges", key=("call", "state"), index=("session",)),
     Opening: Table("openings", key=("session",), clock=True),
     RewardNote: Table("reward_notes", index=("session",), clock=True),
@@ -60,16 +62,16 @@ TABLES: dict[type, Table] = {
 CALLS = """
 CREATE TABLE prompts (number INTEGER PRIMARY KEY, digest BLOB NOT NULL UNIQUE, ids BLOB NOT NULL);
 CREATE TABLE calls (number INTEGER PRIMARY KEY, id INTEGER NOT NULL UNIQUE, parent INTEGER NOT NULL,
-  policy_version INTEGER NOT NULL, finish_reason TEXT NOT NULL, prompt_tokens INTEGER NOT NULL,
+  policy_version INTEGER NOT NULL, finish_reason TEXT NOT NULL, seed INTEGER NOT NULL, prompt_tokens INTEGER NOT NULL,
   response_tokens INTEGER NOT NULL, prompt INTEGER, shared INTEGER NOT NULL, rest BLOB NOT NULL,
   response BLOB NOT NULL, logprobs BLOB NOT NULL);
 """
 #: What counts now, for whoever opens the file with other tools.
 VIEWS = """
 CREATE VIEW current_batches AS SELECT b.* FROM batches b WHERE NOT EXISTS (SELECT 1 FROM events e
-  WHERE e.kind = 'resumed' AND e.number > b.epoch AND e.iteration < b.iteration);
+  WHERE e.kind = 'resumed' AND e.number > b.epoch AND e.iteration <= b.iteration);
 CREATE VIEW lease AS SELECT b.session, b.iteration, CASE WHEN EXISTS (SELECT 1 FROM events e
-  WHERE e.kind IN ('checkpoint', 'resumed') AND e.number > b.number AND e.iteration >= b.iteration)
+  WHERE e.kind IN ('checkpoint', 'resumed') AND e.number > b.number AND e.iteration > b.iteration)
   THEN 'trained' ELSE 'leased' END AS state, max(b.number) AS number FROM current_batches b GROUP BY b.session;
 CREATE VIEW current_curation AS SELECT c.* FROM curation c WHERE c.undoes = 0
   AND NOT EXISTS (SELECT 1 FROM undone u WHERE u.number = c.number);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -20,16 +21,16 @@ def check_writable(path: Path, flag: str = "--output") -> None:
     Raises:
         InputError: why.
     """
-    folder = path if path.is_dir() else path.parent
-    with _taken_back(folder):
-        try:
+    folder = path if os.path.isdir(path) else path.parent  # pathlib raises where a name is too long
+    try:
+        with _taken_back(folder):
             folder.mkdir(parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile(dir=folder, suffix=path.name):
                 pass
-        except OSError as error:
-            existing = next(place for place in (folder, *folder.parents) if place.exists())
-            reason = error.strerror if existing.is_dir() else f"{existing} is a file"
-            raise InputError(f"{flag} {path}: cannot be written: {reason}") from None
+    except OSError as error:
+        existing = next(place for place in (folder, *folder.parents) if os.path.exists(place))
+        reason = error.strerror if existing.is_dir() else f"{existing} is a file"
+        raise InputError(f"{flag} {path}: cannot be written: {reason}") from None
 
 
 @contextmanager
@@ -75,7 +76,7 @@ def _taken_back(folder: Path) -> Iterator[None]:
 
 def _missing(folder: Path) -> list[Path]:
     """Return ``folder`` and its parents that do not exist, the innermost first."""
-    return [path for path in (folder, *folder.parents) if not path.exists()]
+    return [path for path in (folder, *folder.parents) if not os.path.exists(path)]
 
 
 def _remove(paths: Iterator[Path] | list[Path]) -> None:

@@ -7,6 +7,7 @@ success.png            success over iterations
 search_tree.png        searches: one task's explored tree, refreshed with every checkpoint
 checkpoints/000010/    complete when the name is digits only; `hf/` inside is a Hugging Face model
 trajectories/          000010.jsonl, eval-000010.jsonl, latest.md
+pool.sqlite            every step, what was learned from it, and decisions about it (docs/pool.md)
 tensorboard/
 error.log              traceback, when something broke
 """
@@ -46,6 +47,7 @@ class RunFolder:
         self.checkpoints = path / "checkpoints"
         self.trajectories = path / "trajectories"
         self.tensorboard = path / "tensorboard"
+        self.pool = path / "pool.sqlite"
 
     @staticmethod
     def check_free(path: Path) -> None:
@@ -54,11 +56,11 @@ class RunFolder:
         Raises:
             InputError: the folder is not empty, is a file, or cannot be written.
         """
+        check_writable(path)
         if path.exists() and not path.is_dir():
             raise InputError(f"--output {path}: a file of that name exists")
         if path.is_dir() and any(entry.name != ERROR_LOG for entry in path.iterdir()):
             raise InputError(f"--output {path}: not empty; choose another folder, or continue with --resume {path}")
-        check_writable(path)
 
     @classmethod
     def create(cls, path: Path, settings: Settings) -> RunFolder:
@@ -93,6 +95,18 @@ class RunFolder:
         if not complete:
             raise InputError(f"{path}: no complete checkpoint to resume from")
         return folder, *complete[-1]
+
+    @classmethod
+    def resumable(cls, path: Path) -> tuple[RunFolder, int, Path | None]:
+        """Like `locate`; a run that was killed before its first checkpoint begins anew with what its pool holds (None).
+
+        Raises:
+            InputError: as `locate`, and there is no pool either.
+        """
+        folder = cls(path.resolve())
+        if folder.config_file.is_file() and folder.pool.is_file() and not folder.complete_checkpoints():
+            return folder, 0, None
+        return cls.locate(path)
 
     def load_settings(self) -> Settings:
         """Read config.yaml.

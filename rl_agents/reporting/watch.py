@@ -1,4 +1,4 @@
-"""What a run says about its own episodes: why they fail, and what keeps most of them from teaching anything."""
+"""What a run or an evaluation says about its episodes: why they fail, and what most of them have in common."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ CAUTIONS = (
     ),
     Caution(
         "validity", _never_valid,
-        "never act in a form that the environment can read: look at trajectories/latest.md, and at the form that its "
-        "prompt asks for; a starter (run.py sft) or a larger model learns the form first",
+        "never act in a form that the environment can read: look at the form that the prompt asks for, and at what "
+        "comes instead (trajectories/latest.md of a run); a starter (run.py sft) or a larger model learns it first",
     ),
     Caution(
         "advantage", _without_advantage,
@@ -94,6 +94,7 @@ class EpisodeWatch:
         """Return the lines that an iteration's episodes are worth."""
         failed = FailedEpisodes.of(episodes)
         self._recent.append(failed)
+<<<<<<< HEAD
         played = [t for t in episodes if not t.failed]
         lines = self._failures("episodes", failed)
         for caution in CAUTIONS if played else ():
@@ -105,10 +106,17 @@ class EpisodeWatch:
         if self._is_news("effective", 1.0 - effective, MOST):
             lines.append(EFFECTIVE.format(share=effective))
         return lines
+=======
+        return self._failures("episodes", failed) + self._cautions(episodes, record)
+>>>>>>> pool
 
     def after_evaluation(self, episodes: Sequence[Trajectory]) -> list[str]:
         """Return the line that an evaluation's failed episodes are worth."""
         return self._failures("evaluation episodes", FailedEpisodes.of(episodes))
+
+    def of_policy(self, episodes: Sequence[Trajectory]) -> list[str]:
+        """Return the lines that a policy's evaluation by itself is worth, of which no training speaks."""
+        return self.after_evaluation(episodes) + self._cautions(episodes, {})
 
     def check_training(self) -> None:
         """End the run when its last iterations failed too often.
@@ -126,6 +134,15 @@ class EpisodeWatch:
         limit = self.settings.max_failed_share
         if failed.share > limit or failed.share == 1.0:
             raise EpisodesFail(f"{failed.sentence(what)} (max_failed_share={limit:g})")
+
+    def _cautions(self, episodes: Sequence[Trajectory], record: Mapping[str, Any]) -> list[str]:
+        played, lines = [t for t in episodes if not t.failed], []
+        for caution in CAUTIONS if played else ():
+            share = caution.share(played, record)
+            if self._is_news(caution.name, share, MOST):
+                text = caution.text.format(**self.settings.to_dict())
+                lines.append(f"{share:.0%} of the episodes {text}")
+        return lines
 
     def _failures(self, what: str, failed: FailedEpisodes) -> list[str]:
         return [failed.sentence(what)] if self._is_news(f"failed {what}", failed.share, 0.0) else []

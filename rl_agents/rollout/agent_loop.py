@@ -30,6 +30,7 @@ from rl_agents.envs.base import TextEnv
 from rl_agents.errors import InputError
 from rl_agents.rollout.env_calls import EnvFailure, EnvReply, call_env, read_reset
 from rl_agents.rollout.env_guard import EnvFactory, EnvGuard, EnvPool
+from rl_agents.rollout.recording import Recorder
 from rl_agents.rollout.truncation_rules import ANSWER_INSTRUCTION, TurnFacts
 from rl_agents.rollout.turns import Limits, Player, end_cause, is_success, next_dialogue
 
@@ -62,11 +63,11 @@ class Episode:
 
     def __init__(
         self, spec: EpisodeSpec, env: TextEnv, engine: Engine, context: ContextPolicy, limits: Limits,
-        guard: EnvGuard | None = None,
+        guard: EnvGuard | None = None, recorder: Recorder | None = None,
     ) -> None:  # fmt: skip
         self.spec, self.env, self.limits = spec, env, limits
         self.guard = guard or EnvGuard(spec.task_id, spec.seed, limits.env_timeout_s)
-        self.player = Player(engine, context, limits)
+        self.player = Player(engine, context, limits, recorder)
         self.trajectory = Trajectory(spec.task_id, spec.group_id, spec.member, spec.seed)
         self.prompt_ids: list[int] = []
         self.answer = EnvReply("")
@@ -136,8 +137,9 @@ class Episode:
                 self._end_at_limit("context_length")
             return
         if by_hand is None:
-            seed = step_seed(self.spec.seed, len(self.trajectory.steps))
-            completion = await self.player.complete(self.prompt_ids, seed)
+            steps = self.trajectory.steps
+            seed, parent = step_seed(self.spec.seed, len(steps)), steps[-1].call if steps else 0
+            completion = await self.player.complete(self.prompt_ids, seed, parent)
             step = self.player.step(self.prompt_ids, completion, self.answer)
         else:
             step = self.player.step_by_hand(self.prompt_ids, by_hand, self.answer)
@@ -244,14 +246,19 @@ async def play_episodes(
 
 
 async def collect_episodes(
-    specs: Sequence[EpisodeSpec], make_env: EnvFactory | EnvPool, engine: Engine, context: ContextPolicy, limits: Limits
-) -> Rollouts:
-    """Like `play_episodes`, with a user error in ``Rollouts.input_error`` instead of raised."""
+    specs: Sequence[EpisodeSpec], make_env: EnvFactory | EnvPool, engine: Engine, context: ContextPolicy,
+    limits: Limits, recorder: Recorder | None = None,
+) -> Rollouts:  # fmt: skip
+    """Like `play_episodes`, with a user error in ``Rollouts.input_error`` instead of raised.
+
+    Args:
+        recorder: of what is sampled; None: nothing is recorded.
+    """
     pool = make_env if isinstance(make_env, EnvPool) else EnvPool(make_env)
     pool.watch.begin()
     rollouts, too_long = Rollouts(), ""
     try:
-        played = [_play_pooled(spec, pool, engine, context, limits) for spec in specs]
+        played = [_play_pooled(spec, pool, engine, context, limits, recorder) for spec in specs]
         results = await asyncio.gather(*played, return_exceptions=True)
     finally:
         if pool is not make_env:
@@ -275,7 +282,7 @@ async def collect_episodes(
 
 
 async def _play_pooled(
-    spec: EpisodeSpec, pool: EnvPool, engine: Engine, context: ContextPolicy, limits: Limits
+    spec: EpisodeSpec, pool: EnvPool, engine: Engine, context: ContextPolicy, limits: Limits, recorder: Recorder | None
 ) -> Episode:
     """Play one episode in an environment of the pool, which gets it back unless the episode failed."""
     try:
@@ -285,7 +292,7 @@ async def _play_pooled(
         episode.trajectory.end_cause, episode.trajectory.failed = str(failure), True
         return episode
     guard = pool.guard(env, spec.task_id, spec.seed, limits.env_timeout_s)
-    episode = Episode(spec, env, engine, context, limits, guard)
+    episode = Episode(spec, env, engine, context, limits, guard, recorder)
     try:
         await episode.play()
     except EngineError:

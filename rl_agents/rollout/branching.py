@@ -40,6 +40,7 @@ class BranchPoint:
         anchor: the state's name.
         episode_return: rewards on the way.
         snapshot: of the environment in this state; None where there is none, or none any more.
+        call: the last call on the way, by its name in the pool; 0: none.
     """
 
     task_id: str
@@ -49,6 +50,7 @@ class BranchPoint:
     anchor: str = ""
     episode_return: float = 0.0
     snapshot: Any = field(default=None, repr=False)
+    call: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +272,7 @@ async def _sample(spec: BranchSpec, position: Position, player: Player, expansio
         expansion.end_cause = "context_length"
         return
     completions = await asyncio.gather(
-        *(player.complete(prompt_ids, seed) for seed in spec.seeds), return_exceptions=True
+        *(player.complete(prompt_ids, seed, spec.point.call) for seed in spec.seeds), return_exceptions=True
     )
     before = EnvReply(dialogue.observation, anchor=spec.point.anchor)
     executed: dict[str, Child] = {}

@@ -1,11 +1,11 @@
-"""The check before a search: does the chosen way of branching really lead back to a state?"""
+"""The check before a search: does the chosen way of branching really lead back to a state, in every process?"""
 
 from __future__ import annotations
 
 import contextlib
 import pickle
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
@@ -22,21 +22,49 @@ PREFIX = 3
 MAX_SNAPSHOT_BYTES = 1 << 20
 
 
-@dataclass(slots=True)
-class BranchingCheck:
-    """Result of `check_branching`; its shape is that of other answers of a runner.
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """A state that was reached in one process, and what it showed: in any other the same must come of it.
 
     Attributes:
-        ways: ``snapshot`` or ``replay`` by the spec that was checked.
+        way: ``snapshot`` or ``replay``.
+        actions: those that lead to the state, and one more; none where the environment failed or ended at once.
+        shown: after the reset and after each action.
+        snapshot: of the state.
     """
 
-    ways: dict[EpisodeSpec, str] = field(default_factory=dict)
+    spec: EpisodeSpec
+    way: str
+    actions: tuple[str, ...] = ()
+    shown: tuple[Mapping[str, Any], ...] = ()
+    snapshot: Any = None
+
+    @property
+    def task_id(self) -> str:
+        """The task of the episode."""
+        return self.spec.task_id
+
+    @property
+    def group_id(self) -> int:
+        """The group of the episode."""
+        return self.spec.group_id
+
+
+@dataclass(slots=True)
+class BranchingCheck:
+    """Result of `check_branching` and `confirm_branching`; its shape is that of other answers of a runner.
+
+    Attributes:
+        reached: by the spec that was checked.
+    """
+
+    reached: dict[EpisodeSpec, Reached] = field(default_factory=dict)
     engine_errors: list[str] = field(default_factory=list)
     input_error: str = ""
 
-    def by_job(self) -> Mapping[Hashable, str]:
-        """The ways by specs."""
-        return {spec: way for spec, way in self.ways.items()}
+    def by_job(self) -> Mapping[Hashable, Reached]:
+        """What was reached by specs."""
+        return {spec: reached for spec, reached in self.reached.items()}
 
 
 async def check_branching(
@@ -51,42 +79,74 @@ async def check_branching(
     try:
         for spec, trajectory in rollouts.by_job().items():
             assert isinstance(spec, EpisodeSpec)
-            check.ways[spec] = _check_episode(trajectory, pool, player.limits.env_timeout_s, branching, env_name)
+            check.reached[spec] = _check_episode(
+                spec, trajectory, pool, player.limits.env_timeout_s, branching, env_name
+            )
     except InputError as error:
         check.input_error = check.input_error or str(error)
     return check
 
 
-def _check_episode(trajectory: Trajectory, pool: EnvPool, timeout_s: float, branching: Branching, name: str) -> str:
-    """Return the way that works.
+def confirm_branching(reached: Sequence[Reached], pool: EnvPool, timeout_s: float, env_name: str) -> BranchingCheck:
+    """Come to states that another process has reached, and compare what they show."""
+    check = BranchingCheck()
+    for state in reached:
+        check.reached[state.spec] = state
+        if not state.actions:
+            continue
+        difference, env = "", None
+        try:
+            env = call_env(0, pool.take)
+            seat = Seat(env, pool.guard(env, state.task_id, state.spec.seed, timeout_s))
+            difference = _difference(seat, state)
+        except EnvFailure as failure:
+            difference = str(failure)
+        finally:
+            if env is not None:
+                pool.discard(env)
+        if difference:
+            difference = f"on another env runner than the first, {difference}"
+            check.input_error = check.input_error or _cannot(env_name, state.way, difference, state)
+    return check
+
+
+def _check_episode(
+    spec: EpisodeSpec, trajectory: Trajectory, pool: EnvPool, timeout_s: float, branching: Branching, name: str
+) -> Reached:
+    """Return a state that can be reached again.
 
     Raises:
-        InputError: it does not lead back; the message says what differed.
+        InputError: it cannot; the message says what differed.
     """
-    actions = [step.action for step in trajectory.steps]
-    prefix: list[str] = []
-    way: str = branching
+    state = Reached(spec, branching)
     envs: list[TextEnv] = []
     try:
         envs += [call_env(0, pool.take) for _ in range(3)]
-        way = "snapshot" if takes_snapshots(envs[0], branching) else "replay"
-        if trajectory.failed or not actions:
-            return way
-        prefix = actions[: min(PREFIX, len(actions) - 1)]
-        seats = [Seat(env, pool.guard(env, trajectory.task_id, trajectory.seed, timeout_s)) for env in envs[:2]]
+        state = replace(state, way="snapshot" if takes_snapshots(envs[0], branching) else "replay")
+        if trajectory.failed or not trajectory.steps:
+            return state
+        actions = [step.action for step in trajectory.steps]
+        state = replace(state, actions=tuple(actions[: min(PREFIX, len(actions) - 1) + 1]))
+        first, second = (Seat(env, pool.guard(env, spec.task_id, spec.seed, timeout_s)) for env in envs[:2])
         bystander = Bystander(envs[2], trajectory, timeout_s)
-        difference = _difference(seats, bystander, trajectory, prefix, actions[len(prefix)], way == "snapshot")
+        state = _reach(first, state)
+        difference = _difference(second, state, bystander.move) or _difference(first, state, bystander.move)
     except EnvFailure as failure:
         difference = str(failure)
     finally:
         for env in envs:
             pool.discard(env)  # whatever the check has done to it
     if difference:
-        raise InputError(
-            f"environment {name} cannot be branched by {way}: {difference} "
-            f"(task {trajectory.task_id}, after {len(prefix)} actions); see branching in docs/algorithms/3spo.md"
-        )
-    return way
+        raise InputError(_cannot(name, state.way, difference, state))
+    return state
+
+
+def _cannot(name: str, way: str, difference: str, state: Reached) -> str:
+    return (
+        f"environment {name} cannot be branched by {way}: {difference} "
+        f"(task {state.task_id}, after {max(0, len(state.actions) - 1)} actions); see branching in "
+        "docs/algorithms/3spo.md"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,45 +177,39 @@ class Bystander:
                 self.guard.call(self.env.step, self.actions[turn - 1])
 
 
-def _difference(
-    seats: Sequence[Seat],
-    bystander: Bystander,
-    trajectory: Trajectory,
-    prefix: Sequence[str],
-    action: str,
-    copies: bool,
-) -> str:
-    """Reach the state once, undisturbed, then in another environment and again in the first, with another episode in
-    between; name the first thing that differs."""
-    first, second = seats
-    reached = _replay(first, trajectory, prefix)
-    snapshot = copy_of(first.env, first.guard) if copies else None
-    if copies and (problem := _not_portable(snapshot)):
-        return problem
-    expected = _acted(first, action)
-    for seat in (second, first):
-        bystander.move()
-        if copies:
-            restore(seat.env, seat.guard, snapshot)
-        else:
-            again = _replay(seat, trajectory, prefix, bystander.move)
-            for before, now in zip(reached, again, strict=True):
-                if differing := _first_differing(before, now):
-                    return differing
-        bystander.move()
-        if differing := _first_differing(expected, _acted(seat, action)):
-            return f"after the same further action {differing}"
-    return ""
+def _reach(seat: Seat, state: Reached) -> Reached:
+    """Reach the state for the first time, undisturbed.
+
+    Raises:
+        EnvFailure: the environment fails, or its snapshot cannot travel.
+    """
+    shown = _replay(seat, state)
+    snapshot = copy_of(seat.env, seat.guard) if state.way == "snapshot" else None
+    if state.way == "snapshot" and (problem := _not_portable(snapshot)):
+        raise EnvFailure(problem)
+    return replace(state, shown=(*shown, _acted(seat, state.actions[-1])), snapshot=snapshot)
 
 
-def _replay(
-    seat: Seat, trajectory: Trajectory, prefix: Sequence[str], between: Callable[[], None] = lambda: None
-) -> list[dict[str, Any]]:
+def _difference(seat: Seat, state: Reached, between: Callable[[], None] = lambda: None) -> str:
+    """Come to the state again, with another episode in between; name the first thing that differs."""
+    between()
+    if state.way == "snapshot":
+        restore(seat.env, seat.guard, state.snapshot)
+    else:
+        for before, now in zip(state.shown, _replay(seat, state, between), strict=False):
+            if differing := _first_differing(before, now):
+                return differing
+    between()
+    differing = _first_differing(state.shown[-1], _acted(seat, state.actions[-1]))
+    return differing and f"after the same further action {differing}"
+
+
+def _replay(seat: Seat, state: Reached, between: Callable[[], None] = lambda: None) -> list[dict[str, Any]]:
     """Everything that is shown on the way to the state."""
     seat.guard.process.reset()
-    answer: Any = seat.guard.call(seat.env.reset, seed=trajectory.seed, options={"task_id": trajectory.task_id})
+    answer: Any = seat.guard.call(seat.env.reset, seed=state.spec.seed, options={"task_id": state.task_id})
     shown = [_shown(read_reset(answer), answer[-1])]
-    for action in prefix:
+    for action in state.actions[:-1]:
         between()
         shown.append(_acted(seat, action))
     return shown
@@ -171,10 +225,18 @@ def _shown(answer: EnvReply, info: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "observation": answer.observation,
         "anchor": answer.anchor,
-        "list of admissible actions": info.get("admissible_actions"),
+        "list of admissible actions": _listed(info.get("admissible_actions")),
         "reward": answer.reward,
         "end": (answer.terminated, answer.truncated),
     }
+
+
+def _listed(actions: Any) -> list[str] | None:
+    """As text, which travels between processes; sets have another order in each."""
+    if not isinstance(actions, Iterable):
+        return None
+    texts = [str(action) for action in actions]
+    return sorted(texts) if isinstance(actions, Set) else texts
 
 
 def _first_differing(first: Mapping[str, Any], second: Mapping[str, Any]) -> str:

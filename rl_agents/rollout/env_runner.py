@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +29,10 @@ from rl_agents.errors import InputError
 from rl_agents.interrupts import event_loop
 from rl_agents.rollout.agent_loop import Rollouts, collect_episodes
 from rl_agents.rollout.branching import BranchSpec, Expansions, expand_all
-from rl_agents.rollout.branching_check import BranchingCheck, check_branching
+from rl_agents.rollout.branching_check import BranchingCheck, Reached, check_branching, confirm_branching
 from rl_agents.rollout.env_guard import CallNote, EnvPool
 from rl_agents.rollout.prompting import env_factory
+from rl_agents.rollout.recording import Recorder
 from rl_agents.rollout.turns import Limits, Player
 from rl_agents.settings import Settings
 
@@ -62,6 +64,7 @@ class TextEnvRunner(EnvRunner, Checkpointable):
         self.pool = EnvPool(env_factory(agent))
         self.pool.watch.note = _call_note()
         self.engine: Engine | None = None
+        self.recorder: Recorder | None = None
         # One loop for life: engine clients keep connections and locks that belong to it.
         self._loop = event_loop()
 
@@ -85,26 +88,35 @@ class TextEnvRunner(EnvRunner, Checkpointable):
         caller = f"{'evaluation' if self.config.in_evaluation else 'training'} runner {self.worker_index}"
         self.engine = RemoteEngine(handles, caller, self.config.agent.engine_timeout_s)
 
-    def sample(self, specs: Sequence[EpisodeSpec], temperature: float | None = None) -> Rollouts:  # type: ignore[override]
+    def set_recorder(self, recorder: Recorder) -> None:
+        """Record what is sampled for training from now on."""
+        self.recorder = recorder
+
+    def sample(  # type: ignore[override]
+        self, specs: Sequence[EpisodeSpec], temperature: float | None = None, attempt: int | None = None
+    ) -> Rollouts:
         """Play the episodes, all at once.
 
         Args:
             specs: what to play; the result keeps their order.
             temperature: of an evaluation, which never truncates; None for training.
+            attempt: how often these were asked for before, see `Recorder`; None: nothing is recorded.
         """
         if self.engine is None:
             raise RuntimeError("call set_engine or set_engines before sample")
         limits = self.limits if temperature is None else self.limits.for_evaluation(temperature)
         try:
-            rollouts = self._loop.run(collect_episodes(specs, self.pool, self.engine, self.context, limits))
+            recorder = self._recorder(attempt)
+            rollouts = self._loop.run(collect_episodes(specs, self.pool, self.engine, self.context, limits, recorder))
         except InputError as error:
             rollouts = Rollouts(unfinished=list(specs), input_error=str(error))
         self._log(rollouts)
         return rollouts
 
-    def expand(self, specs: Sequence[BranchSpec]) -> Expansions:
-        """Sample and execute children of the states that ``specs`` name, all at once."""
-        expansions = self._loop.run(expand_all(specs, self.pool, self._player(), self.config.agent.branching))
+    def expand(self, specs: Sequence[BranchSpec], attempt: int | None = None) -> Expansions:
+        """Sample and execute children of the states that ``specs`` name, all at once; ``attempt`` as in `sample`."""
+        player = replace(self._player(), recorder=self._recorder(attempt))
+        expansions = self._loop.run(expand_all(specs, self.pool, player, self.config.agent.branching))
         steps = sum(expansion.env_steps for expansion in expansions.expansions)
         self.metrics.log_value(NUM_ENV_STEPS_SAMPLED, steps, reduce="sum")
         self.metrics.log_value(NUM_ENV_STEPS_SAMPLED_LIFETIME, steps, reduce="lifetime_sum")
@@ -119,6 +131,14 @@ class TextEnvRunner(EnvRunner, Checkpointable):
         except InputError as error:
             return BranchingCheck(input_error=str(error))
 
+    def confirm_branching(self, reached: Sequence[Reached]) -> BranchingCheck:
+        """See whether states that another runner has reached are the same here."""
+        agent: Settings = self.config.agent
+        try:
+            return confirm_branching(reached, self.pool, agent.env_timeout_s, agent.env)
+        except InputError as error:
+            return BranchingCheck(input_error=str(error))
+
     def lost_task(self) -> str:
         """The task in whose environment the process died that this one replaces, once; empty when there is none."""
         note = self.pool.watch.note
@@ -126,6 +146,12 @@ class TextEnvRunner(EnvRunner, Checkpointable):
             return ""
         task, note.left = note.left, ""
         return task
+
+    def _recorder(self, attempt: int | None) -> Recorder | None:
+        if self.recorder is None or attempt is None:
+            return None
+        self.recorder.attempt = attempt
+        return self.recorder
 
     def _player(self) -> Player:
         if self.engine is None:

@@ -13,6 +13,7 @@ from rl_agents.errors import InputError
 from rl_agents.rollout.env_calls import EnvFailure, EnvReply, read_step
 from rl_agents.rollout.env_guard import EnvGuard
 from rl_agents.rollout.prompting import episode_turns
+from rl_agents.rollout.recording import Recorder
 from rl_agents.rollout.truncation_rules import Truncation
 from rl_agents.settings import Settings
 
@@ -59,11 +60,16 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Player:
-    """Who plays: an engine that samples, a context that writes prompts, and limits. Holds no episode's state."""
+    """Who plays: an engine that samples, a context that writes prompts, and limits. Holds no episode's state.
+
+    Attributes:
+        recorder: writes what is sampled to the pool; None: nobody does.
+    """
 
     engine: Engine
     context: ContextPolicy
     limits: Limits
+    recorder: Recorder | None = None
 
     def prompt(self, env: TextEnv, guard: EnvGuard, dialogue: Dialogue) -> list[int]:
         """Return the ids that the policy reads next.
@@ -77,12 +83,17 @@ class Player:
         """Whether the context takes at least one more token."""
         return len(prompt_ids) + 1 <= self.limits.max_model_len
 
-    async def complete(self, prompt_ids: list[int], seed: int) -> Completion:
-        """Sample a response.
+    async def complete(self, prompt_ids: list[int], seed: int, parent: int = 0) -> Completion:
+        """Sample a response, or return the one that was sampled for this prompt and seed before a crash.
+
+        Args:
+            parent: the call before it in the dialogue; 0: none.
 
         Raises:
             EngineError: the engine failed, or returned what would corrupt training.
         """
+        if self.recorder is not None and (known := self.recorder.recall(prompt_ids, seed)) is not None:
+            return known
         budget = min(self.limits.max_response_tokens, self.limits.max_model_len - len(prompt_ids))
         sampling = Sampling(
             max_tokens=budget,
@@ -93,7 +104,7 @@ class Player:
         )
         completion = await self.engine.generate(prompt_ids, sampling)
         _check_completion(completion, budget)
-        return completion
+        return completion if self.recorder is None else self.recorder.record(prompt_ids, completion, seed, parent)
 
     def step(self, prompt_ids: list[int], completion: Completion, answer: EnvReply) -> Step:
         """Return the step that answers ``answer``, before the environment has its say."""
@@ -106,6 +117,7 @@ class Player:
             observation=answer.observation,
             anchor=answer.anchor,
             action=self.context.template.decode(completion.token_ids),
+            call=completion.call,
         )
 
     def step_by_hand(self, prompt_ids: list[int], action: str, answer: EnvReply) -> Step:

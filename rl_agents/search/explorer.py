@@ -23,6 +23,10 @@ from rl_agents.settings.search import SearchKeys
 
 Expand = Callable[[Sequence[BranchSpec]], Sequence[Expansion]]
 
+#: States in a row that environments break, and nothing sampled in between, after which an iteration gives up; more
+#: where more tasks are searched side by side.
+PATIENCE = 8
+
 
 class SearchError(RuntimeError):
     """No task is left that may be explored."""
@@ -84,6 +88,8 @@ class Explorer:
         self.last_tree: tuple[str, list[Mark]] = ("", [])
         #: Tasks whose environment failed before the start state was known.
         self._broken: list[Trajectory] = []
+        #: States in a row that environments broke.
+        self._fruitless = 0
         #: Tasks that are drawn no more.
         self.left_out: Collection[str] = ()
 
@@ -91,11 +97,15 @@ class Explorer:
 
     def begin_iteration(self) -> None:
         """A new iteration begins."""
-        self.counts = SearchCounts()
+        self.counts, self._fruitless = SearchCounts(), 0
 
     def has_budget(self) -> bool:
         """Whether the iteration may sample on; what a tick took beyond the budget is missing from the next one."""
-        return len(self.counts.steps) + self.overdraft < self.settings.search_steps
+        return len(self.counts.steps) + self.overdraft < self.settings.search_steps and not self._gives_up()
+
+    def _gives_up(self) -> bool:
+        """Environments break all that is tried; whether the run goes on is for those to say who count failures."""
+        return self._fruitless >= max(self.width, PATIENCE)
 
     def end_iteration(self) -> None:
         """The iteration is over."""
@@ -115,6 +125,9 @@ class Explorer:
         Args:
             expand: asks runners; here only to look at start states.
 
+        Returns:
+            None at all when environments break one start state after the other.
+
         Raises:
             SearchError: every task's start state is closed.
         """
@@ -125,20 +138,21 @@ class Explorer:
             done = [search for search in self.searches if search.current is None]
             for search in done:
                 self._leave(search)
-            idle = 0 if any(search.expansions for search in done) else idle + len(done)
-            if not done:
+            closed = sum(bool(search.marks) for search in done)  # broken ones have not even a start state
+            idle = 0 if any(search.expansions for search in done) else idle + closed
+            if not done or self._gives_up():
                 return self._numbered(requests)
             if idle > len(self.tasks) + self.width:
                 raise SearchError(
-                    f"the start states of {idle} tasks in a row are closed (many failures, hardly a success) or broken "
-                    f"({self._broken[-1].end_cause if self._broken else 'none is'}): raise score_xi where they are "
-                    "closed, and look at the environment where they are broken"
+                    f"the start states of {idle} tasks in a row are closed (many failures, hardly a success): "
+                    "raise score_xi"
                 )
 
     def update(self, requests: Sequence[Request], expansions: Sequence[Expansion]) -> Tick:
         """Take in what a tick brought: rewards of all its groups first, then counts, then the next states."""
         tick = Tick(finished=self._broken)
         self._broken = []
+        self._fruitless = 0 if any(not e.failed for e in expansions) else self._fruitless + len(expansions)
         ranked = [self._rank(request, expansion) for request, expansion in zip(requests, expansions, strict=True)]
         for request, expansion, children in zip(requests, expansions, ranked, strict=True):
             search, origin = request.search, request.search.current
@@ -172,6 +186,7 @@ class Explorer:
         for search, expansion in zip(closed, expansions, strict=True):
             search.opened = True
             if expansion.answer is None:
+                self._fruitless += 1
                 cause = expansion.end_cause
                 self._broken.append(
                     Trajectory(search.task_id, search.number, 0, search.seed, end_cause=cause, failed=True)
@@ -233,7 +248,6 @@ class Explorer:
         usable = [item for item in children if item.node is not None]
         if request.rollouts < 2 or len(usable) < 2:
             return []
-        self.counts.branched += 1
         search, group = request.search, request.spec.group_id
         return [
             Trajectory(
@@ -262,7 +276,7 @@ class Explorer:
                 broken = origin.after(item.child.step, item.child.answer, origin.key)
                 yield self._finished(search, broken, cause, failed=True)
             elif cause:
-                yield self._finished(search, item.node, cause, success=success, terminal=cause != "context_length")
+                yield self._finished(search, item.node, cause, success=success)
 
     def _finished(
         self, search: Search, last: Node, cause: str, *, success: bool = False, failed: bool = False,

@@ -1,4 +1,4 @@
-"""One iteration of searching: ticks and updates in turn, until the budget is spent."""
+"""One iteration of searching: ticks and updates in turn, until the budget is spent or environments break everything."""
 
 from __future__ import annotations
 

@@ -24,7 +24,6 @@ class SearchCounts:
         steps: sampled steps, in order.
         env_steps: sampled actions that were executed; equal siblings of one state share one execution.
         replayed_steps: steps on the way to states.
-        branched: states whose siblings were learned from.
     """
 
     scores: list[float] = field(default_factory=list)
@@ -33,7 +32,6 @@ class SearchCounts:
     steps: list[Step] = field(default_factory=list)
     env_steps: int = 0
     replayed_steps: int = 0
-    branched: int = 0
     backtracks: int = 0
     skipped: int = 0
     tasks_ended: int = 0

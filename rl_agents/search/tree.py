@@ -133,12 +133,20 @@ class Search:
     def point(self, node: Node) -> BranchPoint:
         """How a runner reaches a state."""
         actions = tuple(step.action for step in node.steps())
+        call = 0 if node.step is None else node.step.call
         return BranchPoint(
-            self.task_id, self.seed, actions, node.dialogue, node.answer.anchor, node.episode_return, node.snapshot
+            self.task_id,
+            self.seed,
+            actions,
+            node.dialogue,
+            node.answer.anchor,
+            node.episode_return,
+            node.snapshot,
+            call,
         )
 
     def descend(
-        self, ranked: Sequence[Ranked], *, backtrack: bool = True, once_per: Literal["search", "siblings"] = "search"
+        self, ranked: Sequence[Ranked], *, backtrack: bool, once_per: Literal["search", "siblings"]
     ) -> int:
         """Go on from the current state's children, best first: descend into the best, keep the others.
 

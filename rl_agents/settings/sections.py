@@ -377,4 +377,7 @@ class ReportKeys:
     )
     keep_checkpoints: int = key(3, "checkpoints kept; 0 keeps all", at_least=0)
     keep_best: bool = key(True, "keep the checkpoint of the best evaluation as well")
+    save_pool: bool = key(
+        True, "write every step to pool.sqlite (docs/pool.md); a resumed run samples none of them again"
+    )
     save_trajectories: int = key(16, "episodes of each iteration written to trajectories/", at_least=0)

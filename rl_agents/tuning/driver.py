@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import random
+import re
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +28,7 @@ from rl_agents.settings import Settings, load_recipe
 from rl_agents.tuning.schedulers import ITERATION, VALUE, make_scheduler
 from rl_agents.tuning.space import TrialSpec
 from rl_agents.tuning.sweep import Sweep
-from rl_agents.tuning.trial import BAD_INPUT, DIVERGED, SweepTrial
+from rl_agents.tuning.trial import BAD_INPUT, DIVERGED, NOTES, SweepTrial
 
 #: Seconds between two looks at the cluster, and for which it must be too small before the sweep is given up.
 LOOK_S, PATIENCE_S = 10.0, 60.0
@@ -223,6 +224,8 @@ class SweepMonitor(Callback):
         self._small_since: float | None = None
         self._order = {spec.name: number for number, spec in enumerate(sweep.trials, start=1)}
         self._shown: dict[str, float] = {}
+        #: Notes without their numbers, and the trials that had them.
+        self._noted: dict[str, set[str]] = {}
 
     def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
         """Look now and then whether the cluster has become too small; a node may have died."""
@@ -245,6 +248,7 @@ class SweepMonitor(Callback):
     ) -> None:
         """Show a new value of the metric, and record a trial that ended by itself without being done."""
         name, value = trial.custom_dirname, float(result[VALUE])
+        self._pass_on(name, result.get(NOTES, ()))
         for why in (DIVERGED, BAD_INPUT):
             if why in result:
                 self.folder.note(name, why, result[why])
@@ -254,6 +258,15 @@ class SweepMonitor(Callback):
         if value == value and (self._shown.get(name) != value or result["done"]):
             self._shown[name] = value
             self._say(name, f"iteration {result[ITERATION]}/{total}, {self.sweep.metric} {value:.3g}")
+
+    def _pass_on(self, name: str, notes: Sequence[str]) -> None:
+        """Say each thing once for every trial, and what can be done about it with the first one only."""
+        for note in notes:
+            kind = re.sub(r"\d+", "#", note)
+            trials = self._noted.setdefault(kind, set())
+            if name not in trials:
+                self._say(name, re.split("[:;] ", note)[0] if trials else note)
+            trials.add(name)
 
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         """Record a trial that the scheduler ended early."""

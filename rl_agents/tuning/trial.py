@@ -28,6 +28,8 @@ LINEAGE = "lineage.jsonl"
 PBT_CHECKPOINTS = 5
 #: Keys of a result: why a trial ended without being done.
 DIVERGED, BAD_INPUT = "diverged", "bad_input"
+#: Key of a result: what the run says to its user since the last one, a list of lines.
+NOTES = "notes"
 
 
 class SweepTrial(tune.Trainable):
@@ -65,7 +67,7 @@ class SweepTrial(tune.Trainable):
     def _build(self, config: Mapping[str, Any]) -> None:
         self.loop: TrainLoop | None = None
         self.algo: TrainableAgent | None = None
-        self.value = math.nan
+        self.value, self.notes = math.nan, Notes()
         name = self._storage.trial_dir_name if self._storage is not None else config["trial"]["name"]
         self.folder = RunFolder(self.output / "trials" / name)
         complete = self.folder.complete_checkpoints()
@@ -96,7 +98,11 @@ class SweepTrial(tune.Trainable):
     # --- training ----------------------------------------------------------------------------------------------
 
     def step(self) -> dict[str, Any]:
-        """Do one iteration; the result holds its number and the last known value of the sweep's metric."""
+        """Do one iteration; the result holds its number, the last known value of the sweep's metric, and notes."""
+        result = self._step()
+        return {**result, NOTES: self.notes.taken()} if self.notes.lines else result
+
+    def _step(self) -> dict[str, Any]:
         if self.problem:
             return self._end(BAD_INPUT, self.problem)
         try:
@@ -130,7 +136,7 @@ class SweepTrial(tune.Trainable):
         self.folder.save_settings(self.algo.settings)
         known = [record for record in self.folder.read_metrics() if record.get(self.sweep.metric) is not None]
         self.value = float(known[-1][self.sweep.metric]) if known else math.nan
-        return TrainLoop(self.algo, self.folder, NoProgress(), Interrupts())
+        return TrainLoop(self.algo, self.folder, self.notes, Interrupts())
 
     def _note_value(self, record: Record) -> None:
         metric = self.sweep.metric
@@ -200,14 +206,23 @@ class SweepTrial(tune.Trainable):
             self.algo = None
 
 
-class NoProgress:
-    """Progress that nobody watches: the driver of the sweep reports for all trials."""
+class Notes:
+    """Progress that nobody watches: the driver of the sweep reports for all trials, and says what is noted here."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def taken(self) -> list[str]:
+        """Return the notes since the last call."""
+        lines, self.lines = self.lines, []
+        return lines
 
     def start(self, completed: int, total: int) -> None:
         """Nothing to show."""
 
     def note(self, text: str) -> None:
-        """Nothing to show."""
+        """Keep it for the driver."""
+        self.lines.append(text.removeprefix("[rl_agents] "))
 
     def update(self, record: Mapping[str, Any]) -> None:
         """Nothing to show."""

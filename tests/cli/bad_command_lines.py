@@ -196,6 +196,7 @@ tune --resume . --iterations 3 => --resume .: not the output folder of a sweep (
 list --key => unknown flag '--key': did you mean '--keys'?
 list extra => unexpected argument 'extra' (see run.py list --help)
 doctor --quik => unknown flag '--quik': did you mean '--quick'?
+pivot => pivot needs a step: demo-traces, extract, small-model, profile, filter (see run.py pivot --help)
 pivot extrct => unknown step of pivot 'extrct': did you mean 'extract'?
 pivot extract => the following arguments are required: --traces, --output (see run.py pivot extract --help)
 pivot extract --traces nowhere --output o => nowhere: No such file or directory

@@ -128,6 +128,29 @@ def test_output_that_is_in_use_is_left_alone(tmp_path, capsys) -> None:
     assert [path.name for path in out.iterdir()] == ["precious.txt"]
 
 
+@pytest.mark.parametrize(
+    ("output", "reason"),
+    [("a_file/out", "a_file is a file"), ("x" * 300, "File name too long"), (f"new/{'x' * 300}/out", "name too long")],
+)
+def test_sft_refuses_an_output_before_any_work(output, reason, tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("rl_agents.cli.sft.plan", lambda *_: pytest.fail("it resolved the keys"))
+    (tmp_path / "a_file").write_text("")
+    assert main(["sft", "--output", output]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: --output {output}: cannot be written: ") and error.endswith(f"{reason}\n")
+    assert len(error.splitlines()) == 1 and [path.name for path in tmp_path.iterdir()] == ["a_file"]
+
+
+def test_a_cache_that_cannot_be_written_is_named(tmp_path, monkeypatch, nothing_starts, capsys) -> None:
+    (tmp_path / "a_file").write_text("")
+    monkeypatch.setenv("RL_AGENTS_CACHE", str(tmp_path / "a_file"))
+    assert main(["sft"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: the cache {tmp_path}/a_file/starters/guess_numbers-")
+    assert error.endswith("a_file is a file\n") and len(error.splitlines()) == 1
+
+
 def test_resume_needs_a_complete_checkpoint(tmp_path, capsys) -> None:
     assert main(["--resume", str(tmp_path)]) == 2
     assert "no config.yaml" in capsys.readouterr().err

@@ -11,6 +11,7 @@ from rl_agents.core.rollout_workers import MAX_DEATHS, Collector, RolloutError
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
 from rl_agents.errors import EpisodesFail
 from rl_agents.rollout.agent_loop import Rollouts
+from rl_agents.rollout.branching_check import BranchingCheck, Reached
 
 
 class Runner:
@@ -79,6 +80,30 @@ def test_tasks_in_which_runners_die_fail_and_the_others_are_played() -> None:
     assert sum(runner.deaths for runner in runners) == MAX_DEATHS * len(deadly)
     # From now on nobody dies for them any more, once a runner was lost.
     assert not any(t.failed for t in collector.collect([s for s in specs(32) if s.task_id not in deadly]).answers)
+
+
+class Passing(Runner):
+    """Reaches a state, and tells who has."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(set())
+        self.name = name
+
+    def check_branching(self, specs: list[EpisodeSpec]) -> BranchingCheck:
+        return BranchingCheck({spec: Reached(spec, self.name) for spec in specs})
+
+    def confirm_branching(self, reached: list[Reached]) -> BranchingCheck:
+        ways = {state.spec: f"{state.way}, then {self.name}" for state in reached}
+        return BranchingCheck({spec: Reached(spec, way) for spec, way in ways.items()})
+
+
+@pytest.mark.parametrize("runners", [2, 3, 5])
+def test_another_env_runner_confirms_what_one_has_reached(runners: int) -> None:
+    collector = Collector(Group([Passing(f"r{number}") for number in range(runners)]), None, 10.0)
+    states = collector.check_branching([EpisodeSpec(f"t{i}", i, 0, 7) for i in range(3)]).answers
+    for state in collector.confirm_branching(states).answers:
+        first, second = state.way.split(", then ")
+        assert first == f"r{state.group_id % runners}" and second == f"r{(state.group_id + 1) % runners}"
 
 
 def test_deaths_that_no_task_explains_end_the_run_as_before() -> None:

@@ -54,6 +54,19 @@ def cut(size: int) -> Callable[[Path], None]:
     return lambda folder: (folder / WEIGHTS).write_bytes((folder / WEIGHTS).read_bytes()[:size]) and None
 
 
+def change_header(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
+    """Write another header; where ``change`` returns something, that one."""
+
+    def changed(folder: Path) -> None:
+        data = (folder / WEIGHTS).read_bytes()
+        end = 8 + int.from_bytes(data[:8], "little")
+        header = json.loads(data[8:end])
+        text = json.dumps(change(header) or header).encode()
+        (folder / WEIGHTS).write_bytes(len(text).to_bytes(8, "little") + text + data[end:])
+
+    return changed
+
+
 def smaller_vocabulary(folder: Path) -> None:
     change_config(vocab_size=300)(folder)
     change_weights(lambda w: w.update({"model.embed_tokens.weight": w["model.embed_tokens.weight"][:300].clone()}))(
@@ -77,6 +90,15 @@ CASES: list[tuple[str, Callable[[Path], Any], str]] = [
     ("truncated", cut(20_000), "model.safetensors has 20000 bytes of"),
     ("nearly empty", cut(5), "model.safetensors is no whole safetensors file"),
     ("header cut", cut(100), "its header is longer than the file"),
+    ("longer", lambda f: (f / WEIGHTS).open("ab").write(b"more"), "copy it again"),
+    ("a web page", lambda f: (f / WEIGHTS).write_text("<html>no such model</html>" * 9), "as a web page or a pointer"),
+    (
+        "no shape",
+        change_header(lambda h: h[Q].pop("shape") and None),
+        "is no whole safetensors file: invalid JSON in h",
+    ),
+    ("a list as header", change_header(lambda h: [1]), "is no whole safetensors file: invalid JSON in header"),
+    ("shape of other data", change_header(lambda h: h[Q].update(shape=[7, 7])), "invalid shape, data type, or offset"),
     ("lost shard", lost_shard, "model-00002-of-00002.safetensors is missing"),
     (
         "NaN",

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from algorithms.handmade import episode, settings_of
 
-from rl_agents.core.shaping import correct_mismatch, shape_rewards
+from rl_agents.algorithms import ALGORITHMS
+from rl_agents.core.shaping import (
+    assign_credit,
+    correct_mismatch,
+    credit_metrics,
+    filter_overlong,
+    next_coefficient,
+    shape_rewards,
+)
 from rl_agents.data.rows import Row, lower
 
 GAPS = [[0.2, 1.0, -0.3], [0.01, -0.02]]
@@ -30,6 +40,128 @@ def test_kl_in_the_reward() -> None:
     assert rows[0].rewards[rows[0].mask > 0] == pytest.approx([-0.03, 0.01, 0.98], abs=1e-6)
     assert not rows[0].rewards[rows[0].mask == 0].any()
     assert metrics["actor/reward_kl_penalty"] == pytest.approx(0.4 / 3, abs=1e-6)
+    assert metrics["actor/reward_kl_penalty_coeff"] == 0.1
+
+
+def test_kl_in_the_reward_is_that_of_the_learners_own_probabilities_where_they_were_recomputed() -> None:
+    rows = rows_with("reference_logprobs", [[0.3]], [1.0])
+    rows[0].old_logprobs = rows[0].logprobs + np.float32(0.5) * rows[0].mask
+    metrics = shape_rewards(rows, [], settings_of("reinforce++"), 0.1)
+    assert metrics["actor/reward_kl_penalty"] == pytest.approx(0.8, abs=1e-6)
+    assert rows[0].rewards[rows[0].mask > 0] == pytest.approx([0.92], abs=1e-6)
+
+
+def test_the_adaptive_coefficient_rises_while_the_policy_is_too_far_from_the_reference() -> None:
+    settings = settings_of("reinforce++", kl_in_reward_coef=0.1, kl_target=0.5, kl_horizon=100.0)
+    for kl, expected in ((0.55, 0.102), (5.0, 0.104), (0.0, 0.096)):
+        metrics = {"actor/reward_kl_penalty": kl}
+        assert next_coefficient(0.1, metrics, 20, settings) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("layout", ["merged", "per_step"])
+def test_the_length_penalty_falls_on_the_last_token_of_each_response(layout: str) -> None:
+    episodes = [episode(0, [0.0, 1.0], lengths=[2, 4]), episode(0, [0.0], lengths=[3])]
+    rows = lower(episodes, layout)
+    settings = settings_of("grpo", overlong_factor=1.0, overlong_length=4, overlong_cache=2)
+    metrics = shape_rewards(rows, episodes, settings, 0.0)
+    found = np.concatenate([row.rewards[row.mask > 0] for row in rows])
+    assert found.tolist() == [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, -0.5]  # 1 - 1 for the longest
+    assert metrics == {"rollout/overlong_penalty": -0.5}
+    assert shape_rewards([], [], settings, 0.0) == {"rollout/overlong_penalty": 0.0}
+
+
+def advantaged(steps: list[list[float]]) -> list[Row]:
+    """A trajectory per list, a row and two sampled tokens per step with this advantage."""
+    rows = lower([episode(0, [0.0] * len(s), lengths=[2] * len(s)) for s in steps], "per_step")
+    flat = [value for trajectory in steps for value in trajectory]
+    for row, value in zip(rows, flat, strict=True):
+        row.advantages = np.where(row.mask > 0, value, 0.0).astype(np.float32)
+    return rows
+
+
+def test_a_trajectory_teaches_nothing_when_none_of_its_rows_does() -> None:
+    metrics = credit_metrics(advantaged([[0.0, 3.0], [3.0, 0.0], [0.0, 0.0]]))
+    assert metrics["rollout/zero_advantage_share"] == pytest.approx(1 / 3)
+    assert metrics["actor/advantage_mean"] == pytest.approx(1.0)
+    assert metrics["actor/advantage_std"] == pytest.approx(np.sqrt(2.0))
+    assert "critic/explained_variance" not in metrics, "there is no critic"
+
+
+@pytest.mark.parametrize("where", ["value_mask", "mask"])
+def test_explained_variance_is_over_the_tokens_where_the_critic_is_read(where: str) -> None:
+    rows = advantaged([[1.0, 1.0], [1.0]])
+    for row, value, target in zip(rows, (0.25, 0.25, 1.0), (0.0, 0.0, 0.6), strict=True):
+        read = row.mask
+        if where == "value_mask":
+            read = row.value_mask = np.eye(len(row), dtype=np.float32)[2]  # the first sampled token alone
+        row.values, row.returns = (np.where(read > 0, x, 9.0).astype(np.float32) for x in (value, target))
+    # Errors -0.25, -0.25 and -0.4 have the variance 0.005, targets 0, 0 and 0.6 that of 0.08.
+    assert credit_metrics(rows)["critic/explained_variance"] == pytest.approx(1 - 0.005 / 0.08, abs=1e-6)
+    for row in rows:
+        row.returns = np.full(len(row), 0.6, np.float32)
+    assert credit_metrics(rows)["critic/explained_variance"] == 0.0, "targets that are all alike explain nothing"
+
+
+def test_when_every_response_was_cut_nothing_is_left_and_nothing_is_divided() -> None:
+    episodes = [episode(0, [r], lengths=[2]) for r in (1.0, 0.0)]
+    for cut in episodes:
+        cut.steps[0].finish_reason = "length"
+    rows = lower(episodes, "merged")
+    for row in rows:
+        row.old_logprobs = row.logprobs.copy()
+    keys = {"overlong_filtering": True, "old_logprobs": "learner", "mismatch": "seq_mis", "mismatch_normalise": True}
+    metrics = assign_credit(ALGORITHMS["grpo"], rows, episodes, settings_of("grpo", **keys), {}, 0.0)
+    assert metrics["rollout/overlong_filtered_share"] == 1.0
+    assert metrics["rollout_corr/rollout_rs_masked_fraction"] == metrics["rollout_corr/rollout_is_mean"] == 0.0
+    assert filter_overlong(rows, episodes) == {"rollout/overlong_filtered_share": 0.0}
+
+
+#: The choices of the user, and the weights of GAPS that follow; 0 where a row is rejected.
+CHOICES: list[tuple[str, dict[str, Any], list[float]]] = [
+    ("token_tis", {"mismatch_cap": 1.5}, [1.221403, 1.5, 0.740818, 1.010050, 0.980199]),
+    ("sequence_tis", {"mismatch_cap": 1.2}, [1.2, 1.2, 1.2, 0.990050, 0.990050]),
+    ("seq_mis", {"mismatch_cap": 1.2, "mismatch_bounds": [0.1, 10.0]}, [1.2, 1.2, 1.2, 0.990050, 0.990050]),
+    ("seq_mis", {}, [0.0, 0.0, 0.0, 0.990050, 0.990050]),
+    ("geo_rs", {"mismatch_bounds": [0.9, 1.1]}, [0.0, 0.0, 0.0, 1.0, 1.0]),
+    ("k3_rs", {"mismatch_cap": 0.3}, [1.0] * 5),
+    ("k3_rs", {}, [0.0, 0.0, 0.0, 1.0, 1.0]),
+    ("icepop", {"mismatch_bounds": [0.9, 1.3]}, [1.221403, 0.0, 0.0, 1.010050, 0.980199]),
+    ("seq_mask_tis", {"mismatch_bounds": [0.9, 1.4]}, [1.221403, 2.718282, 0.740818, 1.010050, 0.980199]),
+]
+
+
+@pytest.mark.parametrize(("method", "keys", "expected"), CHOICES)
+def test_cap_and_bounds_are_the_users(method: str, keys: dict[str, Any], expected: list[float]) -> None:
+    rows = rows_with("old_logprobs", GAPS, [1.0, 0.0])
+    sampled = [row.mask > 0 for row in rows]
+    correct_mismatch(rows, settings_of("grpo", old_logprobs="learner", mismatch=method, **keys))
+    found = [row.correction[at] for row, at in zip(rows, sampled, strict=True)]  # type: ignore[index]
+    assert np.concatenate(found) == pytest.approx(expected, abs=1e-5)
+
+
+def test_how_far_engine_and_learner_disagree_is_reported_and_nothing_else_happens_unless_asked() -> None:
+    rows = rows_with("old_logprobs", GAPS, [1.0, 0.0])
+    metrics = correct_mismatch(rows, settings_of("grpo", old_logprobs="learner"))
+    assert metrics == {
+        "rollout_corr/kl": pytest.approx(-0.178, abs=1e-6),
+        "rollout_corr/k3_kl": pytest.approx(0.156150, abs=1e-6),
+        "rollout_corr/logprob_diff_mean": pytest.approx(0.306, abs=1e-6),
+        "rollout_corr/logprob_diff_max": pytest.approx(1.0),
+    }
+    assert all(row.correction is None and row.mask.any() for row in rows)
+
+
+def test_weights_below_one_are_scaled_up_and_rejected_rows_are_left_out_of_the_mean() -> None:
+    keys = {"old_logprobs": "learner", "mismatch_normalise": True}
+    rows = rows_with("old_logprobs", [[-0.5]], [1.0])
+    metrics = correct_mismatch(rows, settings_of("grpo", mismatch="token_tis", **keys))
+    assert metrics["rollout_corr/rollout_is_mean"] == pytest.approx(np.exp(-0.5))
+    assert rows[0].correction[rows[0].mask > 0] == pytest.approx([1.0])  # type: ignore[index]
+    rows = rows_with("old_logprobs", GAPS, [1.0, 0.0])
+    metrics = correct_mismatch(rows, settings_of("grpo", mismatch="seq_mis", **keys))
+    assert metrics["rollout_corr/rollout_is_mean"] == pytest.approx(0.990050, abs=1e-6)
+    assert metrics["rollout_corr/rollout_rs_masked_fraction"] == pytest.approx(3 / 5)
+    assert {row.correction.dtype for row in rows} == {np.dtype("float32")}  # type: ignore[union-attr]
 
 
 def test_correction_weights_scaled_to_mean_one() -> None:

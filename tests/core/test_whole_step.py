@@ -2,7 +2,7 @@
 
 What is compared is Adam's first moment after the first step, a tenth of the clipped gradient: it holds the policy
 loss, its correction, the KL, the entropy and the critic loss with their signs and weights, the temperature, the
-aggregation and the gradient clip.
+aggregation and the gradient clip. And the metrics of the step, which are sums over several micro-batches.
 """
 
 from __future__ import annotations
@@ -123,6 +123,46 @@ def reference_policy_loss(
     return loss
 
 
+def reference_metrics(
+    model: Any, rows: list[Row], policy: Callable[..., Any], weight: Callable[..., float]
+) -> dict[str, float]:
+    """What the policy's metrics say, token by token."""
+    loss, found = 0.0, []
+    for row in rows:
+        with torch.no_grad():
+            table = distributions(model, row, KEYS["temperature"])
+        own = [torch.zeros(()), *(table[j - 1, int(row.input_ids[j])] for j in range(1, len(row)))]
+        for j in np.flatnonzero(row.mask):
+            loss += weight(rows, row, j) * float(row.correction[j]) * float(policy(row, j, own))
+            x = float(own[j]) - float(row.reference_logprobs[j])
+            gap = abs(float(own[j]) - float(row.logprobs[j]))
+            found.append((np.exp(-x) + x - 1, -float((table[j - 1].exp() * table[j - 1]).sum()), gap))
+    kl, entropy, gaps = (np.array(column) for column in zip(*found, strict=True))
+    return {
+        "actor/pg_loss": loss,
+        "actor/kl_reference": kl.mean(),
+        "actor/entropy": entropy.mean(),
+        "actor/engine_logprob_gap_mean": gaps.mean(),
+        "actor/engine_logprob_gap_max": gaps.max(),
+        "actor/skipped_steps": 0.0,
+        "critic/skipped_steps": 0.0,
+    }
+
+
+def reference_values(backbone: Any, head: Any, rows: list[Row]) -> dict[str, float]:
+    """What the critic's metrics say, position by position."""
+    found = []
+    for row in rows:
+        with torch.no_grad():
+            hidden = backbone(torch.from_numpy(row.input_ids).long()[None]).last_hidden_state[0]
+        for j in np.flatnonzero(row.value_mask):
+            value, old, target = (float(x) for x in (head(hidden[j - 1]).detach()[0], row.values[j], row.returns[j]))
+            bounded = min(max(value, old - 0.5), old + 0.5)
+            found.append((value, value - target, abs(bounded - target) > abs(value - target)))
+    names = ("critic/value_mean", "critic/value_error", "critic/value_clip_fraction")
+    return {name: float(np.mean(column)) for name, column in zip(names, zip(*found, strict=True), strict=True)}
+
+
 def reference_value_loss(backbone: Any, head: Any, rows: list[Row], weight: Callable[..., float]) -> torch.Tensor:
     loss = torch.zeros((), dtype=torch.float64)
     for row in rows:
@@ -134,12 +174,13 @@ def reference_value_loss(backbone: Any, head: Any, rows: list[Row], weight: Call
     return loss
 
 
-def clipped_gradients(model: torch.nn.Module, loss: torch.Tensor) -> dict[str, torch.Tensor]:
+def clipped_gradients(model: torch.nn.Module, loss: torch.Tensor) -> tuple[dict[str, torch.Tensor], float]:
+    """Gradients by parameter, and their norm before they were clipped."""
     names = [name for name, _ in model.named_parameters()]
     gradients = torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
     found = {name: g for name, g in zip(names, gradients, strict=True) if g is not None}
     norm = float(torch.sqrt(sum((g.double() ** 2).sum() for g in found.values())))
-    return {name: g * min(1.0, KEYS["grad_clip"] / norm) for name, g in found.items()}
+    return {name: g * min(1.0, KEYS["grad_clip"] / norm) for name, g in found.items()}, norm
 
 
 def differences(moments: dict[str, torch.Tensor], network: str, expected: dict[str, torch.Tensor]) -> Iterator[float]:
@@ -164,9 +205,8 @@ def test_the_gradient_of_a_whole_step(tiny_model_dir, keys, policy, weight):
     critic_weight = (
         weight if keys["algo"] == "ppo" else lambda rows, row, j: 1.0 / sum(r.value_mask.sum() for r in rows)
     )
-    expected = {
-        f"lm.{n}": g for n, g in clipped_gradients(plain, reference_policy_loss(plain, rows, policy, weight)).items()
-    }
+    gradients, norm = clipped_gradients(plain, reference_policy_loss(plain, rows, policy, weight))
+    expected = {f"lm.{name}": gradient for name, gradient in gradients.items()}
     critic = torch.nn.Module()
     critic.backbone, critic.head = AutoModel.from_pretrained(tiny_model_dir).eval(), torch.nn.Linear(64, 1)
     learner = group._learner.module["critic"]
@@ -174,9 +214,18 @@ def test_the_gradient_of_a_whole_step(tiny_model_dir, keys, policy, weight):
         learner.head.weight.normal_(0, 0.3, generator=torch.Generator().manual_seed(2))
         critic.head.load_state_dict(learner.head.state_dict())
     value_loss = reference_value_loss(critic.backbone, critic.head, rows, critic_weight)
-    expected_critic = clipped_gradients(critic, value_loss)
+    expected_critic, critic_norm = clipped_gradients(critic, value_loss)
     data = AgentTrainingData.build(rows, settings, np.random.default_rng(0))
-    group.learn(data)
+    metrics = group.learn(data)
     moments = group.full_state()["optimizer"]["moments"]
     assert max(differences(moments, "default_policy", expected)) < 1e-4
     assert max(differences(moments, "critic", expected_critic)) < 1e-4
+    reported = reference_metrics(plain, rows, policy, weight) | reference_values(critic.backbone, critic.head, rows)
+    reported |= {
+        "actor/grad_norm": norm,
+        "critic/grad_norm": critic_norm,
+        "critic/value_loss": float(value_loss.detach()),
+    }
+    reported |= {"actor/lr": settings.lr, "critic/lr": settings.critic_lr}
+    for name, value in reported.items():
+        assert metrics[name] == pytest.approx(value, rel=1e-3, abs=1e-5), name

@@ -373,7 +373,7 @@ def server() -> Iterator[Any]:
     found = Found()
     found.prompts, found.replies = [], {"grounded": "Yes.", "complete": "yes"}
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
-        threading.Thread(target=http.serve_forever, daemon=True).start()
+        threading.Thread(target=http.serve_forever, args=(0.01,), daemon=True).start()
         found.options = {  # type: ignore[attr-defined]
             "judge": "openai",
             "judge_url": f"http://127.0.0.1:{http.server_port}/v1",

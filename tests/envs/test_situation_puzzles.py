@@ -66,6 +66,13 @@ def test_f1_by_hand() -> None:
     assert rules.f1_score("", "key", "word") == rules.f1_score("...", "...", "char") == 0.0
 
 
+def test_similarity_by_hand() -> None:
+    bell, thief = frozenset({"bell", "stolen"}), frozenset({"bell", "stolen", "thief", "night"})
+    assert rules.similarity(bell, thief) == rules.similarity(thief, bell) == pytest.approx(2 / 3)
+    assert rules.similarity(bell, bell) == 1.0
+    assert rules.similarity(bell, frozenset()) == rules.similarity(frozenset(), frozenset()) == 0.0
+
+
 def test_questions_that_yes_or_no_can_answer() -> None:
     assert rules.is_yes_no_question("Was he alone?") and rules.is_yes_no_question("raiders")
     for text in ("Why?", "what happened", "Tell me the story", "?!", ""):

@@ -60,7 +60,7 @@ class Server:
             "judge_url": f"http://127.0.0.1:{self.http.server_port}/v1",
             "judge_model": "referee",
         }
-        threading.Thread(target=self.http.serve_forever, daemon=True).start()
+        threading.Thread(target=self.http.serve_forever, args=(0.01,), daemon=True).start()
 
 
 @pytest.fixture

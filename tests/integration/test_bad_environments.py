@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import gymnasium
 import pytest
 
 from rl_agents.cli import main
+from rl_agents.envs.gymnasium_adapter import FIRST_TEST_SEED
 
 SMALL = [
     "tasks_per_iteration=4", "group_size=2", "eval_episodes=4", "max_response_tokens=6", "max_model_len=128",
@@ -32,6 +34,8 @@ class Bad(gymnasium.Env[str, str]):
         self.bad = (seed or 0) % 10 < self.bad_of_10
         if self.bad and self.way == "reset":
             raise ValueError("no display")
+        if (seed or 0) < FIRST_TEST_SEED and self.way == "training":
+            raise ValueError(f"no display {seed}")
         if self.bad and self.way == "hang":
             time.sleep(60)
         if self.bad and self.way == "chdir":
@@ -49,8 +53,10 @@ class Bad(gymnasium.Env[str, str]):
 gymnasium.register("tests/Bad-v0", entry_point=lambda **kwargs: Bad(**kwargs))
 
 
-def train(model: Path, out: Path, way: str, *keys: str, iterations: int = 2, bad_of_10: int = 10) -> int:
-    flags = ["--algo", "grpo", "--env", "gymnasium:tests/Bad-v0", "--local", "--output", str(out)]
+def train(
+    model: Path, out: Path, way: str, *keys: str, iterations: int = 2, bad_of_10: int = 10, algo: str = "grpo"
+) -> int:
+    flags = ["--algo", algo, "--env", "gymnasium:tests/Bad-v0", "--local", "--output", str(out)]
     environment = [f"model={model}", f"env.kwargs={{way: {way}, bad_of_10: {bad_of_10}}}"]
     return main([*flags, "--iterations", str(iterations), "--set", *environment, *SMALL, *keys])
 
@@ -106,6 +112,45 @@ def test_a_run_says_once_what_keeps_its_episodes_from_teaching(
     assert "are cut by the context" not in out
 
 
+@pytest.mark.parametrize("algo", ["3spo", "chain-search"])
+def test_a_search_whose_start_states_all_break_ends_as_other_methods_do(
+    beginner_model_dir: Path, tmp_path: Path, capsys: Any, algo: str
+) -> None:
+    assert train(beginner_model_dir, tmp_path / "run", "training", "search_steps=16", algo=algo) == 1
+    out, err = capsys.readouterr()
+    line = "8 of 8 episodes failed; most often (8): env_error: ValueError: no display "
+    assert out.count(line) == 1 and err.count(line) == 1
+    assert "max_failed_share=0.5" in err and "Traceback" not in err and "Resume with" in err
+    assert len(err[err.index("error: ") :].splitlines()) == 1
+    summary = json.loads((tmp_path / "run/summary.json").read_text())
+    assert (summary["status"], summary["failed_episodes"], summary["checkpoint"]) == (
+        "failed", 8, "checkpoints/000001",
+    )  # fmt: skip
+    assert (tmp_path / "run/checkpoints/000001/search.json").is_file()
+
+
+def test_an_evaluation_says_what_spoils_its_figures(beginner_model_dir: Path, tmp_path: Path, capsys: Any) -> None:
+    flags = ["--model", str(beginner_model_dir), "--env", "gymnasium:tests/Bad-v0", "--local", "--json"]
+    count = ["--episodes", "10", "--seeds", "2"]
+    keys = ["max_response_tokens=1", "max_model_len=128", "max_turns=3", "env.test_tasks=10"]
+    bad = ["env.kwargs={way: reset, bad_of_10: 3}"]
+    assert main(["eval", *flags, *count, "--set", *keys, *bad]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["failed_episodes"] == 6 and len(out.splitlines()) == 1
+    assert err.count("6 of 20 evaluation episodes failed; most often (6): env_error: ValueError: no display (") == 1
+    assert err.count("100% of the episodes have a response cut at max_response_tokens=1, so that") == 1
+    assert err.count("any return above 0; with shaped rewards set env.success_return=R") == 1
+    assert "advantage" not in err
+
+    other = shutil.copytree(beginner_model_dir, tmp_path / "other")
+    compared = ["eval", "--compare", str(other), str(beginner_model_dir), "--env", "guess_numbers", "--local"]
+    assert main([*compared, *count, "--set", "max_response_tokens=1", "max_model_len=128"]) == 0
+    err = capsys.readouterr().err
+    for label in (other, beginner_model_dir):
+        assert err.count(f"[rl_agents] {label}: 100% of the episodes have a response cut") == 1
+    assert "success_return" not in err
+
+
 def test_tasks_that_hang_are_left_out_and_the_run_goes_on(
     beginner_model_dir: Path, tmp_path: Path, capsys: Any
 ) -> None:
@@ -119,6 +164,16 @@ def test_tasks_that_hang_are_left_out_and_the_run_goes_on(
     assert [r.get("rollout/failed_episodes") for r in records] == [None, 4.0, 0.0, 0.0]
     state = json.loads(next((tmp_path / "run/checkpoints").glob("000003/state.json")).read_text())
     assert sorted(state["counters"]["left_out"]) == ["seed-0", "seed-1"]
+
+
+def test_a_first_strike_counts_after_a_resume(beginner_model_dir: Path, tmp_path: Path, capsys: Any) -> None:
+    keys = ("tasks_per_iteration=10", "env.train_tasks=10")
+    assert train(beginner_model_dir, tmp_path / "run", "nan", *keys, bad_of_10=2, iterations=1) == 0
+    assert "left out" not in capsys.readouterr().out
+    assert main(["--resume", str(tmp_path / "run"), "--local", "--iterations", "3"]) == 0
+    assert "2 tasks are left out from now on (env_garbage: " in capsys.readouterr().out
+    records = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    assert [r.get("rollout/failed_episodes") for r in records] == [None, 4.0, 4.0, 0.0]
 
 
 def test_an_environment_that_changes_the_directory_does_not_move_the_output(

@@ -162,8 +162,20 @@ def test_batch_without_a_sampled_token_has_zero_weights(mode):
     assert np.concatenate(weights).tolist() == [0.0, 0.0, 0.0]
 
 
+@pytest.mark.parametrize("mode", [*MODES, "step-mean-in-traj"])
+def test_batch_without_rows_has_no_weights(mode):
+    assert aggregation_weights([], mode) == []
+
+
+def test_a_row_alone_is_its_own_mean():
+    assert aggregation_weights([[1, 1]], "seq-mean-token-mean")[0].tolist() == [0.5, 0.5]
+    assert aggregation_weights([[1, 1]], "seq-mean-token-sum")[0].tolist() == [1.0, 1.0]
+
+
 def test_errors_name_the_cause():
-    with pytest.raises(ValueError, match="unknown aggregation 'mean'"):
+    with pytest.raises(ValueError, match=r"unknown aggregation 'mean': valid: token-mean, .*step-mean-in-traj$"):
         aggregation_weights(MASK, "mean")
+    with pytest.raises(ValueError, match="is longer than argument 1"):
+        aggregation_weights(MASK, "step-mean", segments=[[0, 0, 0]])
     with pytest.raises(ValueError, match="negative segment"):
         aggregation_weights(MASK, "step-mean", segments=[[0, -1, 0], [0, -1, -1]])

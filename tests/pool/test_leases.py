@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,9 +27,9 @@ def test_leased_until_a_checkpoint_holds_the_weights(tmp_path):
     path = tmp_path / "p"
     with PoolWriter(path) as pool:
         pool.add(*(session(name) for name in "abcd"))
-        pool.add(Batch(0, 0, 0, "a"), Event("checkpoint", 0), Batch(1, 0, 0, "b"), Batch(1, 1, 0, "b")).result(5)
+        pool.add(Batch(0, 0, 0, "a"), Event("checkpoint", 1), Batch(1, 0, 0, "b"), Batch(1, 1, 0, "b")).result(5)
         assert states(path) == {"a": ("trained", 0), "b": ("leased", 1), "c": ("ready", -1), "d": ("ready", -1)}
-        pool.add(Event("checkpoint", 1), Batch(2, 0, 0, "c")).result(5)
+        pool.add(Event("checkpoint", 2), Batch(2, 0, 0, "c")).result(5)
         assert states(path) == {"a": ("trained", 0), "b": ("trained", 1), "c": ("leased", 2), "d": ("ready", -1)}
 
 
@@ -36,19 +37,29 @@ def test_a_resumption_gives_back_what_its_checkpoint_had_not_learned(tmp_path):
     path = tmp_path / "p"
     with PoolWriter(path) as pool:
         pool.add(*(session(name) for name in "abc"))
-        pool.add(Batch(0, 0, 0, "a"), Event("checkpoint", 0), Batch(1, 0, 0, "b"), Event("checkpoint", 1))
+        pool.add(Batch(0, 0, 0, "a"), Event("checkpoint", 1), Batch(1, 0, 0, "b"), Event("checkpoint", 2))
         pool.add(Batch(2, 0, 0, "c"))
     with PoolWriter(path) as pool:  # the last checkpoint was damaged: the run goes on from the one before
-        pool.add(Event("resumed", 0)).result(5)
+        pool.add(Event("resumed", 1)).result(5)
         assert states(path) == {"a": ("trained", 0), "b": ("ready", -1), "c": ("ready", -1)}
         pool.add(Batch(1, 0, 0, "b")).result(5)  # the same row as before the kill, and a new one
         assert states(path) == {"a": ("trained", 0), "b": ("leased", 1), "c": ("ready", -1)}
-        pool.add(Batch(1, 0, 0, "b"), Event("checkpoint", 1)).result(5)
+        pool.add(Batch(1, 0, 0, "b"), Event("checkpoint", 2)).result(5)
         assert states(path)["b"] == ("trained", 1)
     with PoolReader(path) as reader:
         assert [batch.session for batch in reader.batches()] == ["a", "b"]
         assert [batch.session for batch in reader.batches(current=False)] == ["a", "b", "c", "b"]
         assert [s.id for s in reader.sessions(Where(state="ready"))] == ["c"]
+
+
+def test_what_a_resumption_took_back_is_hidden_until_asked_for(tmp_path):
+    played = [replace(session(name), iteration=iteration) for name, iteration in (("a", 0), ("b", 1), ("b.r1", 1))]
+    with PoolWriter(tmp_path / "p") as pool:
+        pool.add(*played[:2], Event("resumed", 1), played[2])
+    with PoolReader(tmp_path / "p") as reader:
+        assert [s.id for s in reader.sessions()] == ["a", "b.r1"]
+        assert [s.id for s in reader.sessions(Where(lost=True))] == ["b"]
+        assert [s.id for s in reader.sessions(Where(ids=["b"]))] == ["b"]
 
 
 events = st.lists(
@@ -67,11 +78,11 @@ def expected(history: list[tuple[str, int, str]]) -> dict[str, tuple[str, int]]:
                 rows.append([iteration, name, "leased", True])
             continue
         if kind == "resumed":
-            rows = [row for row in rows if row[0] <= iteration]
+            rows = [row for row in rows if row[0] < iteration]
             for row in rows:
                 row[3] = False
         for row in rows:
-            if row[0] <= iteration:
+            if row[0] < iteration:
                 row[2] = "trained"
     return {name: (state, iteration) for iteration, name, state, _ in rows}
 

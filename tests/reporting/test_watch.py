@@ -62,5 +62,13 @@ def test_what_most_episodes_share_is_said_once_and_again_when_it_changes(episode
     assert again == line
 
 
+def test_a_policy_that_is_only_evaluated_is_told_of_as_well() -> None:
+    episodes = [broken()] + [episode("context_length", finish="length", valid=False)] * 3
+    failed, *rest = EpisodeWatch(Settings(max_model_len=64)).of_policy(episodes)
+    assert failed == "1 of 4 evaluation episodes failed; most often (1): env_error: boom"
+    assert [line.split()[4:6] for line in rest] == [["are", "cut"], ["have", "a"], ["never", "act"]]
+    assert "max_model_len=64" in rest[0] and EpisodeWatch(Settings()).of_policy([episode()] * 4) == []
+
+
 def test_half_of_the_episodes_is_not_most() -> None:
     assert EpisodeWatch(Settings()).after_training([episode("context_length"), episode()], {}) == []

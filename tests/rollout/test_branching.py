@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import pickle
 import random
 from collections.abc import Callable, Sequence
 from itertools import count, cycle
@@ -19,7 +20,7 @@ from rl_agents.chat.context import Dialogue
 from rl_agents.data.trajectory import EpisodeSpec
 from rl_agents.errors import InputError
 from rl_agents.rollout.branching import BranchPoint, BranchSpec, Expansions, expand_all, takes_snapshots
-from rl_agents.rollout.branching_check import BranchingCheck, check_branching
+from rl_agents.rollout.branching_check import BranchingCheck, check_branching, confirm_branching
 from rl_agents.rollout.env_guard import EnvPool
 from rl_agents.rollout.turns import Limits, Player
 
@@ -215,7 +216,10 @@ def test_ways_that_work_pass() -> None:
         (CopiedDice, "auto", "snapshot"),
     ):
         found = check(make_env, branching)
-        assert set(found.by_job().values()) == {way} and not found.input_error
+        assert {state.way for state in found.reached.values()} == {way} and not found.input_error
+        again = confirm_branching(pickle.loads(pickle.dumps(list(found.reached.values()))), EnvPool(make_env), 9.0, "x")
+        assert not again.input_error and list(again.by_job()) == list(found.by_job())
+        assert sum(len(state.actions) > 1 for state in again.reached.values()) == 2
 
 
 @pytest.mark.parametrize(
@@ -243,6 +247,47 @@ def test_a_way_that_does_not_lead_back_is_named_with_what_differs(
         assert error.startswith("environment drawn cannot be branched by")
 
 
+class Elsewhere(Copied):
+    """Shows where it is played."""
+
+    process = "one"
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        observation, reward, done, cut, info = super().step(action)
+        return observation, reward, done, cut, {**info, "anchor": f"{observation} in {Elsewhere.process}"}
+
+
+class Nowhere(Elsewhere):
+    """Works in the first process only."""
+
+    def restore(self, place: str) -> None:
+        if Elsewhere.process != "one":
+            raise OSError("no such file")
+        super().restore(place)
+
+
+@pytest.mark.parametrize(
+    ("make_env", "branching", "message"),
+    [
+        (Elsewhere, "snapshot", "after the same further action it shows another anchor than before ('"),
+        (Elsewhere, "replay", "it shows another anchor than before ('hall in one', then 'hall in two')"),
+        (Nowhere, "snapshot", "env_error: OSError: no such file"),
+    ],
+)
+def test_a_state_that_another_process_cannot_reach_is_named(
+    make_env: type[Elsewhere], branching: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = check(make_env, branching)
+    assert not found.input_error, "in its own process all is well"
+    monkeypatch.setattr(Elsewhere, "process", "two")
+    pool = EnvPool(make_env)
+    error = confirm_branching(list(found.reached.values()), pool, 9.0, "drawn").input_error
+    assert error.startswith(
+        f"environment drawn cannot be branched by {branching}: on another env runner than the first, "
+    )
+    assert message in error and "(task house, after 3 actions)" in error and "\n" not in error
+
+
 def test_the_game_with_copies_of_its_own_passes() -> None:
     from rl_agents.envs.base import make_env
 
@@ -251,4 +296,4 @@ def test_the_game_with_copies_of_its_own_passes() -> None:
     for branching in ("snapshot", "replay"):
         pool = EnvPool(lambda: make_env("guess_numbers", {}))
         found = asyncio.run(check_branching(specs, pool, player, branching, "guess_numbers"))  # type: ignore[arg-type]
-        assert list(found.by_job().values()) == [branching] and not found.input_error
+        assert [state.way for state in found.reached.values()] == [branching] and not found.input_error

@@ -58,6 +58,20 @@ def test_a_child_without_samples_is_as_good_as_its_parent() -> None:
     assert chain.values(["a"])[0] == pytest.approx(0.5, abs=1e-3)
 
 
+def test_each_child_without_samples_is_as_good_as_its_own_parent() -> None:
+    chain = StateChain(1.0, 100)
+    for _ in range(20_000):
+        observe(chain, "good", ["new", "-", "-"], [False, True, True], [False, True, True])
+        observe(chain, "bad", ["new", "good", "-", "-"], [False, False, True, True], [False] * 4)
+    # V(bad) = (V(bad) + V(good)) / 4, with V(good) = 1.
+    assert chain.values(["good", "bad"]) == pytest.approx([1.0, 1 / 3], abs=1e-3)
+
+
+def test_asking_changes_nothing() -> None:
+    chain = walk(3, gamma=0.9)
+    np.testing.assert_array_equal(chain.values(["a", "b"]), chain.values(["a", "b"]))
+
+
 def test_counts_fade_and_are_forgotten() -> None:
     chain = walk(10)
     chain.fade(0.5)
@@ -65,6 +79,13 @@ def test_counts_fade_and_are_forgotten() -> None:
     for _ in range(20):
         chain.fade(0.5)
     assert len(chain) == 0
+
+
+def test_a_faded_chain_is_the_chain_of_fewer_steps() -> None:
+    faded, fewer = walk(10, gamma=0.9), walk(5, gamma=0.9)
+    assert faded.values(["a", "b"])[1] > fewer.values(["a", "b"])[1]
+    faded.fade(0.5)
+    assert faded.values(["a", "b"]) == pytest.approx(fewer.values(["a", "b"]), abs=1e-4)
 
 
 def test_the_least_recently_sampled_state_is_forgotten() -> None:
@@ -79,6 +100,8 @@ def test_it_travels_as_json() -> None:
     other.load_json(json.loads(json.dumps(chain.to_json())))
     observe(other, "a", ["b"], [False], [False])
     observe(chain, "a", ["b"], [False], [False])
+    np.testing.assert_array_equal(chain.values(["a", "b", "c"]), other.values(["a", "b", "c"]))
+    other.load_json(json.loads(json.dumps(chain.to_json())))
     np.testing.assert_array_equal(chain.values(["a", "b", "c"]), other.values(["a", "b", "c"]))
 
 

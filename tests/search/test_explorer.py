@@ -5,13 +5,15 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from typing import ClassVar
 
 import pytest
 from search.drawn import CONTEXT, LIMITS, Copied, Drawn, World, explorer_of
 
 from rl_agents.algorithms.chain_search import ChainValues
 from rl_agents.algorithms.three_spo import StateCounts
-from rl_agents.search.explorer import Explorer, SearchError
+from rl_agents.search.explorer import PATIENCE, Explorer, SearchError
+from rl_agents.search.iteration import run_iteration
 from rl_agents.search.saved import explorer_to_json, load_explorer
 from rl_agents.search.states import state_key
 from rl_agents.search.tree import Search
@@ -90,12 +92,14 @@ def test_the_hand_drawn_world_node_by_node() -> None:
     (request,), tick = world.tick(explorer)  # attic, depth 3, (4, 2)
     assert request.rollouts == 2 and [t.success for t in tick.finished] == [True, False]
     assert [t.member for t in tick.finished] == [5, 6]
-    assert place(search) == "hall"
+    assert place(search) == "hall" and explorer.counts.backtracks == 2
 
     (request,), tick = world.tick(explorer)  # hall at depth 2, all three actions were executed here before
     assert search.current is None and not search.frontier and not tick.finished
     world.tick(explorer)
     assert explorer.searches != [search] and explorer.counts.tasks_ended == 1 and explorer.position == 2
+    task, marks = explorer.last_tree
+    assert task == "house" and marks == search.marks and len(marks) > 10, "what the picture shows"
 
 
 def test_the_best_child_is_followed_and_the_frontier_is_popped_by_rank() -> None:
@@ -192,6 +196,7 @@ def test_a_closed_state_is_dropped_and_the_next_one_taken() -> None:
     (request,), _ = world.tick(explorer)
     assert request.spec.point.anchor == "barn"
     assert explorer.counts.rollouts == [3, 0, 3] and explorer.counts.backtracks == 1
+    assert explorer.metrics()["search/score_mean"] == pytest.approx(2 / 3), "S of a closed state is 0"
     assert [mark.outcome for mark in search.marks].count("closed") == 1
 
 
@@ -219,7 +224,9 @@ def test_of_equal_siblings_one_is_entered() -> None:
     assert explorer.counts.skipped == 5 and place(explorer.searches[0]) == "attic", "the same pair, one step deeper"
 
 
-@pytest.mark.parametrize(("keys", "ticks"), [({"search_max_finished": 2}, 2), ({"search_max_steps": 4}, 2)])
+@pytest.mark.parametrize(
+    ("keys", "ticks"), [({"search_max_finished": 2}, 2), ({"search_max_steps": 4}, 2), ({"search_max_steps": 3}, 1)]
+)
 def test_a_task_is_left_at_its_bound(keys: dict, ticks: int) -> None:
     explorer, world = explorer_of(("house", "home"), **keys), World()
     for _ in range(ticks):
@@ -237,14 +244,15 @@ def test_the_depth_limit_ends_a_path_as_a_failure() -> None:
     assert counts(explorer, "hall") == [(3, 0)]
 
 
-def test_a_full_context_ends_a_path_as_a_failure() -> None:
+@pytest.mark.parametrize("ends", ["counted", "ignored"])
+def test_a_full_context_ends_a_path_as_a_failure(ends: str) -> None:
     room = len(CONTEXT.template.opening("hall")) + 8
-    world = World(says={"hall": ["loop"]}, limits=dataclasses.replace(LIMITS, max_model_len=room))
-    explorer = explorer_of()
+    world = World(says={"hall": ["left"]}, limits=dataclasses.replace(LIMITS, max_model_len=room))
+    explorer = explorer_of(state_terminal=ends)
     world.tick(explorer)
     _, tick = world.tick(explorer)
     assert [(t.end_cause, len(t.steps)) for t in tick.finished] == [("context_length", 1)]
-    assert counts(explorer, "hall") == [(1, 0)] and not tick.samples
+    assert counts(explorer, "hall", "attic") == [(1, 0), (1, 0)] and not tick.samples, "the attic would go on"
 
 
 def test_a_broken_action_ends_its_own_child_and_is_never_counted() -> None:
@@ -282,20 +290,84 @@ def test_the_budget_counts_sampled_actions_and_carries_over() -> None:
     assert explorer.iteration == 3
 
 
+def test_a_budget_that_is_spent_to_the_last_action_is_spent() -> None:
+    explorer, world = explorer_of(search_steps=3), World()
+    world.tick(explorer)
+    assert len(explorer.counts.steps) == 3 and not explorer.has_budget()
+
+
+def test_every_task_that_ends_is_counted() -> None:
+    explorer, world = explorer_of(("house", "home"), search_max_finished=1), World()
+    for _ in range(5):
+        world.tick(explorer)
+    assert explorer.counts.tasks_ended == 2 == explorer.position - 1
+
+
+def test_terminal_states_have_no_statistics_where_they_are_ignored() -> None:
+    explorer, world = explorer_of(state_terminal="ignored"), World()
+    for _ in range(2):
+        world.tick(explorer)
+    assert counts(explorer, "hall", "attic", "won", "lost") == [(2, 1), (2, 1), (0, 0), (0, 0)]
+
+
 def test_when_every_start_state_is_closed_the_run_says_so() -> None:
     explorer, world = explorer_of(("house", "home")), World()
     finish(explorer, "hall", success=False)
-    with pytest.raises(SearchError, match=r"start states of \d+ tasks in a row are closed .* raise score_xi"):
+    with pytest.raises(SearchError, match=r"start states of 4 tasks in a row are closed .* raise score_xi"):
         world.tick(explorer)
 
 
-def test_when_every_task_is_broken_the_run_says_why() -> None:
-    class Unbuilt(Drawn):
-        def reset(self, **_: object) -> tuple[str, dict]:
-            raise OSError("no such game file")
+class Unbuilt(Drawn):
+    def reset(self, **_: object) -> tuple[str, dict]:
+        raise OSError("no such game file")
 
-    with pytest.raises(SearchError, match="OSError: no such game file"):
-        World(Unbuilt).tick(explorer_of())
+
+def test_when_start_states_break_in_a_row_the_iteration_gives_up_and_their_causes_are_kept() -> None:
+    tasks = [f"house {number}" for number in range(1000)]
+    explorer = explorer_of(tasks, tasks_per_iteration=2)
+    for iteration in (1, 2):
+        finished, metrics = run_iteration(explorer, lambda: False, World(Unbuilt).expand, lambda *_: {})
+        assert len(finished) == PATIENCE and all(t.failed for t in finished), "not a thousand tasks"
+        assert {t.end_cause.partition(" (")[0] for t in finished} == {"env_error: OSError: no such game file"}
+        assert len({t.task_id for t in finished}) == PATIENCE and explorer.iteration == iteration
+        assert metrics["actor/skipped_iterations"] == 1.0 and explorer.metrics()["search/sampled_steps"] == 0.0
+
+
+class Moody(Copied):
+    """Its first resets break."""
+
+    left = 0
+
+    def reset(self, **kwargs: object) -> tuple[str, dict]:
+        Moody.left -= 1
+        if Moody.left >= 0:
+            raise OSError("the server is not up yet")
+        return super().reset(**kwargs)  # type: ignore[arg-type]
+
+
+def test_a_few_broken_start_states_only_cost_their_tasks() -> None:
+    Moody.left = PATIENCE - 1
+    explorer = explorer_of(["house", "home"], search_steps=6)
+    finished, _ = run_iteration(explorer, lambda: False, World(Moody).expand, lambda *_: {})
+    assert sum(t.failed for t in finished) == PATIENCE - 1 and explorer.metrics()["search/sampled_steps"] >= 6
+
+
+class Once(Drawn):
+    """Can be looked at, and breaks as soon as somebody comes back to sample."""
+
+    seen: ClassVar[set[int]] = set()
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[str, dict]:
+        if seed in self.seen:
+            raise OSError("gone")
+        self.seen.add(seed or 0)
+        return super().reset(seed=seed, options=options)
+
+
+def test_an_iteration_in_which_nothing_can_be_sampled_ends_as_well() -> None:
+    explorer = explorer_of([f"house {number}" for number in range(100)], tasks_per_iteration=2)
+    finished, _ = run_iteration(explorer, lambda: False, World(Once).expand, lambda *_: {})
+    assert PATIENCE <= len(finished) <= PATIENCE + 2 and all(t.failed for t in finished)
 
 
 def test_metrics_say_what_the_search_did() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -98,6 +99,21 @@ def test_failures_are_told_with_their_last_line(
     assert said[1] == "trial 1/3 lr=0.0001: failed 3 times, given up: OSError: no space left"
     assert said[2].endswith("(its process died)")
     assert folder.outcomes[SWEEP.trials[0].name] == {"status": "failed", "reason": "OSError: no space left"}
+
+
+def test_notes_of_trials_are_said_once_for_each(
+    tmp_path: Path, settings: dict[str, Settings], capsys: pytest.CaptureFixture[str]
+) -> None:
+    watch = SweepMonitor(SWEEP, SweepFolder(tmp_path), settings, Interrupts())
+    for index, share in ((0, 60), (0, 90), (1, 70), (1, 55)):
+        notes = [f"{share}% of the episodes are cut by the context: raise max_model_len", f"{share} of 99 failed; boom"]
+        watch.on_trial_result(1, [], trial(index, Trial.RUNNING), {"value": math.nan, "notes": notes})
+    assert capsys.readouterr().out.splitlines() == [
+        "trial 1/3 lr=0.0001: 60% of the episodes are cut by the context: raise max_model_len",
+        "trial 1/3 lr=0.0001: 60 of 99 failed; boom",
+        "trial 2/3 lr=0.001: 70% of the episodes are cut by the context",
+        "trial 2/3 lr=0.001: 70 of 99 failed",
+    ]
 
 
 def test_only_a_sweep_without_any_usable_trial_is_bad_input() -> None:

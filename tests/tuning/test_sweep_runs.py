@@ -78,10 +78,13 @@ def test_a_grid_ends_with_table_recipe_and_ordinary_run_folders(
     beginner_model_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     space = {"vspo_temperature": [0.1, 1.0], "vspo_alpha": [1.0, 2.0]}
-    path = write_sweep(tmp_path, beginner_model_dir, space, {"algo": "vspo", "iterations": 1}, max_concurrent=1)
+    keys = {"algo": "vspo", "iterations": 1, "max_response_tokens": 4}
+    path = write_sweep(tmp_path, beginner_model_dir, space, keys, max_concurrent=1)
     output = tmp_path / "out"
     assert tune(path, "--output", output, "--json") == 0
-    results = json.loads(capsys.readouterr().out)
+    out, err = capsys.readouterr()
+    results, cut = json.loads(out), "have a response cut at max_response_tokens=4, so that its end is missing"
+    assert [err.count(text) for text in (cut, f"{cut}: raise it")] == [4, 1], "of every trial, with advice once"
     assert results["status"] == "done" and len(results["points"]) == 4
     assert [point["keys"]["vspo_alpha"] for point in results["points"]] == [1.0, 2.0, 1.0, 2.0]
     assert all(0 <= point["interval"]["mean"] <= 1 for point in results["points"])

@@ -44,6 +44,14 @@ def equal(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bo
     return all(torch.equal(first[name], second[name]) for name in first)
 
 
+def test_what_a_run_says_of_its_episodes_reaches_the_sweep(beginner_model_dir: Path, tmp_path: Path) -> None:
+    trial = start(make_sweep(beginner_model_dir, (1e-3,), run={"max_response_tokens": 1}), tmp_path)
+    first, second = trial.train(), trial.train()
+    assert any("have a response cut at max_response_tokens=1" in note for note in first["notes"])
+    assert "notes" not in second, "it is the same"
+    trial.stop()
+
+
 def test_a_trial_that_starts_again_goes_on_from_its_own_checkpoint(beginner_model_dir: Path, tmp_path: Path) -> None:
     sweep = make_sweep(beginner_model_dir, (1e-3,))
     first = start(sweep, tmp_path)

@@ -1,0 +1,134 @@
+"""What a training run writes to its pool, and how it goes on from it (docs/pool.md).
+
+Env runners write every call as it is sampled (`rl_agents.rollout.recording`). The driver adds the rest: the episodes
+as they come back, what each update learns from, what its steps were worth, and checkpoints. A resumed run says so in
+the pool; what had been done after its checkpoint no longer counts, and the calls that were sampled there are handed to
+the runners, which serve them again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import ray
+
+from rl_agents.core.rollout_workers import SetRecorder
+from rl_agents.data.rows import Row
+from rl_agents.data.steps import step_spans
+from rl_agents.data.trajectory import Trajectory
+from rl_agents.pool.actor import RemotePool, start_pool_actor
+from rl_agents.pool.reader import PoolReader
+from rl_agents.pool.records import Batch, Call, Credit, Event, Outcome, Record, Session, SessionKind
+from rl_agents.pool.store import PoolWriter
+from rl_agents.settings import Settings
+
+#: Seconds that what was written may take to reach the disk when a checkpoint waits for it.
+FLUSH_S = 60.0
+
+
+class RunPool:
+    """The pool of one run, as its driver writes it.
+
+    Attributes:
+        resumes: how often the run was resumed.
+    """
+
+    def __init__(self, path: Path, settings: Settings) -> None:
+        """Open the pool, or begin one.
+
+        Raises:
+            InputError: another process writes to it, or it is no pool.
+        """
+        self.path, self._settings = path, settings
+        self._actor = start_pool_actor(path) if settings.num_env_runners else None
+        self._writer = PoolWriter(path) if self._actor is None else RemotePool(self._actor)
+        with PoolReader(path) as reader:
+            self.resumes = sum(event.kind == "resumed" for event in reader.events())
+
+    def begin(self) -> None:
+        """Say which run this is."""
+        settings = self._settings
+        facts = {"algo": settings.algo, "env": settings.env, "seed": settings.seed, "model": settings.model}
+        self._writer.add(Event("run", 0, facts))
+
+    def resumed(self, iteration: int) -> None:
+        """The run goes on after ``iteration`` completed ones; nothing that was done later counts."""
+        self.resumes += 1
+        self._writer.add(Event("resumed", iteration))
+        self._writer.flush(FLUSH_S)
+
+    def calls_since(self, policy_version: int) -> dict[int, Call]:
+        """Return the calls that were sampled with these weights or later ones, by their sampling seed."""
+        with PoolReader(self.path) as reader:
+            return {call.sampling_seed: call for call in reader.calls(from_version=policy_version)}
+
+    def recording(self, recorded: Mapping[int, Call]) -> SetRecorder:
+        """Return what has env runners write to the pool, and serve ``recorded`` again."""
+        if self._actor is None:
+            return SetRecorder(lambda: self._writer, recorded, self.resumes)
+        return SetRecorder(partial(RemotePool, self._actor), ray.put(recorded), self.resumes)
+
+    def add_sessions(self, iteration: int, trajectories: Sequence[Trajectory], *update: int) -> None:
+        """Write episodes, or the siblings that the ``update``-th update of a search learns from."""
+        for trajectory in trajectories:
+            self._writer.add(*self._session(self._name(iteration, trajectory, *update), iteration, trajectory))
+
+    def add_batch(self, iteration: int, rows: Sequence[Row], trajectories: Sequence[Trajectory], *update: int) -> None:
+        """Write what an update learns from, and what its steps are worth.
+
+        Args:
+            rows: with their credit; ``Row.trajectory`` counts ``trajectories``.
+            update: its number within the iteration of a search.
+        """
+        names, number = [self._name(iteration, trajectory, *update) for trajectory in trajectories], sum(update)
+        learned = dict.fromkeys(row.trajectory for row in rows)
+        self._writer.add(
+            *(Batch(iteration, number, position, names[index]) for position, index in enumerate(learned)),
+            *(
+                Credit(iteration, number, names[row.trajectory], step, advantage, value)
+                for row in rows if row.advantages is not None
+                for step, advantage, value in _worth(row)
+            ),
+        )  # fmt: skip
+
+    def checkpoint(self, iteration: int) -> None:
+        """A checkpoint of ``iteration`` completed ones is complete; return when the pool is on disk as well."""
+        self._writer.add(Event("checkpoint", iteration))
+        self._writer.flush(FLUSH_S)
+
+    def close(self) -> None:
+        """Write what is left."""
+        self._writer.close()
+        if self._actor is not None:
+            ray.get(self._actor.close.remote(), timeout=FLUSH_S)
+            ray.kill(self._actor)
+
+    def _name(self, iteration: int, trajectory: Trajectory, *update: int) -> str:
+        """Name a session: iteration, in a search's samples the update, group, member; and the resumption."""
+        place = "".join(f"u{number}." for number in update)
+        again = f".r{self.resumes}" if self.resumes else ""
+        return f"i{iteration}.{place}g{trajectory.group_id}.m{trajectory.member}{again}"
+
+    def _session(self, name: str, iteration: int, t: Trajectory) -> Iterator[Record]:
+        for ordinal, step in enumerate(t.steps):
+            yield Outcome(
+                name, ordinal, step.call, step.observation, step.anchor, step.action, step.reward, step.valid,
+                step.next_step,
+            )  # fmt: skip
+        kind: SessionKind = "sample" if ".u" in name else "episode"
+        yield Session(
+            name, kind, iteration, t.group_id, t.member, t.seed, self._settings.env, t.task_id, t.terminated,
+            t.truncated, t.end_cause, t.failed, t.success, t.metrics, t.facts,
+        )  # fmt: skip
+
+
+def _worth(row: Row) -> Iterator[tuple[int, float, float | None]]:
+    """(step, mean advantage, mean value) of every step of a row."""
+    assert row.advantages is not None
+    for step, *_ in step_spans(row):
+        tokens = (row.segments == step) & (row.mask > 0)
+        value = None if row.values is None else float(row.values[tokens].mean(dtype=np.float64))
+        yield step, float(row.advantages[tokens].mean(dtype=np.float64)), value

@@ -1,0 +1,56 @@
+"""What the agent loop writes to the pool as it samples, and what it finds there again after a crash.
+
+Every sampled response is on its way to the pool before the environment acts on it. When a run goes on after a crash,
+the episodes of the iteration that was lost begin anew with their old seeds. Where prompt and seed are those of a
+recorded call, its tokens are taken and nothing is sampled: the environment is brought back by the agent's own words,
+and an environment that answers differently this time asks for other prompts, which are sampled as ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from rl_agents.data.tasks import step_seed
+from rl_agents.engines.base import Completion
+from rl_agents.pool.records import Call
+from rl_agents.pool.store import PoolSink
+
+#: Attempts at one collection of experience at most; those of a resumed run follow.
+MAX_ATTEMPTS = 64
+
+
+class Recorder:
+    """Writes to one pool, for one env runner.
+
+    Attributes:
+        attempt: how often the present work was asked for before. A call that is made again because its first answer
+            was lost gets a name of its own, so that no two answers have one name.
+    """
+
+    def __init__(self, sink: PoolSink, recorded: Mapping[int, Call] | None = None) -> None:
+        """Begin.
+
+        Args:
+            sink: of the pool.
+            recorded: calls to serve again, by the seed that they were sampled with.
+        """
+        self._sink, self._recorded = sink, recorded or {}
+        self.attempt = 0
+
+    def recall(self, prompt_ids: list[int], seed: int) -> Completion | None:
+        """Return what was sampled for this prompt and seed before the crash; None: nothing was."""
+        call = self._recorded.get(seed)
+        if call is None or call.prompt_ids != prompt_ids:
+            return None
+        return Completion(call.response_ids, call.logprobs, call.policy_version, call.finish_reason, call.id)
+
+    def record(self, prompt_ids: list[int], completion: Completion, seed: int, parent: int) -> Completion:
+        """Send a response on its way to the pool, and return it with the name that it has there."""
+        name = step_seed(seed, self.attempt) if self.attempt else seed
+        call = Call(
+            name, parent, prompt_ids, completion.token_ids, completion.logprobs, completion.policy_version,
+            completion.finish_reason, seed if name != seed else 0,
+        )  # fmt: skip
+        self._sink.add(call)
+        return replace(completion, call=name)

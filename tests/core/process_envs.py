@@ -1,0 +1,27 @@
+"""Environments for env runners that are processes of their own, which import this module from the working directory."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import gymnasium
+import ray
+
+#: The task that ends the process.
+DEADLY = 5
+
+
+class Odd(gymnasium.Env[str, str]):
+    """Shows in which process it is played, and one of its tasks ends that process."""
+
+    observation_space = action_space = gymnasium.spaces.Text(1 << 16)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        super().reset(seed=seed)
+        if seed == DEADLY and ray.get_runtime_context().get_actor_id():  # the driver looks at first prompts, too
+            os._exit(9)
+        return f"3 of 4 : 123 1A2B {os.getpid()}", {}
+
+    def step(self, action: str) -> Any:
+        return f"1A2B {os.getpid()}", float(len(action) % 2), False, False, {}
