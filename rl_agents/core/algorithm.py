@@ -161,7 +161,7 @@ class AgentAlgorithm(Algorithm):
         Raises:
             InputError: another process writes to it, or the file is no pool.
         """
-        if not self.settings.save_pool or self.recipe.source == "demonstrations":
+        if not self.settings.save_pool or self.recipe.source == "demonstrations" or self.recorded is not None:
             return
         begun = path.exists()
         self.pool = RunPool(path, self.settings)

@@ -12,7 +12,9 @@ from rl_agents.settings.options import option_types, spoken, unmet
 from rl_agents.settings.sections import RewardKeys, TruncationKeys
 
 #: Keys of how training episodes are played and rewarded, which a pool has behind it; also what sft plays.
-PLAYING = {*option_types(TruncationKeys), *option_types(RewardKeys), "max_generation_batches", "demonstrations"}
+PLAYING = {
+    *option_types(TruncationKeys), *option_types(RewardKeys), "max_generation_batches", "demonstrations", "save_pool",
+}  # fmt: skip
 
 
 def apply_defaults(settings: Settings, recipe: Recipe) -> None:

@@ -134,26 +134,23 @@ def evaluation_cautions(settings: Settings) -> list[str]:
     Args:
         settings: resolved.
     """
-<<<<<<< HEAD
-    recipe, found = ALGORITHMS[settings.algo], []
-    if settings.env.startswith(PREFIX) and settings.env_options.get("success_return") is None:
-        found.append(
-            f"{settings.env}: success is what its info says, and where that says nothing, any return above 0; with "
-            "shaped rewards set env.success_return=R, the return of a solved task"
-        )
-    if settings.pool and recipe.credit and settings.old_logprobs == "engine":
-        found.append(
-            "pool with old_logprobs=engine: clip ranges lie around the policy that sampled, and tokens that the "
-            "learner has moved out of them teach nothing; old_logprobs=learner mismatch=token_tis corrects instead"
-        )
-    elif settings.pool and recipe.credit and settings.mismatch == "none":
-        found.append("pool with mismatch=none: what other weights sampled is learned from as if the learner had")
-=======
     if not settings.env.startswith(PREFIX) or settings.env_options.get("success_return") is not None:
         return []
     return [
         f"{settings.env}: success is what its info says, and where that says nothing, any return above 0; with "
         "shaped rewards set env.success_return=R, the return of a solved task"
+    ]
+
+
+def pool_cautions(settings: Settings, recipe: Recipe) -> list[str]:
+    """Return what recorded sessions are learned from without, where somebody chose so, one line each."""
+    if not settings.pool or recipe.credit is None or settings.mismatch != "none":
+        return []
+    if settings.old_logprobs == "learner":
+        return ["pool with mismatch=none: what other weights sampled is learned from as if the learner had"]
+    return [
+        "pool with old_logprobs=engine: clip ranges lie around the policy that sampled, and tokens that the learner has "
+        "moved out of them teach nothing; old_logprobs=learner mismatch=token_tis corrects instead"
     ]
 
 
@@ -164,7 +161,7 @@ def cautions(settings: Settings) -> list[str]:
         settings: resolved.
     """
     recipe, found = ALGORITHMS[settings.algo], evaluation_cautions(settings)
->>>>>>> pool
+    found += pool_cautions(settings, recipe)
     ratio = cast(PolicyGradientKeys, settings)
     if (
         recipe.credit

@@ -94,21 +94,7 @@ class EpisodeWatch:
         """Return the lines that an iteration's episodes are worth."""
         failed = FailedEpisodes.of(episodes)
         self._recent.append(failed)
-<<<<<<< HEAD
-        played = [t for t in episodes if not t.failed]
-        lines = self._failures("episodes", failed)
-        for caution in CAUTIONS if played else ():
-            share = caution.share(played, record)
-            if self._is_news(caution.name, share, MOST):
-                text = caution.text.format(**self.settings.to_dict())
-                lines.append(f"{share:.0%} of the episodes {text}")
-        effective = float(record.get("rollout_corr/ess", 1.0))
-        if self._is_news("effective", 1.0 - effective, MOST):
-            lines.append(EFFECTIVE.format(share=effective))
-        return lines
-=======
         return self._failures("episodes", failed) + self._cautions(episodes, record)
->>>>>>> pool
 
     def after_evaluation(self, episodes: Sequence[Trajectory]) -> list[str]:
         """Return the line that an evaluation's failed episodes are worth."""
@@ -142,6 +128,9 @@ class EpisodeWatch:
             if self._is_news(caution.name, share, MOST):
                 text = caution.text.format(**self.settings.to_dict())
                 lines.append(f"{share:.0%} of the episodes {text}")
+        effective = float(record.get("rollout_corr/ess", 1.0))
+        if self._is_news("effective", 1.0 - effective, MOST):
+            lines.append(EFFECTIVE.format(share=effective))
         return lines
 
     def _failures(self, what: str, failed: FailedEpisodes) -> list[str]:
