@@ -49,6 +49,7 @@ class Step:
         next_step: index of the step that first reads what came of this one, where an agent's calls form a tree (several
             conversations side by side); -1: there is none, a conversation ends here; `ABANDONED`: nobody used it
             and it earns no credit; None: the next in the list, as in every plain dialogue (`rl_agents.data.tree`).
+        weight: factor on the step's advantage, where somebody set one (`rl_agents.pool.curation`); 0: no loss.
     """
 
     prompt_ids: list[int]
@@ -63,6 +64,7 @@ class Step:
     valid: bool = True
     call: int = 0
     next_step: int | None = None
+    weight: float = 1.0
 
 
 @dataclass(slots=True)

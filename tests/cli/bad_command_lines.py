@@ -143,7 +143,7 @@ ROWS = """
 --env blackbox --set env.agent=a:b env.tasks=guess_number => no such file, and as an environment: did you mean 'guess_n
 --env blackbox --set env.agent=nowhere:b env.tasks=guess_numbers => env.agent=nowhere:b: there is no module nowhere in
 --env blackbox --set env.agent_command=shh env.tasks=guess_numbers => there is no program 'shh' here or on the PATH
---env blackbox --set env.agent_timeout_s=0 => env.agent_timeout_s=0.0: must be above 0
+--env blackbox --set env.agent_timeout_s=0 env.agent=a:b env.tasks=guess_numbers => env.agent_timeout_s=0.0: must be
 --env mcp --set model=. => environment mcp needs env.tasks=FILE, a JSONL file of questions with answers
 --env long_form_qa --set env.questions=x => key 'env.questions' has no effect without env.documents
 --env paper_search --set env.papers=nowhere => env.papers=nowhere: valid: generated, generated:N, small, a folder that
@@ -176,7 +176,7 @@ train extra => unexpected argument 'extra' (see run.py --help)
 eval --model x --checkpoint y => --checkpoint and --model both say what to evaluate: give one, or --compare DIR DIR fo
 eval --model x --compare y => --model and --compare both say what to evaluate: give one, or --compare DIR DIR for seve
 eval --compare starter starter => --compare starter starter: a policy is named twice
-eval --compare starter --env gues => unknown environment 'gues': valid: alfworld, blackbox, circuit_decoding, guess_numbers, gym
+eval --compare starter --env gues => unknown environment 'gues': valid: alfworld, blackbox, circuit_decoding, guess_num
 eval --model . --episodes 0 => --episodes 0: must be at least 1
 eval --model . --seed -1 => --seed -1: must not be negative
 eval --model . --temperature -1 => .: no Hugging Face model there (no config.json)

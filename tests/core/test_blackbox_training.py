@@ -1,4 +1,4 @@
-"""Training on black-box agents: a linear agent trains the very weights that the built-in loop does; searches over it."""
+"""Training on black-box agents: a linear agent trains the very weights of the built-in loop; searches over it."""
 
 from __future__ import annotations
 
