@@ -179,7 +179,7 @@ class FunctionAgent:
         try:
             returned = await self.function(task, client)
         except (Exception, SystemExit) as error:  # an event loop lets SystemExit end the whole process
-            return AgentEnd(error=_one_line(f"{type(error).__name__}: {error}"))
+            return AgentEnd(error=one_line(f"{type(error).__name__}: {error}"))
         try:
             return AgentEnd(None if returned is None else read_result(returned))
         except ValueError as error:
@@ -216,7 +216,7 @@ class Output:
     def last_line(self) -> str:
         """Return the last line that is not empty."""
         lines = self.tail.decode(errors="replace").split("\n")
-        return _one_line(next((line for line in reversed(lines) if line.strip()), ""))
+        return one_line(next((line for line in reversed(lines) if line.strip()), ""))
 
 
 async def _run(argv: list[str], variables: Mapping[str, str], timeout_s: float, grace_s: float) -> AgentEnd:
@@ -253,12 +253,12 @@ async def _end(process: asyncio.subprocess.Process, ended: asyncio.Future[int], 
         process.stdin.close()
     done, _ = await asyncio.wait({ended}, timeout=grace_s + 7.0)
     if not done:
-        _kill_tree(process.pid)
+        kill_tree(process.pid)
         await asyncio.wait({ended}, timeout=3.0)
     await _cancelled(ended)
 
 
-def _kill_tree(pid: int) -> None:
+def kill_tree(pid: int) -> None:
     """Kill a process and all that descends from it, in whatever group."""
     try:
         root = psutil.Process(pid)
@@ -298,7 +298,7 @@ def _result(out: Output) -> tuple[AgentResult | None, str]:
         return None, str(error)
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
     """Return the text as a message can quote it."""
     words = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     return words if len(words) <= QUOTED else f"{words[: QUOTED // 2]} ... {words[-QUOTED // 2 :]}"

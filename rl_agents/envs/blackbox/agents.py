@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import inspect
+import shutil
+from pathlib import Path
 
 from rl_agents.envs.blackbox.spec import BlackboxOptions
 from rl_agents.envs.blackbox.tasks import NEEDED
+from rl_agents.envs.blackbox.world import TaskWorld
 from rl_agents.envs.gymnasium_registry import own_module
 from rl_agents.errors import InputError, unknown
+from rl_agents.gateway.host import HostedAgent
 from rl_agents.gateway.launch import Agent, CommandAgent, FunctionAgent
 
 
@@ -21,6 +25,8 @@ def load_agent(options: BlackboxOptions) -> Agent:
         return CommandAgent.read(options.agent_command)
     if not options.agent:
         raise InputError(NEEDED)
+    if options.agent_python:
+        return hosted_agent(options.agent, options.agent_python)
     module, colon, name = options.agent.partition(":")
     if not (module and colon and name):
         raise InputError(f"env.agent={options.agent}: write module:function")
@@ -34,3 +40,21 @@ def load_agent(options: BlackboxOptions) -> Agent:
             f"env.agent={options.agent}: it is not a coroutine function; write async def {name}(task, client)"
         )
     return FunctionAgent(function)
+
+
+def hosted_agent(agent: str, python: str) -> HostedAgent:
+    """Return an agent for another interpreter.
+
+    Raises:
+        InputError: it is not ``FILE.py:function``, or there is no such file or interpreter.
+    """
+    file, _, name = agent.rpartition(":")
+    path = Path(file).expanduser().resolve()
+    if path.suffix != ".py" or not name.isidentifier():
+        raise InputError(f"env.agent={agent}: with env.agent_python, write FILE.py:function")
+    if not path.is_file():
+        raise InputError(f"env.agent={agent}: there is no file {file}")
+    program = shutil.which(Path(python).expanduser())
+    if program is None:
+        raise InputError(f"env.agent_python={python}: there is no such program")
+    return HostedAgent(str(Path(program).absolute()), str(path), name, TaskWorld)

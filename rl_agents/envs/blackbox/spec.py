@@ -15,6 +15,9 @@ class BlackboxOptions:
 
     agent_command: str = key("", "command that plays one task, such as: python my_agent.py {task_id}")
     agent: str = key("", "module:function of an agent that is a coroutine, in place of a command")
+    agent_python: str = key(
+        "", "interpreter that has the agent's libraries, for env.agent=FILE.py:function; empty: this one", needs="agent"
+    )
     tasks: str = key("", "JSONL file of tasks, or the name of an environment whose tasks and starter model are taken")
     task_options: dict[str, Any] = key(
         {}, "options of that environment, for its tasks and for the agent", needs="tasks"

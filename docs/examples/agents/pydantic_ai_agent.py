@@ -1,0 +1,15 @@
+"""Pydantic AI, over Chat Completions."""
+
+from pydantic_ai import Agent
+from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.providers.openai import OpenAIProvider
+
+
+async def agent(task, client):
+    provider = OpenAIProvider(base_url=client.base_url, api_key=client.api_key)
+    player = Agent(OpenAIChatModel("policy", provider=provider))
+    history, observation, done = [], await client.reset(), False
+    while not done:
+        result = await player.run(observation, message_history=history)
+        history = result.all_messages()
+        observation, done = await client.step(result.output)
