@@ -237,6 +237,8 @@ def host_of(python: str, file: str, function: str) -> Host:
     """
     name = (python, file, function)
     with _lock:
+        for other in [known for known in _hosts if known != name and not _hosts[known].sessions]:
+            _hosts.pop(other).kill("another agent plays")  # a framework takes 100 to 300 MB
         host = _hosts.get(name)
         if host is None or host.over:
             host = _hosts[name] = Host(*name)

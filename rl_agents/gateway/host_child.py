@@ -95,19 +95,24 @@ class Host:
 
     async def play(self, number: int, task: dict[str, Any], given: dict[str, Any]) -> None:
         """Run the agent once, and say how it ended."""
-        said: dict[str, Any] = {}
-        running = asyncio.ensure_future(self.agent(task, Client(self, number, given)))
+        running = asyncio.ensure_future(self.run(task, Client(self, number, given)))
         try:
-            said["result"] = await asyncio.shield(running)
-            json.dumps(said)
+            said = await asyncio.shield(running)
         except asyncio.CancelledError:
             running.cancel()
             await asyncio.wait({running}, timeout=STOP_S)
             said = {"error": "it was stopped"}
-        except (Exception, SystemExit) as error:
-            said = {"error": f"{type(error).__name__}: {error}"}
         self.playing.pop(number, None)
         self.send(end=number, **said)
+
+    async def run(self, task: dict[str, Any], client: Client) -> dict[str, Any]:
+        """Return the agent's result, or its failure."""
+        try:
+            said = {"result": await self.agent(task, client)}
+            json.dumps(said)
+        except (Exception, SystemExit) as error:  # an event loop lets SystemExit end the whole process
+            return {"error": f"{type(error).__name__}: {error}"}
+        return said
 
 
 def load(file: str, name: str) -> Any:

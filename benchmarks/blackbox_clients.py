@@ -1,0 +1,152 @@
+"""Agent frameworks as they are released, training on guess_numbers through the gateway, beside the built-in loop.
+
+    make clients && python -m benchmarks.blackbox_clients --seeds 3 --jobs 1      # curves, tokens, cost per call
+
+Writes benchmarks/results/blackbox_clients.json. The same keys, seeds and budget for all; every framework's agent is that
+of its page (docs/agents) in its own interpreter. ``equal_tokens``: iterations in which every call has the token ids of
+the built-in loop's. ``cost``: CPU per call of the runner (gateway, environment, stub engine) and of the agents' process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from benchmarks.grid import RESULTS, Arm, Run, grid_parser, markdown, read_run, run_command, run_grid
+from rl_agents.chat.context import make_context
+from rl_agents.data.tasks import step_seed
+from rl_agents.data.trajectory import EpisodeSpec
+from rl_agents.engines.base import Completion, Sampling
+from rl_agents.envs.base import make_env, starter_spec, task_ids
+from rl_agents.envs.blackbox.agents import load_agent
+from rl_agents.envs.blackbox.spec import BlackboxOptions
+from rl_agents.pool.reader import PoolReader
+from rl_agents.rollout.agent_loop import play_episodes
+from rl_agents.rollout.blackbox import BlackBox, collect_blackbox
+from rl_agents.rollout.turns import Limits
+
+PYTHON = ".venv-clients/bin/python"
+BUILT_IN = "built-in loop"
+#: Agents by the name of their row: file of docs/examples/agents and function.
+AGENTS = {
+    "openai, Chat Completions": "openai_agent.py:chat",
+    "openai, Responses": "openai_agent.py:responses",
+    "anthropic, Messages": "anthropic_agent.py:agent",
+    "openai-agents, Responses": "openai_agents_agent.py:responses",
+    "openai-agents, Chat Completions": "openai_agents_agent.py:chat",
+    "smolagents, model": "smolagents_agent.py:chat",
+    "langgraph": "langgraph_agent.py:agent",
+    "pydantic-ai": "pydantic_ai_agent.py:agent",
+    "autogen": "autogen_agent.py:agent",
+}
+#: Agents ask at other moments than the built-in loop, so that batches differ, and an engine's logprobs in the last digit.
+BUDGET = ("iterations=10", "tasks_per_iteration=8", "group_size=8", "eval_episodes=128", "old_logprobs=learner")
+COMPACT = {"prompt": "compact"}
+
+
+def main() -> None:
+    """Run, print the tables and write the file."""
+    parser = grid_parser(__doc__, "blackbox_clients")
+    parser.add_argument("--agents", nargs="+", default=list(AGENTS), choices=list(AGENTS), metavar="NAME")
+    parser.set_defaults(local=True)
+    args = parser.parse_args()
+    runs = run_grid([arm(name) for name in (BUILT_IN, *args.agents)], args, cell=run_cell)
+    print(markdown(runs))
+    path = RESULTS / f"{args.name}.json"
+    data = json.loads(path.read_text(encoding="utf-8"))
+    data["equal_tokens"] = {name: equal_iterations(runs[name], runs[BUILT_IN]) for name in args.agents}
+    data["cost"] = {name: cost(name) for name in args.agents}
+    path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    for name in args.agents:
+        print(f"{name:32} {data['equal_tokens'][name]}  {data['cost'][name]}")
+
+
+def arm(name: str) -> Arm:
+    """Return the command of a row."""
+    keys = [part for key in BUDGET for part in ("--set", key)]
+    if name == BUILT_IN:
+        return Arm(name, ("--algo", "grpo", *keys))
+    own = (
+        "env.tasks=guess_numbers",
+        f"env.agent=docs/examples/agents/{AGENTS[name]}",
+        f"env.agent_python={PYTHON}",
+        "env.agent_concurrency=64",
+    )
+    return Arm(name, ("--algo", "grpo", "--env", "blackbox", *keys, *(part for key in own for part in ("--set", key))))
+
+
+def run_cell(flags: Sequence[str], seed: int) -> Run:
+    """Train once; of every iteration a digest of all its token ids is kept, too."""
+    with tempfile.TemporaryDirectory() as scratch:
+        output = Path(scratch) / "run"
+        run_command(["--seed", str(seed), "--output", str(output), *flags])
+        with PoolReader(output / "pool.sqlite") as pool:
+            calls = sorted((call.policy_version, call.id, call.prompt_ids, call.response_ids) for call in pool.calls())
+        versions = sorted({version for version, *_ in calls})
+        texts = {v: json.dumps([c for c in calls if c[0] == v]).encode() for v in versions}
+        digests = [hashlib.sha256(texts[v]).hexdigest()[:16] for v in versions]
+        return read_run(output) | {"calls": len(calls), "digests": digests}
+
+
+def equal_iterations(mine: Sequence[Run], theirs: Sequence[Run]) -> str:
+    """Return in how many iterations of all seeds every token is the built-in loop's."""
+    pairs = [(a, b) for run, other in zip(mine, theirs, strict=True)
+             for a, b in zip(run["digests"], other["digests"], strict=True)]  # fmt: skip
+    return f"{sum(a == b for a, b in pairs)} of {len(pairs)}"
+
+
+class Stub:
+    """An engine that answers at once with a wrong guess."""
+
+    def __init__(self, ids: list[int]) -> None:
+        self.ids = ids
+
+    async def generate(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
+        """See `Engine.generate`."""
+        await asyncio.sleep(0)
+        return Completion([*self.ids, sampling.stop_token_ids[0]], [-0.5] * (len(self.ids) + 1), 0, "stop")
+
+
+def cost(name: str, episodes: int = 64, turns: int = 4) -> dict[str, float]:
+    """Return CPU milliseconds per call: the runner's, the built-in loop's for the same, and the agents' process's."""
+    tokenizer = starter_spec("guess_numbers").build_tokenizer()
+    context, engine = make_context("append", tokenizer), Stub(tokenizer.encode("<interact> 1 2 </interact>"))
+    limits = Limits(max_turns=turns, max_response_tokens=24, max_model_len=256)
+    names = task_ids("guess_numbers", "train", COMPACT)
+    specs = [EpisodeSpec(names[n % len(names)], n, 0, step_seed(7, n)) for n in range(episodes)]
+    options = BlackboxOptions(
+        agent=f"docs/examples/agents/{AGENTS[name]}", agent_python=PYTHON, tasks="guess_numbers", task_options=COMPACT
+    )
+    box = BlackBox(load_agent(options), options, turns)
+
+    async def measured() -> dict[str, float]:
+        await collect_blackbox(specs[:8], box, engine, context.template, limits)  # imports, connections
+        began, inside, outside = time.monotonic(), time.process_time(), children_seconds()
+        played = (await collect_blackbox(specs, box, engine, context.template, limits)).trajectories
+        wall, inside, outside = time.monotonic() - began, time.process_time() - inside, children_seconds() - outside
+        calls = sum(len(t.steps) for t in played)
+        began_cpu = time.process_time()
+        await play_episodes(specs, lambda: make_env("guess_numbers", COMPACT, turns), engine, context, limits)
+        loop = time.process_time() - began_cpu
+        values = {"runner_ms": inside, "built_in_ms": loop, "agents_ms": outside, "wall_ms": wall}
+        return {key: round(1000 * value / calls, 2) for key, value in values.items()} | {"calls": calls}
+
+    return asyncio.run(measured())
+
+
+def children_seconds() -> float:
+    """Return the CPU seconds of all processes that this one has started."""
+    times = [child.cpu_times() for child in psutil.Process().children(recursive=True)]
+    return sum(t.user + t.system for t in times)
+
+
+if __name__ == "__main__":
+    main()
