@@ -1,12 +1,5 @@
-"""LangGraph: a graph of two nodes, the model and the world."""
-
-from langchain_core.messages import HumanMessage
 from langchain_openai import ChatOpenAI
-from langgraph.graph import END, START, MessagesState, StateGraph
-
-
-class State(MessagesState):
-    done: bool
+from langgraph.graph import END, MessagesState, StateGraph
 
 
 async def agent(task, client):
@@ -17,9 +10,9 @@ async def agent(task, client):
 
     async def act(state):
         observation, done = await client.step(state["messages"][-1].text)
-        return {"messages": [HumanMessage(observation)], "done": done}
+        return {"messages": [] if done else [("user", observation)]}
 
-    graph = StateGraph(State).add_node(think).add_node(act).add_edge(START, "think").add_edge("think", "act")
-    graph.add_conditional_edges("act", lambda state: END if state["done"] else "think")
-    first = HumanMessage(await client.reset())
-    await graph.compile().ainvoke({"messages": [first], "done": False}, {"recursion_limit": 1000})
+    graph = StateGraph(MessagesState).add_node(think).add_node(act).set_entry_point("think").add_edge("think", "act")
+    graph.add_conditional_edges("act", lambda state: "think" if state["messages"][-1].type == "human" else END)
+    first = {"messages": [("user", await client.reset())]}
+    await graph.compile().ainvoke(first, {"recursion_limit": 1000})

@@ -1,11 +1,9 @@
-"""OpenAI's client: Chat Completions, and Responses."""
-
 from openai import AsyncOpenAI
 
 
 async def chat(task, client):
+    messages, observation, done = [], await client.reset(), False
     async with AsyncOpenAI(base_url=client.base_url, api_key=client.api_key) as model:
-        messages, observation, done = [], await client.reset(), False
         while not done:
             messages.append({"role": "user", "content": observation})
             answered = await model.chat.completions.create(model="policy", messages=messages)
@@ -14,8 +12,8 @@ async def chat(task, client):
 
 
 async def responses(task, client):
+    last, observation, done = None, await client.reset(), False
     async with AsyncOpenAI(base_url=client.base_url, api_key=client.api_key) as model:
-        last, observation, done = None, await client.reset(), False
         while not done:
             answered = await model.responses.create(model="policy", input=observation, previous_response_id=last)
             last = answered.id

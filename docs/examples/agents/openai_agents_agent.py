@@ -1,28 +1,23 @@
-"""OpenAI's agents SDK, over Responses (its default) and over Chat Completions."""
-
-from agents import Agent, OpenAIChatCompletionsModel, OpenAIResponsesModel, Runner, set_tracing_disabled
-from agents.exceptions import ModelBehaviorError
+import agents
+from agents import Agent, OpenAIChatCompletionsModel, OpenAIResponsesModel, Runner
 from openai import AsyncOpenAI
 
-set_tracing_disabled(True)
+agents.set_tracing_disabled(True)  # it would go to OpenAI
 
 
-async def play(client, kind):
-    async with AsyncOpenAI(base_url=client.base_url, api_key=client.api_key) as model:
-        player = Agent(name="player", model=kind("policy", model))
-        history, observation, done = [], await client.reset(), False
-        while not done:
+async def responses(task, client, kind=OpenAIResponsesModel):
+    model = kind("policy", AsyncOpenAI(base_url=client.base_url, api_key=client.api_key))
+    player, history, observation, done = Agent(name="player", model=model), [], await client.reset(), False
+    while not done:
+        try:
             result = await Runner.run(player, [*history, {"role": "user", "content": observation}])
-            history = result.to_input_list()
-            observation, done = await client.step(result.final_output)
-
-
-async def responses(task, client):
-    try:
-        await play(client, OpenAIResponsesModel)
-    except ModelBehaviorError:
-        pass  # an answer that its budget cut: the episode ends with the rewards that it has
+        except (
+            agents.ModelBehaviorError
+        ):  # over Responses, an answer that the token budget cut; what was won so far counts
+            return
+        history = result.to_input_list()
+        observation, done = await client.step(result.final_output)
 
 
 async def chat(task, client):
-    await play(client, OpenAIChatCompletionsModel)
+    await responses(task, client, OpenAIChatCompletionsModel)

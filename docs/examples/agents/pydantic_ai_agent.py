@@ -1,5 +1,3 @@
-"""Pydantic AI, over Chat Completions."""
-
 from pydantic_ai import Agent
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
