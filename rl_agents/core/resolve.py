@@ -214,8 +214,8 @@ def _long_rounds(settings: Settings) -> list[str]:
     if longest <= settings.sample_timeout_s:
         return []
     return [
-        f"{rounds} rounds of agents may take {longest:g} s, and sample_timeout_s={settings.sample_timeout_s:g}: if they "
-        "do, the runner is replaced and plays them again; raise sample_timeout_s or env.agent_concurrency"
+        f"{rounds} rounds of agents may take {longest:g} s, and sample_timeout_s={settings.sample_timeout_s:g}: if "
+        "they do, the runner is replaced and plays them again; raise sample_timeout_s or env.agent_concurrency"
     ]
 
 
