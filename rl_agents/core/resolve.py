@@ -149,8 +149,8 @@ def pool_cautions(settings: Settings, recipe: Recipe) -> list[str]:
     if settings.old_logprobs == "learner":
         return ["pool with mismatch=none: what other weights sampled is learned from as if the learner had"]
     return [
-        "pool with old_logprobs=engine: clip ranges lie around the policy that sampled, and tokens that the learner has "
-        "moved out of them teach nothing; old_logprobs=learner mismatch=token_tis corrects instead"
+        "pool with old_logprobs=engine: clip ranges lie around the policy that sampled, and tokens that the learner "
+        "has moved out of them teach nothing; old_logprobs=learner mismatch=token_tis corrects instead"
     ]
 
 
