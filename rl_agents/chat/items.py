@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rl_agents.chat.messages import Message, assistant_message, read_content, read_message
+from rl_agents.chat.messages import Message, assistant_message, read_content, read_message, split_thoughts
 from rl_agents.tools.calls import ToolCall, read_call
 
 ITEMS = ("message", "reasoning", "function_call", "function_call_output")
@@ -58,9 +58,13 @@ class _AssistantTurn:
                 self.thoughts += read_content(item.get("summary") or item.get("content"), self._lax)
             return True
         if kind == "message" and item.get("role") == "assistant":
+            content = read_content(item.get("content"), self._lax)
+            thoughts, words = split_thoughts(content)
             self.full = self.said or bool(self.calls)
-            if not self.full:
-                self.content, self.said = read_content(item.get("content"), self._lax), True
+            if not self.full and self._lax and thoughts and not words.strip():
+                self.thoughts += thoughts  # pydantic-ai sends thoughts as a message before the words
+            elif not self.full:
+                self.content, self.said = content, True
             return True
         if kind == "function_call":
             self.calls.append(read_call(item))

@@ -18,6 +18,7 @@ from rl_agents.engines.model_shape import context_limit, model_shape, read_confi
 from rl_agents.envs.base import EnvSpec, env_spec, make_env, plain_options, read_env_options, starter_spec, task_ids
 from rl_agents.envs.gymnasium_adapter import PREFIX
 from rl_agents.errors import InputError, unknown
+from rl_agents.pool.files import pool_file
 from rl_agents.rollout.embedders import make_embedder
 from rl_agents.rollout.env_calls import EnvFailure
 from rl_agents.rollout.env_guard import EnvPool
@@ -60,6 +61,8 @@ def resolve(settings: Settings, with_model: bool = True) -> Settings:
     check_recipe(settings, recipe)
     _check_environment(settings)
     if with_model:
+        if settings.pool:
+            settings.pool = str(pool_file(settings.pool).absolute())
         _check_model(settings, made_for)
         check_room(settings)
     _check_overlong(settings)
@@ -84,6 +87,11 @@ def check_recipe(settings: Settings, recipe: Recipe) -> None:
     Raises:
         InputError: the first one, and why.
     """
+    if settings.pool and recipe.source == "search":
+        raise InputError(
+            f"pool={settings.pool}: {recipe.name} samples at states of its own choice and cannot learn from recorded "
+            "sessions; methods that compare or value whole episodes can (grpo, steppo, ...), and sft"
+        )
     refuse_idle(settings)
     if recipe.grouped and settings.group_size < 2:
         raise InputError(
@@ -134,6 +142,18 @@ def evaluation_cautions(settings: Settings) -> list[str]:
     ]
 
 
+def pool_cautions(settings: Settings, recipe: Recipe) -> list[str]:
+    """Return what recorded sessions are learned from without, where somebody chose so, one line each."""
+    if not settings.pool or recipe.credit is None or settings.mismatch != "none":
+        return []
+    if settings.old_logprobs == "learner":
+        return ["pool with mismatch=none: what other weights sampled is learned from as if the learner had"]
+    return [
+        "pool with old_logprobs=engine: clip ranges lie around the policy that sampled, and tokens that the learner "
+        "has moved out of them teach nothing; old_logprobs=learner mismatch=token_tis corrects instead"
+    ]
+
+
 def cautions(settings: Settings) -> list[str]:
     """Return what a run can do and probably should not, one line each; those of its evaluations come first.
 
@@ -141,6 +161,7 @@ def cautions(settings: Settings) -> list[str]:
         settings: resolved.
     """
     recipe, found = ALGORITHMS[settings.algo], evaluation_cautions(settings)
+    found += pool_cautions(settings, recipe)
     ratio = cast(PolicyGradientKeys, settings)
     if (
         recipe.credit

@@ -105,18 +105,25 @@ class TextEnvRunner(EnvRunner, Checkpointable):
         if self.engine is None:
             raise RuntimeError("call set_engine or set_engines before sample")
         limits = self.limits if temperature is None else self.limits.for_evaluation(temperature)
+        recorder = self._recorder(attempt)
         try:
-            recorder = self._recorder(attempt)
             rollouts = self._loop.run(collect_episodes(specs, self.pool, self.engine, self.context, limits, recorder))
         except InputError as error:
             rollouts = Rollouts(unfinished=list(specs), input_error=str(error))
+        finally:
+            if recorder is not None:
+                recorder.send()
         self._log(rollouts)
         return rollouts
 
     def expand(self, specs: Sequence[BranchSpec], attempt: int | None = None) -> Expansions:
         """Sample and execute children of the states that ``specs`` name, all at once; ``attempt`` as in `sample`."""
         player = replace(self._player(), recorder=self._recorder(attempt))
-        expansions = self._loop.run(expand_all(specs, self.pool, player, self.config.agent.branching))
+        try:
+            expansions = self._loop.run(expand_all(specs, self.pool, player, self.config.agent.branching))
+        finally:
+            if player.recorder is not None:
+                player.recorder.send()
         steps = sum(expansion.env_steps for expansion in expansions.expansions)
         self.metrics.log_value(NUM_ENV_STEPS_SAMPLED, steps, reduce="sum")
         self.metrics.log_value(NUM_ENV_STEPS_SAMPLED_LIFETIME, steps, reduce="lifetime_sum")

@@ -8,6 +8,7 @@ and an environment that answers differently this time asks for other prompts, wh
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -36,6 +37,7 @@ class Recorder:
             recorded: calls to serve again, by the seed that they were sampled with.
         """
         self._sink, self._recorded = sink, recorded or {}
+        self._waiting: list[Call] = []
         self.attempt = 0
 
     def recall(self, prompt_ids: list[int], seed: int) -> Completion | None:
@@ -46,11 +48,22 @@ class Recorder:
         return Completion(call.response_ids, call.logprobs, call.policy_version, call.finish_reason, call.id)
 
     def record(self, prompt_ids: list[int], completion: Completion, seed: int, parent: int) -> Completion:
-        """Send a response on its way to the pool, and return it with the name that it has there."""
+        """Send a response on its way to the pool, and return it with the name that it has there.
+
+        Called on an event loop; what comes in one of its rounds is sent with its next.
+        """
         name = step_seed(seed, self.attempt) if self.attempt else seed
         call = Call(
             name, parent, prompt_ids, completion.token_ids, completion.logprobs, completion.policy_version,
             completion.finish_reason, seed if name != seed else 0,
         )  # fmt: skip
-        self._sink.add(call)
+        if not self._waiting:  # an engine answers many requests at once: they go together
+            asyncio.get_running_loop().call_soon(self.send)
+        self._waiting.append(call)
         return replace(completion, call=name)
+
+    def send(self) -> None:
+        """Send what waits for the event loop's next round, which there may not be."""
+        calls, self._waiting = self._waiting, []
+        if calls:
+            self._sink.add(*calls)

@@ -208,22 +208,29 @@ def _read_body(body: str) -> ToolCall:
 def _check_schema(tool: Tool) -> None:
     from jsonschema.exceptions import SchemaError
 
-    validator = _validator(canonical(tool.parameters))
+    if not isinstance(tool.parameters.get("$schema", ""), str):  # the libraries look it up as it is
+        raise ValueError(f"tool '{tool.name}': parameters is no JSON schema: its $schema is no text")
     try:
-        validator.check_schema(validator.schema)
+        _validator(canonical(tool.parameters))
     except SchemaError as error:
         raise ValueError(f"tool '{tool.name}': parameters is no JSON schema: {error.message[:MAX_SHOWN]}") from None
 
 
 @lru_cache(maxsize=1024)
 def _validator(schema: str) -> Any:
-    """Return the validator of a schema. Its registry is empty: references to other documents are never fetched."""
+    """Return the validator of a schema. Its registry is empty: references to other documents are never fetched.
+
+    Raises:
+        SchemaError: it is none; an ``$id`` that is no text would break the validator before that is said.
+    """
     from jsonschema import Draft202012Validator
     from jsonschema.validators import validator_for
     from referencing import Registry
 
     data = json.loads(schema)
-    return validator_for(data, default=Draft202012Validator)(data, registry=Registry())
+    kind = validator_for(data, default=Draft202012Validator)
+    kind.check_schema(data)
+    return kind(data, registry=Registry())
 
 
 def _shown(value: Any) -> str:

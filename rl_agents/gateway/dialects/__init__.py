@@ -1,6 +1,7 @@
 """What agents' clients speak: OpenAI's chat completions and responses, Anthropic's messages.
 
-Every dialect is a module of four functions: ``read`` a request, write a ``whole`` answer, its ``events``, an ``error``.
+Every dialect is a module of four functions: ``read`` a request (an object of `rl_agents.tools.strict_json`), write a
+``whole`` answer, its ``events``, an ``error``.
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ from types import ModuleType
 from typing import Any
 
 from rl_agents.gateway.dialects import chat_completions, messages, responses
+from rl_agents.gateway.dialects.stream import primed
+
+__all__ = ["DIALECTS", "dialect_of", "model_body", "models_body", "primed"]
 
 #: By the path of their requests.
 DIALECTS: dict[str, ModuleType] = {module.PATH: module for module in (chat_completions, responses, messages)}

@@ -100,7 +100,7 @@ class _Chunks:
         self._start = start
         for index in range(self._call.count):
             self._sent[index] = SentText()
-            yield self._chunk(index, {"role": "assistant", "content": ""})
+            yield self._chunk(index, {"role": "assistant", "content": None})
 
     def delta(self, delta: Delta) -> Iterator[bytes]:
         self._sent[delta.index].add(delta)
@@ -108,7 +108,10 @@ class _Chunks:
 
     def answer(self, answer: ModelAnswer) -> Iterator[bytes]:
         self._answers.append(answer)
-        yield from self._text(self._sent[answer.index].rest(answer))
+        sent = self._sent[answer.index]
+        yield from self._text(sent.rest(answer))
+        if not sent.content and not answer.tool_calls:  # empty words, and not none
+            yield self._chunk(answer.index, {"content": ""})
         for number, called in enumerate(answer.tool_calls):
             yield self._chunk(answer.index, {"tool_calls": [{"index": number, **_tool_call(called)}]})
         yield self._chunk(answer.index, {}, answer.finish)

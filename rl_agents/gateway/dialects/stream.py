@@ -73,9 +73,9 @@ async def primed(pieces: AsyncIterator[Piece]) -> AsyncIterator[Piece]:
 
 
 def sse(data: Mapping[str, Any], name: str = "") -> bytes:
-    """Write one server-sent event."""
+    """Write one server-sent event, in ASCII: some clients take U+2028 and its like for the end of a line."""
     head = f"event: {name}\n" if name else ""
-    return f"{head}data: {json.dumps(data, ensure_ascii=False)}\n\n".encode()
+    return f"{head}data: {json.dumps(data)}\n\n".encode()
 
 
 class SentText:

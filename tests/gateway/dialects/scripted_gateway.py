@@ -18,8 +18,15 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from rl_agents.gateway.calls import AnsweredCall, Delta, Finish, ModelAnswer, ModelCall, Piece, Start
-from rl_agents.gateway.dialects import DIALECTS, dialect_of, messages, model_body, models_body
-from rl_agents.gateway.dialects.stream import primed
+from rl_agents.gateway.dialects import (
+    DIALECTS,
+    dialect_of,
+    messages,
+    model_body,
+    models_body,
+    primed,
+)
+from rl_agents.tools.strict_json import strict_json
 from rl_agents.web.errors import ApiError
 
 CREATED = 1_700_000_000
@@ -77,7 +84,7 @@ class Script:
         if isinstance(answer, ApiError):
             raise answer
         return [
-            replace(answer, index=index, content=answer.content + "!" * index if answer.content else "")
+            replace(answer, id=f"a{len(self.calls)}", index=index, content=answer.content + "!" * index)
             for index in range(call.count)
         ]
 
@@ -89,7 +96,7 @@ def application(script: Script) -> Starlette:
         path = request.url.path
         dialect = DIALECTS[path]
         try:
-            data = await request.json()
+            data = strict_json((await request.body()).decode())
             script.seen.append((path, data))
             call = dialect.read(data)
             answers = script.next(call)
@@ -102,7 +109,7 @@ def application(script: Script) -> Starlette:
 
     async def count(request: Request) -> Response:
         try:
-            data = await request.json()
+            data = strict_json((await request.body()).decode())
             script.seen.append((request.url.path, data))
             script.calls.append(messages.read_count(data))
             return JSONResponse(messages.counted(42))

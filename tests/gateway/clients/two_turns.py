@@ -1,0 +1,317 @@
+"""The same small conversation in every framework: a question, a call of the tool `add`, its result, the last words.
+
+Every function takes a gateway's address (without ``/v1``) and a key, and returns the framework's last words; nothing
+but the address is set. They run where ``requirements.txt`` is installed, and import their framework themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+QUESTION = "What is 2 + 3? Use the tool add."
+RULES = "You are careful with numbers."
+SCHEMA = {
+    "type": "object",
+    "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
+    "required": ["a", "b"],
+}
+ABOUT = "Add two whole numbers."
+MODEL = "policy"
+
+Client = Callable[[str, str], str]
+
+
+def add(a: int, b: int) -> int:
+    """Add two whole numbers.
+
+    Args:
+        a: The first number.
+        b: The second number.
+    """
+    return a + b
+
+
+def openai_chat(base: str, key: str, stream: bool = False) -> str:
+    from openai import OpenAI
+
+    client = OpenAI(base_url=f"{base}/v1", api_key=key)
+    tools: Any = [{"type": "function", "function": {"name": "add", "description": ABOUT, "parameters": SCHEMA}}]
+    messages: list[Any] = [{"role": "developer", "content": RULES}, {"role": "user", "content": QUESTION}]
+    while True:
+        if stream:
+            with client.chat.completions.stream(model=MODEL, messages=messages, tools=tools) as events:
+                for _ in events:
+                    pass
+                said = events.get_final_completion().choices[0].message
+        else:
+            answer = client.chat.completions.create(model=MODEL, messages=messages, tools=tools, temperature=0)
+            said = answer.choices[0].message
+        if not said.tool_calls:
+            return said.content or ""
+        messages.append(said)
+        for call in said.tool_calls:
+            result = str(add(**json.loads(call.function.arguments)))
+            messages.append({"role": "tool", "tool_call_id": call.id, "content": result})
+
+
+def openai_chat_streamed(base: str, key: str) -> str:
+    return openai_chat(base, key, stream=True)
+
+
+def openai_responses(base: str, key: str) -> str:
+    from openai import OpenAI
+
+    client = OpenAI(base_url=f"{base}/v1", api_key=key)
+    tools: Any = [{"type": "function", "name": "add", "description": ABOUT, "parameters": SCHEMA, "strict": True}]
+    items: list[Any] = [{"role": "user", "content": QUESTION}]
+    while True:
+        answer = client.responses.create(model=MODEL, input=items, instructions=RULES, tools=tools)
+        calls = [item for item in answer.output if item.type == "function_call"]
+        if not calls:
+            return answer.output_text
+        items += answer.output
+        for call in calls:
+            result = str(add(**json.loads(call.arguments)))
+            items.append({"type": "function_call_output", "call_id": call.call_id, "output": result})
+
+
+def openai_responses_followed(base: str, key: str) -> str:
+    """The second turn names the first one's response and sends only what is new; streamed."""
+    from openai import OpenAI
+
+    client = OpenAI(base_url=f"{base}/v1", api_key=key)
+    tools: Any = [{"type": "function", "name": "add", "description": ABOUT, "parameters": SCHEMA, "strict": True}]
+    new: list[Any] = [{"role": "user", "content": QUESTION}]
+    before: dict[str, Any] = {}
+    while True:
+        with client.responses.stream(model=MODEL, input=new, instructions=RULES, tools=tools, **before) as events:
+            answer = events.get_final_response()
+        calls = [item for item in answer.output if item.type == "function_call"]
+        if not calls:
+            return answer.output_text
+        before = {"previous_response_id": answer.id}
+        new = [
+            {
+                "type": "function_call_output",
+                "call_id": call.call_id,
+                "output": str(add(**json.loads(call.arguments))),
+            }
+            for call in calls
+        ]
+
+
+def anthropic_messages(base: str, key: str, stream: bool = False) -> str:
+    from anthropic import Anthropic
+
+    client = Anthropic(base_url=base, api_key=key)
+    tools: Any = [{"name": "add", "description": ABOUT, "input_schema": SCHEMA}]
+    messages: list[Any] = [{"role": "user", "content": QUESTION}]
+    asked: dict[str, Any] = {"model": MODEL, "max_tokens": 64, "system": RULES, "tools": tools}
+    while True:
+        if stream:
+            with client.messages.stream(messages=messages, **asked) as events:
+                said = events.get_final_message()
+        else:
+            said = client.messages.create(messages=messages, **asked)
+        if said.stop_reason != "tool_use":
+            return "".join(block.text for block in said.content if block.type == "text")
+        messages.append({"role": "assistant", "content": said.content})
+        results = [
+            {"type": "tool_result", "tool_use_id": block.id, "content": str(add(**block.input))}
+            for block in said.content
+            if block.type == "tool_use"
+        ]
+        messages.append({"role": "user", "content": results})
+
+
+def anthropic_messages_streamed(base: str, key: str) -> str:
+    return anthropic_messages(base, key, stream=True)
+
+
+def openai_agents(base: str, key: str, api: str = "responses", stream: bool = False) -> str:
+    from agents import Agent, Runner, function_tool, set_default_openai_client, set_tracing_disabled
+    from agents.models.openai_chatcompletions import OpenAIChatCompletionsModel
+    from agents.models.openai_responses import OpenAIResponsesModel
+    from openai import AsyncOpenAI
+
+    set_tracing_disabled(True)
+    client = AsyncOpenAI(base_url=f"{base}/v1", api_key=key)
+    set_default_openai_client(client, use_for_tracing=False)
+    kind = OpenAIResponsesModel if api == "responses" else OpenAIChatCompletionsModel
+    agent = Agent(name="adder", instructions=RULES, tools=[function_tool(add)], model=kind(MODEL, client))
+
+    async def run() -> str:
+        if not stream:
+            return str((await Runner.run(agent, QUESTION)).final_output)
+        result = Runner.run_streamed(agent, QUESTION)
+        async for _ in result.stream_events():
+            pass
+        return str(result.final_output)
+
+    return asyncio.run(run())
+
+
+def openai_agents_streamed(base: str, key: str) -> str:
+    return openai_agents(base, key, stream=True)
+
+
+def openai_agents_chat(base: str, key: str) -> str:
+    return openai_agents(base, key, api="chat_completions")
+
+
+def openai_agents_chat_streamed(base: str, key: str) -> str:
+    return openai_agents(base, key, api="chat_completions", stream=True)
+
+
+def smolagents_tools(base: str, key: str, stream: bool = False) -> str:
+    from smolagents import OpenAIModel, ToolCallingAgent, tool
+
+    model = OpenAIModel(MODEL, api_base=f"{base}/v1", api_key=key)
+    agent = ToolCallingAgent(tools=[tool(add)], model=model, max_steps=3, verbosity_level=0, stream_outputs=stream)
+    return str(agent.run(QUESTION))
+
+
+def smolagents_tools_streamed(base: str, key: str) -> str:
+    return smolagents_tools(base, key, stream=True)
+
+
+def smolagents_code(base: str, key: str) -> str:
+    from smolagents import CodeAgent, OpenAIModel, tool
+
+    model = OpenAIModel(MODEL, api_base=f"{base}/v1", api_key=key)
+    return str(CodeAgent(tools=[tool(add)], model=model, max_steps=3, verbosity_level=0).run(QUESTION))
+
+
+def langgraph(base: str, key: str, responses: bool = False, stream: bool = False) -> str:
+    from langchain_openai import ChatOpenAI
+    from langgraph.prebuilt import create_react_agent
+
+    model = ChatOpenAI(model=MODEL, base_url=f"{base}/v1", api_key=key, use_responses_api=responses)
+    agent = create_react_agent(model, [add], prompt=RULES)
+    asked: Any = {"messages": [{"role": "user", "content": QUESTION}]}
+    if stream:
+        *_, last = agent.stream(asked, stream_mode=["messages", "values"])
+        return str(last[1]["messages"][-1].text)
+    return str(agent.invoke(asked)["messages"][-1].text)
+
+
+def langgraph_streamed(base: str, key: str) -> str:
+    return langgraph(base, key, stream=True)
+
+
+def langgraph_responses(base: str, key: str) -> str:
+    return langgraph(base, key, responses=True)
+
+
+def langgraph_responses_streamed(base: str, key: str) -> str:
+    return langgraph(base, key, responses=True, stream=True)
+
+
+def pydantic_ai(base: str, key: str, kind: str = "chat", stream: bool = False) -> str:
+    from pydantic_ai import Agent
+    from pydantic_ai.models.anthropic import AnthropicModel
+    from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
+    from pydantic_ai.providers.anthropic import AnthropicProvider
+    from pydantic_ai.providers.openai import OpenAIProvider
+
+    if kind == "messages":
+        model: Any = AnthropicModel(MODEL, provider=AnthropicProvider(base_url=base, api_key=key))
+    else:
+        provider = OpenAIProvider(base_url=f"{base}/v1", api_key=key)
+        model = (OpenAIChatModel if kind == "chat" else OpenAIResponsesModel)(MODEL, provider=provider)
+    agent = Agent(model, instructions=RULES, tools=[add])
+
+    async def follow(_: Any, events: AsyncIterator[Any]) -> None:
+        async for _event in events:
+            pass
+
+    # Not run_stream: that takes the first words for the last, though a call follows them.
+    return asyncio.run(agent.run(QUESTION, event_stream_handler=follow if stream else None)).output
+
+
+def pydantic_ai_streamed(base: str, key: str) -> str:
+    return pydantic_ai(base, key, stream=True)
+
+
+def pydantic_ai_responses(base: str, key: str) -> str:
+    return pydantic_ai(base, key, kind="responses")
+
+
+def pydantic_ai_responses_streamed(base: str, key: str) -> str:
+    return pydantic_ai(base, key, kind="responses", stream=True)
+
+
+def pydantic_ai_messages(base: str, key: str) -> str:
+    return pydantic_ai(base, key, kind="messages")
+
+
+def pydantic_ai_messages_streamed(base: str, key: str) -> str:
+    return pydantic_ai(base, key, kind="messages", stream=True)
+
+
+def autogen(base: str, key: str, stream: bool = False) -> str:
+    from autogen_agentchat.agents import AssistantAgent
+    from autogen_core.models import ModelFamily
+    from autogen_ext.models.openai import OpenAIChatCompletionClient
+
+    about: Any = {
+        "vision": False,
+        "function_calling": True,
+        "json_output": False,
+        "structured_output": False,
+        "family": ModelFamily.UNKNOWN,
+    }
+    client = OpenAIChatCompletionClient(model=MODEL, base_url=f"{base}/v1", api_key=key, model_info=about)
+    agent = AssistantAgent(
+        "adder",
+        model_client=client,
+        tools=[add],
+        system_message=RULES,
+        reflect_on_tool_use=True,
+        model_client_stream=stream,
+    )
+
+    async def run() -> str:
+        result = await agent.run(task=QUESTION)
+        return str(result.messages[-1].content)  # type: ignore[union-attr]
+
+    return asyncio.run(run())
+
+
+def autogen_streamed(base: str, key: str) -> str:
+    return autogen(base, key, stream=True)
+
+
+CLIENTS: dict[str, Client] = {
+    function.__name__: function
+    for function in (
+        openai_chat,
+        openai_chat_streamed,
+        openai_responses,
+        openai_responses_followed,
+        anthropic_messages,
+        anthropic_messages_streamed,
+        openai_agents,
+        openai_agents_streamed,
+        openai_agents_chat,
+        openai_agents_chat_streamed,
+        smolagents_tools,
+        smolagents_tools_streamed,
+        smolagents_code,
+        langgraph,
+        langgraph_streamed,
+        langgraph_responses,
+        langgraph_responses_streamed,
+        pydantic_ai,
+        pydantic_ai_streamed,
+        pydantic_ai_responses,
+        pydantic_ai_responses_streamed,
+        pydantic_ai_messages,
+        pydantic_ai_messages_streamed,
+        autogen,
+        autogen_streamed,
+    )
+}

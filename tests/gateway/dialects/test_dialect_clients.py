@@ -1,0 +1,312 @@
+"""The real SDKs read what the dialects write: whole, streamed, synchronous and asynchronous, and when it goes wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import anthropic
+import openai
+import pytest
+from scripted_gateway import CREATED, Script, answered, scripted
+
+from rl_agents.gateway.calls import ModelAnswer
+from rl_agents.web.errors import ApiError, bad_request, overloaded
+
+pytestmark = pytest.mark.servers
+
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "additionalProperties": False, "required": ["a"]}
+CHAT_TOOLS: Any = [{"type": "function", "function": {"name": "add", "parameters": SCHEMA, "strict": True}}]
+FLAT_TOOLS: Any = [{"type": "function", "name": "add", "parameters": SCHEMA, "strict": True}]
+CLAUDE_TOOLS: Any = [{"name": "add", "input_schema": SCHEMA}]
+ASKED: Any = [{"role": "user", "content": "2 + 3?"}]
+ANSWERS = {
+    "words": answered("Five is the sum."),
+    "calls": answered("Let me see.", ("add", {"a": 2}), ("add", {"a": 3}), thoughts="Hm, two."),
+    "call only": answered("", ("add", {"a": 2})),
+    "cut": answered("Five is", finish="length"),
+    "cut thoughts": answered("", thoughts="Two and three", finish="length"),
+    "other scripts": answered("Fünf – 五 🙂\n\ndata: x\u2028y\x85z", thoughts="è"),
+    "nothing": answered(""),
+}
+CASES = pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS)
+
+
+@pytest.fixture
+def script() -> Script:
+    return Script()
+
+
+@pytest.fixture
+def base(script: Script) -> Iterator[str]:
+    with scripted(script) as base:
+        yield base
+
+
+@pytest.fixture
+def oai(base: str) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{base}/v1", api_key="none", max_retries=0) as client:
+        yield client
+
+
+@pytest.fixture
+def claude(base: str) -> Iterator[anthropic.Anthropic]:
+    with anthropic.Anthropic(base_url=base, api_key="none", max_retries=0) as client:
+        yield client
+
+
+def plain(model: Any) -> Any:
+    """What an SDK read, without what it added itself."""
+    return json.loads(model.to_json(exclude_unset=False, exclude_none=True))
+
+
+def chat(client: openai.OpenAI, **fields: Any) -> Any:
+    return client.chat.completions.create(model="m", messages=ASKED, **fields)
+
+
+@CASES
+def test_chat_streamed_equals_whole(script: Script, oai: openai.OpenAI, answer: ModelAnswer) -> None:
+    script.answers = [answer]
+    tools = CHAT_TOOLS if answer.tool_calls else openai.omit
+    whole = chat(oai, tools=tools)
+    script.calls.clear()
+    with oai.chat.completions.stream(
+        model="m", messages=ASKED, tools=tools, stream_options={"include_usage": True}
+    ) as stream:
+        if answer.finish == "length":  # the helper raises what it has added up
+            with pytest.raises(openai.LengthFinishReasonError) as cut:
+                stream.get_final_completion()
+            streamed = cut.value.completion
+        else:
+            streamed = stream.get_final_completion()
+    assert without_parsed(plain(streamed)) == plain(whole)
+    message = whole.choices[0].message
+    assert (message.content or "") == answer.content
+    assert getattr(message, "reasoning_content", "") == answer.thoughts
+    calls = [(called.function.name, called.function.arguments) for called in message.tool_calls or ()]
+    assert calls == [(called.name, called.arguments) for called in answer.tool_calls]
+    assert whole.choices[0].finish_reason == answer.finish and whole.usage.completion_tokens == answer.completion_tokens
+
+
+def without_parsed(data: Any) -> Any:
+    """The streaming helper parses arguments and adds what it read, and an index that only streams have."""
+    for choice in data["choices"]:
+        for called in choice["message"].get("tool_calls", ()):
+            called["function"].pop("parsed_arguments", None)
+            called.pop("index", None)
+    return data
+
+
+def test_several_choices(script: Script, oai: openai.OpenAI) -> None:
+    script.answers = [ANSWERS["words"]]
+    whole = chat(oai, n=2)
+    assert [choice.message.content for choice in whole.choices] == ["Five is the sum.", "Five is the sum.!"]
+    texts = ["", ""]
+    for chunk in chat(oai, n=2, stream=True):
+        for choice in chunk.choices:
+            texts[choice.index] += choice.delta.content or ""
+    assert texts == [choice.message.content for choice in whole.choices] and script.calls[-1].count == 2
+
+
+def test_raw_chunks_carry_usage_only_when_asked(script: Script, oai: openai.OpenAI) -> None:
+    script.answers = [ANSWERS["words"]]
+    assert all(chunk.usage is None and chunk.choices for chunk in chat(oai, stream=True))
+    *chunks, last = chat(oai, stream=True, stream_options={"include_usage": True})
+    assert all(chunk.usage is None for chunk in chunks)
+    assert last.choices == [] and last.usage.total_tokens == 15
+    assert len({(chunk.id, chunk.created, chunk.model) for chunk in (*chunks, last)}) == 1
+
+
+@CASES
+def test_responses_streamed_equals_whole(script: Script, oai: openai.OpenAI, answer: ModelAnswer) -> None:
+    script.answers = [answer]
+    tools = FLAT_TOOLS if answer.tool_calls else openai.omit
+    asked: dict[str, Any] = {"model": "m", "input": ASKED, "tools": tools, "instructions": "Be brief."}
+    whole = oai.responses.create(**asked)
+    script.calls.clear()
+    with oai.responses.stream(**asked) as stream:
+        *_, last = stream
+    assert last.type == f"response.{'incomplete' if answer.finish == 'length' else 'completed'}"
+    streamed = plain(last.response)
+    for item in streamed["output"]:
+        item.pop("parsed_arguments", None)
+    assert streamed == plain(whole)
+    assert whole.output_text == answer.content and whole.instructions == "Be brief."
+    calls = [(item.name, item.arguments, item.call_id) for item in whole.output if item.type == "function_call"]
+    assert calls == [(called.name, called.arguments, called.id) for called in answer.tool_calls]
+    thoughts = [part.text for item in whole.output if item.type == "reasoning" for part in item.summary]
+    assert "".join(thoughts) == answer.thoughts
+    assert whole.usage is not None and whole.usage.output_tokens == answer.completion_tokens
+
+
+def test_responses_follow_each_other(script: Script, oai: openai.OpenAI) -> None:
+    script.answers = [ANSWERS["call only"], ANSWERS["words"]]
+    first = oai.responses.create(model="m", input="2 + 3?", tools=FLAT_TOOLS)
+    output: Any = [{"type": "function_call_output", "call_id": first.output[-1].call_id, "output": "5"}]
+    second = oai.responses.create(model="m", input=output, previous_response_id=first.id)
+    assert script.calls[1].previous == "a1" and second.previous_response_id == first.id == "resp_a1"
+    script.answers = [ANSWERS["calls"], ANSWERS["words"]]
+    both = oai.responses.create(model="m", input="2 + 3?", tools=FLAT_TOOLS)
+    oai.responses.create(model="m", input=[*ASKED, *both.output])  # type: ignore[list-item]
+    said = script.calls[-1].messages[-1]
+    assert said["content"] == "Let me see." and said["reasoning_content"] == "Hm, two." and len(said["tool_calls"]) == 2
+
+
+@CASES
+def test_messages_streamed_equals_whole(script: Script, claude: anthropic.Anthropic, answer: ModelAnswer) -> None:
+    script.answers = [answer]
+    tools = CLAUDE_TOOLS if answer.tool_calls else anthropic.omit
+    asked: dict[str, Any] = {"model": "m", "max_tokens": 9, "messages": ASKED, "tools": tools, "system": "Be brief."}
+    whole = claude.messages.create(**asked)
+    script.calls.clear()
+    with claude.messages.stream(**asked) as stream:
+        streamed = stream.get_final_message()
+    assert plain(streamed) == plain(whole)
+    assert "".join(block.text for block in whole.content if block.type == "text") == answer.content
+    assert "".join(block.thinking for block in whole.content if block.type == "thinking") == answer.thoughts
+    calls = [(block.id, block.name, block.input) for block in whole.content if block.type == "tool_use"]
+    assert calls == [(called.id, called.name, json.loads(called.arguments)) for called in answer.tool_calls]
+    assert whole.usage.output_tokens == answer.completion_tokens and whole.usage.input_tokens == 11
+    assert script.calls[0].messages[0] == {"role": "system", "content": "Be brief."}
+
+
+def test_a_message_goes_back_as_it_came(script: Script, claude: anthropic.Anthropic) -> None:
+    script.answers = [ANSWERS["calls"], answered("Five", stop=".")]
+    said = claude.messages.create(model="m", max_tokens=9, messages=ASKED, tools=CLAUDE_TOOLS)
+    results = [
+        {"type": "tool_result", "tool_use_id": block.id, "content": "5", "is_error": block.id == "call_1"}
+        for block in said.content
+        if block.type == "tool_use"
+    ]
+    history: Any = [*ASKED, {"role": "assistant", "content": said.content}, {"role": "user", "content": results}]
+    last = claude.messages.create(
+        model="m",
+        max_tokens=9,
+        messages=history,
+        tools=CLAUDE_TOOLS,
+        stop_sequences=["."],
+        extra_body={"temperature": 0.5},
+    )
+    assert (last.stop_reason, last.stop_sequence) == ("stop_sequence", ".")
+    _, turn, *told = script.calls[1].messages
+    assert turn["content"] == "Let me see." and turn["reasoning_content"] == "Hm, two." and len(turn["tool_calls"]) == 2
+    assert [(message["role"], message["content"]) for message in told] == [("tool", "5"), ("tool", "Error: 5")]
+    assert script.calls[1].wishes == {"temperature": 0.5} and script.calls[1].stop == (".",)
+
+
+def test_tokens_are_counted(script: Script, claude: anthropic.Anthropic) -> None:
+    count = claude.messages.count_tokens(model="m", messages=ASKED, system="Be brief.", tools=CLAUDE_TOOLS)
+    assert count.input_tokens == 42 and len(script.calls[0].messages) == 2 and script.calls[0].tools
+
+
+def test_both_sdks_list_models(oai: openai.OpenAI, claude: anthropic.Anthropic) -> None:
+    assert [model.id for model in oai.models.list()] == ["policy"] and oai.models.retrieve("policy").created == CREATED
+    found = claude.models.list()
+    assert [model.id for model in found] == ["policy"] and claude.models.retrieve("policy").display_name == "policy"
+    assert found.data[0].created_at.year == 2023
+
+
+def test_asynchronous_clients(script: Script, base: str) -> None:
+    script.answers = [ANSWERS["calls"]]
+
+    async def ask() -> None:
+        async with openai.AsyncOpenAI(base_url=f"{base}/v1", api_key="none") as oai:
+            whole = await oai.chat.completions.create(model="m", messages=ASKED, tools=CHAT_TOOLS)
+            async with oai.chat.completions.stream(model="m", messages=ASKED, tools=CHAT_TOOLS) as stream:
+                streamed = await stream.get_final_completion()
+            assert streamed.choices[0].message.content == whole.choices[0].message.content == "Let me see."
+            async with oai.responses.stream(model="m", input="2 + 3?", tools=FLAT_TOOLS) as events:
+                final = await events.get_final_response()
+            assert final.output_text == "Let me see." and len(final.output) == 4
+        async with anthropic.AsyncAnthropic(base_url=base, api_key="none") as claude:
+            async with claude.messages.stream(model="m", max_tokens=9, messages=ASKED, tools=CLAUDE_TOOLS) as messages:
+                texts = [text async for text in messages.text_stream]
+            assert len(texts) > 1 and "".join(texts) == "Let me see."
+
+    asyncio.run(ask())
+
+
+STATUSES = [
+    (bad_request("model: no", "model"), openai.BadRequestError, anthropic.BadRequestError),
+    (ApiError(401, "no key", "invalid_api_key"), openai.AuthenticationError, anthropic.AuthenticationError),
+    (ApiError(403, "not yours", "forbidden"), openai.PermissionDeniedError, anthropic.PermissionDeniedError),
+    (ApiError(404, "no such session", "unknown"), openai.NotFoundError, anthropic.NotFoundError),
+    (ApiError(413, "too large", "body_too_large"), openai.APIStatusError, anthropic.RequestTooLargeError),
+    (overloaded(), openai.RateLimitError, anthropic.RateLimitError),
+    (ApiError(503, "closing", "unavailable"), openai.InternalServerError, anthropic.InternalServerError),
+]
+
+
+@pytest.mark.parametrize(("problem", "theirs", "others"), STATUSES, ids=[str(row[0].status) for row in STATUSES])
+@pytest.mark.parametrize("stream", [False, True])
+def test_refusals_are_the_sdks_own_exceptions(
+    script: Script,
+    oai: openai.OpenAI,
+    claude: anthropic.Anthropic,
+    problem: ApiError,
+    theirs: type[openai.APIStatusError],
+    others: type[anthropic.APIStatusError],
+    stream: bool,
+) -> None:
+    script.answers = [problem]
+    with pytest.raises(theirs) as chat_refused:
+        chat(oai, stream=stream)
+    with pytest.raises(theirs) as response_refused:
+        oai.responses.create(model="m", input="x", stream=stream)
+    for refused in (chat_refused.value, response_refused.value):
+        assert (refused.status_code, refused.code, refused.param) == (problem.status, problem.code, problem.param)
+        assert refused.body["message"] == problem.message  # type: ignore[index]
+    with pytest.raises(others) as message_refused:
+        claude.messages.create(model="m", max_tokens=9, messages=ASKED, stream=stream)
+    assert message_refused.value.status_code == problem.status
+    assert message_refused.value.body["error"]["message"] == problem.message  # type: ignore[index]
+
+
+def test_requests_that_cannot_be_read_are_the_sdks_own_exceptions(
+    oai: openai.OpenAI, claude: anthropic.Anthropic
+) -> None:
+    tools: Any = [{"type": "web_search"}]
+    with pytest.raises(openai.BadRequestError, match=r"tools\[0\]: tools of type 'web_search' are not served"):
+        oai.responses.create(model="m", input="x", tools=tools)
+    seen: Any = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:x"}}]}]
+    with pytest.raises(openai.BadRequestError, match="only text is read"):
+        oai.chat.completions.create(model="m", messages=seen)
+    with pytest.raises(anthropic.BadRequestError, match="the last one is an assistant's"):
+        claude.messages.create(
+            model="m", max_tokens=9, messages=[*ASKED, {"role": "assistant", "content": "The sum is"}]
+        )
+
+
+def test_a_failure_in_mid_stream_is_an_exception(
+    script: Script, oai: openai.OpenAI, claude: anthropic.Anthropic
+) -> None:
+    script.answers, script.breaks = [ANSWERS["words"]], ApiError(503, "the engine is gone", "engine_gone")
+    texts = []
+    with pytest.raises(openai.APIError, match="the engine is gone"):
+        for chunk in chat(oai, stream=True):
+            texts.append(chunk.choices[0].delta.content or "")
+    assert "".join(texts) == "Five is the sum"
+    with pytest.raises(openai.APIError, match="the engine is gone"):
+        list(oai.responses.create(model="m", input="x", stream=True))
+    with (
+        pytest.raises(anthropic.APIStatusError, match="the engine is gone"),
+        claude.messages.stream(model="m", max_tokens=9, messages=ASKED) as stream,
+    ):
+        stream.until_done()
+
+
+def test_structured_answers_are_parsed_by_the_sdk(script: Script, oai: openai.OpenAI) -> None:
+    """A form that is asked for is a wish; an answer that has it is read as one."""
+    from pydantic import BaseModel
+
+    class Sum(BaseModel):
+        total: int
+
+    script.answers = [answered('{"total": 5}')]
+    parsed = oai.chat.completions.parse(model="m", messages=ASKED, response_format=Sum)
+    assert parsed.choices[0].message.parsed == Sum(total=5)
+    response = oai.responses.parse(model="m", input="x", text_format=Sum)
+    assert response.output_parsed == Sum(total=5)
+    assert "response_format" in script.calls[0].wishes and "text.format" in script.calls[1].wishes

@@ -1,0 +1,101 @@
+"""Whatever JSON comes: a call or a refusal with one line, never anything else."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scripted_gateway import answered, pieces_of
+
+from rl_agents.chat.messages import ROLES
+from rl_agents.gateway.calls import ModelCall
+from rl_agents.gateway.dialects import DIALECTS, messages
+from rl_agents.web.errors import ApiError
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8)
+JSON = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3)
+)
+NAMES = (
+    "model messages input instructions system tools max_tokens max_completion_tokens max_output_tokens stream n stop "
+    "stop_sequences stream_options previous_response_id tool_choice text metadata functions background conversation x"
+)
+TYPES = (
+    "text input_text output_text refusal image_url tool_use tool_result thinking redacted_thinking message reasoning "
+    "reasoning_text summary_text function_call function_call_output item_reference function custom web_search object"
+)
+KEYS = (
+    "role content type text tool_calls tool_call_id id call_id name arguments output summary function parameters input "
+    "input_schema tool_use_id is_error thinking reasoning_content refusal description properties $schema $ref strict"
+)
+
+
+def near(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Objects with the keys of real ones, and values that are often right."""
+    values = inner | JSON
+    words = st.sampled_from([*TYPES.split(), *ROLES, '{"a": 1}', "{", "c1", "http://json-schema.org/draft-07/schema#"])
+    return st.lists(values, max_size=4) | st.dictionaries(st.sampled_from(KEYS.split()), values | words, max_size=6)
+
+
+NEAR = st.recursive(SCALARS | st.sampled_from([*TYPES.split(), *ROLES]), near, max_leaves=12)
+GOOD: dict[str, Any] = {
+    "model": "m",
+    "messages": [{"role": "user", "content": "x"}],
+    "input": "x",
+    "max_tokens": 5,
+}
+BODIES = JSON | st.dictionaries(st.sampled_from(NAMES.split()), NEAR | JSON, max_size=8).map(
+    lambda fields: {**GOOD, **fields}
+)
+LISTS = st.tuples(st.sampled_from(("messages", "input", "tools", "system")), st.lists(NEAR, max_size=4))
+
+
+def check(dialect: ModuleType, body: Any) -> None:
+    try:
+        call = dialect.read(body)
+    except ApiError as error:
+        assert error.status == 400 and error.message and "\n" not in error.message and len(error.message) < 500
+        assert not isinstance(body, dict) or error.param in error.message
+        assert json.loads(json.dumps(dialect.error(error)))["error"]["message"] == error.message
+        return
+    assert isinstance(call, ModelCall)
+    assert all(message["role"] in ROLES and isinstance(message["content"], str) for message in call.messages)
+    answer = answered("Five.", ("f", {}), thoughts="Hm.")
+    assert json.dumps(dialect.whole(call, [answer] * call.count))
+    assert asyncio.run(stream(dialect, call))
+    assert hash(call.ignored) and list(call.ignored) == sorted(call.ignored)
+
+
+async def stream(dialect: ModuleType, call: ModelCall) -> int:
+    answers = [answered("Five.")]
+    if call.count > 1:
+        return 1
+    return sum([len(event) async for event in dialect.events(call, pieces_of(answers))])
+
+
+@pytest.mark.parametrize("dialect", DIALECTS.values(), ids=lambda dialect: dialect.PATH)
+@settings(max_examples=80, deadline=None)
+@given(body=BODIES)
+def test_any_body_is_a_call_or_a_refusal(dialect: ModuleType, body: Any) -> None:
+    check(dialect, body)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS.values(), ids=lambda dialect: dialect.PATH)
+@settings(max_examples=80, deadline=None)
+@given(field=LISTS)
+def test_any_list_is_a_call_or_a_refusal(dialect: ModuleType, field: tuple[str, list[Any]]) -> None:
+    check(dialect, {**GOOD, field[0]: field[1]})
+
+
+@settings(max_examples=100, deadline=None)
+@given(body=BODIES)
+def test_any_body_is_counted_or_refused(body: Any) -> None:
+    try:
+        assert isinstance(messages.read_count(body), ModelCall)
+    except ApiError as error:
+        assert error.status == 400

@@ -1,0 +1,365 @@
+"""Requests in three dialects become the same call; what cannot be served is refused by name."""
+
+from __future__ import annotations
+
+import copy
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from rl_agents.gateway.dialects import chat_completions, messages, responses
+from rl_agents.tools.calls import Tool
+from rl_agents.web.errors import ApiError
+
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
+ADD = Tool("add", "Adds.", SCHEMA)
+ASKED = {"role": "user", "content": "2 + 3?"}
+CALLED = {
+    "role": "assistant",
+    "content": "Let me see.",
+    "reasoning_content": "Small.",
+    "tool_calls": [
+        {"id": "c1", "type": "function", "function": {"name": "add", "arguments": {"a": 2}}},
+        {"id": "c2", "type": "function", "function": {"name": "add", "arguments": {}}},
+    ],
+}
+RESULTS = [
+    {"role": "tool", "content": text, "tool_call_id": name} for text, name in (("5", "c1"), ("Error: no a", "c2"))
+]
+HISTORY = ({"role": "system", "content": "Be brief."}, ASKED, CALLED, *RESULTS, {"role": "user", "content": "Well?"})
+
+CHAT: dict[str, Any] = {
+    "model": "m",
+    "messages": [
+        {"role": "developer", "content": [{"type": "text", "text": "Be "}, {"type": "text", "text": "brief."}]},
+        {"role": "user", "content": "2 + 3?", "name": "ann"},
+        {
+            "role": "assistant",
+            "content": [{"type": "text", "text": "Let me see."}],
+            "reasoning_content": "Small.",
+            "refusal": None,
+            "tool_calls": [
+                {"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"a": 2}'}},
+                {"id": "c2", "type": "function", "function": {"name": "add", "arguments": ""}},
+            ],
+        },
+        {"role": "tool", "content": [{"type": "text", "text": "5"}], "tool_call_id": "c1"},
+        {"role": "tool", "content": "Error: no a", "tool_call_id": "c2"},
+        {"role": "user", "content": "Well?"},
+    ],
+    "tools": [{"type": "function", "function": {"name": "add", "description": "Adds.", "parameters": SCHEMA}}],
+    "max_completion_tokens": 9,
+    "stream": True,
+    "stop": "END",
+    "temperature": 0.2,
+    "seed": 4,
+    "colour": "red",
+}
+RESPONSES: dict[str, Any] = {
+    "model": "m",
+    "instructions": "Be brief.",
+    "input": [
+        {"role": "user", "content": [{"type": "input_text", "text": "2 + 3?"}]},
+        {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "Small."}], "phase": "x"},
+        {
+            "type": "message",
+            "id": "msg_1",
+            "role": "assistant",
+            "status": "completed",
+            "content": [{"type": "output_text", "text": "Let me see.", "annotations": []}],
+        },
+        {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "add", "arguments": '{"a": 2}'},
+        {"type": "function_call", "id": "fc_2", "call_id": "c2", "name": "add", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c1", "output": [{"type": "input_text", "text": "5"}]},
+        {"type": "function_call_output", "call_id": "c2", "output": "Error: no a"},
+        {"type": "message", "role": "user", "content": "Well?"},
+    ],
+    "tools": [{"type": "function", "name": "add", "description": "Adds.", "parameters": SCHEMA, "strict": True}],
+    "max_output_tokens": 9,
+    "stream": True,
+    "temperature": 0.2,
+    "text": {"format": {"type": "json_object"}, "verbosity": "low"},
+    "store": False,
+    "metadata": {"who": "me"},
+    "prompt_cache_key": "k",
+    "colour": "red",
+}
+MESSAGES: dict[str, Any] = {
+    "model": "m",
+    "system": [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}],
+    "messages": [
+        {"role": "user", "content": "2 + 3?"},
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "thinking", "thinking": "Small.", "signature": "s"},
+                {"type": "redacted_thinking", "data": "xx"},
+                {"type": "text", "text": "Let me see."},
+                {"type": "tool_use", "id": "c1", "name": "add", "input": {"a": 2}},
+                {"type": "tool_use", "id": "c2", "name": "add", "input": {}},
+            ],
+        },
+        {
+            "role": "user",
+            "content": [
+                {"type": "tool_result", "tool_use_id": "c1", "content": "5"},
+                {
+                    "type": "tool_result",
+                    "tool_use_id": "c2",
+                    "is_error": True,
+                    "content": [{"type": "text", "text": "no a"}],
+                },
+                {"type": "text", "text": "Well?"},
+            ],
+        },
+    ],
+    "tools": [{"name": "add", "description": "Adds.", "input_schema": SCHEMA}],
+    "max_tokens": 9,
+    "stop_sequences": ["END"],
+    "stream": True,
+    "temperature": 0.2,
+    "top_k": 3,
+    "metadata": {"user_id": "u"},
+    "thinking": {"type": "enabled", "budget_tokens": 5},
+    "colour": "red",
+}
+FULL = [(chat_completions, CHAT), (responses, RESPONSES), (messages, MESSAGES)]
+
+
+def changed(body: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    return {**copy.deepcopy(body), **fields}
+
+
+def said(*items: Any) -> dict[str, Any]:
+    return {"model": "m", "messages": list(items), "input": list(items), "max_tokens": 9}
+
+
+@pytest.mark.parametrize(("dialect", "body"), FULL)
+def test_three_dialects_tell_the_same_history(dialect: ModuleType, body: dict[str, Any]) -> None:
+    call = dialect.read(body)
+    assert call.messages == HISTORY
+    assert (call.tools, call.max_tokens, call.stream, call.count, call.model) == ((ADD,), 9, True, 1, "m")
+    assert f"rl_agents.gateway.dialects.{call.dialect}" == dialect.__name__
+
+
+def test_what_training_overrides_is_kept_as_wishes_and_the_unknown_is_named() -> None:
+    chat, response, message = (dialect.read(body) for dialect, body in FULL)
+    assert chat.wishes == {"temperature": 0.2, "seed": 4} and chat.options == {"include_usage": False}
+    assert chat.ignored == ("colour", "messages.name") and chat.stop == ("END",)
+    wishes = {"text.format": {"type": "json_object"}, "text.verbosity": "low", "tools.strict": True}
+    assert response.wishes == {"temperature": 0.2, **wishes}
+    notes = {"store": False, "metadata": {"who": "me"}, "prompt_cache_key": "k"}
+    assert response.options == {**notes, "instructions": "Be brief."}
+    assert response.ignored == ("colour", "input.phase") and response.stop == ()
+    assert message.wishes == {"temperature": 0.2, "top_k": 3, "thinking": {"type": "enabled", "budget_tokens": 5}}
+    assert message.options == {"metadata": {"user_id": "u"}}
+    assert message.ignored == ("colour",) and message.stop == ("END",)
+
+
+@pytest.mark.parametrize(("dialect", "body"), FULL)
+def test_null_is_as_good_as_nothing(dialect: ModuleType, body: dict[str, Any]) -> None:
+    needed = {"model", "messages", "input", "max_tokens", "instructions", "system"}
+    nulls = {name: value if name in needed else None for name, value in body.items()}
+    call = dialect.read(nulls)
+    assert call.messages == HISTORY and not call.tools and not call.stream and not call.wishes and call.stop == ()
+    assert {name for name in call.options if name not in ("instructions", "include_usage")} == set()
+
+
+def test_chat_options_are_read() -> None:
+    call = chat_completions.read(changed(CHAT, stream_options={"include_usage": True}, n=3, stop=["a", "b", "a"]))
+    assert call.options["include_usage"] is True and call.count == 3 and call.stop == ("a", "b")
+    both = chat_completions.read(changed(CHAT, max_tokens=5))
+    assert both.max_tokens == 9  # the new name wins
+    assert chat_completions.read({**said(ASKED), "max_tokens": 5}).max_tokens == 5
+
+
+LAX = [
+    (chat_completions, {"role": "user", "content": ""}, {"role": "user", "content": ""}),
+    (chat_completions, {"role": "user", "content": []}, {"role": "user", "content": ""}),
+    (chat_completions, {"role": "system", "content": " "}, {"role": "system", "content": " "}),
+    (chat_completions, {"role": "assistant", "content": None}, {"role": "assistant", "content": ""}),
+    (
+        chat_completions,
+        {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]},
+        {"role": "assistant", "content": "No."},
+    ),
+    (
+        chat_completions,
+        {"role": "assistant", "content": None, "refusal": "No."},
+        {"role": "assistant", "content": "No."},
+    ),
+    (
+        chat_completions,
+        {"role": "assistant", "content": "<think>Hm.</think>Yes."},
+        {"role": "assistant", "content": "Yes.", "reasoning_content": "Hm."},
+    ),
+    (
+        responses,
+        {"type": "reasoning", "content": [{"type": "reasoning_text", "text": "Hm."}], "summary": []},
+        {"role": "assistant", "content": "", "reasoning_content": "Hm."},
+    ),
+    (
+        messages,
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "is_error": True}]},
+        {"role": "tool", "content": "Error: ", "tool_call_id": "c"},
+    ),
+    (
+        messages,
+        {
+            "role": "user",
+            "content": [{"type": "tool_result", "tool_use_id": "c", "content": "ERROR 5", "is_error": True}],
+        },
+        {"role": "tool", "content": "ERROR 5", "tool_call_id": "c"},
+    ),
+    (messages, {"role": "user", "content": []}, {"role": "user", "content": ""}),
+]
+
+
+@pytest.mark.parametrize(("dialect", "item", "message"), LAX)
+def test_what_clients_send_back_is_accepted(dialect: ModuleType, item: dict[str, Any], message: dict[str, Any]) -> None:
+    assert dialect.read(said(item, ASKED)).messages == (message, ASKED)
+
+
+def test_thoughts_that_come_as_a_message_belong_to_the_words_after_them() -> None:
+    items = [{"role": "assistant", "content": text} for text in ("<think>\nHm.\n</think>", "Yes.")]
+    call = responses.read(said(ASKED, *items))
+    assert call.messages == (ASKED, {"role": "assistant", "content": "Yes.", "reasoning_content": "\nHm.\n"})
+
+
+def test_a_response_that_follows_another_sends_only_what_is_new() -> None:
+    output = {"type": "function_call_output", "call_id": "c1", "output": "5"}
+    reference = {"type": "item_reference", "id": "fc_1"}
+    body = {"model": "m", "input": [reference, output], "previous_response_id": "resp_a1"}
+    call = responses.read(body)
+    assert call.previous == "a1" and call.messages == (RESULTS[0],)
+    assert responses.read({"model": "m", "input": [], "previous_response_id": "resp_resp_x"}).previous == "resp_x"
+    with pytest.raises(ApiError, match=r"input\[0\]: item references are served with previous_response_id only"):
+        responses.read({"model": "m", "input": [reference]})
+
+
+def test_counting_needs_no_limit() -> None:
+    body = {name: value for name, value in MESSAGES.items() if name != "max_tokens"}
+    call = messages.read_count(body)
+    assert call.messages == HISTORY and call.max_tokens is None and messages.counted(7) == {"input_tokens": 7}
+
+
+def image(kind: str) -> dict[str, Any]:
+    return {"role": "user", "content": [{"type": "text", "text": "See:"}, {"type": kind, "image_url": "x"}]}
+
+
+def asked(**fields: Any) -> dict[str, Any]:
+    return {**said(ASKED), **fields}
+
+
+REFUSED: list[tuple[ModuleType, dict[str, Any], str, str]] = [
+    (chat_completions, {"messages": [ASKED]}, "model", "'model' is missing: a text is needed"),
+    (chat_completions, asked(model=7), "model", "model: a text is needed (got 7)"),
+    (chat_completions, asked(model=""), "model", "model: a text is needed (got '')"),
+    (chat_completions, {"model": "m"}, "messages", "messages: a list of at least one message is needed"),
+    (chat_completions, said(), "messages", "messages: a list of at least one message is needed"),
+    (chat_completions, asked(messages="hi"), "messages", "messages: a list is needed (got 'hi')"),
+    (chat_completions, said(ASKED, "hi"), "messages", "messages[1]: a message is str, not an object"),
+    (chat_completions, said({"content": "x"}), "messages", "messages[0]: a message without role"),
+    (chat_completions, said({"role": "function", "name": "f"}), "messages", "messages[0]: legacy function calls"),
+    (chat_completions, said(image("image_url")), "messages", "a content part of type 'image_url'; only text is read"),
+    (chat_completions, said({"role": "tool", "content": "5"}), "messages", "a tool result without tool_call_id"),
+    (chat_completions, asked(functions=[{"name": "f"}]), "functions", "functions: the legacy form is not served"),
+    (chat_completions, asked(function_call="auto"), "function_call", "function_call: the legacy form is not served"),
+    (chat_completions, asked(audio={"voice": "x"}), "audio", "audio: only text is written"),
+    (chat_completions, asked(tools={}), "tools", "tools: a list is needed (got {})"),
+    (chat_completions, asked(tools=[{"type": "custom"}]), "tools", "tools[0]: tools of type 'custom' are not served"),
+    (chat_completions, asked(tools=[{"function": {}}]), "tools", "tools: a tool definition without a usable name"),
+    (
+        chat_completions,
+        asked(tools=[{"function": {"name": "f", "parameters": {"type": "thing"}}}]),
+        "tools",
+        "tools: tool 'f': parameters is no JSON schema",
+    ),
+    *(
+        (chat_completions, asked(tools=[{"function": {"name": "f", "parameters": schema}}]), "tools", message)
+        for schema, message in (
+            ({"$schema": []}, "tools: tool 'f': parameters is no JSON schema: its $schema is no text"),
+            ({"$id": []}, "tools: tool 'f': parameters is no JSON schema: [] is not of type 'string'"),
+        )
+    ),
+    (chat_completions, asked(max_tokens=0), "max_tokens", "max_tokens: a whole number from 1 on is needed (got 0)"),
+    (chat_completions, asked(max_completion_tokens="9"), "max_completion_tokens", "a whole number from 1 on"),
+    (chat_completions, asked(n=True), "n", "n: a whole number from 1 to 128 is needed (got True)"),
+    (chat_completions, asked(n=129), "n", "n: a whole number from 1 to 128 is needed (got 129)"),
+    (chat_completions, asked(stream="yes"), "stream", "stream: true or false is needed (got 'yes')"),
+    (chat_completions, asked(stop=[1]), "stop", "stop: a string or a list of at most 64 strings is needed"),
+    (chat_completions, asked(stop=[""]), "stop", "stop: a stop string has 1 to 256 characters"),
+    (chat_completions, asked(stream_options=True), "stream_options", "stream_options: an object is needed"),
+    (responses, {"model": "m"}, "input", "input: is missing or empty; a text or a list of items is needed"),
+    (responses, {"model": "m", "input": 7}, "input", "input: has another type"),
+    (responses, asked(instructions=[]), "instructions", "instructions: a text is needed (got [])"),
+    (responses, asked(tools=[{"type": "web_search"}]), "tools", "tools[0]: tools of type 'web_search' are not served"),
+    (
+        responses,
+        said({"type": "web_search_call", "id": "x"}),
+        "input",
+        "an item of type 'web_search_call'; valid: mess",
+    ),
+    (responses, said(image("input_image")), "input", "input item 1: a content part of type 'input_image'; only text"),
+    (
+        responses,
+        said({"type": "function_call_output", "output": "5"}),
+        "input",
+        "a function_call_output without call_id",
+    ),
+    (responses, asked(background=True), "background", "background: responses are not kept for later"),
+    (responses, asked(conversation="conv_1"), "conversation", "conversation: conversations are not kept"),
+    (responses, asked(prompt={"id": "p"}), "prompt", "prompt: stored prompts are not kept"),
+    (responses, asked(previous_response_id=3), "previous_response_id", "previous_response_id: a text is needed"),
+    (responses, asked(max_output_tokens=-1), "max_output_tokens", "max_output_tokens: a whole number from 1 on"),
+    (messages, {"model": "m", "messages": [ASKED]}, "max_tokens", "'max_tokens' is missing: a whole number"),
+    (messages, asked(system=7), "system", "system: content is int, not text"),
+    (messages, asked(system=[{"type": "image"}]), "system", "system: a content part of type 'image'; only text"),
+    (messages, said({"role": "tool", "content": "x"}), "messages", "messages[0]: unknown role 'tool'; valid: user"),
+    (messages, said({"role": "user", "content": 7}), "messages", "messages[0]: content is int, not text or a list"),
+    (messages, said(image("image")), "messages", "messages[0]: a content part of type 'image'; only text is read"),
+    (messages, said(image("document")), "messages", "messages[0]: a content part of type 'document'; only text"),
+    (messages, said(ASKED, {"role": "assistant", "content": "I"}), "messages", "the last one is an assistant's"),
+    (
+        messages,
+        said({"role": "user", "content": [{"type": "tool_result"}]}),
+        "messages",
+        "messages[0]: a tool_result without tool_use_id",
+    ),
+    (
+        messages,
+        said({"role": "assistant", "content": [{"type": "tool_use", "name": "f"}]}),
+        "messages",
+        "messages[0]: a tool_use without id",
+    ),
+    (
+        messages,
+        asked(tools=[{"type": "web_search_20250305", "name": "web_search"}]),
+        "tools",
+        "tools[0]: tools of type 'web_search_20250305' are not served",
+    ),
+    (messages, asked(tools=[{"name": "f", "input_schema": 7}]), "tools", "tools: tool 'f': parameters is int"),
+    (messages, asked(mcp_servers=[{"url": "x"}]), "mcp_servers", "mcp_servers: tools are run by the agent only"),
+    (messages, asked(stop_sequences=7), "stop_sequences", "stop_sequences: a string or a list"),
+]
+
+
+@pytest.mark.parametrize(("dialect", "body", "param", "message"), REFUSED, ids=[row[3][:50] for row in REFUSED])
+def test_a_field_that_matters_is_refused_by_name(
+    dialect: ModuleType, body: dict[str, Any], param: str, message: str
+) -> None:
+    with pytest.raises(ApiError) as refused:
+        dialect.read(body)
+    assert refused.value.status == 400 and refused.value.param == param
+    assert message in refused.value.message and param in refused.value.message
+    assert "\n" not in refused.value.message and len(refused.value.message) < 400
+    told = dialect.error(refused.value)
+    assert told["error"]["message"] == refused.value.message and told["error"]["type"] == "invalid_request_error"
+
+
+@pytest.mark.parametrize("body", [[], "x", None, 7])
+def test_a_body_that_is_no_object_is_refused(body: Any) -> None:
+    for dialect in (chat_completions, responses, messages):
+        with pytest.raises(ApiError, match="the body is not a JSON object"):
+            dialect.read(body)
