@@ -40,6 +40,8 @@ class Dialogue:
         history: earlier (observation, action) pairs.
         read_ids: last prompt and the ids sampled after it; empty before the first step.
         chat: what the dialogue begins with where that is more than one user message; see `chat_text`.
+        further: what follows the last response where that is more than the observation as one user message; see
+            `further_text`.
     """
 
     task: str
@@ -47,16 +49,19 @@ class Dialogue:
     history: History = ()
     read_ids: tuple[int, ...] = ()
     chat: str = ""
+    further: str = ""
 
     @classmethod
     def start(cls, observation: str, chat: str = "") -> Dialogue:
         """Begin with the environment's first observation."""
         return cls(task=observation, observation=observation, chat=chat)
 
-    def after(self, prompt_ids: Sequence[int], response_ids: Sequence[int], action: str, observation: str) -> Dialogue:
+    def after(
+        self, prompt_ids: Sequence[int], response_ids: Sequence[int], action: str, observation: str, further: str = ""
+    ) -> Dialogue:
         """Return the dialogue one step later."""
         history = (*self.history, (self.observation, action))
-        return Dialogue(self.task, observation, history, (*prompt_ids, *response_ids), self.chat)
+        return Dialogue(self.task, observation, history, (*prompt_ids, *response_ids), self.chat, further)
 
 
 def chat_text(messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()) -> str:
@@ -66,6 +71,23 @@ def chat_text(messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str
         TypeError, ValueError: something in them is not JSON.
     """
     return json.dumps({"messages": list(messages), "tools": list(tools)}, ensure_ascii=False, allow_nan=False)
+
+
+def further_text(messages: Sequence[Mapping[str, Any]], calls: Sequence[Mapping[str, Any]] = ()) -> str:
+    """Return messages that follow a response, and the tool calls of that response, as one JSON text.
+
+    Raises:
+        TypeError, ValueError: something in them is not JSON.
+    """
+    return json.dumps({"messages": list(messages), "calls": list(calls)}, ensure_ascii=False, allow_nan=False)
+
+
+def instructed(further: str, instruction: str) -> str:
+    """Return what `further_text` wrote with an instruction at the end of its last message."""
+    data = json.loads(further)
+    last = data["messages"][-1]
+    data["messages"][-1] = {**last, "content": f"{last['content']}\n{instruction}".strip()}
+    return further_text(data["messages"], data["calls"])
 
 
 class ChatTemplate:
@@ -232,7 +254,11 @@ class Append:
             return _first_prompt(self.template, dialogue)
         end = self.template.end_of_turn
         closing = () if dialogue.read_ids[-1] == end else (end,)
-        return [*dialogue.read_ids, *closing, *self.template.between(dialogue.observation)]
+        if not dialogue.further:
+            return [*dialogue.read_ids, *closing, *self.template.between(dialogue.observation)]
+        further = json.loads(dialogue.further)
+        between = self.template.between_messages(further["messages"], further["calls"])
+        return [*dialogue.read_ids, *closing, *between]
 
 
 @dataclass(frozen=True)

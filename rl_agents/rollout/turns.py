@@ -164,7 +164,7 @@ def next_dialogue(dialogue: Dialogue, step: Step, answer: EnvReply) -> Dialogue:
     """Return the dialogue after a step and what the environment answered, or the one that it begins."""
     if answer.new_dialogue:
         return Dialogue.start(answer.observation, answer.chat)
-    return dialogue.after(step.prompt_ids, step.response_ids, step.action, answer.observation)
+    return dialogue.after(step.prompt_ids, step.response_ids, step.action, answer.observation, answer.further)
 
 
 def end_cause(answer: EnvReply, turns: int, max_turns: int) -> str:
