@@ -140,12 +140,14 @@ class Lineage:
         after, prompt = question.after, question.prompt_ids
         conversation = after.conversation if after is not None else self._root(hash_of(prompt))
         depth = after.depth + 1 if after is not None else 0
-        begun = len(question.parent.prompt_ids()) + len(question.parent.response) if question.parent is not None else 0
+        parent = question.parent
+        begun = parent.prompt_tokens + len(parent.response) if parent is not None else 0
         made = Made(
             id=self._free_seed(conversation, depth, prompt) if seed is None else seed,
-            order=self.clock, conversation=conversation, depth=depth, edge=question.edge, parent=question.parent,
+            order=self.clock, conversation=conversation, depth=depth, edge=question.edge, parent=parent,
             after=after, system=question.system, rest=question.rest, tools=question.tools,
-            added=array("i", prompt[begun:]), siblings=question.place.calls, steered=question.steered,
+            added=array("i", prompt[begun:]), prompt_tokens=len(prompt), siblings=question.place.calls,
+            steered=question.steered,
         )  # fmt: skip
         self.clock += 1
         self._ids.add(made.id)
@@ -192,7 +194,7 @@ class Lineage:
         after = self._after[made.id] = Place(place, message, place.depth + 1, made)
         for key in answer_keys(shown.content, thoughts, shown.calls, raw, self._as_sent):
             place.answers.setdefault(key, []).append(after)
-        self._trail.lay(place.history(), answer_keys(shown.content, "", shown.calls, raw, False), made)
+        place.lay(self._trail, answer_keys(shown.content, "", shown.calls, raw, False), made)
 
     def history_after(self, made: Made) -> list[Message]:
         """Return the messages up to and including a call's answer."""

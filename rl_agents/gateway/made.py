@@ -43,6 +43,7 @@ class Made:
         after: the call that the agent's work goes on from; differs from ``parent`` after a rewrite.
         rest: the messages that are new to the conversation, as the client sent them.
         added: the prompt's ids after the parent's prompt and response; the whole prompt without a parent.
+        prompt_tokens: length of the whole prompt.
         steered: the instruction that the prompt carries on top of the client's messages.
         read_by: the call of another branch that first read this answer.
         followers: calls whose ``after`` is this one.
@@ -61,6 +62,7 @@ class Made:
     rest: tuple[Message, ...]
     tools: tuple[Tool, ...]
     added: array[int]
+    prompt_tokens: int
     siblings: list[Made]
     steered: str = ""
     response: array[int] = field(default_factory=lambda: array("i"))
@@ -83,7 +85,10 @@ class Made:
             call = call.parent
             if call is not None:
                 parts.append(call.response)
-        return [token for part in reversed(parts) for token in part]
+        whole = array("i")
+        for part in reversed(parts):
+            whole.extend(part)
+        return whole.tolist()
 
     def take(self, completion: Completion, text: str) -> None:
         """Keep what was sampled."""

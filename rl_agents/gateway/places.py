@@ -22,6 +22,7 @@ class Place:
         said: what follows in others' words, by key.
         answers: places after the answers that were given here, by every form that a client may make of them.
         calls: the calls asked here, in their order.
+        trail: the point of the same history whatever its system prompt, tools and thoughts; None: not known yet.
     """
 
     before: Place | None = None
@@ -31,6 +32,7 @@ class Place:
     said: dict[str, Place] = field(default_factory=dict)
     answers: dict[str, list[Place]] = field(default_factory=dict)
     calls: list[Made] = field(default_factory=list)
+    trail: Trail | None = None
 
     def history(self) -> list[Message]:
         """Return the messages up to here."""
@@ -76,6 +78,25 @@ class Place:
             place = place.said[key]
         return place
 
+    def lay(self, start: Trail, answers: Sequence[str], call: Made) -> None:
+        """Remember an answered call on the trail of its history, and by all forms of its answer."""
+        new: list[Place] = []
+        place: Place = self
+        while place.trail is None and place.before is not None:
+            new.append(place)
+            place = place.before
+        trail = place.trail = place.trail or start
+        for later in reversed(new):
+            assert later.message is not None
+            trail = later.trail = trail.next(message_key(later.message, False))
+        after = next((trail.following[key] for key in answers if key in trail.following), Trail(trail))
+        for key in answers:
+            trail.following.setdefault(key, after)
+        passed: Trail | None = after
+        while passed is not None and passed is not start:
+            passed.latest = call
+            passed = passed.before
+
 
 @dataclass(eq=False, slots=True)
 class Trail:
@@ -85,8 +106,15 @@ class Trail:
         latest: the call answered last among those whose history leads through here.
     """
 
+    before: Trail | None = None
     following: dict[str, Trail] = field(default_factory=dict)
     latest: Made | None = None
+
+    def next(self, key: str) -> Trail:
+        """Return the point one message later; makes it where it is new."""
+        if key not in self.following:
+            self.following[key] = Trail(self)
+        return self.following[key]
 
     def go(self, messages: Sequence[Message]) -> Trail:
         """Return the deepest known point on the way of these messages."""
@@ -97,17 +125,6 @@ class Trail:
                 break
             trail = further
         return trail
-
-    def lay(self, messages: Sequence[Message], answers: Sequence[str], call: Made) -> None:
-        """Remember an answered call: its history, and the keys of its answer."""
-        trail = self
-        for message in messages:
-            trail = trail.following.setdefault(message_key(message, False), Trail())
-            trail.latest = call
-        known = next((trail.following[key] for key in answers if key in trail.following), Trail())
-        known.latest = call
-        for key in answers:
-            trail.following.setdefault(key, known)
 
 
 def _meant(places: list[Place], message: Message) -> list[Place]:

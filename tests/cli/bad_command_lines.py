@@ -91,7 +91,7 @@ ROWS = """
 --set old_logprobs=engin => old_logprobs='engin': valid: engine, learner
 --set kl_coef=0.1 kl_in_reward_coef=0.1 => kl_coef=0.1 and kl_in_reward_coef=0.1 count the KL twice: set one of them t
 --set eval_interval=-1 => eval_interval=-1: must not be negative
---set eval_episodes=0 => eval_episodes=0: must be at least 1
+--set eval_episodes=-1 => eval_episodes=-1: must not be negative
 --set checkpoint_interval=-1 => checkpoint_interval=-1: must not be negative
 --set keep_checkpoints=-1 => keep_checkpoints=-1: must not be negative
 --set keep_best=yes_please => keep_best='yes_please': true or false is needed

@@ -174,6 +174,7 @@ def test_a_whole_message() -> None:
         (answered("Fi", finish="length"), "max_tokens", None),
         (answered("Five", stop="."), "stop_sequence", "."),
         (answered("", ("f", {})), "tool_use", None),
+        (answered("", ("f", {}), stop="."), "tool_use", None),
     ],
 )
 def test_a_messages_end_has_its_reason(answer: ModelAnswer, reason: str, stop: str | None) -> None:
@@ -260,13 +261,16 @@ def test_response_events_in_their_order() -> None:
 
 
 def test_message_events_in_their_order() -> None:
-    found = streamed(messages, call_of(messages), pieces_of([answered("Five.", ("f", {}), thoughts="Hm.")]))
+    found = streamed(messages, call_of(messages), pieces_of([answered("Five.", ("f", {"a": 1}), thoughts="Hm.")]))
     block = ["content_block_start", "content_block_delta", "content_block_stop"]
     thinking = [block[0], block[1], block[1], block[2]]  # its signature is a delta of its own
     assert [event["type"] for event in found] == [
         "message_start", "ping", *thinking, *block, *block, "message_delta", "message_stop",
     ]  # fmt: skip
     assert found[0]["message"]["usage"]["input_tokens"] == 11
+    blocks = [event["content_block"] for event in found if "content_block" in event]
+    assert [block["type"] for block in blocks] == ["thinking", "text", "tool_use"]
+    assert blocks[2]["input"] == {} and not blocks[1]["text"] and not blocks[0]["thinking"]
     assert [event["index"] for event in found if "index" in event] == [0] * 4 + [1] * 3 + [2] * 3
 
 
@@ -290,6 +294,19 @@ def test_an_answer_that_never_comes_is_a_failure(dialect: ModuleType) -> None:
     text = json.dumps(failing(dialect, Start("a1", CREATED), Delta(0, "Fi")))
     assert "the answer broke off; send the request again" in text
     assert "message_stop" not in text and "completed" not in text.split("output_text.delta")[-1]
+
+
+def test_one_answer_of_two_is_a_failure() -> None:
+    found = streamed(chat_completions, call_of(chat_completions, n=2), given(answered("Five.")))
+    assert found[-1]["error"]["code"] == "answer_broken_off"
+
+
+def test_what_came_before_the_start_is_not_lost() -> None:
+    """Choice 1 is under way when choice 0 ends, which is the first that says the response's id."""
+    answers = [answered("One."), replace(answered("Two."), index=1)]
+    pieces = given(Delta(1, "Tw"), answers[0], Delta(1, "o"), answers[1])
+    call = call_of(chat_completions, n=2, stream_options={"include_usage": True})
+    assert FOLDS["chat_completions"](streamed(chat_completions, call, pieces)) == chat_completions.whole(call, answers)
 
 
 def test_a_refusal_before_the_first_piece_is_raised() -> None:
@@ -318,10 +335,10 @@ def test_a_client_that_hangs_up_ends_the_sampling() -> None:
         for _ in range(6):
             await anext(events)
         await events.aclose()
+        assert ended.pop()  # at once, and not when the loop closes
 
     for dialect in DIALECTS.values():
         asyncio.run(hang_up(dialect))
-    assert len(ended) == 3
 
 
 @pytest.mark.parametrize(
