@@ -185,7 +185,8 @@ class TrainLoop:
             return self._records[-1]
         record = self._train_one()
         try:
-            if _due(self._completed, self.algo.settings.eval_interval, total):
+            settings = self.algo.settings
+            if settings.eval_episodes and _due(self._completed, settings.eval_interval, total):
                 record.update(self._evaluate())
         finally:
             self._log(record)
@@ -245,6 +246,8 @@ class TrainLoop:
         return {**evaluation_metrics(trajectories), "timing_s/eval": time.monotonic() - started}
 
     def _evaluated(self, iteration: int) -> bool:
+        if not self.algo.settings.eval_episodes:
+            return True
         return any(r["iteration"] == iteration and r.get("eval/success_rate") is not None for r in self._records)
 
     def _log(self, record: Record) -> None:

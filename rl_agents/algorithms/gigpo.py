@@ -78,7 +78,7 @@ def episode_advantages(table: StepTable, settings: StepGroupKeys) -> NDArray[np.
 
 def step_returns(table: StepTable, settings: StepGroupKeys) -> NDArray[np.float64]:
     """G_t of every step, less its own penalty."""
-    return discounted_returns(table.rewards, table.trajectories, table.index, table.penalties, gamma=settings.gamma)
+    return discounted_returns(table.rewards, table.following, table.penalties, gamma=settings.gamma)
 
 
 RECIPE = Recipe(

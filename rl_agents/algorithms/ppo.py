@@ -12,12 +12,12 @@ from rl_agents.algorithms.base import PolicyGradientKeys, Recipe
 from rl_agents.algorithms.grpo import DualClipKeys, policy_loss
 from rl_agents.credit.gae import token_gae
 from rl_agents.credit.statistics import whiten_rows
-from rl_agents.data.steps import penalised_rewards, row_order
+from rl_agents.data.steps import Pieces, penalised_rewards
 from rl_agents.settings.options import key
 from rl_agents.settings.sections import CriticKeys, DiscountKeys
 
 if TYPE_CHECKING:
-    from rl_agents.data.rows import Row
+    from rl_agents.data.rows import FloatArray, Row
     from rl_agents.data.trajectory import Trajectory
 
 
@@ -39,33 +39,37 @@ def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: Ga
     """Token GAE continued over the rows of a trajectory; advantages whitened over all sampled tokens.
 
     An episode that was cut by a limit bootstraps 0, or with ``bootstrap_on_truncation`` the critic's value of its
-    last sampled token's prefix, the nearest state that was forwarded.
+    last sampled token's prefix, the nearest state that was forwarded. In a tree of calls a step goes on at the first
+    token of the step that reads what came of it.
     """
-    masks = [row.mask for row in rows]
-    advantages, returns = token_gae(
-        penalised_rewards(rows, trajectories, settings.invalid_action_penalty),
-        [_values(row) for row in rows],
+    pieces = Pieces.of(rows, trajectories)
+    values, masks = pieces.cut([_values(row) for row in rows]), pieces.cut([row.mask for row in rows])
+    cut = [settings.bootstrap_on_truncation and not ended for ended in pieces.terminated]
+    gae = token_gae(
+        pieces.cut(penalised_rewards(rows, trajectories, settings.invalid_action_penalty)),
+        values,
         masks,
-        *row_order(rows),
+        pieces.following,
         gamma=settings.gamma,
         lam=settings.lam,
-        final_values=[_final_value(row) if settings.bootstrap_on_truncation else 0.0 for row in rows],
+        final_values=[_last(*piece) if goes_on else 0.0 for goes_on, *piece in zip(cut, values, masks, strict=True)],
     )
+    advantages, returns = pieces.join(gae.advantages, rows), pieces.join(gae.returns, rows)
     if settings.whiten:
-        advantages = whiten_rows(advantages, masks)
+        advantages = whiten_rows(advantages, [row.mask for row in rows])
     for row, advantage, target in zip(rows, advantages, returns, strict=True):
         row.advantages, row.returns = advantage.astype(np.float32), target.astype(np.float32)
 
 
-def _values(row: Row) -> np.ndarray:
+def _values(row: Row) -> FloatArray:
     assert row.values is not None, "the critic scores rows before credit"
     return row.values
 
 
-def _final_value(row: Row) -> float:
-    """The value at the last sampled token of an episode that was cut; 0 where the task ended."""
-    sampled = np.flatnonzero(row.mask)
-    return float(_values(row)[sampled[-1]]) if sampled.size and not row.terminated else 0.0
+def _last(values: FloatArray, mask: FloatArray) -> float:
+    """The value at the last sampled token; 0 where there is none."""
+    sampled = np.flatnonzero(mask)
+    return float(values[sampled[-1]]) if sampled.size else 0.0
 
 
 RECIPE = Recipe(

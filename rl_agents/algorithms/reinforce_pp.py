@@ -12,7 +12,7 @@ from rl_agents.algorithms.base import Recipe
 from rl_agents.algorithms.grpo import DualClipKeys, policy_loss
 from rl_agents.credit.gae import reward_to_go
 from rl_agents.credit.statistics import whiten_rows
-from rl_agents.data.steps import penalised_rewards, row_order
+from rl_agents.data.steps import Pieces, penalised_rewards
 from rl_agents.settings.options import key
 from rl_agents.settings.sections import DiscountKeys
 
@@ -37,15 +37,17 @@ def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: Re
     With ``return_at_observation=skip`` the return goes on across tool outputs and rows, so that both row layouts give
     the same; with ``reset`` (verl until 0.7) only the last step of an episode sees an outcome reward.
     """
-    masks = [row.mask for row in rows]
-    returns = reward_to_go(
-        penalised_rewards(rows, trajectories, settings.invalid_action_penalty),
-        masks,
-        *row_order(rows),
+    how = settings.return_at_observation
+    pieces = Pieces.of(rows, trajectories, whole=how == "reset")
+    parts = reward_to_go(
+        pieces.cut(penalised_rewards(rows, trajectories, settings.invalid_action_penalty)),
+        pieces.cut([row.mask for row in rows]),
+        pieces.following,
         gamma=settings.gamma,
-        at_observation=settings.return_at_observation,
+        at_observation=how,
     )
-    for row, values in zip(rows, whiten_rows(returns, masks), strict=True):
+    returns = pieces.join(parts, rows)
+    for row, values in zip(rows, whiten_rows(returns, [row.mask for row in rows]), strict=True):
         row.advantages = values.astype(np.float32)
 
 

@@ -45,7 +45,7 @@ def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: St
     """δ_t = r_t + γ·V_{t+1} - V_t;  A_t = Σ_l (γλ)^l·δ_{t+l}, whitened over the batch's steps (equation 6).
 
     With ``bootstrap_on_truncation`` an episode that was cut goes on from the value of its last state, the nearest
-    that the critic reads.
+    that the critic reads. In a tree of calls t+1 is the step that reads what came of t.
     """
     if settings.steppo_credit == "token_gae":
         ppo.credit(rows, trajectories, settings)
@@ -55,8 +55,7 @@ def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: St
     gae = step_gae(
         table.rewards - table.penalties,
         values,
-        table.trajectories,
-        table.index,
+        table.following,
         gamma=settings.gamma,
         lam=settings.lam,
         final_values=values * table.cut if settings.bootstrap_on_truncation else np.zeros(len(table)),

@@ -40,6 +40,8 @@ class Dialogue:
         history: earlier (observation, action) pairs.
         read_ids: last prompt and the ids sampled after it; empty before the first step.
         chat: what the dialogue begins with where that is more than one user message; see `chat_text`.
+        further: what follows the last response where that is more than the observation as one user message; see
+            `further_text`.
     """
 
     task: str
@@ -47,16 +49,19 @@ class Dialogue:
     history: History = ()
     read_ids: tuple[int, ...] = ()
     chat: str = ""
+    further: str = ""
 
     @classmethod
     def start(cls, observation: str, chat: str = "") -> Dialogue:
         """Begin with the environment's first observation."""
         return cls(task=observation, observation=observation, chat=chat)
 
-    def after(self, prompt_ids: Sequence[int], response_ids: Sequence[int], action: str, observation: str) -> Dialogue:
+    def after(
+        self, prompt_ids: Sequence[int], response_ids: Sequence[int], action: str, observation: str, further: str = ""
+    ) -> Dialogue:
         """Return the dialogue one step later."""
         history = (*self.history, (self.observation, action))
-        return Dialogue(self.task, observation, history, (*prompt_ids, *response_ids), self.chat)
+        return Dialogue(self.task, observation, history, (*prompt_ids, *response_ids), self.chat, further)
 
 
 def chat_text(messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()) -> str:
@@ -66,6 +71,23 @@ def chat_text(messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str
         TypeError, ValueError: something in them is not JSON.
     """
     return json.dumps({"messages": list(messages), "tools": list(tools)}, ensure_ascii=False, allow_nan=False)
+
+
+def further_text(messages: Sequence[Mapping[str, Any]], calls: Sequence[Mapping[str, Any]] = ()) -> str:
+    """Return messages that follow a response, and the tool calls of that response, as one JSON text.
+
+    Raises:
+        TypeError, ValueError: something in them is not JSON.
+    """
+    return json.dumps({"messages": list(messages), "calls": list(calls)}, ensure_ascii=False, allow_nan=False)
+
+
+def instructed(further: str, instruction: str) -> str:
+    """Return what `further_text` wrote with an instruction at the end of its last message."""
+    data = json.loads(further)
+    last = data["messages"][-1]
+    data["messages"][-1] = {**last, "content": f"{last['content']}\n{instruction}".strip()}
+    return further_text(data["messages"], data["calls"])
 
 
 class ChatTemplate:
@@ -132,14 +154,49 @@ class ChatTemplate:
         """Return an answer that somebody else wrote as the policy would have sampled it, end of turn included."""
         return [*self._encode(text), self.end_of_turn]
 
+    def between_messages(
+        self, further: Sequence[Mapping[str, Any]], calls: Sequence[Mapping[str, Any]] = ()
+    ) -> list[int]:
+        """Return the ids from right after an answer's end of turn to the end of the next generation prompt.
+
+        Args:
+            further: what was said since the answer, in the form of `rl_agents.chat.messages`, at least one message.
+                All are rendered together, since templates write several tool results into one turn.
+            calls: the answer's tool calls (``id`` and ``function`` with ``name``): some templates write the name of
+                the tool beside its result. Their arguments do not matter.
+
+        Raises:
+            InputError: the template cannot write these messages, or not apart from the answer.
+        """
+        if len(further) == 1 and further[0]["role"] == "user":
+            return list(self.between(further[0]["content"]))
+        named = [
+            {"id": call["id"], "type": "function", "function": {"name": call["function"]["name"], "arguments": {}}}
+            for call in calls
+        ]
+        messages = [dict(message) for message in further]
+        try:
+            return list(self._between_ids(messages, named))
+        except InputError:
+            if not named:
+                raise
+        # Some templates leave the text out beside a call, and with it the place to cut at.
+        return list(self._between_ids(messages, []))
+
     def _between(self, message: str) -> tuple[int, ...]:
         """Return the ids from right after an end-of-turn token to the end of the next generation prompt."""
-        ids = self._encode(self._after_sentinel([{"role": "user", "content": message}]))
+        return self._between_ids([{"role": "user", "content": message}], [])
+
+    def _between_ids(self, further: list[dict[str, Any]], calls: list[dict[str, Any]]) -> tuple[int, ...]:
+        ids = self._encode(self._after_sentinel(further, calls))
+        if self.end_of_turn not in ids:
+            raise InputError(f"{self.name}: the chat template does not end the turn before these messages")
         return tuple(ids[ids.index(self.end_of_turn) + 1 :])
 
-    def _after_sentinel(self, further: list[dict[str, str]]) -> str:
+    def _after_sentinel(self, further: list[dict[str, Any]], calls: Sequence[Mapping[str, Any]] = ()) -> str:
         """Render a dialogue and return what follows the sentinel answer, its end-of-turn token first."""
-        turns = [{"role": "user", "content": "task"}, {"role": "assistant", "content": SENTINEL}, *further]
+        answer = {"role": "assistant", "content": SENTINEL, **({"tool_calls": list(calls)} if calls else {})}
+        turns: list[dict[str, Any]] = [{"role": "user", "content": "task"}, answer, *further]
         text = self._render(turns, generate=bool(further))
         _, sentinel, rest = text.partition(SENTINEL)
         if not sentinel:
@@ -197,7 +254,11 @@ class Append:
             return _first_prompt(self.template, dialogue)
         end = self.template.end_of_turn
         closing = () if dialogue.read_ids[-1] == end else (end,)
-        return [*dialogue.read_ids, *closing, *self.template.between(dialogue.observation)]
+        if not dialogue.further:
+            return [*dialogue.read_ids, *closing, *self.template.between(dialogue.observation)]
+        further = json.loads(dialogue.further)
+        between = self.template.between_messages(further["messages"], further["calls"])
+        return [*dialogue.read_ids, *closing, *between]
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "pivot": ("rl_agents.cli.pivot", "prepare expert traces for PivotRL: extract turns, profile them, keep the pivots"),
     "tune": ("rl_agents.cli.tune", "run a sweep with Ray Tune: table, best preset, plot"),
     "serve": ("rl_agents.cli.serve", "host a trained agent: OpenAI's chat API, agent sessions, a web page"),
+    "gateway": ("rl_agents.cli.gateway", "serve a model to agents of any framework; every call is kept as a step"),
     "sft": ("rl_agents.cli.sft", "build an environment's starter model by imitation"),
     "play": ("rl_agents.cli.play", "show an environment: a random, scripted or human player, its rewards"),
+    "pool": ("rl_agents.cli.pool", "list, read, curate and export what a run sampled"),
     "list": ("rl_agents.cli.listing", "list algorithms, environments, engines, truncation rules or keys"),
     "doctor": ("rl_agents.cli.doctor", "report what is installed, what will run, and how to fix the rest"),
 }

@@ -25,13 +25,16 @@ class Parser(argparse.ArgumentParser):
         """Raise what argparse would have printed."""
         raise InputError(f"{message} (see {self.prog} --help)")
 
-    def parse(self, argv: Sequence[str]) -> argparse.Namespace:
+    def parse(self, argv: Sequence[str], mixed: bool = False) -> argparse.Namespace:
         """Parse all of ``argv``.
+
+        Args:
+            mixed: arguments without a name may stand before, between and after flags.
 
         Raises:
             InputError: an unknown flag (the nearest is suggested), a stray argument, or a value of the wrong type.
         """
-        args, rest = self.parse_known_args(argv)
+        args, rest = self.parse_known_intermixed_args(argv) if mixed else self.parse_known_args(argv)
         for item in rest:
             if item.startswith("-"):
                 flags = [flag for action in self._actions for flag in action.option_strings if flag.startswith("--")]

@@ -58,6 +58,7 @@ def build_parser() -> Parser:
     parser.add_argument("--algo", metavar="NAME", help="algorithm (default: grpo); `run.py list` lists them")
     parser.add_argument("--env", metavar="NAME", help="environment (default: guess_numbers); `run.py list` lists them")
     parser.add_argument("--model", metavar="DIR", help="Hugging Face model folder (default: the environment's starter)")
+    parser.add_argument("--pool", metavar="PATH", help="learn from the sessions of a pool (file or run folder) alone")
     parser.add_argument("--config", metavar="F.yaml", help="preset: a YAML file of keys")
     parser.add_settings_flag()
     parser.add_argument("--iterations", type=int, metavar="N", help="total number of training iterations")
@@ -183,7 +184,7 @@ def named_flags(args: argparse.Namespace) -> dict[str, Any]:
         InputError: both give a key different values.
     """
     flags = parse_assignments(args.set)
-    for name in ("algo", "env", "model", "iterations", "seed"):
+    for name in ("algo", "env", "model", "pool", "iterations", "seed"):
         value = getattr(args, name, None)
         if value is None:
             continue

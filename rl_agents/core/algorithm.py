@@ -17,6 +17,7 @@ from rl_agents.core.checkpoint import Counters, restore_run, save_run, write_ato
 from rl_agents.core.config import BaseAgentConfig
 from rl_agents.core.experience import Demonstrations, Episodes
 from rl_agents.core.learner_group import start_learners
+from rl_agents.core.recorded import Recorded
 from rl_agents.core.resolve import check_context, resolve
 from rl_agents.core.resources import placement, run_bundles
 from rl_agents.core.rollout_metrics import rollout_metrics
@@ -30,7 +31,7 @@ from rl_agents.data.failures import BadTasks
 from rl_agents.data.rows import lower
 from rl_agents.data.tasks import MINIBATCHES, evaluation_specs, stream_seed
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
-from rl_agents.engines.model_shape import context_limit, read_config
+from rl_agents.engines.model_shape import context_limit, model_shape, read_config
 from rl_agents.engines.select import resolve_engine
 from rl_agents.envs.base import task_ids
 from rl_agents.rewards.base import make_reward
@@ -115,6 +116,7 @@ class AgentAlgorithm(Algorithm):
         self.train_tasks = task_ids(settings.env, "train", settings.env_options)
         self.episodes = Episodes(settings, self.recipe, make_reward(settings), self.train_tasks)
         self.demonstrations = Demonstrations(settings, self.config.model_dir)
+        self.recorded = self._open_recorded() if settings.pool else None
         self.rollout_workers: RolloutWorkers | None = None
         self.pool: RunPool | None = None
         self.last_trajectories: list[Trajectory] = []
@@ -123,10 +125,14 @@ class AgentAlgorithm(Algorithm):
         join_session(settings)
         self.callbacks = [callback() for callback in force_list(self.config.callbacks_class)]
         self._begin_anew()
-        if self.recipe.source != "demonstrations":
+        if self.recipe.source != "demonstrations" and self.recorded is None:
             self._started_workers()
         self._set_up_metrics()
         self.learner_group = start_learners(self.config)
+
+    def _open_recorded(self) -> Recorded:
+        shape = model_shape(read_config(self.config.model_dir))
+        return Recorded.open(self.settings, self.recipe, shape.vocabulary if shape else None)
 
     def _begin_anew(self) -> None:
         """Set all that a checkpoint holds, but for the learners, to that of a run that has done nothing."""
@@ -141,7 +147,7 @@ class AgentAlgorithm(Algorithm):
         return Explorer(settings, self.train_tasks, states(settings), width=width, most=most, seed=settings.seed)
 
     def _started_workers(self) -> RolloutWorkers:
-        """Engines and env runners; who learns from demonstrations starts them for the first evaluation only."""
+        """Engines and env runners; where nobody plays for training the first evaluation starts them."""
         if self.rollout_workers is None:
             self.rollout_workers = RolloutWorkers(self.config, self.kind)
             self.env_runner_group = self.rollout_workers.env_runners
@@ -155,7 +161,7 @@ class AgentAlgorithm(Algorithm):
         Raises:
             InputError: another process writes to it, or the file is no pool.
         """
-        if not self.settings.save_pool or self.recipe.source == "demonstrations":
+        if not self.settings.save_pool or self.recipe.source == "demonstrations" or self.recorded is not None:
             return
         begun = path.exists()
         self.pool = RunPool(path, self.settings)
@@ -207,7 +213,9 @@ class AgentAlgorithm(Algorithm):
     def _play_and_learn(self) -> dict[str, float]:
         """Whole episodes, then one update."""
         started = time.perf_counter()
-        if self.recipe.source == "demonstrations":
+        if self.recorded is not None:
+            experience = self.recorded.next(self.iteration, self.task_position)
+        elif self.recipe.source == "demonstrations":
             experience = self.demonstrations.next(self.iteration)
         else:
             self._sync_engines()

@@ -15,9 +15,22 @@ from rl_agents.chat.context import load_tokenizer, make_context
 from rl_agents.core.idle import apply_defaults, refuse_idle
 from rl_agents.core.lengths import KEYS, fill_lengths
 from rl_agents.engines.model_shape import context_limit, model_shape, read_config
-from rl_agents.envs.base import EnvSpec, env_spec, make_env, plain_options, read_env_options, starter_spec, task_ids
+from rl_agents.envs.base import (
+    EnvSpec,
+    base_environment,
+    borrowed,
+    env_spec,
+    make_env,
+    plain_options,
+    read_env_options,
+    starter_defaults,
+    task_ids,
+)
+from rl_agents.envs.blackbox.agents import load_agent
+from rl_agents.envs.blackbox.spec import BlackboxOptions
 from rl_agents.envs.gymnasium_adapter import PREFIX
 from rl_agents.errors import InputError, unknown
+from rl_agents.pool.files import pool_file
 from rl_agents.rollout.embedders import make_embedder
 from rl_agents.rollout.env_calls import EnvFailure
 from rl_agents.rollout.env_guard import EnvPool
@@ -55,11 +68,14 @@ def resolve(settings: Settings, with_model: bool = True) -> Settings:
     validate(settings)
     chosen = [name.removeprefix("env.") for name in settings.explicit if name.startswith("env.")]
     settings.env_options = plain_options(read_env_options(spec, settings.env_options, chosen))
-    settings.max_turns = settings.max_turns or spec.max_turns
-    _check_truncation(settings, recipe, spec)
+    base = env_spec(base_environment(settings.env, settings.env_options))
+    settings.max_turns = settings.max_turns or base.max_turns
+    _check_truncation(settings, recipe, base)
     check_recipe(settings, recipe)
     _check_environment(settings)
     if with_model:
+        if settings.pool:
+            settings.pool = str(pool_file(settings.pool).absolute())
         _check_model(settings, made_for)
         check_room(settings)
     _check_overlong(settings)
@@ -70,12 +86,15 @@ def resolve(settings: Settings, with_model: bool = True) -> Settings:
 def model_defaults(settings: Settings) -> Mapping[str, Any]:
     """Settings that the model was made for: of the starter, or of a folder that grew out of one."""
     if settings.model == "starter":
-        return starter_spec(settings.env).defaults
+        return starter_defaults(settings.env, settings.env_options)
     note = Path(settings.model) / MODEL_NOTE
     if not note.is_file():
         return {}
     made_for = json.loads(note.read_text(encoding="utf-8"))
-    return made_for["settings"] if made_for["env"] == settings.env else {}
+    base = base_environment(settings.env, settings.env_options)
+    if made_for["env"] not in (settings.env, base):
+        return {}
+    return made_for["settings"] if made_for["env"] == settings.env else borrowed(made_for["settings"])
 
 
 def check_recipe(settings: Settings, recipe: Recipe) -> None:
@@ -84,6 +103,11 @@ def check_recipe(settings: Settings, recipe: Recipe) -> None:
     Raises:
         InputError: the first one, and why.
     """
+    if settings.pool and recipe.source == "search":
+        raise InputError(
+            f"pool={settings.pool}: {recipe.name} samples at states of its own choice and cannot learn from recorded "
+            "sessions; methods that compare or value whole episodes can (grpo, steppo, ...), and sft"
+        )
     refuse_idle(settings)
     if recipe.grouped and settings.group_size < 2:
         raise InputError(
@@ -134,6 +158,18 @@ def evaluation_cautions(settings: Settings) -> list[str]:
     ]
 
 
+def pool_cautions(settings: Settings, recipe: Recipe) -> list[str]:
+    """Return what recorded sessions are learned from without, where somebody chose so, one line each."""
+    if not settings.pool or recipe.credit is None or settings.mismatch != "none":
+        return []
+    if settings.old_logprobs == "learner":
+        return ["pool with mismatch=none: what other weights sampled is learned from as if the learner had"]
+    return [
+        "pool with old_logprobs=engine: clip ranges lie around the policy that sampled, and tokens that the learner "
+        "has moved out of them teach nothing; old_logprobs=learner mismatch=token_tis corrects instead"
+    ]
+
+
 def cautions(settings: Settings) -> list[str]:
     """Return what a run can do and probably should not, one line each; those of its evaluations come first.
 
@@ -141,6 +177,7 @@ def cautions(settings: Settings) -> list[str]:
         settings: resolved.
     """
     recipe, found = ALGORITHMS[settings.algo], evaluation_cautions(settings)
+    found += pool_cautions(settings, recipe)
     ratio = cast(PolicyGradientKeys, settings)
     if (
         recipe.credit
@@ -188,12 +225,25 @@ def _check_environment(settings: Settings) -> None:
     What its code raises is left to the episodes: other tasks may be playable.
     """
     tasks = task_ids(settings.env, "train", settings.env_options)
+    if env_spec(settings.env).borrows:
+        _check_agent(settings)
     if settings.env.startswith(PREFIX):
         pool = EnvPool(lambda: make_env(settings.env, settings.env_options, settings.max_turns))
         env = pool.take()
         with contextlib.suppress(EnvFailure):
             pool.guard(env, tasks[0], 0, settings.env_timeout_s).call(env.reset, seed=0, options={"task_id": tasks[0]})
         pool.discard(env)
+
+
+def _check_agent(settings: Settings) -> None:
+    """Refuse an agent that cannot be started, and keys that a program of somebody else's cannot follow."""
+    load_agent(BlackboxOptions(**settings.env_options))
+    for name, value in (("prompting", "direct"), ("context", "append")):
+        if getattr(settings, name) != value:
+            raise InputError(
+                f"{name}={getattr(settings, name)} has no effect with env={settings.env}: the agent writes its own "
+                f"prompts; leave {name}={value}"
+            )
 
 
 def _check_model(settings: Settings, made_for: Mapping[str, Any]) -> None:

@@ -73,8 +73,8 @@ class RunPool:
 
     def add_sessions(self, iteration: int, trajectories: Sequence[Trajectory], *update: int) -> None:
         """Write episodes, or the siblings that the ``update``-th update of a search learns from."""
-        for trajectory in trajectories:
-            self._writer.add(*self._session(self._name(iteration, trajectory, *update), iteration, trajectory))
+        sessions = [self._session(self._name(iteration, t, *update), iteration, t) for t in trajectories]
+        self._writer.add(*(record for session in sessions for record in session))
 
     def add_batch(self, iteration: int, rows: Sequence[Row], trajectories: Sequence[Trajectory], *update: int) -> None:
         """Write what an update learns from, and what its steps are worth.

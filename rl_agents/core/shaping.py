@@ -37,17 +37,19 @@ def assign_credit(
     Rejection comes last: credit speaks of what happened, the masks that are left of what the loss may trust.
 
     Args:
-        recipe: supervised ones have no credit, and nothing happens.
+        recipe: supervised ones have no credit; steps are weighed, and no more.
         rows: scored by the networks that the recipe needs.
         trajectories: what ``Row.trajectory`` counts.
         weights: factor on the advantages by group.
         kl_coef: current weight of the KL in the reward.
     """
     if recipe.credit is None:
+        weigh_steps(rows, trajectories)
         return {}
     metrics = shape_rewards(rows, trajectories, settings, kl_coef)
     recipe.credit(rows, trajectories, settings)
     weigh_groups(rows, weights)
+    weigh_steps(rows, trajectories)
     metrics.update(credit_metrics(rows))
     if settings.overlong_filtering:
         metrics.update(filter_overlong(rows, trajectories))
@@ -133,6 +135,21 @@ def weigh_groups(rows: Sequence[Row], weights: Mapping[int, float]) -> None:
             row.advantages *= np.float32(weights[row.group_id])
 
 
+def weigh_steps(rows: Sequence[Row], trajectories: Sequence[Trajectory]) -> None:
+    """Multiply advantages (the loss, where there are none) by the steps' weights; what weighs 0 leaves the loss."""
+    weighed = {n for n, trajectory in enumerate(trajectories) if any(s.weight != 1.0 for s in trajectory.steps)}
+    if not weighed:
+        return
+    for row in rows:
+        weights = np.array([step.weight for step in trajectories[row.trajectory].steps], np.float32)
+        factor = np.where(row.segments >= 0, weights[row.segments], np.float32(1))
+        if row.advantages is None:
+            row.correction = factor
+        else:
+            row.advantages = row.advantages * factor
+        row.mask = np.where(factor == 0, np.float32(0), row.mask)
+
+
 def filter_overlong(rows: Sequence[Row], trajectories: Sequence[Trajectory]) -> dict[str, float]:
     """Take responses that were cut at the length limit out of the policy's loss and its denominators."""
     before = sum(float(row.mask.sum()) for row in rows)
@@ -147,7 +164,7 @@ def filter_overlong(rows: Sequence[Row], trajectories: Sequence[Trajectory]) -> 
 def correct_mismatch(rows: Sequence[Row], settings: Settings) -> dict[str, float]:
     """Fill ``correction``, take rejected tokens out of ``mask``, and return how far engine and learner disagree."""
     before = sum(float(row.mask.sum()) for row in rows)
-    metrics = _mismatch_metrics(rows)
+    metrics = _mismatch_metrics(rows, by_row=settings.mismatch in ROW_WEIGHTS)
     if settings.mismatch == "none":
         return metrics
     for row in rows:
@@ -194,14 +211,21 @@ def _correction(
     return mismatch.sequence_mask_tis(old, rollout, mask, **bounds)
 
 
-def _mismatch_metrics(rows: Sequence[Row]) -> dict[str, float]:
-    joined = (np.concatenate([part(row) for row in rows]) for part in (_old, lambda r: r.logprobs, lambda r: r.mask))
+def _mismatch_metrics(rows: Sequence[Row], *, by_row: bool) -> dict[str, float]:
+    joined = [np.concatenate([part(row) for row in rows]) for part in (_old, lambda r: r.logprobs, lambda r: r.mask)]
     found = mismatch.mismatch_metrics(*_tensors(*joined))
+    gaps = (joined[0] - joined[1]).astype(np.float64) * (joined[2] > 0)
+    if by_row:
+        ends = np.cumsum([len(row) for row in rows])[:-1]
+        gaps = np.array([gap.sum() for gap, row in zip(np.split(gaps, ends), rows, strict=True) if row.mask.any()])
+    else:
+        gaps = gaps[joined[2] > 0]
     return {
         "rollout_corr/kl": float(found["mismatch_kl"]),
         "rollout_corr/k3_kl": float(found["mismatch_k3"]),
         "rollout_corr/logprob_diff_mean": float(found["mismatch_mean"]),
         "rollout_corr/logprob_diff_max": float(found["mismatch_max"]),
+        "rollout_corr/ess": mismatch.effective_share(gaps),
     }
 
 

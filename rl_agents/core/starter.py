@@ -21,7 +21,7 @@ from rl_agents.cache import cache_dir
 from rl_agents.core.checkpoint import write_atomically
 from rl_agents.core.resolve import MODEL_NOTE
 from rl_agents.core.session import quiet_libraries
-from rl_agents.envs.base import starter_spec
+from rl_agents.envs.base import base_environment, starter_spec
 
 STARTER_SEED = 0
 #: Builds an algorithm from settings: `AgentAlgorithm.from_settings`, which stands above and hands itself down.
@@ -40,10 +40,11 @@ def ensure_model(settings: Settings, build_algo: BuildAlgo) -> Path:
     """Return the folder of the starting weights; builds the starter model when it is asked for and absent."""
     if settings.model != "starter":
         return Path(settings.model).resolve()
-    folder = starter_dir(settings.env)
+    env = base_environment(settings.env, settings.env_options)
+    folder = starter_dir(env)
     if not (folder / "model.safetensors").is_file():
-        print(f"[rl_agents] building the starter model of {settings.env} (about a minute, once)", flush=True)
-        build_starter(build_algo, settings.env, folder, STARTER_SEED)
+        print(f"[rl_agents] building the starter model of {env} (about a minute, once)", flush=True)
+        build_starter(build_algo, env, folder, STARTER_SEED)
     return folder
 
 

@@ -1,7 +1,9 @@
 """Discounted returns and generalised advantage estimation, on tokens and on interaction steps.
 
 All recursions run backwards and step over masked tokens: an action keeps the credit for what happens after the tool
-output that follows it, and observation tokens consume no discount.
+output that follows it, and observation tokens consume no discount. They run along *what follows what*: for plain
+dialogues the next entry of the trajectory; in a tree of calls several entries may flow into one, and each of them gets
+the credit for all that comes after (`rl_agents.data.tree`).
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from rl_agents.credit.statistics import FloatArray, masked_mean, masked_var, trajectory_order
+from rl_agents.credit.statistics import FloatArray, backward, masked_mean, masked_var
 
 
 class Gae(NamedTuple):
@@ -47,8 +49,7 @@ def token_gae(
     rewards: Sequence[ArrayLike],
     values: Sequence[ArrayLike],
     masks: Sequence[ArrayLike],
-    trajectories: ArrayLike,
-    step_index: ArrayLike,
+    following: ArrayLike,
     *,
     gamma: float,
     lam: float,
@@ -56,36 +57,37 @@ def token_gae(
 ) -> GaeRows:
     """δ_j = r_j + γ·V_next - V_j;  A_j = δ_j + γλ·A_next, over the sampled tokens (Schulman et al. 2016).
 
-    The recursion goes on from row to row of a trajectory: the end of row t bootstraps from the first sampled token of
-    row t+1 and inherits its advantage; rows without a sampled token are transparent.
+    The recursion goes on from row to row: the end of a row bootstraps from the first sampled token of the row that
+    follows and inherits its advantage; rows without a sampled token are transparent.
 
     Args:
         rewards, values, masks: one [tokens] array per row: outcome on the last sampled token; value of the prefix
             before the token; 1 on sampled tokens, the others are skipped, whatever they hold.
-        trajectories, step_index: [rows]; step indices are 0..T-1 per trajectory.
+        following: [rows], the row that follows, negative where the trajectory (or a conversation of it) ends.
         gamma: γ per sampled token.
-        final_values: [rows], value after the last row of its trajectory: 0 where the task ended.
+        final_values: [rows], value after a row that nothing follows: 0 where the task ended; not read elsewhere.
 
     Returns:
         Un-whitened advantages and returns.
 
     Raises:
-        ValueError: step indices not contiguous.
+        ValueError: rows follow each other in a circle.
     """
-    final = np.asarray(final_values, dtype=np.float64)
+    final, links = np.asarray(final_values, dtype=np.float64), np.asarray(following)
     advantages, returns = [np.zeros(0)] * len(rewards), [np.zeros(0)] * len(rewards)
-    for part in trajectory_order(trajectories, step_index):
-        carry = (float(final[part[-1]]), 0.0)
-        for row in part[::-1]:
-            (advantages[row], returns[row]), carry = _backward(rewards[row], values[row], masks[row], gamma, lam, carry)
+    first = [(0.0, 0.0)] * len(rewards)
+    for row in backward(links):
+        carry = first[links[row]] if links[row] >= 0 else (float(final[row]), 0.0)
+        (advantages[row], returns[row]), first[row] = _backward(
+            rewards[row], values[row], masks[row], gamma, lam, carry
+        )
     return GaeRows(advantages, returns)
 
 
 def step_gae(
     rewards: ArrayLike,
     values: ArrayLike,
-    trajectories: ArrayLike,
-    step_index: ArrayLike,
+    following: ArrayLike,
     *,
     gamma: float,
     lam: float,
@@ -94,25 +96,25 @@ def step_gae(
     """δ_t = r_t + γ·V_{t+1} - V_t;  A_t = Σ_l (γλ)^l δ_{t+l}: token GAE with an interaction step as the time unit.
 
     StepPO, eq. 6. V_t is read at the last prompt token of step t. The advantage goes unchanged to every token of the
-    step; the 1/L_t comes from the step ratio.
+    step; the 1/L_t comes from the step ratio. t+1 is the step that follows t: in a tree of calls a subagent's last step
+    goes on at the call that reads its report.
 
     Args:
         rewards, values: [steps], r_t = sum of the step's token rewards, and V_t.
-        trajectories, step_index, final_values: as in `token_gae`, [steps].
+        following, final_values: as in `token_gae`, [steps].
         gamma: γ per step.
 
     Returns:
         Un-whitened advantages and returns; see `whiten_steps`.
     """
     reward, value = np.asarray(rewards, dtype=np.float64), np.asarray(values, dtype=np.float64)
-    final = np.asarray(final_values, dtype=np.float64)
-    advantages, returns = np.zeros(reward.size), np.zeros(reward.size)
-    for part in trajectory_order(trajectories, step_index):
-        carry = (float(final[part[-1]]), 0.0)
-        (advantages[part], returns[part]), _ = _backward(
-            reward[part], value[part], np.ones(part.size), gamma, lam, carry
-        )
-    return Gae(advantages, returns)
+    final, links = np.asarray(final_values, dtype=np.float64), np.asarray(following)
+    advantages = np.zeros(reward.size)
+    for t in backward(links):
+        after = links[t]
+        next_value, next_advantage = (value[after], advantages[after]) if after >= 0 else (final[t], 0.0)
+        advantages[t] = reward[t] + gamma * next_value - value[t] + gamma * lam * next_advantage
+    return Gae(advantages, advantages + value)
 
 
 def whiten_steps(advantages: ArrayLike) -> FloatArray:
@@ -127,27 +129,25 @@ def whiten_steps(advantages: ArrayLike) -> FloatArray:
     return whitened
 
 
-def discounted_returns(
-    rewards: ArrayLike, trajectories: ArrayLike, step_index: ArrayLike, penalties: ArrayLike, *, gamma: float
-) -> FloatArray:
-    """G_t = Σ_{k>=t} γ^{k-t} r_k within a trajectory, then minus the step's own penalty (GiGPO, eq. 7).
+def discounted_returns(rewards: ArrayLike, following: ArrayLike, penalties: ArrayLike, *, gamma: float) -> FloatArray:
+    """G_t = Σ_{k>=t} γ^{k-t} r_k over the steps that follow, then minus the step's own penalty (GiGPO, eq. 7).
 
     The case V = 0, λ = 1 of `step_gae`. Penalties (an unparsable action) are not propagated to earlier steps.
 
     Args:
-        rewards, trajectories, step_index, penalties: [steps]; penalties are non-negative.
+        rewards, penalties: [steps]; penalties are non-negative.
+        following: [steps], as in `step_gae`.
         gamma: γ per step.
     """
     zeros = np.zeros(np.asarray(rewards).size)
-    returns = step_gae(rewards, zeros, trajectories, step_index, gamma=gamma, lam=1.0, final_values=zeros).advantages
+    returns = step_gae(rewards, zeros, following, gamma=gamma, lam=1.0, final_values=zeros).advantages
     return returns - np.asarray(penalties, dtype=np.float64)
 
 
 def reward_to_go(
     rewards: Sequence[ArrayLike],
     masks: Sequence[ArrayLike],
-    trajectories: ArrayLike,
-    step_index: ArrayLike,
+    following: ArrayLike,
     *,
     gamma: float,
     at_observation: Literal["skip", "reset"],
@@ -155,25 +155,25 @@ def reward_to_go(
     """G_j = r_j + γ·G_next over the sampled tokens of a trajectory, 0 elsewhere (REINFORCE++, Hu et al. 2025).
 
     Args:
-        rewards, masks, trajectories, step_index: as in `token_gae`; rewards on masked tokens are ignored.
+        rewards, masks, following: as in `token_gae`; rewards on masked tokens are ignored.
         gamma: γ per sampled token.
         at_observation: ``skip``: a masked token is stepped over, so an action keeps its credit across a tool output
             and across rows;  ``reset``: the return is multiplied by the mask and starts anew in every row
             (verl until 0.7), so that only what follows the last observation sees the outcome.
 
     Raises:
-        ValueError: step indices not contiguous.
+        ValueError: rows follow each other in a circle.
     """
-    result = [np.zeros(np.asarray(row).size) for row in rewards]
-    for part in trajectory_order(trajectories, step_index):
-        running = 0.0
-        for row in part[::-1]:
-            reward, flag = np.asarray(rewards[row], dtype=np.float64), np.asarray(masks[row]) != 0
-            running = 0.0 if at_observation == "reset" else running
-            for j in range(reward.size - 1, -1, -1):
-                if flag[j]:
-                    running = float(reward[j]) + gamma * running
-                    result[row][j] = running
-                elif at_observation == "reset":
-                    running = 0.0
+    result, links = [np.zeros(np.asarray(row).size) for row in rewards], np.asarray(following)
+    first = np.zeros(len(rewards))
+    for row in backward(links):
+        running = float(first[links[row]]) if links[row] >= 0 and at_observation == "skip" else 0.0
+        reward, flag = np.asarray(rewards[row], dtype=np.float64), np.asarray(masks[row]) != 0
+        for j in range(reward.size - 1, -1, -1):
+            if flag[j]:
+                running = float(reward[j]) + gamma * running
+                result[row][j] = running
+            elif at_observation == "reset":
+                running = 0.0
+        first[row] = running
     return result

@@ -9,26 +9,30 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from rl_agents.credit.group import Std, grpo
-from rl_agents.credit.statistics import FloatArray, IntArray, trajectory_order
+from rl_agents.credit.statistics import FloatArray, IntArray
 
 
-def context_clusters(
-    anchors: Sequence[str], groups: ArrayLike, trajectories: ArrayLike, step_index: ArrayLike, depth: int
-) -> IntArray:
+def context_clusters(anchors: Sequence[str], groups: ArrayLike, previous: ArrayLike, depth: int) -> IntArray:
     """Number the steps of one task group that share their last ``depth``+1 states, C_k = (s_{t-k}, ..., s_t).
 
     Depth 0 is GiGPO's anchor group; deeper clusters are nested in shallower ones.
 
+    Args:
+        previous: [steps], the step before in the same conversation, negative for its first.
+
     Returns:
         [steps], -1 where t < depth (no such context near the start).
     """
-    group = np.asarray(groups).tolist()
+    group, back = np.asarray(groups).tolist(), np.asarray(previous, dtype=np.int64)
     clusters = np.full(len(anchors), -1, dtype=np.int64)
     known: dict[tuple[Any, ...], int] = {}
-    for part in trajectory_order(trajectories, step_index):
-        for t in range(depth, part.size):
-            context = (group[part[t]], *(anchors[step] for step in part[t - depth : t + 1]))
-            clusters[part[t]] = known.setdefault(context, len(known))
+    for step in range(len(anchors)):
+        context = [step]
+        while len(context) <= depth and back[context[-1]] >= 0:
+            context.append(int(back[context[-1]]))
+        if len(context) > depth:
+            states = (group[step], *(anchors[earlier] for earlier in context))
+            clusters[step] = known.setdefault(states, len(known))
     return clusters
 
 
@@ -44,8 +48,7 @@ def hgpo(
     step_returns: ArrayLike,
     anchors: Sequence[str],
     groups: ArrayLike,
-    trajectories: ArrayLike,
-    step_index: ArrayLike,
+    previous: ArrayLike,
     *,
     history: int,
     alpha: float,
@@ -60,7 +63,8 @@ def hgpo(
 
     Args:
         step_returns: [steps], G_t as in GiGPO.
-        anchors, groups, trajectories, step_index: [steps].
+        anchors, groups: [steps].
+        previous: [steps], see `context_clusters`.
         history: K, number of earlier states in the prompt (2 or 4).
         alpha: α; 0 weighs all depths alike.
         weight_offset: 1 paper (1:2:3 for K=2), 2 released code (2:3:4).
@@ -69,13 +73,10 @@ def hgpo(
 
     Returns:
         [steps]; 0 where no depth has company, or where every depth's advantage is 0.
-
-    Raises:
-        ValueError: step indices not contiguous.
     """
     items: list[FloatArray] = []
     for depth in range(history + 1):
-        clusters = context_clusters(anchors, groups, trajectories, step_index, depth)
+        clusters = context_clusters(anchors, groups, previous, depth)
         items.append(depth_advantages(step_returns, clusters, std))
     weights = [float(depth + weight_offset) ** alpha for depth in range(history + 1)]
     if base is not None:

@@ -1,4 +1,4 @@
-"""Masked statistics, whitening and the order of steps, as the advantage estimators share them. numpy float64."""
+"""Masked statistics, whitening and the way back over steps, as the advantage estimators share them. numpy float64."""
 
 from __future__ import annotations
 
@@ -75,23 +75,22 @@ def whiten_by_length(advantages: ArrayLike, lengths: ArrayLike) -> FloatArray:
     return of_steps
 
 
-def trajectory_order(trajectories: ArrayLike, step_index: ArrayLike) -> list[IntArray]:
-    """Row numbers of every trajectory in step order.
+def backward(following: ArrayLike) -> list[int]:
+    """Number the entries so that each comes after the one that follows it.
 
     Args:
-        trajectories: [rows], unique over the batch.
-        step_index: [rows], 0..T-1 within a trajectory, in any row order.
+        following: [entries], the entry that follows each one, negative where none does; chains, or trees whose
+            branches run together.
 
     Raises:
-        ValueError: the step indices of a trajectory are not exactly 0..T-1.
+        ValueError: an entry follows itself.
     """
-    ids, steps = np.asarray(trajectories), np.asarray(step_index)
-    if not ids.size:
-        return []
-    rows = np.lexsort((steps, ids))
-    parts = np.split(rows, np.flatnonzero(ids[rows][1:] != ids[rows][:-1]) + 1)
-    for part in parts:
-        if not np.array_equal(steps[part], np.arange(part.size)):
-            found = steps[part].tolist()
-            raise ValueError(f"trajectory {ids[part[0]]}: step indices {found} are not 0..{part.size - 1}")
-    return [part.astype(np.int64) for part in parts]
+    links = np.asarray(following, dtype=np.int64)
+    depth, ahead = np.zeros(links.size, dtype=np.int64), links
+    while (open_ways := ahead >= 0).any():
+        depth += open_ways
+        if depth.max() > links.size:
+            raise ValueError("entries follow each other in a circle")
+        ahead = np.where(open_ways, links[ahead], -1)
+    order: list[int] = np.argsort(depth, kind="stable").tolist()
+    return order

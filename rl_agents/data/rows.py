@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_agents.data.trajectory import Step, Trajectory
+from rl_agents.data.tree import credited, followers, is_tree, parents
 from rl_agents.errors import unknown
 
 FloatArray = NDArray[np.float32]
@@ -30,7 +31,7 @@ class Row:
         segments: interaction step of a sampled token, -1 elsewhere.
         rewards: the step's reward at its last sampled token, 0 elsewhere.
         terminated: the row ends its trajectory by the task's own rules.
-        last: the row ends its trajectory.
+        last: the row ends its trajectory; in a tree of calls, one of its conversations.
         advantages: credit per token (filled by the algorithm's credit function).
         values: critic's value of the prefix before the token (filled when there is a critic).
         value_mask: 1 where the critic is read and trained (filled with the values).
@@ -67,7 +68,9 @@ def lower(trajectories: Sequence[Trajectory], mode: str) -> list[Row]:
     ``per_step``: one row per step, the prompt (mask 0) and the response (mask 1).
     ``merged``: consecutive steps whose prompt begins with the previous prompt and response share one row, mask 0 on
     what lies between; where a prompt does not, a new row of the same trajectory begins. A token has the same prefix
-    in both, so losses and gradients are the same; merged rows are fewer tokens.
+    in both, so losses and gradients are the same; merged rows are fewer tokens. In a tree of calls
+    (`rl_agents.data.tree`) only steps that follow each other share a row: a branch begins another one, with mask 0 on
+    the beginning that it shares, so that every sampled token is in exactly one row. Abandoned calls are in none.
 
     ``Row.trajectory`` is the index in ``trajectories``. Failed trajectories never reach the learner: they have no
     rows, and neither have trajectories without steps.
@@ -86,24 +89,41 @@ def lower(trajectories: Sequence[Trajectory], mode: str) -> list[Row]:
 
 
 def _rows(index: int, trajectory: Trajectory, merge: bool) -> list[Row]:
+    if is_tree(trajectory):
+        following = followers(trajectory)
+        lineages = _lineages(trajectory, merge)
+        return [_row(index, trajectory, part, last=following[part[-1]] < 0) for part in lineages]
     parts = list(_parts(trajectory.steps, merge))
-    return [
-        _row(index, trajectory, first, steps, last=number == len(parts) - 1)
-        for number, (first, steps) in enumerate(parts)
-    ]
+    return [_row(index, trajectory, part, last=number == len(parts) - 1) for number, part in enumerate(parts)]
 
 
-def _parts(steps: Sequence[Step], merge: bool) -> Iterator[tuple[int, list[Step]]]:
-    """Yield the steps of each row with the index of the first."""
-    first, part = 0, list(steps[:1])
+def _parts(steps: Sequence[Step], merge: bool) -> Iterator[list[int]]:
+    """Yield the indices of each row's steps."""
+    part = [0] if steps else []
     for number, step in enumerate(steps[1:], start=1):
-        if merge and _extends(part[-1], step):
-            part.append(step)
+        if merge and _extends(steps[part[-1]], step):
+            part.append(number)
         else:
-            yield first, part
-            first, part = number, [step]
+            yield part
+            part = [number]
     if part:
-        yield first, part
+        yield part
+
+
+def _lineages(trajectory: Trajectory, merge: bool) -> list[list[int]]:
+    """Return the indices of each row's steps where calls form a tree; wherever in the list a lineage goes on."""
+    steps, parts = trajectory.steps, list[list[int]]()
+    row_of: dict[int, list[int]] = {}
+    for number, (parent, counts) in enumerate(zip(parents(trajectory), credited(trajectory), strict=True)):
+        if not counts:
+            continue
+        if merge and parent in row_of and _extends(steps[parent], steps[number]):
+            row_of[parent].append(number)
+            row_of[number] = row_of[parent]
+        else:
+            row_of[number] = [number]
+            parts.append(row_of[number])
+    return parts
 
 
 def _extends(previous: Step, step: Step) -> bool:
@@ -113,21 +133,23 @@ def _extends(previous: Step, step: Step) -> bool:
     return step.prompt_ids[:middle] == previous.prompt_ids and step.prompt_ids[middle:end] == previous.response_ids
 
 
-def _row(index: int, trajectory: Trajectory, first: int, steps: Sequence[Step], last: bool) -> Row:
-    length = len(steps[-1].prompt_ids) + len(steps[-1].response_ids)
-    ids = np.array(steps[-1].prompt_ids + steps[-1].response_ids, dtype=np.int32)
+def _row(index: int, trajectory: Trajectory, numbers: Sequence[int], last: bool) -> Row:
+    end = trajectory.steps[numbers[-1]]
+    length = len(end.prompt_ids) + len(end.response_ids)
+    ids = np.array(end.prompt_ids + end.response_ids, dtype=np.int32)
     mask, logprobs, rewards = (np.zeros(length, dtype=np.float32) for _ in range(3))
     segments = np.full(length, -1, dtype=np.int32)
-    for number, step in enumerate(steps, start=first):
+    for number in numbers:
+        step = trajectory.steps[number]
         if not step.response_ids or len(step.logprobs) != len(step.response_ids):
             raise ValueError(
                 f"step {number} of task {trajectory.task_id} has {len(step.response_ids)} sampled ids "
                 f"and {len(step.logprobs)} log-probabilities"
             )
         start = len(step.prompt_ids)
-        end = start + len(step.response_ids)
-        mask[start:end], logprobs[start:end], segments[start:end] = 1.0, step.logprobs, number
-        rewards[end - 1] = step.reward
+        stop = start + len(step.response_ids)
+        mask[start:stop], logprobs[start:stop], segments[start:stop] = 1.0, step.logprobs, number
+        rewards[stop - 1] = step.reward
     return Row(
         trajectory=index,
         group_id=trajectory.group_id,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from rl_agents.data.rows import FloatArray, Row
 from rl_agents.data.trajectory import Trajectory
+from rl_agents.data.tree import followers, is_tree, parents
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -35,7 +36,9 @@ class StepTable:
         rewards: sum of the step's token rewards.
         penalties: price of an action that could not be parsed, else 0.
         anchors: the state before the action.
-        cut: the step is the last of an episode that a limit ended.
+        following: the entry that first reads what came of the step, -1: none (`rl_agents.data.tree`).
+        previous: the entry that the step continues, -1 for the first of a conversation.
+        cut: nothing follows the step, and a limit ended the episode.
     """
 
     rows: Ints
@@ -47,6 +50,8 @@ class StepTable:
     rewards: Floats
     penalties: Floats
     anchors: list[str]
+    following: Ints
+    previous: Ints
     cut: NDArray[np.bool_]
 
     @classmethod
@@ -61,7 +66,8 @@ class StepTable:
         found = [(number, *span) for number, row in enumerate(rows) for span in step_spans(row)]
         owners = [rows[number] for number, *_ in found]
         steps = [trajectories[row.trajectory].steps[step] for row, (_, step, _, _) in zip(owners, found, strict=True)]
-        ends = [row.last and step == row.segments.max() for row, (_, step, _, _) in zip(owners, found, strict=True)]
+        keys = [(row.trajectory, step) for row, (_, step, _, _) in zip(owners, found, strict=True)]
+        following = _links(keys, lambda trajectory: followers(trajectories[trajectory]))
         return cls(
             rows=np.array([number for number, *_ in found], dtype=np.int64),
             starts=np.array([start for *_, start, _ in found], dtype=np.int64),
@@ -74,7 +80,9 @@ class StepTable:
             ),
             penalties=np.array([0.0 if step.valid else penalty for step in steps]),
             anchors=[step.anchor for step in steps],
-            cut=np.array([end and not row.terminated for row, end in zip(owners, ends, strict=True)], dtype=bool),
+            following=following,
+            previous=_links(keys, lambda trajectory: parents(trajectories[trajectory])),
+            cut=np.array([not row.terminated for row in owners], dtype=bool) & (following < 0),
         )
 
     def __len__(self) -> int:
@@ -107,6 +115,13 @@ class StepTable:
             row.advantages[(row.segments == step) & (row.mask > 0)] = value
 
 
+def _links(keys: Sequence[tuple[int, int]], of: Callable[[int], Sequence[int]]) -> Ints:
+    """Entry of the step that each one points to; ``of`` says for a trajectory where its steps point, -1: nowhere."""
+    entry = {key: number for number, key in enumerate(keys)}
+    targets = {trajectory: of(trajectory) for trajectory in {trajectory for trajectory, _ in keys}}
+    return np.array([entry.get((t, targets[t][step]), -1) for t, step in keys], dtype=np.int64)
+
+
 def step_spans(row: Row) -> list[tuple[int, int, int]]:
     """(step, first sampled token, sampled tokens) of every step in a row."""
     sampled = np.flatnonzero(row.mask)
@@ -121,14 +136,56 @@ def step_starts(row: Row) -> FloatArray:
     return starts
 
 
-def row_order(rows: Sequence[Row]) -> tuple[Ints, Ints]:
-    """(trajectory, number within the trajectory) of every row."""
-    counts: dict[int, int] = {}
-    index = []
-    for row in rows:
-        index.append(counts.get(row.trajectory, 0))
-        counts[row.trajectory] = index[-1] + 1
-    return np.array([row.trajectory for row in rows], dtype=np.int64), np.array(index, dtype=np.int64)
+@dataclass(slots=True)
+class Pieces:
+    """What token-level credit runs over: the rows of plain dialogues, and the single steps of trees of calls.
+
+    In a tree a conversation may be joined in the middle of a row.
+
+    Attributes:
+        rows: number of the row that each piece is of.
+        spans: which of its tokens.
+        following: the piece that follows, -1: none.
+        ends: nothing follows, and the task ended by its own rules.
+    """
+
+    rows: list[int]
+    spans: list[slice]
+    following: Ints
+    terminated: list[bool]
+
+    @classmethod
+    def of(cls, rows: Sequence[Row], trajectories: Sequence[Trajectory], *, whole: bool = False) -> Pieces:
+        """Cut the rows, as lowered, all of a trajectory.
+
+        Args:
+            whole: cut none, for credit that never leaves its row.
+        """
+        numbers, spans, keys, links = list[int](), list[slice](), list[tuple[int, int]](), dict[int, list[int]]()
+        for number, row in enumerate(rows):
+            if not whole and is_tree(trajectories[row.trajectory]):
+                links.setdefault(row.trajectory, followers(trajectories[row.trajectory]))
+                cuts = [(step, slice(start, start + length)) for step, start, length in step_spans(row)]
+            else:
+                links.setdefault(row.trajectory, []).append(len(links.get(row.trajectory, [])) + 1)
+                cuts = [(len(links[row.trajectory]) - 1, slice(None))]
+            for step, span in cuts:
+                numbers.append(number)
+                spans.append(span)
+                keys.append((row.trajectory, step))
+        ended = [trajectories[rows[number].trajectory].terminated for number in numbers]
+        return cls(numbers, spans, _links(keys, links.__getitem__), ended)
+
+    def cut(self, arrays: Sequence[FloatArray]) -> list[FloatArray]:
+        """Cut arrays of the rows."""
+        return [arrays[number][span] for number, span in zip(self.rows, self.spans, strict=True)]
+
+    def join(self, parts: Sequence[NDArray[np.float64]], rows: Sequence[Row]) -> list[Floats]:
+        """Inverse of `cut`, 0 between the pieces."""
+        joined = [np.zeros(len(row)) for row in rows]
+        for part, number, span in zip(parts, self.rows, self.spans, strict=True):
+            joined[number][span] = part
+        return joined
 
 
 def penalised_rewards(rows: Sequence[Row], trajectories: Sequence[Trajectory], penalty: float) -> list[FloatArray]:

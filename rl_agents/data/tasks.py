@@ -13,7 +13,7 @@ from rl_agents.data.trajectory import EpisodeSpec
 
 Item = TypeVar("Item")
 
-TRAINING, EVALUATION, DEMONSTRATION, MINIBATCHES, SELECTION, SEARCH, SUBSTITUTE = range(7)
+TRAINING, EVALUATION, DEMONSTRATION, MINIBATCHES, SELECTION, SEARCH, SUBSTITUTE, RECORDED = range(8)
 
 
 def stream_seed(*key: int) -> int:

@@ -9,6 +9,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+#: `Step.next_step` of a call whose answer nobody used: a retry that its client gave up, a sample that was not taken.
+ABANDONED = -2
+
 
 @dataclass(frozen=True, slots=True)
 class EpisodeSpec:
@@ -44,7 +47,9 @@ class Step:
         valid: the environment could parse the action.
         call: the call's name in the pool (`rl_agents.pool.records`); 0: it was not recorded.
         next_step: index of the step that first reads what came of this one, where an agent's calls form a tree (several
-            conversations side by side); -1: there is none; None: the next in the list, as in every plain dialogue.
+            conversations side by side); -1: there is none, a conversation ends here; `ABANDONED`: nobody used it
+            and it earns no credit; None: the next in the list, as in every plain dialogue (`rl_agents.data.tree`).
+        weight: factor on the step's advantage, where somebody set one (`rl_agents.pool.curation`); 0: no loss.
     """
 
     prompt_ids: list[int]
@@ -59,6 +64,7 @@ class Step:
     valid: bool = True
     call: int = 0
     next_step: int | None = None
+    weight: float = 1.0
 
 
 @dataclass(slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -64,6 +65,19 @@ class Completion:
 
 class EngineError(RuntimeError):
     """An engine died or did not answer in time; the message names it and what it was doing."""
+
+
+def check_completion(completion: Completion, budget: int) -> None:
+    """Refuse what would corrupt training: importance ratios are built on these numbers.
+
+    Raises:
+        EngineError: what is wrong with it.
+    """
+    tokens, logprobs = len(completion.token_ids), completion.logprobs
+    if not 0 < tokens <= budget or len(logprobs) != tokens:
+        raise EngineError(f"engine returned {tokens} tokens and {len(logprobs)} logprobs for max_tokens={budget}")
+    if not all(math.isfinite(value) and value <= 1e-3 for value in logprobs):
+        raise EngineError("engine returned a log-probability that is not a finite number <= 0")
 
 
 class Engine(Protocol):

@@ -24,6 +24,7 @@ from rl_agents.settings.options import read_options
 ORDER = (
     "guess_numbers", "circuit_decoding", "situation_puzzles", "preference_estimation", "movie_recommendation",
     "alfworld", "webshop", "multihop_qa", "paper_search", "long_form_qa", "mcp", "pivot",
+    "blackbox",
 )  # fmt: skip
 
 ENVIRONMENTS: dict[str, EnvSpec] = {}
@@ -56,6 +57,22 @@ def env_spec(name: str) -> EnvSpec:
     if name not in ENVIRONMENTS:
         raise unknown("environment", name, [*ENVIRONMENTS, f"{PREFIX}<id>"])
     return ENVIRONMENTS[name]
+
+
+def is_environment(name: str) -> bool:
+    """Whether ``name`` is an environment's (of gymnasium's: by its form alone)."""
+    return name.startswith(PREFIX) or name in ENVIRONMENTS
+
+
+def base_environment(name: str, options: Mapping[str, Any]) -> str:
+    """Return the environment whose tasks, starter model and limits ``name`` takes: nearly always itself.
+
+    Raises:
+        InputError: its options do not say.
+    """
+    spec = env_spec(name)
+    base: str = _part(spec, "tasks", "base_environment")(options) if spec.borrows else name
+    return base
 
 
 def read_env_options(spec: EnvSpec, options: Mapping[str, Any], chosen: Iterable[str] = ()) -> Any:
@@ -119,6 +136,23 @@ def starter_spec(name: str) -> StarterSpec:
     if spec is None:
         raise InputError(f"environment {name} has no starter model: name a model folder with --set model=DIR")
     return spec
+
+
+def starter_defaults(name: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the settings of runs with the starter model that ``name`` takes; raises as `starter_spec` does."""
+    base = base_environment(name, options)
+    return borrowed(starter_spec(base).defaults) if base != name else starter_spec(name).defaults
+
+
+def borrowed(defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings that were made for an environment as one takes them that borrows its tasks.
+
+    >>> borrowed({"lr": 1e-4, "env.prompt": "compact"})
+    {'lr': 0.0001, 'env.task_options': {'prompt': 'compact'}}
+    """
+    own = {name.removeprefix("env."): value for name, value in defaults.items() if name.startswith("env.")}
+    rest = {name: value for name, value in defaults.items() if not name.startswith("env.")}
+    return {**rest, "env.task_options": own} if own else rest
 
 
 def _made(spec: EnvSpec, options: Any, max_turns: int) -> TextEnv:

@@ -34,7 +34,7 @@ def registered(gym_id: str) -> EnvSpec:
         InputError: no environment under the id (the nearest is named), or its module or class cannot be imported.
     """
     module, colon, plain_id = gym_id.rpartition(":")
-    home = _import(module, gym_id) if colon else None
+    home = own_module(module, f"gymnasium environment {gym_id}") if colon else None
     if plain_id in gymnasium.registry:
         entry = gymnasium.registry[plain_id]
     elif inspect.isclass(found := getattr(home, plain_id, None)) and issubclass(found, gymnasium.Env):
@@ -51,7 +51,15 @@ def registered(gym_id: str) -> EnvSpec:
         ) from error
 
 
-def _import(module: str, gym_id: str) -> Any:
+def own_module(module: str, wanted: str) -> Any:
+    """Import a module from wherever Python finds modules or from the current folder, and note it in `OWN_MODULES`.
+
+    Args:
+        wanted: what it is imported for, as messages begin.
+
+    Raises:
+        InputError: there is none, or it cannot be imported; the line is named.
+    """
     folder = os.getcwd()
     if folder not in sys.path and "" not in sys.path:
         sys.path.append(folder)  # at the end: a file here must not take the place of an installed module
@@ -60,16 +68,15 @@ def _import(module: str, gym_id: str) -> Any:
         home = importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name != module.partition(".")[0]:
-            raise InputError(f"gymnasium environment {gym_id}: {_place(error, module)} needs {error.name}, which is "
+            raise InputError(f"{wanted}: {_place(error, module)} needs {error.name}, which is "
                              "not installed") from error  # fmt: skip
         raise InputError(
-            f"gymnasium environment {gym_id}: there is no module {module} in {folder} or among the installed ones; "
+            f"{wanted}: there is no module {module} in {folder} or among the installed ones; "
             f"start from the folder that holds {module.partition('.')[0]}.py, or add that folder to PYTHONPATH"
         ) from error
     except Exception as error:
         raise InputError(
-            f"gymnasium environment {gym_id}: {_place(error, module)} cannot be imported: "
-            f"{type(error).__name__}: {error}"
+            f"{wanted}: {_place(error, module)} cannot be imported: {type(error).__name__}: {error}"
         ) from error
     _remember(module.partition(".")[0])
     return home

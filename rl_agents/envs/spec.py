@@ -16,7 +16,9 @@ accepted answers; PRS reads those of the last step), ``points`` and ``evidence``
 answers: what the answer has to state, and what the tools have found so far), ``new_dialogue`` (the observation begins
 a new dialogue: the agent reads nothing of what was said before) and, of a reset or beside ``new_dialogue``,
 ``messages`` with ``tools``: chat messages and tool definitions in OpenAI's form (arguments as objects) that the
-dialogue begins with in place of the observation.
+dialogue begins with in place of the observation. A step may carry ``further_messages``: what follows the action in
+place of the observation as one user message (tool results, several messages), with the action's own tool calls as
+``calls`` (their ids and names, for templates that write the tool's name beside its result).
 
 An environment may have a method ``render_window(task, history, observation) -> str`` (see
 `rl_agents.chat.context`) and an attribute ``answer_instruction`` (str): how it tells the agent, after its last
@@ -47,6 +49,8 @@ class EnvSpec:
             ``--set env.KEY=VALUE``.
         max_turns: turn limit of an episode where the run's key ``max_turns`` is 0.
         progress_window: T3's k for the environment's progress rule; 0 when it reports no ``info["progress"]``.
+        borrows: its options may name another environment, whose tasks, starter model and limits it takes; its module
+            ``tasks`` says which: ``base_environment(options) -> str``.
     """
 
     name: str
@@ -57,6 +61,7 @@ class EnvSpec:
     options: type
     max_turns: int
     progress_window: int = 0
+    borrows: bool = False
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from rl_agents.objectives.masks import masked, masked_mean, row_mean
@@ -123,6 +125,21 @@ def sequence_mask_tis(
     difference = _difference(old_logprobs, rollout_logprobs, mask)
     geometric = row_mean(difference, mask).clamp(-20.0, 20.0).exp()
     return _correction(difference.clamp(-20.0, 20.0).exp(), mask, _inside(geometric, bounds))
+
+
+def effective_share(log_ratios: NDArray[np.float64]) -> float:
+    """Effective sample size over samples, (Σ r)²/(n·Σ r²), of the uncut ratios r = e^d (Kong 1992).
+
+    1 where all weigh alike; near 0 where a few of n samples carry the whole estimate: the policy is too far from the
+    one that sampled.
+
+    Args:
+        log_ratios: d, [samples]: of tokens, or of rows where a row has one weight.
+    """
+    if not log_ratios.size:
+        return 1.0
+    ratios = np.exp(log_ratios - log_ratios.max())
+    return float(ratios.sum() ** 2 / (ratios.size * (ratios**2).sum()))
 
 
 def mismatch_metrics(old_logprobs: Tensor, rollout_logprobs: Tensor, mask: Tensor) -> dict[str, Tensor]:

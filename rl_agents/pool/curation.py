@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import sqlite3
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from rl_agents.data.trajectory import Step
+from rl_agents.errors import InputError
+from rl_agents.pool.files import open_reading, open_writing
 from rl_agents.pool.records import Curation
+from rl_agents.pool.schema import ROWS
 
 #: The session as a whole, where a step's ordinal stands else.
 WHOLE = -1
@@ -85,3 +91,27 @@ def _decide(before: Decision, row: Curation) -> Decision:
         return dataclasses.replace(before, excluded=excluded, kept=not excluded)
     steps = before.excluded_steps - {row.ordinal}
     return dataclasses.replace(before, excluded_steps=steps | {row.ordinal} if excluded else steps)
+
+
+def curate(path: Path, rows: Sequence[Curation]) -> list[int]:
+    """Add decisions to a pool, all or none, also while its writer is at work; they are on disk when this returns.
+
+    Returns:
+        their numbers, to undo them by.
+
+    Raises:
+        InputError: there is no such pool, or it cannot be written.
+    """
+    open_reading(path).close()
+    connection = open_writing(path)
+    table = ROWS[Curation]
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        cells = [[None, *table.row(row), time.time()] for row in rows]
+        numbers = [connection.execute(table.insert, row).lastrowid or 0 for row in cells]
+        connection.execute("COMMIT")
+    except sqlite3.Error as error:
+        raise InputError(f"{path}: cannot write to the pool: {error}") from None
+    finally:
+        connection.close()
+    return numbers

@@ -41,7 +41,7 @@ def open_reading(path: Path) -> sqlite3.Connection:
     if not path.is_file():
         raise InputError(f"{path}: no such pool")
     # Where nothing may be written SQLite cannot make the -shm file; a pool that nobody writes to does not need it.
-    still = not os.access(path.parent, os.W_OK) and not Path(f"{path}-wal").exists()
+    still = not os.access(path.parent, os.W_OK, effective_ids=True) and not Path(f"{path}-wal").exists()
     with _named(path):
         connection = sqlite3.connect(
             f"file:{quote(str(path.absolute()))}?mode=ro{'&immutable=1' * still}",

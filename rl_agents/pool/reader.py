@@ -26,7 +26,7 @@ from rl_agents.pool.records import (
     RewardNote,
     Session,
 )
-from rl_agents.pool.schema import NAMES, ROWS
+from rl_agents.pool.schema import NAMES, ROWS, load_text
 from rl_agents.pool.sessions import trajectory_of
 
 #: Rows that one query brings.
@@ -202,12 +202,22 @@ class PoolReader:
         """What happened to the pool, in order."""
         return self._all(Event)
 
+    def names(self, beginning: str, most: int) -> list[str]:
+        """Ids of sessions that begin so, the newest first."""
+        query = "SELECT id FROM sessions WHERE substr(id, 1, ?) = ? ORDER BY number DESC LIMIT ?"
+        return [load_text(row[0]) for row in self.rows(query, len(beginning), beginning, most)]
+
     def counts(self) -> dict[str, int]:
         """Rows of every table."""
-        return {name: self._one(f"SELECT count(*) FROM {name}") for name in ("prompts", *NAMES.values())}
+        return {name: self.one(f"SELECT count(*) FROM {name}")[0] for name in ("prompts", *NAMES.values())}
 
-    def _one(self, query: str, *values: Any) -> Any:
-        return self._connection.execute(query, values).fetchone()[0]
+    def rows(self, query: str, *values: Any) -> list[Any]:
+        """Rows of a query of one's own; the tables are described in docs/pool.md."""
+        return self._connection.execute(query, values).fetchall()
+
+    def one(self, query: str, *values: Any) -> Any:
+        """The first row of a query of one's own."""
+        return self._connection.execute(query, values).fetchone()
 
     def _all(self, kind: type[Kept], test: str = "1", *values: Any, table: str = "") -> list[Kept]:
         rows = ROWS[kind]

@@ -37,6 +37,7 @@ class Table:
         clock: keep the time of writing, too (column ``at``, seconds since 1970), for people.
         epoch: keep the number of the last ``resumed`` event, too, which is part of the key: what is learned again
             after a resumption is another row.
+        apart: rows have numbers of their own, so that others than the pool's writer may add some.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Table:
     index: tuple[str, ...] = ()
     clock: bool = False
     epoch: bool = False
+    apart: bool = False
 
 
 TABLES: dict[type, Table] = {
@@ -51,8 +53,8 @@ TABLES: dict[type, Table] = {
     Session: Table("sessions", key=("id",), index=("iteration", "group_id"), clock=True),
     Batch: Table("batches", key=("session", "iteration", "update", "position", "epoch"), epoch=True),
     Credit: Table("credit", key=("session", "ordinal", "iteration", "update", "epoch"), epoch=True),
-    Curation: Table("curation", index=("session",), clock=True),
-    Exchange: Table("exchanges", key=("call", "state"), index=("session",)),
+    Curation: Table("curation", index=("session",), clock=True, apart=True),
+    Exchange: Table("exchanges", key=("session", "call", "state"), index=("session",)),
     Opening: Table("openings", key=("session",), clock=True),
     RewardNote: Table("reward_notes", index=("session",), clock=True),
     Event: Table("events", clock=True),

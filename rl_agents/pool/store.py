@@ -189,20 +189,21 @@ class PoolWriter:
             self._problem = self._problem or PoolError(f"{self.path}: cannot write to the pool: {error}")
 
     def _remember(self) -> None:
-        """Read where the numbering stands; rows of all tables are numbered together, in the order of writing."""
-        tables = ("prompts", *NAMES.values())
+        """Read where the numbering stands; rows of all tables but ``curation`` are numbered together."""
+        tables = ("prompts", *(name for name in NAMES.values() if name != "curation"))
         last = (self._connection.execute(f"SELECT max(number) FROM {table}").fetchone()[0] for table in tables)
         self._number = max(number or 0 for number in last)
         epoch = self._connection.execute("SELECT max(number) FROM events WHERE kind = ?", (RESUMED,)).fetchone()[0]
         self._epoch = epoch or 0
 
     def _write(self, record: Record) -> None:
-        self._number += 1
         if isinstance(record, Call):
+            self._number += 1
             self._calls.insert(self._number, record)
             return
         rows = ROWS[type(record)]
-        cells = [self._number, *rows.row(record)]
+        self._number += not rows.table.apart
+        cells = [None if rows.table.apart else self._number, *rows.row(record)]
         if rows.table.epoch:
             cells.append(self._epoch)
         if rows.table.clock:

@@ -75,6 +75,13 @@ CAUTIONS = (
 )  # fmt: skip
 
 
+#: Where few of the sampled tokens carry the estimate (`rl_agents.objectives.mismatch.effective_share`).
+EFFECTIVE = (
+    "the effective sample size is {share:.0%} of what was sampled: the policy is far from the one that sampled it, or "
+    "is another model; learn from newer sessions, take fewer iterations or a lower lr, or raise kl_coef"
+)
+
+
 @dataclass
 class EpisodeWatch:
     """Counts failed episodes, and says each thing once, or again when its share has changed much."""
@@ -121,6 +128,9 @@ class EpisodeWatch:
             if self._is_news(caution.name, share, MOST):
                 text = caution.text.format(**self.settings.to_dict())
                 lines.append(f"{share:.0%} of the episodes {text}")
+        effective = float(record.get("rollout_corr/ess", 1.0))
+        if self._is_news("effective", 1.0 - effective, MOST):
+            lines.append(EFFECTIVE.format(share=effective))
         return lines
 
     def _failures(self, what: str, failed: FailedEpisodes) -> list[str]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rl_agents.data.trajectory import Trajectory
+from rl_agents.data.tree import last_word
 from rl_agents.errors import InputError
 from rl_agents.rewards.judge import Judge, JudgeError, make_judge
 from rl_agents.rewards.prs import (
@@ -75,7 +76,7 @@ class ProgressiveReward:
         )
 
     def apply(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:
-        """See `Reward.apply`; R goes to the last step, the environment's return to ``facts``.
+        """See `Reward.apply`; R goes to the step that had the last word, the environment's return to ``facts``.
 
         Raises:
             InputError: the environment names no references, or the judge has never answered at all.
@@ -152,7 +153,7 @@ class ProgressiveReward:
     def _write(self, trajectory: Trajectory, score: Score) -> None:
         for step in trajectory.steps:
             step.reward = 0.0
-        trajectory.steps[-1].reward = self._total(score)
+        trajectory.steps[last_word(trajectory)].reward = self._total(score)
         parts = {"process": score.process, "format": score.formatting, "judge": score.judge, "answer": score.answer}
         trajectory.facts["prs"] = parts
 

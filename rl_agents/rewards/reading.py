@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rl_agents.data.trajectory import Trajectory
+from rl_agents.data.tree import last_word
 from rl_agents.tools.thoughts import THOUGHT_TAGS, read_thoughts
 
 ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
@@ -39,16 +40,17 @@ class Reading:
 def read_episode(trajectory: Trajectory, tags: Sequence[str]) -> Reading:
     """Read an episode with at least one step.
 
-    The answer is looked for in the last step only, after its thoughts. A last step that begins an answer is an answer
+    The answer is looked for in the last step only (in a tree of calls: the one that had the last word), after its
+    thoughts. A last step that begins an answer is an answer
     however it goes on; any other step is a tool call, parsed or not.
     """
-    steps = trajectory.steps
-    last = read_thoughts(steps[-1].action).words
+    steps, end = trajectory.steps, trajectory.steps[last_word(trajectory)]
+    last = read_thoughts(end.action).words
     answered = "<answer>" in last
-    calls = steps[:-1] if answered else steps
+    calls = [step for step in steps if step is not end] if answered else steps
     return Reading(
         calls_parsed=tuple(step.valid for step in calls),
-        answer=final_answer(last) if steps[-1].valid else "",
+        answer=final_answer(last) if end.valid else "",
         tags_complete=tags_complete([step.action for step in steps], tags),
         references=tuple(trajectory.facts.get("references", ())),
         question=steps[0].observation,

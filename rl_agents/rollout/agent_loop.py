@@ -22,7 +22,7 @@ import asyncio
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from rl_agents.chat.context import ContextPolicy, Dialogue
+from rl_agents.chat.context import ContextPolicy, Dialogue, instructed
 from rl_agents.data.tasks import step_seed
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
 from rl_agents.engines.base import Engine, EngineError
@@ -182,7 +182,8 @@ class Episode:
             raise EnvFailure(f"env_garbage: answer_instruction is {type(instruction).__name__}, not a str")
         observation = f"{self.answer.observation}\n{instruction}".strip()
         self.answer = replace(self.answer, observation=observation, anchor=f"{self.answer.anchor}\n{instruction}")
-        self.dialogue = replace(self.dialogue, observation=observation)
+        further = instructed(self.dialogue.further, instruction) if self.dialogue.further else ""
+        self.dialogue = replace(self.dialogue, observation=observation, further=further)
         self.must_answer = True
 
     def _end_by_rule(self, outcome: str, zero: bool) -> None:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from rl_agents.chat.context import chat_text
+from rl_agents.chat.context import chat_text, further_text
 from rl_agents.errors import InputError
 from rl_agents.rollout import time_limits
 from rl_agents.rollout.time_limits import CallTimeout, call_with_timeout
@@ -45,6 +45,7 @@ class EnvReply:
         new_dialogue: the observation begins a dialogue; nothing that was said before is read again.
         chat: messages and tools that a dialogue begins with, of a reset or with ``new_dialogue``; empty for one user
             message.
+        further: messages that follow the action in place of the observation; empty for one user message.
     """
 
     observation: str
@@ -62,6 +63,7 @@ class EnvReply:
     evidence: list[str] | None = None
     new_dialogue: bool = False
     chat: str = ""
+    further: str = ""
 
 
 def call_env(timeout_s: float, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
@@ -109,6 +111,7 @@ def read_step(answer: Any) -> EnvReply:
         terminated=_flag(terminated, "terminated"),
         truncated=_flag(truncated, "truncated"),
         chat=_chat(info) if isinstance(info, Mapping) and info.get("new_dialogue") else "",
+        further=_further(info),
     )  # fmt: skip
 
 
@@ -140,14 +143,27 @@ def _chat(info: Any) -> str:
     messages = info.get("messages") if isinstance(info, Mapping) else None
     if messages is None:
         return ""
-    tools = info.get("tools") or ()
-    for name, items in (("messages", messages), ("tools", tools)):
-        if not isinstance(items, Sequence) or not all(isinstance(item, Mapping) for item in items):
-            raise EnvFailure(f"env_garbage: info['{name}'] is {_shown(items)}, not a list of dicts")
+    return _json("messages", messages, "tools", info.get("tools") or (), chat_text)
+
+
+def _further(info: Any) -> str:
+    """Return ``info["further_messages"]`` and the action's ``info["calls"]`` as one text; empty without messages."""
+    messages = info.get("further_messages") if isinstance(info, Mapping) else None
+    if not messages:
+        return ""
+    if info.get("new_dialogue"):
+        raise EnvFailure("env_garbage: info['further_messages'] beside info['new_dialogue']: write info['messages']")
+    return _json("further_messages", messages, "calls", info.get("calls") or (), further_text)
+
+
+def _json(name: str, messages: Any, other: str, items: Any, write: Callable[[Any, Any], str]) -> str:
+    for key, value in ((name, messages), (other, items)):
+        if not isinstance(value, Sequence) or not all(isinstance(item, Mapping) for item in value):
+            raise EnvFailure(f"env_garbage: info['{key}'] is {_shown(value)}, not a list of dicts")
     try:
-        return _text(chat_text(messages, tools), "info['messages']")
+        return _text(write(messages, items), f"info['{name}']")
     except (TypeError, ValueError) as error:
-        raise EnvFailure(f"env_garbage: info['messages'] is not JSON: {error}") from None
+        raise EnvFailure(f"env_garbage: info['{name}'] is not JSON: {error}") from None
 
 
 def _texts(value: Any, name: str) -> list[str]:

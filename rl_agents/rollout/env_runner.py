@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from rl_agents.engines.weights import PackedWeights, unpack
 from rl_agents.errors import InputError
 from rl_agents.interrupts import event_loop
 from rl_agents.rollout.agent_loop import Rollouts, collect_episodes
+from rl_agents.rollout.blackbox import collect_blackbox, load_black_box
 from rl_agents.rollout.branching import BranchSpec, Expansions, expand_all
 from rl_agents.rollout.branching_check import BranchingCheck, Reached, check_branching, confirm_branching
 from rl_agents.rollout.env_guard import CallNote, EnvPool
@@ -63,6 +64,7 @@ class TextEnvRunner(EnvRunner, Checkpointable):
         self.context = make_context(agent.context, load_tokenizer(self.config.model_dir))
         self.pool = EnvPool(env_factory(agent))
         self.pool.watch.note = _call_note()
+        self.black_box = load_black_box(agent)
         self.engine: Engine | None = None
         self.recorder: Recorder | None = None
         # One loop for life: engine clients keep connections and locks that belong to it.
@@ -105,18 +107,32 @@ class TextEnvRunner(EnvRunner, Checkpointable):
         if self.engine is None:
             raise RuntimeError("call set_engine or set_engines before sample")
         limits = self.limits if temperature is None else self.limits.for_evaluation(temperature)
+        recorder = self._recorder(attempt)
         try:
-            recorder = self._recorder(attempt)
-            rollouts = self._loop.run(collect_episodes(specs, self.pool, self.engine, self.context, limits, recorder))
+            rollouts = self._loop.run(self._episodes(specs, self.engine, limits, recorder))
         except InputError as error:
             rollouts = Rollouts(unfinished=list(specs), input_error=str(error))
+        finally:
+            if recorder is not None:
+                recorder.send()
         self._log(rollouts)
         return rollouts
+
+    def _episodes(
+        self, specs: Sequence[EpisodeSpec], engine: Engine, limits: Limits, recorder: Recorder | None
+    ) -> Coroutine[Any, Any, Rollouts]:
+        if self.black_box is None:
+            return collect_episodes(specs, self.pool, engine, self.context, limits, recorder)
+        return collect_blackbox(specs, self.black_box, engine, self.context.template, limits, recorder)
 
     def expand(self, specs: Sequence[BranchSpec], attempt: int | None = None) -> Expansions:
         """Sample and execute children of the states that ``specs`` name, all at once; ``attempt`` as in `sample`."""
         player = replace(self._player(), recorder=self._recorder(attempt))
-        expansions = self._loop.run(expand_all(specs, self.pool, player, self.config.agent.branching))
+        try:
+            expansions = self._loop.run(expand_all(specs, self.pool, player, self.config.agent.branching))
+        finally:
+            if player.recorder is not None:
+                player.recorder.send()
         steps = sum(expansion.env_steps for expansion in expansions.expansions)
         self.metrics.log_value(NUM_ENV_STEPS_SAMPLED, steps, reduce="sum")
         self.metrics.log_value(NUM_ENV_STEPS_SAMPLED_LIFETIME, steps, reduce="lifetime_sum")

@@ -8,12 +8,14 @@ and an environment that answers differently this time asks for other prompts, wh
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
 from dataclasses import replace
 
 from rl_agents.data.tasks import step_seed
 from rl_agents.engines.base import Completion
-from rl_agents.pool.records import Call
+from rl_agents.pool.records import Call, Record
 from rl_agents.pool.store import PoolSink
 
 #: Attempts at one collection of experience at most; those of a resumed run follow.
@@ -36,6 +38,8 @@ class Recorder:
             recorded: calls to serve again, by the seed that they were sampled with.
         """
         self._sink, self._recorded = sink, recorded or {}
+        self._names_of_old = {call.id for call in self._recorded.values()}
+        self._waiting: list[Call] = []
         self.attempt = 0
 
     def recall(self, prompt_ids: list[int], seed: int) -> Completion | None:
@@ -46,11 +50,55 @@ class Recorder:
         return Completion(call.response_ids, call.logprobs, call.policy_version, call.finish_reason, call.id)
 
     def record(self, prompt_ids: list[int], completion: Completion, seed: int, parent: int) -> Completion:
-        """Send a response on its way to the pool, and return it with the name that it has there."""
+        """Send a response on its way to the pool, and return it with the name that it has there.
+
+        Called on an event loop; what comes in one of its rounds is sent with its next.
+        """
         name = step_seed(seed, self.attempt) if self.attempt else seed
         call = Call(
             name, parent, prompt_ids, completion.token_ids, completion.logprobs, completion.policy_version,
             completion.finish_reason, seed if name != seed else 0,
         )  # fmt: skip
-        self._sink.add(call)
+        if not self._waiting:  # an engine answers many requests at once: they go together
+            asyncio.get_running_loop().call_soon(self.send)
+        self._waiting.append(call)
         return replace(completion, call=name)
+
+    def send(self) -> None:
+        """Send what waits for the event loop's next round, which there may not be."""
+        calls, self._waiting = self._waiting, []
+        if calls:
+            self._sink.add(*calls)
+
+    def again(self, seeds: Iterable[int]) -> list[Call]:
+        """Return the calls that were sampled with these seeds before the crash."""
+        return [self._recorded[seed] for seed in seeds if seed in self._recorded]
+
+    def name(self, call: int) -> int:
+        """Return the name that a gateway's call has in the pool, from its id there: its seed, or a name of old."""
+        if not self.attempt or not call or call in self._names_of_old:
+            return call
+        return step_seed(call, self.attempt)
+
+    def keep(self, calls: Iterable[Call]) -> Future[None]:
+        """Send a gateway's calls on their way to the pool; the future is done when they are on disk."""
+        return self._sink.add(*map(self._named, calls))
+
+    def _named(self, call: Call) -> Call:
+        name, parent = self.name(call.id), self.name(call.parent)
+        return replace(call, id=name, parent=parent, seed=call.id if name != call.id else call.seed)
+
+
+class CallsOnly:
+    """A gateway's sink within a run: calls go where the built-in loop's go.
+
+    What else a gateway writes down is for one that stands alone: a run names its sessions itself, and plays an episode
+    whose runner died from its calls.
+    """
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+
+    def add(self, *records: Record) -> Future[None]:
+        """Take records; see `rl_agents.pool.store.PoolSink`."""
+        return self._recorder.keep(record for record in records if isinstance(record, Call))

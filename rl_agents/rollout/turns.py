@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
 from rl_agents.chat.context import ContextPolicy, Dialogue, History, RenderWindow
 from rl_agents.data.trajectory import Step
-from rl_agents.engines.base import Completion, Engine, EngineError, Sampling
+from rl_agents.engines.base import Completion, Engine, Sampling, check_completion
 from rl_agents.envs.base import TextEnv
 from rl_agents.errors import InputError
 from rl_agents.rollout.env_calls import EnvFailure, EnvReply, read_step
@@ -103,7 +102,7 @@ class Player:
             seed=seed,
         )
         completion = await self.engine.generate(prompt_ids, sampling)
-        _check_completion(completion, budget)
+        check_completion(completion, budget)
         return completion if self.recorder is None else self.recorder.record(prompt_ids, completion, seed, parent)
 
     def step(self, prompt_ids: list[int], completion: Completion, answer: EnvReply) -> Step:
@@ -165,7 +164,7 @@ def next_dialogue(dialogue: Dialogue, step: Step, answer: EnvReply) -> Dialogue:
     """Return the dialogue after a step and what the environment answered, or the one that it begins."""
     if answer.new_dialogue:
         return Dialogue.start(answer.observation, answer.chat)
-    return dialogue.after(step.prompt_ids, step.response_ids, step.action, answer.observation)
+    return dialogue.after(step.prompt_ids, step.response_ids, step.action, answer.observation, answer.further)
 
 
 def end_cause(answer: EnvReply, turns: int, max_turns: int) -> str:
@@ -180,12 +179,3 @@ def end_cause(answer: EnvReply, turns: int, max_turns: int) -> str:
 def is_success(answer: EnvReply, episode_return: float) -> bool:
     """Success as the environment reports it at the end, else a positive return."""
     return episode_return > 0 if answer.success is None else answer.success
-
-
-def _check_completion(completion: Completion, budget: int) -> None:
-    """Refuse what would corrupt training: importance ratios are built on these numbers."""
-    tokens, logprobs = len(completion.token_ids), completion.logprobs
-    if not 0 < tokens <= budget or len(logprobs) != tokens:
-        raise EngineError(f"engine returned {tokens} tokens and {len(logprobs)} logprobs for max_tokens={budget}")
-    if not all(math.isfinite(value) and value <= 1e-3 for value in logprobs):
-        raise EngineError("engine returned a log-probability that is not a finite number <= 0")

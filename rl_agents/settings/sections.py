@@ -82,6 +82,13 @@ class RolloutKeys:
 
 
 @dataclass
+class PoolKeys:
+    """Learning from recorded sessions."""
+
+    pool: str = key("", "pool (a file, or a run's folder) whose sessions are learned from; nobody plays for training")
+
+
+@dataclass
 class TruncationKeys:
     """Truncation (T3), in training only."""
 
@@ -307,6 +314,12 @@ class DemonstrationKeys:
     """Learning from demonstrations."""
 
     demonstrations: int = key(8192, "demonstrated episodes that sft learns from, played once", at_least=1)
+    pool_min_return: float | None = key(
+        None, "sessions of a pool with at least this return are imitated; not set: the solved ones", needs="pool"
+    )
+    pool_top_share: float = key(
+        0.0, "share of them, those with the highest returns; 0: all", at_least=0, at_most=1, needs="pool"
+    )
 
 
 @dataclass
@@ -357,7 +370,7 @@ class ReportKeys:
     eval_interval: int = key(
         10, "iterations between evaluations on the test tasks; 0 evaluates at start and end", at_least=0
     )
-    eval_episodes: int = key(128, "episodes of an evaluation", at_least=1)
+    eval_episodes: int = key(128, "episodes of an evaluation; 0: no evaluations", at_least=0)
     eval_temperature: float = key(1.0, "sampling temperature of evaluations", at_least=0)
     checkpoint_interval: int = key(
         1, "iterations between checkpoints; 0 keeps only the last; raise it for big models", at_least=0

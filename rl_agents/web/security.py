@@ -7,7 +7,7 @@ import hmac
 import ipaddress
 import json
 import os
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,8 @@ from rl_agents.web.errors import ApiError
 
 Scope = MutableMapping[str, Any]
 Headers = Mapping[bytes, bytes]
+#: Writes the body of a refusal, given the request's path and headers.
+Write = Callable[[ApiError, str, Mapping[str, str]], Mapping[str, Any]]
 
 MIN_KEY_CHARACTERS = 16
 #: What needs no key: the page and the probes.
@@ -100,8 +102,17 @@ def check_address(host: str, has_key: bool) -> None:
 class Guard:
     """ASGI middleware: keys, origin, and size and type of bodies, before anything reads them."""
 
-    def __init__(self, app: Any, keys: Keys, max_body_bytes: int) -> None:
-        self._app, self._keys, self._max_body_bytes = app, keys, max_body_bytes
+    def __init__(
+        self, app: Any, keys: Keys, max_body_bytes: int, local: bool | None = None, write: Write | None = None
+    ) -> None:
+        """Guard an application.
+
+        Args:
+            local: serve this machine only; None: where there is no key.
+            write: writes a refusal's body, given the path and the headers (names in lower case); None: OpenAI's form.
+        """
+        self._app, self._keys, self._max_body_bytes, self._write = app, keys, max_body_bytes, write
+        self._local = not keys.api if local is None else local
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
         """Pass the request on, or answer it."""
@@ -110,15 +121,21 @@ class Guard:
             return
         try:
             headers: Headers = dict(scope["headers"])
-            if not self._keys.api:
+            if self._local:
                 _check_local(scope, headers)
             path = scope["path"].removeprefix(scope.get("root_path", ""))
             self._keys.check(path, headers.get(b"authorization", b"").decode("latin-1"))
             body = await self._body(scope, headers, receive)
         except ApiError as error:
-            await send_error(send, error)
+            await send_error(send, error, self._refusal(scope, error))
             return
         await self._app(scope, _Replay(body, receive), send)
+
+    def _refusal(self, scope: Scope, error: ApiError) -> Mapping[str, Any]:
+        if self._write is None:
+            return error.body()
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        return self._write(error, scope["path"], headers)
 
     async def _body(self, scope: Scope, headers: Headers, receive: Any) -> bytes:
         """Read the body up to the limit.
@@ -175,9 +192,9 @@ def _check_local(scope: Scope, headers: Headers) -> None:
         raise ApiError(403, "this server has no API key and answers its own machine only", "loopback_only")
 
 
-async def send_error(send: Any, error: ApiError) -> None:
-    """Answer with an error."""
-    body = json.dumps(error.body()).encode()
+async def send_error(send: Any, error: ApiError, written: Mapping[str, Any] | None = None) -> None:
+    """Answer with an error; ``written``: its body, where it has another form than OpenAI's."""
+    body = json.dumps(error.body() if written is None else written).encode()
     await send({"type": "http.response.start", "status": error.status, "headers": _raw(error.headers().items(), body)})
     await send({"type": "http.response.body", "body": body})
 

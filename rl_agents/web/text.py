@@ -16,6 +16,7 @@ class TextStream:
     Attributes:
         text: what may be shown so far; stop strings and what follows them are cut off.
         stopped: a stop string has occurred.
+        stopped_by: which one; empty: none.
     """
 
     def __init__(self, decode: Callable[[Sequence[int]], str], stop: Sequence[str] = ()) -> None:
@@ -31,7 +32,7 @@ class TextStream:
         # first ``_taken`` characters of what is decoded are in ``_decoded``.
         self._start = self._read = self._taken = 0
         self._decoded = ""
-        self.text, self.stopped = "", False
+        self.text, self.stopped, self.stopped_by = "", False, ""
 
     def add(self, token_ids: Sequence[int], last: bool = False) -> str:
         """Take further tokens; return the text that may be shown now and could not before.
@@ -56,9 +57,10 @@ class TextStream:
 
     def _show(self, last: bool) -> str:
         """Extend ``text`` by what no stop string can reach any more."""
-        places = [place for stop in self._stop if (place := self._decoded.find(stop)) >= 0]
+        places = [(place, stop) for stop in self._stop if (place := self._decoded.find(stop)) >= 0]
         if places:
-            self.stopped, end = True, min(places)
+            end, self.stopped_by = min(places)
+            self.stopped = True
         else:
             end = len(self._decoded) - (0 if last else self._held_back())
         new = self._decoded[len(self.text) : end]

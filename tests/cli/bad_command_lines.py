@@ -91,7 +91,7 @@ ROWS = """
 --set old_logprobs=engin => old_logprobs='engin': valid: engine, learner
 --set kl_coef=0.1 kl_in_reward_coef=0.1 => kl_coef=0.1 and kl_in_reward_coef=0.1 count the KL twice: set one of them t
 --set eval_interval=-1 => eval_interval=-1: must not be negative
---set eval_episodes=0 => eval_episodes=0: must be at least 1
+--set eval_episodes=-1 => eval_episodes=-1: must not be negative
 --set checkpoint_interval=-1 => checkpoint_interval=-1: must not be negative
 --set keep_checkpoints=-1 => keep_checkpoints=-1: must not be negative
 --set keep_best=yes_please => keep_best='yes_please': true or false is needed
@@ -101,7 +101,7 @@ ROWS = """
 --algo GRPO => unknown algorithm 'GRPO': did you mean 'grpo'?
 --algo 3SPO --env alfworld => unknown algorithm '3SPO': did you mean '3spo'?
 --env webshp => unknown environment 'webshp': did you mean 'webshop'?
---set env=3 => unknown environment '3': valid: alfworld, circuit_decoding, guess_numbers, gymnasium:<id>,
+--set env=3 => unknown environment '3': valid: alfworld, blackbox, circuit_decoding, guess_numbers, gymnasium:<id>,
 --set novelty=changed => key 'novelty' has no effect with algo grpo; it belongs to: 3spo, chain-search
 --algo 3spo --env guess_numbers --set novelty=newest => novelty='newest': valid: changed, unseen, first_in_trajectory,
 --algo 3spo --env guess_numbers --set score_zeta=2 => score_zeta=2.0: must be at most 1
@@ -137,6 +137,13 @@ ROWS = """
 --set LR=1 => unknown key 'LR': did you mean 'lr'?
 --env circuit_decoding --set env.size=-1 => unknown option of environment circuit_decoding 'env.size': did you mean 'e
 --env mcp => environment mcp has no starter model: name a model folder with --set model=DIR
+--env blackbox => environment blackbox needs an agent: env.agent_command='python my_agent.py {task_id}', or env.agent=
+--env blackbox --set env.agent=a:b env.agent_command=sh => set env.agent_command or env.agent, not both
+--env blackbox --set env.agent=a:b => environment blackbox needs env.tasks: a JSONL file, or an environment such as
+--env blackbox --set env.agent=a:b env.tasks=guess_number => no such file, and as an environment: did you mean 'guess_n
+--env blackbox --set env.agent=nowhere:b env.tasks=guess_numbers => env.agent=nowhere:b: there is no module nowhere in
+--env blackbox --set env.agent_command=shh env.tasks=guess_numbers => there is no program 'shh' here or on the PATH
+--env blackbox --set env.agent_timeout_s=0 env.agent=a:b env.tasks=guess_numbers => env.agent_timeout_s=0.0: must be
 --env mcp --set model=. => environment mcp needs env.tasks=FILE, a JSONL file of questions with answers
 --env long_form_qa --set env.questions=x => key 'env.questions' has no effect without env.documents
 --env paper_search --set env.papers=nowhere => env.papers=nowhere: valid: generated, generated:N, small, a folder that
@@ -169,7 +176,7 @@ train extra => unexpected argument 'extra' (see run.py --help)
 eval --model x --checkpoint y => --checkpoint and --model both say what to evaluate: give one, or --compare DIR DIR fo
 eval --model x --compare y => --model and --compare both say what to evaluate: give one, or --compare DIR DIR for seve
 eval --compare starter starter => --compare starter starter: a policy is named twice
-eval --compare starter --env gues => unknown environment 'gues': valid: alfworld, circuit_decoding, guess_numbers, gym
+eval --compare starter --env gues => unknown environment 'gues': valid: alfworld, blackbox, circuit_decoding, guess_num
 eval --model . --episodes 0 => --episodes 0: must be at least 1
 eval --model . --seed -1 => --seed -1: must not be negative
 eval --model . --temperature -1 => .: no Hugging Face model there (no config.json)

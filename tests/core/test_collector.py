@@ -20,7 +20,9 @@ class Runner:
     def __init__(self, deadly: set[str], tells: bool = True) -> None:
         self.deadly, self.tells, self.died_in, self.deaths = deadly, tells, "", 0
 
-    def sample(self, specs: list[EpisodeSpec], temperature: float | None = None) -> Rollouts:
+    def sample(
+        self, specs: list[EpisodeSpec], temperature: float | None = None, attempt: int | None = None
+    ) -> Rollouts:
         for spec in specs:
             if spec.task_id in self.deadly:
                 self.died_in, self.deaths = spec.task_id, self.deaths + 1

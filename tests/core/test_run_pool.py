@@ -1,4 +1,4 @@
-"""A training run's pool: it holds what was sampled, learned from and worth what; a resumed run samples none of it again."""
+"""The pool of a training run holds what was sampled, learned from and worth what; a resumed run samples none again."""
 
 from __future__ import annotations
 

@@ -147,6 +147,7 @@ def test_how_far_engine_and_learner_disagree_is_reported_and_nothing_else_happen
         "rollout_corr/k3_kl": pytest.approx(0.156150, abs=1e-6),
         "rollout_corr/logprob_diff_mean": pytest.approx(0.306, abs=1e-6),
         "rollout_corr/logprob_diff_max": pytest.approx(1.0),
+        "rollout_corr/ess": pytest.approx(0.779952, abs=1e-5),
     }
     assert all(row.correction is None and row.mask.any() for row in rows)
 
@@ -193,3 +194,16 @@ def test_where_all_is_rejected_nothing_is_divided() -> None:
     metrics = correct_mismatch(rows, settings)
     assert not any(row.mask.any() or row.correction.any() for row in rows)  # type: ignore[union-attr]
     assert metrics["rollout_corr/rollout_rs_masked_fraction"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [("token_tis", [0.2, 1.0, -0.3, 0.01, -0.02]), ("none", [0.2, 1.0, -0.3, 0.01, -0.02]), ("seq_mis", [0.9, -0.01])],
+)
+def test_effective_sample_size_is_that_of_the_uncut_ratios(kind: str, expected: list[float]) -> None:
+    """Over tokens, or over rows where a row has one weight; tokens of the prompt count nowhere."""
+    rows = rows_with("old_logprobs", GAPS, [1.0, 0.0])
+    rows[0].old_logprobs[0] += 3.0  # type: ignore[index]
+    ratios = np.exp(expected)
+    found = correct_mismatch(rows, settings_of("grpo", old_logprobs="learner", mismatch=kind))["rollout_corr/ess"]
+    assert found == pytest.approx(ratios.sum() ** 2 / (len(ratios) * (ratios**2).sum()), abs=1e-6)

@@ -17,17 +17,18 @@ from rl_agents.credit.vspo import MINIMUM_VARIANCE, smoothing_weight, softmax, v
 
 ONE, ZERO = np.zeros(6, dtype=int), np.zeros(1)
 STEPS = np.arange(6)
+NEXT, END = np.array([1, 2, 3, 4, 5, -1]), [-1]
 PARTS: dict[str, Callable[[np.ndarray], Any]] = {
     "grpo": lambda x: grpo(x, ONE),
     "rloo": lambda x: rloo(x, ONE),
     "leave_one_out": lambda x: leave_one_out(x, ONE),
-    "hgpo": lambda x: hgpo(x, list("ababab"), ONE, ONE, STEPS, history=1, alpha=1.0, weight_offset=1, std="population"),
-    "token rewards": lambda x: token_gae([x], [x / 2], [STEPS < 9], ZERO, ZERO, gamma=0.9, lam=0.9, final_values=ZERO),
-    "token final": lambda x: token_gae([x], [x], [STEPS < 9], ZERO, ZERO, gamma=0.9, lam=0.9, final_values=x[:1]),
-    "step": lambda x: step_gae(x, x / 2, ONE, STEPS, gamma=0.9, lam=0.9, final_values=x),
-    "step values": lambda x: step_gae(STEPS / 7, x, ONE, STEPS, gamma=0.9, lam=0.9, final_values=STEPS),
-    "returns": lambda x: discounted_returns(x, ONE, STEPS, abs(x), gamma=0.9),
-    "to go": lambda x: reward_to_go([x], [STEPS < 9], ZERO, ZERO, gamma=0.9, at_observation="skip"),
+    "hgpo": lambda x: hgpo(x, list("ababab"), ONE, STEPS - 1, history=1, alpha=1.0, weight_offset=1, std="population"),
+    "token rewards": lambda x: token_gae([x], [x / 2], [STEPS < 9], END, gamma=0.9, lam=0.9, final_values=ZERO),
+    "token final": lambda x: token_gae([x], [x], [STEPS < 9], END, gamma=0.9, lam=0.9, final_values=x[:1]),
+    "step": lambda x: step_gae(x, x / 2, NEXT, gamma=0.9, lam=0.9, final_values=x),
+    "step values": lambda x: step_gae(STEPS / 7, x, NEXT, gamma=0.9, lam=0.9, final_values=STEPS),
+    "returns": lambda x: discounted_returns(x, NEXT, abs(x), gamma=0.9),
+    "to go": lambda x: reward_to_go([x], [STEPS < 9], END, gamma=0.9, at_observation="skip"),
     "whiten_steps": whiten_steps,
     "mean": lambda x: masked_mean(x, STEPS < 5),
     "variance": lambda x: masked_var(x, STEPS < 5),
@@ -64,21 +65,21 @@ def test_leave_one_out_takes_a_deviation_in_the_noise_of_large_rewards_for_none(
 def test_one_vote_of_hgpo_counts_as_it_is() -> None:
     options: dict[str, Any] = {"history": 0, "weight_offset": 1, "std": "none"}
     for alpha in (0.0, -1.0):
-        advantages = hgpo([1.0, 0.0], ["s", "s"], [0, 0], [0, 1], [0, 0], alpha=alpha, **options)
+        advantages = hgpo([1.0, 0.0], ["s", "s"], [0, 0], [-1, -1], alpha=alpha, **options)
         assert advantages.tolist() == [0.5, -0.5]
     halves = {**options, "weight_offset": 2}
-    assert hgpo([1.0, 0.0], ["s", "s"], [0, 0], [0, 1], [0, 0], alpha=-1.0, **halves).tolist() == [0.5, -0.5]
+    assert hgpo([1.0, 0.0], ["s", "s"], [0, 0], [-1, -1], alpha=-1.0, **halves).tolist() == [0.5, -0.5]
 
 
 def test_a_row_that_begins_with_a_sampled_token_starts_anew() -> None:
-    rows = reward_to_go([[0.0], [1.0]], [[1], [1]], [0, 0], [0, 1], gamma=0.5, at_observation="reset")
+    rows = reward_to_go([[0.0], [1.0]], [[1], [1]], [1, -1], gamma=0.5, at_observation="reset")
     assert [row.tolist() for row in rows] == [[0.0], [1.0]]
-    rows = reward_to_go([[0.0], [1.0]], [[1], [1]], [0, 0], [0, 1], gamma=0.5, at_observation="skip")
+    rows = reward_to_go([[0.0], [1.0]], [[1], [1]], [1, -1], gamma=0.5, at_observation="skip")
     assert [row.tolist() for row in rows] == [[0.5], [1.0]]
 
 
 def test_an_empty_row_has_no_tokens() -> None:
-    found = token_gae([[]], [[]], [[]], [0], [0], gamma=1.0, lam=1.0, final_values=[0.0])
+    found = token_gae([[]], [[]], [[]], [-1], gamma=1.0, lam=1.0, final_values=[0.0])
     assert (found.advantages[0].size, found.returns[0].size) == (0, 0)
 
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from credit.chains import after
 
 from rl_agents.credit import gae
 from rl_agents.credit.gae import discounted_returns, whiten_steps
@@ -12,7 +13,7 @@ NAN = float("nan")
 
 def token_rows(rewards, values, masks, trajectories, steps, *, gamma=1.0, lam=1.0, final=None):
     final = [0.0] * len(rewards) if final is None else final
-    return gae.token_gae(rewards, values, masks, trajectories, steps, gamma=gamma, lam=lam, final_values=final)
+    return gae.token_gae(rewards, values, masks, after(trajectories, steps), gamma=gamma, lam=lam, final_values=final)
 
 
 def token_gae(rewards, values, mask, *, final=0.0, **options):
@@ -23,7 +24,7 @@ def token_gae(rewards, values, mask, *, final=0.0, **options):
 
 def step_gae(rewards, values, trajectories, steps, *, gamma=0.99, lam=1.0, final=None):
     final = [0.0] * len(rewards) if final is None else final
-    return gae.step_gae(rewards, values, trajectories, steps, gamma=gamma, lam=lam, final_values=final)
+    return gae.step_gae(rewards, values, after(trajectories, steps), gamma=gamma, lam=lam, final_values=final)
 
 
 def test_token_gae_reference_example():
@@ -135,7 +136,7 @@ def test_credit_of_a_truncated_episode():
 
 
 def test_discounted_returns_and_penalties_that_do_not_propagate():
-    returns = discounted_returns([0, 0, 10, 0], [0, 0, 0, 1], [0, 1, 2, 0], [0.0] * 4, gamma=0.95)
+    returns = discounted_returns([0, 0, 10, 0], [1, 2, -1, -1], [0.0] * 4, gamma=0.95)
     assert returns == pytest.approx([9.025, 9.5, 10.0, 0.0])
-    penalised = discounted_returns([0, 0, 10, 0], [0, 0, 0, 1], [0, 1, 2, 0], [0, 0.1, 0, 0.1], gamma=0.95)
+    penalised = discounted_returns([0, 0, 10, 0], [1, 2, -1, -1], [0, 0.1, 0, 0.1], gamma=0.95)
     assert penalised == pytest.approx([9.025, 9.4, 10.0, -0.1])

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from credit.chains import after
 
 from rl_agents.credit.gae import discounted_returns
 from rl_agents.credit.gigpo import anchor_clusters, gigpo
@@ -10,7 +11,7 @@ from rl_agents.credit.group import grpo
 ANCHORS = ["s0", "s1", "s2", "s0", "s1", "s1", "s3"]
 TRAJECTORIES, STEPS = [0, 0, 0, 1, 1, 1, 1], [0, 1, 2, 0, 1, 2, 3]
 GROUPS = [0] * 7
-RETURNS = discounted_returns([0, 0, 10, 0, 0, 0, 0], TRAJECTORIES, STEPS, [0.0] * 7, gamma=0.95)
+RETURNS = discounted_returns([0, 0, 10, 0, 0, 0, 0], after(TRAJECTORIES, STEPS), [0.0] * 7, gamma=0.95)
 CLUSTERS = anchor_clusters(ANCHORS, GROUPS)
 
 

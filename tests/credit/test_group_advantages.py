@@ -4,6 +4,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from credit.chains import after
 
 from rl_agents.credit.gae import reward_to_go
 from rl_agents.credit.group import grpo, leave_one_out, rloo
@@ -17,7 +18,7 @@ def to_go(rewards, masks, trajectories=None, steps=None, *, gamma=1.0, at_observ
     """Every row its own trajectory unless told otherwise."""
     rows = range(len(rewards))
     trajectories, steps = trajectories or rows, steps or [0] * len(rewards)
-    return reward_to_go(rewards, masks, trajectories, steps, gamma=gamma, at_observation=at_observation)
+    return reward_to_go(rewards, masks, after(trajectories, steps), gamma=gamma, at_observation=at_observation)
 
 
 def reinforce_plus_plus(rewards, masks):

@@ -30,7 +30,7 @@ def gigpo_rows(std):
 def hgpo_rows(rewards, groups):
     count = len(rewards)
     options = {"history": 2, "alpha": 1.0, "weight_offset": 1, "std": "population"}
-    return hgpo(rewards, ["same"] * count, groups, range(count), [0] * count, **options)
+    return hgpo(rewards, ["same"] * count, groups, [-1] * count, **options)
 
 
 ESTIMATORS = {

@@ -5,10 +5,10 @@ import pytest
 
 from rl_agents.credit.gae import whiten_steps
 from rl_agents.credit.statistics import (
+    backward,
     masked_mean,
     masked_var,
     masked_whiten,
-    trajectory_order,
     whiten_by_length,
     whiten_rows,
 )
@@ -54,13 +54,12 @@ def test_rows_and_steps_are_whitened_token_by_token():
     assert whiten_by_length([2.0, -1.0], [2, 1]) == pytest.approx(expected[[0, 2]])
 
 
-def test_trajectory_order_sorts_steps():
-    order = trajectory_order([7, 3, 7, 3], [1, 0, 0, 1])
-    assert [part.tolist() for part in order] == [[1, 3], [2, 0]]
-    assert trajectory_order([], []) == []
+def test_backward_comes_to_every_entry_after_what_follows_it():
+    assert backward([2, -1, 1, 1]) == [1, 2, 3, 0]
+    assert backward([]) == []
 
 
-@pytest.mark.parametrize("steps", [[0, 2], [1, 2], [0, 0]])
-def test_gap_in_step_indices_is_an_error(steps):
-    with pytest.raises(ValueError, match=r"trajectory 4: step indices .* are not 0\.\.1"):
-        trajectory_order([4, 4], steps)
+@pytest.mark.parametrize("following", [[0], [1, 0], [-1, 2, 3, 1]])
+def test_a_circle_is_an_error(following):
+    with pytest.raises(ValueError, match="in a circle"):
+        backward(following)

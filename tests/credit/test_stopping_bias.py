@@ -11,6 +11,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from credit.chains import after
 
 from rl_agents.credit.gae import discounted_returns, reward_to_go, step_gae
 from rl_agents.credit.gigpo import anchor_clusters, gigpo
@@ -50,7 +51,7 @@ def first_turns(advantages, steps):
 
 
 def to_go(rewards, trajectories, steps):
-    return discounted_returns(rewards, trajectories, steps, np.zeros(len(rewards)), gamma=1.0)
+    return discounted_returns(rewards, after(trajectories, steps), np.zeros(len(rewards)), gamma=1.0)
 
 
 def per_turn_index(std):
@@ -74,7 +75,7 @@ def step_credit(choices, p):
     rewards, trajectories, steps = rows_of(choices)
     values = np.where(steps == 0, p * (PRIZE - COST), PRIZE)
     options = {"gamma": 1.0, "lam": 1.0, "final_values": np.zeros(steps.size)}
-    return first_turns(step_gae(rewards, values, trajectories, steps, **options).advantages, steps)
+    return first_turns(step_gae(rewards, values, after(trajectories, steps), **options).advantages, steps)
 
 
 def anchored(choices, _):
@@ -111,5 +112,5 @@ def test_counting_step_rows_distorts_the_group_mean_by_length():
 
 
 def test_the_first_action_is_credited_for_what_follows_the_observation():
-    credited = reward_to_go([[-COST, 0.0, PRIZE]], [[1, 0, 1]], [0], [0], gamma=1.0, at_observation="skip")[0]
+    credited = reward_to_go([[-COST, 0.0, PRIZE]], [[1, 0, 1]], [-1], gamma=1.0, at_observation="skip")[0]
     assert credited == pytest.approx([PRIZE - COST, 0.0, PRIZE])

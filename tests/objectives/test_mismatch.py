@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -190,3 +191,10 @@ def test_products_are_taken_row_by_row():
     found = mismatch.sequence_tis(old, torch.zeros_like(old), torch.ones_like(old), cap=1e12)
     assert found.weights[:, 0].tolist() == pytest.approx([math.exp(2.0), math.exp(3.0)])
     assert mismatch.sequence_mis(old.float(), old.float(), old).weights.dtype == torch.float32
+
+
+def test_effective_share_of_the_ratios():
+    assert mismatch.effective_share(np.zeros(5)) == mismatch.effective_share(np.full(5, -700.0)) == 1.0
+    assert mismatch.effective_share(np.log([1.0, 3.0])) == pytest.approx(16 / 20)
+    assert mismatch.effective_share(np.array([800.0, 0.0, 0.0, 0.0])) == pytest.approx(0.25), "one of four carries all"
+    assert mismatch.effective_share(np.zeros(0)) == 1.0

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from pool.experience import dialogue
 
-from rl_agents.pool.curation import Decision, effective
+from rl_agents.errors import InputError
+from rl_agents.pool.curation import Decision, curate, effective
 from rl_agents.pool.reader import PoolReader, Where
 from rl_agents.pool.records import Curation
 from rl_agents.pool.sessions import session_records
@@ -77,3 +78,20 @@ def test_sums_follow_decisions(pool):
     assert [s.id for s in pool.sessions(Where(success=True))] == ["0", "2"]
     assert [s.id for s in pool.sessions(Where(ids=["3", "0", "9"]))] == ["0", "3"]
     assert [(s.steps, s.tokens) for s in pool.stored()] == [(3, 60)] * 4
+
+
+def test_people_decide_while_the_writer_is_at_work(tmp_path):
+    path = tmp_path / "p"
+    with PoolWriter(path) as pool:
+        for seed in range(30):
+            future = pool.add(*session_records(dialogue(seed), str(seed)), Curation(str(seed), "keep"))
+            assert curate(path, [Curation(str(seed), "exclude", by="me", why="test")] * 2)
+            future.result(10)
+    with PoolReader(path) as reader:
+        rows = reader.curation()
+        assert [number for number, _ in rows] == list(range(1, 91))
+        assert sum(row.verdict == "exclude" for _, row in rows) == 60
+        assert len(reader.sessions()) == 30
+    with pytest.raises(InputError, match="no such pool"):
+        curate(tmp_path / "another", [])
+    assert not (tmp_path / "another").exists()

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from pool.experience import dialogue
@@ -306,3 +309,47 @@ def test_reading_leaves_the_file_as_it_is(tmp_path):
     with pytest.raises(sqlite3.OperationalError, match="readonly"):
         connection.execute("DELETE FROM reward_notes")
     connection.close()
+
+
+@pytest.fixture
+def somebody_else():
+    """A folder that everybody may read and its owner alone write to, and us as another user where we are root."""
+    if os.geteuid():
+        pytest.skip("only root can become another user")
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        yield Path(folder)
+        os.seteuid(0)
+
+
+def test_a_folder_that_is_not_ours(somebody_else):
+    path = somebody_else / "p"
+    with PoolWriter(path) as pool:
+        pool.add(*session_records(dialogue(1), "s"))
+    os.seteuid(65534)
+    with pytest.raises(InputError, match="cannot open the pool"):  # mode 600
+        PoolReader(path)
+    with pytest.raises(InputError, match="cannot write a pool there: Permission denied"):
+        PoolWriter(path)
+    with pytest.raises(InputError, match="cannot write a pool there: Permission denied"):
+        PoolWriter(somebody_else / "new")
+    os.seteuid(0)
+    path.chmod(0o644)
+    os.seteuid(65534)
+    with PoolReader(path) as reader:
+        assert list(reader.trajectories()) == [dialogue(1)]
+    assert sorted(file.name for file in somebody_else.iterdir()) == ["p", "p.lock"]
+
+
+def test_reading_goes_on_through_what_is_written(tmp_path):
+    with PoolWriter(tmp_path / "p", commit_s=0.001) as pool:
+        for seed in range(300):
+            pool.add(*session_records(dialogue(seed), str(seed)))
+        pool.flush(10)
+        with PoolReader(tmp_path / "p") as reader:
+            read = []
+            for trajectory in reader.trajectories():
+                read.append(trajectory)
+                if len(read) < 200:
+                    pool.add(*session_records(dialogue(300 + len(read)), str(300 + len(read)))).result(10)
+    assert read == [dialogue(seed) for seed in (*range(300), *range(301, 500))]

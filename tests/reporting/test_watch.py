@@ -72,3 +72,11 @@ def test_a_policy_that_is_only_evaluated_is_told_of_as_well() -> None:
 
 def test_half_of_the_episodes_is_not_most() -> None:
     assert EpisodeWatch(Settings()).after_training([episode("context_length"), episode()], {}) == []
+
+
+def test_a_policy_far_from_the_one_that_sampled_is_named_once() -> None:
+    watch = EpisodeWatch(Settings())
+    assert not watch.after_training([episode()], {"rollout_corr/ess": 0.6})
+    (line,) = watch.after_training([episode()], {"rollout_corr/ess": 0.12})
+    assert line.startswith("the effective sample size is 12% of what was sampled")
+    assert not watch.after_training([episode()], {"rollout_corr/ess": 0.1})

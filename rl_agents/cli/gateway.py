@@ -1,0 +1,155 @@
+"""``python run.py gateway``: a model server for agents of any framework, whose every call is kept as a step."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rl_agents.chat.context import ChatTemplate, load_tokenizer
+from rl_agents.cli.parser import Parser
+from rl_agents.cli.serve import check_port
+from rl_agents.data.trajectory import Trajectory
+from rl_agents.engines.base import EngineSettings
+from rl_agents.engines.select import build_engine, resolve_engine, run_engine
+from rl_agents.errors import InputError
+from rl_agents.gateway.gateway import Gateway
+from rl_agents.gateway.limits import GatewayLimits
+from rl_agents.gateway.server import serving
+from rl_agents.gateway.trace import SessionTrace
+from rl_agents.interrupts import EXIT_CODE, Interrupts, event_loop
+from rl_agents.pool.reader import PoolReader
+from rl_agents.pool.records import Opening
+from rl_agents.pool.sessions import session_records
+from rl_agents.pool.store import PoolWriter
+from rl_agents.settings import parse_assignments
+from rl_agents.web.security import MIN_KEY_CHARACTERS
+
+if TYPE_CHECKING:
+    from rl_agents.settings.settings import Settings
+
+WAKE_S = 0.2
+#: Ends of sessions that were cut from outside, and not by their agent.
+CUT = ("context_length", "max_calls")
+
+
+def build_parser() -> Parser:
+    """Return the parser of the gateway command."""
+    parser = Parser(
+        "gateway", "Serve a model to agents of any framework and keep every call as a step to learn from.",
+        epilog="keys of --set: the run's (max_model_len, max_response_tokens, temperature, dtype ...); docs/gateway.md",
+    )  # fmt: skip
+    parser.add_argument("--model", metavar="DIR", help="a model folder")
+    parser.add_argument("--checkpoint", metavar="DIR", help="a run's folder (its newest checkpoint) or a checkpoint")
+    parser.add_argument("--pool", metavar="FILE", help="where sessions and calls are kept; made if there is none")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
+    parser.add_argument("--port", type=int, default=8100, metavar="N", help="port (default: 8100)")
+    parser.add_argument("--admin-key-env", metavar="NAME", help="environment variable with the key that opens sessions")
+    parser.add_argument("--engine", choices=("auto", "vllm", "torch"), default="auto", help="engine (default: auto)")
+    parser.add_argument(
+        "--reasoning", choices=("keep", "as_sent"), default="keep",
+        help="what becomes of thoughts that clients do not send back: kept (default), or left out as sent",
+    )  # fmt: skip
+    parser.add_argument("--max-calls", type=int, default=0, metavar="N", help="calls per session (default: any number)")
+    parser.add_settings_flag()
+    return parser
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run the gateway command; return its exit code."""
+    args = build_parser().parse(argv)
+    if bool(args.model) == bool(args.checkpoint):
+        raise InputError("one of --model DIR and --checkpoint DIR is needed")
+    if not args.pool:
+        raise InputError("--pool FILE is needed: where sessions and calls are kept")
+    if args.max_calls < 0:
+        raise InputError(f"--max-calls {args.max_calls}: must be 0 or more")
+    check_port(args.host, args.port)
+    admin = admin_key(args.admin_key_env)
+    from rl_agents.serving.source import find_checkpoint, served_settings
+
+    checkpoint = find_checkpoint(args.model or args.checkpoint)
+    settings = served_settings(checkpoint, {**parse_assignments(args.set), "engine": args.engine})
+    template = ChatTemplate(load_tokenizer(checkpoint.hf_dir))
+    limits = gateway_limits(settings, args, checkpoint.label)
+    kind, _ = resolve_engine(settings.engine)
+    with Interrupts() as interrupts, interrupts.abortable(), PoolWriter(Path(args.pool)) as pool:
+        engine = run_engine(settings, str(checkpoint.hf_dir), kind)
+        with event_loop() as runner:
+            runner.run(_serve(args, engine, template, limits, pool, admin, interrupts))
+    return EXIT_CODE
+
+
+def admin_key(variable: str | None) -> str:
+    """Return the key that opens sessions; where no variable is named a new one, which is printed.
+
+    Raises:
+        InputError: the variable is not set, or its key is too short.
+    """
+    if variable is None:
+        key = secrets.token_urlsafe(24)
+        print(f"admin key (for POST /rl/sessions; not kept anywhere): {key}", flush=True)
+        return key
+    key = os.environ.get(variable, "")
+    if len(key) < MIN_KEY_CHARACTERS:
+        state = "is not set" if not key else f"has {len(key)} characters"
+        raise InputError(f"environment variable {variable} {state}: a key of {MIN_KEY_CHARACTERS} or more is required")
+    return key
+
+
+def gateway_limits(settings: Settings, args: argparse.Namespace, name: str) -> GatewayLimits:
+    """Return the limits that a run's keys and the flags say."""
+    return GatewayLimits(
+        max_model_len=settings.max_model_len,
+        max_response_tokens=settings.max_response_tokens,
+        temperature=settings.temperature,
+        top_p=settings.top_p,
+        reasoning=args.reasoning,
+        model_name=name,
+        max_calls=args.max_calls,
+    )
+
+
+async def _serve(
+    args: argparse.Namespace, settings: EngineSettings, template: ChatTemplate, limits: GatewayLimits,
+    pool: PoolWriter, admin: str, interrupts: Interrupts,
+) -> None:  # fmt: skip
+    """Serve until a signal; sessions that are open then go on when the gateway is started again."""
+    engine = build_engine(settings)
+    try:
+        gateway = Gateway(engine, template, limits, pool)
+        with PoolReader(Path(args.pool)) as reader:
+            again = gateway.resume(reader)
+
+        async def on_end(opening: Opening, trace: SessionTrace) -> None:
+            records = session_records(ended_trajectory(opening, trace), opening.session, kind="gateway")
+            await asyncio.wrap_future(pool.add(*records))
+
+        async with serving(gateway, admin, args.host, args.port, on_end) as url:
+            goes_on = f"; {len(again)} sessions go on" if again else ""
+            print(f"gateway of {limits.model_name} at {url}/v1, sessions at {url}/rl/sessions{goes_on}", flush=True)
+            with interrupts.abortable(lambda: False):
+                while not interrupts.requested:
+                    await asyncio.sleep(WAKE_S)
+            print("stopping", flush=True)
+    finally:
+        engine.close()
+
+
+def ended_trajectory(opening: Opening, trace: SessionTrace) -> Trajectory:
+    """Return what an outsider's session leaves behind; the session's reward is its last step's."""
+    cut = trace.end in CUT
+    if trace.steps:
+        trace.steps[-1].reward += trace.reward or 0.0
+    trajectory = Trajectory(
+        opening.task_id, opening.group_id, opening.member, opening.seed, trace.steps, not cut, cut,
+        trace.end or "terminated",
+    )  # fmt: skip
+    counts = {name: getattr(trace, name) for name in ("abandoned", "rewrites", "rendered_anew") if getattr(trace, name)}
+    trajectory.facts = {**counts, **({"ignored": list(trace.ignored)} if trace.ignored else {})}
+    trajectory.success = trajectory.episode_return > 0
+    return trajectory

@@ -1,0 +1,275 @@
+"""``python run.py pool``: what a run sampled: list it, read it, decide about it, export it."""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import json
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rl_agents.cli.parser import Parser
+from rl_agents.cli.pool_text import (
+    decision_row,
+    decisions_table,
+    full_session,
+    session_row,
+    sessions_table,
+    statistics_text,
+)
+from rl_agents.errors import InputError, nearest, unknown
+from rl_agents.pool.curation import WHOLE, curate
+from rl_agents.pool.export import export, plain
+from rl_agents.pool.files import pool_file
+from rl_agents.pool.reader import PoolReader, Stored, Where
+from rl_agents.pool.records import Curation, Verdict
+from rl_agents.pool.statistics import statistics
+
+SUMMARY = "Read and curate the pool of a run (RUN/pool.sqlite, or the file): every call, episode and decision."
+ACTIONS = {
+    "list": "list sessions",
+    "show": "print one session step by step",
+    "exclude": "let nobody learn from sessions, or from one of their steps",
+    "keep": "take an exclusion back",
+    "reward": "set the reward of a session (of its last step), or of one step",
+    "weight": "set how much a session, or one of its steps, counts",
+    "decisions": "list what was decided, with numbers to undo it by",
+    "undo": "take decisions back",
+    "export": "write sessions as .jsonl or .parquet",
+    "stats": "count what there is, and what it costs",
+}
+#: Session names that are compared with a misspelt one.
+COMPARED = 20_000
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run one action; return its exit code."""
+    if not argv or argv[0] in ("-h", "--help"):
+        lines = "\n".join(f"  {name:10} {summary}" for name, summary in ACTIONS.items())
+        print(f"usage: run.py pool RUN ACTION ...\n\n{SUMMARY}\n\nactions (run.py pool RUN ACTION --help):\n{lines}")
+        return 0
+    if len(argv) < 2 or argv[1] not in ACTIONS:
+        if len(argv) < 2 or argv[1] in ("-h", "--help"):
+            raise InputError(f"run.py pool {argv[0]}: what to do? one of: {', '.join(ACTIONS)}")
+        raise unknown("action of pool", argv[1], ACTIONS)
+    runners: dict[str, Callable[[Parser, str, Sequence[str]], None]] = {
+        "list": _list, "show": _show, "decisions": _decisions, "undo": _undo, "export": _export, "stats": _stats,
+    }  # fmt: skip
+    parser = Parser(f"pool RUN {argv[1]}", f"{ACTIONS[argv[1]].capitalize()}.")
+    runners.get(argv[1], _decide(argv[1]))(parser, argv[0], argv[2:])
+    return 0
+
+
+def _list(parser: Parser, place: str, argv: Sequence[str]) -> None:
+    _add_filters(parser)
+    parser.add_argument("--limit", type=int, default=50, metavar="N", help="the newest N (default: 50; 0: all)")
+    parser.add_argument("--json", action="store_true", help="print a line of JSON per session")
+    args = parser.parse(argv)
+    if args.limit < 0:
+        raise InputError(f"--limit {args.limit}: must not be negative")
+    with PoolReader(pool_file(place)) as reader:
+        found, total = _newest(reader, _where(args), args.limit)
+        if args.json:
+            for stored in found:
+                print(json.dumps(plain(session_row(stored))))
+        elif not found:
+            print("no session matches")
+        else:
+            print(sessions_table(found))
+            print(f"{len(found)} of {total} sessions" + (", the newest (--limit 0: all)" * (len(found) < total)))
+
+
+def _newest(reader: PoolReader, where: Where, limit: int) -> tuple[Sequence[Stored], int]:
+    newest: deque[Stored] = deque(maxlen=limit or None)
+    total = 0
+    for stored in reader.stored(where):
+        newest.append(stored)
+        total += 1
+    return list(newest), total
+
+
+def _show(parser: Parser, place: str, argv: Sequence[str]) -> None:
+    parser.add_argument("session", help="id, or its beginning where no other session begins so")
+    parser.add_argument("--ids", action="store_true", help="print token ids and log-probabilities, too")
+    parser.add_argument("--raw", action="store_true", help="rewards as they were recorded")
+    parser.add_argument("--json", action="store_true", help="print one line of JSON")
+    args = parser.parse(argv)
+    with PoolReader(pool_file(place)) as reader:
+        stored = find_session(reader, args.session)
+        trajectory = reader.trajectory(stored, args.raw)
+        decided, credit = reader.curation(stored.session.id), reader.credit(stored.session.id)
+        if args.json:
+            rows = [decision_row(number, row) for number, row in decided]
+            print(json.dumps(plain({**session_row(stored), **trajectory.to_json(), "decisions": rows})))
+        else:
+            print(full_session(stored, trajectory, decided, credit, args.ids))
+
+
+def _decide(verdict: str) -> Callable[[Parser, str, Sequence[str]], None]:
+    def decide(parser: Parser, place: str, argv: Sequence[str]) -> None:
+        if verdict in ("reward", "weight"):
+            parser.add_argument("value", type=float, help="number")
+        parser.add_argument(
+            "sessions", nargs="*", metavar="SESSION", help="ids, or their beginnings; or use the filters"
+        )
+        _add_filters(parser)
+        parser.add_argument("--step", type=int, default=WHOLE, metavar="N", help="only this step, from 0")
+        parser.add_argument("--by", default=_user(), metavar="NAME", help=f"who decides (default: {_user()})")
+        parser.add_argument("--why", default="", metavar="TEXT", help="the reason, for others")
+        args = parser.parse(argv, mixed=True)
+        _record(pool_file(place), verdict, args)  # type: ignore[arg-type]
+
+    return decide
+
+
+def _record(path: Path, verdict: Verdict, args: argparse.Namespace) -> None:
+    value = getattr(args, "value", None)
+    if value is not None and (not math.isfinite(value) or (verdict == "weight" and value < 0)):
+        raise InputError(f"{verdict} {value:g}: must be a number{', 0 or above' * (verdict == 'weight')}")
+    with PoolReader(path) as reader:
+        chosen = _chosen(reader, args)
+    for stored in chosen:
+        if not WHOLE <= args.step < stored.steps:
+            raise InputError(f"--step {args.step}: session '{stored.session.id}' has steps 0 to {stored.steps - 1}")
+    rows = [Curation(stored.session.id, verdict, args.step, value, args.by, args.why) for stored in chosen]
+    numbers = curate(path, rows)
+    what = f"{verdict}{'' if value is None else f' {value:g}'}"
+    where = chosen[0].session.id if len(chosen) == 1 else f"{len(chosen)} sessions"
+    step = "" if args.step == WHOLE else f", step {args.step}"
+    span = f"{numbers[0]}" if len(numbers) == 1 else f"{numbers[0]}-{numbers[-1]}"
+    print(f"{what}: {where}{step} (undo {span} takes it back)")
+
+
+def _chosen(reader: PoolReader, args: argparse.Namespace) -> list[Stored]:
+    where = _where(args)
+    if args.sessions:
+        if where != Where():
+            raise InputError("name sessions, or choose them by filters, not both")
+        return [find_session(reader, name) for name in dict.fromkeys(args.sessions)]
+    if where == Where():
+        raise InputError("which sessions? name some, or choose them by filters such as --failed or --iteration 3")
+    if not (found := list(reader.stored(where))):
+        raise InputError("no session matches")
+    return found
+
+
+def _decisions(parser: Parser, place: str, argv: Sequence[str]) -> None:
+    parser.add_argument("--json", action="store_true", help="print a line of JSON per decision")
+    args = parser.parse(argv)
+    with PoolReader(pool_file(place)) as reader:
+        rows = reader.curation()
+    if args.json:
+        for number, row in rows:
+            print(json.dumps(plain(decision_row(number, row))))
+    else:
+        print(decisions_table(rows) if rows else "nothing was decided")
+
+
+def _undo(parser: Parser, place: str, argv: Sequence[str]) -> None:
+    parser.add_argument("numbers", nargs="+", metavar="NUMBER", help="of decisions, or N-M; `decisions` lists them")
+    parser.add_argument("--by", default=_user(), metavar="NAME", help=f"who decides (default: {_user()})")
+    parser.add_argument("--why", default="", metavar="TEXT", help="the reason, for others")
+    args = parser.parse(argv)
+    path = pool_file(place)
+    with PoolReader(path) as reader:
+        rows = dict(reader.curation())
+    undone = {row.undoes for row in rows.values()}
+    chosen = [number for word in args.numbers for number in _span(word)]
+    for number in chosen:
+        if number not in rows:
+            raise InputError(f"undo {number}: no such decision; {_numbers_there(rows)}")
+        if number in undone or rows[number].undoes:
+            reason = "was taken back already" if number in undone else "takes another back: decide again instead"
+            raise InputError(f"undo {number}: decision {number} {reason}")
+    curate(
+        path, [Curation(rows[n].session, rows[n].verdict, rows[n].ordinal, None, args.by, args.why, n) for n in chosen]
+    )
+    print(f"{len(chosen)} decision{'s' * (len(chosen) != 1)} taken back")
+
+
+def _span(word: str) -> range:
+    first, _, last = word.partition("-")
+    if not first.isdecimal() or not (last or first).isdecimal():
+        raise InputError(f"undo {word}: a number is needed, or two such as 3-7")
+    return range(int(first), int(last or first) + 1)
+
+
+def _numbers_there(rows: dict[int, Curation]) -> str:
+    return f"they are numbered 1 to {max(rows)}" if rows else "nothing was decided"
+
+
+def _export(parser: Parser, place: str, argv: Sequence[str]) -> None:
+    _add_filters(parser)
+    parser.add_argument("--output", type=Path, required=True, metavar="F", help="new file, .jsonl or .parquet")
+    parser.add_argument("--steps", action="store_true", help="a row per step (default: a row per session)")
+    parser.add_argument("--raw", action="store_true", help="as recorded: all sessions, no decision applied")
+    args = parser.parse(argv)
+    with PoolReader(pool_file(place)) as reader:
+        count = export(reader, args.output, _where(args), steps=args.steps, raw=args.raw)
+    print(f"{count} {'steps' if args.steps else 'sessions'}: {args.output}")
+
+
+def _stats(parser: Parser, place: str, argv: Sequence[str]) -> None:
+    parser.add_argument("--json", action="store_true", help="print one line of JSON")
+    args = parser.parse(argv)
+    with PoolReader(pool_file(place)) as reader:
+        figures = statistics(reader)
+    print(json.dumps(plain(figures)) if args.json else statistics_text(figures))
+
+
+def find_session(reader: PoolReader, name: str) -> Stored:
+    """Return the session of that id, or the only one whose id begins so.
+
+    Raises:
+        InputError: there is none, or several; the message names the nearest.
+    """
+    exact = list(reader.stored(Where(ids=[name])))
+    if exact:
+        return exact[0]
+    begin_so = reader.names(name, 3)
+    if len(begin_so) == 1:
+        return next(reader.stored(Where(ids=begin_so)))
+    if begin_so:
+        raise InputError(f"session '{name}': several begin so: {', '.join(begin_so[:2])} ...")
+    names = reader.names("", COMPARED)
+    hint = nearest(name, names) if names else "there are none"
+    raise InputError(
+        f"unknown session '{name}'" + (f": {hint}" if "mean" in hint or len(names) < 8 else "; see `list`")
+    )
+
+
+def _add_filters(parser: Parser) -> None:
+    add = parser.add_argument
+    add("--iteration", type=int, metavar="N", help="of this iteration")
+    add("--env", metavar="NAME", help="of this environment")
+    add("--task", metavar="ID", help="of this task")
+    add("--group", type=int, metavar="N", help="of this group (with --iteration)")
+    add("--kind", choices=("episode", "sample", "gateway", "evaluation"), help="of this kind")
+    add("--state", choices=("ready", "leased", "trained"), help="not learned from, learned from, held by a checkpoint")
+    solved = parser.add_mutually_exclusive_group()
+    solved.add_argument("--success", action="store_true", default=None, help="that solved the task")
+    solved.add_argument("--unsolved", action="store_false", dest="success", help="that did not")
+    add("--failed", action="store_true", default=None, help="that the environment or the judge broke")
+    excluded = parser.add_mutually_exclusive_group()
+    excluded.add_argument("--excluded", action="store_true", default=None, help="that are not to be learned from")
+    excluded.add_argument("--included", action="store_false", dest="excluded", help="that are")
+    add("--lost", action="store_true", help="of iterations that a resumed run took back and played again")
+    add("--min-return", type=float, metavar="X", help="whose rewards sum to at least X")
+    add("--max-return", type=float, metavar="X", help="whose rewards sum to at most X")
+
+
+def _where(args: argparse.Namespace) -> Where:
+    return Where(
+        kind=args.kind, iteration=args.iteration, env=args.env, task=args.task, group=args.group, success=args.success,
+        failed=args.failed, excluded=args.excluded, state=args.state, min_return=args.min_return,
+        max_return=args.max_return, lost=args.lost,
+    )  # fmt: skip
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # no name for this user id, as in some containers
+        return ""

@@ -1,0 +1,128 @@
+"""A black-box agent as a `gymnasium.Env` over text, seen from inside out: its requests are what the world shows.
+
+`reset` starts the agent and waits for its first request, `step` answers a request and waits for the next one or for the
+agent's end. So whatever plays text environments can play the model of any agent: a search that reaches a state again by
+serving the recorded answers to a fresh agent, ``run.py play``, the measurement of lengths. Plain rollouts do not take
+this way (`rl_agents.rollout.blackbox`).
+"""
+
+from __future__ import annotations
+
+import string
+from typing import Any
+
+import gymnasium
+from gymnasium.spaces import Text
+
+from rl_agents.envs.blackbox.agents import load_agent
+from rl_agents.envs.blackbox.desk import Asked, Run, desk
+from rl_agents.envs.blackbox.histories import History
+from rl_agents.envs.blackbox.spec import SPEC, BlackboxOptions
+from rl_agents.envs.blackbox.tasks import task_ids, task_payload
+from rl_agents.gateway.launch import AgentEnd
+from rl_agents.gateway.results import AgentResult
+from rl_agents.web.errors import ApiError
+
+StepResult = tuple[str, float, bool, bool, dict[str, Any]]
+#: Beyond the agent's own time.
+PATIENCE_S = 30.0
+
+
+class AgentFailed(RuntimeError):
+    """The agent ended without a result; the message says how."""
+
+
+class BlackboxEnv(gymnasium.Env[str, str]):
+    """One agent's run per episode.
+
+    ``info`` holds ``anchor`` (equal for equal histories), how the request is read (`histories.Turn`) and, at the end,
+    what the agent's result says: ``success``, ``metrics``, ``references``, ``points``, ``evidence``. Rewards are those
+    that the agent reported by HTTP since the last request and, at the end, its result's.
+
+    Raises:
+        AgentFailed: from `reset` and `step`.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012  (gymnasium's own declaration)
+    observation_space = Text(max_length=1 << 20, charset=string.printable)
+    action_space = Text(max_length=1 << 18, min_length=0, charset=string.printable)
+
+    def __init__(self, options: BlackboxOptions | None = None, max_turns: int = 0) -> None:
+        self.options = options or BlackboxOptions()
+        self.max_turns = max_turns or SPEC.max_turns
+        self.agent = load_agent(self.options)
+        self._run: Run | None = None
+        self._asked: Asked | None = None
+        self._history = History()
+        self._rewarded = False
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        """Start the agent on ``options["task_id"]``, or on a training task drawn with ``seed``, which it is given."""
+        super().reset(seed=seed)
+        self.close()
+        task_id = (options or {}).get("task_id")
+        if task_id is None:
+            ids = task_ids("train", self.options)
+            task_id = ids[int(self.np_random.integers(len(ids)))]
+        task = task_payload(task_id, self.options, self.max_turns)
+        self._history, self._rewarded = History(self.options.reasoning == "as_sent"), False
+        self._run = desk().start(self.agent, task, seed or 0, self.options.agent_timeout_s)
+        event = self._next(self._run)
+        if isinstance(event, AgentEnd):
+            raise AgentFailed(f"the agent asked nothing: {event.error or 'it ended without a request'}")
+        turn = self._history.turn(event.call)
+        return turn.observation, {**turn.info(), "task_id": task_id}
+
+    def step(self, action: str) -> StepResult:
+        """Answer the request with the policy's whole response.
+
+        Raises:
+            RuntimeError: before `reset`, or after the agent's end.
+        """
+        run, asked = self._run, self._asked
+        if run is None or asked is None:
+            raise RuntimeError("blackbox: step() without a request that waits; call reset() first")
+        desk().answer(asked, self._history.answer(asked.call, action))
+        event, cut = self._next(run), False
+        while isinstance(event, Asked) and self._history.answered >= self.max_turns:
+            cut = True
+            refusal = f"the session is over: {self.max_turns} calls are all that an episode has (max_turns)"
+            desk().answer(event, ApiError(403, refusal, "max_turns"))
+            event = self._next(run)
+        reward = self._reported(run)
+        if isinstance(event, AgentEnd):
+            return self._ended(event, reward, cut)
+        turn = self._history.turn(event.call)
+        return turn.observation, reward, False, False, turn.info()
+
+    def close(self) -> None:
+        """End the agent, if one is running."""
+        run, self._run, self._asked = self._run, None, None
+        if run is not None:
+            desk().stop(run)
+
+    def _next(self, run: Run) -> Asked | AgentEnd:
+        event = run.events.get(timeout=self.options.agent_timeout_s + PATIENCE_S)
+        self._asked = event if isinstance(event, Asked) else None
+        return event
+
+    def _reported(self, run: Run) -> float:
+        """Return what the agent was given by HTTP since anybody looked."""
+        total = 0.0
+        while not run.rewards.empty():
+            total, self._rewarded = total + run.rewards.get(), True
+        return total
+
+    def _ended(self, end: AgentEnd, reward: float, cut: bool) -> StepResult:
+        self.close()
+        result, cut = end.result or AgentResult(), cut or end.timed_out
+        if not cut and (end.error or not (self._rewarded or result.reward is not None)):
+            raise AgentFailed(end.error or 'the agent ended without a reward: let its last line be {"reward": ...}')
+        info: dict[str, Any] = {"metrics": dict(result.metrics), "references": result.references}
+        info |= {"points": result.points} | ({} if result.success is None else {"success": result.success})
+        info |= {} if result.evidence is None else {"evidence": result.evidence}
+        truncated = cut or result.truncated
+        return "the agent has ended", reward + (result.reward or 0.0), not truncated, truncated, info
+
+
+make = BlackboxEnv

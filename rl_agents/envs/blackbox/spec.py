@@ -1,0 +1,38 @@
+"""What the registry knows about blackbox, and its keys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from rl_agents.envs.spec import EnvSpec
+from rl_agents.settings.options import key
+
+
+@dataclass(frozen=True)
+class BlackboxOptions:
+    """Keys of blackbox; see docs/environments/blackbox.md."""
+
+    agent_command: str = key("", "command that plays one task, such as: python my_agent.py {task_id}")
+    agent: str = key("", "module:function of an agent that is a coroutine, in place of a command")
+    tasks: str = key("", "JSONL file of tasks, or the name of an environment whose tasks and starter model are taken")
+    task_options: dict[str, Any] = key(
+        {}, "options of that environment, for its tasks and for the agent", needs="tasks"
+    )
+    agent_timeout_s: float = key(600.0, "seconds that an agent has for a task", above=0)
+    agent_concurrency: int = key(16, "agents at once in a rollout process", at_least=1)
+    reasoning: Literal["keep", "as_sent"] = key(
+        "keep", "what the model reads again of its thoughts: what it wrote, or what the agent sends back"
+    )
+
+
+SPEC = EnvSpec(
+    name="blackbox",
+    summary="your own agent, unchanged: a program or coroutine that asks the policy over HTTP",
+    reference="StepPO (gateway and step-native traces), sections 4.4 and 6.2",
+    module="rl_agents.envs.blackbox",
+    gym_id="rl_agents/Blackbox-v0",
+    options=BlackboxOptions,
+    max_turns=50,
+    borrows=True,
+)

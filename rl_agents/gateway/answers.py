@@ -1,0 +1,118 @@
+"""What was sampled, in the form that clients and the pool get it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from rl_agents.chat.messages import Message, assistant_message
+from rl_agents.gateway.calls import AnsweredCall, Dialect, Finish, ModelAnswer, ModelCall
+from rl_agents.gateway.made import Made
+from rl_agents.gateway.shown import Shown, arguments_text
+
+#: How ids of answers begin, as each dialect writes them.
+ANSWER_PREFIXES = ("chatcmpl-", "resp_", "msg_")
+#: How ids of tool calls begin, as each dialect's own server writes them.
+CALL_PREFIX: Mapping[Dialect, str] = {"chat_completions": "call_", "responses": "call_", "messages": "toolu_"}
+
+
+def answer_id(call: int) -> str:
+    """Return the id that a client is told, after its dialect's prefix; it depends on the call alone."""
+    return f"{call:016x}"
+
+
+def call_of(answer: str | int) -> int:
+    """Return the call that an answer's id, as a client has it, or the call's number names; 0 where it names none."""
+    if isinstance(answer, int):
+        return answer
+    digits = answer.removeprefix(next((p for p in ANSWER_PREFIXES if answer.startswith(p)), ""))
+    try:
+        return int(digits, 16) if len(digits) == 16 else int(digits)
+    except ValueError:
+        return 0
+
+
+def model_answers(
+    call: ModelCall, made: Sequence[Made], shown: Sequence[Shown], created: int, prompt_tokens: int
+) -> list[ModelAnswer]:
+    """Return the whole answers to a request; they share the first one's id."""
+    return [
+        replace(_model_answer(one, said, call.dialect, created, prompt_tokens), index=index, id=answer_id(made[0].id))
+        for index, (one, said) in enumerate(zip(made, shown, strict=True))
+    ]
+
+
+def _model_answer(made: Made, shown: Shown, dialect: Dialect, created: int, prompt_tokens: int) -> ModelAnswer:
+    calls = tuple(
+        AnsweredCall(f"{CALL_PREFIX[dialect]}{made.id:016x}{number:02x}", call.name, arguments_text(call))
+        for number, call in enumerate(shown.calls)
+    )
+    finish: Finish = "tool_calls" if calls else "stop" if shown.stopped_by or made.finish_reason == "stop" else "length"
+    return ModelAnswer(
+        index=0,
+        call=made.id,
+        id=answer_id(made.id),
+        content=shown.content,
+        thoughts=shown.thoughts,
+        tool_calls=calls,
+        finish=finish,
+        prompt_tokens=prompt_tokens,
+        completion_tokens=len(made.response),
+        created=created,
+        label=f"policy-{made.policy_version}",
+        stop=shown.stopped_by,
+        thought_tokens=shown.thought_tokens,
+    )
+
+
+def shown_message(answer: ModelAnswer, shown: Shown) -> Message:
+    """Return an answer as the message that a client would send back."""
+    return assistant_message(answer.content, shown.calls, [call.id for call in answer.tool_calls], answer.thoughts)
+
+
+def answer_json(answer: ModelAnswer) -> dict[str, Any]:
+    """Return an answer as the pool keeps it."""
+    return asdict(answer)
+
+
+def answer_from_json(data: Mapping[str, Any]) -> ModelAnswer:
+    """Inverse of `answer_json`."""
+    calls = tuple(AnsweredCall(**call) for call in data["tool_calls"])
+    return ModelAnswer(**{**data, "tool_calls": calls})
+
+
+def request_json(
+    call: ModelCall, made: Made, index: int, number: int, parent: int, same_header: bool
+) -> dict[str, Any]:
+    """Return a request as the pool keeps it: what its parent's had not had, and its place.
+
+    Args:
+        number: of the request in its session; the ``n`` answers to one request share it.
+        parent: id of the call whose answer the messages follow; 0: none.
+        same_header: system messages and tools are the parent's.
+    """
+    data: dict[str, Any] = {
+        "number": number,
+        "order": made.order,
+        "index": index,
+        "edge": made.edge,
+        "follows": parent,
+        "after": made.after.id if made.after is not None else 0,
+        "messages": list(made.rest),
+        "model": call.model,
+        "count": call.count,
+        "stream": call.stream,
+    }
+    if not same_header:
+        data |= {"system": list(made.system), "tools": [tool.to_openai() for tool in made.tools]}
+    optional = {"max_tokens": call.max_tokens, "stop": list(call.stop), "steered": made.steered}
+    return data | {name: value for name, value in optional.items() if value}
+
+
+def overridden(call: ModelCall, budget: int) -> dict[str, Any]:
+    """Return what the client asked for and did not get."""
+    wishes = dict(call.wishes)
+    if call.max_tokens is not None and call.max_tokens > budget:
+        wishes["max_tokens"] = call.max_tokens
+    return wishes

@@ -1,0 +1,200 @@
+"""The gateway over HTTP: model calls in three dialects, and ``/rl`` for sessions and rewards.
+
+A session is named by its key (``Authorization: Bearer`` or ``x-api-key``), by the path (``/s/SESSION/v1/...``), or by
+both, which must agree then. By the path alone it is served to its own machine only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import socket
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from types import ModuleType
+from typing import Any, TypeVar
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+
+from rl_agents.gateway import operations
+from rl_agents.gateway.calls import ModelAnswer, ModelCall, Sent
+from rl_agents.gateway.dialects import DIALECTS, dialect_of, messages, model_body, models_body
+from rl_agents.gateway.dialects.stream import primed
+from rl_agents.gateway.gateway import Gateway
+from rl_agents.gateway.service import OnEnd, Service, body_of
+from rl_agents.tools.strict_json import canonical
+from rl_agents.web.errors import ApiError
+from rl_agents.web.security import Guard, Keys, digest, is_loopback
+
+logger = logging.getLogger("rl_agents.gateway")
+
+MAX_BODY_BYTES = 32 * 2**20
+RETRIES = "x-stainless-retry-count"
+#: Seconds for which a server that ends lets its connections finish.
+GRACE_S = 5
+#: What nginx writes for a client that left.
+CLIENT_LEFT = 499
+EVENT_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+
+T = TypeVar("T")
+
+
+def make_app(
+    gateway: Gateway, admin: str = "", on_end: OnEnd | None = None, local: bool = True, max_body_bytes: int = 0
+) -> Any:
+    """Build the ASGI application; ``admin`` is the SHA-256 of the admin key."""
+    service = Service(gateway, admin, on_end, local)
+    asked = [Route(path, _ask(service, dialect), methods=["POST"]) for path, dialect in DIALECTS.items()]
+    model_routes = [
+        *asked,
+        Route(messages.COUNT_PATH, _count(service), methods=["POST"]),
+        Route("/v1/models", _models(service)),
+        Route("/v1/models/{name:path}", _model(service)),
+    ]
+    routes = [*model_routes, *operations.routes(service), Mount("/s/{session}", routes=model_routes)]
+    handlers: Mapping[Any, Any] = {ApiError: _on_api_error, HTTPException: _on_http_error, Exception: _on_bug}
+    app = Starlette(routes=routes, exception_handlers=handlers)
+    return Guard(app, Keys(), max_body_bytes or MAX_BODY_BYTES, local=local, write=_written)
+
+
+def _ask(service: Service, dialect: ModuleType) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+    async def ask(request: Request) -> Response:
+        session = service.session(request)
+        data = await body_of(request)
+        call: ModelCall = dialect.read(data)
+        sent = _sent(request, dialect.PATH, data)
+        if call.stream:
+            pieces = await primed(service.gateway.stream(session, call, sent))
+            events = dialect.events(call, pieces)
+            return StreamingResponse(events, media_type="text/event-stream", headers=EVENT_HEADERS)
+        answers: list[ModelAnswer] | None = await _while_connected(request, service.gateway.answer(session, call, sent))
+        return Response(status_code=CLIENT_LEFT) if answers is None else JSONResponse(dialect.whole(call, answers))
+
+    return ask
+
+
+def _count(service: Service) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+    async def count(request: Request) -> Response:
+        session = service.session(request)
+        call = messages.read_count(await body_of(request))
+        return JSONResponse(messages.counted(service.gateway.count_tokens(session, call)))
+
+    return count
+
+
+def _models(service: Service) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+    async def models(request: Request) -> Response:
+        service.session(request)
+        return JSONResponse(models_body([service.gateway.limits.model_name], service.gateway.created))
+
+    return models
+
+
+def _model(service: Service) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+    async def model(request: Request) -> Response:
+        service.session(request)
+        name = request.path_params["name"]
+        if name != service.gateway.limits.model_name:
+            raise ApiError(404, f"the model {name!r} does not exist", "model_not_found", "model")
+        return JSONResponse(model_body(name, service.gateway.created))
+
+    return model
+
+
+def _sent(request: Request, path: str, data: Mapping[str, Any]) -> Sent:
+    """Return how a request came. The two ways to name a session do not make it another request."""
+    retry = request.headers.get(RETRIES, "")
+    text = f"{path}\n{canonical(data)}"
+    return Sent(hashlib.sha256(text.encode()).hexdigest(), int(retry) if retry.isdecimal() else -1)
+
+
+async def _while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T | None:
+    """Await work; None when the client leaves before it is done."""
+    task = asyncio.ensure_future(work)
+    leaving = asyncio.ensure_future(_left(request))
+    try:
+        await asyncio.wait((task, leaving), return_when=asyncio.FIRST_COMPLETED)
+        return await task if task.done() else None
+    finally:
+        for pending in (task, leaving):
+            pending.cancel()
+        await asyncio.gather(task, leaving, return_exceptions=True)
+
+
+async def _left(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _written(error: ApiError, path: str, headers: Mapping[str, str]) -> dict[str, Any]:
+    """Write a refusal as the client's dialect does."""
+    body: dict[str, Any] = dialect_of(path, headers).error(error)
+    return body
+
+
+async def _on_api_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, ApiError)
+    body = _written(error, request.url.path, request.headers)
+    return JSONResponse(body, error.status, headers=dict(error.headers()))
+
+
+async def _on_http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "http_error")
+    message = f"{request.method} {request.url.path}: {str(error.detail).lower()}"
+    return await _on_api_error(request, ApiError(error.status_code, message, code))
+
+
+async def _on_bug(request: Request, error: Exception) -> Response:
+    logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return await _on_api_error(request, ApiError(500, "internal error; see the gateway's log", "internal_error"))
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to the program that it runs in."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Change nothing."""
+        yield
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    gateway: Gateway, admin_key: str = "", host: str = "127.0.0.1", port: int = 0, on_end: OnEnd | None = None,
+    max_body_bytes: int = MAX_BODY_BYTES,
+) -> AsyncIterator[str]:  # fmt: skip
+    """Serve a gateway on the current event loop; yields its address, without ``/v1``.
+
+    Args:
+        admin_key: opens sessions over HTTP; empty: nobody does.
+        port: 0: a free one.
+
+    Raises:
+        OSError: the address cannot be listened on.
+    """
+    app = make_app(gateway, digest(admin_key) if admin_key else "", on_end, is_loopback(host), max_body_bytes)
+    config = uvicorn.Config(
+        app, log_level="warning", access_log=False, lifespan="off", timeout_keep_alive=65,
+        timeout_graceful_shutdown=GRACE_S, backlog=2048,
+    )  # fmt: skip
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        server = _Server(config)
+        task = asyncio.create_task(server.serve([listener]), name="gateway server")
+        try:
+            while not server.started and not task.done():
+                await asyncio.sleep(0.001)
+            name = f"[{host}]" if ":" in host else host
+            yield f"http://{name}:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            await task

@@ -1,0 +1,165 @@
+"""Open sessions: their calls under way, rewards and instructions."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+from rl_agents.gateway.calls import Delta, ModelAnswer, ModelCall, Sent
+from rl_agents.gateway.lineage import Lineage
+from rl_agents.gateway.made import Made
+from rl_agents.gateway.trace import SessionTrace, steps_of
+from rl_agents.pool.records import Call, Opening
+from rl_agents.web.errors import ApiError
+
+#: End of a session whose last answer was asked for by `Gateway.steer`.
+STEERED = "steered"
+
+
+class Pieces:
+    """Parts of an answer for any number of readers, each of whom gets all from the beginning."""
+
+    def __init__(self) -> None:
+        self._parts: list[Delta] = []
+        self._ended = False
+        self._news = asyncio.Event()
+
+    def add(self, part: Delta) -> None:
+        """Tell all readers of a part."""
+        self._parts.append(part)
+        self._tell()
+
+    def end(self) -> None:
+        """No more will come."""
+        self._ended = True
+        self._tell()
+
+    def _tell(self) -> None:
+        news, self._news = self._news, asyncio.Event()
+        news.set()
+
+    async def read(self) -> AsyncIterator[Delta]:
+        """Yield all parts."""
+        number = 0
+        while True:
+            while number < len(self._parts):
+                number += 1
+                yield self._parts[number - 1]
+            if self._ended:
+                return
+            await self._news.wait()
+
+
+@dataclass(eq=False)
+class Asked:
+    """A request that is answered or was.
+
+    Attributes:
+        delivered: a client got the answer to its end.
+        broken: a client left before.
+        created: seconds since 1970.
+    """
+
+    call: ModelCall
+    sent: Sent
+    made: list[Made]
+    prompt_tokens: int
+    task: asyncio.Future[list[ModelAnswer]]
+    pieces: Pieces = field(default_factory=Pieces)
+    delivered: bool = False
+    broken: bool = False
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    @property
+    def failed(self) -> bool:
+        """The request was not answered: asked again, it is sampled again."""
+        return self.task.done() and (self.task.cancelled() or self.task.exception() is not None)
+
+    def is_meant_by(self, sent: Sent) -> bool:
+        """Whether an equal request is a retry of this one.
+
+        The client's SDK says so (a retry count above 0); or the delivery broke, or has never happened; or the answer is
+        still under way and the SDK does not say that the request is new (a count of 0).
+        """
+        if self.failed:
+            return False
+        if sent.retry > 0 or (self.broken and not self.delivered):
+            return True
+        return not self.task.done() and sent.retry < 0
+
+
+@dataclass(eq=False)
+class OpenSession:
+    """A session that takes calls.
+
+    Attributes:
+        asked: requests by digest, in their order.
+        recorded: answers to give again, by exact prompt.
+        rewards: by (call or 0 for the session, why): the last one said counts.
+        instruction: of `Gateway.steer`, for the next prompt.
+        end: why no further call is answered; empty: calls are answered.
+    """
+
+    opening: Opening
+    lineage: Lineage
+    asked: dict[str, list[Asked]] = field(default_factory=dict)
+    recorded: dict[tuple[int, ...], list[Call]] = field(default_factory=dict)
+    rewards: dict[tuple[int, str], float] = field(default_factory=dict)
+    instruction: str = ""
+    instruction_is_last: bool = False
+    end: str = ""
+    why: str = ""
+    ignored: set[str] = field(default_factory=set)
+
+    def earlier(self, sent: Sent) -> Asked | None:
+        """Return the request that this one repeats; one that broke before one that was delivered."""
+        meant = [asked for asked in self.asked.get(sent.digest, []) if asked.is_meant_by(sent)]
+        return max(meant, key=lambda a: (a.broken and not a.delivered, not a.task.done()), default=None)
+
+    def finish(self, end: str, why: str) -> None:
+        """Answer no further call."""
+        if not self.end:
+            self.end, self.why = end, why
+
+    def finish_by_steering(self) -> None:
+        """Answer no call after the one that carries the last instruction."""
+        self.finish(STEERED, "the last answer of this session has been asked for; there are no further ones")
+
+    def reopen(self) -> None:
+        """The last answer did not come: its request may be sent again."""
+        if self.end == STEERED:
+            self.end = self.why = ""
+
+    def check_open(self) -> None:
+        """Refuse further calls of a session that has ended.
+
+        Raises:
+            ApiError: 400 after a full context, else 410 (which SDKs do not retry).
+        """
+        if self.end == "context_length":
+            raise ApiError(400, self.why, "context_length_exceeded", "messages")
+        if self.end:
+            raise ApiError(410, self.why, "session_over")
+
+    def under_way(self) -> list[Asked]:
+        """Return the requests that are not answered yet."""
+        return [asked for group in self.asked.values() for asked in group if not asked.task.done()]
+
+    def trace(self) -> SessionTrace:
+        """Return what has come of the session so far."""
+        answered = [call for call in self.lineage.calls if call.answer is not None]
+        rewards: dict[int, float] = {}
+        for (call, _), value in self.rewards.items():
+            rewards[call] = rewards.get(call, 0.0) + value
+        steps, abandoned = steps_of(answered, rewards) if answered else ([], 0)
+        return SessionTrace(
+            steps=steps,
+            reward=rewards.get(0),
+            end=self.end,
+            abandoned=abandoned,
+            rewrites=sum(call.edge == "rewrite" for call in answered),
+            rendered_anew=self.lineage.rendered_anew,
+            ignored=tuple(sorted(self.ignored)),
+        )

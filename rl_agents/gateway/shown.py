@@ -1,0 +1,128 @@
+"""What a client is shown of an answer while it is sampled: thoughts, text and, at the end, tool calls."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from rl_agents.chat.context import ChatTemplate
+from rl_agents.tools.calls import Response, ToolCall, read_response
+from rl_agents.tools.thoughts import THOUGHT_TAGS
+from rl_agents.web.text import TextStream
+
+OPENING = tuple(f"<{tag}>" for tag in THOUGHT_TAGS)
+CLOSING = tuple(f"</{tag}>" for tag in THOUGHT_TAGS)
+CALL = "<tool_call>"
+#: So many of a prompt's last tokens tell whether the template has opened a thought.
+TAIL = 16
+
+
+@dataclass
+class Shown:
+    """One answer. `add` takes tokens; ``content``, ``thoughts`` and ``calls`` are whole after the last ones.
+
+    A thought is what stands before the first closing tag, if the answer (or the prompt's end) opens one. With tools,
+    text is shown up to the first call only: whether what follows is a call is known at its end. What was shown is
+    always the beginning of ``content``.
+
+    Attributes:
+        stream: the text, cut at the client's stop strings.
+        offered: the client offered tools.
+        inside: the prompt ends inside a thought.
+        problem: why the answer's calls cannot be read; they are shown as text then.
+        thought_tokens: sampled while a thought went on.
+    """
+
+    stream: TextStream
+    offered: bool
+    inside: bool = False
+    content: str = ""
+    thoughts: str = ""
+    calls: tuple[ToolCall, ...] = ()
+    problem: str = ""
+    thought_tokens: int = 0
+    _spoken: str = field(default="", repr=False)
+    _waiting: str = field(default="", repr=False)
+    _state: str = "start"
+
+    @classmethod
+    def of(cls, template: ChatTemplate, prompt_ids: Sequence[int], stop: Sequence[str], offered: bool) -> Shown:
+        """Begin an answer to a prompt."""
+        tail = template.tokenizer.decode(list(prompt_ids[-TAIL:]), skip_special_tokens=False)
+        return cls(TextStream(template.decode, stop), offered, str(tail).rstrip().endswith(OPENING))
+
+    @property
+    def stopped_by(self) -> str:
+        """The stop string that has ended what is shown; empty: none."""
+        return self.stream.stopped_by
+
+    def add(self, token_ids: Sequence[int], last: bool = False) -> tuple[str, str]:
+        """Take further tokens; return the content and the thoughts that may be shown now and could not before."""
+        self._waiting += self.stream.add(token_ids, last)
+        last = last or self.stream.stopped
+        if self._state == "start":
+            self._begin(last)
+        thoughts = self._think(last) if self._state == "thought" else ""
+        content = self._say(last) if self._state == "said" else ""
+        if thoughts or self._state == "thought":
+            self.thought_tokens += len(token_ids)
+        return content, thoughts
+
+    def _begin(self, last: bool) -> None:
+        """Find out whether the answer begins with a thought."""
+        text = self._waiting.lstrip()
+        tag = next((tag for tag in OPENING if text.startswith(tag)), "")
+        if tag or self.inside:
+            self._waiting = text[len(tag) :] if tag else self._waiting
+            self._state = "thought"
+        elif last or not any(tag.startswith(text) for tag in OPENING):
+            self._state = "said"
+
+    def _think(self, last: bool) -> str:
+        places = [(place, tag) for tag in CLOSING if (place := self._waiting.find(tag)) >= 0]
+        if places:
+            place, tag = min(places)
+            new, self._waiting, self._state = self._waiting[:place], self._waiting[place + len(tag) :], "said"
+        else:
+            held = 0 if last else _beginning_of(self._waiting, CLOSING)
+            new, self._waiting = _cut(self._waiting, held)
+        self.thoughts += new
+        return new
+
+    def _say(self, last: bool) -> str:
+        self._spoken, self._waiting = self._spoken + self._waiting, ""
+        whole = self._finished(last) if self.offered else self._spoken
+        new = whole[len(self.content) :]
+        self.content += new
+        return new
+
+    def _finished(self, last: bool) -> str:
+        """Return the text that is no part of a call."""
+        if not last:
+            text = self._spoken.lstrip()
+            if text.startswith("{"):
+                return ""
+            text = text.partition(CALL)[0]
+            return _cut(text, _beginning_of(text, (CALL,)))[0].rstrip()
+        response = read_response(self._spoken)
+        self.problem = response.problem
+        if response.problem or not response.calls:
+            response = Response(self._spoken.strip())
+        self.calls = response.calls
+        return response.content if response.content.startswith(self.content) else self.content
+
+
+def arguments_text(call: ToolCall) -> str:
+    """Return a call's arguments as every dialect shows them."""
+    return json.dumps(dict(call.arguments), ensure_ascii=False)
+
+
+def _beginning_of(text: str, tags: Sequence[str]) -> int:
+    """Return the length of the longest end of the text that a tag may begin with."""
+    lengths = (n for n in range(min(len(text), max(map(len, tags)) - 1), 0, -1))
+    return next((n for n in lengths if any(tag.startswith(text[-n:]) for tag in tags)), 0)
+
+
+def _cut(text: str, held: int) -> tuple[str, str]:
+    return (text[:-held], text[-held:]) if held else (text, "")

@@ -1,0 +1,116 @@
+"""From a session's tree of calls to the steps that credit is assigned to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from rl_agents.data.trajectory import Step
+from rl_agents.gateway.made import Made
+
+
+@dataclass
+class SessionTrace:
+    """What came of a session.
+
+    Attributes:
+        steps: lineage by lineage, every step before the one that first reads what came of it; the session's last call
+            is the last step. ``call`` and ``reward`` (from per-call notes) are filled; ``next_step`` where it is not
+            the next one in the list.
+        reward: of the session, None: nobody said.
+        end: why it ended: empty, ``context_length``, ``max_calls``, or what `Gateway.close` was told.
+        abandoned: answers left out of ``steps``: the agent went on from another answer to the same request.
+        rewrites: calls whose history their client had changed.
+        rendered_anew: prompts that the chat template could not continue and had to write whole.
+        retokenised: sampled ids that were tokenised again; always 0.
+        ignored: names of request fields that nobody here knows, sorted.
+    """
+
+    steps: list[Step] = field(default_factory=list)
+    reward: float | None = None
+    end: str = ""
+    abandoned: int = 0
+    rewrites: int = 0
+    rendered_anew: int = 0
+    retokenised: int = 0
+    ignored: tuple[str, ...] = ()
+
+
+def step_of(call: Made, reward: float = 0.0) -> Step:
+    """Return the step of an answered call."""
+    # A rewritten history may repeat much: the world's own words are those after the last answer.
+    answers = [number for number, message in enumerate(call.rest) if message["role"] == "assistant"]
+    new = call.rest[answers[-1] + 1 :] if answers else call.rest
+    told = [str(message["content"]) for message in new if message["role"] != "system"]
+    observation = "\n".join([*told, *([call.steered] if call.steered else [])])
+    return Step(
+        prompt_ids=call.prompt_ids(),
+        response_ids=list(call.response),
+        logprobs=list(call.logprobs),
+        policy_version=call.policy_version,
+        finish_reason=call.finish_reason,
+        observation=observation,
+        anchor=observation,
+        action=call.text,
+        reward=reward,
+        valid=not call.problem,
+        call=call.id,
+    )
+
+
+def steps_of(calls: Sequence[Made], rewards: Mapping[int, float]) -> tuple[list[Step], int]:
+    """Return the steps of a session, and how many answers were abandoned.
+
+    Args:
+        calls: all answered calls, in the order in which they were asked.
+        rewards: by call.
+    """
+    kept = [call for call in calls if not _abandoned(call, calls[-1])]
+    following = {call.id: _next(call, kept) for call in kept}
+    ordered = [call for lineage in _lineages(kept, following) for call in lineage]
+    places = {call.id: number for number, call in enumerate(ordered)}
+    steps = [step_of(call, rewards.get(call.id, 0.0)) for call in ordered]
+    for number, (call, step) in enumerate(zip(ordered, steps, strict=True)):
+        after = following[call.id]
+        place = -1 if after is None else places[after.id]
+        last = number + 1 == len(ordered)
+        step.next_step = None if place == number + 1 or (last and place < 0) else place
+    return steps, len(calls) - len(kept)
+
+
+def _abandoned(call: Made, last: Made) -> bool:
+    """Whether the agent went on from another answer to the same request; the last answer of all is not abandoned."""
+    return call is not last and not call.followed and any(sibling.followed for sibling in call.siblings)
+
+
+def _next(call: Made, kept: Sequence[Made]) -> Made | None:
+    """Return the call that goes on from this one.
+
+    Of several continuing calls it is the first one made. The end of a branch goes on in the call that first read its
+    answer. Where none quotes it, it is taken to be the next call asked after it, of its own conversation, of an older
+    one (which may have called this one) or of a new one; not of one that ran beside it. None: it is an end.
+    """
+    known = {id(other) for other in kept}
+    for other in sorted(call.followers, key=lambda follower: follower.order):
+        if id(other) in known:
+            return other
+    if call.read_by is not None and id(call.read_by) in known:
+        return call.read_by
+    own = call.conversation
+    begun = {c.conversation.number: c.order for c in reversed(kept)}
+    for other in kept:
+        start = begun[other.conversation.number]
+        if other.order >= call.ended and (start <= begun[own.number] or start >= call.ended):
+            return other
+    return None
+
+
+def _lineages(kept: Sequence[Made], following: Mapping[int, Made | None]) -> list[list[Made]]:
+    """Return chains of calls, each going on from the one before; the lineage that ends last comes last."""
+    chains: dict[int, list[Made]] = {}
+    for call in kept:  # a call's ``after`` was asked before it
+        before = call.after
+        extends = before is not None and following.get(before.id) is call
+        chain = chains.pop(before.id) if extends and before is not None else []
+        chains[call.id] = [*chain, call]
+    return sorted(chains.values(), key=lambda chain: chain[-1].order)

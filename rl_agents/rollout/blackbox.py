@@ -1,0 +1,239 @@
+"""Rollouts of black-box agents: one agent and one gateway session per episode, and trajectories of what was asked.
+
+The agent plays its task by itself, in a process or as a coroutine; the gateway answers its requests, with the seeds and
+prompts that the built-in loop would have for the same dialogue. When the agent ends, its session is closed and its
+calls are the trajectory's steps. What the agent's result gives goes to the step that had the last word; rewards that it
+gave to single calls stay with them.
+
+``end_cause`` is ``terminated``, ``env_truncated`` (the agent says so), ``max_turns`` or ``context_length`` (a call was
+refused), ``agent_timeout`` (its time was over: trained on, as the others are), ``truncated_by_rule: ...`` (T3), or a
+failure: ``agent_error: exit code 3: the last line that it wrote``. An episode that an engine failed is unfinished.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rl_agents.chat.context import ChatTemplate
+from rl_agents.data.tasks import step_seed
+from rl_agents.data.trajectory import EpisodeSpec, Trajectory
+from rl_agents.data.tree import last_word
+from rl_agents.engines.base import Engine, EngineError
+from rl_agents.envs.blackbox.agents import load_agent
+from rl_agents.envs.blackbox.spec import BlackboxOptions
+from rl_agents.envs.blackbox.tasks import answer_words, task_payload
+from rl_agents.errors import InputError
+from rl_agents.gateway.gateway import GatewayLimits, SessionTrace
+from rl_agents.gateway.launch import Agent, AgentEnd, Given
+from rl_agents.gateway.results import AgentResult
+from rl_agents.gateway.server import serving
+from rl_agents.gateway.sessions import OpenSession
+from rl_agents.pool.records import Opening
+from rl_agents.rollout.agent_loop import Rollouts
+from rl_agents.rollout.prompting import episode_turns
+from rl_agents.rollout.recording import CallsOnly, Recorder
+from rl_agents.rollout.steering import Steering, WatchedGateway
+from rl_agents.rollout.truncation_rules import ANSWER_INSTRUCTION
+from rl_agents.rollout.turns import Limits
+from rl_agents.settings import Settings
+
+#: Why a request had no answer, where that is not the agent's doing.
+OURS = ("engine_error", "timeout", "internal_error")
+
+
+@dataclass(frozen=True, slots=True)
+class BlackBox:
+    """An agent and its tasks.
+
+    Attributes:
+        max_turns: of the environment whose tasks it plays, as the agent is told.
+    """
+
+    agent: Agent
+    options: BlackboxOptions
+    max_turns: int
+
+
+def load_black_box(settings: Settings) -> BlackBox | None:
+    """Return the agent of a run; None where the built-in loop plays.
+
+    Raises:
+        InputError: see `load_agent`.
+    """
+    if settings.env != "blackbox":
+        return None
+    options = BlackboxOptions(**settings.env_options)
+    return BlackBox(load_agent(options), options, episode_turns(settings))
+
+
+async def collect_blackbox(
+    specs: Sequence[EpisodeSpec], box: BlackBox, engine: Engine, template: ChatTemplate, limits: Limits,
+    recorder: Recorder | None = None,
+) -> Rollouts:  # fmt: skip
+    """Play all episodes, ``agent_concurrency`` at once; the result is that of `agent_loop.collect_episodes`.
+
+    Args:
+        recorder: where calls go as they are sampled, and come from again after a crash; None: nowhere.
+    """
+    pool = None if recorder is None else CallsOnly(recorder)
+    gateway = WatchedGateway(engine, template, gateway_limits(box.options, limits), pool)
+    places = asyncio.Semaphore(box.options.agent_concurrency)
+    async with serving(gateway) as url:
+        played = [_play(spec, box, gateway, url, limits, places, recorder) for spec in specs]
+        results = await asyncio.gather(*played, return_exceptions=True)
+    rollouts, too_long = Rollouts(), ""
+    for spec, result in zip(specs, results, strict=True):
+        if isinstance(result, Trajectory):
+            rollouts.trajectories.append(result)
+            if result.end_cause == "context_length" and not result.steps:
+                too_long = too_long or f"no first prompt fits max_model_len={limits.max_model_len} ({spec.task_id})"
+        elif isinstance(result, EngineError | InputError):
+            rollouts.unfinished.append(spec)
+            if isinstance(result, InputError):
+                rollouts.input_error = rollouts.input_error or str(result)
+            else:
+                rollouts.engine_errors.append(str(result))
+        else:
+            raise result
+    clean = [t for t in rollouts.trajectories if not t.failed]
+    if clean and not rollouts.unfinished and not any(t.steps for t in clean):
+        rollouts.input_error = too_long
+    return rollouts
+
+
+def gateway_limits(options: BlackboxOptions, limits: Limits) -> GatewayLimits:
+    """Return the gateway's limits that are the built-in loop's."""
+    return GatewayLimits(
+        max_model_len=limits.max_model_len,
+        max_response_tokens=limits.max_response_tokens,
+        temperature=limits.temperature,
+        top_p=limits.top_p,
+        reasoning=options.reasoning,
+        max_calls=limits.max_turns,
+        request_timeout_s=options.agent_timeout_s,
+        close_wait_s=0.0,  # an agent that has ended waits for nothing
+    )
+
+
+async def _play(
+    spec: EpisodeSpec, box: BlackBox, gateway: WatchedGateway, url: str, limits: Limits, places: asyncio.Semaphore,
+    recorder: Recorder | None,
+) -> Trajectory:  # fmt: skip
+    """Play one episode.
+
+    Raises:
+        EngineError: a request was left without an answer, and not by the agent's doing.
+        InputError: there is no such task.
+    """
+    task = task_payload(spec.task_id, box.options, box.max_turns)
+    words = answer_words(box.options) or ANSWER_INSTRUCTION
+    session = f"s{spec.seed:016x}"
+    async with places:
+        opening = Opening(session, spec.group_id, spec.member, spec.seed, spec.task_id, task=task)
+        seeds = [step_seed(spec.seed, number) for number in range(limits.max_turns)]
+        key = gateway.open(opening, [] if recorder is None else recorder.again(seeds))
+        steering = gateway.watch(session, limits.truncation, spec.seed, words)
+        try:
+            given = Given(session, key, url, task, spec.seed)
+            end = await steering.unless_stopped(box.agent.run(given, box.options.agent_timeout_s))
+            problem = unanswered(gateway.sessions[session])
+        finally:
+            trace = await gateway.close(session)
+    if problem:
+        raise EngineError(problem)
+    for step in trace.steps:
+        step.call = step.call if recorder is None else recorder.name(step.call)
+    return trajectory_of(spec, trace, end, steering, limits)
+
+
+def unanswered(session: OpenSession) -> str:
+    """Return why a request never had an answer that we owed; empty when all were answered, perhaps when retried."""
+    for attempts in session.asked.values():
+        last = attempts[-1].task
+        error = last.exception() if last.done() and not last.cancelled() else None
+        if error is not None and getattr(error, "code", "") in OURS:
+            return str(error)
+    return ""
+
+
+def trajectory_of(
+    spec: EpisodeSpec, trace: SessionTrace, end: AgentEnd, steering: Steering, limits: Limits
+) -> Trajectory:
+    """Make a trajectory of an agent's session and of its end."""
+    trajectory = Trajectory(spec.task_id, spec.group_id, spec.member, spec.seed, steps=trace.steps)
+    result = end.result or AgentResult()
+    reward = trace.reward if result.reward is None else result.reward
+    rewarded = reward is not None or any(step.reward for step in trace.steps)
+    if trajectory.steps:
+        trajectory.steps[last_word(trajectory)].reward += reward or 0.0
+    _end(trajectory, trace, end, rewarded, limits)
+    zeroed = steering.fired and not trajectory.failed and _end_by_rule(trajectory, trace, end, steering)
+    trajectory.metrics = dict(result.metrics)
+    trajectory.facts |= _facts(result, trace)
+    won = trajectory.episode_return > 0 if result.success is None else result.success
+    trajectory.success = bool(trajectory.steps) and not trajectory.failed and won and not zeroed
+    return trajectory
+
+
+def _end(trajectory: Trajectory, trace: SessionTrace, end: AgentEnd, rewarded: bool, limits: Limits) -> None:
+    """Say why the episode ended."""
+    result = end.result or AgentResult()
+    cause = _cut(trace, end, result, len(trajectory.steps) >= limits.max_turns)
+    if cause == "agent_timeout" and not trajectory.steps:
+        trajectory.end_cause, trajectory.failed = "agent_timeout: it asked nothing", True
+    elif cause:
+        trajectory.end_cause, trajectory.truncated = cause, True
+    elif problem := end.error or _lacking(trajectory, rewarded):
+        trajectory.end_cause, trajectory.failed = f"agent_error: {problem}", True
+    else:
+        trajectory.end_cause, trajectory.terminated = "terminated", True
+
+
+def _cut(trace: SessionTrace, end: AgentEnd, result: AgentResult, full: bool) -> str:
+    """Return which limit ended the episode, if one did: an agent may fail when a call is refused."""
+    if end.timed_out:
+        return "agent_timeout"
+    if trace.end == "context_length":
+        return "context_length"
+    if trace.end == "max_calls" or (result.truncated and full):
+        return "max_turns"
+    if trace.end == "steered":
+        return "steered"
+    return "env_truncated" if result.truncated else ""
+
+
+def _lacking(trajectory: Trajectory, rewarded: bool) -> str:
+    if not trajectory.steps:
+        return "it asked the model nothing"
+    return "" if rewarded else 'no reward: end with a line such as {"reward": 1.0}, or send it to /rl/reward'
+
+
+def _end_by_rule(trajectory: Trajectory, trace: SessionTrace, end: AgentEnd, steering: Steering) -> bool:
+    """End an episode that the truncation rule has cut, as the built-in loop does; return whether its return is 0."""
+    answered = end.result is not None and not end.error and not end.result.truncated and not end.timed_out
+    if steering.stopped:
+        outcome, zero = ("return 0", True) if steering.after == "zero" else ("prefix kept", False)
+    elif trace.end == "context_length":
+        outcome, zero = "no room to answer", True
+    else:
+        outcome, zero = ("answered", False) if answered else ("no answer", True)
+    fact = {"rule": steering.rule, "turn": steering.turn, "outcome": outcome}
+    trajectory.facts["truncation"] = fact
+    trajectory.end_cause = f"truncated_by_rule: {fact['rule']} after turn {fact['turn']}, {outcome}"
+    trajectory.terminated, trajectory.truncated = True, False
+    if zero:
+        for step in trajectory.steps:
+            step.reward = 0.0
+    return zero
+
+
+def _facts(result: AgentResult, trace: SessionTrace) -> dict[str, object]:
+    """Return what rewards and reports read, as far as there is any."""
+    calls = {name: getattr(trace, name) for name in ("abandoned", "rewrites", "rendered_anew", "retokenised")}
+    session = {name: value for name, value in calls.items() if value}
+    session |= {"ignored": list(trace.ignored)} if trace.ignored else {}
+    facts: dict[str, object] = {"references": result.references, "points": result.points, "gateway": session}
+    found = {name: value for name, value in facts.items() if value}
+    return found if result.evidence is None else {**found, "evidence": result.evidence}

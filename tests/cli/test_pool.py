@@ -1,0 +1,259 @@
+"""``run.py pool``: what people read, decide and export; every mistake is one line and exit code 2."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import sqlite3
+
+import pytest
+from pool.experience import dialogue
+
+from rl_agents.cli import main
+from rl_agents.data.trajectory import Trajectory
+from rl_agents.pool.reader import PoolReader
+from rl_agents.pool.records import Batch, Credit, Event, Opening
+from rl_agents.pool.sessions import session_records
+from rl_agents.pool.store import PoolWriter
+
+NAMES = [f"i0{seed // 4}-g{seed // 4}-m{seed % 4}" for seed in range(8)]
+
+
+@pytest.fixture
+def run_folder(tmp_path):
+    with PoolWriter(tmp_path / "pool.sqlite") as pool:
+        for seed, name in enumerate(NAMES):
+            episode = dialogue(seed)
+            if seed == 5:
+                episode.failed, episode.success, episode.end_cause = True, False, "env_error: \x1b[31mred"
+            pool.add(*session_records(episode, name, iteration=seed // 4, env="guess"))
+        pool.add(Batch(0, 0, 0, NAMES[0]), Credit(0, 0, NAMES[0], 1, 0.75, 0.5), Event("checkpoint", 1))
+        pool.add(Batch(1, 0, 0, NAMES[4]), Opening("open", 0, 0, 1, "t"))
+    return tmp_path
+
+
+def call(capsys, folder, *argv: str) -> str:
+    code = main(["pool", str(folder), *argv])
+    said = capsys.readouterr()
+    assert (code, said.err) == (0, "")
+    return said.out
+
+
+def test_list_is_a_table(run_folder, capsys):
+    lines = call(capsys, run_folder, "list").splitlines()
+    assert " ".join(lines[0].split()) == "session iter task group steps tokens return result ended by state curation"
+    assert [line.split()[0] for line in lines[1:-1]] == NAMES
+    assert lines[1].split() == [
+        NAMES[0],
+        "0",
+        "task-0",
+        "0/0",
+        "3",
+        "60",
+        "0.75",
+        "solved",
+        "terminated",
+        "trained",
+        "0",
+    ]
+    assert "broken" in lines[6] and "\\x1b[31mred" in lines[6] and "\x1b" not in lines[6]
+    assert lines[-1] == "8 of 8 sessions"
+
+
+@pytest.mark.parametrize(
+    ("filters", "found"),
+    [
+        ("--iteration 1", [4, 5, 6, 7]),
+        ("--success", [0, 2, 4, 6]),
+        ("--unsolved", [1, 3, 5, 7]),
+        ("--failed", [5]),
+        ("--task task-1", [1, 6]),
+        ("--state leased", [4]),
+        ("--state ready --iteration 0", [1, 2, 3]),
+        ("--group 1 --limit 2", [6, 7]),
+        ("--min-return 1", []),
+        ("--env guess --max-return 1 --kind episode --limit 0", list(range(8))),
+        ("--excluded", []),
+    ],
+)
+def test_filters(run_folder, capsys, filters, found):
+    rows = [json.loads(line) for line in call(capsys, run_folder, "list", "--json", *filters.split()).splitlines()]
+    assert [row["session"] for row in rows] == [NAMES[seed] for seed in found]
+    text = call(capsys, run_folder, "list", *filters.split())
+    assert ("no session matches" in text) == (not found)
+
+
+def test_show_reads_like_a_dialogue(run_folder, capsys):
+    text = call(capsys, run_folder, "show", "i00-g0-m0")
+    for words in (
+        f"session {NAMES[0]} (episode), iteration 0, env guess, task task-0, group 0, member 0, seed 0",
+        "return 0.75 in 3 steps, 60 tokens sampled; solved, ended by terminated; trained 0",
+        "metrics: score=0.0",
+        "--- step 1: reward 0.25, 44 + 20 tokens, version 1, invalid, mean logprob -0.105, "
+        "advantage 0.750, value 0.500 (iteration 0)",
+        "environment:\n    observation 1\nagent:\n    action 1\n",
+    ):
+        assert words in text
+    assert "ids" not in text
+    assert f"response ids: {dialogue(0).steps[2].response_ids}" in call(capsys, run_folder, "show", NAMES[0], "--ids")
+    data = json.loads(call(capsys, run_folder, "show", NAMES[1], "--json"))
+    assert data["steps"][2]["response_ids"] == dialogue(1).steps[2].response_ids
+    assert "\x1b" not in call(capsys, run_folder, "show", NAMES[5])
+
+
+def test_decisions_are_made_listed_and_undone(run_folder, capsys):
+    assert call(capsys, run_folder, "exclude", "--why", "env bug", "--by", "ann", NAMES[1], "i00-g0-m2") == (
+        "exclude: 2 sessions (undo 1-2 takes it back)\n"
+    )
+    assert "exclude: " in call(capsys, run_folder, "exclude", "--failed")
+    assert call(capsys, run_folder, "reward", "-2.5", NAMES[3]) == f"reward -2.5: {NAMES[3]} (undo 4 takes it back)\n"
+    call(capsys, run_folder, "reward", "9", NAMES[3], "--step", "0")
+    call(capsys, run_folder, "weight", "0.5", "--iteration", "1")
+    call(capsys, run_folder, "keep", NAMES[1])
+    rows = [json.loads(line) for line in call(capsys, run_folder, "list", "--json", "--excluded").splitlines()]
+    assert [row["session"] for row in rows] == [NAMES[2], NAMES[5]]
+    with PoolReader(run_folder / "pool.sqlite") as reader:
+        assert [t.seed for t in reader.trajectories()] == [0, 1, 3, 4, 6, 7]
+        assert [t.episode_return for t in reader.trajectories()][2] == 9 + 0.25 - 2.5
+    assert call(capsys, run_folder, "undo", "1-3", "4", "--why", "oops") == "4 decisions taken back\n"
+    assert call(capsys, run_folder, "list", "--excluded") == "no session matches\n"
+    text = call(capsys, run_folder, "decisions")
+    assert text.splitlines()[1].split() == ["1", "exclude", NAMES[1], "ann", "env", "bug", "taken", "back"]
+    assert text.splitlines()[-1].split() == ["14", "undo", "4", NAMES[3], getpass.getuser(), "oops"]
+    assert json.loads(call(capsys, run_folder, "decisions", "--json").splitlines()[0])["why"] == "env bug"
+    assert "weight 0.5" in call(capsys, run_folder, "show", NAMES[4])
+    assert "exclude" in call(capsys, run_folder, "show", NAMES[1])
+
+
+def test_decisions_while_the_run_goes_on(run_folder, capsys):
+    with PoolWriter(run_folder / "pool.sqlite") as pool:
+        call(capsys, run_folder, "exclude", NAMES[0])
+        pool.add(*session_records(dialogue(9), "late")).result(10)
+    assert "late" in call(capsys, run_folder, "list")
+
+
+def test_sessions_that_a_resumption_took_back(run_folder, capsys):
+    with PoolWriter(run_folder / "pool.sqlite") as pool:
+        pool.add(Event("resumed", 1))
+    rows = [json.loads(line) for line in call(capsys, run_folder, "list", "--json").splitlines()]
+    assert [row["session"] for row in rows] == NAMES[:4]
+    assert call(capsys, run_folder, "list", "--lost").splitlines()[-1] == "4 of 4 sessions"
+    assert NAMES[4] in call(capsys, run_folder, "show", NAMES[4])
+    figures = json.loads(call(capsys, run_folder, "stats", "--json"))
+    assert (figures["sessions"], figures["lost"], figures["states"]["trained"]) == (4, 4, 1)
+
+
+def test_stats(run_folder, capsys):
+    figures = json.loads(call(capsys, run_folder, "stats", "--json"))
+    assert (figures["sessions"], figures["calls"], figures["tokens_sampled"]) == (8, 24, 480)
+    assert figures["states"] == {"ready": 6, "leased": 1, "trained": 1}
+    assert (figures["opened_and_not_ended"], figures["broken"], figures["solved"]) == (1, 1, 4)
+    assert figures["bytes"] == (run_folder / "pool.sqlite").stat().st_size
+    assert "6 ready, 1 leased, 1 trained" in call(capsys, run_folder, "stats")
+
+
+def test_export_of_lines_is_what_was_recorded(run_folder, capsys, tmp_path):
+    out = tmp_path / "out.jsonl"
+    call(capsys, run_folder, "exclude", NAMES[1])
+    assert call(capsys, run_folder, "export", "--output", str(out), "--iteration", "0") == f"3 sessions: {out}\n"
+    fields = set(dialogue(0).to_json())
+    read = []
+    for row in map(json.loads, out.read_text().splitlines()):
+        assert all(step.pop("weight") == 1 for step in row["steps"])
+        read.append(Trajectory.from_json({key: value for key, value in row.items() if key in fields}))
+    assert read == [dialogue(seed) for seed in (0, 2, 3)]
+    call(capsys, run_folder, "export", "--output", str(tmp_path / "raw.jsonl"), "--raw", "--steps")
+    rows = [json.loads(line) for line in (tmp_path / "raw.jsonl").read_text().splitlines()]
+    assert [(row["session"], row["step"]) for row in rows] == [(name, step) for name in NAMES for step in range(3)]
+    assert not [file for file in tmp_path.iterdir() if file.name.startswith(".")]
+
+
+def test_export_of_parquet_holds_the_same(run_folder, capsys, tmp_path):
+    import pyarrow.parquet
+
+    call(capsys, run_folder, "export", "--output", str(tmp_path / "a.parquet"))
+    rows = pyarrow.parquet.read_table(tmp_path / "a.parquet").to_pylist()
+    assert [row["session"] for row in rows] == NAMES
+    assert rows[3]["steps"][2]["response_ids"] == dialogue(3).steps[2].response_ids
+    assert rows[3]["steps"][2]["logprobs"] == dialogue(3).steps[2].logprobs
+    assert rows[3]["steps"][2]["call"] == dialogue(3).steps[2].call
+    assert json.loads(rows[3]["facts"]) == dialogue(3).facts
+    call(capsys, run_folder, "export", "--output", str(tmp_path / "b.parquet"), "--steps")
+    assert pyarrow.parquet.read_table(tmp_path / "b.parquet").num_rows == 24
+    call(capsys, run_folder, "export", "--output", str(tmp_path / "c.parquet"), "--min-return", "99")
+    assert pyarrow.parquet.read_table(tmp_path / "c.parquet").num_rows == 0
+
+
+BAD = """
+POOL => what to do? one of: list, show
+POOL lst => unknown action of pool 'lst': did you mean 'list'?
+nowhere list => nowhere: no such pool
+EMPTY list => pool.sqlite: no such pool
+GARBAGE list => not a pool, or a damaged one
+POOL list --iteration x => argument --iteration: invalid int value: 'x'
+POOL list --succes => unknown flag '--succes': did you mean '--success'?
+POOL list --success --unsolved => not allowed with argument --success
+POOL list --limit -1 => --limit -1: must not be negative
+POOL list --state red => invalid choice: 'red'
+POOL show => the following arguments are required: session
+POOL show i00-g0-mm => unknown session 'i00-g0-mm': did you mean 'i00-g0-m
+POOL show i00 => session 'i00': several begin so: i00-g0-m3, i00-g0-m2 ...
+POOL exclude => which sessions? name some, or choose them by filters
+POOL exclude i00-g0-m0 --failed => name sessions, or choose them by filters, not both
+POOL exclude --min-return 99 => no session matches
+POOL exclude i00-g0-m0 --step 3 => --step 3: session 'i00-g0-m0' has steps 0 to 2
+POOL exclude i00-g0-m0 --step -2 => --step -2: session 'i00-g0-m0' has steps 0 to 2
+POOL reward i00-g0-m0 => argument value: invalid float value: 'i00-g0-m0'
+POOL reward nan i00-g0-m0 => reward nan: must be a number
+POOL weight -1 i00-g0-m0 => weight -1: must be a number, 0 or above
+POOL undo 1 => undo 1: no such decision; nothing was decided
+POOL undo x => undo x: a number is needed, or two such as 3-7
+POOL undo 1-x => undo 1-x: a number is needed
+POOL export => the following arguments are required: --output
+POOL export --output a.csv => --output a.csv: '.csv' is no known form; valid: .jsonl, .parquet
+POOL export --output POOL/taken.jsonl => taken.jsonl: exists already
+POOL export --output POOL/no/folder.jsonl => cannot be written: No such file or directory
+POOL export --output POOL/no/folder.parquet => cannot be written
+"""
+
+
+@pytest.mark.parametrize("line", BAD.strip().splitlines())
+def test_bad_input_is_one_line(run_folder, tmp_path, capsys, line, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "garbage").write_bytes(b"x" * 5000)
+    (tmp_path / "taken.jsonl").write_text("mine")
+    before = sorted(tmp_path.iterdir())
+    command, words = line.split(" => ")
+    places = {"POOL": run_folder, "EMPTY": tmp_path / "empty", "GARBAGE": tmp_path / "garbage"}
+    for name, place in places.items():
+        command = command.replace(name, str(place))
+    assert main(["pool", *command.split()]) == 2
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.startswith("error: ") and said.err.count("\n") == 1
+    assert words in said.err
+    assert [file for file in sorted(tmp_path.iterdir()) if file not in before and "pool.sqlite" not in file.name] == []
+    assert (tmp_path / "taken.jsonl").read_text() == "mine"
+
+
+def test_an_undone_decision_is_not_undone_again(run_folder, capsys):
+    call(capsys, run_folder, "exclude", NAMES[0])
+    call(capsys, run_folder, "undo", "1")
+    for number, words in (("1", "was taken back already"), ("2", "decide again instead"), ("9", "numbered 1 to 2")):
+        assert main(["pool", str(run_folder), "undo", number]) == 2
+        assert words in capsys.readouterr().err
+
+
+def test_a_newer_pool_is_refused(run_folder, capsys):
+    with sqlite3.connect(run_folder / "pool.sqlite") as connection:
+        connection.execute("PRAGMA user_version = 9")
+    for action in (["list"], ["exclude", "--failed"], ["stats"]):
+        assert main(["pool", str(run_folder), *action]) == 2
+        assert "written by a newer version (schema 9; this one knows 1)" in capsys.readouterr().err
+
+
+def test_help(capsys):
+    assert main(["pool", "--help"]) == 0
+    assert "run.py pool RUN ACTION" in capsys.readouterr().out
+    assert main(["pool", "x", "exclude", "--help"]) == 0
+    assert "--why" in capsys.readouterr().out

@@ -1,0 +1,401 @@
+"""Blackbox as an environment: its keys and tasks, and agents seen from inside out."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import sys
+
+import httpx
+import psutil
+import pytest
+from chat_tokenizers import llama, qwen
+from rollout.black_boxes import CONTEXT, LIMITS, Asker, player, specs, task_file, tiny_model, user
+from rollout.scripted import Countdown
+
+from rl_agents.chat.context import Append, ChatTemplate
+from rl_agents.chat.messages import read_message
+from rl_agents.engines.torch_engine import TorchEngine
+from rl_agents.envs import base
+from rl_agents.envs.blackbox.agents import load_agent
+from rl_agents.envs.blackbox.env import AgentFailed, BlackboxEnv
+from rl_agents.envs.blackbox.histories import History
+from rl_agents.envs.blackbox.spec import BlackboxOptions
+from rl_agents.envs.blackbox.tasks import base_environment, task_ids, task_payload
+from rl_agents.errors import InputError
+from rl_agents.gateway.calls import ModelCall
+from rl_agents.gateway.launch import FunctionAgent
+from rl_agents.rollout.agent_loop import play_episodes
+from rl_agents.rollout.branching_check import check_branching
+from rl_agents.rollout.env_guard import EnvPool
+from rl_agents.rollout.turns import Player
+from rl_agents.tools.calls import read_tools
+
+
+def options(**keys) -> BlackboxOptions:
+    return BlackboxOptions(**{"agent_command": sys.executable, **keys})
+
+
+# --- keys and tasks -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("keys", "problem"),
+    [
+        ({"agent_command": ""}, "environment blackbox needs an agent: env.agent_command="),
+        ({"agent": "a:b"}, "set env.agent_command or env.agent, not both"),
+        ({}, "environment blackbox needs env.tasks: a JSONL file, or an environment such as guess_numbers"),
+        ({"tasks": "guess_number"}, "env.tasks=guess_number: no such file, and as an environment: did you mean"),
+        ({"tasks": "blackbox"}, "name a JSONL file or another environment"),
+    ],
+)
+def test_what_is_missing_is_said_in_one_line(keys, problem):
+    with pytest.raises(InputError) as error:
+        task_ids("train", options(**keys))
+    assert problem in str(error.value) and "\n" not in str(error.value)
+
+
+def test_tasks_of_another_environment_are_taken_with_its_model_and_limits():
+    keys = {"agent_command": sys.executable, "tasks": "guess_numbers", "task_options": {"subgroups": "3-4-0-3"}}
+    assert base.task_ids("blackbox", "test", keys) == base.task_ids("guess_numbers", "test", keys["task_options"])
+    assert base_environment(keys) == "guess_numbers" == base.base_environment("blackbox", keys)
+    assert base.base_environment("mcp", {}) == "mcp"
+    defaults = base.starter_defaults("blackbox", keys)
+    assert defaults["env.task_options"] == {"prompt": "compact"} and "env.prompt" not in defaults
+    payload = task_payload("3-4-0-3/123/231", BlackboxOptions(**keys), 7)
+    env = base.make_env(payload["env"], payload["options"], payload["max_turns"])
+    assert env.reset(options={"task_id": payload["id"]})[0]
+
+
+def test_a_file_of_tasks_is_split_by_its_records_or_by_hash(tmp_path):
+    path = tmp_path / "tasks.jsonl"
+    path.write_text('{"id": "a", "split": "test", "x": 1}\n\n{"id": 7}\n{"x": "ü"}\n')
+    chosen = options(tasks=str(path))
+    assert task_ids("test", chosen) == ["a"] and task_ids("train", chosen) == ["7", "line-4"]
+    assert task_payload("line-4", chosen, 5) == {"x": "ü", "id": "line-4"}
+    path.write_text("".join(f'{{"id": "t{n}"}}\n' for n in range(50)))
+    train, test = task_ids("train", chosen), task_ids("test", chosen)
+    assert len(train) == 45 and len(test) == 5 and not set(train) & set(test)
+    with pytest.raises(InputError, match=r"unknown blackbox task 't99'"):
+        task_payload("t99", chosen, 5)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('{"id": "a"}\n{"id"', "tasks.jsonl:2: not JSON"),
+        ("[1]", "tasks.jsonl:1: list, not an object"),
+        ('{"id": ["a"]}', "tasks.jsonl:1: id is ['a'], not a text"),
+        ('{"id": "a"}\n{"id": "a"}', "tasks.jsonl:2: the task id 'a' occurs twice"),
+        ('{"id": "a", "split": "tset"}', "tasks.jsonl:1: split is 'tset': did you mean 'test'"),
+        ("\n", "tasks.jsonl: no tasks in it"),
+    ],
+)
+def test_a_wrong_line_is_named(tmp_path, text, problem):
+    (tmp_path / "tasks.jsonl").write_text(text)
+    with pytest.raises(InputError) as error:
+        task_ids("train", options(tasks=str(tmp_path / "tasks.jsonl")))
+    assert problem in str(error.value)
+
+
+def test_agents_that_are_coroutines_are_found_in_the_current_folder(tmp_path, monkeypatch):
+    (tmp_path / "own_agent_a.py").write_text(
+        "async def play(task, client): return 1.0\ndef plain(task, client): pass\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert isinstance(load_agent(BlackboxOptions(agent="own_agent_a:play")), FunctionAgent)
+    for name, problem in (
+        ("own_agent_a:paly", "did you mean 'play'"),
+        ("own_agent_a:plain", "is not a coroutine function; write async def plain"),
+        ("own_agent_a", "write module:function"),
+        ("own_agent_b:play", "env.agent=own_agent_b:play: there is no module own_agent_b"),
+    ):
+        with pytest.raises(InputError, match=problem):
+            load_agent(BlackboxOptions(agent=name))
+
+
+# --- requests as turns of a dialogue --------------------------------------------------------------------------------
+
+TOOLS = read_tools([{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}])
+SYSTEM = {"role": "system", "content": "Be short."}
+LOOK = '<tool_call>{"name": "look", "arguments": {"at": 1.0}}</tool_call>'
+
+
+def call(*messages, tools=(), **fields) -> ModelCall:
+    return ModelCall("chat_completions", "x", tuple(read_message(m) for m in messages), tools, **fields)
+
+
+def said(answer, **changes):
+    calls = [
+        {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": c.arguments}}
+        for c in answer.tool_calls
+    ]
+    return {"role": "assistant", "content": answer.content, **({"tool_calls": calls} if calls else {}), **changes}
+
+
+def test_one_user_message_is_an_observation_and_so_is_the_next():
+    history = History()
+    first = history.turn(call(user("begin")))
+    assert first.observation == "begin" and first.info() == {"anchor": first.anchor}
+    answer = history.answer(call(user("begin")), "<think>hm</think> go on ")
+    assert (answer.thoughts, answer.content.strip()) == ("hm", "go on")
+    second = history.turn(call(user("begin"), said(answer, content="go on"), user("next")))
+    assert second.observation == "next" and second.info() == {"anchor": second.anchor}
+
+
+def test_tool_results_are_further_messages_whatever_the_client_does_to_the_arguments():
+    history, begin = History(), (SYSTEM, user("begin"))
+    first = history.turn(call(*begin, tools=TOOLS))
+    assert (
+        first.info()["messages"] == [SYSTEM, user("begin")] and first.info()["tools"][0]["function"]["name"] == "look"
+    )
+    answer = history.answer(call(*begin, tools=TOOLS), f"<think>so</think>{LOOK}")
+    (made,) = answer.tool_calls
+    assert (made.id, made.name, json.loads(made.arguments)) == ("call_1_0", "look", {"at": 1.0})
+    shown = said(answer, content=None)
+    shown["tool_calls"][0]["function"]["arguments"] = '{ "at":1 }'
+    result = {"role": "tool", "tool_call_id": made.id, "content": "a door"}
+    turn = history.turn(call(*begin, shown, result, tools=TOOLS))
+    assert turn.info()["further_messages"] == [result] and turn.info()["calls"][0]["function"]["name"] == "look"
+    assert turn.observation == "[tool] a door" and not turn.new_dialogue
+
+
+@pytest.mark.parametrize(
+    "rewritten",
+    [
+        lambda answer: (SYSTEM, user("another beginning"), said(answer), user("next")),
+        lambda answer: ({**SYSTEM, "content": "Be long."}, user("begin"), said(answer), user("next")),
+        lambda answer: (SYSTEM, user("begin"), said(answer, content="something else"), user("next")),
+        lambda answer: (SYSTEM, user("summary of what was said")),
+        lambda answer: (SYSTEM, user("begin")),
+        lambda answer: (
+            SYSTEM,
+            user("begin"),
+            said(answer),
+            user("a"),
+            {"role": "assistant", "content": "b"},
+            user("c"),
+        ),
+    ],
+)
+def test_a_rewritten_history_begins_a_dialogue_with_all_of_it(rewritten):
+    history = History()
+    history.turn(call(SYSTEM, user("begin")))
+    messages = rewritten(history.answer(call(SYSTEM, user("begin")), "fine"))
+    info = history.turn(call(*messages)).info()
+    assert info["new_dialogue"] and info["messages"] == [read_message(m) for m in messages]
+
+
+def test_thoughts_that_a_client_drops_are_dropped_where_they_are_read_as_sent():
+    for as_sent, begins in ((False, False), (True, True)):
+        history = History(as_sent)
+        history.turn(call(user("begin")))
+        answer = history.answer(call(user("begin")), "<think>hm</think>fine")
+        assert history.turn(call(user("begin"), said(answer), user("next"))).new_dialogue is begins
+    kept = said(answer, reasoning_content="hm")
+    history = History(True)
+    history.turn(call(user("begin")))
+    history.answer(call(user("begin")), "<think>hm</think>fine")
+    assert not history.turn(call(user("begin"), kept, user("next"))).new_dialogue
+
+
+def test_a_client_that_sends_what_is_new_alone_goes_on_from_the_last_response():
+    history = History()
+    history.turn(call(user("begin")))
+    answer = history.answer(call(user("begin")), "fine")
+    turn = history.turn(call(user("next"), previous=answer.id))
+    whole = History()
+    whole.turn(call(user("begin")))
+    whole.answer(call(user("begin")), "fine")
+    assert turn == whole.turn(call(user("begin"), said(answer), user("next")))
+
+
+def test_anchors_are_equal_for_equal_histories():
+    def anchors(*actions):
+        history, messages, found = History(), [user("begin")], []
+        for action in actions:
+            found.append(history.turn(call(*messages)).anchor)
+            messages += [said(history.answer(call(*messages), action)), user("next")]
+        return found
+
+    assert anchors("<think>a</think>x", "y", "z") == anchors("<think>b</think>x", "y", "q")
+    assert anchors("x", "y")[1] != anchors("w", "y")[1]
+
+
+@pytest.mark.parametrize("tokenizer", [qwen, llama])
+def test_further_messages_follow_the_sampled_ids(tokenizer):
+    from rl_agents.chat.context import Dialogue, further_text
+
+    template = ChatTemplate(tokenizer())
+    context = Append(template)
+    start = Dialogue.start("begin")
+    prompt = context.prompt(start)
+    sampled = template.answer_ids("odd   spacing ")
+    one = context.prompt(start.after(prompt, sampled, "x", "next"))
+    text = further_text([{"role": "user", "content": "next"}])
+    assert context.prompt(start.after(prompt, sampled, "x", "ignored", text)) == one
+    two = further_text([{"role": "user", "content": "next"}, {"role": "user", "content": "more"}])
+    longer = context.prompt(start.after(prompt, sampled, "x", "", two))
+    assert longer[: len(prompt) + len(sampled)] == [*prompt, *sampled]
+    tail = template.decode(longer[len(prompt) + len(sampled) :])
+    assert "next" in tail and "more" in tail and "begin" not in tail
+
+
+# --- agents from inside out -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tasks(tmp_path):
+    return task_file(tmp_path)
+
+
+def inside_out(agent, tasks, max_turns=5, monkeypatch=None, **keys) -> BlackboxEnv:
+    keys = {"agent_timeout_s": 20.0, **keys}
+    env = BlackboxEnv(BlackboxOptions(agent_command=sys.executable, tasks=tasks, **keys), max_turns)
+    env.agent = FunctionAgent(agent) if callable(agent) else agent
+    return env
+
+
+def test_the_built_in_loop_plays_an_agent_as_it_plays_the_agents_own_environment(tasks):
+    engine = TorchEngine(tiny_model(), max_model_len=400)
+    mine = asyncio.run(
+        play_episodes(specs(3), lambda: inside_out(player(Countdown), tasks), engine, CONTEXT, LIMITS)
+    ).trajectories
+    theirs = asyncio.run(play_episodes(specs(3), Countdown, engine, CONTEXT, LIMITS)).trajectories
+    for a, b in zip(mine, theirs, strict=True):
+        assert [s.prompt_ids for s in a.steps] == [s.prompt_ids for s in b.steps]
+        assert [(s.response_ids, s.reward) for s in a.steps] == [(s.response_ids, s.reward) for s in b.steps]
+        assert (a.end_cause, a.success, a.metrics) == (b.end_cause, b.success, b.metrics)
+
+
+def test_the_same_answers_lead_to_the_same_requests(tasks):
+    env = inside_out(player(Countdown), tasks)
+
+    def play():
+        shown = [env.reset(seed=3, options={"task_id": "task-2"})]
+        return [*shown, *(env.step(action) for action in ("a", "b", "c"))]
+
+    first = play()
+    assert first == play() and first[-1][1:4] == (1.0, True, False)
+    env.close()
+
+
+def test_calls_beyond_the_turn_limit_are_refused_and_the_agents_end_is_waited_for(tasks):
+    async def chatty(task, client):
+        async with Asker(client) as model:
+            for number in itertools.count():
+                try:
+                    await model.say([user(f"turn {number}")])
+                except httpx.HTTPStatusError as error:
+                    return {"reward": 0.5, "metrics": {"status": error.response.status_code}}
+
+    env = inside_out(chatty, tasks, max_turns=2)
+    env.reset(options={"task_id": "task-0"})
+    assert env.step("a")[2:4] == (False, False)
+    assert env.step("b") == (
+        "the agent has ended",
+        0.5,
+        False,
+        True,
+        {"metrics": {"status": 403.0}, "references": [], "points": []},
+    )
+    with pytest.raises(RuntimeError, match="call reset"):
+        env.step("c")
+
+
+def test_agents_that_fail_or_say_nothing_break_their_episode(tasks):
+    async def silent(task, client):
+        return 1.0
+
+    async def fails(task, client):
+        async with Asker(client) as model:
+            await model.say([user("a")])
+        raise KeyError("door")
+
+    async def forgets(task, client):
+        async with Asker(client) as model:
+            await model.say([user("a")])
+
+    with pytest.raises(AgentFailed, match="asked nothing: it ended without a request"):
+        inside_out(silent, tasks).reset(options={"task_id": "task-0"})
+    for agent, problem in ((fails, "KeyError: 'door'"), (forgets, "without a reward")):
+        env = inside_out(agent, tasks)
+        env.reset(options={"task_id": "task-0"})
+        with pytest.raises(AgentFailed, match=problem):
+            env.step("a")
+
+
+def test_time_that_is_over_truncates_the_episode(tasks):
+    async def slow(task, client):
+        async with Asker(client) as model:
+            await model.say([user("a")])
+            await model.reward(0.25)
+            await asyncio.sleep(600)
+
+    env = inside_out(slow, tasks, agent_timeout_s=0.5)
+    env.reset(options={"task_id": "task-0"})
+    assert env.step("a")[1:4] == (0.25, False, True)
+
+
+def test_closing_ends_the_agents_process(tasks):
+    from rl_agents.gateway.launch import CommandAgent
+
+    code = """
+import json, os, urllib.request
+head = {"Authorization": "Bearer " + os.environ["OPENAI_API_KEY"], "Content-Type": "application/json"}
+body = json.dumps({"model": "x", "messages": [{"role": "user", "content": str(os.getpid())}]}).encode()
+urllib.request.urlopen(urllib.request.Request(os.environ["OPENAI_BASE_URL"] + "/chat/completions", body, head)).read()
+"""
+    env = inside_out(CommandAgent((sys.executable, "-c", code)), tasks)
+    pid = int(env.reset(options={"task_id": "task-0"})[0])
+    assert psutil.pid_exists(pid)
+    env.close()
+    assert not psutil.pid_exists(pid)
+
+
+def test_a_retry_is_the_same_request(tasks):
+    async def impatient(task, client):
+        async with Asker(client) as model:
+            body = {"model": "x", "messages": [user("a")]}
+            with pytest.raises(httpx.ReadTimeout):
+                await model.http.post(f"{model.url}/chat/completions", json=body, timeout=0.3)
+            head = {"x-stainless-retry-count": "1"}
+            reply = await model.http.post(f"{model.url}/chat/completions", json=body, headers=head)
+            again = await model.http.post(f"{model.url}/chat/completions", json=body, headers=head)
+        assert reply.json() == again.json()
+        return {"reward": 1.0, "references": [reply.json()["choices"][0]["message"]["content"]]}
+
+    env = inside_out(impatient, tasks)
+    env.reset(options={"task_id": "task-0"})
+    import time
+
+    time.sleep(0.6)
+    assert env.step("only once")[4]["references"] == ["only once"]
+
+
+def checked(agent, tasks):
+    engine = TorchEngine(tiny_model(), max_model_len=400)
+    pool = EnvPool(lambda: inside_out(agent, tasks))
+    check = check_branching(specs(2), pool, Player(engine, CONTEXT, LIMITS), "auto", "blackbox")
+    return asyncio.run(check)
+
+
+def test_agents_that_replay_are_branched_by_replay(tasks):
+    check = checked(player(Countdown), tasks)
+    assert not check.input_error and {reached.way for reached in check.reached.values()} == {"replay"}
+
+
+def test_agents_that_do_not_replay_are_refused_in_one_line(tasks):
+    counter = itertools.count()
+
+    async def clock(task, client):
+        async with Asker(client) as model:
+            await model.say([user(f"it is {next(counter)} o'clock")])
+            await model.say([user("and now?")])
+        return 1.0
+
+    problem = checked(clock, tasks).input_error
+    assert "environment blackbox cannot be branched by replay: it shows another observation than before" in problem
+    assert "\n" not in problem

@@ -1,0 +1,82 @@
+"""A real gateway process on a real pool that kills itself (SIGKILL) at the instant that it was told.
+
+``python killed_server.py MODEL POOL INSTANT``: prints its address; the second line tells the session's key, if new.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from rl_agents.chat.context import ChatTemplate, load_tokenizer
+from rl_agents.engines.torch_engine import TorchEngine
+from rl_agents.gateway.gateway import Gateway, GatewayLimits
+from rl_agents.gateway.server import serving
+from rl_agents.pool.reader import PoolReader
+from rl_agents.pool.records import Call, Exchange, Opening
+from rl_agents.pool.store import PoolWriter
+
+INSTANTS = ("before sampling", "after sampling", "after commit", "during the stream")
+#: Tokens of a stream that its client has been sent when the gateway dies.
+STREAMED = 12
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class DeadlyPool:
+    """A pool's writer, and death before or after what it writes."""
+
+    def __init__(self, pool: PoolWriter, instant: str) -> None:
+        self.pool, self.instant = pool, instant
+
+    def add(self, *records: Any) -> Any:
+        calls = any(isinstance(record, Call) for record in records)
+        if calls and self.instant == "after sampling":
+            die()
+        future = self.pool.add(*records)
+        started = any(isinstance(record, Exchange) and record.state == "started" for record in records)
+        if (started and self.instant == "before sampling") or (calls and self.instant == "after commit"):
+            future.result()
+            die()
+        return future
+
+
+class DeadlyEngine(TorchEngine):
+    """Passes the tokens of a stream on slowly, and dies in its middle."""
+
+    deadly = False
+
+    async def generate(self, prompt_ids: Any, sampling: Any, on_tokens: Any = None) -> Any:
+        if not self.deadly or on_tokens is None:
+            return await super().generate(prompt_ids, sampling, on_tokens)
+        completion = await super().generate(prompt_ids, sampling)
+        for token, logprob in zip(completion.token_ids[:STREAMED], completion.logprobs, strict=False):
+            on_tokens([token], [logprob])
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.3)
+        die()
+
+
+async def main(model: str, path: str, instant: str) -> None:
+    engine = DeadlyEngine(model, max_model_len=2000)
+    engine.deadly = instant == "during the stream"
+    limits = GatewayLimits(max_model_len=2000, max_response_tokens=24)
+    with PoolWriter(Path(path)) as pool:
+        gateway = Gateway(engine, ChatTemplate(load_tokenizer(model)), limits, DeadlyPool(pool, instant))
+        with PoolReader(Path(path)) as reader:
+            again = gateway.resume(reader)
+        key = "" if again else gateway.open(Opening("s", 0, 0, 7, "t"))
+        pool.flush()
+        async with serving(gateway) as url:
+            print(url, key, flush=True)
+            await asyncio.sleep(3600)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:4]))

@@ -1,0 +1,361 @@
+"""Which ids the model reads next, whatever clients do to their history."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from gateway.models import ADD, MAX_LEN, Rig, Scripted, letters, opening, reply, result, system, tokenizer, user
+
+from rl_agents.chat.context import Append, ChatTemplate
+from rl_agents.data.tasks import step_seed
+from rl_agents.data.trajectory import EpisodeSpec
+from rl_agents.envs.base import TextEnv
+from rl_agents.pool.records import Call
+from rl_agents.rollout.agent_loop import play_episode
+from rl_agents.rollout.turns import Limits
+from rl_agents.web.errors import ApiError
+
+CALL = '<tool_call>\n{"arguments":{"a":1.0},"name":"add"}\n</tool_call>'
+TWO_CALLS = f"both {CALL}\n{CALL}"
+
+
+class Talk(TextEnv):
+    """Says a number after every turn."""
+
+    def reset(self, *, seed=None, options=None):
+        self.turn = 0
+        return "begin with this", {}
+
+    def step(self, action):
+        self.turn += 1
+        return f"observation {self.turn}", 0.5, self.turn == 4, False, {}
+
+
+def extends(prompt, step):
+    """Whether a prompt begins with a step's prompt and response."""
+    said = step.prompt_ids + step.response_ids
+    return prompt[: len(said)] == said
+
+
+def test_a_linear_agent_has_the_built_in_loops_prompts_tokens_and_seeds():
+    engine, context = Scripted(), Append(ChatTemplate(tokenizer()))
+    spec, limits = EpisodeSpec("t", 0, 0, seed=7), Limits(4, 12, MAX_LEN)
+    expected = asyncio.run(play_episode(spec, Talk(), engine, context, limits)).steps
+
+    async def play():
+        rig = Rig()
+        history = [user("begin with this")]
+        for turn in range(1, 5):
+            answer = await rig.ask(*history)
+            rig.gateway.reward("s", 0.5, call=answer.call)
+            history += [reply(answer), user(f"observation {turn}")]
+        return await rig.trace()
+
+    trace = asyncio.run(play())
+    assert trace.steps == [replace(step, call=step_seed(7, n)) for n, step in enumerate(expected)]
+    assert [step.finish_reason for step in trace.steps].count("length") > 0  # an end of turn had to be added
+    assert all(step.next_step is None for step in trace.steps) and trace.retokenised == 0
+
+
+def test_tool_results_are_rendered_together_after_the_exact_ids_of_the_calls():
+    async def play():
+        rig = Rig({"add them": TWO_CALLS}, max_response_tokens=400)
+        first = await rig.ask(user("add them"), tools=(ADD,))
+        one, two = (called.id for called in first.tool_calls)
+        again = [user("add them"), reply(first), result(one, "1"), result(two, "2")]
+        await rig.ask(*again, tools=(ADD,))
+        return rig, first, await rig.trace()
+
+    rig, first, trace = asyncio.run(play())
+    assert first.finish == "tool_calls" and first.content == "both"
+    assert [called.arguments for called in first.tool_calls] == ['{"a": 1.0}'] * 2
+    first_step, second = trace.steps
+    assert extends(second.prompt_ids, first_step)
+    assert first_step.response_ids[:-1] == letters(TWO_CALLS)  # as sampled: no tokenizer cuts the text like this
+    between = second.prompt_ids[len(first_step.prompt_ids) + len(first_step.response_ids) :]
+    assert rig.text(between) == (
+        "\n<|im_start|>user\n<tool_response>\n1\n</tool_response>\n<tool_response>\n2\n</tool_response><|im_end|>\n"
+        "<|im_start|>assistant\n"
+    )
+
+
+CALL_MESSAGE = {"content": "both"}
+#: What clients make of an answer with calls, or with thoughts.
+CLIENTS = {
+    "as it was": {},
+    "no content beside calls": {"content": None},
+    "empty content": {"content": ""},
+    "spaces": {"content": "\n both  "},
+    "thoughts dropped": {"reasoning_content": None},
+    "other thoughts": {"reasoning_content": "summary"},
+}
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_client_that_writes_its_history_anew_goes_on_from_the_exact_ids(client):
+    said = f"<think>hm</think>both {CALL}"
+
+    async def play():
+        rig = Rig({"add them": said}, max_response_tokens=400)
+        first = await rig.ask(user("add them"), tools=(ADD,))
+        message = reply(first, **CLIENTS[client])
+        message["tool_calls"][0]["function"]["arguments"] = '{"a":1}'  # as JavaScript writes it
+        message["tool_calls"][0]["id"] = "call_of_the_client"
+        again = [user("add them "), message, result("call_of_the_client", "1")]
+        await rig.ask(*again, tools=(ADD,))
+        return first, await rig.trace()
+
+    first, trace = asyncio.run(play())
+    assert (first.thoughts, first.content) == ("hm", "both")
+    assert extends(trace.steps[1].prompt_ids, trace.steps[0])
+    assert trace.rewrites == trace.abandoned == trace.rendered_anew == 0
+    assert all(step.next_step is None for step in trace.steps)
+
+
+def test_a_client_that_reads_calls_out_of_the_raw_text_finds_its_ids_again():
+    async def play(message_of):
+        rig = Rig({"add them": f"both {CALL}"}, max_response_tokens=400)
+        first = await rig.ask(user("add them"))  # no tools offered: shown as text
+        assert first.content == f"both {CALL}" and not first.tool_calls
+        await rig.ask(user("add them"), message_of(first), user("1"))
+        return await rig.trace()
+
+    call = {"id": "x", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
+    for message_of in (reply, lambda first: reply(first, content="both", tool_calls=[call])):
+        trace = asyncio.run(play(message_of))
+        assert extends(trace.steps[1].prompt_ids, trace.steps[0]) and trace.rewrites == 0
+
+
+def test_a_thought_that_the_client_drops_is_kept_or_not_as_chosen():
+    async def play(reasoning):
+        rig = Rig({"riddle": "<think>long</think>short"}, max_response_tokens=60, reasoning=reasoning)
+        first = await rig.ask(user("riddle"))
+        await rig.ask(user("riddle"), reply(first, reasoning_content=None), user("go on"))
+        await rig.ask(user("riddle"), reply(first), user("and now"))
+        return rig, await rig.trace()
+
+    _, kept = asyncio.run(play("keep"))
+    assert kept.rewrites == 0 and all(extends(step.prompt_ids, kept.steps[0]) for step in kept.steps[1:])
+    rig, sent = asyncio.run(play("as_sent"))
+    by_call = {step.observation: step for step in sent.steps}
+    dropped, whole, first = by_call["go on"], by_call["and now"], by_call["riddle"]
+    assert sent.rewrites == 1 and not extends(dropped.prompt_ids, first) and extends(whole.prompt_ids, first)
+    assert "long" not in rig.text(dropped.prompt_ids) and "short" in rig.text(dropped.prompt_ids)
+
+
+def test_a_rewritten_history_is_exact_up_to_the_deepest_common_call():
+    async def play():
+        rig = Rig()
+        a = await rig.ask(user("task"))
+        b = await rig.ask(user("task"), reply(a), user("one"))
+        c = await rig.ask(user("task"), reply(a), user("one"), reply(b), user("two"))
+        changed = {"role": "assistant", "content": "somebody else's words"}
+        d = await rig.ask(user("task"), reply(a), user("one"), changed, user("three"))
+        compact = [user("task"), {"role": "assistant", "content": "summary"}, user("four")]
+        e = await rig.ask(*compact)
+        await rig.ask(*compact, reply(e), user("five"))
+        return rig, [a, b, c, d, e], await rig.trace()
+
+    rig, answers, trace = asyncio.run(play())
+    steps = {step.observation.split("\n")[-1]: step for step in trace.steps}
+    assert extends(steps["three"].prompt_ids, steps["task"]) and not extends(steps["three"].prompt_ids, steps["one"])
+    tail = steps["three"].prompt_ids[len(steps["task"].prompt_ids) + len(steps["task"].response_ids) :]
+    assert "somebody else's words" in rig.text(tail)
+    assert not extends(steps["four"].prompt_ids, steps["task"]) and extends(steps["five"].prompt_ids, steps["four"])
+    assert trace.rewrites == 2
+    # The lineage goes on through its rewrites, in the order in which they were made.
+    assert [step.call for step in trace.steps] == [*(a.call for a in answers), steps["five"].call]
+    assert all(step.next_step is None for step in trace.steps)
+    assert [step.call for step in trace.steps] == [step_seed(7, depth) for depth in range(6)]
+
+
+def test_other_tools_or_another_system_prompt_are_a_rewrite_of_the_same_history():
+    async def play():
+        rig = Rig()
+        a = await rig.ask(system("be brief"), user("task"))
+        history = [user("task"), reply(a), user("one")]
+        b = await rig.ask(system("be long"), *history)
+        await rig.ask(system("be long"), *history, reply(b), user("two"), tools=(ADD,))
+        return rig, await rig.trace()
+
+    rig, trace = asyncio.run(play())
+    assert trace.rewrites == 2 and [step.next_step for step in trace.steps] == [None] * 3
+    assert "be long" in rig.text(trace.steps[1].prompt_ids) and "adds" in rig.text(trace.steps[2].prompt_ids)
+
+
+def test_a_subagent_is_a_root_and_joins_the_call_that_reads_its_answer():
+    async def play():
+        rig = Rig(
+            {"task": "ask the others", "look left": "nothing there", "look right": "a door"}, max_response_tokens=30
+        )
+        a = await rig.ask(system("boss"), user("task"))
+        left, right = await asyncio.gather(
+            rig.ask(system("eyes"), user("look left")), rig.ask(system("eyes"), user("look right"))
+        )
+        found = f"they say: {left.content}; {right.content}"
+        b = await rig.ask(system("boss"), user("task"), reply(a), user(found))
+        return a, b, left, right, await rig.trace()
+
+    a, b, left, right, trace = asyncio.run(play())
+    calls = [step.call for step in trace.steps]
+    assert calls == [left.call, right.call, a.call, b.call]
+    assert [step.next_step for step in trace.steps] == [3, 3, None, None]
+    assert a.call == step_seed(7, 0) and b.call == step_seed(7, 1) and trace.rewrites == 0
+
+
+def test_an_answer_that_nobody_quotes_goes_on_in_the_next_conversation():
+    async def play():
+        rig = Rig()
+        for turn in range(3):  # a new prompt every time, as a window over the last steps is
+            await rig.ask(system("player"), user(f"turn {turn}: what now?"))
+        return await rig.trace()
+
+    trace = asyncio.run(play())
+    assert len(trace.steps) == 3 and all(step.next_step is None for step in trace.steps)
+
+
+def test_the_best_of_several_answers_leaves_the_others_behind():
+    async def play():
+        rig = Rig()
+        first = await rig.all(user("task"), count=3)
+        await rig.ask(user("task"), reply(first[1]), user("go on"))
+        return first, await rig.trace()
+
+    first, trace = asyncio.run(play())
+    assert len({answer.call for answer in first}) == 3 and first[0].call == step_seed(7, 0)
+    assert len({answer.content for answer in first}) == 3 and {answer.id for answer in first} == {first[0].id}
+    assert trace.steps[0].call == first[1].call and len(trace.steps) == 2 and trace.abandoned == 2
+
+
+def test_a_vote_over_answers_that_nobody_followed_keeps_them_all():
+    async def play():
+        rig = Rig()
+        await rig.all(user("task"), count=3)
+        return await rig.trace()
+
+    trace = asyncio.run(play())
+    assert len(trace.steps) == 3 and trace.abandoned == 0 and [s.next_step for s in trace.steps] == [-1, -1, None]
+
+
+def test_stop_strings_cut_what_is_shown_and_never_the_ids():
+    async def play():
+        rig = Rig({"task": "Thought: x\nObservation: made up"}, max_response_tokens=60)
+        first = await rig.ask(user("task"), stop=("Observation:",))
+        await rig.ask(user("task"), reply(first), user("real"))
+        return first, await rig.trace()
+
+    first, trace = asyncio.run(play())
+    assert (first.content, first.finish, first.stop) == ("Thought: x\n", "stop", "Observation:")
+    assert trace.steps[0].response_ids[:-1] == letters("Thought: x\nObservation: made up")
+    assert extends(trace.steps[1].prompt_ids, trace.steps[0])
+
+
+def test_a_full_context_ends_the_session_and_cuts_nothing():
+    async def play():
+        rig = Rig(max_model_len=60)
+        await rig.ask(user("task"))
+        problems = []
+        for text in ("x " * 100, "x " * 10000, "short"):
+            with pytest.raises(ApiError) as caught:
+                await rig.ask(user(text))
+            problems.append(caught.value)
+        return rig, problems, await rig.trace()
+
+    rig, problems, trace = asyncio.run(play())
+    assert {(p.status, p.code) for p in problems} == {(400, "context_length_exceeded")}
+    assert len(rig.engine.seen) == 1 and trace.end == "context_length" and len(trace.steps) == 1
+
+
+def test_a_smaller_budget_is_honoured_and_a_larger_one_is_not():
+    async def play():
+        rig = Rig()
+        answers = [await rig.ask(user(f"task {n}"), max_tokens=n) for n in (3, 1000)]
+        return answers
+
+    small, large = asyncio.run(play())
+    assert small.completion_tokens == 3 and small.finish == "length" and large.completion_tokens <= 12
+
+
+def test_a_template_that_cannot_write_messages_apart_writes_the_whole_prompt_anew():
+    async def play():
+        rig = Rig()
+        a = await rig.ask(user("task"))
+        rig.template.tokenizer = Fussy(rig.template.tokenizer)
+        rig.template.between.cache_clear()
+        await rig.ask(user("task"), reply(a), user("one"))
+        return await rig.trace()
+
+    trace = asyncio.run(play())
+    assert (trace.rewrites, trace.rendered_anew) == (1, 1) and trace.steps[0].next_step is None
+
+
+class Fussy:
+    """Renders whole dialogues only: nothing that holds the sentinel."""
+
+    def __init__(self, tokenizer):
+        self.inner = tokenizer
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+    def apply_chat_template(self, messages, **options):
+        if any("rl-agents-assistant-turn" in message["content"] for message in messages):
+            raise ValueError("no such dialogue")
+        return self.inner.apply_chat_template(messages, **options)
+
+
+def test_steering_adds_an_instruction_and_ends_the_session_after_its_answer():
+    async def play():
+        rig = Rig()
+        a = await rig.ask(user("task"))
+        rig.gateway.steer("s", "answer now")
+        b = await rig.ask(user("task"), reply(a), user("one"))
+        with pytest.raises(ApiError) as caught:
+            await rig.ask(user("task"), reply(a), user("one"), reply(b), user("two"))
+        same = await rig.ask(user("task"), reply(a), user("one"), retry=1)
+        return rig, b, same, caught.value, await rig.trace()
+
+    rig, b, same, problem, trace = asyncio.run(play())
+    assert problem.status == 410 and same == b and trace.end == "steered"
+    step = trace.steps[1]
+    assert extends(step.prompt_ids, trace.steps[0]) and step.observation == "one\nanswer now"
+    assert "user\none\nanswer now<|im_end|>" in rig.text(step.prompt_ids)
+
+
+def test_answers_on_record_are_given_again_to_equal_prompts_and_then_sampling_goes_on():
+    async def play(seed, recorded=()):
+        rig = Rig()
+        await rig.gateway.close("s")
+        rig.gateway.open(opening("s2", seed), recorded)
+        history = [user("task")]
+        for turn in range(3):
+            answer = await rig.ask(*history, session="s2")
+            history += [reply(answer), user(f"observation {turn}")]
+        return rig, await rig.gateway.close("s2")
+
+    _, first = asyncio.run(play(7))
+    recorded = [
+        Call(s.call, 0, s.prompt_ids, s.response_ids, s.logprobs, s.policy_version, s.finish_reason)
+        for s in first.steps[:2]
+    ]
+    rig, second = asyncio.run(play(8, recorded))
+    assert second.steps[:2] == first.steps[:2] and len(rig.engine.seen) == 1
+    assert second.steps[2].call == step_seed(8, 2) and second.steps[2].prompt_ids == first.steps[2].prompt_ids
+
+
+def test_a_response_that_follows_another_has_its_history():
+    async def play():
+        rig = Rig()
+        a = await rig.ask(system("be brief"), user("task"))
+        await rig.ask(user("one"), previous=a.id)
+        await rig.ask(system("be long"), user("two"), previous=a.id)
+        with pytest.raises(ApiError) as caught:
+            await rig.ask(user("one"), previous="0" * 16)
+        return rig, caught.value, await rig.trace()
+
+    rig, problem, trace = asyncio.run(play())
+    assert problem.code == "previous_response_not_found" and trace.rewrites == 1
+    steps = {step.observation: step for step in trace.steps}
+    assert extends(steps["one"].prompt_ids, steps["task"]) and "be long" in rig.text(steps["two"].prompt_ids)

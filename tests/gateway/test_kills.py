@@ -1,0 +1,173 @@
+"""kill -9 of a real gateway process: no answer that was sampled is lost, and no question has two."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import httpx
+import pytest
+from chat_models import save_chat_model
+from gateway.killed_server import INSTANTS
+
+from rl_agents.data.tasks import step_seed
+from rl_agents.pool.reader import PoolReader
+
+pytestmark = pytest.mark.servers
+
+ROOT = Path(__file__).parents[2]
+SERVER = Path(__file__).with_name("killed_server.py")
+FIRST = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return save_chat_model(tmp_path_factory.mktemp("model") / "chat")
+
+
+@contextmanager
+def process(*command):
+    """A process whose first line of output is yielded with it."""
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, cwd=ROOT) as running:
+        try:
+            yield running
+        finally:
+            running.kill()
+
+
+@contextmanager
+def gateway(model, pool, instant=""):
+    with process(sys.executable, str(SERVER), str(model), str(pool), instant) as running:
+        url, _, key = running.stdout.readline().strip().partition(" ")
+        yield running, url, key
+
+
+def ask(url, key, body, retry=0):
+    headers = {"Authorization": f"Bearer {key}", "x-stainless-retry-count": str(retry)}
+    response = httpx.post(f"{url}/v1/chat/completions", json=body, headers=headers, timeout=60)
+    assert response.status_code == 200, response.text
+    return response
+
+
+def message_of(response):
+    return response.json()["choices"][0]["message"]
+
+
+def streamed(lines):
+    """The text of a stream's chunks, as far as they came."""
+    found = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
+    return "".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in found)
+
+
+def broken_stream(url, key, body):
+    """Lines of a stream whose server dies."""
+    lines = []
+    headers = {"Authorization": f"Bearer {key}", "x-stainless-retry-count": "0"}
+    with suppress(httpx.HTTPError), httpx.stream("POST", f"{url}/v1/chat/completions", json=body, headers=headers,
+                                                 timeout=60) as response:  # fmt: skip
+        for line in response.iter_lines():
+            lines.append(line)
+    return lines
+
+
+@pytest.fixture(scope="module")
+def undisturbed(model, tmp_path_factory):
+    """What two turns say when nobody is killed."""
+    pool = tmp_path_factory.mktemp("pool") / "pool.sqlite"
+    with gateway(model, pool) as (_, url, key):
+        first = message_of(ask(url, key, FIRST))
+        second = message_of(ask(url, key, turn(first)))
+    return [first["content"], second["content"]], calls_of(pool)
+
+
+def turn(first):
+    return {"model": "m", "messages": [*FIRST["messages"], first, {"role": "user", "content": "go on"}]}
+
+
+def calls_of(pool):
+    with PoolReader(pool) as reader:
+        return [(c.id, c.prompt_ids, c.response_ids) for c in reader.calls()]
+
+
+@pytest.mark.parametrize("instant", INSTANTS)
+def test_a_killed_gateway_loses_no_answer_and_gives_none_twice(instant, model, tmp_path, undisturbed):
+    pool, (texts, calls) = tmp_path / "pool.sqlite", undisturbed
+    body = {**FIRST, "stream": True} if instant == "during the stream" else FIRST
+    with gateway(model, pool, instant) as (running, url, key):
+        seen = broken_stream(url, key, body)
+        assert running.wait(30) == -signal.SIGKILL
+    with PoolReader(pool) as reader:
+        states = [exchange.state for exchange in reader.exchanges("s")]
+        assert states == (["started", "finished"] if instant == "after commit" else ["started"])
+    with gateway(model, pool) as (_, url, new_key):
+        assert new_key == ""  # the session goes on under its old key
+        again = ask(url, key, body, retry=1)
+        if instant == "during the stream":
+            text = streamed(again.text.splitlines())
+            assert streamed(seen) and text.startswith(streamed(seen))
+            first = {"role": "assistant", "content": text}
+        else:
+            assert streamed(seen) == ""
+            first = message_of(again)
+        second = message_of(ask(url, key, turn(first)))
+    assert [first["content"], second["content"]] == texts
+    assert calls_of(pool) == calls and calls[0][0] == step_seed(7, 0)
+
+
+def test_the_command_serves_outsiders_and_ends_cleanly(model, tmp_path):
+    pool, key = tmp_path / "pool.sqlite", "an-admin-key-of-the-test"
+    port = free_port()
+    command = [
+        sys.executable, "run.py", "gateway", "--model", str(model), "--pool", str(pool), "--port", str(port),
+        "--admin-key-env", "GATEWAY_KEY", "--engine", "torch", "--set", "max_model_len=2000", "max_response_tokens=8",
+    ]  # fmt: skip
+    os.environ["GATEWAY_KEY"] = key
+    try:
+        with process(*command) as running:
+            assert running.stdout.readline().startswith(f"gateway of chat at http://127.0.0.1:{port}/v1")
+            url, admin = f"http://127.0.0.1:{port}", {"Authorization": f"Bearer {key}"}
+            opened = [httpx.post(f"{url}/rl/sessions", json={"task_id": "t"}, headers=admin).json() for _ in range(2)]
+            answer = ask(url, opened[0]["key"], {**FIRST, "temperature": 0}).json()
+            own = {"Authorization": f"Bearer {opened[0]['key']}"}
+            reward = {"value": 0.5, "call": answer["id"]}
+            assert httpx.post(f"{url}/rl/reward", json=reward, headers=own).status_code == 200
+            assert httpx.post(f"{url}/rl/end", json={}, headers=own).json()["steps"] == 1
+            running.send_signal(signal.SIGTERM)
+            assert running.wait(30) == 130
+    finally:
+        del os.environ["GATEWAY_KEY"]
+    with PoolReader(pool) as reader:
+        (trajectory,) = reader.trajectories()
+        assert trajectory.success and trajectory.episode_return == 0.5 and trajectory.end_cause == "terminated"
+        assert len(reader.openings()) == 2 and reader.exchanges()[0].overridden == {"temperature": 0}
+
+
+def free_port():
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def test_bad_command_lines_are_one_line(tmp_path, monkeypatch, capsys):
+    from rl_agents.cli import main
+
+    monkeypatch.setenv("SHORT_KEY", "short")
+    pool = ["--pool", str(tmp_path / "pool.sqlite")]
+    for argv, said in (
+        ([], "one of --model DIR and --checkpoint DIR is needed"),
+        (["--model", "x"], "--pool FILE is needed"),
+        (["--model", "x", *pool, "--admin-key-env", "SHORT_KEY"], "SHORT_KEY has 5 characters"),
+        (["--model", str(tmp_path / "none"), *pool, "--port", "0"], "--port 0"),
+        (["--model", str(tmp_path), *pool, "--max-calls", "-1"], "--max-calls -1"),
+    ):
+        assert main(["gateway", *argv]) == 2
+        error = capsys.readouterr().err
+        assert said in error and error.count("\n") == 1

@@ -1,0 +1,224 @@
+"""The gateway over HTTP: three dialects, keys and paths, and an error in each dialect's own form for all bad input."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+
+import httpx
+import pytest
+from gateway.models import MemoryPool, Rig, opening
+
+from rl_agents.data.tasks import step_seed
+from rl_agents.gateway.server import serving
+
+ADMIN = "the-admin-key-of-this-test"
+CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
+BODIES = {
+    CHAT: {"model": "m", "messages": [{"role": "user", "content": "task"}]},
+    RESPONSES: {"model": "m", "input": "task"},
+    MESSAGES: {"model": "m", "max_tokens": 12, "messages": [{"role": "user", "content": "task"}]},
+}
+
+
+@asynccontextmanager
+async def served(rig, key=None, on_end=None, **options):
+    """A client of a served gateway that sends the session's key."""
+    async with serving(rig.gateway, ADMIN, on_end=on_end, **options) as url:
+        headers = {"Authorization": f"Bearer {rig.key if key is None else key}"} if key != "" else {}
+        async with httpx.AsyncClient(base_url=url, headers=headers, timeout=30) as client:
+            yield client
+
+
+def run(work, **options):
+    async def play():
+        rig = Rig({"task": "well done"}, max_response_tokens=40, pool=MemoryPool())
+        async with served(rig, **options) as client:
+            return await work(rig, client)
+
+    return asyncio.run(play())
+
+
+def text_of(path, body):
+    if path == CHAT:
+        return body["choices"][0]["message"]["content"]
+    return body["output"][0]["content"][0]["text"] if path == RESPONSES else body["content"][0]["text"]
+
+
+def code_of(path, response):
+    """Check that a refusal has its dialect's form; return its status."""
+    body = response.json()
+    if path == MESSAGES:
+        assert body["type"] == "error" and set(body["error"]) >= {"type", "message"}
+    else:
+        assert set(body["error"]) == {"message", "type", "param", "code"}
+    return response.status_code
+
+
+@pytest.mark.parametrize("path", BODIES)
+def test_every_dialect_is_answered_whole_and_streamed_by_key_and_by_path(path):
+    async def ask(rig, client):
+        whole = await client.post(path, json=BODIES[path])
+        by_path = await client.post("/s/s" + path, json=BODIES[path], headers={"x-stainless-retry-count": "1"})
+        stream = await client.post(path, json={**BODIES[path], "stream": True})
+        return whole, by_path, stream, await rig.trace()
+
+    whole, by_path, stream, trace = run(ask)
+    assert whole.status_code == 200 and text_of(path, whole.json()) == "well done"
+    assert by_path.json() == whole.json()  # the same request: a retry, by the other name of the session
+    assert stream.headers["content-type"].startswith("text/event-stream") and '"done"' not in stream.text
+    assert "d" in stream.text and len(trace.steps) == 2 and trace.steps[0].call == step_seed(7, 0)
+
+
+def test_a_key_may_come_as_anthropics_clients_send_it():
+    async def ask(rig, client):
+        return await client.post(MESSAGES, json=BODIES[MESSAGES], headers={"x-api-key": rig.key})
+
+    assert run(ask, key="").status_code == 200
+
+
+@pytest.mark.parametrize("path", BODIES)
+def test_bad_requests_are_refused_in_the_dialects_form_and_lose_nothing(path):
+    body = BODIES[path]
+    raw = {"content-type": "application/json"}
+
+    async def ask(rig, client):
+        rig.gateway.open(opening("other"))
+        problems = [
+            await client.post(path, json=body, headers={"Authorization": "Bearer wrong"}),
+            await client.post("/s/nobody" + path, json=body, headers={"Authorization": ""}),
+            await client.post("/s/other" + path, json=body),
+            await client.post(path, content=b"{", headers=raw),
+            await client.post(path, content=b"[]", headers=raw),
+            await client.post(path, content=b'{"model": "\xff"}', headers=raw),
+            await client.post(path, content=b'{"model": "\\ud800"}', headers=raw),
+            await client.post(path, json={**body, "padding": "x" * 3000}),
+            await client.post(path, content=b"{}", headers={"content-type": "text/plain"}),
+            await client.post(path, json=body, headers={"host": "evil.example"}),
+            await client.post(path, json={"model": "m"}),
+            await client.post(path, json={**body, "tools": [{"type": "function", "name": 5}]}),
+            await client.post(path, json={**body, "stream": True, "model": 5}),
+            await client.get(path),
+            await client.post(path + "/nothing", json=body),
+        ]
+        good = await client.post(path, json=body)
+        return [code_of(path, problem) for problem in problems], good, await rig.trace()
+
+    codes, good, trace = run(ask, max_body_bytes=2000)
+    assert codes == [401, 404, 403, 400, 400, 400, 400, 413, 415, 403, 400, 400, 400, 405, 404]
+    assert good.status_code == 200 and len(trace.steps) == 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("path", BODIES)
+def test_failures_of_the_engine_and_full_contexts_are_http_errors_also_of_streams(path, stream):
+    async def ask(rig, client):
+        rig.engine.failures = 1
+        broken = await client.post(path, json={**BODIES[path], "stream": stream})
+        field = "input" if path == RESPONSES else "messages"
+        long = "x " * 2000 if path == RESPONSES else [{"role": "user", "content": "x " * 2000}]
+        full = await client.post(path, json={**BODIES[path], field: long, "stream": stream})
+        await rig.gateway.close("s")
+        closed = await client.post("/s/s" + path, json=BODIES[path], headers={"Authorization": ""})
+        return [code_of(path, response) for response in (broken, full, closed)]
+
+    assert run(ask) == [503, 400, 410]
+
+
+def test_models_and_token_counts():
+    async def ask(rig, client):
+        listed, one = await client.get("/v1/models"), await client.get("/s/s/v1/models/policy")
+        unknown = await client.get("/v1/models/other")
+        count = await client.post(f"{MESSAGES}/count_tokens", json=BODIES[MESSAGES])
+        answer = await client.post(MESSAGES, json=BODIES[MESSAGES])
+        return listed, one, unknown, count, answer
+
+    listed, one, unknown, count, answer = run(ask)
+    assert listed.json()["data"][0]["id"] == one.json()["id"] == "policy" and unknown.status_code == 404
+    assert count.json()["input_tokens"] == answer.json()["usage"]["input_tokens"]
+
+
+def test_sessions_are_opened_rewarded_and_ended_over_http():
+    ended = []
+
+    async def on_end(opening, trace):
+        ended.append((opening, trace))
+
+    async def ask(rig, client):
+        admin = {"Authorization": f"Bearer {ADMIN}"}
+        refused = await client.post("/rl/sessions", json={})
+        opened = (await client.post("/rl/sessions", json={"task_id": "t1", "seed": 3}, headers=admin)).json()
+        own = {"Authorization": f"Bearer {opened['key']}"}
+        answer = (await client.post(CHAT, json=BODIES[CHAT], headers=own)).json()
+        rewards = [
+            await client.post("/rl/reward", json={"value": 0.5, "call": answer["id"]}, headers=own),
+            await client.post("/rl/reward", json={"value": 1, "session": opened["session"]}, headers=admin),
+            await client.post("/rl/reward", json={"value": "much"}, headers=own),
+            await client.post("/rl/reward", json={"value": 1, "call": "chatcmpl-0"}, headers=own),
+            await client.post("/rl/reward", json={"value": 1, "session": "s"}, headers=own),
+        ]
+        end = await client.post("/rl/end", json={}, headers=own)
+        late = [
+            await client.post("/rl/reward", json={"value": 1}, headers=own),
+            await client.post("/rl/reward", json={"value": 1, "session": opened["session"]}, headers=admin),
+            await client.post("/rl/end", json={"session": opened["session"]}, headers=admin),
+        ]
+        return refused, [r.status_code for r in rewards], end.json(), [r.status_code for r in late]
+
+    refused, rewards, end, late = run(ask, on_end=on_end)
+    assert refused.status_code == 401 and rewards == [200, 200, 400, 400, 403]
+    assert end["steps"] == 1 and end["reward"] == 1.0
+    ((opened, trace),) = ended
+    assert (opened.task_id, opened.seed) == ("t1", 3) and trace.steps[0].call == step_seed(3, 0)
+    assert trace.steps[0].reward == 0.5 and late == [401, 410, 410]
+
+
+def test_an_agent_that_ends_a_session_that_somebody_else_closes_only_stops_its_calls():
+    async def ask(rig, client):
+        await client.post(CHAT, json=BODIES[CHAT])
+        ended = await client.post("/rl/end", json={"reason": "gave up"})
+        after = await client.post(CHAT, json=BODIES[CHAT])
+        return ended.status_code, after.status_code, await rig.trace()
+
+    ended, after, trace = run(ask)
+    assert (ended, after, trace.end, len(trace.steps)) == (200, 410, "gave up", 1)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_client_that_hangs_up_gets_its_answer_when_it_asks_again(stream):
+    async def ask(rig, client):
+        rig.engine.gate = asyncio.Event()
+        body = {**BODIES[CHAT], "stream": stream}
+        with pytest.raises(httpx.TimeoutException):
+            await client.post(CHAT, json=body, timeout=0.2)
+        await asyncio.sleep(0.1)
+        rig.engine.gate.set()
+        await asyncio.sleep(0.3)
+        again = await client.post(CHAT, json=body)  # no header: the delivery broke
+        return rig, again, await rig.trace()
+
+    rig, again, trace = run(ask)
+    text = again.text if stream else text_of(CHAT, again.json())
+    assert again.status_code == 200 and ("well" in text or '"w"' in text)
+    assert len(rig.engine.seen) == 1 and len(trace.steps) == 1 and trace.abandoned == 0
+
+
+def test_a_stream_that_breaks_in_its_middle_is_given_again():
+    async def ask(rig, client):
+        body = {"model": "m", "messages": [{"role": "user", "content": "babble"}], "stream": True}
+        seen = []
+        async with client.stream("POST", CHAT, json=body) as response:
+            async for line in response.aiter_lines():
+                seen.append(line)
+                if len(seen) > 8:
+                    break
+        await asyncio.sleep(0.5)
+        again = await client.post(CHAT, json=body)
+        return rig, seen, again.text.splitlines(), await rig.trace()
+
+    rig, seen, again, trace = run(ask)
+    said = "".join(json.loads(line[6:])["choices"][0]["delta"].get("content") or "" for line in seen if line[6:])
+    told = [line[6:] for line in again if line.startswith("data: {")]
+    whole = "".join(json.loads(line)["choices"][0]["delta"].get("content") or "" for line in told)
+    assert said and whole.startswith(said) and len(rig.engine.seen) == 1 and len(trace.steps) == 1

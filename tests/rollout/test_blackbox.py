@@ -1,0 +1,353 @@
+"""Episodes of agents that nobody rewrote, through a real gateway: what they become, and what goes wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shlex
+import sys
+import textwrap
+from dataclasses import replace
+
+import httpx
+import pytest
+from rollout.black_boxes import CONTEXT, LIMITS, Asker, collect, player, specs, task_file, tiny_model, user
+from rollout.scripted import Countdown, ScriptedEngine
+
+from rl_agents.data.tasks import step_seed
+from rl_agents.engines.base import EngineError
+from rl_agents.engines.torch_engine import TorchEngine
+from rl_agents.gateway.launch import CommandAgent
+from rl_agents.rollout.agent_loop import play_episodes
+from rl_agents.rollout.truncation import StallWindow
+from rl_agents.rollout.truncation_rules import ANSWER_INSTRUCTION, Truncation
+from rl_agents.rollout.turns import Limits
+
+
+@pytest.fixture
+def tasks(tmp_path):
+    return task_file(tmp_path)
+
+
+def command(code: str) -> CommandAgent:
+    return CommandAgent((sys.executable, "-c", textwrap.dedent(code)), 0.3)
+
+
+#: A process that asks with the standard library alone; `ask(messages)` returns the text.
+ASK = """
+import json, os, sys, time, urllib.request
+def ask(messages):
+    body = json.dumps({"model": "x", "messages": messages}).encode()
+    headers = {"Authorization": "Bearer " + os.environ["OPENAI_API_KEY"], "Content-Type": "application/json"}
+    request = urllib.request.Request(os.environ["OPENAI_BASE_URL"] + "/chat/completions", body, headers)
+    return json.load(urllib.request.urlopen(request))["choices"][0]["message"]["content"] or ""
+"""
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_linear_agent_is_the_built_in_loop_token_for_token(tasks, stream):
+    engine = TorchEngine(tiny_model(), max_model_len=400)
+    built_in = asyncio.run(play_episodes(specs(4), Countdown, engine, CONTEXT, LIMITS)).trajectories
+    found = collect(player(Countdown, stream), tasks, 4).trajectories
+    for mine, theirs in zip(found, built_in, strict=True):
+        assert [s.prompt_ids for s in mine.steps] == [s.prompt_ids for s in theirs.steps]
+        assert [s.response_ids for s in mine.steps] == [s.response_ids for s in theirs.steps]
+        assert [s.reward for s in mine.steps] == [s.reward for s in theirs.steps]
+        assert [s.call for s in mine.steps] == [step_seed(theirs.seed, n) for n in range(3)]
+        assert (mine.metrics, mine.success) == (theirs.metrics, theirs.success)
+        assert (mine.end_cause, mine.terminated, mine.truncated) == ("terminated", True, False)
+        for a, b in zip(mine.steps, theirs.steps, strict=True):
+            assert a.logprobs == pytest.approx(b.logprobs, abs=1e-5)
+    assert [t.success for t in found] == [True, False, True, False]
+
+
+def test_turn_and_context_limits_end_agents_as_they_end_dialogues(tasks):
+    class Long(Countdown):
+        length = 9
+
+    class Wordy(Long):
+        def step(self, action):
+            return ("word " * 40, *super().step(action)[1:])
+
+    full = replace(LIMITS, max_turns=9)
+    for env, limits in ((Long, LIMITS), (Wordy, full), (Countdown, replace(LIMITS, max_model_len=8))):
+        engine = TorchEngine(tiny_model(), max_model_len=400)
+        found = collect(player(env), tasks, 2, limits)
+        if limits.max_model_len == 8:
+            assert "no first prompt fits max_model_len=8" in found.input_error
+            continue
+        built_in = asyncio.run(play_episodes(specs(2), env, engine, CONTEXT, limits)).trajectories
+        for mine, theirs in zip(found.trajectories, built_in, strict=True):
+            assert [s.response_ids for s in mine.steps] == [s.response_ids for s in theirs.steps]
+            assert (mine.end_cause, mine.truncated, mine.failed) == (theirs.end_cause, True, False)
+
+
+def test_an_agent_whose_time_is_over_is_trained_with_its_cause(tasks):
+    async def slow(task, client):
+        async with Asker(client) as model:
+            await model.say([user("hello")])
+            await model.reward(0.25)
+            await asyncio.sleep(600)
+
+    (trajectory,) = collect(slow, tasks, agent_timeout_s=1.5).trajectories
+    assert (trajectory.end_cause, trajectory.truncated, trajectory.failed) == ("agent_timeout", True, False)
+    assert [step.reward for step in trajectory.steps] == [0.25] and trajectory.success
+
+    async def idle(task, client):
+        await asyncio.sleep(600)
+
+    (trajectory,) = collect(idle, tasks, agent_timeout_s=0.2).trajectories
+    assert trajectory.failed and trajectory.end_cause == "agent_timeout: it asked nothing"
+
+
+def test_agents_that_fail_say_how(tasks):
+    crash = command(
+        ASK + "ask([{'role': 'user', 'content': 'a'}]); print('door is shut', file=sys.stderr); sys.exit(3)"
+    )
+    (trajectory,) = collect(crash, tasks).trajectories
+    assert trajectory.failed and trajectory.end_cause == "agent_error: exit code 3: door is shut"
+    assert len(trajectory.steps) == 1 and not trajectory.success
+    (trajectory,) = collect(command("print('{\"reward\": 1}')"), tasks).trajectories
+    assert trajectory.failed and trajectory.end_cause == "agent_error: it asked the model nothing"
+    (trajectory,) = collect(command(ASK + "ask([{'role': 'user', 'content': 'a'}])"), tasks).trajectories
+    assert trajectory.failed and "no reward: end with a line such as" in trajectory.end_cause
+
+
+def test_refusals_reach_the_agent_in_words(tasks):
+    async def wrong(task, client):
+        async with Asker(client) as model:
+            await model.say([user("a")], n="many")
+
+    (trajectory,) = collect(wrong, tasks).trajectories
+    assert trajectory.failed and "400" in trajectory.end_cause
+
+
+def test_rewards_of_calls_stay_and_the_result_goes_to_the_last_word(tasks):
+    async def agent(task, client):
+        async with Asker(client) as model:
+            first = await model.say([user("main")])
+            helper = await model.say([user("a subagent's own conversation")])
+            await model.reward(0.5, step_seed(client.seed, 0))
+            await model.say([user("main"), {"role": "assistant", "content": first}, user(f"it says: {helper}")])
+        return {"reward": 2.0, "references": ["x"], "evidence": ["y"], "points": ["z"]}
+
+    (trajectory,) = collect(agent, tasks).trajectories
+    main = [step for step in trajectory.steps if "subagent" not in step.observation]
+    assert [step.reward for step in main] == [0.5, 2.0]
+    assert trajectory.episode_return == 2.5 and len(trajectory.steps) == 3
+    assert trajectory.facts == {"references": ["x"], "points": ["z"], "evidence": ["y"]}
+
+
+def test_two_processes_share_one_session(tasks):
+    agent = command(
+        ASK
+        + """
+if len(sys.argv) == 1:
+    import subprocess
+    children = [subprocess.Popen([sys.executable, "-c", open("/proc/self/cmdline").read().split(chr(0))[2], name])
+                for name in ("left", "right")]
+    assert [child.wait() for child in children] == [0, 0]
+    print(json.dumps({"reward": 1.0}))
+else:
+    said = ask([{"role": "user", "content": sys.argv[1]}])
+    ask([{"role": "user", "content": sys.argv[1]}, {"role": "assistant", "content": said},
+         {"role": "user", "content": "more"}])
+"""
+    )
+    (trajectory,) = collect(agent, tasks).trajectories
+    assert trajectory.end_cause == "terminated" and trajectory.episode_return == 1.0
+    assert sorted(step.observation for step in trajectory.steps) == ["left", "more", "more", "right"]
+    assert len({step.call for step in trajectory.steps}) == 4
+
+
+def test_calls_after_the_end_are_refused_and_leave_nothing(tasks):
+    late = []
+
+    async def agent(task, client):
+        async def haunt():
+            for _ in range(100):
+                async with Asker(client) as model:
+                    try:
+                        await model.say([user("boo")])
+                    except httpx.HTTPStatusError as error:
+                        late.append(error.response.status_code)
+                        return
+                    except httpx.HTTPError:
+                        late.append(0)  # the server is gone
+                        return
+
+        async with Asker(client) as model:
+            await model.say([user("a")])
+        agent.ghost = asyncio.create_task(haunt_later(haunt))
+        return 1.0
+
+    async def haunt_later(haunt):
+        await asyncio.sleep(0.3)
+        await haunt()
+
+    async def waits(task, client):
+        async with Asker(client) as model:
+            await model.say([user("a")])
+        await asyncio.sleep(1.2)
+        return 1.0
+
+    async def both(task, client):
+        return await (agent if task["id"] == "task-0" else waits)(task, client)
+
+    first, second = collect(both, tasks, 2).trajectories
+    assert late in ([401], [403], [410]) and len(first.steps) == len(second.steps) == 1
+    assert first.end_cause == second.end_cause == "terminated"
+
+
+def test_agents_at_once_are_bounded(tasks):
+    running, most = 0, 0
+
+    async def agent(task, client):
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        async with Asker(client) as model:
+            await model.say([user("a")])
+        running -= 1
+        return 1.0
+
+    rollouts = collect(agent, tasks, 7, agent_concurrency=3)
+    assert most == 3 and [t.member for t in rollouts.trajectories] == list(range(7))
+
+
+class Failing:
+    """An engine that fails where it is told to."""
+
+    def __init__(self, fails):
+        self.inner, self.fails, self.calls = TorchEngine(tiny_model(), max_model_len=400), fails, 0
+
+    async def generate(self, prompt_ids, sampling):
+        self.calls += 1
+        if self.fails(self.calls, sampling.seed):
+            raise EngineError("engine 0 died during generate")
+        return await self.inner.generate(prompt_ids, sampling)
+
+
+def test_an_engine_that_fails_leaves_the_episode_to_be_played_again_with_the_same_tokens(tasks):
+    spoilt = step_seed(specs(2)[1].seed, 1)
+    engine = Failing(lambda calls, seed: seed == spoilt)
+    broken = collect(player(Countdown), tasks, 2, engine=engine)
+    assert [t.member for t in broken.trajectories] == [0] and broken.unfinished == specs(2)[1:]
+    assert broken.engine_errors == ["the model cannot answer: engine 0 died during generate"]
+    whole = collect(player(Countdown), tasks, 2).trajectories
+    assert whole[0].steps[1].response_ids == broken.trajectories[0].steps[1].response_ids
+
+
+def test_an_agent_that_hides_an_engines_failure_is_not_believed(tasks):
+    async def hides(task, client):
+        async with Asker(client) as model:
+            await model.say([user("a")])
+            with pytest.raises(httpx.HTTPStatusError):
+                await model.say([user("b")])
+        return 1.0
+
+    async def retries(task, client):
+        async with Asker(client) as model:
+            await model.say([user("a")])
+            for _ in range(3):
+                try:
+                    await model.say([user("b")])
+                    return 1.0
+                except httpx.HTTPStatusError:
+                    pass
+
+    once = Failing(lambda calls, seed: calls == 2)
+    assert collect(hides, tasks, engine=once).unfinished == specs(1)
+    (trajectory,) = collect(retries, tasks, engine=Failing(lambda calls, seed: calls == 2)).trajectories
+    assert len(trajectory.steps) == 2 and trajectory.end_cause == "terminated"
+
+
+def scripted(text: str = "w") -> ScriptedEngine:
+    return ScriptedEngine(CONTEXT.template.tokenizer, lambda prompt: text)
+
+
+class Stalls:
+    """Fires at the second turn without progress in a row."""
+
+    def __init__(self, seed):
+        self.window = StallWindow(2, "consecutive", 0)
+        self.seen = []
+
+    def fires(self, turn):
+        self.seen.append((turn.number, turn.progress))
+        return turn.progress is not None and self.window.update(turn.progress)
+
+
+def cutting(after: str) -> Limits:
+    return replace(LIMITS, max_model_len=4000, max_turns=9, truncation=Truncation("t3", after, Stalls))
+
+
+async def stalling(task, client):
+    """Six turns; from the second on it says that it makes no progress."""
+    messages = [user("begin")]
+    async with Asker(client) as model:
+        for turn in range(6):
+            metadata = {"metadata": {"progress": "true" if turn == 1 else "false"}} if turn else {}
+            try:
+                text = await model.say(messages, **metadata)
+            except httpx.HTTPStatusError:
+                return {"reward": 0.5, "truncated": True}
+            messages += [{"role": "assistant", "content": text}, user("on")]
+            if text == "the answer":
+                return {"reward": 1.0, "success": True}
+    return 1.0
+
+
+def test_t3_asks_for_the_answer_and_takes_it(tasks):
+    def script(prompt):
+        return "the answer" if ANSWER_INSTRUCTION in prompt else "w"
+
+    engine = ScriptedEngine(CONTEXT.template.tokenizer, script)
+    (trajectory,) = collect(stalling, tasks, limits=cutting("force_answer"), engine=engine).trajectories
+    assert trajectory.facts["truncation"] == {"rule": "t3", "turn": 3, "outcome": "answered"}
+    assert [step.reward for step in trajectory.steps] == [0, 0, 0, 1] and trajectory.success
+    assert trajectory.terminated and not trajectory.truncated
+
+
+def test_t3_ends_with_nothing_where_the_agent_goes_on(tasks):
+    (trajectory,) = collect(stalling, tasks, limits=cutting("force_answer"), engine=scripted()).trajectories
+    assert trajectory.end_cause == "truncated_by_rule: t3 after turn 3, no answer"
+    assert len(trajectory.steps) == 4 and trajectory.steps[-1].observation.endswith(ANSWER_INSTRUCTION)
+    assert trajectory.terminated and trajectory.episode_return == 0 and not trajectory.success
+
+
+@pytest.mark.parametrize(("after", "outcome"), [("zero", "return 0"), ("keep_prefix", "prefix kept")])
+def test_t3_stops_the_agent(tasks, after, outcome):
+    async def rewarded(task, client):
+        async with Asker(client) as model:
+            await model.reward(0.5)
+        return await stalling(task, client)
+
+    (trajectory,) = collect(rewarded, tasks, limits=cutting(after), engine=scripted()).trajectories
+    assert trajectory.end_cause == f"truncated_by_rule: t3 after turn 3, {outcome}"
+    assert len(trajectory.steps) == 3 and trajectory.episode_return == (0.5 if after == "keep_prefix" else 0)
+
+
+@pytest.mark.servers
+def test_the_example_with_openais_client_plays_like_the_built_in_loop():
+    pytest.importorskip("openai")
+    from functools import partial
+
+    from rl_agents.data.trajectory import EpisodeSpec
+    from rl_agents.envs.base import named_env, task_ids
+    from rl_agents.envs.blackbox.spec import BlackboxOptions
+    from rl_agents.rollout.blackbox import BlackBox, collect_blackbox
+
+    limits = Limits(max_turns=3, max_response_tokens=6, max_model_len=400)
+    asked = [EpisodeSpec(task, 0, n, 70 + n) for n, task in enumerate(task_ids("guess_numbers", "train", {})[:2])]
+    engine = TorchEngine(tiny_model(), max_model_len=400)
+    make = partial(named_env, "guess_numbers", 3, prompt="compact")
+    built_in = asyncio.run(play_episodes(asked, make, engine, CONTEXT, limits)).trajectories
+    line = f"{shlex.quote(sys.executable)} docs/examples/agents/openai_chat.py"
+    options = BlackboxOptions(agent_command=line, tasks="guess_numbers", task_options={"prompt": "compact"})
+    box = BlackBox(CommandAgent.read(line), options, 3)
+    found = asyncio.run(collect_blackbox(asked, box, engine, CONTEXT.template, limits)).trajectories
+    for mine, theirs in zip(found, built_in, strict=True):
+        assert [s.response_ids for s in mine.steps] == [s.response_ids for s in theirs.steps]
+        assert (mine.end_cause, mine.metrics) == (theirs.end_cause, theirs.metrics)
+        assert json.dumps(mine.facts) == "{}"
