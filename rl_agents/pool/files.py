@@ -24,7 +24,7 @@ BUSY_S = 30.0
 
 
 def pool_file(place: Place) -> Place:
-    """Return the pool that a path means: the file itself, or the one of a run's folder; an address as it is.
+    """Return the pool that a path means, absolute: the file, or the one of a run's folder; an address as it is.
 
     Raises:
         InputError: there is no such file.
@@ -35,7 +35,7 @@ def pool_file(place: Place) -> Place:
     file = path / POOL_FILE if path.is_dir() else path
     if not file.exists():
         raise InputError(f"{file}: no such pool")
-    return file
+    return file.absolute()
 
 
 def shown(place: Place) -> str:

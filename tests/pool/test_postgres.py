@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from pool.experience import dialogue
-from pool.test_kills import check, start, wait_for
+from pool.test_killed_writers import check, start, wait_for
 
 from rl_agents.cli import main
 from rl_agents.errors import InputError
