@@ -233,6 +233,8 @@ def find_session(reader: PoolReader, name: str) -> Stored:
         return next(reader.stored(Where(ids=begin_so)))
     if begin_so:
         raise InputError(f"session '{name}': several begin so: {', '.join(begin_so[:2])} ...")
+    if reader.one("SELECT count(*) FROM openings WHERE session = ?", name)[0]:
+        raise InputError(f"session '{name}' has not ended: it can be read afterwards")
     names = reader.names("", COMPARED)
     hint = nearest(name, names) if names else "there are none"
     raise InputError(
