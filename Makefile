@@ -12,6 +12,9 @@ TORCH_SOURCE := $(if $(PIP_FIND_LINKS),--find-links $(PIP_FIND_LINKS),$(if $(fil
 # Exact tested versions; a CUDA torch wants another triton than the CPU build's vLLM.
 CONSTRAINTS := $(if $(filter vllm,$(EXTRA)),constraints-cuda.txt,constraints.txt)
 
+$(UV):
+	$(PYTHON) -m pip install --quiet --upgrade --target .uv 'uv>=0.9'
+
 # The real TextWorld engine for env.backend=textworld, in an environment of its own; it needs Python below 3.13.
 ALFWORLD_PYTHON ?= $(PYTHON)
 ALFWORLD_PY := .venv-alfworld/bin/python
@@ -21,12 +24,11 @@ export RL_AGENTS_TEXTWORLD_PYTHON ?= $(if $(wildcard .venv-alfworld/.ready),$(CU
 # Two processes: Ray's tests, and whatever the other cores can do while those wait. tests/two_workers.py says who goes where.
 SIDE_BY_SIDE := -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo alfworld test test-unit check bench clean
+.PHONY: demo alfworld clients test test-unit check bench clean
 
-.venv/.ready: pyproject.toml $(CONSTRAINTS)
+.venv/.ready: pyproject.toml $(CONSTRAINTS) | $(UV)
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
 		{ echo "rl_agents needs Python 3.11-3.13; name one with: make PYTHON=python3.11"; exit 2; }
-	$(PYTHON) -m pip install --quiet --upgrade --target .uv 'uv>=0.9'
 	$(UV) venv --quiet --clear --python $(PYTHON) --seed .venv
 	$(UV) pip install --quiet --python $(PY) $(TORCH_SOURCE) --constraint $(CONSTRAINTS) --editable '.[$(EXTRA),lora,dense,mcp,dev]'
 	@touch $@
@@ -41,6 +43,14 @@ SIDE_BY_SIDE := -n 2 --dist loadfile --no-loadscope-reorder
 	@touch $@
 
 alfworld: .venv-alfworld/.ready
+
+# Agent frameworks as they are released, in an environment of their own without torch: docs/agents.
+.venv-clients/.ready: tests/gateway/clients/requirements.txt | $(UV)
+	$(UV) venv --quiet --clear --python $(PYTHON) .venv-clients
+	$(UV) pip install --quiet --python .venv-clients/bin/python --requirement $<
+	@touch $@
+
+clients: .venv-clients/.ready
 
 demo: .venv/.ready
 	$(PY) run.py --algo 3spo
@@ -63,4 +73,4 @@ bench: .venv/.ready
 	$(PY) -m benchmarks.learning_curves --algos grpo ppo
 
 clean:
-	rm -rf .venv .venv-alfworld .uv runs *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .venv-alfworld .venv-clients .uv runs *.egg-info .pytest_cache .mypy_cache .ruff_cache

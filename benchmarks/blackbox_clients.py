@@ -2,9 +2,10 @@
 
     make clients && python -m benchmarks.blackbox_clients --seeds 3 --jobs 1      # curves, tokens, cost per call
 
-Writes benchmarks/results/blackbox_clients.json. The same keys, seeds and budget for all; every framework's agent is that
-of its page (docs/agents) in its own interpreter. ``equal_tokens``: iterations in which every call has the token ids of
-the built-in loop's. ``cost``: CPU per call of the runner (gateway, environment, stub engine) and of the agents' process.
+Writes benchmarks/results/blackbox_clients.json. The same keys, seeds and budget for all; every framework's agent is
+that of its page (docs/agents) in its own interpreter. ``equal_tokens``: iterations in which every call has the token
+ids of the built-in loop's. ``cost``: CPU per call of the runner (gateway, environment, stub engine) and of the agents'
+process.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ AGENTS = {
     "pydantic-ai": "pydantic_ai_agent.py:agent",
     "autogen": "autogen_agent.py:agent",
 }
-#: Agents ask at other moments than the built-in loop, so that batches differ, and an engine's logprobs in the last digit.
+#: Agents ask at other moments than the built-in loop: other batches, and other last digits of an engine's logprobs.
 BUDGET = ("iterations=10", "tasks_per_iteration=8", "group_size=8", "eval_episodes=128", "old_logprobs=learner")
 COMPACT = {"prompt": "compact"}
 

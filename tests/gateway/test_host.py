@@ -55,7 +55,7 @@ def test_sessions_side_by_side_in_one_process_that_stays(agent_of):
     agent = agent_of("""
         async def agent(task, client):
             await asyncio.sleep(0.5)
-            assert client.base_url.endswith(f"/s/{client.session}/v1") and client.anthropic_url + "/v1" == client.base_url
+            assert client.base_url == client.anthropic_url + "/v1" == f"http://127.0.0.1:9/s/{client.session}/v1"
             return {"reward": client.seed, "metrics": {"process": os.getpid()}}
     """)
     play(agent, given())
@@ -177,7 +177,7 @@ def test_a_process_that_dies_fails_its_sessions_and_is_replaced(agent_of):
     ],
 )
 def test_an_agent_that_cannot_be_imported_is_bad_input(agent_of, source, problem):
-    with pytest.raises(InputError, match="env.agent=.*agent.py:agent in .*python") as raised:
+    with pytest.raises(InputError, match=r"env\.agent=.*agent\.py:agent in .*python") as raised:
         play(agent_of(source), given())
     assert problem in str(raised.value) and "\n" not in str(raised.value)
 

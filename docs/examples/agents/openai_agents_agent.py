@@ -11,9 +11,7 @@ async def responses(task, client, kind=OpenAIResponsesModel):
     while not done:
         try:
             result = await Runner.run(player, [*history, {"role": "user", "content": observation}])
-        except (
-            agents.ModelBehaviorError
-        ):  # over Responses, an answer that the token budget cut; what was won so far counts
+        except agents.ModelBehaviorError:  # Responses: the token budget cut an answer
             return
         history = result.to_input_list()
         observation, done = await client.step(result.final_output)

@@ -1,0 +1,222 @@
+"""Agent frameworks as they are released, through the real gateway: each page plays, exactly as the built-in loop would.
+
+They need ``make clients``. All of them live in one process, which imports every framework once (`hosted`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from gateway.models import tiny_model, tokenizer
+from rollout.scripted import ScriptedEngine
+
+from rl_agents.chat.context import make_context
+from rl_agents.data.trajectory import EpisodeSpec, Trajectory
+from rl_agents.engines.torch_engine import TorchEngine
+from rl_agents.envs.base import named_env, task_ids
+from rl_agents.envs.blackbox.spec import BlackboxOptions
+from rl_agents.envs.blackbox.world import TaskWorld
+from rl_agents.gateway.host import HostedAgent
+from rl_agents.rollout.agent_loop import play_episodes
+from rl_agents.rollout.blackbox import BlackBox, collect_blackbox
+from rl_agents.rollout.turns import Limits
+
+CONTEXT = make_context("append", tokenizer())
+ROOT = Path(__file__).parents[3]
+PYTHON = ROOT / ".venv-clients" / "bin" / "python"
+PAGES = {path.stem: path for path in sorted((ROOT / "docs" / "agents").glob("*.md")) if path.stem != "README"}
+CODE = {name: re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.DOTALL) for name, page in PAGES.items()}
+#: Pages whose agents keep one conversation of plain text, and their functions.
+LINEAR = [
+    "openai:chat", "openai:responses", "anthropic:agent", "openai_agents:responses", "openai_agents:chat",
+    "smolagents:chat", "langgraph:agent", "pydantic_ai:agent", "autogen:agent",
+]  # fmt: skip
+GAMES = [
+    {"id": task, "env": "guess_numbers", "options": {"prompt": "compact"}, "max_turns": 3}
+    for task in task_ids("guess_numbers", "train", {})[:2]
+]
+#: Seeds and length let every answer say something and end by itself: OpenAI's agents insist on that over Responses, and
+#: leave empty answers out of a history over Chat Completions.
+SEED = 14
+LIMITS = Limits(max_turns=3, max_response_tokens=150, max_model_len=2000)
+WIDE = Limits(max_turns=4, max_response_tokens=400, max_model_len=60_000)
+STREAMED = "_streamed"
+#: Their histories are not what the model said: smolagents tells calls and results in words of its own.
+REWRITING = {"smolagents_tools", "smolagents_tools_streamed", "smolagents_code"}
+needs_clients = pytest.mark.skipif(not PYTHON.is_file(), reason="no .venv-clients: make clients")
+pytestmark = pytest.mark.servers
+
+
+def game_of(given):
+    """The world of a task that carries its game; others have none."""
+    return TaskWorld(replace(given, task=given.task.get("game", given.task)))
+
+
+def collect(tasks: list[dict], engine, tmp_path: Path, limits: Limits) -> dict[str, Trajectory]:
+    """Play every task at once in the process that has all frameworks; return trajectories by task id."""
+    return asyncio.run(collected(tasks, engine, tmp_path / "tasks.jsonl", limits))
+
+
+async def collected(tasks: list[dict], engine, file: Path, limits: Limits) -> dict[str, Trajectory]:
+    """See `collect`."""
+    file.write_text("".join(json.dumps({"split": "train", **task}) + "\n" for task in tasks))
+    options = BlackboxOptions(agent="x:y", tasks=str(file), agent_timeout_s=120.0, agent_concurrency=40)
+    agent = HostedAgent(str(PYTHON), str(Path(__file__).with_name("hosted.py")), "agent", game_of)
+    specs = [EpisodeSpec(task["id"], 0, n, seed=SEED + n) for n, task in enumerate(tasks)]
+    rollouts = await collect_blackbox(
+        specs, BlackBox(agent, options, limits.max_turns), engine, CONTEXT.template, limits
+    )
+    assert not rollouts.input_error and not rollouts.engine_errors
+    return {trajectory.task_id: trajectory for trajectory in rollouts.trajectories}
+
+
+async def side_by_side(tasks: dict[str, list[dict]], engine, tmp_path: Path, limits: Limits) -> list[dict]:
+    """Play every list of tasks with a gateway of its own: with equal seeds."""
+    files = [tmp_path / f"tasks-{n}.jsonl" for n in range(len(tasks))]
+    pairs = zip(tasks.values(), files, strict=True)
+    return await asyncio.gather(*(collected(own, engine, file, limits) for own, file in pairs))
+
+
+def ids(trajectory: Trajectory) -> list[tuple[list[int], list[int]]]:
+    return [(step.prompt_ids, step.response_ids) for step in trajectory.steps]
+
+
+def eager_model():
+    """A random model that ends its turns soon."""
+    model = tiny_model()
+    with torch.no_grad():
+        model.get_input_embeddings().weight[tokenizer().eos_token_id] *= 12
+    return model
+
+
+def page_files(tmp_path: Path) -> dict[str, str]:
+    for name, (code,) in CODE.items():
+        (tmp_path / f"{name}_page.py").write_text(code)
+    return {name: str(tmp_path / f"{name}_page.py") for name in CODE}
+
+
+def test_a_page_is_short_and_its_code_is_the_examples():
+    assert len(PAGES) == 8
+    for name, page in PAGES.items():
+        text = page.read_text("utf-8")
+        assert len(text.splitlines()) <= 30, name
+        assert CODE[name] == [(ROOT / f"docs/examples/agents/{name}_agent.py").read_text("utf-8")], name
+        (function,) = re.findall(rf"`env\.agent=docs/examples/agents/{name}_agent\.py:(\w+)`", text)
+        assert f"async def {function}(task, client" in CODE[name][0]
+    readme = (ROOT / "docs/agents/README.md").read_text("utf-8")
+    assert all(f"({name}.md)" in readme for name in PAGES)
+
+
+@needs_clients
+def test_every_page_plays_the_built_in_loops_tokens(tmp_path):
+    files, engine = page_files(tmp_path), TorchEngine(eager_model(), max_model_len=2000)
+    tasks = {
+        row: [{"id": str(n), "kind": "page", "file": files[name], "function": function, "game": game}
+              for n, game in enumerate(GAMES)]
+        for row in LINEAR for name, function in [row.split(":")]
+    }  # fmt: skip
+    found = asyncio.run(side_by_side(tasks, engine, tmp_path, LIMITS))
+    specs = [EpisodeSpec(game["id"], 0, n, SEED + n) for n, game in enumerate(GAMES)]
+    make = partial(named_env, "guess_numbers", 3, prompt="compact")
+    built_in = asyncio.run(play_episodes(specs, make, engine, CONTEXT, LIMITS)).trajectories
+    assert [len(theirs.steps) for theirs in built_in] == [3, 3]
+    assert all(
+        len(s.response_ids) > 1 and s.response_ids[-1] == tokenizer().eos_token_id for t in built_in for s in t.steps
+    )
+    for row, trajectories in zip(LINEAR, found, strict=True):
+        for mine, theirs in zip(trajectories.values(), built_in, strict=True):
+            assert ids(mine) == ids(theirs), (row, mine.end_cause)
+            assert (mine.end_cause, mine.metrics) == (theirs.end_cause, theirs.metrics), row
+            assert not {"retokenised", "rewrites", "abandoned"} & set(mine.facts.get("gateway", ())), row
+
+
+@needs_clients
+@pytest.mark.parametrize("kind", ["tools", "code"])
+def test_smolagents_with_tools_win_a_game(tmp_path, kind):
+    secret = named_env("guess_numbers")
+    _, info = secret.reset(options={"task_id": GAMES[0]["id"]})
+    (code,) = info["references"]
+    turn = f"<answer> {code} </answer>"
+    call = '<tool_call>{"name": "%s", "arguments": %s}</tool_call>'
+
+    def script(prompt: str) -> str:
+        acted = "correct" in prompt
+        if kind == "code":
+            line = "final_answer(1)" if acted else f"print(act({turn!r}))"
+            return f"I know it.\n<code>\n{line}\n</code>"
+        return call % (("final_answer", '{"answer": "1"}') if acted else ("act", json.dumps({"response": turn})))
+
+    engine = ScriptedEngine(tokenizer(), script)
+    file = page_files(tmp_path)["smolagents_tools"]
+    task = {"id": kind, "kind": "page", "file": file, "function": kind, "game": GAMES[0]}
+    (trajectory,) = collect([task], engine, tmp_path, WIDE).values()
+    assert (trajectory.end_cause, trajectory.success, trajectory.episode_return) == ("terminated", True, 1.0)
+    assert len(trajectory.steps) == 2 and "retokenised" not in trajectory.facts.get("gateway", {})
+
+
+def add_then_say(prompt: str) -> str:
+    """A policy for `two_turns`: it calls ``add``, and then says what came back."""
+    before, _, after = prompt.rpartition("What is 2 + 3?")
+    if "<code>" in before:  # smolagents' code agent
+        return f"I add.\n<code>\n{'final_answer(5)' if '5' in after else 'print(add(2, 3))'}\n</code>"
+    if "5" not in after:
+        return 'Let me add.\n<tool_call>{"name": "add", "arguments": {"a": 2, "b": 3}}</tool_call>'
+    if "final_answer" in before:
+        return '<tool_call>{"name": "final_answer", "arguments": {"answer": "The sum is 5."}}</tool_call>'
+    return "The sum is 5."
+
+
+@needs_clients
+def test_tools_streamed_or_not_are_the_same_two_calls(tmp_path):
+    from gateway.clients.two_turns import CLIENTS
+
+    engine = ScriptedEngine(tokenizer(), add_then_say)
+    tasks = [{"id": name, "kind": "adder", "client": name} for name in CLIENTS]
+    found = collect(tasks, engine, tmp_path, WIDE)
+    for name, trajectory in found.items():
+        assert trajectory.end_cause == "terminated", (name, trajectory.end_cause)
+        assert trajectory.facts["references"][0].rstrip(".").endswith("5"), (name, trajectory.facts)
+        assert len(trajectory.steps) == 2, name
+        first, second = trajectory.steps
+        exact = first.prompt_ids + first.response_ids
+        extended = second.prompt_ids[: len(exact)] == exact  # what was sampled, never tokenised again
+        counted = trajectory.facts.get("gateway", {})
+        assert extended is (name not in REWRITING) and counted.get("rewrites", 0) == (not extended), name
+        assert not {"retokenised", "abandoned"} & set(counted), name
+    streamed = [name for name in CLIENTS if name.endswith(STREAMED)]
+    assert len(streamed) >= 10
+    for name in streamed:
+        assert ids(found[name]) == ids(found[name.removesuffix(STREAMED)]), name
+
+
+class Stalling:
+    """An engine that needs longer than its clients have patience."""
+
+    def __init__(self) -> None:
+        self.inner, self.calls = TorchEngine(eager_model(), max_model_len=2000), 0
+
+    async def generate(self, prompt_ids, sampling):
+        self.calls += 1
+        await asyncio.sleep(1.6)
+        return await self.inner.generate(prompt_ids, sampling)
+
+
+@needs_clients
+def test_retries_of_the_sdks_during_a_stall_make_no_second_branch(tmp_path):
+    clients = ("openai_chat", "openai_responses", "anthropic")
+    tasks = {name: [{"id": name, "kind": "impatient", "client": name}] for name in clients}
+    engine = Stalling()
+    found = asyncio.run(side_by_side(tasks, engine, tmp_path, LIMITS))
+    assert engine.calls == 2 * len(clients)
+    trajectories = [trajectory for own in found for trajectory in own.values()]
+    for trajectory in trajectories:
+        assert trajectory.end_cause == "terminated" and len(trajectory.steps) == 2, trajectory.end_cause
+        assert trajectory.steps[0].next_step is None and "abandoned" not in trajectory.facts.get("gateway", {})
+        assert ids(trajectory) == ids(trajectories[0])
