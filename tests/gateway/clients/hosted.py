@@ -1,11 +1,19 @@
 """The agents of the tests, all in one process of ``.venv-clients``: what a task's ``kind`` names."""
 
 import asyncio
+import importlib
 import importlib.util
 
 import two_turns
 from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
+
+# Here and not in the threads that play: libraries that import each other do not bear being imported side by side.
+for name in (
+    "httpx", "agents", "smolagents", "langchain_openai", "langgraph.prebuilt", "pydantic_ai.models.anthropic",
+    "pydantic_ai.models.openai", "autogen_agentchat.agents", "autogen_ext.models.openai",
+):  # fmt: skip
+    importlib.import_module(name)
 
 PAGES = {}
 

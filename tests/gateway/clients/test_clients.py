@@ -48,8 +48,8 @@ SEED = 14
 LIMITS = Limits(max_turns=3, max_response_tokens=150, max_model_len=2000)
 WIDE = Limits(max_turns=4, max_response_tokens=400, max_model_len=60_000)
 STREAMED = "_streamed"
-#: Their histories are not what the model said: smolagents tells calls and results in words of its own.
-REWRITING = {"smolagents_tools", "smolagents_tools_streamed", "smolagents_code"}
+#: smolagents tells calls and results in words of its own, and AutoGen offers no tools when it reflects on a result.
+REWRITING = {"smolagents_tools", "smolagents_tools_streamed", "smolagents_code", "autogen", "autogen_streamed"}
 needs_clients = pytest.mark.skipif(not PYTHON.is_file(), reason="no .venv-clients: make clients")
 pytestmark = pytest.mark.servers
 
@@ -193,7 +193,10 @@ def test_tools_streamed_or_not_are_the_same_two_calls(tmp_path):
     streamed = [name for name in CLIENTS if name.endswith(STREAMED)]
     assert len(streamed) >= 10
     for name in streamed:
-        assert ids(found[name]) == ids(found[name.removesuffix(STREAMED)]), name
+        told = (
+            1 if name.startswith("smolagents") else 2
+        )  # its second prompt tells the call's id, which is new every time
+        assert ids(found[name])[:told] == ids(found[name.removesuffix(STREAMED)])[:told], name
 
 
 class Stalling:
