@@ -74,9 +74,14 @@ class Host:
 
     async def ask(self, number: int, text: str | None) -> Any:
         """Ask the environment of a session."""
+        if number in self.asked:
+            raise RuntimeError("client.step() is under way; one step at a time")
         answer = self.asked[number] = asyncio.get_running_loop().create_future()
         self.send(ask=number, text=text)
-        return await answer
+        try:
+            return await answer
+        finally:
+            del self.asked[number]
 
     def take(self, message: dict[str, Any]) -> None:
         """Do what a message says."""
@@ -86,7 +91,7 @@ class Host:
         elif "stop" in message and message["stop"] in self.playing:
             self.playing[message["stop"]].cancel()
         elif "told" in message:
-            answer = self.asked.pop(message["told"], None)
+            answer = self.asked.get(message["told"])
             if answer is not None and not answer.done():
                 if "error" in message:
                     answer.set_exception(RuntimeError(message["error"]))

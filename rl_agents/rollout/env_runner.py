@@ -26,6 +26,7 @@ from rl_agents.data.trajectory import EpisodeSpec
 from rl_agents.engines.base import Engine
 from rl_agents.engines.weights import PackedWeights, unpack
 from rl_agents.errors import InputError
+from rl_agents.gateway.host import close_hosts
 from rl_agents.interrupts import event_loop
 from rl_agents.rollout.agent_loop import Rollouts, collect_episodes
 from rl_agents.rollout.blackbox import collect_blackbox, load_black_box
@@ -215,6 +216,7 @@ class TextEnvRunner(EnvRunner, Checkpointable):
     def stop(self) -> None:
         """Close environments and the event loop; the engine belongs to whoever made it."""
         self.pool.close()
+        close_hosts()
         self._loop.close()
         if self.pool.watch.note is not None:
             self.pool.watch.note.close()

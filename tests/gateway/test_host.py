@@ -13,13 +13,18 @@ from pathlib import Path
 import psutil
 import pytest
 
+from rl_agents.envs.base import task_ids
 from rl_agents.envs.blackbox.agents import load_agent
 from rl_agents.envs.blackbox.spec import BlackboxOptions
 from rl_agents.errors import InputError
 from rl_agents.gateway import host
 from rl_agents.gateway.launch import AgentEnd, Given
 
-GAME = {"id": "3/4/3/0", "env": "guess_numbers", "options": {"prompt": "compact"}, "max_turns": 3}
+
+def game(**task) -> dict:
+    """The first training game, as blackbox tells an agent of it."""
+    first = task_ids("guess_numbers", "train", {})[0]
+    return {"id": first, "env": "guess_numbers", "options": {"prompt": "compact"}, "max_turns": 3, **task}
 
 
 @pytest.fixture
@@ -32,8 +37,7 @@ def agent_of(tmp_path: Path):
         return load_agent(BlackboxOptions(agent=f"{file}:agent", agent_python=sys.executable))
 
     yield make
-    while host._hosts:
-        host._hosts.popitem()[1].kill("the test is over")
+    host.close_hosts()
 
 
 def given(number: int = 0, **task) -> Given:
@@ -77,10 +81,7 @@ def test_the_world_is_played_on_this_side_and_gives_the_result(agent_of):
                 seen, done = await client.step("nothing")
             assert done
     """)
-    from rl_agents.envs.base import task_ids
-
-    task = {**GAME, "id": task_ids("guess_numbers", "train", {})[0]}
-    (end,) = play(agent, given(0, **task))
+    (end,) = play(agent, given(0, **game()))
     assert not end.error and (end.result.reward, end.result.success, end.result.truncated) == (0.0, False, True)
     assert end.result.metrics["turns"] == 3 and end.result.references
 
@@ -98,13 +99,25 @@ def test_what_an_agent_does_wrong_is_said_in_one_line(agent_of):
                 case "task-6": await client.reset()
                 case "task-7": return 0.5
     """)
-    ends = play(agent, *map(given, range(6)), Given("s6", "k", "u", {**GAME, "id": "task-6"}, 1), given(7))
+    ends = play(agent, *map(given, range(6)), Given("s6", "k", "u", game(id="task-6"), 1), given(7))
     assert [end.error.partition(":")[0] for end in ends[:4]] == [
         "KeyError", "SystemExit", "TypeError", "its result cannot be used",
     ]  # fmt: skip
     assert "call client.reset() before" in ends[4].error and "names no environment" in ends[5].error
     assert "unknown" in ends[6].error and all("\n" not in end.error for end in ends)
     assert ends[7].result.reward == 0.5  # the process has survived all that
+
+
+def test_steps_are_taken_one_at_a_time(agent_of):
+    agent = agent_of("""
+        async def agent(task, client):
+            await client.reset()
+            said = await asyncio.gather(client.step("a"), client.step("b"), return_exceptions=True)
+            assert isinstance(said[1], RuntimeError) and not (await client.step("c"))[1]
+            return {"metrics": {"refused": isinstance(said[1], RuntimeError)}, "references": [said[0][0]]}
+    """)
+    (end,) = play(agent, given(0, **game()))
+    assert not end.error and end.result.metrics == {"refused": 1} and end.result.references == ["invalid no-action"]
 
 
 def test_time_is_each_sessions_own(agent_of):
