@@ -12,9 +12,6 @@ TORCH_SOURCE := $(if $(PIP_FIND_LINKS),--find-links $(PIP_FIND_LINKS),$(if $(fil
 # Exact tested versions; a CUDA torch wants another triton than the CPU build's vLLM.
 CONSTRAINTS := $(if $(filter vllm,$(EXTRA)),constraints-cuda.txt,constraints.txt)
 
-$(UV):
-	$(PYTHON) -m pip install --quiet --upgrade --target .uv 'uv>=0.9'
-
 # The real TextWorld engine for env.backend=textworld, in an environment of its own; it needs Python below 3.13.
 ALFWORLD_PYTHON ?= $(PYTHON)
 ALFWORLD_PY := .venv-alfworld/bin/python
@@ -32,6 +29,9 @@ SIDE_BY_SIDE := -n 2 --dist loadfile --no-loadscope-reorder
 	$(UV) venv --quiet --clear --python $(PYTHON) --seed .venv
 	$(UV) pip install --quiet --python $(PY) $(TORCH_SOURCE) --constraint $(CONSTRAINTS) --editable '.[$(EXTRA),lora,dense,mcp,dev]'
 	@touch $@
+
+$(UV):
+	$(PYTHON) -m pip install --quiet --upgrade --target .uv 'uv>=0.9'
 
 .venv-alfworld/.ready: pyproject.toml
 	@$(ALFWORLD_PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' || \
