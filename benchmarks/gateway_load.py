@@ -28,7 +28,26 @@ from rl_agents.chat.context import ChatTemplate
 from rl_agents.engines.base import Completion, Sampling
 from rl_agents.pool.reader import PoolReader
 
-WORDS = "the agent looks at what the tool has said and asks for more of it before it answers".split()
+WORDS = [
+    "the",
+    "agent",
+    "looks",
+    "at",
+    "what",
+    "the",
+    "tool",
+    "has",
+    "said",
+    "and",
+    "asks",
+    "for",
+    "more",
+    "of",
+    "it",
+    "before",
+    "it",
+    "answers",
+]
 
 
 class StubEngine:
@@ -149,9 +168,7 @@ async def opened(host: str, port: int, number: int) -> str:
     return str(answer["key"])
 
 
-async def play(
-    host: str, port: int, key: str, calls: int, wait: float, think_s: float, latencies: list[float]
-) -> None:
+async def play(host: str, port: int, key: str, calls: int, wait: float, think_s: float, latencies: list[float]) -> None:
     """One agent: calls, each with the whole history, and pauses between them."""
     await asyncio.sleep(wait)
     reader, writer = await asyncio.open_connection(host, port)
@@ -174,7 +191,8 @@ async def post(
     body = json.dumps(data).encode()
     writer.write(
         f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {key}\r\n"
-        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+        + body
     )
     head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
     length = next(int(line.split(":")[1]) for line in head.splitlines() if line.startswith("content-length"))

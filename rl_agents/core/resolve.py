@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -75,7 +76,7 @@ def resolve(settings: Settings, with_model: bool = True) -> Settings:
     _check_environment(settings)
     if with_model:
         if settings.pool:
-            settings.pool = str(pool_file(settings.pool).absolute())
+            settings.pool = str(pool_file(settings.pool))
         _check_model(settings, made_for)
         check_room(settings)
     _check_overlong(settings)
@@ -195,12 +196,27 @@ def cautions(settings: Settings) -> list[str]:
             f"critic_lr={settings.critic_lr:g} is more than {MAX_CRITIC_RATIO:g} times lr={settings.lr:g}; the papers "
             "take 10 times"
         )
+    if settings.env == "blackbox" and settings.num_env_runners and recipe.source != "search":
+        found += _long_rounds(settings)
     if recipe.name == "3spo" and cast(SearchKeys, settings).novelty == "none":
         found.append(
             "novelty=none has omega = 0: the score difference weighs 1/2 at every visit; novelty=zero removes R_novel "
             "alone and leaves eq. 2's weight of 1/2 - omega(N)"
         )
     return found
+
+
+def _long_rounds(settings: Settings) -> list[str]:
+    """Say so where agents that take all of their time would outlast their runner's."""
+    options, episodes = settings.env_options, settings.tasks_per_iteration * settings.group_size
+    rounds = math.ceil(episodes / settings.num_env_runners / options["agent_concurrency"])
+    longest = rounds * options["agent_timeout_s"]
+    if longest <= settings.sample_timeout_s:
+        return []
+    return [
+        f"{rounds} rounds of agents may take {longest:g} s, and sample_timeout_s={settings.sample_timeout_s:g}: if "
+        "they do, the runner is replaced and plays them again; raise sample_timeout_s or env.agent_concurrency"
+    ]
 
 
 def _check_truncation(settings: Settings, recipe: Recipe, spec: EnvSpec) -> None:
@@ -237,7 +253,13 @@ def _check_environment(settings: Settings) -> None:
 
 def _check_agent(settings: Settings) -> None:
     """Refuse an agent that cannot be started, and keys that a program of somebody else's cannot follow."""
-    load_agent(BlackboxOptions(**settings.env_options))
+    options = BlackboxOptions(**settings.env_options)
+    load_agent(options)
+    if settings.num_env_runners and options.agent_timeout_s >= settings.sample_timeout_s:
+        raise InputError(
+            f"env.agent_timeout_s={options.agent_timeout_s:g} with sample_timeout_s={settings.sample_timeout_s:g}: a "
+            "runner would be replaced before its agents' time is over; raise sample_timeout_s"
+        )
     for name, value in (("prompting", "direct"), ("context", "append")):
         if getattr(settings, name) != value:
             raise InputError(

@@ -62,9 +62,15 @@ class Given:
         """What Anthropic's clients take as base URL."""
         return f"{self.url}/s/{self.session}"
 
-    def variables(self) -> dict[str, str]:
-        """Return the environment variables of the agent's process."""
+    def variables(self, outside: Mapping[str, str]) -> dict[str, str]:
+        """Return the environment variables of the agent's process; ``outside``: those of this one."""
+        direct = ",".join(filter(None, (outside.get("NO_PROXY") or outside.get("no_proxy", ""), "127.0.0.1,localhost")))
         return {
+            # Sets are iterated in the order of hashes: so a Python agent does the same again under the same seed.
+            "PYTHONHASHSEED": str(self.seed % 2**32),
+            **outside,
+            "NO_PROXY": direct,
+            "no_proxy": direct,
             "OPENAI_BASE_URL": self.base_url,
             "OPENAI_API_BASE": self.base_url,
             "OPENAI_API_KEY": self.key,
@@ -147,7 +153,7 @@ class CommandAgent:
 
     async def run(self, given: Given, timeout_s: float) -> AgentEnd:
         """See `Agent.run`."""
-        argv, variables = self.argv(given), {**os.environ, **given.variables()}
+        argv, variables = self.argv(given), given.variables(os.environ)
         longest = max(map(len, map(os.fsencode, (*argv, variables["RL_AGENTS_TASK"]))))
         if longest > MAX_TEXT:
             return AgentEnd(error=f"a task of {longest} bytes does not fit an environment variable ({MAX_TEXT})")

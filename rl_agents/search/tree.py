@@ -145,9 +145,7 @@ class Search:
             call,
         )
 
-    def descend(
-        self, ranked: Sequence[Ranked], *, backtrack: bool, once_per: Literal["search", "siblings"]
-    ) -> int:
+    def descend(self, ranked: Sequence[Ranked], *, backtrack: bool, once_per: Literal["search", "siblings"]) -> int:
         """Go on from the current state's children, best first: descend into the best, keep the others.
 
         Children that ended are left out, and so are equal (state, action) pairs after the first.

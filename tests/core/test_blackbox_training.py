@@ -91,3 +91,14 @@ def test_a_tree_search_over_a_black_box_is_that_of_the_environment_inside(beginn
 def test_keys_that_a_strangers_program_cannot_follow_are_refused(beginner_model_dir: Path, keys, problem) -> None:
     with pytest.raises(InputError, match=problem):
         train(build(beginner_model_dir, **{**BLACK_BOX, **keys}), 1)
+
+
+def test_a_runner_outlives_its_agents(beginner_model_dir: Path) -> None:
+    from rl_agents.algorithms import Settings
+    from rl_agents.core.resolve import cautions, resolve
+
+    keys = {"algo": "grpo", "model": str(beginner_model_dir), **BLACK_BOX, "tasks_per_iteration": 8, "group_size": 8}
+    with pytest.raises(InputError, match="a runner would be replaced before its agents' time is over"):
+        resolve(Settings.from_dict({**keys, "env.agent_timeout_s": 600}))
+    assert any("4 rounds of agents may take 1200 s" in line for line in cautions(resolve(Settings.from_dict(keys))))
+    assert not cautions(resolve(Settings.from_dict({**keys, "env.agent_concurrency": 32})))

@@ -84,6 +84,18 @@ def test_agent_is_given_addresses_key_task_and_seed():
     assert end.result.metrics == {"stdin": 0.0}
 
 
+def test_the_gateway_is_asked_without_a_proxy_and_sets_have_one_order(monkeypatch):
+    code = """
+        import json, os
+        print(json.dumps({"references": [os.environ["NO_PROXY"], os.environ["no_proxy"], *{"a", "b", "c", "d", "e"}]}))
+    """
+    monkeypatch.setenv("no_proxy", "example.org")
+    monkeypatch.delenv("PYTHONHASHSEED", raising=False)
+    first, second = run_code(code), run_code(code)
+    assert first == second and first.result is not None
+    assert first.result.references[:2] == ["example.org,127.0.0.1,localhost"] * 2
+
+
 def test_last_result_line_counts_and_logs_in_json_do_not():
     end = run_code("""
         print('{"reward": 0.25}')

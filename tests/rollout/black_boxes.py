@@ -19,6 +19,7 @@ from rl_agents.envs.blackbox.spec import BlackboxOptions
 from rl_agents.gateway.launch import Agent, AgentClient, FunctionAgent
 from rl_agents.rollout.agent_loop import Rollouts
 from rl_agents.rollout.blackbox import BlackBox, collect_blackbox
+from rl_agents.rollout.recording import Recorder
 from rl_agents.rollout.turns import Limits
 
 LIMITS = Limits(max_turns=5, max_response_tokens=6, max_model_len=400)
@@ -117,7 +118,7 @@ def task_file(folder: Any, count: int = 40) -> str:
 
 def collect(
     agent: Agent | Callable[..., Any], tasks: str, count: int = 1, limits: Limits = LIMITS, engine: Any = None,
-    **options: Any,
+    recorder: Recorder | None = None, **options: Any,
 ) -> Rollouts:  # fmt: skip
     """Play episodes of an agent through a real gateway and its HTTP server."""
     options = {"agent_timeout_s": 20.0, **options}
@@ -125,4 +126,4 @@ def collect(
         FunctionAgent(agent) if callable(agent) else agent, BlackboxOptions(tasks=tasks, agent="x:y", **options), 5
     )
     engine = engine or TorchEngine(tiny_model(), max_model_len=400)
-    return asyncio.run(collect_blackbox(specs(count), box, engine, CONTEXT.template, limits))
+    return asyncio.run(collect_blackbox(specs(count), box, engine, CONTEXT.template, limits, recorder))

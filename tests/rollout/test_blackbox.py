@@ -18,7 +18,10 @@ from rl_agents.data.tasks import step_seed
 from rl_agents.engines.base import EngineError
 from rl_agents.engines.torch_engine import TorchEngine
 from rl_agents.gateway.launch import CommandAgent
+from rl_agents.pool.reader import PoolReader
+from rl_agents.pool.store import PoolWriter
 from rl_agents.rollout.agent_loop import play_episodes
+from rl_agents.rollout.recording import Recorder
 from rl_agents.rollout.truncation import StallWindow
 from rl_agents.rollout.truncation_rules import ANSWER_INSTRUCTION, Truncation
 from rl_agents.rollout.turns import Limits
@@ -236,6 +239,30 @@ def test_an_engine_that_fails_leaves_the_episode_to_be_played_again_with_the_sam
     assert broken.engine_errors == ["the model cannot answer: engine 0 died during generate"]
     whole = collect(player(Countdown), tasks, 2).trajectories
     assert whole[0].steps[1].response_ids == broken.trajectories[0].steps[1].response_ids
+
+
+def test_calls_are_in_the_pool_under_the_names_that_steps_have_and_are_served_again(tasks, tmp_path):
+    writer = PoolWriter(tmp_path / "pool.sqlite")
+    recorder = Recorder(writer)
+    recorder.attempt = 1  # the second time that this is asked for
+    first = collect(player(Countdown), tasks, 2, recorder=recorder).trajectories
+    writer.flush(10)
+    with PoolReader(tmp_path / "pool.sqlite") as pool:
+        calls = {call.id: call for call in pool.calls()}
+    for trajectory in first:
+        for number, step in enumerate(trajectory.steps):
+            assert step.call == step_seed(step_seed(trajectory.seed, number), 1)
+            assert calls[step.call].response_ids == step.response_ids and calls[step.call].prompt_ids == step.prompt_ids
+            assert calls[step.call].sampling_seed == step_seed(trajectory.seed, number)
+    again = Recorder(writer, {call.sampling_seed: call for call in calls.values()})
+    again.attempt = 64
+    engine = Failing(lambda calls, seed: True)
+    second = collect(player(Countdown), tasks, 2, engine=engine, recorder=again).trajectories
+    writer.close()
+    assert engine.calls == 0
+    assert [[(s.call, s.response_ids) for s in t.steps] for t in second] == [
+        [(s.call, s.response_ids) for s in t.steps] for t in first
+    ]
 
 
 def test_an_agent_that_hides_an_engines_failure_is_not_believed(tasks):

@@ -19,7 +19,7 @@ class BlackboxOptions:
     task_options: dict[str, Any] = key(
         {}, "options of that environment, for its tasks and for the agent", needs="tasks"
     )
-    agent_timeout_s: float = key(600.0, "seconds that an agent has for a task", above=0)
+    agent_timeout_s: float = key(300.0, "seconds that an agent has for a task", above=0)
     agent_concurrency: int = key(16, "agents at once in a rollout process", at_least=1)
     reasoning: Literal["keep", "as_sent"] = key(
         "keep", "what the model reads again of its thoughts: what it wrote, or what the agent sends back"
