@@ -121,10 +121,9 @@ class Lineage:
     ) -> tuple[Made | None, list[int]]:  # fmt: skip
         """Return the call that the prompt begins with, and the prompt."""
         if parent is not None:
-            answer = parent.answer
-            calls = [{"id": c.id, "function": {"name": c.name}} for c in answer.tool_calls] if answer else []
+            answer = body[len(body) - new - 1]  # with the client's own ids, which its results name
             try:
-                between = self.template.between_messages(rest, calls)
+                between = self.template.between_messages(rest, answer.get("tool_calls", ()))
                 end = self.template.end_of_turn
                 closing = [] if parent.response[-1] == end else [end]
                 return parent, [*parent.prompt_ids(), *parent.response, *closing, *between]
