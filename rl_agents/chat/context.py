@@ -7,8 +7,10 @@ other exactly. `Window` rebuilds a short prompt at every step, as the ALFWorld a
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -26,6 +28,7 @@ RenderWindow = Callable[[str, History, str], str]
 # Stands for an assistant's answer where only the text around it is wanted. No spaces: templates may trim.
 SENTINEL = "rl-agents-assistant-turn"
 CACHED_TURNS = 1024
+SHORT_ID = 9
 #: Chats may be long; the members of a group ask for theirs at the same time.
 CACHED_CHATS = 128
 
@@ -216,17 +219,43 @@ class ChatTemplate:
 
     def _render(self, messages: list[dict[str, Any]], generate: bool, tools: Sequence[Any] = ()) -> str:
         try:
-            text: str = self.tokenizer.apply_chat_template(
-                messages, tools=list(tools) or None, tokenize=False, add_generation_prompt=generate
-            )
+            return self._apply(messages, generate, tools)
         except Exception as error:  # jinja and the template itself may raise anything
+            short = with_short_ids(messages)
+            if short != messages:
+                with suppress(Exception):
+                    return self._apply(short, generate, tools)
             reason = str(error).strip().splitlines()[:1] or [type(error).__name__]
             raise InputError(f"{self.name}: the chat template fails: {reason[0]}") from error
+
+    def _apply(self, messages: list[dict[str, Any]], generate: bool, tools: Sequence[Any]) -> str:
+        text: str = self.tokenizer.apply_chat_template(
+            messages, tools=list(tools) or None, tokenize=False, add_generation_prompt=generate
+        )
         return text
 
     def _encode(self, text: str) -> list[int]:
         ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False)
         return ids
+
+
+def with_short_ids(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return messages whose tool calls have ids of nine letters and digits: Mistral's templates take no others.
+
+    >>> with_short_ids([{"role": "tool", "tool_call_id": "call_1", "content": "7"}])[0]["tool_call_id"]
+    '74196fe72'
+    """
+    found = [dict(message) for message in messages]
+    for message in found:
+        if "tool_call_id" in message:
+            message["tool_call_id"] = _short_id(message["tool_call_id"])
+        if "tool_calls" in message:
+            message["tool_calls"] = [{**call, "id": _short_id(str(call["id"]))} for call in message["tool_calls"]]
+    return found
+
+
+def _short_id(name: str) -> str:
+    return hashlib.sha256(name.encode()).hexdigest()[:SHORT_ID]
 
 
 class ContextPolicy(Protocol):

@@ -7,7 +7,6 @@ import asyncio
 import os
 import secrets
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rl_agents.chat.context import ChatTemplate, load_tokenizer
@@ -45,7 +44,11 @@ def build_parser() -> Parser:
     )  # fmt: skip
     parser.add_argument("--model", metavar="DIR", help="a model folder")
     parser.add_argument("--checkpoint", metavar="DIR", help="a run's folder (its newest checkpoint) or a checkpoint")
-    parser.add_argument("--pool", metavar="FILE", help="where sessions and calls are kept; made if there is none")
+    parser.add_argument(
+        "--pool",
+        metavar="FILE",
+        help="where sessions and calls are kept: a file, made if there is none, or postgresql://...",
+    )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
     parser.add_argument("--port", type=int, default=8100, metavar="N", help="port (default: 8100)")
     parser.add_argument("--admin-key-env", metavar="NAME", help="environment variable with the key that opens sessions")
@@ -77,7 +80,7 @@ def run(argv: Sequence[str]) -> int:
     template = ChatTemplate(load_tokenizer(checkpoint.hf_dir))
     limits = gateway_limits(settings, args, checkpoint.label)
     kind, _ = resolve_engine(settings.engine)
-    with Interrupts() as interrupts, interrupts.abortable(), PoolWriter(Path(args.pool)) as pool:
+    with Interrupts() as interrupts, interrupts.abortable(), PoolWriter(args.pool) as pool:
         engine = run_engine(settings, str(checkpoint.hf_dir), kind)
         with event_loop() as runner:
             runner.run(_serve(args, engine, template, limits, pool, admin, interrupts))
@@ -122,7 +125,7 @@ async def _serve(
     engine = build_engine(settings)
     try:
         gateway = Gateway(engine, template, limits, pool)
-        with PoolReader(Path(args.pool)) as reader:
+        with PoolReader(args.pool) as reader:
             again = gateway.resume(reader)
 
         async def on_end(opening: Opening, trace: SessionTrace) -> None:

@@ -22,7 +22,7 @@ from rl_agents.cli.pool_text import (
 from rl_agents.errors import InputError, nearest, unknown
 from rl_agents.pool.curation import WHOLE, curate
 from rl_agents.pool.export import export, plain
-from rl_agents.pool.files import pool_file
+from rl_agents.pool.files import Place, pool_file
 from rl_agents.pool.reader import PoolReader, Stored, Where
 from rl_agents.pool.records import Curation, Verdict
 from rl_agents.pool.statistics import statistics
@@ -124,7 +124,7 @@ def _decide(verdict: str) -> Callable[[Parser, str, Sequence[str]], None]:
     return decide
 
 
-def _record(path: Path, verdict: Verdict, args: argparse.Namespace) -> None:
+def _record(path: Place, verdict: Verdict, args: argparse.Namespace) -> None:
     value = getattr(args, "value", None)
     if value is not None and (not math.isfinite(value) or (verdict == "weight" and value < 0)):
         raise InputError(f"{verdict} {value:g}: must be a number{', 0 or above' * (verdict == 'weight')}")
@@ -233,6 +233,8 @@ def find_session(reader: PoolReader, name: str) -> Stored:
         return next(reader.stored(Where(ids=begin_so)))
     if begin_so:
         raise InputError(f"session '{name}': several begin so: {', '.join(begin_so[:2])} ...")
+    if reader.one("SELECT count(*) FROM openings WHERE session = ?", name)[0]:
+        raise InputError(f"session '{name}' has not ended: it can be read afterwards")
     names = reader.names("", COMPARED)
     hint = nearest(name, names) if names else "there are none"
     raise InputError(

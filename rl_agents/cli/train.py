@@ -75,7 +75,7 @@ def run(argv: Sequence[str]) -> int:
     """Run the train command; return its exit code."""
     args = build_parser().parse(argv)
     plan = plan_resume(args) if args.resume else plan_new(args)
-    if plan.resumed and plan.resumed[0] == plan.settings.iterations and _is_finished(plan.output):
+    if plan.resumed and plan.resumed[0] == plan.settings.iterations and _is_finished(plan):
         print(f"{plan.output} has finished its {plan.settings.iterations} iterations; raise --iterations to continue")
         return 0
     print(describe(plan.settings), flush=True)
@@ -311,6 +311,7 @@ def _has_checkpoint(output: Path) -> bool:
     return bool(RunFolder(output).complete_checkpoints())
 
 
-def _is_finished(output: Path) -> bool:
-    summary = RunFolder(output).read_summary()
-    return summary.get("status") == "done" and summary.get("success_end") is not None
+def _is_finished(plan: RunPlan) -> bool:
+    summary = RunFolder(plan.output).read_summary()
+    evaluated = not plan.settings.eval_episodes or summary.get("success_end") is not None
+    return summary.get("status") == "done" and evaluated

@@ -11,7 +11,6 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -58,7 +57,7 @@ class Recorded:
         """
         left_out: Counter[str] = Counter()
         usable: list[Stored] = []
-        with PoolReader(Path(settings.pool)) as reader:
+        with PoolReader(settings.pool) as reader:
             for stored in reader.stored():
                 if reason := unusable(stored, settings, recipe):
                     left_out[reason] += 1
@@ -110,7 +109,7 @@ class Recorded:
     def _draw(self, position: int, first: int, count: int) -> list[Trajectory]:
         """Read groups; they are numbered anew, since those of other iterations have the same numbers."""
         drawn: list[Trajectory] = []
-        with PoolReader(Path(self.settings.pool)) as reader:
+        with PoolReader(self.settings.pool) as reader:
             for number in range(count):
                 ids = item_at(self.groups, position + number, self.settings.seed, RECORDED)
                 for stored in reader.stored(Where(ids=ids)):

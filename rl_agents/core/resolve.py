@@ -76,7 +76,7 @@ def resolve(settings: Settings, with_model: bool = True) -> Settings:
     _check_environment(settings)
     if with_model:
         if settings.pool:
-            settings.pool = str(pool_file(settings.pool).absolute())
+            settings.pool = str(pool_file(settings.pool))
         _check_model(settings, made_for)
         check_room(settings)
     _check_overlong(settings)

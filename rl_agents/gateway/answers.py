@@ -106,7 +106,8 @@ def request_json(
     }
     if not same_header:
         data |= {"system": list(made.system), "tools": [tool.to_openai() for tool in made.tools]}
-    optional = {"max_tokens": call.max_tokens, "stop": list(call.stop), "steered": made.steered}
+    optional: dict[str, Any] = {"max_tokens": call.max_tokens, "stop": list(call.stop), "steered": made.steered}
+    optional |= {"anew": made.anew, "ignored": list(call.ignored)}
     return data | {name: value for name, value in optional.items() if value}
 
 

@@ -89,6 +89,11 @@ class Gateway:
             self.pool.add(opening)
         return key
 
+    async def written(self) -> None:
+        """Wait until all that has been noted is on disk."""
+        if self.pool is not None:
+            await asyncio.wrap_future(self.pool.add())
+
     def admit(self, opening: Opening, recorded: Sequence[Call] = ()) -> OpenSession:
         """Take calls of a session whose key is known by its hash."""
         session = OpenSession(opening, Lineage(self.template, self.limits.reasoning, opening.seed))

@@ -48,6 +48,7 @@ class Question:
     after: Made | None
     prompt_ids: list[int]
     steered: str = ""
+    anew: bool = False
 
 
 class Lineage:
@@ -57,8 +58,6 @@ class Lineage:
         self.template, self.seed = template, seed
         self.calls: list[Made] = []
         self.clock = 0
-        #: Prompts rendered whole because the template cannot write the new messages on their own.
-        self.rendered_anew = 0
         self._as_sent = reasoning == "as_sent"
         self._beginnings: dict[str, Place] = {}
         self._trail = Trail()
@@ -82,18 +81,18 @@ class Lineage:
             raise InputError("the last message is an answer of the model; send what the world said to it")
         edge, after = self._edge(place, body, rest, parent)
         steered = _steered(rest, instruction)
-        parent, prompt_ids = self._prompt(parent, system, body, steered, tools, len(rest))
-        if parent is None and edge == "continue":
-            edge = "rewrite"
-        return Question(place, system, rest, tuple(tools), edge, parent, after, prompt_ids, instruction)
+        exact, prompt_ids = self._prompt(parent, system, body, steered, tools, len(rest))
+        anew = parent is not None and exact is None
+        edge = "rewrite" if anew and edge == "continue" else edge
+        return Question(place, system, rest, tuple(tools), edge, exact, after, prompt_ids, instruction, anew)
 
     def ask_again(
         self, messages: Sequence[Message], tools: Sequence[Tool], edge: Edge, parent: Made | None, after: Made | None,
-        prompt_ids: list[int], steered: str,
+        prompt_ids: list[int], steered: str, anew: bool,
     ) -> Question:  # fmt: skip
         """Find the place of a request whose prompt and edges are on record."""
         place, system, _, rest, _ = self._locate(messages, tools)
-        return Question(place, system, rest, tuple(tools), edge, parent, after, prompt_ids, steered)
+        return Question(place, system, rest, tuple(tools), edge, parent, after, prompt_ids, steered, anew)
 
     def _locate(
         self, messages: Sequence[Message], tools: Sequence[Tool]
@@ -126,12 +125,11 @@ class Lineage:
             calls = [{"id": c.id, "function": {"name": c.name}} for c in answer.tool_calls] if answer else []
             try:
                 between = self.template.between_messages(rest, calls)
-            except InputError:
-                self.rendered_anew += 1
-            else:
                 end = self.template.end_of_turn
                 closing = [] if parent.response[-1] == end else [end]
                 return parent, [*parent.prompt_ids(), *parent.response, *closing, *between]
+            except InputError:
+                pass  # not apart from the answer, or not at all, which the whole prompt will show
         messages = [*system, *body[: len(body) - new], *rest]
         return None, self.template.chat_ids(messages, [tool.to_openai() for tool in tools])
 
@@ -147,7 +145,7 @@ class Lineage:
             order=self.clock, conversation=conversation, depth=depth, edge=question.edge, parent=parent,
             after=after, system=question.system, rest=question.rest, tools=question.tools,
             added=array("i", prompt[begun:]), prompt_tokens=len(prompt), siblings=question.place.calls,
-            steered=question.steered,
+            steered=question.steered, anew=question.anew,
         )  # fmt: skip
         self.clock += 1
         self._ids.add(made.id)

@@ -45,6 +45,7 @@ class Made:
         added: the prompt's ids after the parent's prompt and response; the whole prompt without a parent.
         prompt_tokens: length of the whole prompt.
         steered: the instruction that the prompt carries on top of the client's messages.
+        anew: the template could not write the new messages apart from the answer before them.
         read_by: the call of another branch that first read this answer.
         followers: calls whose ``after`` is this one.
         siblings: calls that asked the same, this one among them.
@@ -65,6 +66,7 @@ class Made:
     prompt_tokens: int
     siblings: list[Made]
     steered: str = ""
+    anew: bool = False
     response: array[int] = field(default_factory=lambda: array("i"))
     logprobs: array[float] = field(default_factory=lambda: array("d"))
     policy_version: int = 0

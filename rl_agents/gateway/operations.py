@@ -26,6 +26,7 @@ def routes(service: Service) -> list[Route]:
             raise ApiError(status, "opening a session needs the gateway's admin key", "admin_key_needed")
         opening = _opening(await body_of(request))
         key = service.gateway.open(opening)
+        await service.gateway.written()
         return JSONResponse({"session": opening.session, "key": key, "path": f"/s/{opening.session}/v1"}, 201)
 
     async def reward(request: Request) -> Response:

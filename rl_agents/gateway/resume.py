@@ -63,7 +63,9 @@ def _made(session: OpenSession, exchange: Exchange, call: Call, answer: ModelAns
     question = lineage.ask_again(
         [*system, *history, *request["messages"]], tools, request["edge"], known.get(call.parent),
         known.get(int(request["after"])), call.prompt_ids, request.get("steered", ""),
+        bool(request.get("anew")),
     )  # fmt: skip
+    session.ignored.update(request.get("ignored", ()))
     lineage.clock = int(request["order"])
     made = lineage.make(question, call.id)
     if request.get("last"):

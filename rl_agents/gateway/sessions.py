@@ -160,6 +160,6 @@ class OpenSession:
             end=self.end,
             abandoned=abandoned,
             rewrites=sum(call.edge == "rewrite" for call in answered),
-            rendered_anew=self.lineage.rendered_anew,
+            rendered_anew=sum(call.anew for call in answered),
             ignored=tuple(sorted(self.ignored)),
         )

@@ -8,9 +8,11 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.errors import InputError, nearest
 from rl_agents.pool.reader import PoolReader, Stored, Where
 
@@ -45,11 +47,10 @@ def session_rows(reader: PoolReader, where: Where, raw: bool) -> Iterator[Row]:
     """A row per session: what `Trajectory.to_json` gives, and what stands around it."""
     for stored in reader.stored(where):
         if raw or where.excluded or not stored.decision.excluded:
-            trajectory = reader.trajectory(stored, raw).to_json()
-            decision = stored.decision
-            for ordinal, step in enumerate(trajectory["steps"]):
-                step["weight"] = 1.0 if raw else decision.weight_of(ordinal)
-            yield {**_around(stored), **trajectory}
+            trajectory = reader.trajectory(stored, raw)
+            weights = [1.0 if raw else stored.decision.weight_of(ordinal) for ordinal in range(len(trajectory.steps))]
+            steps = [_columns(step) | {"weight": w} for step, w in zip(trajectory.steps, weights, strict=True)]
+            yield {**_around(stored), **_columns(trajectory), "steps": steps}
 
 
 def step_rows(reader: PoolReader, where: Where, raw: bool) -> Iterator[Row]:
@@ -58,6 +59,10 @@ def step_rows(reader: PoolReader, where: Where, raw: bool) -> Iterator[Row]:
         steps = row.pop("steps")
         for ordinal, step in enumerate(steps):
             yield {**row, "step": ordinal, "steps": len(steps), **step}
+
+
+def _columns(item: Step | Trajectory) -> Row:
+    return {field.name: getattr(item, field.name) for field in fields(item)}  # `asdict` would copy id by id
 
 
 def _around(stored: Stored) -> Row:

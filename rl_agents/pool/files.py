@@ -11,7 +11,11 @@ from pathlib import Path
 from urllib.parse import quote
 
 from rl_agents.errors import InputError
-from rl_agents.pool.schema import APPLICATION, VERSION, script
+from rl_agents.pool.postgres import is_postgres, open_postgres, without_password
+from rl_agents.pool.schema import APPLICATION, VERSION, Connection, script
+
+#: A pool's file, or the address of a PostgreSQL database.
+Place = Path | str
 
 POOL_FILE = "pool.sqlite"
 PRIVATE = 0o600
@@ -19,25 +23,47 @@ PRIVATE = 0o600
 BUSY_S = 30.0
 
 
-def pool_file(place: str | Path) -> Path:
-    """Return the pool that a path means: the file itself, or the one of a run's folder.
+def pool_file(place: Place) -> Place:
+    """Return the pool that a path means, absolute: the file, or the one of a run's folder; an address as it is.
 
     Raises:
-        InputError: there is none.
+        InputError: there is no such file.
     """
+    if is_postgres(place):
+        return place
     path = Path(place)
     file = path / POOL_FILE if path.is_dir() else path
     if not file.exists():
         raise InputError(f"{file}: no such pool")
-    return file
+    return file.absolute()
 
 
-def open_reading(path: Path) -> sqlite3.Connection:
+def shown(place: Place) -> str:
+    """Return a pool's name for messages."""
+    return without_password(str(place))
+
+
+def open_reading(place: Place) -> Connection:
     """Open a pool read-only, whether or not somebody writes to it.
 
     Raises:
         InputError: no such file, no pool, or one that a newer version wrote.
     """
+    return open_postgres(str(place), write=False) if is_postgres(place) else _file_reading(Path(place))
+
+
+def open_writing(place: Place) -> Connection:
+    """Open a pool for writing, and make it (a file: mode 600) where there is none.
+
+    Who writes to a file as its one writer holds its `Lock`.
+
+    Raises:
+        InputError: the file cannot be made, is no pool, or a newer version wrote it.
+    """
+    return open_postgres(str(place), write=True) if is_postgres(place) else _file_writing(Path(place))
+
+
+def _file_reading(path: Path) -> sqlite3.Connection:
     if not path.is_file():
         raise InputError(f"{path}: no such pool")
     # Where nothing may be written SQLite cannot make the -shm file; a pool that nobody writes to does not need it.
@@ -57,12 +83,7 @@ def open_reading(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def open_writing(path: Path) -> sqlite3.Connection:
-    """Open a pool for writing, and make it (mode 600) where there is none; the caller holds its `Lock`.
-
-    Raises:
-        InputError: the file cannot be made, is no pool, or a newer version wrote it.
-    """
+def _file_writing(path: Path) -> sqlite3.Connection:
     with contextlib.suppress(FileExistsError):  # only made here: closing a file that is open drops SQLite's own locks
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, PRIVATE))
         _sync_folder(path.parent)
@@ -156,7 +177,7 @@ def backup(path: Path, to: Path) -> None:
     Raises:
         InputError: no pool at ``path``, or ``to`` cannot be written.
     """
-    source = open_reading(path)
+    source = _file_reading(path)
     unfinished = to.with_name(f".{to.name}.{os.getpid()}")
     try:
         os.close(os.open(unfinished, os.O_CREAT | os.O_TRUNC | os.O_RDWR, PRIVATE))

@@ -6,14 +6,14 @@ import math
 import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.errors import InputError
 from rl_agents.pool.curation import Decision, effective
-from rl_agents.pool.files import open_reading
+from rl_agents.pool.files import Place, open_reading, shown
 from rl_agents.pool.packing import COLUMNS, Calls
+from rl_agents.pool.postgres import SIZE, PostgresConnection
 from rl_agents.pool.records import (
     Batch,
     Call,
@@ -31,6 +31,7 @@ from rl_agents.pool.sessions import trajectory_of
 
 #: Rows that one query brings.
 PAGE = 256
+FILE_SIZE = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"
 #: Finds the event that took a session's iteration back.
 TAKEN_BACK = (
     "SELECT 1 FROM events e WHERE e.kind = 'resumed' AND e.number > sessions.number "
@@ -90,12 +91,12 @@ class PoolReader:
     for several threads at once.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Place) -> None:
         """
         Raises:
             InputError: no such file, no pool, or one that a newer version wrote.
         """
-        self.path = path
+        self.name = shown(path)
         self._connection = open_reading(path)
         self._calls = Calls(self._connection)
 
@@ -145,7 +146,7 @@ class PoolReader:
         outcomes = self.outcomes(stored.session.id)
         calls = {call.id: call for call in self.calls([outcome.call for outcome in outcomes])}
         if missing := {outcome.call for outcome in outcomes} - set(calls):
-            raise InputError(f"{self.path}: call {min(missing)} of session '{stored.session.id}' is missing")
+            raise InputError(f"{self.name}: call {min(missing)} of session '{stored.session.id}' is missing")
         trajectory = trajectory_of(stored.session, outcomes, calls)
         if not raw:
             trajectory.steps = stored.decision.rewarded(trajectory.steps)
@@ -177,7 +178,7 @@ class PoolReader:
 
     def exchanges(self, session: str | None = None) -> list[Exchange]:
         """What a gateway's clients saw, of all sessions or one."""
-        return self._all(Exchange, *(("1",) if session is None else ("session = ?", session)))
+        return self._all(Exchange, *(("TRUE",) if session is None else ("session = ?", session)))
 
     def reward_notes(self, session: str) -> list[RewardNote]:
         """Rewards that came from outside."""
@@ -190,7 +191,7 @@ class PoolReader:
     def curation(self, session: str | None = None) -> list[tuple[int, Curation]]:
         """Numbered decisions, of all sessions or one, those that were taken back, too."""
         rows = ROWS[Curation]
-        test = ("1", ()) if session is None else ("session = ?", (session,))
+        test = ("TRUE", ()) if session is None else ("session = ?", (session,))
         found = self._connection.execute(f"SELECT number, {rows.columns} FROM curation WHERE {test[0]}", test[1])
         return [(row[0], rows.record(row[1:])) for row in found]
 
@@ -211,6 +212,10 @@ class PoolReader:
         """Rows of every table."""
         return {name: self.one(f"SELECT count(*) FROM {name}")[0] for name in ("prompts", *NAMES.values())}
 
+    def size(self) -> int:
+        """Bytes that the pool takes."""
+        return int(self.one(SIZE if isinstance(self._connection, PostgresConnection) else FILE_SIZE)[0])
+
     def rows(self, query: str, *values: Any) -> list[Any]:
         """Rows of a query of one's own; the tables are described in docs/pool.md."""
         return self._connection.execute(query, values).fetchall()
@@ -219,7 +224,7 @@ class PoolReader:
         """The first row of a query of one's own."""
         return self._connection.execute(query, values).fetchone()
 
-    def _all(self, kind: type[Kept], test: str = "1", *values: Any, table: str = "") -> list[Kept]:
+    def _all(self, kind: type[Kept], test: str = "TRUE", *values: Any, table: str = "") -> list[Kept]:
         rows = ROWS[kind]
         order = "" if "ORDER" in test else " ORDER BY number"
         query = f"SELECT {rows.columns} FROM {table or rows.table.name} WHERE {test}{order}"

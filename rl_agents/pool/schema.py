@@ -7,7 +7,7 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from rl_agents.pool.records import (
     Batch,
@@ -72,10 +72,11 @@ CREATE VIEW current_batches AS SELECT b.* FROM batches b WHERE NOT EXISTS (SELEC
   WHERE e.kind = 'resumed' AND e.number > b.epoch AND e.iteration <= b.iteration);
 CREATE VIEW lease AS SELECT b.session, b.iteration, CASE WHEN EXISTS (SELECT 1 FROM events e
   WHERE e.kind IN ('checkpoint', 'resumed') AND e.number > b.number AND e.iteration > b.iteration)
-  THEN 'trained' ELSE 'leased' END AS state, max(b.number) AS number FROM current_batches b GROUP BY b.session;
+  THEN 'trained' ELSE 'leased' END AS state, b.number FROM current_batches b
+  WHERE b.number = (SELECT max(c.number) FROM current_batches c WHERE c.session = b.session);
+CREATE VIEW undone AS SELECT undoes AS number FROM curation WHERE undoes != 0;
 CREATE VIEW current_curation AS SELECT c.* FROM curation c WHERE c.undoes = 0
   AND NOT EXISTS (SELECT 1 FROM undone u WHERE u.number = c.number);
-CREATE VIEW undone AS SELECT undoes AS number FROM curation WHERE undoes != 0;
 """
 SQL_TYPES = {int: "INTEGER", bool: "INTEGER", float: "REAL", str: "TEXT", dict: "TEXT"}
 
@@ -116,12 +117,33 @@ def _quoted(names: Iterable[str]) -> str:
     return ", ".join(f'"{name}"' for name in names)
 
 
-def store_text(value: str) -> str | bytes:
+class Utf8(bytes):
+    """Text that SQLite cannot take as such."""
+
+
+class Connection(Protocol):
+    """An open pool; errors are those of `sqlite3`."""
+
+    def execute(self, query: str, values: Sequence[Any] = ..., /) -> Any:
+        """Run a statement; return a cursor."""
+        ...
+
+    def close(self) -> None:
+        """Close it."""
+        ...
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open."""
+        ...
+
+
+def store_text(value: str) -> str | Utf8:
     """Return text as SQLite takes it: half a surrogate pair, which UTF-8 cannot write, makes it bytes."""
     try:
         value.encode()
     except UnicodeEncodeError:
-        return value.encode("utf-8", "surrogatepass")
+        return Utf8(value.encode("utf-8", "surrogatepass"))
     return value
 
 
@@ -154,7 +176,8 @@ class Rows:
     """Records of one kind to rows and back.
 
     Attributes:
-        insert: statement whose parameters are a number, `row`, and what the table keeps beside.
+        insert: statement whose parameters are a number (none where they stand ``apart``), `row`, and what the table
+            keeps beside.
         columns: what a query selects, for `record`.
     """
 
@@ -165,8 +188,9 @@ class Rows:
         self._load = [_maybe(LOAD[t]) if empty else LOAD[t] for t, empty in plain.values()]
         self.columns = _quoted(plain)
         more = ["epoch"] * table.epoch + ["at"] * table.clock
-        marks = ", ".join("?" * (1 + len(plain) + len(more)))
-        into = f"{table.name} ({', '.join(['number', self.columns, *more])})"
+        number = [] if table.apart else ["number"]
+        marks = ", ".join("?" * (len(number) + len(plain) + len(more)))
+        into = f"{table.name} ({', '.join([*number, self.columns, *more])})"
         self.insert = f"INSERT INTO {into} VALUES ({marks}) ON CONFLICT DO NOTHING"
 
     def row(self, record: Record) -> list[Any]:

@@ -16,7 +16,7 @@ def statistics(reader: PoolReader) -> dict[str, Any]:
     counts = reader.counts()
     sampled, read = reader.one("SELECT coalesce(sum(response_tokens), 0), coalesce(sum(prompt_tokens), 0) FROM calls")
     shared = reader.one("SELECT coalesce(sum(shared), 0) FROM calls")[0]
-    size = reader.one("SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()")[0]
+    size = reader.size()
     kept = f"FROM sessions WHERE NOT EXISTS ({TAKEN_BACK})"
     sessions, solved, broken, first, last = reader.one(
         f"SELECT count(*), coalesce(sum(success), 0), coalesce(sum(failed), 0), min(iteration), max(iteration) {kept}"

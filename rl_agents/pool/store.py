@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Protocol
 
 from rl_agents.errors import InputError
-from rl_agents.pool.files import Lock, open_writing
+from rl_agents.pool.files import Lock, Place, open_writing, shown
 from rl_agents.pool.packing import Calls
+from rl_agents.pool.postgres import is_postgres
 from rl_agents.pool.records import Call, Event, Record
 from rl_agents.pool.schema import NAMES, ROWS
 
@@ -51,25 +52,26 @@ class PoolWriter:
     waiting futures and all later ones get the same `PoolError`. Thread-safe.
     """
 
-    def __init__(self, path: Path, commit_s: float = 0.005, commit_rows: int = 256) -> None:
+    def __init__(self, path: Place, commit_s: float = 0.005, commit_rows: int = 256) -> None:
         """
         Args:
-            path: file; made (mode 600) where there is none.
+            path: file, made (mode 600) where there is none; or the address of a PostgreSQL database, which may have
+                many writers.
             commit_s: seconds that a record waits for others to be committed with.
             commit_rows: records that are committed without waiting for more.
 
         Raises:
             InputError: another writer has the file, it is no pool, or it cannot be made.
         """
-        self.path = path
+        self._name, self._shared = shown(path), is_postgres(path)
         self._commit_s, self._commit_rows = commit_s, commit_rows
-        self._lock = Lock(path)
+        self._lock = None if self._shared else Lock(Path(path))
         try:
             self._connection = open_writing(path)
             self._calls = Calls(self._connection)
             self._remember()
         except BaseException:
-            self._lock.release()
+            self._release()
             raise
         self._requests: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
         self._gate = threading.Lock()
@@ -92,7 +94,7 @@ class PoolWriter:
             if not self._closed:
                 self._requests.put(request)
                 return request.future
-        request.future.set_exception(PoolError(f"{self.path}: the pool is closed"))
+        request.future.set_exception(PoolError(f"{self._name}: the pool is closed"))
         return request.future
 
     def flush(self, timeout_s: float | None = None) -> None:
@@ -127,7 +129,11 @@ class PoolWriter:
             self._commit(requests)
         with contextlib.suppress(sqlite3.Error):  # a full disk: nothing is lost, the next writer reads the WAL
             self._connection.close()
-        self._lock.release()
+        self._release()
+
+    def _release(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
 
     def _gather(self) -> tuple[list[_Request], bool]:
         """Return the requests of the next commit, and whether they are the last."""
@@ -166,6 +172,8 @@ class PoolWriter:
         """Write records in one transaction; return what is wrong, and remember it when it is not the records."""
         try:
             self._connection.execute("BEGIN IMMEDIATE")
+            if self._shared:
+                self._remember()  # others have written
             for record in records:
                 self._write(record)
             self._connection.execute("COMMIT")
@@ -174,9 +182,9 @@ class PoolWriter:
             kinds = (sqlite3.OperationalError, sqlite3.InternalError)
             broken = isinstance(error, kinds) or type(error) is sqlite3.DatabaseError
             if broken:
-                self._problem = PoolError(f"{self.path}: cannot write to the pool: {error}")
+                self._problem = PoolError(f"{self._name}: cannot write to the pool: {error}")
             self._roll_back()
-            return self._problem or InputError(f"{self.path}: a record cannot be stored: {error}")
+            return self._problem or InputError(f"{self._name}: a record cannot be stored: {error}")
 
     def _roll_back(self) -> None:
         with contextlib.suppress(sqlite3.Error):
@@ -186,7 +194,7 @@ class PoolWriter:
         try:
             self._remember()
         except sqlite3.Error as error:
-            self._problem = self._problem or PoolError(f"{self.path}: cannot write to the pool: {error}")
+            self._problem = self._problem or PoolError(f"{self._name}: cannot write to the pool: {error}")
 
     def _remember(self) -> None:
         """Read where the numbering stands; rows of all tables but ``curation`` are numbered together."""
@@ -203,7 +211,7 @@ class PoolWriter:
             return
         rows = ROWS[type(record)]
         self._number += not rows.table.apart
-        cells = [None if rows.table.apart else self._number, *rows.row(record)]
+        cells = rows.row(record) if rows.table.apart else [self._number, *rows.row(record)]
         if rows.table.epoch:
             cells.append(self._epoch)
         if rows.table.clock:

@@ -1,4 +1,4 @@
-"""Reading files of expert traces: JSON lines, or one JSON list. Every defect is named with file and line."""
+"""Reading files of expert traces: JSON lines, one JSON list, or a pool. Every defect is named with file and line."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from rl_agents.errors import InputError
 from rl_agents.tools.calls import Tool, read_tools
 from rl_agents.tools.strict_json import DECODER, check_plain, check_text_file, strict_json
 from rl_agents.traces.formats import Trace, read_trace
+from rl_agents.traces.pools import pool_in, pool_records
 
 MAX_LINE_BYTES = 16 << 20
 MAX_LIST_BYTES = 1 << 30
@@ -75,8 +76,11 @@ def read_tool_file(path: Path) -> tuple[Tool, ...]:
         raise InputError(f"{path}: {error}") from None
 
 
-def _records(path: Path) -> Iterator[tuple[int, Any]]:
-    """Yield (line, JSON value or the `ValueError` in its place)."""
+def _records(path: Path) -> Iterator[tuple[int | str, Any]]:
+    """Yield (line or session, JSON value or the `ValueError` in its place)."""
+    if (pool := pool_in(path)) is not None:
+        yield from pool_records(pool)
+        return
     try:
         with path.open("rb") as file:
             start = file.read(64)

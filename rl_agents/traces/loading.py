@@ -1,4 +1,4 @@
-"""Turns from whatever a person names: a folder or file of `pivot extract`, or trace files themselves."""
+"""Turns from whatever a person names: a folder or file of `pivot extract`, trace files themselves, or a pool."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from rl_agents.tools.calls import Tool
 from rl_agents.traces.files import Defect, TraceFile, read_traces
 from rl_agents.traces.formats import Trace
 from rl_agents.traces.inferred_tools import infer_tools
+from rl_agents.traces.pools import pool_in
 from rl_agents.traces.store import TURNS_FILE, read_turns
 from rl_agents.traces.turns import Extraction, Turn, extract_turns
 
@@ -59,7 +60,7 @@ def load_turns(path: Path) -> list[Turn]:
     Raises:
         InputError: no such file, or anything wrong with it.
     """
-    if path.is_dir():
+    if path.is_dir() and pool_in(path) is None:
         path = path / TURNS_FILE
     if path.suffix == ".parquet":
         turns = read_turns(path)

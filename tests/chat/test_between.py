@@ -80,3 +80,9 @@ def test_a_template_that_names_the_tool_finds_it_in_the_answers_calls():
     assert chat.tokenizer.decode(between) == "\n<|im_start|>tool add\n7<|im_end|>\n<|im_start|>assistant\n"
     with pytest.raises(InputError, match="no call"):
         chat.between_messages([message("tool", "7")])
+
+
+def test_mistrals_templates_get_ids_of_nine_letters():
+    check = "{% if m.tool_call_id is defined and m.tool_call_id | length != 9 %}{{ raise_exception('9!') }}{% endif %}"
+    chat = template("qwen", QWEN_TOOLS.replace("{% for m in messages %}", "{% for m in messages %}" + check))
+    assert chat.between_messages([message("tool", "7")]) == TEMPLATES["qwen"].between_messages([message("tool", "7")])

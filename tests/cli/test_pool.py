@@ -198,6 +198,7 @@ POOL list --state red => invalid choice: 'red'
 POOL show => the following arguments are required: session
 POOL show i00-g0-mm => unknown session 'i00-g0-mm': did you mean 'i00-g0-m
 POOL show i00 => session 'i00': several begin so: i00-g0-m3, i00-g0-m2 ...
+POOL show open => session 'open' has not ended
 POOL exclude => which sessions? name some, or choose them by filters
 POOL exclude i00-g0-m0 --failed => name sessions, or choose them by filters, not both
 POOL exclude --min-return 99 => no session matches

@@ -138,3 +138,13 @@ def test_scores_come_back_in_the_order_of_the_rows(tiny_model_dir: Path, tokens:
         expected = np.r_[0.0, table.gather(1, ids[0, 1:, None])[:, 0].numpy()] * row.mask
         assert found.dtype == np.float32 and found == pytest.approx(expected, abs=1e-4)
     assert group.score([], "default_policy") == []
+
+
+def test_a_loss_is_its_mean_over_optimiser_steps(tiny_model_dir: Path) -> None:
+    found = []
+    for epochs in (1, 3):
+        keys = {"lr": 1e-9, "critic_lr": 1e-9, "minibatches": 1, "epochs": epochs}
+        group, settings = build_group(str(tiny_model_dir), **keys)
+        found.append(group.learn(training_data(settings)))
+    for name in ("actor/pg_loss", "critic/value_loss", "actor/grad_norm"):
+        assert found[1][name] == pytest.approx(found[0][name], rel=1e-3), name

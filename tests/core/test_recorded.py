@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -297,6 +298,22 @@ def test_an_unusable_pool_is_exit_code_2_and_leaves_nothing(
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 1 and "no session that grpo could learn from" in said[0]
     assert not (tmp_path / "out").exists()
+
+
+def test_a_whole_run_without_evaluations(
+    beginner_model_dir: Path, played: list[list[Trajectory]], pool_of: Callable[..., Path], tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    output = str(tmp_path / "out")
+    keys = ["--set", "eval_episodes=0", "tasks_per_iteration=4", "--iterations", "2"]
+    argv = ["--local", "--model", str(beginner_model_dir), "--output", output, "--pool", str(pool_of(*records(played)))]
+    assert main([*argv, *keys]) == 0
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text(encoding="utf-8"))
+    assert (summary["status"], summary["episodes"], summary["success_end"]) == ("done", 32, None)
+    assert not (tmp_path / "out" / "pool.sqlite").exists(), "what it learned from is in a pool already"
+    capsys.readouterr()
+    assert main(["--resume", output]) == 0
+    assert "has finished its 2 iterations" in capsys.readouterr().out
 
 
 def test_defaults_correct_for_the_policy_that_sampled(pool_of: Callable[..., Path]) -> None:

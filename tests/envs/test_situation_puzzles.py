@@ -7,6 +7,7 @@ import os
 import random
 import subprocess
 import sys
+from dataclasses import replace
 from functools import partial
 from itertools import combinations
 from pathlib import Path
@@ -64,6 +65,8 @@ def test_f1_by_hand() -> None:
     assert rules.f1_score("ab a", "ba c", "char") == pytest.approx(4 / 6)
     assert rules.f1_score("Don't", "dont", "word") == 1.0
     assert rules.f1_score("", "key", "word") == rules.f1_score("...", "...", "char") == 0.0
+    with pytest.raises(ValueError, match="unknown unit 'letter': valid: word, char"):
+        rules.f1_score("key", "key", "letter")
 
 
 def test_similarity_by_hand() -> None:
@@ -109,6 +112,13 @@ PUZZLE = Puzzle(
 )
 def test_the_rule_judge(question: str, reply: str, topics: tuple[str, ...]) -> None:
     assert rule_reply(PUZZLE, question, 0.5) == Reply(reply, topics)
+
+
+def test_a_question_as_like_as_it_must_be_is_enough_and_turns_on_its_own_key_question() -> None:
+    assert rule_reply(PUZZLE, "Was the bell stolen?", 2 / 3) == Reply(YES, ("key question 0",))
+    assert rule_reply(PUZZLE, "Was the bell stolen?", 0.67) == Reply(UNKNOWN)
+    longer = replace(PUZZLE, key_questions=(*PUZZLE.key_questions, "Did the keeper flee at night?"))
+    assert rule_reply(longer, "Did nobody hear the storm?", 0.5) == Reply(YES, ("key question 1",))
 
 
 def test_what_is_new() -> None:

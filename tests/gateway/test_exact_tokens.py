@@ -6,7 +6,21 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from gateway.models import ADD, MAX_LEN, Rig, Scripted, letters, opening, reply, result, system, tokenizer, user
+from gateway.models import (
+    ADD,
+    MAX_LEN,
+    Rig,
+    Scripted,
+    letters,
+    model_call,
+    opening,
+    reply,
+    result,
+    sent_of,
+    system,
+    tokenizer,
+    user,
+)
 
 from rl_agents.chat.context import Append, ChatTemplate
 from rl_agents.data.tasks import step_seed
@@ -359,3 +373,56 @@ def test_a_response_that_follows_another_has_its_history():
     assert problem.code == "previous_response_not_found" and trace.rewrites == 1
     steps = {step.observation: step for step in trace.steps}
     assert extends(steps["one"].prompt_ids, steps["task"]) and "be long" in rig.text(steps["two"].prompt_ids)
+
+
+def test_of_answers_with_one_text_the_ids_of_their_calls_decide_then_the_later_one_is_taken():
+    async def play(tools, said):
+        rig = Rig({"add them": said}, max_response_tokens=400)
+        first = await rig.all(user("add them"), tools=tools, count=2)
+        await rig.ask(user("add them"), reply(first[0]), user("go on"), tools=tools)
+        return first, rig.gateway.sessions["s"].lineage.calls[-1]
+
+    first, last = asyncio.run(play((ADD,), CALL))
+    assert first[0].content == first[1].content and last.parent.id == first[0].call
+    first, last = asyncio.run(play((), "the same words"))
+    assert first[0].content == first[1].content and last.parent.id == first[1].call
+
+
+def test_the_first_of_several_continuations_is_next_and_the_others_ends_go_on_later():
+    async def play():
+        rig = Rig()
+        a = await rig.ask(user("task"))
+        b = await rig.ask(user("task"), reply(a), user("left"))
+        c = await rig.ask(user("task"), reply(a), user("right"))
+        d = await rig.ask(user("task"), reply(a), user("left"), reply(b), user("on"))
+        return [a, b, c, d], await rig.trace()
+
+    (a, b, c, d), trace = asyncio.run(play())
+    assert [step.call for step in trace.steps] == [c.call, a.call, b.call, d.call]
+    assert [step.next_step for step in trace.steps] == [3, None, None, None] and trace.abandoned == 0
+
+
+def test_the_last_word_is_never_abandoned():
+    async def play():
+        rig = Rig()
+        first = await rig.all(user("task"), count=2)
+        await rig.ask(user("task"), reply(first[0]), user("go on"))
+        last = await rig.ask(user("task"))
+        return first, last, await rig.trace()
+
+    first, last, trace = asyncio.run(play())
+    assert trace.steps[-1].call == last.call and trace.abandoned == 1
+    assert first[1].call not in {step.call for step in trace.steps}
+
+
+def test_numbers_of_tokens_are_asked_without_making_a_call():
+    async def play():
+        rig = Rig()
+        a = await rig.ask(user("task"))
+        call = model_call(user("task"), reply(a), user("go on"))
+        count = rig.gateway.count_tokens("s", call)
+        b = await rig.gateway.answer("s", call, sent_of(call))
+        return count, b[0].prompt_tokens, await rig.trace()
+
+    count, expected, trace = asyncio.run(play())
+    assert count == expected and len(trace.steps) == 2

@@ -10,7 +10,6 @@ import os
 import sys
 import threading
 from concurrent.futures import Future
-from pathlib import Path
 
 from pool.experience import dialogue
 
@@ -28,7 +27,7 @@ def main(pool_file: str, acknowledged: str, first: int, last: int) -> None:
         os.write(log, f"{number}\n".encode())
         room.release()
 
-    with PoolWriter(Path(pool_file), commit_s=0.002) as pool:
+    with PoolWriter(pool_file, commit_s=0.002) as pool:
         for number in range(first, last):
             room.acquire()
             *steps, session = session_records(dialogue(number), str(number))

@@ -165,7 +165,7 @@ def test_keys_of_states_stay_what_they_are_in_saved_searches() -> None:
     assert state_key("house", text, explorer_of(state_scope="task").settings) == "5cba797d2da2aec58d43bb8a"
 
 
-def test_the_picture_knows_what_became_of_every_state() -> None:
+def test_what_became_of_every_state_is_kept() -> None:
     explorer, world = explorer_of(), World()
     assert explorer.last_tree == ("", [])
     for _ in range(4):

@@ -109,7 +109,7 @@ def anthropic_messages(base: str, key: str, stream: bool = False) -> str:
     client = Anthropic(base_url=base, api_key=key)
     tools: Any = [{"name": "add", "description": ABOUT, "input_schema": SCHEMA}]
     messages: list[Any] = [{"role": "user", "content": QUESTION}]
-    asked: dict[str, Any] = {"model": MODEL, "max_tokens": 64, "system": RULES, "tools": tools}
+    asked: dict[str, Any] = {"model": MODEL, "max_tokens": 1024, "system": RULES, "tools": tools}
     while True:
         if stream:
             with client.messages.stream(messages=messages, **asked) as events:
