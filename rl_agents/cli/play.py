@@ -12,7 +12,7 @@ from typing import Any
 from rl_agents.algorithms import Settings
 from rl_agents.cli.parser import Parser
 from rl_agents.data.tasks import stream_seed
-from rl_agents.envs.base import TextEnv, env_spec, make_env, read_env_options, starter_spec, task_ids
+from rl_agents.envs.base import TextEnv, base_environment, env_spec, make_env, read_env_options, starter_spec, task_ids
 from rl_agents.envs.gymnasium_adapter import TextAdapter
 from rl_agents.envs.spec import StarterSpec
 from rl_agents.errors import InputError, nearest
@@ -91,7 +91,7 @@ def play_settings(args: argparse.Namespace) -> tuple[Settings, StarterSpec | Non
         starter = None
     defaults = {} if starter is None or settings.model != "starter" else starter.defaults
     settings.set_defaults({name: value for name, value in defaults.items() if name.startswith("env.")})
-    settings.max_turns = settings.max_turns or spec.max_turns
+    settings.max_turns = settings.max_turns or env_spec(base_environment(args.env, settings.env_options)).max_turns
     read_env_options(spec, settings.env_options)
     return settings, starter
 

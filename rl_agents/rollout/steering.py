@@ -15,7 +15,7 @@ from rl_agents.chat.context import ChatTemplate
 from rl_agents.data.trajectory import Step
 from rl_agents.engines.base import Engine
 from rl_agents.gateway.calls import ModelAnswer, ModelCall, Piece, Sent
-from rl_agents.gateway.gateway import Gateway, GatewayLimits
+from rl_agents.gateway.gateway import Gateway, GatewayLimits, SessionTrace
 from rl_agents.gateway.launch import AgentEnd
 from rl_agents.pool.store import PoolSink
 from rl_agents.rollout.truncation_rules import Rule, Truncation, TurnFacts
@@ -105,6 +105,11 @@ class WatchedGateway(Gateway):
             steering = Steering(truncation.name, truncation.after, instruction, truncation.start(seed))
         self._watched[session] = steering
         return steering
+
+    async def close(self, session: str, reason: str = "") -> SessionTrace:
+        """See `Gateway.close`."""
+        self._watched.pop(session, None)
+        return await super().close(session, reason)
 
     async def answer(self, session: str, call: ModelCall, sent: Sent) -> list[ModelAnswer]:
         """See `Gateway.answer`."""

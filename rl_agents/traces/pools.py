@@ -53,9 +53,7 @@ def _dialogue(steps: Sequence[Any]) -> dict[str, Any]:
     return {"messages": messages}
 
 
-def _conversation(
-    last: int, asked: Mapping[int, Exchange], answers: Mapping[int, Mapping[str, Any]]
-) -> dict[str, Any]:
+def _conversation(last: int, asked: Mapping[int, Exchange], answers: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
     """Return what a call's client had said and been told up to its answer."""
     calls: list[int] = []
     while last:

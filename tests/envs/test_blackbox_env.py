@@ -6,13 +6,14 @@ import asyncio
 import itertools
 import json
 import sys
+from dataclasses import replace
 
 import httpx
 import psutil
 import pytest
 from chat_tokenizers import llama, qwen
 from rollout.black_boxes import CONTEXT, LIMITS, Asker, player, specs, task_file, tiny_model, user
-from rollout.scripted import Countdown
+from rollout.scripted import Countdown, ScriptedEngine
 
 from rl_agents.chat.context import Append, ChatTemplate
 from rl_agents.chat.messages import read_message
@@ -23,10 +24,13 @@ from rl_agents.envs.blackbox.env import AgentFailed, BlackboxEnv
 from rl_agents.envs.blackbox.histories import History
 from rl_agents.envs.blackbox.spec import BlackboxOptions
 from rl_agents.envs.blackbox.tasks import base_environment, task_ids, task_payload
+from rl_agents.envs.pivot import desk
+from rl_agents.envs.pivot.starter import build_tokenizer
 from rl_agents.errors import InputError
 from rl_agents.gateway.calls import ModelCall
 from rl_agents.gateway.launch import FunctionAgent
 from rl_agents.rollout.agent_loop import play_episodes
+from rl_agents.rollout.blackbox import BlackBox, collect_blackbox
 from rl_agents.rollout.branching_check import check_branching
 from rl_agents.rollout.env_guard import EnvPool
 from rl_agents.rollout.turns import Player
@@ -399,3 +403,61 @@ def test_agents_that_do_not_replay_are_refused_in_one_line(tasks):
     problem = checked(clock, tasks).input_error
     assert "environment blackbox cannot be branched by replay: it shows another observation than before" in problem
     assert "\n" not in problem
+
+
+# --- the gateway's prompts and those of a search are the same -------------------------------------------------------
+
+DESK = [tool for tool in desk.TOOLS if tool["function"]["name"] == "get_order"]
+CALL = '<tool_call>\n{"name": "get_order", "arguments": {"order_id": "12"}}\n</tool_call>'
+
+
+async def uses_tools(task, client):
+    """Sends calls back with other spaces, and two results at once."""
+    messages = [{"role": "system", "content": "You help with orders."}, user("Where is order 12?")]
+    async with Asker(client) as model:
+        for _ in range(2):
+            answer = await model.message(messages, tools=DESK)
+            for made in answer.get("tool_calls", ()):
+                made["function"]["arguments"] = json.dumps(json.loads(made["function"]["arguments"]), indent=1)
+            results = [
+                {"role": "tool", "tool_call_id": made["id"], "content": '{"status": "shipped"}'}
+                for made in answer.get("tool_calls", ())
+            ]
+            messages += [answer, *results, user("Thanks!")]
+        await model.message(messages, tools=DESK)
+    return 1.0
+
+
+async def compacts(task, client):
+    """Begins anew with a summary after two turns."""
+    messages = [user("Where is order 12?")]
+    async with Asker(client) as model:
+        for _ in range(2):
+            messages += [{"role": "assistant", "content": await model.say(messages)}, user("Thanks!")]
+        messages = [user("Order 12: done. Where is order 13?")]
+        messages += [{"role": "assistant", "content": await model.say(messages)}, user("Thanks!")]
+        await model.say(messages)
+    return 1.0
+
+
+@pytest.mark.parametrize(
+    ("agent", "words"),
+    [(uses_tools, CALL), (compacts, "<think> 12 </think>Order 12: done.")],
+    ids=["tools", "compaction"],
+)
+@pytest.mark.parametrize("reasoning", ["keep", "as_sent"])
+def test_a_search_reads_the_prompts_that_the_gateway_writes(tasks, agent, words, reasoning):
+    context = Append(ChatTemplate(build_tokenizer()))
+    engine = ScriptedEngine(context.template.tokenizer, lambda prompt: words)
+    limits = replace(LIMITS, max_response_tokens=60, max_model_len=1000)
+    box = BlackBox(FunctionAgent(agent), options(tasks=tasks, reasoning=reasoning, agent_timeout_s=20.0), 5)
+    through = asyncio.run(collect_blackbox(specs(1), box, engine, context.template, limits)).trajectories
+
+    def make():
+        return inside_out(agent, tasks, reasoning=reasoning)
+
+    inside = asyncio.run(play_episodes(specs(1), make, engine, context, limits)).trajectories
+    (mine,), (theirs,) = through, inside
+    assert mine.end_cause == theirs.end_cause == "terminated"
+    assert [s.prompt_ids for s in mine.steps] == [s.prompt_ids for s in theirs.steps]
+    assert [s.action for s in mine.steps] == [s.action for s in theirs.steps] and len(mine.steps) in (3, 4)
