@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from rl_agents.chat.messages import Message, assistant_message
@@ -71,13 +71,8 @@ def shown_message(answer: ModelAnswer, shown: Shown) -> Message:
     return assistant_message(answer.content, shown.calls, [call.id for call in answer.tool_calls], answer.thoughts)
 
 
-def answer_json(answer: ModelAnswer) -> dict[str, Any]:
-    """Return an answer as the pool keeps it."""
-    return asdict(answer)
-
-
 def answer_from_json(data: Mapping[str, Any]) -> ModelAnswer:
-    """Inverse of `answer_json`."""
+    """Return an answer that the pool has kept."""
     calls = tuple(AnsweredCall(**call) for call in data["tool_calls"])
     return ModelAnswer(**{**data, "tool_calls": calls})
 

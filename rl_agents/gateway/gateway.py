@@ -25,7 +25,7 @@ from rl_agents.gateway.calls import ModelAnswer, ModelCall, Piece, Sent, Start
 from rl_agents.gateway.limits import GatewayLimits
 from rl_agents.gateway.lineage import Lineage, Question
 from rl_agents.gateway.made import Made
-from rl_agents.gateway.requests import started, whole_history
+from rl_agents.gateway.requests import request_json, started, whole_history
 from rl_agents.gateway.resume import open_sessions, rebuild
 from rl_agents.gateway.sampling import Sampler
 from rl_agents.gateway.sessions import Asked, OpenSession
@@ -96,6 +96,7 @@ class Gateway:
     def admit(self, opening: Opening, recorded: Sequence[Call] = ()) -> OpenSession:
         """Take calls of a session whose key is known by its hash."""
         session = OpenSession(opening, Lineage(self.template, self.limits.reasoning, opening.seed))
+        session.lineage.reserve(call.id for call in recorded)
         for call in recorded:
             session.recorded.setdefault(tuple(call.prompt_ids), []).append(call)
         self.sessions[opening.session] = session
@@ -305,5 +306,9 @@ class Gateway:
         self, session: OpenSession, call: ModelCall, sent: Sent, question: Question, made: list[Made], budget: int
     ) -> None:
         """Write down what is asked, before anything is sampled."""
-        if self.pool is not None:
-            self.pool.add(*started(session, call, sent, question, made, overridden(call, budget)))
+        if self.pool is None:
+            return
+        wishes = overridden(call, budget)
+        for index, one in enumerate(made):
+            one.request = request_json(session, call, question, made, index)
+        self.pool.add(*(started(session.opening.session, call, sent, one, wishes) for one in made))

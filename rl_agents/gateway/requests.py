@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from rl_agents.chat.messages import Message
-from rl_agents.gateway.calls import ModelCall, Sent
+from rl_agents.gateway.calls import ModelAnswer, ModelCall, Sent
 from rl_agents.gateway.canonical import split_header
 from rl_agents.gateway.lineage import Lineage, Question
 from rl_agents.gateway.made import Made
 from rl_agents.gateway.sessions import STEERED, OpenSession
 from rl_agents.pool.records import Exchange
 from rl_agents.web.errors import ApiError
+
+#: What of a request may be long.
+WORDS = ("messages", "system", "tools")
 
 
 def whole_history(lineage: Lineage, call: ModelCall) -> list[Message]:
@@ -32,15 +36,16 @@ def whole_history(lineage: Lineage, call: ModelCall) -> list[Message]:
     raise ApiError(404, message, "previous_response_not_found", "previous_response_id")
 
 
-def started(
-    session: OpenSession, call: ModelCall, sent: Sent, question: Question, made: Sequence[Made],
-    overridden: dict[str, Any],
-) -> Iterator[Exchange]:  # fmt: skip
-    """Yield what the pool keeps of a request, once per answer that is to be sampled."""
+def request_json(
+    session: OpenSession, call: ModelCall, question: Question, made: Sequence[Made], index: int
+) -> dict[str, Any]:
+    """Return a request as the pool keeps it: what its parent's had not had, and the place of answer ``index``."""
     answered = question.place.last_answer()
     before = answered.by if answered is not None else None
-    common: dict[str, Any] = {
-        "number": sum(len(group) for group in session.asked.values()),
+    data: dict[str, Any] = {
+        "number": made[0].order,  # of the request: its answers share it
+        "order": made[index].order,
+        "index": index,
         "follows": before.id if before is not None else 0,
         "edge": question.edge,
         "after": question.after.id if question.after is not None else 0,
@@ -50,15 +55,29 @@ def started(
         "stream": call.stream,
     }
     if before is None or (before.system, before.tools) != (question.system, question.tools):
-        common |= {"system": list(question.system), "tools": [tool.to_openai() for tool in question.tools]}
+        data |= {"system": list(question.system), "tools": [tool.to_openai() for tool in question.tools]}
     last = bool(question.steered) and session.end == STEERED
     optional: dict[str, Any] = {
         "max_tokens": call.max_tokens, "stop": list(call.stop), "ignored": list(call.ignored),
         "steered": question.steered, "last": last, "anew": question.anew,
     }  # fmt: skip
-    common |= {name: value for name, value in optional.items() if value}
-    for index, one in enumerate(made):
-        yield Exchange(
-            one.id, session.opening.session, "started", sent.digest, sent.retry, call.dialect,
-            {**common, "order": one.order, "index": index}, overridden=overridden,
-        )  # fmt: skip
+    return data | {name: value for name, value in optional.items() if value}
+
+
+def started(session: str, call: ModelCall, sent: Sent, made: Made, overridden: dict[str, Any]) -> Exchange:
+    """Return what is written down before an answer is sampled: all but the words, which its answer's row has.
+
+    A call that was started and never finished leaves its id to the next one in its place, which may ask another thing.
+    """
+    request = {name: value for name, value in made.request.items() if name not in WORDS}
+    return Exchange(made.id, session, "started", sent.digest, sent.retry, call.dialect, request, overridden=overridden)
+
+
+def finished(
+    session: str, call: ModelCall, sent: Sent, made: Made, ended: int, answer: ModelAnswer, overridden: dict[str, Any]
+) -> Exchange:
+    """Return what is written down beside a sampled call; it is all that a restart needs."""
+    request = {**made.request, "ended": ended}
+    return Exchange(
+        made.id, session, "finished", sent.digest, sent.retry, call.dialect, request, asdict(answer), overridden
+    )
