@@ -192,6 +192,8 @@ class AgentAlgorithm(Algorithm):
         started = time.perf_counter()
         self.learning = False
         metrics = self._play_and_learn() if self.explorer is None else self._explore(self.explorer)
+        if self.pool is not None:
+            self.pool.confirm(self._started_workers().collector.recorded())
         self._leave_out(self.episodes.bad.observe(self.last_trajectories))
         if left_out := self.episodes.bad.left_out:
             metrics["fault/left_out_tasks"] = float(len(left_out))

@@ -32,6 +32,8 @@ A = TypeVar("A")
 
 MAX_ROUNDS = 6
 RESTART_PATIENCE_S = 120.0
+#: For what env runners recorded to reach the disk.
+FLUSH_S = 60.0
 #: Deaths of env runners in one task after which its episodes fail; one may be the machine's doing.
 MAX_DEATHS = 2
 #: Tasks that kill env runners, while nothing else is completed, after which a run ends.
@@ -169,6 +171,7 @@ class Collector:
         self.group = env_runner_group
         self.inference = inference_group
         self.timeout_s = timeout_s
+        self._lost = False
         #: Gives every env runner what writes to the pool; None: nothing is recorded.
         self.recording: SetRecorder | None = None
         #: How often an env runner died while it called the environment of a task.
@@ -195,6 +198,16 @@ class Collector:
         """Have all env runners record from now on, those that will be restarted, too."""
         self.recording = recording
         self.connect()
+
+    def recorded(self) -> bool:
+        """Wait until all that env runners recorded is on disk; False when one was lost that may have known more."""
+        if self.group.num_remote_env_runners() == 0:
+            return True  # one process, one writer, one order
+        everybody = self.group.num_remote_env_runners() == len(self.group.healthy_env_runner_ids())
+        lost, self._lost = self._lost, False
+        results = self.group._worker_manager.foreach_actor(FlushRecorder(FLUSH_S), timeout_seconds=2 * FLUSH_S)
+        answers = [result.ok and result.get() for result in results]
+        return everybody and not lost and bool(answers) and all(answers)
 
     def _first_attempt(self) -> int | None:
         return None if self.recording is None else self.recording.resumes * MAX_ATTEMPTS
@@ -299,6 +312,7 @@ class Collector:
 
     def _replace(self, runner: int, jobs: int, events: list[str]) -> None:
         """RLlib keeps a runner that timed out and queues work behind it: kill it, so that Ray restarts it."""
+        self._lost = True
         manager = self.group._worker_manager
         if runner in manager.healthy_actor_ids():
             events.append(f"env runner {runner} did not finish {jobs} jobs within {self.timeout_s:.0f} s")
@@ -389,6 +403,17 @@ class SetRecorder:
     def __call__(self, runner: Any) -> None:
         recorded = ray.get(self.recorded) if isinstance(self.recorded, ray.ObjectRef) else self.recorded
         runner.set_recorder(Recorder(self.sink(), recorded))
+
+
+class FlushRecorder:
+    """Has a runner wait until what it recorded is on disk."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self.timeout_s = timeout_s
+
+    def __call__(self, runner: Any) -> bool:
+        on_disk: bool = runner.flush_recorder(self.timeout_s)
+        return on_disk
 
 
 class SetEngines:

@@ -18,7 +18,7 @@ import ray
 from rl_agents.core.rollout_workers import SetRecorder
 from rl_agents.data.rows import Row
 from rl_agents.data.steps import step_spans
-from rl_agents.data.trajectory import Trajectory
+from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.pool.actor import RemotePool, start_pool_actor
 from rl_agents.pool.reader import PoolReader
 from rl_agents.pool.records import Batch, Call, Credit, Event, Outcome, Record, Session, SessionKind
@@ -33,6 +33,7 @@ class RunPool:
     """The pool of one run, as its driver writes it.
 
     Attributes:
+        actor: that writes where there are env runner actors; None: this process writes.
         resumes: how often the run was resumed.
     """
 
@@ -43,8 +44,9 @@ class RunPool:
             InputError: another process writes to it, or it is no pool.
         """
         self.path, self._settings = path, settings
-        self._actor = start_pool_actor(path) if settings.num_env_runners else None
-        self._writer = PoolWriter(path) if self._actor is None else RemotePool(self._actor)
+        self.actor = start_pool_actor(path) if settings.num_env_runners else None
+        self._writer = PoolWriter(path) if self.actor is None else RemotePool(self.actor)
+        self._unconfirmed: list[Step] = []
         with PoolReader(path) as reader:
             self.resumes = sum(event.kind == "resumed" for event in reader.events())
 
@@ -67,14 +69,26 @@ class RunPool:
 
     def recording(self, recorded: Mapping[int, Call]) -> SetRecorder:
         """Return what has env runners write to the pool, and serve ``recorded`` again."""
-        if self._actor is None:
+        if self.actor is None:
             return SetRecorder(lambda: self._writer, recorded, self.resumes)
-        return SetRecorder(partial(RemotePool, self._actor), ray.put(recorded), self.resumes)
+        return SetRecorder(partial(RemotePool, self.actor), ray.put(recorded), self.resumes)
 
     def add_sessions(self, iteration: int, trajectories: Sequence[Trajectory], *update: int) -> None:
         """Write episodes, or the siblings that the ``update``-th update of a search learns from."""
         sessions = [self._session(self._name(iteration, t, *update), iteration, t) for t in trajectories]
         self._writer.add(*(record for session in sessions for record in session))
+        if self.actor is not None:
+            self._unconfirmed += [step for trajectory in trajectories for step in trajectory.steps]
+
+    def confirm(self, on_disk: bool) -> None:
+        """Env runners have written their calls; those of one that died on the way are written from here.
+
+        Args:
+            on_disk: all of them have.
+        """
+        if not on_disk:
+            self._writer.add(*(_call(step) for step in self._unconfirmed if step.call))
+        self._unconfirmed.clear()
 
     def add_batch(self, iteration: int, rows: Sequence[Row], trajectories: Sequence[Trajectory], *update: int) -> None:
         """Write what an update learns from, and what its steps are worth.
@@ -102,9 +116,9 @@ class RunPool:
     def close(self) -> None:
         """Write what is left."""
         self._writer.close()
-        if self._actor is not None:
-            ray.get(self._actor.close.remote(), timeout=FLUSH_S)
-            ray.kill(self._actor)
+        if self.actor is not None:
+            ray.get(self.actor.close.remote(), timeout=FLUSH_S)
+            ray.kill(self.actor)
 
     def _name(self, iteration: int, trajectory: Trajectory, *update: int) -> str:
         """Name a session: iteration, in a search's samples the update, group, member; and the resumption."""
@@ -123,6 +137,12 @@ class RunPool:
             name, kind, iteration, t.group_id, t.member, t.seed, self._settings.env, t.task_id, t.terminated,
             t.truncated, t.end_cause, t.failed, t.success, t.metrics, t.facts,
         )  # fmt: skip
+
+
+def _call(step: Step) -> Call:
+    return Call(
+        step.call, 0, step.prompt_ids, step.response_ids, step.logprobs, step.policy_version, step.finish_reason
+    )
 
 
 def _worth(row: Row) -> Iterator[tuple[int, float, float | None]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from rl_agents.chat.messages import Message, assistant_message
@@ -71,44 +71,10 @@ def shown_message(answer: ModelAnswer, shown: Shown) -> Message:
     return assistant_message(answer.content, shown.calls, [call.id for call in answer.tool_calls], answer.thoughts)
 
 
-def answer_json(answer: ModelAnswer) -> dict[str, Any]:
-    """Return an answer as the pool keeps it."""
-    return asdict(answer)
-
-
 def answer_from_json(data: Mapping[str, Any]) -> ModelAnswer:
-    """Inverse of `answer_json`."""
+    """Return an answer that the pool has kept."""
     calls = tuple(AnsweredCall(**call) for call in data["tool_calls"])
     return ModelAnswer(**{**data, "tool_calls": calls})
-
-
-def request_json(
-    call: ModelCall, made: Made, index: int, number: int, parent: int, same_header: bool
-) -> dict[str, Any]:
-    """Return a request as the pool keeps it: what its parent's had not had, and its place.
-
-    Args:
-        number: of the request in its session; the ``n`` answers to one request share it.
-        parent: id of the call whose answer the messages follow; 0: none.
-        same_header: system messages and tools are the parent's.
-    """
-    data: dict[str, Any] = {
-        "number": number,
-        "order": made.order,
-        "index": index,
-        "edge": made.edge,
-        "follows": parent,
-        "after": made.after.id if made.after is not None else 0,
-        "messages": list(made.rest),
-        "model": call.model,
-        "count": call.count,
-        "stream": call.stream,
-    }
-    if not same_header:
-        data |= {"system": list(made.system), "tools": [tool.to_openai() for tool in made.tools]}
-    optional: dict[str, Any] = {"max_tokens": call.max_tokens, "stop": list(call.stop), "steered": made.steered}
-    optional |= {"anew": made.anew, "ignored": list(call.ignored)}
-    return data | {name: value for name, value in optional.items() if value}
 
 
 def overridden(call: ModelCall, budget: int) -> dict[str, Any]:

@@ -17,22 +17,21 @@ from concurrent.futures import Future
 from dataclasses import replace
 
 from rl_agents.chat.context import ChatTemplate
-from rl_agents.chat.messages import Message
 from rl_agents.data.trajectory import Step
 from rl_agents.engines.base import Engine
 from rl_agents.errors import InputError
-from rl_agents.gateway.answers import answer_id, overridden, request_json
+from rl_agents.gateway.answers import answer_id, overridden
 from rl_agents.gateway.calls import ModelAnswer, ModelCall, Piece, Sent, Start
-from rl_agents.gateway.canonical import split_header
 from rl_agents.gateway.limits import GatewayLimits
 from rl_agents.gateway.lineage import Lineage, Question
 from rl_agents.gateway.made import Made
+from rl_agents.gateway.requests import request_json, started, whole_history
 from rl_agents.gateway.resume import open_sessions, rebuild
 from rl_agents.gateway.sampling import Sampler
-from rl_agents.gateway.sessions import STEERED, Asked, OpenSession
+from rl_agents.gateway.sessions import Asked, OpenSession
 from rl_agents.gateway.trace import SessionTrace
 from rl_agents.pool.reader import PoolReader
-from rl_agents.pool.records import Call, Exchange, Opening, RewardNote
+from rl_agents.pool.records import Call, Opening, RewardNote
 from rl_agents.pool.store import PoolSink
 from rl_agents.web.errors import ApiError, bad_request
 from rl_agents.web.security import digest
@@ -97,6 +96,7 @@ class Gateway:
     def admit(self, opening: Opening, recorded: Sequence[Call] = ()) -> OpenSession:
         """Take calls of a session whose key is known by its hash."""
         session = OpenSession(opening, Lineage(self.template, self.limits.reasoning, opening.seed))
+        session.lineage.reserve(call.id for call in recorded)
         for call in recorded:
             session.recorded.setdefault(tuple(call.prompt_ids), []).append(call)
         self.sessions[opening.session] = session
@@ -272,7 +272,7 @@ class Gateway:
             session.check_open()
 
     def _question(self, session: OpenSession, call: ModelCall, instruction: str) -> Question:
-        messages = _whole_history(session.lineage, call)
+        messages = whole_history(session.lineage, call)
         characters = sum(len(message["content"] or "") for message in messages)
         if characters > self.limits.max_model_len * CHARACTERS_PER_TOKEN:
             raise self._full(session, f"the messages have {characters} characters")
@@ -308,35 +308,7 @@ class Gateway:
         """Write down what is asked, before anything is sampled."""
         if self.pool is None:
             return
-        answered = question.place.last_answer()
-        before = answered.by if answered is not None else None
-        same = before is not None and (before.system, before.tools) == (question.system, question.tools)
-        number = sum(len(group) for group in session.asked.values())
-        self.pool.add(
-            *(
-                Exchange(
-                    one.id, session.opening.session, "started", sent.digest, sent.retry, call.dialect,
-                    request_json(call, one, index, number, before.id if before is not None else 0, same)
-                    | ({"last": True} if one.steered and session.end == STEERED else {}),
-                    overridden=overridden(call, budget),
-                )
-                for index, one in enumerate(made)
-            )
-        )  # fmt: skip
-
-
-def _whole_history(lineage: Lineage, call: ModelCall) -> list[Message]:
-    """Return the messages of a request, those of the response that it follows included.
-
-    Raises:
-        ApiError: 404 for a response of another session.
-    """
-    if not call.previous:
-        return list(call.messages)
-    for made in reversed(lineage.calls):
-        if made.answer is not None and made.answer.id == call.previous:
-            before, (own, new) = lineage.history_after(made), split_header(call.messages)
-            system, body = split_header(before)
-            return [*(own or system), *body, *new]
-    message = f"the response {call.previous!r} does not exist in this session"
-    raise ApiError(404, message, "previous_response_not_found", "previous_response_id")
+        wishes = overridden(call, budget)
+        for index, one in enumerate(made):
+            one.request = request_json(session, call, question, made, index)
+        self.pool.add(*(started(session.opening.session, call, sent, one, wishes) for one in made))

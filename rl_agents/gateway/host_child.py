@@ -14,13 +14,16 @@ Of the standard library alone: that interpreter has the agent's framework, and n
 
 from __future__ import annotations
 
+import sys
+
+sys.path.pop(0)  # this folder: its modules have names such as trace, which the agent's libraries import as others
+
 import asyncio
 import importlib.util
 import inspect
 import json
 import os
 import socket
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 

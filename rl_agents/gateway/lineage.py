@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import re
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from rl_agents.chat.context import ChatTemplate
@@ -65,6 +65,10 @@ class Lineage:
         self._conversations = 0
         self._ids: set[int] = set()
         self._after: dict[int, Place] = {}
+
+    def reserve(self, ids: Iterable[int]) -> None:
+        """Sample no call under these ids: they name answers on record, to whatever was asked then."""
+        self._ids.update(ids)
 
     def ask(self, messages: Sequence[Message], tools: Sequence[Tool], instruction: str = "") -> Question:
         """Find a request's place and write its prompt.
@@ -121,10 +125,9 @@ class Lineage:
     ) -> tuple[Made | None, list[int]]:  # fmt: skip
         """Return the call that the prompt begins with, and the prompt."""
         if parent is not None:
-            answer = parent.answer
-            calls = [{"id": c.id, "function": {"name": c.name}} for c in answer.tool_calls] if answer else []
+            answer = body[len(body) - new - 1]  # with the client's own ids, which its results name
             try:
-                between = self.template.between_messages(rest, calls)
+                between = self.template.between_messages(rest, answer.get("tool_calls", ()))
                 end = self.template.end_of_turn
                 closing = [] if parent.response[-1] == end else [end]
                 return parent, [*parent.prompt_ids(), *parent.response, *closing, *between]
@@ -202,7 +205,7 @@ class Lineage:
         """Note whose answers a call is the first to read."""
         texts = [str(m["content"]).strip() for m in reader.rest if m["role"] != "assistant" and m["content"]]
         for call in self.calls:
-            if call.answer is not None and not call.followed and not _is_before(call, reader):
+            if call.answer is not None and not call.followed:  # so it does not lead to the reader
                 said = call.answer.content.strip()
                 if said and any(_contains(text, said) for text in texts):
                     call.read_by = reader
@@ -217,16 +220,6 @@ def _steered(rest: Sequence[Message], instruction: str) -> tuple[Message, ...]:
         return (*rest, {"role": "user", "content": instruction})
     told = {**rest[number], "content": f"{rest[number]['content']}\n{instruction}".strip()}
     return (*rest[:number], told, *rest[number + 1 :])
-
-
-def _is_before(call: Made, reader: Made) -> bool:
-    """Whether a call is on the way that leads to another."""
-    step: Made | None = reader
-    while step is not None:
-        if step is call:
-            return True
-        step = step.after
-    return False
 
 
 def _contains(text: str, said: str) -> bool:

@@ -6,7 +6,7 @@ import hashlib
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from rl_agents.chat.messages import Message
 from rl_agents.engines.base import Completion
@@ -49,6 +49,7 @@ class Made:
         read_by: the call of another branch that first read this answer.
         followers: calls whose ``after`` is this one.
         siblings: calls that asked the same, this one among them.
+        request: as the pool keeps it, until it does.
         ended: ``Lineage.clock`` at the time of its answer: calls from that order on may have read it.
     """
 
@@ -76,6 +77,7 @@ class Made:
     answer: ModelAnswer | None = None
     read_by: Made | None = None
     followers: list[Made] = field(default_factory=list)
+    request: dict[str, Any] = field(default_factory=dict)
     ended: int = 0
 
     def prompt_ids(self) -> list[int]:

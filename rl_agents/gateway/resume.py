@@ -33,20 +33,20 @@ def rebuild(session: OpenSession, reader: PoolReader) -> None:
     answered is as if it had not been asked: its place, and so its seed, is free.
     """
     exchanges = reader.exchanges(session.opening.session)
-    finished = {exchange.call: exchange for exchange in exchanges if exchange.state == "finished"}
-    calls = {call.id: call for call in reader.calls(list(finished))}
-    started = [e for e in exchanges if e.state == "started"]
+    finished = [exchange for exchange in exchanges if exchange.state == "finished"]
+    calls = {call.id: call for call in reader.calls([exchange.call for exchange in finished])}
     requests: dict[int, list[tuple[Exchange, Made, ModelAnswer]]] = {}
     known: dict[int, Made] = {}
-    for exchange in sorted(started, key=lambda e: int(e.request["order"])):
-        if exchange.call not in calls:
-            _steer_again(session, exchange)
-            continue
-        answer = answer_from_json(finished[exchange.call].answer)
+    for exchange in sorted(finished, key=lambda e: int(e.request["order"])):
+        answer = answer_from_json(exchange.answer)
         made = known[exchange.call] = _made(session, exchange, calls[exchange.call], answer, known)
-        made.ended = int(finished[exchange.call].request["ended"])
+        made.ended = int(exchange.request["ended"])
         requests.setdefault(int(exchange.request["number"]), []).append((exchange, made, answer))
-    session.lineage.clock = max((int(e.request["order"]) + 1 for e in started), default=0)
+    started = [exchange for exchange in exchanges if exchange.state == "started"]
+    for exchange in started:
+        if exchange.call not in known:
+            _steer_again(session, exchange)
+    session.lineage.clock = max((int(e.request["order"]) + 1 for e in [*started, *finished]), default=0)
     for group in requests.values():
         _ask_again(session, group)
     for note in reader.reward_notes(session.opening.session):

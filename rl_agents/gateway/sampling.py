@@ -10,11 +10,12 @@ from typing import Any
 from rl_agents.chat.context import ChatTemplate
 from rl_agents.data.trajectory import Step
 from rl_agents.engines.base import Completion, Engine, EngineError, Sampling, check_completion
-from rl_agents.gateway.answers import answer_json, model_answers, shown_message
+from rl_agents.gateway.answers import model_answers, overridden, shown_message
 from rl_agents.gateway.calls import Delta, ModelAnswer, ModelCall, Sent
 from rl_agents.gateway.limits import GatewayLimits
 from rl_agents.gateway.lineage import Question
 from rl_agents.gateway.made import Made
+from rl_agents.gateway.requests import finished
 from rl_agents.gateway.sessions import Asked, OpenSession, Pieces
 from rl_agents.gateway.shown import Shown
 from rl_agents.gateway.trace import step_of
@@ -62,13 +63,13 @@ class Sampler:
         try:
             shown = await self._sample(asked, question, budget, again)
             answers = model_answers(asked.call, asked.made, shown, asked.created, asked.prompt_tokens)
-            await self._commit(session, asked, answers)
+            await self._commit(session, asked, answers, budget)
         except BaseException as error:
             problem = _problem(error, self.limits)
             self._failed(session, asked, problem)
             raise problem from error
         for made, answer, one in zip(asked.made, answers, shown, strict=True):
-            made.answer = answer
+            made.answer, made.request = answer, {}
             session.lineage.answered(made, one, shown_message(answer, one), question.place)
             if on_call is not None:
                 on_call(session.opening.session, step_of(made))
@@ -122,15 +123,16 @@ class Sampler:
         check_completion(completion, budget)
         return completion
 
-    async def _commit(self, session: OpenSession, asked: Asked, answers: list[ModelAnswer]) -> None:
+    async def _commit(self, session: OpenSession, asked: Asked, answers: list[ModelAnswer], budget: int) -> None:
         """Wait until the answers are on disk."""
         if self.pool is None:
             return
-        records: list[Record] = []
+        wishes, records = overridden(asked.call, budget), list[Record]()
         for made, answer in zip(asked.made, answers, strict=True):
-            ended = {"ended": session.lineage.clock}
-            finished = Exchange(made.id, session.opening.session, "finished", request=ended, answer=answer_json(answer))
-            records += [made.record(), finished]
+            told = finished(
+                session.opening.session, asked.call, asked.sent, made, session.lineage.clock, answer, wishes
+            )
+            records += [made.record(), told]
         await asyncio.wrap_future(self.pool.add(*records))
 
     def _failed(self, session: OpenSession, asked: Asked, problem: ApiError) -> None:

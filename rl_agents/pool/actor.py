@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import queue
 import threading
 import time
@@ -39,6 +40,10 @@ class PoolActor:
             PoolError: they cannot be written.
         """
         self._writer.add(*records).result()
+
+    def pid(self) -> int:
+        """The process that writes."""
+        return os.getpid()
 
     def close(self) -> None:
         """Close the file."""
@@ -77,6 +82,7 @@ class RemotePool:
     def add(self, *records: Record) -> Future[None]:
         """Send records on their way; the future is done when they are on disk, or has the `PoolError`."""
         future: Future[None] = Future()
+        future.set_running_or_notify_cancel()  # nobody may cancel what is on its way
         self._waiting.put((records, future))
         return future
 

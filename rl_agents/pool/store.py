@@ -36,6 +36,10 @@ class PoolSink(Protocol):
         """Add records, all or none of them; the future is done when they are on disk."""
         ...
 
+    def flush(self, timeout_s: float) -> None:
+        """Wait until all that was added is on disk; raises `PoolError` or TimeoutError."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class _Request:

@@ -95,6 +95,13 @@ class TextEnvRunner(EnvRunner, Checkpointable):
         """Record what is sampled for training from now on."""
         self.recorder = recorder
 
+    def flush_recorder(self, timeout_s: float) -> bool:
+        """Wait until all that was recorded is on disk; False when this process was restarted and knows of nothing."""
+        if self.recorder is None:
+            return False
+        self.recorder.flush(timeout_s)
+        return True
+
     def sample(  # type: ignore[override]
         self, specs: Sequence[EpisodeSpec], temperature: float | None = None, attempt: int | None = None
     ) -> Rollouts:

@@ -64,6 +64,11 @@ class Recorder:
         self._waiting.append(call)
         return replace(completion, call=name)
 
+    def flush(self, timeout_s: float) -> None:
+        """Wait until all that was recorded is on disk; raises `PoolError` or TimeoutError."""
+        self.send()
+        self._sink.flush(timeout_s)
+
     def send(self) -> None:
         """Send what waits for the event loop's next round, which there may not be."""
         calls, self._waiting = self._waiting, []
@@ -102,3 +107,7 @@ class CallsOnly:
     def add(self, *records: Record) -> Future[None]:
         """Take records; see `rl_agents.pool.store.PoolSink`."""
         return self._recorder.keep(record for record in records if isinstance(record, Call))
+
+    def flush(self, timeout_s: float) -> None:
+        """See `rl_agents.pool.store.PoolSink`."""
+        self._recorder.flush(timeout_s)

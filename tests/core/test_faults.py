@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import ray
 from rl_agents.core.algorithm import AgentAlgorithm, AgentConfig
 from rl_agents.errors import LearnerLost
 from rl_agents.interrupts import Interrupts
+from rl_agents.pool.reader import PoolReader, Where
 from rl_agents.reporting.progress import PlainProgress
 from rl_agents.reporting.run_folder import RunFolder
 from rl_agents.train_loop import TrainLoop
@@ -28,8 +30,9 @@ def build(model_dir: Path, **keys: Any) -> AgentAlgorithm:
 
 
 @pytest.fixture(scope="module")
-def algo(ray_session: None, beginner_model_dir: Path) -> Any:
+def algo(ray_session: None, beginner_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
     algo = build(beginner_model_dir, num_env_runners=2)
+    algo.open_pool(tmp_path_factory.mktemp("run") / "pool.sqlite")
     algo.train()
     yield algo
     algo.stop()
@@ -86,6 +89,24 @@ def test_the_number_of_env_runners_does_not_change_the_tasks(algo: AgentAlgorith
         ]
     finally:
         local.stop()
+
+
+def test_after_all_these_kills_the_pool_holds_every_episode_once(algo: AgentAlgorithm, tmp_path: Path) -> None:
+    assert algo.pool is not None
+    writer = ray.get(algo.pool.actor.pid.remote())
+    thread = kill_during(0.05, writer)
+    check_iteration(algo)
+    thread.join()
+    algo.save_run_checkpoint(tmp_path / "last")  # waits until all is on disk
+    assert ray.get(algo.pool.actor.pid.remote()) != writer, "the writer was killed, and is back"
+    with PoolReader(algo.pool.path) as pool:
+        last = algo.iteration - 1
+        assert list(pool.trajectories(Where(iteration=last))) == algo.last_trajectories
+        sessions = Counter((s.iteration, s.group_id, s.member) for s in pool.sessions())
+        places = {(i, group, member) for i in range(algo.iteration) for group in range(4) for member in range(4)}
+        assert set(sessions) == places and set(sessions.values()) == {1}
+        assert len(list(pool.trajectories())) == len(places), "no call is missing"
+        assert {batch.session for batch in pool.batches()} == {s.id for s in pool.sessions()}
 
 
 def test_checkpoints_move_between_one_learner_and_sharded_ones(

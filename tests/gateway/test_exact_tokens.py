@@ -359,6 +359,31 @@ def test_answers_on_record_are_given_again_to_equal_prompts_and_then_sampling_go
     assert second.steps[2].call == step_seed(8, 2) and second.steps[2].prompt_ids == first.steps[2].prompt_ids
 
 
+def test_an_answer_on_record_to_another_question_keeps_its_id_to_itself():
+    async def play():
+        rig = Rig()
+        recorded = Call(step_seed(9, 0), 0, [1, 2], [3], [-1.0], 0, "stop")
+        rig.gateway.open(opening("s2", 9), [recorded])
+        first = await rig.ask(user("task"), session="s2")
+        second = await rig.ask(user("task"), reply(first), user("one"), session="s2")
+        return first.call, second.call
+
+    first, second = asyncio.run(play())
+    assert first != step_seed(9, 0) and second == step_seed(9, 1)
+
+
+def test_an_end_does_not_go_on_in_a_conversation_beside_it():
+    async def play():
+        rig = Rig()
+        one, two = await asyncio.gather(rig.ask(user("agent one")), rig.ask(user("agent two")))
+        await rig.ask(user("agent two"), reply(two), user("go on"))
+        return one, two, await rig.trace()
+
+    one, two, trace = asyncio.run(play())
+    assert [step.call for step in trace.steps][:2] == [one.call, two.call]
+    assert [step.next_step for step in trace.steps] == [-1, None, None]
+
+
 def test_a_response_that_follows_another_has_its_history():
     async def play():
         rig = Rig()

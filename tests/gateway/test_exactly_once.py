@@ -290,6 +290,40 @@ def test_a_gateway_that_is_started_again_knows_its_sessions(tmp_path):
     assert [e.call for e in PoolReader(path).exchanges("s") if e.state == "finished"].count(lost.call) == 1
 
 
+def test_a_question_that_takes_the_place_of_one_without_an_answer_is_itself_after_a_restart(tmp_path):
+    """Both have the same id, the place's seed; what is kept is what was answered."""
+    path = tmp_path / "pool.sqlite"
+
+    async def play():
+        with PoolWriter(path) as pool:
+            rig = Rig(pool=pool)
+            a = await rig.ask(user("task"))
+            rig.engine.failures = 1
+            with pytest.raises(ApiError):
+                await rig.ask(user("task"), reply(a), user("one"), max_tokens=3)
+            b = await rig.ask(user("task"), reply(a), user("two"), wishes={"seed": 1})
+            await rig.ask(user("task"), reply(a), user("two"), reply(b), user("three"))
+            expected = rig.gateway.sessions["s"].trace()
+            with PoolReader(path) as reader:
+                rig.gateway = Gateway(rig.engine, rig.template, rig.gateway.limits, pool)
+                rig.gateway.resume(reader)
+                c = await rig.ask(user("task"), reply(a), user("two"), reply(b), user("four"))
+            sampled = len(rig.engine.seen)
+            with PoolReader(path) as reader:
+                rig.gateway = Gateway(rig.engine, rig.template, rig.gateway.limits, pool)
+                rig.gateway.resume(reader)
+                again = await rig.ask(user("task"), reply(a), user("two"), reply(b), user("four"), retry=1)
+                first = await rig.ask(user("task"), retry=1)
+            assert sampled == len(rig.engine.seen) and (again, first) == (c, a)
+            return expected, await rig.trace()
+
+    expected, trace = run(play)
+    assert [step.observation for step in expected.steps] == ["task", "two", "three"]
+    told = {step.observation: step.call for step in trace.steps}
+    assert [told[step.observation] for step in expected.steps] == [step.call for step in expected.steps]
+    assert set(told) == {"task", "two", "three", "four"}
+
+
 def test_two_agents_on_one_key_are_two_conversations():
     async def play():
         rig = Rig()
