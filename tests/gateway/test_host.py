@@ -108,6 +108,15 @@ def test_what_an_agent_does_wrong_is_said_in_one_line(agent_of):
     assert ends[7].result.reward == 0.5  # the process has survived all that
 
 
+def test_our_modules_do_not_hide_others_of_their_name(agent_of):
+    agent = agent_of("""
+        import trace
+        async def agent(task, client):
+            return float(hasattr(trace, "Trace") and "rl_agents" not in sys.modules)
+    """)
+    assert rewards(play(agent, given())) == [1.0]
+
+
 def test_steps_are_taken_one_at_a_time(agent_of):
     agent = agent_of("""
         async def agent(task, client):
