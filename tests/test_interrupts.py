@@ -88,6 +88,7 @@ def test_nothing_but_sigkill_ends_c_code_that_never_returns() -> None:
     )
     try:
         assert child.stdout is not None and child.stdout.readline() == "ready\n"
+        time.sleep(2)  # from the line to the call in C
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGTERM):
             child.send_signal(number)
             time.sleep(0.3)

@@ -119,6 +119,8 @@ class AgentAlgorithm(Algorithm):
         self.recorded = self._open_recorded() if settings.pool else None
         self.rollout_workers: RolloutWorkers | None = None
         self.pool: RunPool | None = None
+        #: Of the run whose checkpoint was restored last; None: of none, the run begins.
+        self._restored_pool: str | None = None
         self.last_trajectories: list[Trajectory] = []
         #: False only while a training step can be left without a trace, that is, before its first optimiser step.
         self.learning = True
@@ -172,11 +174,12 @@ class AgentAlgorithm(Algorithm):
             self._started_workers().collector.record(self.pool.recording({}))
 
     def _resume_pool(self) -> None:
-        """Serve again what had been sampled after the checkpoint."""
+        """Serve again what had been sampled after the checkpoint, unless that is of another run."""
         if self.pool is None:
             return
         self.pool.resumed(self.iteration)
-        recorded = self.pool.calls_since(self.policy_version)
+        own = self._restored_pool in (None, self.pool.id)
+        recorded = self.pool.calls_since(self.policy_version) if own else {}
         if recorded:
             print(f"[rl_agents] {len(recorded)} recorded calls after the checkpoint are not sampled again", flush=True)
         self._started_workers().collector.record(self.pool.recording(recorded))
@@ -310,6 +313,7 @@ class AgentAlgorithm(Algorithm):
     def _set_counters(self, counters: Counters) -> None:
         self._iteration, self.policy_version = counters.iteration, counters.policy_version
         self.task_position, self.kl_in_reward_coef = counters.task_position, counters.kl_in_reward_coef
+        self._restored_pool = counters.pool
         self.episodes.bad = BadTasks(dict(counters.left_out), Counter(counters.strikes))
         self._leave_out({})
         if self.rollout_workers is not None:
@@ -327,6 +331,7 @@ class AgentAlgorithm(Algorithm):
         counters = Counters(
             self.iteration, self.policy_version, self.task_position, self.kl_in_reward_coef,
             dict(bad.left_out), dict(bad.strikes), dict(workers.collector.deaths) if workers is not None else {},
+            self.pool.id if self.pool is not None else "",
         )  # fmt: skip
         save_run(folder, self.learner_group, counters, self.settings, self.explorer)
 

@@ -48,6 +48,7 @@ class Counters:
         left_out: tasks that are drawn no more, with their causes.
         strikes: how often a task has failed of itself (`BadTasks`).
         deaths: how often env runners have died in a task.
+        pool: id of the run's pool; empty: it has none, or is not known; None: the run begins.
     """
 
     iteration: int
@@ -57,6 +58,7 @@ class Counters:
     left_out: dict[str, str] = field(default_factory=dict)
     strikes: dict[str, int] = field(default_factory=dict)
     deaths: dict[str, int] = field(default_factory=dict)
+    pool: str | None = None
 
 
 class Learners(Protocol):
@@ -102,7 +104,7 @@ def _counters(saved: Mapping[str, Any], config: Mapping[str, Any], settings: Set
     if settings.kl_controller == "adaptive":
         coef = float(saved.get("kl_in_reward_coef", coef))
     tasks = {name: saved.get(name, {}) for name in ("left_out", "strikes", "deaths")}
-    return Counters(iteration, int(saved["policy_version"]), int(position), coef, **tasks)
+    return Counters(iteration, int(saved["policy_version"]), int(position), coef, **tasks, pool=saved.get("pool") or "")
 
 
 def write_atomically(folder: Path, fill: Callable[[Path], None]) -> None:

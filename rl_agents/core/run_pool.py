@@ -8,6 +8,7 @@ the runners, which serve them again.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -35,6 +36,7 @@ class RunPool:
     Attributes:
         actor: that writes where there are env runner actors; None: this process writes.
         resumes: how often the run was resumed.
+        id: of the run, which its checkpoints name; empty before it has begun.
     """
 
     def __init__(self, path: Path, settings: Settings) -> None:
@@ -48,13 +50,22 @@ class RunPool:
         self._writer = PoolWriter(path) if self.actor is None else RemotePool(self.actor)
         self._unconfirmed: list[Step] = []
         with PoolReader(path) as reader:
-            self.resumes = sum(event.kind == "resumed" for event in reader.events())
+            events = reader.events()
+        self.resumes = sum(event.kind == "resumed" for event in events)
+        self.id: str = next((event.facts.get("id", "") for event in events if event.kind == "run"), "")
 
     def begin(self) -> None:
         """Say which run this is."""
-        settings = self._settings
-        facts = {"algo": settings.algo, "env": settings.env, "seed": settings.seed, "model": settings.model}
-        self._writer.add(Event("run", 0, facts))
+        settings, self.id = self._settings, uuid.uuid4().hex
+        facts = {
+            "id": self.id,
+            "algo": settings.algo,
+            "env": settings.env,
+            "seed": settings.seed,
+            "model": settings.model,
+        }
+        self._writer.add(Event("run", 0, {"id": self.id, **run}))
+        self._writer.flush(FLUSH_S)
 
     def resumed(self, iteration: int) -> None:
         """The run goes on after ``iteration`` completed ones; nothing that was done later counts."""

@@ -39,10 +39,9 @@ def pool_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             if stored.session.kind not in ("episode", "gateway") or not stored.steps:
                 continue
             trajectory = reader.trajectory(stored)
-            exchanges = {e.call: e for e in reader.exchanges(session) if e.state == "started"}
-            answers = {e.call: e.answer for e in reader.exchanges(session) if e.state == "finished"}
+            answered = {e.call: e for e in reader.exchanges(session) if e.state == "finished"}
             last = trajectory.steps[-1].call
-            record = _conversation(last, exchanges, answers) if last in exchanges else _dialogue(trajectory.steps)
+            record = _conversation(last, answered) if last in answered else _dialogue(trajectory.steps)
             yield session, {"id": session, "reward": stored.total, **record}
 
 
@@ -53,18 +52,18 @@ def _dialogue(steps: Sequence[Any]) -> dict[str, Any]:
     return {"messages": messages}
 
 
-def _conversation(last: int, asked: Mapping[int, Exchange], answers: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
+def _conversation(last: int, answered: Mapping[int, Exchange]) -> dict[str, Any]:
     """Return what a call's client had said and been told up to its answer."""
     calls: list[int] = []
     while last:
         calls.append(last)
-        last = int(asked[last].request["follows"])
+        last = int(answered[last].request["follows"])
     header: Mapping[str, Any] = {}
     messages: list[dict[str, Any]] = []
     for call in reversed(calls):
-        request = asked[call].request
+        request = answered[call].request
         header = request if "tools" in request else header
-        messages += [_sent(message) for message in request["messages"]] + [_answer(answers[call])]
+        messages += [_sent(message) for message in request["messages"]] + [_answer(answered[call].answer)]
     return {"messages": [*header.get("system", ()), *messages], "tools": header.get("tools", [])}
 
 

@@ -30,7 +30,7 @@ from rl_agents.rollout.turns import Limits
 from rl_agents.tuning.sweep import load_sweep
 
 #: Those without `mcp`, which needs servers, and `pivot`, whose dialogues have one turn.
-GAMES = [name for name in ENVIRONMENTS if name not in ("mcp", "pivot")]
+GAMES = [name for name in ENVIRONMENTS if name not in ("mcp", "pivot", "blackbox")]
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,7 @@ def test_tensorboard_forgets_what_a_resumed_run_does_again(tmp_path: Path) -> No
     for iteration in range(1, 6):
         first.write({"iteration": iteration, "rollout/success_rate": 0.1, "seconds": 3.0, "actor/grad_norm": None})
     first.close()
+    time.sleep(1.1)  # files are read in the order of their names, which hold the second
     second = TensorBoardLog(tmp_path, resumed_at=3)
     second.write({"iteration": 4, "rollout/success_rate": 0.9})
     second.close()

@@ -58,6 +58,7 @@ def test_a_trial_that_starts_again_goes_on_from_its_own_checkpoint(beginner_mode
     results = [first.train(), first.train()]
     assert [result["iteration"] for result in results] == [1, 2]
     del first.loop  # its process is gone: nothing is written any more
+    first.algo.pool.close()
     second = start(sweep, tmp_path)
     last = second.train()
     assert (last["iteration"], last["done"]) == (3, True) and 0 <= last["value"] <= 1
