@@ -56,14 +56,8 @@ class RunPool:
 
     def begin(self) -> None:
         """Say which run this is."""
-        settings, self.id = self._settings, uuid.uuid4().hex
-        facts = {
-            "id": self.id,
-            "algo": settings.algo,
-            "env": settings.env,
-            "seed": settings.seed,
-            "model": settings.model,
-        }
+        self.id = uuid.uuid4().hex
+        run = {name: getattr(self._settings, name) for name in ("algo", "env", "seed", "model")}
         self._writer.add(Event("run", 0, {"id": self.id, **run}))
         self._writer.flush(FLUSH_S)
 
