@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import secrets
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -26,7 +25,7 @@ from rl_agents.pool.records import Opening
 from rl_agents.pool.sessions import session_records
 from rl_agents.pool.store import PoolWriter
 from rl_agents.settings import parse_assignments
-from rl_agents.web.security import MIN_KEY_CHARACTERS
+from rl_agents.web.security import read_key
 
 if TYPE_CHECKING:
     from rl_agents.settings.settings import Settings
@@ -97,11 +96,7 @@ def admin_key(variable: str | None) -> str:
         key = secrets.token_urlsafe(24)
         print(f"admin key (for POST /rl/sessions; not kept anywhere): {key}", flush=True)
         return key
-    key = os.environ.get(variable, "")
-    if len(key) < MIN_KEY_CHARACTERS:
-        state = "is not set" if not key else f"has {len(key)} characters"
-        raise InputError(f"environment variable {variable} {state}: a key of {MIN_KEY_CHARACTERS} or more is required")
-    return key
+    return read_key(variable)
 
 
 def gateway_limits(settings: Settings, args: argparse.Namespace, name: str) -> GatewayLimits:
@@ -152,7 +147,6 @@ def ended_trajectory(opening: Opening, trace: SessionTrace) -> Trajectory:
         opening.task_id, opening.group_id, opening.member, opening.seed, trace.steps, not cut, cut,
         trace.end or "terminated",
     )  # fmt: skip
-    counts = {name: getattr(trace, name) for name in ("abandoned", "rewrites", "rendered_anew") if getattr(trace, name)}
-    trajectory.facts = {**counts, **({"ignored": list(trace.ignored)} if trace.ignored else {})}
+    trajectory.facts = trace.facts()
     trajectory.success = trajectory.episode_return > 0
     return trajectory

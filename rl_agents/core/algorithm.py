@@ -286,9 +286,9 @@ class AgentAlgorithm(Algorithm):
             self.kl_in_reward_coef = next_coefficient(self.kl_in_reward_coef, metrics, len(rows), settings)
         return metrics | {"timing_s/learn": time.perf_counter() - started, **data.size(rows, settings.epochs)}
 
-    def _keep(self, trajectories: Sequence[Trajectory], *update: int) -> None:
+    def _keep(self, trajectories: Sequence[Trajectory], update: int | None = None) -> None:
         if self.pool is not None:
-            self.pool.add_sessions(self.iteration, trajectories, *update)
+            self.pool.add_sessions(self.iteration, trajectories, update)
 
     def _sync_engines(self) -> bool:
         """Give the engines the learners' weights; False when they have them."""

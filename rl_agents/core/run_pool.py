@@ -8,6 +8,7 @@ the runners, which serve them again.
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import ray
+from ray.exceptions import RayError
 
 from rl_agents.core.rollout_workers import SetRecorder
 from rl_agents.data.rows import Row
@@ -22,7 +24,8 @@ from rl_agents.data.steps import step_spans
 from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.pool.actor import RemotePool, start_pool_actor
 from rl_agents.pool.reader import PoolReader
-from rl_agents.pool.records import Batch, Call, Credit, Event, Outcome, Record, Session, SessionKind
+from rl_agents.pool.records import Batch, Call, Credit, Event, Record, SessionKind
+from rl_agents.pool.sessions import call_record, outcome_record, session_record
 from rl_agents.pool.store import PoolWriter
 from rl_agents.settings import Settings
 
@@ -78,9 +81,10 @@ class RunPool:
             return SetRecorder(lambda: self._writer, recorded, self.resumes)
         return SetRecorder(partial(RemotePool, self.actor), ray.put(recorded), self.resumes)
 
-    def add_sessions(self, iteration: int, trajectories: Sequence[Trajectory], *update: int) -> None:
+    def add_sessions(self, iteration: int, trajectories: Sequence[Trajectory], update: int | None = None) -> None:
         """Write episodes, or the siblings that the ``update``-th update of a search learns from."""
-        sessions = [self._session(self._name(iteration, t, *update), iteration, t) for t in trajectories]
+        kind: SessionKind = "episode" if update is None else "sample"
+        sessions = [self._session(self._name(iteration, t, update), kind, iteration, t) for t in trajectories]
         self._writer.add(*(record for session in sessions for record in session))
         if self.actor is not None:
             self._unconfirmed += [step for trajectory in trajectories for step in trajectory.steps]
@@ -92,17 +96,19 @@ class RunPool:
             on_disk: all of them have.
         """
         if not on_disk:
-            self._writer.add(*(_call(step) for step in self._unconfirmed if step.call))
+            self._writer.add(*(call_record(step, step.call) for step in self._unconfirmed if step.call))
         self._unconfirmed.clear()
 
-    def add_batch(self, iteration: int, rows: Sequence[Row], trajectories: Sequence[Trajectory], *update: int) -> None:
+    def add_batch(
+        self, iteration: int, rows: Sequence[Row], trajectories: Sequence[Trajectory], update: int | None = None
+    ) -> None:
         """Write what an update learns from, and what its steps are worth.
 
         Args:
             rows: with their credit; ``Row.trajectory`` counts ``trajectories``.
-            update: its number within the iteration of a search.
+            update: its number within the iteration of a search; None: the iteration's only one.
         """
-        names, number = [self._name(iteration, trajectory, *update) for trajectory in trajectories], sum(update)
+        names, number = [self._name(iteration, trajectory, update) for trajectory in trajectories], update or 0
         learned = dict.fromkeys(row.trajectory for row in rows)
         self._writer.add(
             *(Batch(iteration, number, position, names[index]) for position, index in enumerate(learned)),
@@ -122,32 +128,19 @@ class RunPool:
         """Write what is left."""
         self._writer.close()
         if self.actor is not None:
-            ray.get(self.actor.close.remote(), timeout=FLUSH_S)
+            with contextlib.suppress(RayError):  # it is dead, and the file whole without it
+                ray.get(self.actor.close.remote(), timeout=FLUSH_S)
             ray.kill(self.actor)
 
-    def _name(self, iteration: int, trajectory: Trajectory, *update: int) -> str:
+    def _name(self, iteration: int, trajectory: Trajectory, update: int | None) -> str:
         """Name a session: iteration, in a search's samples the update, group, member; and the resumption."""
-        place = "".join(f"u{number}." for number in update)
+        place = "" if update is None else f"u{update}."
         again = f".r{self.resumes}" if self.resumes else ""
         return f"i{iteration}.{place}g{trajectory.group_id}.m{trajectory.member}{again}"
 
-    def _session(self, name: str, iteration: int, t: Trajectory) -> Iterator[Record]:
-        for ordinal, step in enumerate(t.steps):
-            yield Outcome(
-                name, ordinal, step.call, step.observation, step.anchor, step.action, step.reward, step.valid,
-                step.next_step,
-            )  # fmt: skip
-        kind: SessionKind = "sample" if ".u" in name else "episode"
-        yield Session(
-            name, kind, iteration, t.group_id, t.member, t.seed, self._settings.env, t.task_id, t.terminated,
-            t.truncated, t.end_cause, t.failed, t.success, t.metrics, t.facts,
-        )  # fmt: skip
-
-
-def _call(step: Step) -> Call:
-    return Call(
-        step.call, 0, step.prompt_ids, step.response_ids, step.logprobs, step.policy_version, step.finish_reason
-    )
+    def _session(self, name: str, kind: SessionKind, iteration: int, t: Trajectory) -> Iterator[Record]:
+        yield from (outcome_record(step, name, ordinal, step.call) for ordinal, step in enumerate(t.steps))
+        yield session_record(t, name, kind=kind, iteration=iteration, env=self._settings.env)
 
 
 def _worth(row: Row) -> Iterator[tuple[int, float, float | None]]:

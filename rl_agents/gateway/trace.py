@@ -35,6 +35,12 @@ class SessionTrace:
     retokenised: int = 0
     ignored: tuple[str, ...] = ()
 
+    def facts(self) -> dict[str, object]:
+        """Return what is worth a report: what was not as it should be; empty when all was."""
+        names = ("abandoned", "rewrites", "rendered_anew", "retokenised")
+        counts: dict[str, object] = {name: getattr(self, name) for name in names if getattr(self, name)}
+        return counts | ({"ignored": list(self.ignored)} if self.ignored else {})
+
 
 def step_of(call: Made, reward: float = 0.0) -> Step:
     """Return the step of an answered call."""

@@ -29,25 +29,32 @@ def session_records(
     before = [0, *names][: len(names)] if parents is None else parents
     records: list[Record] = []
     for ordinal, (step, name, parent) in enumerate(zip(trajectory.steps, names, before, strict=True)):
-        records += step_records(step, session, ordinal, name, parent)
-    t = trajectory
-    last = Session(
+        records += [call_record(step, name, parent), outcome_record(step, session, ordinal, name)]
+    return [*records, session_record(trajectory, session, kind=kind, iteration=iteration, env=env)]
+
+
+def session_record(
+    t: Trajectory, session: str, *, kind: SessionKind = "episode", iteration: int = -1, env: str = ""
+) -> Session:
+    """Return what a finished trajectory leaves in a pool beside its steps."""
+    return Session(
         session, kind, iteration, t.group_id, t.member, t.seed, env, t.task_id, t.terminated, t.truncated, t.end_cause,
         t.failed, t.success, t.metrics, t.facts,
     )  # fmt: skip
-    return [*records, last]
 
 
-def step_records(step: Step, session: str, ordinal: int, call: int, parent: int) -> list[Record]:
-    """Return a step's call and what the world answered."""
-    return [
-        Call(
-            call, parent, step.prompt_ids, step.response_ids, step.logprobs, step.policy_version, step.finish_reason
-        ),
-        Outcome(
-            session, ordinal, call, step.observation, step.anchor, step.action, step.reward, step.valid, step.next_step
-        ),
-    ]  # fmt: skip
+def call_record(step: Step, call: int, parent: int = 0) -> Call:
+    """Return what was sampled in a step."""
+    return Call(
+        call, parent, step.prompt_ids, step.response_ids, step.logprobs, step.policy_version, step.finish_reason
+    )
+
+
+def outcome_record(step: Step, session: str, ordinal: int, call: int) -> Outcome:
+    """Return what the world answered to a step's call."""
+    return Outcome(
+        session, ordinal, call, step.observation, step.anchor, step.action, step.reward, step.valid, step.next_step
+    )
 
 
 def call_of(step: Step, session: str, ordinal: int) -> int:

@@ -257,17 +257,30 @@ async def collect_episodes(
     """
     pool = make_env if isinstance(make_env, EnvPool) else EnvPool(make_env)
     pool.watch.begin()
-    rollouts, too_long = Rollouts(), ""
     try:
         played = [_play_pooled(spec, pool, engine, context, limits, recorder) for spec in specs]
         results = await asyncio.gather(*played, return_exceptions=True)
     finally:
         if pool is not make_env:
             pool.close()
+    return rollouts_of(specs, [(r.trajectory, _too_long(r)) if isinstance(r, Episode) else r for r in results])
+
+
+def rollouts_of(specs: Sequence[EpisodeSpec], results: Sequence[tuple[Trajectory, str] | BaseException]) -> Rollouts:
+    """Sort what came of the specs.
+
+    Args:
+        results: of each spec the trajectory, with the line that says by how much its first prompt is too long (empty:
+            it is not); or what it raised.
+
+    Raises:
+        BaseException: any result that is neither a trajectory nor an `EngineError` nor an `InputError`.
+    """
+    rollouts, too_long = Rollouts(), ""
     for spec, result in zip(specs, results, strict=True):
-        if isinstance(result, Episode):
-            rollouts.trajectories.append(result.trajectory)
-            too_long = too_long or _too_long(result)
+        if isinstance(result, tuple):
+            rollouts.trajectories.append(result[0])
+            too_long = too_long or result[1]
         elif isinstance(result, EngineError | InputError):
             rollouts.unfinished.append(spec)
             if isinstance(result, InputError):

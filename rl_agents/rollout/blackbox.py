@@ -24,14 +24,13 @@ from rl_agents.engines.base import Engine, EngineError
 from rl_agents.envs.blackbox.agents import load_agent
 from rl_agents.envs.blackbox.spec import BlackboxOptions
 from rl_agents.envs.blackbox.tasks import answer_words, task_payload
-from rl_agents.errors import InputError
 from rl_agents.gateway.gateway import GatewayLimits, SessionTrace
 from rl_agents.gateway.launch import Agent, AgentEnd, Given
 from rl_agents.gateway.results import AgentResult
 from rl_agents.gateway.server import serving
 from rl_agents.gateway.sessions import OpenSession
 from rl_agents.pool.records import Opening
-from rl_agents.rollout.agent_loop import Rollouts
+from rl_agents.rollout.agent_loop import Rollouts, rollouts_of
 from rl_agents.rollout.prompting import episode_turns
 from rl_agents.rollout.recording import CallsOnly, Recorder
 from rl_agents.rollout.steering import Steering, WatchedGateway
@@ -83,24 +82,13 @@ async def collect_blackbox(
     async with serving(gateway) as url:
         played = [_play(spec, box, gateway, url, limits, places, recorder) for spec in specs]
         results = await asyncio.gather(*played, return_exceptions=True)
-    rollouts, too_long = Rollouts(), ""
-    for spec, result in zip(specs, results, strict=True):
-        if isinstance(result, Trajectory):
-            rollouts.trajectories.append(result)
-            if result.end_cause == "context_length" and not result.steps:
-                too_long = too_long or f"no first prompt fits max_model_len={limits.max_model_len} ({spec.task_id})"
-        elif isinstance(result, EngineError | InputError):
-            rollouts.unfinished.append(spec)
-            if isinstance(result, InputError):
-                rollouts.input_error = rollouts.input_error or str(result)
-            else:
-                rollouts.engine_errors.append(str(result))
-        else:
-            raise result
-    clean = [t for t in rollouts.trajectories if not t.failed]
-    if clean and not rollouts.unfinished and not any(t.steps for t in clean):
-        rollouts.input_error = too_long
-    return rollouts
+    return rollouts_of(specs, [(r, _too_long(r, limits)) if isinstance(r, Trajectory) else r for r in results])
+
+
+def _too_long(trajectory: Trajectory, limits: Limits) -> str:
+    if trajectory.end_cause != "context_length" or trajectory.steps:
+        return ""
+    return f"no first prompt fits max_model_len={limits.max_model_len} ({trajectory.task_id})"
 
 
 def gateway_limits(options: BlackboxOptions, limits: Limits) -> GatewayLimits:
@@ -132,7 +120,7 @@ async def _play(
     session = f"s{spec.seed:016x}"
     async with places:
         opening = Opening(session, spec.group_id, spec.member, spec.seed, spec.task_id, task=task)
-        seeds = [step_seed(spec.seed, number) for number in range(limits.max_turns)]
+        seeds = (step_seed(spec.seed, number) for number in range(limits.max_turns))
         key = gateway.open(opening, [] if recorder is None else recorder.again(seeds))
         steering = gateway.watch(session, limits.truncation, spec.seed, words)
         try:
@@ -231,9 +219,6 @@ def _end_by_rule(trajectory: Trajectory, trace: SessionTrace, end: AgentEnd, ste
 
 def _facts(result: AgentResult, trace: SessionTrace) -> dict[str, object]:
     """Return what rewards and reports read, as far as there is any."""
-    calls = {name: getattr(trace, name) for name in ("abandoned", "rewrites", "rendered_anew", "retokenised")}
-    session = {name: value for name, value in calls.items() if value}
-    session |= {"ignored": list(trace.ignored)} if trace.ignored else {}
-    facts: dict[str, object] = {"references": result.references, "points": result.points, "gateway": session}
+    facts: dict[str, object] = {"references": result.references, "points": result.points, "gateway": trace.facts()}
     found = {name: value for name, value in facts.items() if value}
     return found if result.evidence is None else {**found, "evidence": result.evidence}

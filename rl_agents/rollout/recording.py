@@ -77,6 +77,8 @@ class Recorder:
 
     def again(self, seeds: Iterable[int]) -> list[Call]:
         """Return the calls that were sampled with these seeds before the crash."""
+        if not self._recorded:
+            return []
         return [self._recorded[seed] for seed in seeds if seed in self._recorded]
 
     def name(self, call: int) -> int:

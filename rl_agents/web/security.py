@@ -69,13 +69,20 @@ def digest(key: str) -> str:
 
 
 def _digest_of(variable: str) -> str:
-    if not variable:
-        return ""
+    return digest(read_key(variable)) if variable else ""
+
+
+def read_key(variable: str) -> str:
+    """Return the key that an environment variable holds.
+
+    Raises:
+        InputError: it is not set, or its key is too short.
+    """
     key = os.environ.get(variable, "")
     if len(key) < MIN_KEY_CHARACTERS:
         state = "is not set" if not key else f"has {len(key)} characters"
         raise InputError(f"environment variable {variable} {state}: a key of {MIN_KEY_CHARACTERS} or more is required")
-    return digest(key)
+    return key
 
 
 def is_loopback(host: str) -> bool:
