@@ -167,7 +167,7 @@ def correct_mismatch(rows: Sequence[Row], settings: Settings) -> dict[str, float
         return metrics
     for row in rows:
         segments = torch.from_numpy(row.segments.astype(np.int64))[None]
-        correction = _correction(settings, *_tensors(_old(row), row.logprobs, row.mask), segments)
+        correction = _correction(settings, segments, *_tensors(_old(row), row.logprobs, row.mask))
         row.correction, row.mask = correction.weights[0].numpy(), correction.mask[0].numpy()
     kept = sum(float(row.mask.sum()) for row in rows)
     mean = _mean_correction(rows, unit)
@@ -184,7 +184,8 @@ def _mean_correction(rows: Sequence[Row], unit: mismatch.Unit) -> float:
     """Mean weight of what has one, kept tokens, steps or rows: long steps or rows do not weigh more then."""
     kept = [(row, row.correction) for row in rows if row.correction is not None and row.mask.any()]
     if unit == "token":
-        return sum(float(weights.sum()) for _, weights in kept) / max(sum(float(row.mask.sum()) for row, _ in kept), 1.0)
+        tokens = sum(float(row.mask.sum()) for row, _ in kept)
+        return sum(float(weights.sum()) for _, weights in kept) / max(tokens, 1.0)
     found = [part.max() for row, weights in kept for part in _units(row, weights, unit)]  # equal within a unit
     return float(np.mean(found)) if found else 0.0
 
@@ -198,7 +199,7 @@ def _units(row: Row, values: FloatArray, unit: mismatch.Unit) -> list[FloatArray
 
 
 def _correction(
-    settings: Settings, old: torch.Tensor, rollout: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor
+    settings: Settings, segments: torch.Tensor, old: torch.Tensor, rollout: torch.Tensor, mask: torch.Tensor
 ) -> mismatch.Correction:
     """Apply the method that ``mismatch`` names, with its own constants where none are chosen."""
     kind = settings.mismatch

@@ -73,7 +73,7 @@ def step_tis(
     """w_t = min(exp(clamp(Σ_{j in step t} d_j, ±20)), C) for all tokens of an interaction step.
 
     The exact weight of an action given its state: what a ratio per step (StepPO) or a comparison of siblings at one
-    state (3SPO) is about. A row with one step has the weight of `sequence_tis`, steps of one token those of `token_tis`.
+    state (3SPO) is about. A row of one step has the weight of `sequence_tis`, steps of one token those of `token_tis`.
 
     Args:
         segments: [rows, tokens] int64, step index of every sampled token; negative elsewhere.

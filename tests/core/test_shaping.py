@@ -222,7 +222,12 @@ def test_where_all_is_rejected_nothing_is_divided() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "expected"),
-    [("token_tis", [0.2, 1.0, -0.3, 0.01, -0.02]), ("none", [0.2, 1.0, -0.3, 0.01, -0.02]), ("seq_mis", [0.9, -0.01]), ("step_tis", [0.9, -0.01])],
+    [
+        ("token_tis", [0.2, 1.0, -0.3, 0.01, -0.02]),
+        ("none", [0.2, 1.0, -0.3, 0.01, -0.02]),
+        ("seq_mis", [0.9, -0.01]),
+        ("step_tis", [0.9, -0.01]),
+    ],
 )
 def test_effective_sample_size_is_that_of_the_uncut_ratios(kind: str, expected: list[float]) -> None:
     """Over tokens, or over rows where a row has one weight; tokens of the prompt count nowhere."""

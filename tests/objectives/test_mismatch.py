@@ -19,6 +19,8 @@ def tensor(values):
 DIFFERENCES = tensor([[0.2, 1.0, -0.3], [0.01, -0.02, float("nan")]])
 ROLLOUT = tensor([[-1.0, -2.0, -1.5], [-0.5, -0.25, 0.0]])
 MASK = tensor([[1, 1, 1], [1, 1, 0]])
+
+
 def step_tis(old, rollout, mask, **options):
     """All of a row is one step."""
     return mismatch.step_tis(old, rollout, mask, torch.where(mask > 0, 0, -1), **options)
