@@ -78,8 +78,8 @@ class Replay:
     Attributes:
         say: prints a line.
         differences: found so far.
-        doubts: tokens that the weights of their version would not have sampled so; of no account where the weights
-            that came out are those of the checkpoint.
+        doubts: tokens whose recorded log-probability is not that of the weights that sampled them. Where an engine
+            rounds to 16 bits they are of no account if the weights that came out are those of the checkpoint.
         equal: iterations whose checkpoints are equal.
     """
 
@@ -106,7 +106,8 @@ class Replay:
             self._iteration(iteration)
             if iteration + 1 in checkpoints:
                 self._compare_state(iteration + 1, checkpoints[iteration + 1])
-        return not self.differences and (not self.doubts or end in self.equal)
+        rounded = self.algo.settings.dtype not in GAP and end in self.equal
+        return not self.differences and (rounded or not self.doubts)
 
     def _iteration(self, iteration: int) -> None:
         updates = [update for update in self.record.updates if update.iteration == iteration]
