@@ -23,6 +23,7 @@ from rl_agents.data.rows import Row
 from rl_agents.data.steps import step_spans
 from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.pool.actor import RemotePool, start_pool_actor
+from rl_agents.pool.files import PREDECESSOR_S
 from rl_agents.pool.reader import PoolReader
 from rl_agents.pool.records import Batch, Call, Credit, Event, Record, SessionKind
 from rl_agents.pool.sessions import call_record, outcome_record, session_record
@@ -50,7 +51,7 @@ class RunPool:
         """
         self.path, self._settings = path, settings
         self.actor = start_pool_actor(path) if settings.num_env_runners else None
-        self._writer = PoolWriter(path) if self.actor is None else RemotePool(self.actor)
+        self._writer = PoolWriter(path, wait_s=PREDECESSOR_S) if self.actor is None else RemotePool(self.actor)
         self._unconfirmed: list[Step] = []
         with PoolReader(path) as reader:
             events = reader.events()

@@ -16,6 +16,7 @@ import ray
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from rl_agents.pool.files import PREDECESSOR_S
 from rl_agents.pool.records import Record
 from rl_agents.pool.store import PoolError, PoolWriter
 
@@ -31,7 +32,7 @@ class PoolActor:
     """Owns the `PoolWriter`. Ray restarts it where it dies; what it had not confirmed is sent again."""
 
     def __init__(self, path: str) -> None:
-        self._writer = PoolWriter(Path(path))
+        self._writer = PoolWriter(Path(path), wait_s=PREDECESSOR_S)  # which Ray may still be ending
 
     def add(self, records: Sequence[Record]) -> None:
         """Write records; returns when they are on disk.

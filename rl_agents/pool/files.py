@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import sqlite3
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
@@ -21,6 +22,8 @@ POOL_FILE = "pool.sqlite"
 PRIVATE = 0o600
 #: How long a statement waits while another program (a person's sqlite3 shell, say) holds the file.
 BUSY_S = 30.0
+#: How long who takes over from a process that is just ending waits for it to let go of the pool, and looks again after.
+PREDECESSOR_S, POLL_S = 20.0, 0.05
 
 
 def pool_file(place: Place) -> Place:
@@ -145,8 +148,13 @@ class Lock:
     It is a file of its own (``pool.sqlite.lock``): SQLite's locks on the pool itself come and go with transactions.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, wait_s: float = 0.0, rule: str = "a pool has one writer") -> None:
         """
+        Args:
+            path: what is written to; the lock lies beside it.
+            wait_s: seconds that another writer has to let go of it, because it may be ending.
+            rule: for the message, why there is no second writer.
+
         Raises:
             InputError: somebody else writes, or the folder is missing or cannot be written to.
         """
@@ -156,13 +164,25 @@ class Lock:
         except OSError as error:
             raise InputError(f"{path}: cannot write a pool there: {error.strerror}") from None
         try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            owner = os.pread(self._descriptor, 20, 0).decode("ascii", "replace").strip()
+            if not self._taken(wait_s):
+                owner = os.pread(self._descriptor, 20, 0).decode("ascii", "replace").strip()
+                raise InputError(f"{path}: already written to by process {owner or '?'}; {rule}")
+            os.ftruncate(self._descriptor, 0)
+            os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
+        except BaseException:
             os.close(self._descriptor)
-            raise InputError(f"{path}: already written to by process {owner or '?'}; a pool has one writer") from None
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
+            raise
+
+    def _taken(self, wait_s: float) -> bool:
+        deadline = time.monotonic() + wait_s
+        while True:
+            try:
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return True
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    return False
+            time.sleep(POLL_S)
 
     def release(self) -> None:
         """Let others write."""
