@@ -110,6 +110,11 @@ def check_recipe(settings: Settings, recipe: Recipe) -> None:
             "sessions; methods that compare or value whole episodes can (grpo, steppo, ...), and sft"
         )
     refuse_idle(settings)
+    if recipe.source == "search" and (settings.stream or settings.lag > 1):
+        raise InputError(
+            f"{'stream' if settings.stream else f'lag={settings.lag}'}: {recipe.name} chooses states by what its last "
+            "samples were worth; it learns from one tick while the next one is sampled with lag=1"
+        )
     if recipe.grouped and settings.group_size < 2:
         raise InputError(
             f"group_size={settings.group_size}: {recipe.name} compares rollouts of one task, so it needs at least 2"

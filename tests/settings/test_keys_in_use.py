@@ -47,6 +47,7 @@ REASONS = {
          "dynamic_sampling_metric", "bootstrap_on_truncation", "mismatch_bounds", "mismatch_normalise"], REFERENCE,
     ),
     **dict.fromkeys(["pool", "pool_min_return", "pool_top_share"], "which sessions there are depends on the user"),
+    **dict.fromkeys(["lag", "staleness"], "pay where rollouts wait, which depends on the user's environment"),
     **dict.fromkeys(["keep_best", "save_pool"], "a matter of the user's disk"),
     **dict.fromkeys(["whiten", "gspo_token", "gigpo_omega"], ABLATION),
     **dict.fromkeys(
@@ -70,4 +71,4 @@ def test_every_key_is_in_use_or_has_a_reason() -> None:
 
 def test_the_number_of_keys_is_known() -> None:
     """Raise it deliberately: each key is one more thing to understand, and to test beside all others."""
-    assert len(option_types(Settings)) == 157
+    assert len(option_types(Settings)) == 160
