@@ -127,12 +127,13 @@ def test_a_runner_that_records_already_is_left_as_it_is(beginner_model_dir: Path
     """Every loss connects all runners again: no second queue to the pool, nothing fetched once more."""
     algo = build(beginner_model_dir)
     algo.open_pool(tmp_path / "pool.sqlite")
-    algo.save_run_checkpoint(tmp_path / "000000")
+    train(algo, 1)
+    algo.save_run_checkpoint(tmp_path / "000001")
     runner, collector = algo.env_runner_group.local_env_runner, algo.rollout_workers.collector
     before = runner.recorder
     collector.connect()
     assert runner.recorder is before
-    algo.restore_run_checkpoint(tmp_path / "000000")
+    algo.restore_run_checkpoint(tmp_path / "000001")
     resumed = runner.recorder
     assert resumed is not before and resumed.resumes == 1 and resumed.sink is before.sink
     algo.stop()
