@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
+from rl_agents.durable import flush
 from rl_agents.errors import InputError
 from rl_agents.pool.postgres import is_postgres, open_postgres, without_password
 from rl_agents.pool.schema import APPLICATION, VERSION, Connection, script
@@ -89,7 +90,7 @@ def _file_reading(path: Path) -> sqlite3.Connection:
 def _file_writing(path: Path) -> sqlite3.Connection:
     with contextlib.suppress(FileExistsError):  # only made here: closing a file that is open drops SQLite's own locks
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, PRIVATE))
-        _sync_folder(path.parent)
+        flush(path.parent)
     with _named(path):
         connection = sqlite3.connect(path, isolation_level=None, timeout=BUSY_S, check_same_thread=False)
     try:
@@ -131,15 +132,6 @@ def _named(path: Path) -> Iterator[None]:
         raise InputError(f"{path}: cannot open the pool: {error}") from None
     except sqlite3.DatabaseError as error:
         raise InputError(f"{path}: not a pool, or a damaged one: {error}") from None
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a new file's name durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 class Lock:
@@ -208,7 +200,7 @@ def backup(path: Path, to: Path) -> None:
         finally:
             target.close()
         os.replace(unfinished, to)
-        _sync_folder(to.parent)
+        flush(to.parent)
     except (OSError, sqlite3.Error) as error:
         unfinished.unlink(missing_ok=True)
         raise InputError(f"{to}: cannot copy the pool there: {error}") from None

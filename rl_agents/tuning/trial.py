@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import traceback
@@ -79,7 +80,8 @@ class SweepTrial(tune.Trainable):
         try:
             # Tune starts a member of a population again while its former process still ends, in the same folder.
             self.folder.path.mkdir(parents=True, exist_ok=True)
-            self.lock = Lock(self.folder.path / "trial", PREDECESSOR_S, "a trial has one process")
+            with contextlib.suppress(OSError):  # a shared file system that knows no locks
+                self.lock = Lock(self.folder.path / "trial", PREDECESSOR_S, "a trial has one process")
             complete = self.folder.complete_checkpoints()
             self.start = complete[-1][1] if complete else None
             self.algo = self._algorithm(config["trial"]["keys"])
