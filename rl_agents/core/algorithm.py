@@ -20,7 +20,7 @@ from rl_agents.core.learner_group import start_learners
 from rl_agents.core.recorded import Recorded
 from rl_agents.core.resolve import check_context, resolve
 from rl_agents.core.resources import placement, run_bundles
-from rl_agents.core.rollout_metrics import rollout_metrics
+from rl_agents.core.rollout_metrics import rollout_metrics, staleness_metrics, updates_behind
 from rl_agents.core.rollout_workers import RolloutWorkers
 from rl_agents.core.run_pool import RunPool
 from rl_agents.core.session import join_session, quiet_libraries
@@ -28,7 +28,7 @@ from rl_agents.core.shaping import assign_credit, next_coefficient
 from rl_agents.core.starter import ensure_model
 from rl_agents.core.training_data import AgentTrainingData
 from rl_agents.data.failures import BadTasks
-from rl_agents.data.rows import lower
+from rl_agents.data.rows import Row, lower
 from rl_agents.data.tasks import MINIBATCHES, evaluation_specs, stream_seed
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
 from rl_agents.engines.model_shape import context_limit, model_shape, read_config
@@ -122,6 +122,8 @@ class AgentAlgorithm(Algorithm):
         #: Of the run whose checkpoint was restored last; None: of none, the run begins.
         self._restored_pool: str | None = None
         self.last_trajectories: list[Trajectory] = []
+        #: Steps that the last iteration learned from, by how many updates ago they were sampled.
+        self.staleness: Counter[int] = Counter()
         #: False only while a training step can be left without a trace, that is, before its first optimiser step.
         self.learning = True
         join_session(settings)
@@ -194,6 +196,7 @@ class AgentAlgorithm(Algorithm):
         """tasks -> rollouts -> rows -> credit -> optimiser steps -> engines; returns this iteration's metrics."""
         started = time.perf_counter()
         self.learning = False
+        self.staleness.clear()
         metrics = self._play_and_learn() if self.explorer is None else self._explore(self.explorer)
         if self.pool is not None:
             self.pool.confirm(self._started_workers().collector.recorded())
@@ -205,6 +208,7 @@ class AgentAlgorithm(Algorithm):
         searched = self.explorer.counts.response_tokens if self.explorer else 0
         tokens = searched or sum(t.response_tokens for t in self.last_trajectories)
         metrics.update({"timing_s/iteration": elapsed, "perf/tokens_per_s": tokens / elapsed})
+        metrics.update(staleness_metrics(self.staleness))
         return metrics
 
     def _leave_out(self, tasks: Mapping[str, str]) -> None:
@@ -278,8 +282,7 @@ class AgentAlgorithm(Algorithm):
         if not data.minibatches:  # siblings that all agree
             return metrics | skipped
         self.learning = True
-        if self.pool is not None:
-            self.pool.add_batch(self.iteration, rows, trajectories, *update)
+        self._keep_batch(rows, trajectories, *update)
         metrics.update(self.learner_group.learn(data, train_policy=warm))
         self.policy_version += 1
         if settings.kl_controller == "adaptive":
@@ -289,6 +292,13 @@ class AgentAlgorithm(Algorithm):
     def _keep(self, trajectories: Sequence[Trajectory], update: int | None = None) -> None:
         if self.pool is not None:
             self.pool.add_sessions(self.iteration, trajectories, update)
+
+    def _keep_batch(self, rows: Sequence[Row], trajectories: Sequence[Trajectory], *update: int) -> None:
+        """Note what an update is about to learn from; versions of recorded sessions count another run's updates."""
+        if self.recipe.credit is not None and self.recorded is None:
+            self.staleness += updates_behind(rows, trajectories, self.policy_version)
+        if self.pool is not None:
+            self.pool.add_batch(self.iteration, rows, trajectories, *update)
 
     def _sync_engines(self) -> bool:
         """Give the engines the learners' weights; False when they have them."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from rl_agents.algorithms import ALGORITHMS, Recipe, Settings
 from rl_agents.algorithms.keys import declared, readers
+from rl_agents.algorithms.steppo import RatioLevelKeys
 from rl_agents.errors import InputError
 from rl_agents.settings.asynchrony import AsyncKeys
 from rl_agents.settings.options import option_types, spoken, unmet
@@ -32,7 +33,18 @@ def apply_defaults(settings: Settings, recipe: Recipe) -> None:
     if (settings.pool or settings.lag or settings.stream) and recipe.credit is not None:
         settings.set_defaults({"old_logprobs": "learner"})
         if settings.old_logprobs == "learner":
-            settings.set_defaults({"mismatch": "token_tis"})
+            settings.set_defaults({"mismatch": "token_tis" if settings.pool else stale_correction(settings, recipe)})
+
+
+def stale_correction(settings: Settings, recipe: Recipe) -> str:
+    """Return the correction of rollouts that older weights sampled, unless somebody chooses another one.
+
+    A token's weight where ratios are of tokens; a step's where they are of steps or sequences, or where single actions
+    of one state are compared. The product over a whole episode would be exact for sequences, and hang on few of them.
+    """
+    chosen = issubclass(recipe.keys, RatioLevelKeys)
+    unit = cast(RatioLevelKeys, settings).ratio_level if chosen else recipe.stale_unit
+    return "token_tis" if unit == "token" else "step_tis"
 
 
 def idle_keys(settings: Settings) -> dict[str, str]:

@@ -13,7 +13,7 @@ from typing import Any, cast
 from rl_agents.algorithms import ALGORITHMS
 from rl_agents.algorithms.base import PolicyGradientKeys, Recipe
 from rl_agents.chat.context import load_tokenizer, make_context
-from rl_agents.core.idle import apply_defaults, refuse_idle
+from rl_agents.core.idle import apply_defaults, refuse_idle, stale_correction
 from rl_agents.core.lengths import KEYS, fill_lengths
 from rl_agents.engines.model_shape import context_limit, model_shape, read_config
 from rl_agents.envs.base import (
@@ -176,6 +176,20 @@ def pool_cautions(settings: Settings, recipe: Recipe) -> list[str]:
     ]
 
 
+def stale_cautions(settings: Settings, recipe: Recipe) -> list[str]:
+    """Return what rollouts of older weights are learned from without, where somebody chose so, one line each."""
+    if not (settings.lag or settings.stream) or recipe.credit is None or settings.mismatch != "none":
+        return []
+    mode = f"stream with staleness={settings.staleness}" if settings.stream else f"lag={settings.lag}"
+    instead = f"mismatch={stale_correction(settings, recipe)}"
+    if settings.old_logprobs == "learner":
+        return [f"{mode} with mismatch=none: what older weights sampled is learned from as if it were new; {instead}"]
+    return [
+        f"{mode} with old_logprobs=engine: ratios are against the weights that sampled, which uses up clip ranges "
+        f"before the first optimiser step; old_logprobs=learner {instead} corrects instead"
+    ]
+
+
 def cautions(settings: Settings) -> list[str]:
     """Return what a run can do and probably should not, one line each; those of its evaluations come first.
 
@@ -183,7 +197,7 @@ def cautions(settings: Settings) -> list[str]:
         settings: resolved.
     """
     recipe, found = ALGORITHMS[settings.algo], evaluation_cautions(settings)
-    found += pool_cautions(settings, recipe)
+    found += pool_cautions(settings, recipe) + stale_cautions(settings, recipe)
     ratio = cast(PolicyGradientKeys, settings)
     if (
         recipe.credit

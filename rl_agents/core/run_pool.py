@@ -110,16 +110,8 @@ class RunPool:
             rows: with their credit; ``Row.trajectory`` counts ``trajectories``.
             update: its number within the iteration of a search; None: the iteration's only one.
         """
-        names, number = [self._name(iteration, trajectory, update) for trajectory in trajectories], update or 0
-        learned = dict.fromkeys(row.trajectory for row in rows)
-        self._writer.add(
-            *(Batch(iteration, number, position, names[index]) for position, index in enumerate(learned)),
-            *(
-                Credit(iteration, number, names[row.trajectory], step, advantage, value)
-                for row in rows if row.advantages is not None
-                for step, advantage, value in _worth(row)
-            ),
-        )  # fmt: skip
+        names = [self._name(iteration, trajectory, update) for trajectory in trajectories]
+        self._writer.add(*batch_records(iteration, update or 0, rows, names))
 
     def checkpoint(self, iteration: int) -> None:
         """A checkpoint of ``iteration`` completed ones is complete; return when the pool is on disk as well."""
@@ -143,6 +135,24 @@ class RunPool:
     def _session(self, name: str, kind: SessionKind, iteration: int, t: Trajectory) -> Iterator[Record]:
         yield from (outcome_record(step, name, ordinal, step.call) for ordinal, step in enumerate(t.steps))
         yield session_record(t, name, kind=kind, iteration=iteration, env=self._settings.env)
+
+
+def batch_records(iteration: int, update: int, rows: Sequence[Row], names: Sequence[str]) -> list[Batch | Credit]:
+    """Return what an update learns from, and what its steps are worth.
+
+    Args:
+        rows: with their credit.
+        names: of the sessions that ``Row.trajectory`` counts.
+    """
+    learned = dict.fromkeys(row.trajectory for row in rows)
+    return [
+        *(Batch(iteration, update, position, names[index]) for position, index in enumerate(learned)),
+        *(
+            Credit(iteration, update, names[row.trajectory], step, advantage, value)
+            for row in rows if row.advantages is not None
+            for step, advantage, value in _worth(row)
+        ),
+    ]  # fmt: skip
 
 
 def _worth(row: Row) -> Iterator[tuple[int, float, float | None]]:
