@@ -392,8 +392,10 @@ class AgentAlgorithm(Algorithm):
             draw_search(self.explorer, folder / "search_tree.png")
 
     def cleanup(self) -> None:
-        super().cleanup()
-        if self.pool is not None:
-            self.pool.close()
+        try:
+            super().cleanup()
+        finally:  # who goes on with the run waits for its pool
+            if self.pool is not None:
+                self.pool.close()
         if self.rollout_workers is not None:
             self.rollout_workers.stop_engines()

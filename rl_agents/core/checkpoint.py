@@ -12,7 +12,6 @@ Nothing is pickled. A checkpoint appears under its name only when it is complete
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -24,6 +23,7 @@ import yaml
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
+from rl_agents.durable import flush
 from rl_agents.errors import InputError
 from rl_agents.search.explorer import Explorer
 from rl_agents.search.saved import explorer_to_json, load_explorer
@@ -115,19 +115,11 @@ def write_atomically(folder: Path, fill: Callable[[Path], None]) -> None:
     temporary.mkdir()
     fill(temporary)
     for path in [p for p in temporary.rglob("*") if p.is_file()]:
-        _flush(path)
+        flush(path)
     if folder.exists():  # an older checkpoint of the same iteration gives way only now
         shutil.rmtree(folder)
     temporary.rename(folder)
-    _flush(folder.parent)
-
-
-def _flush(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    flush(folder.parent)
 
 
 def save_state(folder: Path, learner_state: dict[str, Any], counters: dict[str, Any], config: dict[str, Any]) -> None:

@@ -23,6 +23,7 @@ from rl_agents.data.rows import Row
 from rl_agents.data.steps import step_spans
 from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.pool.actor import RemotePool, start_pool_actor
+from rl_agents.pool.files import PREDECESSOR_S
 from rl_agents.pool.reader import PoolReader
 from rl_agents.pool.records import Batch, Call, Credit, Event, Record, SessionKind
 from rl_agents.pool.sessions import call_record, outcome_record, session_record
@@ -47,10 +48,11 @@ class RunPool:
 
         Raises:
             InputError: another process writes to it, or it is no pool.
+            PoolError: its writer's process does not start.
         """
-        self.path, self._settings = path, settings
+        self.path, self._settings, self._opening = path, settings, uuid.uuid4().hex
         self.actor = start_pool_actor(path) if settings.num_env_runners else None
-        self._writer = PoolWriter(path) if self.actor is None else RemotePool(self.actor)
+        self._writer = PoolWriter(path, wait_s=PREDECESSOR_S) if self.actor is None else RemotePool(self.actor)
         self._unconfirmed: list[Step] = []
         with PoolReader(path) as reader:
             events = reader.events()
@@ -78,8 +80,8 @@ class RunPool:
     def recording(self, recorded: Mapping[int, Call]) -> SetRecorder:
         """Return what has env runners write to the pool, and serve ``recorded`` again."""
         if self.actor is None:
-            return SetRecorder(lambda: self._writer, recorded, self.resumes)
-        return SetRecorder(partial(RemotePool, self.actor), ray.put(recorded), self.resumes)
+            return SetRecorder(lambda: self._writer, recorded, self.resumes, self._opening)
+        return SetRecorder(partial(RemotePool, self.actor), ray.put(recorded), self.resumes, self._opening)
 
     def add_sessions(self, iteration: int, trajectories: Sequence[Trajectory], update: int | None = None) -> None:
         """Write episodes, or the siblings that the ``update``-th update of a search learns from."""

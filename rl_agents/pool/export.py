@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_agents.data.trajectory import Step, Trajectory
+from rl_agents.durable import flush
 from rl_agents.errors import InputError, nearest
 from rl_agents.pool.reader import PoolReader, Stored, Where
 
@@ -147,8 +148,7 @@ def _new_file(path: Path) -> Iterator[Path]:
         if path.exists():
             raise FileExistsError
         yield unfinished
-        with unfinished.open("rb") as file:
-            os.fsync(file.fileno())
+        flush(unfinished)
         os.link(unfinished, path)  # unlike a rename it replaces nothing
     except FileExistsError:
         raise InputError(f"--output {path}: exists already") from None

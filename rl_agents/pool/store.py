@@ -56,20 +56,22 @@ class PoolWriter:
     waiting futures and all later ones get the same `PoolError`. Thread-safe.
     """
 
-    def __init__(self, path: Place, commit_s: float = 0.005, commit_rows: int = 256) -> None:
+    def __init__(self, path: Place, commit_s: float = 0.005, commit_rows: int = 256, wait_s: float = 0.0) -> None:
         """
         Args:
             path: file, made (mode 600) where there is none; or the address of a PostgreSQL database, which may have
                 many writers.
             commit_s: seconds that a record waits for others to be committed with.
             commit_rows: records that are committed without waiting for more.
+            wait_s: seconds that another writer has to let go of the file; `PREDECESSOR_S` for who takes over from a
+                process that may be ending, 0 where a person waits for the answer.
 
         Raises:
             InputError: another writer has the file, it is no pool, or it cannot be made.
         """
         self._name, self._shared = shown(path), is_postgres(path)
         self._commit_s, self._commit_rows = commit_s, commit_rows
-        self._lock = None if self._shared else Lock(Path(path))
+        self._lock = None if self._shared else Lock(Path(path), wait_s)
         try:
             self._connection = open_writing(path)
             self._calls = Calls(self._connection)

@@ -30,14 +30,19 @@ class Recorder:
             was lost gets a name of its own, so that no two answers have one name.
     """
 
-    def __init__(self, sink: PoolSink, recorded: Mapping[int, Call] | None = None) -> None:
+    def __init__(
+        self, sink: PoolSink, recorded: Mapping[int, Call] | None = None, pool: str = "", resumes: int = 0
+    ) -> None:
         """Begin.
 
         Args:
             sink: of the pool.
             recorded: calls to serve again, by the seed that they were sampled with.
+            pool: which pool the sink belongs to, a name for `rl_agents.core.rollout_workers.SetRecorder`.
+            resumes: how often the run had been resumed.
         """
-        self._sink, self._recorded = sink, recorded or {}
+        self.sink, self.pool, self.resumes = sink, pool, resumes
+        self._recorded = recorded or {}
         self._names_of_old = {call.id for call in self._recorded.values()}
         self._waiting: list[Call] = []
         self.attempt = 0
@@ -67,13 +72,13 @@ class Recorder:
     def flush(self, timeout_s: float) -> None:
         """Wait until all that was recorded is on disk; raises `PoolError` or TimeoutError."""
         self.send()
-        self._sink.flush(timeout_s)
+        self.sink.flush(timeout_s)
 
     def send(self) -> None:
         """Send what waits for the event loop's next round, which there may not be."""
         calls, self._waiting = self._waiting, []
         if calls:
-            self._sink.add(*calls)
+            self.sink.add(*calls)
 
     def again(self, seeds: Iterable[int]) -> list[Call]:
         """Return the calls that were sampled with these seeds before the crash."""
@@ -89,7 +94,7 @@ class Recorder:
 
     def keep(self, calls: Iterable[Call]) -> Future[None]:
         """Send a gateway's calls on their way to the pool; the future is done when they are on disk."""
-        return self._sink.add(*map(self._named, calls))
+        return self.sink.add(*map(self._named, calls))
 
     def _named(self, call: Call) -> Call:
         name, parent = self.name(call.id), self.name(call.parent)

@@ -196,6 +196,19 @@ def test_one_writer_over_processes(tmp_path):
     PoolWriter(tmp_path / "p").close()
 
 
+def test_who_takes_over_waits_for_a_writer_that_is_ending(tmp_path):
+    before = PoolWriter(tmp_path / "p")
+    ending = threading.Timer(0.3, before.close)
+    ending.start()
+    with PoolWriter(tmp_path / "p", wait_s=20) as after:
+        ending.join()
+        started = time.monotonic()
+        with pytest.raises(InputError, match=r"already written to by process \d+"):
+            PoolWriter(tmp_path / "p", wait_s=0.2)
+        assert 0.2 <= time.monotonic() - started < 10
+        after.add(note(0)).result(5)
+
+
 def test_what_was_added_is_written_at_the_end_of_the_process(tmp_path):
     code = (
         "import sys; from pathlib import Path; from rl_agents.pool.store import PoolWriter\n"
