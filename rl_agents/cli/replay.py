@@ -89,8 +89,7 @@ def _starts(kept: dict[int, Path]) -> str:
 def verdict(found: Replay, what: str, equal: bool, end: int) -> str:
     """Return the last line."""
     if not equal:
-        first = [*found.doubts, *found.differences]
-        return f"{what}: {len(first)} differences from the record; first: {first[0]}"
+        return f"{what}: {len(found.differences)} differences from the record; first: {found.differences[0]}"
     if end in found.equal:
         return f"{what}: equal bit for bit, credit and weights"
     at = f"weights up to checkpoint {max(found.equal)}" if found.equal else "no checkpoint to compare weights with"

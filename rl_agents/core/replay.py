@@ -77,9 +77,9 @@ class Replay:
 
     Attributes:
         say: prints a line.
-        differences: found so far.
-        doubts: tokens whose recorded log-probability is not that of the weights that sampled them. Where an engine
-            rounds to 16 bits they are of no account if the weights that came out are those of the checkpoint.
+        differences: found so far, in order.
+        foreign: how many of them are tokens whose recorded log-probability is not that of the weights that sampled
+            them. Where an engine rounds to 16 bits they are of no account if the weights that come out are right.
         equal: iterations whose checkpoints are equal.
     """
 
@@ -87,7 +87,7 @@ class Replay:
     record: Record
     say: Callable[[str], None]
     differences: list[str] = field(default_factory=list)
-    doubts: list[str] = field(default_factory=list)
+    foreign: int = 0
     equal: list[int] = field(default_factory=list)
     _versions: dict[int, list[str]] = field(default_factory=dict)
     _gap: float = 0.0
@@ -107,17 +107,17 @@ class Replay:
             if iteration + 1 in checkpoints:
                 self._compare_state(iteration + 1, checkpoints[iteration + 1])
         rounded = self.algo.settings.dtype not in GAP and end in self.equal
-        return not self.differences and (rounded or not self.doubts)
+        return len(self.differences) == (self.foreign if rounded else 0)
 
     def _iteration(self, iteration: int) -> None:
         updates = [update for update in self.record.updates if update.iteration == iteration]
-        self._gap, before = 0.0, len(self.differences) + len(self.doubts)
+        self._gap, before = 0.0, len(self.differences)
         sessions = steps = 0
         for update in updates:
             trajectories = self.record.trajectories(update.sessions)
             sessions, steps = sessions + len(trajectories), steps + sum(len(t.steps) for t in trajectories)
             self._learn(update, trajectories)
-        found = len(self.differences) + len(self.doubts) - before
+        found = len(self.differences) - before
         if not updates:
             self.say(f"iteration {iteration}: nothing was learned")
             return
@@ -199,11 +199,11 @@ class Replay:
                 if gap.max() > limit and row.trajectory not in reported:
                     reported.add(row.trajectory)
                     at = int(np.argmax(gap > limit))
-                    self.doubts.append(
+                    self.foreign += 1
+                    self._note(
                         f"{names[row.trajectory]} step {step} token {at}: log-probability "
                         f"{row.logprobs[start + at]:.3f} recorded, {own[start + at]:.3f} by version {version}"
                     )
-                    self._show(self.doubts[-1])
 
     # --- weights -----------------------------------------------------------------------------------------------
 
@@ -225,10 +225,7 @@ class Replay:
 
     def _note(self, line: str) -> None:
         self.differences.append(line)
-        self._show(line)
-
-    def _show(self, line: str) -> None:
-        if len(self.differences) + len(self.doubts) <= SHOWN:
+        if len(self.differences) <= SHOWN:
             self.say(f"  {line}")
 
 

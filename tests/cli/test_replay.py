@@ -173,7 +173,7 @@ REFUSED: dict[str, tuple[Callable[[Path], object], list[str], str]] = {
     "a session is missing": (lose("sessions", "id = 'i1.g0.m1'"), [], "session 'i1.g0.m1', which was learned from, is"),
     "a call is missing": (
         lose("calls", "id = (SELECT call FROM outcomes WHERE session = 'i1.g0.m1' AND ordinal = 0)"), [],
-        "of session 'i1.g0.m1' is missing",
+        "the pool is damaged: call ",
     ),
 }  # fmt: skip
 
