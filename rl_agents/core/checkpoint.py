@@ -49,6 +49,7 @@ class Counters:
         strikes: how often a task has failed of itself (`BadTasks`).
         deaths: how often env runners have died in a task.
         pool: id of the run's pool; empty: it has none, or is not known; None: the run begins.
+        in_flight: the versions that sampled the next iterations' batches (`rl_agents.core.pipeline`).
     """
 
     iteration: int
@@ -59,6 +60,7 @@ class Counters:
     strikes: dict[str, int] = field(default_factory=dict)
     deaths: dict[str, int] = field(default_factory=dict)
     pool: str | None = None
+    in_flight: list[int] = field(default_factory=list)
 
 
 class Learners(Protocol):
@@ -104,7 +106,10 @@ def _counters(saved: Mapping[str, Any], config: Mapping[str, Any], settings: Set
     if settings.kl_controller == "adaptive":
         coef = float(saved.get("kl_in_reward_coef", coef))
     tasks = {name: saved.get(name, {}) for name in ("left_out", "strikes", "deaths")}
-    return Counters(iteration, int(saved["policy_version"]), int(position), coef, **tasks, pool=saved.get("pool") or "")
+    return Counters(
+        iteration, int(saved["policy_version"]), int(position), coef, **tasks,
+        pool=saved.get("pool") or "", in_flight=[int(version) for version in saved.get("in_flight", ())],
+    )  # fmt: skip
 
 
 def write_atomically(folder: Path, fill: Callable[[Path], None]) -> None:

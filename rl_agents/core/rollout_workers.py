@@ -110,7 +110,18 @@ class RolloutWorkers:
         """
         if self.version == version:
             return False
-        weights = learners.export_weights()
+        self.push(learners.export_weights(), version)
+        return True
+
+    def push(self, weights: Any, version: int) -> None:
+        """Give the engines weights that the learners have exported, unless they have them already.
+
+        Args:
+            weights: packed, or a reference to them.
+            version: see `sync`.
+        """
+        if self.version == version:
+            return
         if self.engine_group is not None:
             try:
                 self.engine_group.sync(weights, version, self._settings.engine_timeout_s)
@@ -121,7 +132,6 @@ class RolloutWorkers:
             packed = ray.get(weights) if isinstance(weights, ray.ObjectRef) else weights
             self.env_runners.local_env_runner.sync_engine(packed, version)
         self.version = version
-        return True
 
     def stop_engines(self) -> None:
         """Free the engines; RLlib stops the env runners."""
@@ -172,6 +182,8 @@ class Collector:
         self.inference = inference_group
         self.timeout_s = timeout_s
         self._lost = False
+        #: Nobody wants answers any more.
+        self.closed = False
         #: Gives every env runner what writes to the pool; None: nothing is recorded.
         self.recording: SetRecorder | None = None
         #: How often an env runner died while it called the environment of a task.
@@ -238,11 +250,12 @@ class Collector:
             InputError: a user error, such as a prompt longer than the context.
             EpisodesFail: env runners die in every task that they begin.
             RolloutError: some are still missing after several rounds that brought nothing; it names the last losses.
+                Or the collector was ``closed`` in another thread.
         """
         done: dict[Hashable, Any] = {}
         result: Collected[Any] = Collected([])
         fruitless, before = 0, -1
-        while fruitless < MAX_ROUNDS:
+        while fruitless < MAX_ROUNDS and not self.closed:
             missing = {name: job for name, job in jobs.items() if name not in done}
             if before >= 0:
                 result.resampled += len(missing)

@@ -91,6 +91,10 @@ class RunPool:
         if self.actor is not None:
             self._unconfirmed += [step for trajectory in trajectories for step in trajectory.steps]
 
+    def add_calls(self, trajectories: Sequence[Trajectory]) -> None:
+        """Write the calls of episodes that were played ahead, those that an env runner may not have written."""
+        self._writer.add(*(call_record(step, step.call) for t in trajectories for step in t.steps if step.call))
+
     def confirm(self, on_disk: bool) -> None:
         """Env runners have written their calls; those of one that died on the way are written from here.
 

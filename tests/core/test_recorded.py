@@ -172,7 +172,7 @@ def test_resume_is_exact(
     first.stop()
     second = AgentAlgorithm.from_checkpoint(tmp_path / "000002")
     assert before + train(second, 3) == straight and same(whole, second)
-    assert whole.task_position == second.task_position == (15 if keys["algo"] != "sft" else whole.task_position)
+    assert whole.place.position == second.place.position == (15 if keys["algo"] != "sft" else whole.place.position)
     assert whole.rollout_workers is None and second.rollout_workers is None
     for run in (whole, second):
         run.stop()
