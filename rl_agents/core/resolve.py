@@ -322,6 +322,6 @@ def check_context(settings: Settings, limit: int | None) -> None:
 
 
 def _check_engine(settings: Settings) -> None:
-    from rl_agents.engines.select import resolve_engine
+    from rl_agents.engines.select import check_weight_switch, resolve_engine
 
-    resolve_engine(settings.engine)
+    check_weight_switch(settings.weight_switch, resolve_engine(settings.engine)[0])

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rl_agents.errors import InputError
-from rl_agents.pool.schema import APPLICATION, VERSION, Utf8, script
+from rl_agents.pool.schema import APPLICATION, VERSION, Utf8, migration, script
 
 SCHEMES = ("postgresql://", "postgres://")
 TYPES = {"INTEGER PRIMARY KEY": "BIGINT PRIMARY KEY", "INTEGER": "BIGINT", "BLOB": "BYTEA", "REAL": "DOUBLE PRECISION"}
@@ -87,8 +87,10 @@ def open_postgres(address: str, write: bool) -> PostgresConnection:
     try:
         if write:
             connection.execute("BEGIN IMMEDIATE")
-            if not _version(connection):
+            if not (version := _version(connection)):
                 connection.execute(f"{tables()} CREATE TABLE pool_version AS SELECT {VERSION} AS version;")
+            elif version < VERSION:
+                connection.execute(f"{migration(version)} UPDATE pool_version SET version = {VERSION};")
             connection.execute("COMMIT")
         if not (version := _version(connection)):
             raise InputError(f"{without_password(address)}: there is no pool in this database")

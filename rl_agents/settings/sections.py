@@ -180,6 +180,9 @@ class EngineKeys:
     )
     gpus_per_engine: float = key(0.0, "GPUs of one engine actor; 0: tensor_parallel where there are any", at_least=0)
     engine_timeout_s: float = key(120.0, "seconds without an answer before an engine is replaced", above=0)
+    weight_switch: Literal["wait", "keep"] = key(
+        "wait", "new weights: `wait` until running calls end, holding new ones back; `keep`: inside responses, at once"
+    )
     rollout_nodes: str = key("", "Ray resource of the nodes where engines and env runners go; empty: anywhere")
 
 

@@ -247,7 +247,7 @@ def damaged(path, how: str) -> None:
             path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
         else:
             with sqlite3.connect(path) as connection:
-                connection.execute("PRAGMA user_version = 2")
+                connection.execute("PRAGMA user_version = 9")
 
 
 @pytest.mark.parametrize(
@@ -256,7 +256,7 @@ def damaged(path, how: str) -> None:
         ("garbage", "not a pool, or a damaged one"),
         ("another database", "a database, but not a pool"),
         ("truncated", "damaged|malformed"),
-        ("newer", r"written by a newer version \(schema 2; this one knows 1\)"),
+        ("newer", r"written by a newer version \(schema 9; this one knows 2\)"),
     ],
 )
 def test_files_that_are_no_pool_are_left_alone(tmp_path, how, message):
