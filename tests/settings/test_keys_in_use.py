@@ -47,7 +47,7 @@ REASONS = {
          "dynamic_sampling_metric", "bootstrap_on_truncation", "mismatch_bounds", "mismatch_normalise"], REFERENCE,
     ),
     **dict.fromkeys(["pool", "pool_min_return", "pool_top_share"], "which sessions there are depends on the user"),
-    **dict.fromkeys(["lag", "staleness"], "pay where rollouts wait, which depends on the user's environment"),
+    "weight_switch": "what a weight switch may interrupt depends on how long the user's responses are",
     **dict.fromkeys(["keep_best", "save_pool"], "a matter of the user's disk"),
     **dict.fromkeys(["whiten", "gspo_token", "gigpo_omega"], ABLATION),
     **dict.fromkeys(
