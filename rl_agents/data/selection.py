@@ -65,5 +65,5 @@ class Selected:
     metrics: Mapping[str, float] = field(default_factory=dict)
 
 
-class SelectionError(RuntimeError):
+class SelectionError(EpisodesFail):
     """An iteration could not find enough tasks to learn from."""

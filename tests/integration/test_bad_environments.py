@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import shutil
 import time
 from pathlib import Path
@@ -52,8 +51,6 @@ class Bad(gymnasium.Env[str, str]):
             return "x", float("nan"), True, False, {}
         if self.bad and self.way == "four":
             return "x", 0.0, True, {}
-        if self.way == "later":
-            return "x", random.random(), True, False, {}
         return "x", float(len(action) % 2), True, False, {"valid": self.way != "invalid"}
 
 
@@ -110,9 +107,9 @@ def test_failures_beyond_the_share_end_the_run_and_below_it_they_are_said_once(
 def test_what_was_complete_is_kept_when_an_iteration_has_nothing_to_learn_from(
     beginner_model_dir: Path, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Methods that choose among episodes cannot end such an iteration."""
+    """A method that chooses among episodes ends within such an iteration."""
     monkeypatch.setattr(Bad, "records", tmp_path / "run/metrics.jsonl")
-    keys = ("checkpoint_interval=0", "eval_interval=0", "keep_best=false", "max_generation_batches=20")
+    keys = ("checkpoint_interval=0", "eval_interval=0", "keep_best=false", "dynamic_sampling=false")
     assert train(beginner_model_dir, tmp_path / "run", "later", *keys, algo="dapo") == 1
     err = capsys.readouterr().err
     assert "8 of 8 episodes failed; most often (8): env_error: ValueError: gone" in err and "Resume with" in err
