@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from rl_agents.errors import InputError
@@ -61,8 +62,18 @@ class PostgresConnection:
         """Run a statement with SQLite's question marks; return a cursor."""
         if query == "BEGIN IMMEDIATE":
             query = f"BEGIN; SELECT pg_advisory_xact_lock({APPLICATION})"
-        try:
+        with self._as_sqlite():
             return self._connection.execute(query.replace("?", "%s") if values else query, values or None)
+
+    def executemany(self, query: str, rows: Iterable[Sequence[Any]]) -> None:
+        """Run a statement for each row, without waiting for the server in between."""
+        with self._as_sqlite(), self._connection.cursor() as cursor:
+            cursor.executemany(query.replace("?", "%s"), rows)
+
+    @contextmanager
+    def _as_sqlite(self) -> Iterator[None]:
+        try:
+            yield
         except self._errors as error:
             kind = sqlite3.OperationalError if isinstance(error, self._broken) else sqlite3.DataError
             raise kind(str(error).strip()) from error

@@ -135,6 +135,10 @@ class Connection(Protocol):
         """Run a statement; return a cursor."""
         ...
 
+    def executemany(self, query: str, rows: Iterable[Sequence[Any]], /) -> Any:
+        """Run a statement for each row."""
+        ...
+
     def close(self) -> None:
         """Close it."""
         ...
