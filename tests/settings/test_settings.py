@@ -172,7 +172,7 @@ def test_what_older_weights_sample_is_corrected_unless_somebody_says_otherwise(k
         settings = resolve(Settings.from_dict({**keys, **more}))
         return settings.old_logprobs, settings.mismatch
 
-    assert corrected() == ("learner", "token_tis")
+    assert corrected() == ("learner", "step_tis" if "algo" in keys else "token_tis")
     assert corrected(mismatch="none") == ("learner", "none")
     assert corrected(mismatch="icepop") == ("learner", "icepop")
     assert corrected(old_logprobs="engine") == ("engine", "none")
