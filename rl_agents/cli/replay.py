@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rl_agents.algorithms import ALGORITHMS
 from rl_agents.cli.parser import Parser
 from rl_agents.cli.train import resolve_settings
 from rl_agents.errors import InputError
+from rl_agents.pool.reader import PoolReader
 from rl_agents.reporting.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -44,10 +46,8 @@ def run(argv: Sequence[str]) -> int:
     start, end = chosen_range(args.iterations or f"0:{max(kept, default=done)}", done)
     if start and start not in kept:
         raise InputError(f"--iterations {start}:{end}: no checkpoint of {start} iterations; {_starts(kept)}")
-    from rl_agents.algorithms import ALGORITHMS
     from rl_agents.core.replay import Replay, Replayer, replay_settings
     from rl_agents.core.replay_record import Record, check_pool, refuse_unrecorded
-    from rl_agents.pool.reader import PoolReader
 
     refuse_unrecorded(settings, folder.pool)
     with PoolReader(folder.pool) as reader:
