@@ -184,6 +184,11 @@ def cautions(settings: Settings) -> list[str]:
     """
     recipe, found = ALGORITHMS[settings.algo], evaluation_cautions(settings)
     found += pool_cautions(settings, recipe)
+    if (settings.lag or settings.stream) and not settings.save_pool:
+        found.append(
+            "save_pool=false: what is sampled ahead of its iteration is sampled again, with newer weights, when the run "
+            "is resumed"
+        )
     ratio = cast(PolicyGradientKeys, settings)
     if (
         recipe.credit
