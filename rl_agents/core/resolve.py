@@ -177,16 +177,30 @@ def pool_cautions(settings: Settings, recipe: Recipe) -> list[str]:
 
 
 def stale_cautions(settings: Settings, recipe: Recipe) -> list[str]:
-    """Return what rollouts of older weights are learned from without, where somebody chose so, one line each."""
-    if not (settings.lag or settings.stream) or recipe.credit is None or settings.mismatch != "none":
+    """Return what a run that learns from older weights' rollouts does without, where somebody chose so, one line each."""
+    if not (settings.lag or settings.stream) or recipe.credit is None:
         return []
+    found = (
+        []
+        if settings.save_pool
+        else [
+            "save_pool=false: what is sampled ahead of its iteration is sampled again, with newer weights, when the run is "
+            "resumed"
+        ]
+    )
+    if settings.mismatch != "none":
+        return found
     mode = f"stream with staleness={settings.staleness}" if settings.stream else f"lag={settings.lag}"
     instead = f"mismatch={stale_correction(settings, recipe)}"
     if settings.old_logprobs == "learner":
-        return [f"{mode} with mismatch=none: what older weights sampled is learned from as if it were new; {instead}"]
+        return [
+            *found,
+            f"{mode} with mismatch=none: what older weights sampled is learned from as if it were new; {instead}",
+        ]
     return [
+        *found,
         f"{mode} with old_logprobs=engine: ratios are against the weights that sampled, which uses up clip ranges "
-        f"before the first optimiser step; old_logprobs=learner {instead} corrects instead"
+        f"before the first optimiser step; old_logprobs=learner {instead} corrects instead",
     ]
 
 
