@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from rl_agents.algorithms.base import Recipe
+from rl_agents.core.collector import Collector
 from rl_agents.core.rollout_metrics import rollout_metrics, truncation_metrics
-from rl_agents.core.rollout_workers import Collector
 from rl_agents.data.failures import BadTasks, FailedEpisodes
 from rl_agents.data.selection import Selected, SelectionError
 from rl_agents.data.tasks import DEMONSTRATION, SELECTION, item_at, stream_seed, training_specs

@@ -86,7 +86,8 @@ def test_what_breaks_ends_its_own_episode(blocking: str) -> None:
     assert ends.pop("task-0") == ("terminated", 3)
     assert all(steps == 2 for _, steps in ends.values())
     causes = {name: cause for name, (cause, _) in ends.items()}
-    line = Path(__file__).with_name("waiting.py").read_text().splitlines().index('        raise KeyError("no such thing")')
+    source = Path(__file__).with_name("waiting.py").read_text().splitlines()
+    line = source.index('        raise KeyError("no such thing")')
     assert causes["task-1"] == f"env_error: KeyError: 'no such thing' (waiting.py:{line + 1})"
     assert causes["task-2"] == causes["task-3"] == "env_timeout: step: no answer within 1 s"
     assert causes["task-6"].startswith("env_error: SystemExit: 3 (waiting.py:")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import os
 import random
@@ -172,10 +173,8 @@ class AwaitingBroken(Awaiting):
         if self.task == "task-3":
             time.sleep(60)
         while self.task == "task-4":
-            try:
+            with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.sleep(60)
-            except asyncio.CancelledError:
-                pass
         if self.task == "task-5":
             raise asyncio.CancelledError
         if self.task == "task-6":
