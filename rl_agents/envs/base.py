@@ -118,7 +118,11 @@ def synchronous(env: TextEnv) -> TextEnv:
     """Return ``env`` for callers that cannot await: what it waits for is waited for in `reset` and `step`."""
     if getattr(env, "awaited", False):
         reset, step = env.reset, env.step
-        env.reset = lambda **keys: settled(reset(**keys))  # type: ignore[method-assign]
+
+        def waited(*, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+            return settled(reset(seed=seed, options=options))
+
+        env.reset = waited  # type: ignore[method-assign]
         env.step = lambda action: settled(step(action))  # type: ignore[method-assign]
     return env
 

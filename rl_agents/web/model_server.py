@@ -9,11 +9,13 @@ is no jitter: calls leave one after the other anyway, and nothing here draws a r
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Self
 from urllib.parse import urlsplit
 
@@ -105,13 +107,25 @@ class _Peer:
     """What all calls of a server with one key share, in the background loop."""
 
     def __init__(self, headers: Mapping[str, str]) -> None:
-        import httpx
-
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=KEEP_ALIVE_S)
-        sent = {"Accept-Encoding": "identity", **headers}  # a small reply cannot unpack into a large one
-        self.http = httpx.AsyncClient(headers=sent, timeout=None, limits=limits)
+        self._headers = {"Accept-Encoding": "identity", **headers}  # a small reply cannot unpack into a large one
+        self._idle: list[Any] = []
         self.paces: dict[int, Pace] = {}
         self.tickets = itertools.count()
+
+    @contextlib.contextmanager
+    def client(self) -> Iterator[Any]:
+        """Lend a client that nobody else uses: httpx looks at all connections of a pool for each request."""
+        http = self._idle.pop() if self._idle else self._new_client()
+        try:
+            yield http
+        finally:
+            self._idle.append(http)
+
+    def _new_client(self) -> Any:
+        import httpx
+
+        limits = httpx.Limits(max_connections=1, max_keepalive_connections=1, keepalive_expiry=KEEP_ALIVE_S)
+        return httpx.AsyncClient(headers=self._headers, timeout=None, limits=limits, verify=_trust())
 
     def pace(self, bound: int) -> Pace:
         if bound not in self.paces:
@@ -123,12 +137,23 @@ class _Peer:
             pace.pause(seconds, restart=restart)
 
 
+@lru_cache(maxsize=1)
+def _trust() -> Any:
+    """Whom connections trust; slow to load."""
+    import httpx
+
+    return httpx.create_ssl_context()
+
+
 #: By event loop, which is the process's, server and key. Few: they are never forgotten.
 _peers: dict[tuple[int, str, str], _Peer] = {}
 
 
 def _peer(server: ModelServer) -> _Peer:
-    place, key = urlsplit(server.url), server.headers.get("Authorization", "")
+    try:
+        place, key = urlsplit(server.url), server.headers.get("Authorization", "")
+    except ValueError as error:
+        raise ServerError(str(error)) from None
     name = id(asyncio.get_running_loop()), f"{place.scheme}://{place.netloc}", key
     if name not in _peers:
         _peers[name] = _Peer(server.headers)
@@ -191,7 +216,8 @@ class _Call:
 
         try:
             async with asyncio.timeout(self.server.timeout_s):  # a client's own limits bound single reads only
-                status, headers, content = await self._exchange(peer.http)
+                with peer.client() as http:
+                    status, headers, content = await self._exchange(http)
         except TimeoutError:
             raise _Transient(f"no answer within {self.server.timeout_s:g} s") from None
         except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:

@@ -2,7 +2,8 @@
 
 A server that is overloaded says how long to wait (``Retry-After``), or what is left of its limits
 (``x-ratelimit-remaining-*`` and ``x-ratelimit-reset-*``). One call that hears it tells all others of that server. When
-the pause is over a single call goes first, the one that has waited longest; each success lets one more in.
+the pause is over a single call goes first, the one that has waited longest. Each success lets one more in, up to half
+of what was too much; from there on it takes as many successes as there are calls under way (as TCP does).
 """
 
 from __future__ import annotations
@@ -39,12 +40,13 @@ class Pace:
 
     Attributes:
         bound: calls at once, at most.
-        window: calls at once, now: 1 after a pause, and one more with each success.
+        running: calls under way.
     """
 
     def __init__(self, bound: int) -> None:
-        self.bound = self.window = bound
+        self.bound = bound
         self.running = 0
+        self._size = self._threshold = float(bound)
         self._until = 0.0
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -74,9 +76,11 @@ class Pace:
 
     def pause(self, seconds: float, *, restart: bool = True) -> None:
         """Let nobody in for ``seconds``; then one at first (``restart``), or as many as before."""
+        if restart and not self.pause_left:  # several calls hear it at the same time
+            self._threshold = max(1.0, self._size / 2)
         self._until = max(self._until, asyncio.get_running_loop().time() + seconds)
         if restart:
-            self.window = 1
+            self._size = 1.0
         if self.pause_left > PATIENCE_S:
             for _, other in self._waiting:
                 if not other.done():
@@ -84,10 +88,15 @@ class Pace:
 
     def succeeded(self, remaining: int | None) -> None:
         """A call was answered; ``remaining``: how many more the server will take for now."""
-        self.window = min(self.bound, self.window + 1)
+        self._size = min(self.bound, self._size + (1.0 if self._size < self._threshold else 1.0 / self._size))
         if remaining is not None:
-            self.window = max(1, min(self.window, remaining))
+            self._size = max(1.0, min(self._size, remaining))
         self._admit()
+
+    @property
+    def window(self) -> int:
+        """Calls at once, for now."""
+        return int(self._size)
 
     @property
     def pause_left(self) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -126,7 +127,7 @@ def test_awaited_calls_run_at_the_same_time_or_one_after_the_other() -> None:
         order.clear()
         results = asyncio.run(Toolbox([BoundTool(Tool("meet"), slow)], together=together).run(response))
         assert [r.content for r in results] == ["a", "b"] and order == expected
-    with pytest.raises(RuntimeError, match="waits for something"):
+    with pytest.raises(RuntimeError):  # it cannot wait
         Toolbox([BoundTool(Tool("meet"), slow)]).execute(response)
 
 
