@@ -186,8 +186,8 @@ def cautions(settings: Settings) -> list[str]:
     found += pool_cautions(settings, recipe)
     if (settings.lag or settings.stream) and not settings.save_pool:
         found.append(
-            "save_pool=false: what is sampled ahead of its iteration is sampled again, with newer weights, when the run "
-            "is resumed"
+            "save_pool=false: a resumed run samples what had been sampled ahead of its iteration again, with newer "
+            "weights"
         )
     ratio = cast(PolicyGradientKeys, settings)
     if (
