@@ -53,3 +53,25 @@ def test_runners_and_timing_change_nothing(ray_session: None, beginner_model_dir
         weights, seen = run(build(beginner_model_dir, lag=lag, num_env_runners=runners), hurry=runners == 1)
         assert seen == expected
         assert all(torch.equal(tensor, weights[name]) for name, tensor in reference.items()), f"{runners} env runners"
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"algo": "vspo", "truncation": "t3"},
+        {"algo": "dapo", "max_generation_batches": 40},
+        {"algo": "steppo"},
+    ],
+    ids=["vspo and T3", "dynamic sampling", "a critic"],
+)
+def test_methods_learn_with_actors_what_they_learn_in_one_process(
+    ray_session: None, beginner_model_dir: Path, keys: dict[str, Any]
+) -> None:
+    game = {"env": "guess_numbers", "lag": 1, "iterations": 3, "max_turns": 0, "max_response_tokens": 16, "max_model_len": 512}
+    own = {name: value for name, value in KEYS.items() if not name.startswith("env.")} | game | keys
+    alone, actors = (
+        AgentConfig().training(**own, model=str(beginner_model_dir), num_env_runners=runners) for runners in (0, 2)
+    )
+    reference, expected = run(alone.local().build_algo(), hurry=True)
+    weights, seen = run(actors.build_algo(), hurry=True)
+    assert seen == expected and all(torch.equal(tensor, weights[name]) for name, tensor in reference.items())
