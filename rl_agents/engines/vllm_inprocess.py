@@ -200,7 +200,7 @@ class VLLMInProcessEngine:
         try:
             while not self._stopping:
                 with self._wake:
-                    while not (self._inbox or self._stopping or self._engine.has_unfinished_requests()):
+                    while not (self._inbox or self._stopping or self._busy()):
                         self._wake.wait()
                     jobs, self._inbox = self._inbox, []
                 for job in jobs:
@@ -212,6 +212,9 @@ class VLLMInProcessEngine:
             self._die("vLLM engine is closed")
         except BaseException as error:
             self._die(f"vLLM's step failed: {error!r}")
+
+    def _busy(self) -> bool:
+        return bool(self._syncs or self._waiting or self._engine.has_unfinished_requests())
 
     def _hand_out(self, outputs: Iterable[Any]) -> None:
         answers: list[tuple[_Pending, Any]] = []
