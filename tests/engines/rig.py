@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import pytest
 import ray
 import torch
 
@@ -68,18 +66,6 @@ def settings(kind: str, model_dir: Path) -> EngineSettings:
     return EngineSettings(
         str(model_dir), kind=name, mode=mode or "inprocess", max_model_len=256, max_batch=64, kv_cache_gb=0.0625
     )
-
-
-@pytest.fixture(scope="module", params=KINDS)
-def rig(request: pytest.FixtureRequest, ray_session: None, tiny_model_dir: Path) -> Iterator[Rig]:
-    from transformers import AutoModelForCausalLM
-
-    if request.param != "torch" and find_spec("vllm") is None:
-        pytest.skip("vLLM is an optional extra")
-    group = InferenceGroup(settings(request.param, tiny_model_dir))
-    reference = AutoModelForCausalLM.from_pretrained(tiny_model_dir, dtype=torch.float32).eval()
-    yield Rig(group, RemoteEngine(group.handles(), timeout_s=60), request.param, reference)
-    group.stop()
 
 
 def prompts(count: int, seed: int = 0, longest: int = 60) -> list[list[int]]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import ray
 import torch
-from engines.rig import TOLERANCE, Rig, change_engine, prompts, rig, teacher  # noqa: F401  (rig is a fixture)
+from engines.rig import TOLERANCE, Rig, change_engine, prompts, teacher
 
 from rl_agents.engines import Completion, EngineError, Sampling
 from rl_agents.engines.client import RemoteEngine

@@ -127,13 +127,17 @@ def test_calls_that_are_cancelled_leave_nothing_behind() -> None:
         stage = Stage()
         (a,) = stage.start("a")
         await settle()
-        sync = asyncio.create_task(stage.sync(1))
+
+        async def sync_and_cancel() -> None:
+            await stage.sync(1)
+            c.cancel()
+
+        sync = asyncio.create_task(sync_and_cancel())
         await settle()
         b, c = stage.start("b", "c")
         await settle()
         b.cancel()
         a.cancel()
-        sync.add_done_callback(lambda _: c.cancel())
         await sync
         await settle()
         assert c.cancelled() and not stage.gate._running and not stage.gate._waiting

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import ray
 import torch
-from engines.rig import TOLERANCE, Rig, change_engine, prompts, rig, teacher  # noqa: F401  (rig is a fixture)
+from engines.rig import TOLERANCE, Rig, change_engine, prompts, teacher
 
 from rl_agents.engines import Completion, EngineError, Sampling
 from rl_agents.engines.client import RemoteEngine
@@ -24,7 +24,7 @@ LONG = Sampling(max_tokens=190, seed=0)
 
 
 @pytest.fixture(params=["wait", "keep"])
-def mode(rig: Rig, request: pytest.FixtureRequest) -> str:  # noqa: F811
+def mode(rig: Rig, request: pytest.FixtureRequest) -> str:
     """Set the running engine to a ``weight_switch``: another one would have to be started."""
     keep = request.param == "keep"
 
@@ -40,7 +40,7 @@ def mode(rig: Rig, request: pytest.FixtureRequest) -> str:  # noqa: F811
 class Weights:
     """What a rig's engine had, by version."""
 
-    def __init__(self, rig: Rig) -> None:  # noqa: F811
+    def __init__(self, rig: Rig) -> None:
         self.rig = rig
         rig.change_weights(rig.version + 1000)
         self.models = {rig.version: copy.deepcopy(rig.reference)}
@@ -75,7 +75,7 @@ def bounded(work: Coroutine[Any, Any, Any], seconds: float = 120.0) -> Any:
     return asyncio.run(asyncio.wait_for(work, seconds))
 
 
-def test_a_storm_of_syncs_under_64_calls(rig: Rig, mode: str) -> None:  # noqa: F811
+def test_a_storm_of_syncs_under_64_calls(rig: Rig, mode: str) -> None:
     weights, asked = Weights(rig), requests(64)
     first = rig.version
 
@@ -99,7 +99,7 @@ def test_a_storm_of_syncs_under_64_calls(rig: Rig, mode: str) -> None:  # noqa: 
     assert {c.policy_version for c in done[:64]} >= {first}
 
 
-def test_prefixes_are_reused_under_one_version_only(rig: Rig, mode: str) -> None:  # noqa: F811
+def test_prefixes_are_reused_under_one_version_only(rig: Rig, mode: str) -> None:
     weights, prompt = Weights(rig), prompts(1, seed=5)[0] * 3
     cached = []
     for turn in range(6):
@@ -115,7 +115,7 @@ def test_prefixes_are_reused_under_one_version_only(rig: Rig, mode: str) -> None
     assert all(cached[1:3]) and all(cached[4:])
 
 
-def test_calls_cancelled_around_a_sync_leave_nothing_behind(rig: Rig, mode: str) -> None:  # noqa: F811
+def test_calls_cancelled_around_a_sync_leave_nothing_behind(rig: Rig, mode: str) -> None:
     """A client asks for much and comes back under another name, before, during and after a sync."""
     weights, handle = Weights(rig), rig.group.handles()[0]
     asked = [(number, prompt, LONG) for number, prompt in enumerate(prompts(80))]
@@ -143,7 +143,7 @@ def _check_empty(engine: Any) -> None:
     assert not any(held) and not running, (held, running)
 
 
-def test_what_is_heard_across_a_sync_is_the_completion(rig: Rig, mode: str) -> None:  # noqa: F811
+def test_what_is_heard_across_a_sync_is_the_completion(rig: Rig, mode: str) -> None:
     weights, questions = Weights(rig), prompts(6)
 
     async def listen(actor: Any) -> list[tuple[list[int], Completion]]:
@@ -165,7 +165,7 @@ def test_what_is_heard_across_a_sync_is_the_completion(rig: Rig, mode: str) -> N
         assert weights.worst(questions[number], completion) <= TOLERANCE
 
 
-def test_a_sync_gives_up_on_a_call_that_does_not_end(rig: Rig, mode: str) -> None:  # noqa: F811
+def test_a_sync_gives_up_on_a_call_that_does_not_end(rig: Rig, mode: str) -> None:
     """The old weights stay, the call goes on, and the next sync is as any."""
     if mode == "keep":
         pytest.skip("waits for nothing")
@@ -177,7 +177,7 @@ def test_a_sync_gives_up_on_a_call_that_does_not_end(rig: Rig, mode: str) -> Non
     async def scenario() -> list[Completion]:
         tasks = await started(rig.engine, [(prompt, LONG)] * 2)
         await asyncio.to_thread(patience, 0.0)
-        with pytest.raises(EngineError, match=r"engine 0 failed in sync.*waited 0 s for 2 running calls.*190 to sample"):
+        with pytest.raises(EngineError, match=r"engine 0 failed in sync.*waited 0 s for 2 running calls.*190 to"):
             await asyncio.to_thread(rig.change_weights, 5)
         tasks += await started(rig.engine, [(prompt, LONG)])
         return await asyncio.gather(*tasks)
@@ -194,7 +194,7 @@ def test_a_sync_gives_up_on_a_call_that_does_not_end(rig: Rig, mode: str) -> Non
     assert weights.worst(prompt, completion) <= TOLERANCE
 
 
-def test_weights_that_cannot_be_loaded_are_not_sampled_from(rig: Rig, mode: str) -> None:  # noqa: F811
+def test_weights_that_cannot_be_loaded_are_not_sampled_from(rig: Rig, mode: str) -> None:
     if rig.kind == "torch":
         pytest.skip("looks at them before it loads any")
     weights, prompt = Weights(rig), prompts(1)[0]
@@ -218,7 +218,7 @@ def test_weights_that_cannot_be_loaded_are_not_sampled_from(rig: Rig, mode: str)
     assert weights.worst(prompt, completion) <= TOLERANCE
 
 
-def test_time_that_a_call_is_held_is_no_time_without_an_answer(rig: Rig) -> None:  # noqa: F811
+def test_time_that_a_call_is_held_is_no_time_without_an_answer(rig: Rig) -> None:
     if rig.kind != "torch":
         pytest.skip("the clock is all engines'; one suffices")
     hasty, prompt = RemoteEngine(rig.group.handles(), timeout_s=1.5), prompts(1)[0]
