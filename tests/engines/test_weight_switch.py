@@ -128,19 +128,19 @@ def test_calls_cancelled_around_a_sync_leave_nothing_behind(rig: Rig, mode: str)
         await handle.exchange.remote("dying/3", [])
         await sync
 
+    def left(engine: Any) -> list[int]:
+        where = (getattr(engine, "_gate", engine), engine)
+        names = ("_waiting", "_running", "_pending")
+        found = [getattr(place, name) for place in where for name in names if hasattr(place, name)]
+        assert found
+        return [size if isinstance(size, int) else len(size) for size in found]
+
     bounded(scenario())
     assert ray.get(handle.stats.remote())["outstanding"] == 0
     prompt = prompts(1)[0]
     (completion,) = rig.run((prompt, Sampling(8, seed=1)))
     assert weights.worst(prompt, completion) <= TOLERANCE
-    change_engine(rig, _check_empty)
-
-
-def _check_empty(engine: Any) -> None:
-    gate = getattr(engine, "_gate", None)
-    held = [gate._waiting, gate._running] if gate is not None else [engine._waiting]
-    running = getattr(engine, "_pending", None) or getattr(engine, "_running", None)
-    assert not any(held) and not running, (held, running)
+    assert not any(ray.get(handle.apply.remote(lambda actor: left(actor._engine))))
 
 
 def test_what_is_heard_across_a_sync_is_the_completion(rig: Rig, mode: str) -> None:
@@ -195,8 +195,8 @@ def test_a_sync_gives_up_on_a_call_that_does_not_end(rig: Rig, mode: str) -> Non
 
 
 def test_weights_that_cannot_be_loaded_are_not_sampled_from(rig: Rig, mode: str) -> None:
-    if rig.kind == "torch":
-        pytest.skip("looks at them before it loads any")
+    if rig.kind == "torch" or mode == "wait":
+        pytest.skip("torch looks at them before it loads any; `keep` has more to fail: calls that run")
     weights, prompt = Weights(rig), prompts(1)[0]
 
     async def scenario(actor: Any) -> str:
@@ -211,10 +211,10 @@ def test_weights_that_cannot_be_loaded_are_not_sampled_from(rig: Rig, mode: str)
         return "loaded"
 
     said = ray.get(rig.group.handles()[0].apply.remote(scenario)).split(" / ")
-    broken = "vLLM cannot load weights of version 9"
-    assert [part.startswith(broken) for part in said] == [True, mode == "keep", True]
-    weights.change()
+    assert len(said) == 3 and all(part.startswith("vLLM cannot load weights of version 9") for part in said)
+    assert rig.group.restore() == [0]
     (completion,) = rig.run((prompt, Sampling(8, seed=1)))
+    assert completion.policy_version == rig.version
     assert weights.worst(prompt, completion) <= TOLERANCE
 
 
