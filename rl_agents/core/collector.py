@@ -100,6 +100,8 @@ class Collector:
         """
         self.runners, self.inference, self.timeout_s = runners, inference, timeout_s
         self._lost = False
+        #: Nobody wants answers any more.
+        self.closed = False
         #: Gives every env runner what writes to the pool; None: nothing is recorded.
         self.recording: SetRecorder | None = None
         #: How often an env runner died while it called the environment of a task.
@@ -261,11 +263,12 @@ class Collector:
             InputError: a user error, such as a prompt longer than the context.
             EpisodesFail: env runners die in every task that they begin.
             RolloutError: some are still missing after several rounds that brought nothing; it names the last losses.
+                Or the collector was ``closed`` in another thread.
         """
         done: dict[Hashable, Any] = {}
         result: Collected[Any] = Collected([])
         fruitless, before = 0, -1
-        while fruitless < MAX_ROUNDS:
+        while fruitless < MAX_ROUNDS and not self.closed:
             missing = {name: job for name, job in jobs.items() if name not in done}
             if before >= 0:
                 result.resampled += len(missing)

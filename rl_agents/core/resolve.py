@@ -13,7 +13,7 @@ from typing import Any, cast
 from rl_agents.algorithms import ALGORITHMS
 from rl_agents.algorithms.base import PolicyGradientKeys, Recipe
 from rl_agents.chat.context import load_tokenizer, make_context
-from rl_agents.core.idle import apply_defaults, refuse_idle
+from rl_agents.core.idle import apply_defaults, refuse_idle, stale_correction
 from rl_agents.core.lengths import KEYS, fill_lengths
 from rl_agents.engines.model_shape import context_limit, model_shape, read_config
 from rl_agents.envs.base import (
@@ -31,10 +31,11 @@ from rl_agents.envs.blackbox.agents import load_agent
 from rl_agents.envs.blackbox.spec import BlackboxOptions
 from rl_agents.envs.gymnasium_adapter import PREFIX
 from rl_agents.errors import InputError, unknown
+from rl_agents.interrupts import event_loop
 from rl_agents.pool.files import pool_file
 from rl_agents.rollout.embedders import make_embedder
 from rl_agents.rollout.env_calls import EnvFailure
-from rl_agents.rollout.env_guard import EnvPool
+from rl_agents.rollout.env_pool import EnvPool
 from rl_agents.rollout.truncation_rules import progress_window
 from rl_agents.settings import Settings, validate
 from rl_agents.settings.checks import check_room
@@ -110,6 +111,11 @@ def check_recipe(settings: Settings, recipe: Recipe) -> None:
             "sessions; methods that compare or value whole episodes can (grpo, steppo, ...), and sft"
         )
     refuse_idle(settings)
+    if recipe.source == "search" and (settings.stream or settings.lag > 1):
+        raise InputError(
+            f"{'stream' if settings.stream else f'lag={settings.lag}'}: {recipe.name} chooses states by what its last "
+            "samples were worth; it learns from one tick while the next one is sampled with lag=1"
+        )
     if recipe.grouped and settings.group_size < 2:
         raise InputError(
             f"group_size={settings.group_size}: {recipe.name} compares rollouts of one task, so it needs at least 2"
@@ -171,6 +177,34 @@ def pool_cautions(settings: Settings, recipe: Recipe) -> list[str]:
     ]
 
 
+def stale_cautions(settings: Settings, recipe: Recipe) -> list[str]:
+    """Return what learning from older weights' rollouts goes without, where somebody chose so, one line each."""
+    if not (settings.lag or settings.stream) or recipe.credit is None:
+        return []
+    found = (
+        []
+        if settings.save_pool
+        else [
+            "save_pool=false: what is sampled ahead of its iteration is sampled again, with newer weights, when the "
+            "run is resumed"
+        ]
+    )
+    if settings.mismatch != "none":
+        return found
+    mode = f"stream with staleness={settings.staleness}" if settings.stream else f"lag={settings.lag}"
+    instead = f"mismatch={stale_correction(settings, recipe)}"
+    if settings.old_logprobs == "learner":
+        return [
+            *found,
+            f"{mode} with mismatch=none: what older weights sampled is learned from as if it were new; {instead}",
+        ]
+    return [
+        *found,
+        f"{mode} with old_logprobs=engine: ratios are against the weights that sampled, which uses up clip ranges "
+        f"before the first optimiser step; old_logprobs=learner {instead} corrects instead",
+    ]
+
+
 def cautions(settings: Settings) -> list[str]:
     """Return what a run can do and probably should not, one line each; those of its evaluations come first.
 
@@ -178,7 +212,7 @@ def cautions(settings: Settings) -> list[str]:
         settings: resolved.
     """
     recipe, found = ALGORITHMS[settings.algo], evaluation_cautions(settings)
-    found += pool_cautions(settings, recipe)
+    found += pool_cautions(settings, recipe) + stale_cautions(settings, recipe)
     ratio = cast(PolicyGradientKeys, settings)
     if (
         recipe.credit
@@ -245,10 +279,17 @@ def _check_environment(settings: Settings) -> None:
         _check_agent(settings)
     if settings.env.startswith(PREFIX):
         pool = EnvPool(lambda: make_env(settings.env, settings.env_options, settings.max_turns))
-        env = pool.take()
-        with contextlib.suppress(EnvFailure):
-            pool.guard(env, tasks[0], 0, settings.env_timeout_s).call(env.reset, seed=0, options={"task_id": tasks[0]})
-        pool.discard(env)
+        with event_loop() as loop, contextlib.suppress(EnvFailure):
+            loop.run(_reset(pool, tasks[0], settings.env_timeout_s))
+
+
+async def _reset(pool: EnvPool, task: str, timeout_s: float) -> None:
+    """Reset an environment; raises as `EnvGuard.call` does."""
+    env = await pool.take()
+    try:
+        await pool.guard(env, task, 0, timeout_s).call(env.reset, seed=0, options={"task_id": task})
+    finally:
+        await pool.discard(env)
 
 
 def _check_agent(settings: Settings) -> None:
@@ -303,6 +344,6 @@ def check_context(settings: Settings, limit: int | None) -> None:
 
 
 def _check_engine(settings: Settings) -> None:
-    from rl_agents.engines.select import resolve_engine
+    from rl_agents.engines.select import check_weight_switch, resolve_engine
 
-    resolve_engine(settings.engine)
+    check_weight_switch(settings.weight_switch, resolve_engine(settings.engine)[0])

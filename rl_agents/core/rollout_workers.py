@@ -90,7 +90,18 @@ class RolloutWorkers:
         """
         if self.version == version:
             return False
-        weights = learners.export_weights()
+        self.push(learners.export_weights(), version)
+        return True
+
+    def push(self, weights: Any, version: int) -> None:
+        """Give the engines weights that the learners have exported, unless they have them already.
+
+        Args:
+            weights: packed, or a reference to them.
+            version: see `sync`.
+        """
+        if self.version == version:
+            return
         if self.engine_group is not None:
             try:
                 self.engine_group.sync(weights, version, self._settings.engine_timeout_s)
@@ -101,7 +112,6 @@ class RolloutWorkers:
             packed = ray.get(weights) if isinstance(weights, ray.ObjectRef) else weights
             self.env_runners.local_env_runner.sync_engine(packed, version)
         self.version = version
-        return True
 
     def stop_engines(self) -> None:
         """Free the engines; RLlib stops the env runners."""

@@ -33,20 +33,25 @@ def lost_task(runner: Any) -> str:
 
 
 class SetRecorder:
-    """Has a runner record what it samples.
+    """Has a runner record what it samples; one that does so already stays as it is.
 
     Args:
-        sink: makes what it writes to, in the runner's process.
+        sink: makes what it writes to, in the runner's process, once for each pool.
         recorded: what had been sampled before a crash, by seed, or a reference to it.
         resumes: how often the run was resumed.
+        pool: a name for what ``sink`` writes to, different for every opening of a pool.
     """
 
-    def __init__(self, sink: Callable[[], PoolSink], recorded: Any, resumes: int) -> None:
-        self.sink, self.recorded, self.resumes = sink, recorded, resumes
+    def __init__(self, sink: Callable[[], PoolSink], recorded: Any, resumes: int, pool: str) -> None:
+        self.sink, self.recorded, self.resumes, self.pool = sink, recorded, resumes, pool
 
     def __call__(self, runner: Any) -> None:
+        before: Recorder | None = runner.recorder
+        if before is not None and (before.pool, before.resumes) == (self.pool, self.resumes):
+            return
         recorded = ray.get(self.recorded) if isinstance(self.recorded, ray.ObjectRef) else self.recorded
-        runner.set_recorder(Recorder(self.sink(), recorded))
+        sink = before.sink if before is not None and before.pool == self.pool else self.sink()
+        runner.set_recorder(Recorder(sink, recorded, self.pool, self.resumes))
 
 
 class FlushRecorder:

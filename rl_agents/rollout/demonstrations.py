@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
+from rl_agents.background import settled
 from rl_agents.chat.context import ContextPolicy, Dialogue, load_tokenizer, make_context
 from rl_agents.data.tasks import stream_seed
 from rl_agents.data.trajectory import Step, Trajectory
@@ -37,9 +38,9 @@ def demonstrated_trajectories(settings: Settings, model_dir: str, seed: int) -> 
 
 def solves(env: TextEnv, task_id: str, actions: Iterable[str]) -> bool:
     """Play actions until the episode ends, and say whether they solve the task."""
-    _, info = env.reset(seed=0, options={"task_id": task_id})
+    _, info = settled(env.reset(seed=0, options={"task_id": task_id}))
     for action in actions:
-        _, _, terminated, truncated, info = env.step(action)
+        _, _, terminated, truncated, info = settled(env.step(action))
         if terminated or truncated:
             break
     return bool(info.get("success"))

@@ -66,6 +66,15 @@ class RolloutKeys:
     env_timeout_s: float = key(
         60.0, "seconds that one reset or step of an environment may take; 0 is no limit", at_least=0
     )
+    env_blocking: Literal["auto", "inline", "thread", "process"] = key(
+        "auto",
+        "where environments are called: in the runner's loop, in threads or in processes; `auto` takes what the "
+        "environment declares, else measures its first calls",
+    )
+    env_concurrency: int = key(
+        0, "environments alive at once in one runner; 0: all (inline), 256 (threads), 8 or a core each (processes)",
+        at_least=0,
+    )  # fmt: skip
     max_failed_share: float = key(
         0.5,
         "share of episodes that environment or judge broke, over three iterations, beyond which a run ends",
@@ -160,6 +169,10 @@ class RewardKeys:
     judge_retries: int = key(
         2, "further attempts after a timeout, a lost connection, or HTTP 429 or 5xx", at_least=0, needs=JUDGE_SERVER
     )
+    judge_concurrency: int = key(
+        16, "requests at the same time; the server's rate limits are honoured besides", at_least=1, at_most=4096,
+        needs=JUDGE_SERVER,
+    )  # fmt: skip
 
 
 @dataclass
@@ -180,6 +193,9 @@ class EngineKeys:
     )
     gpus_per_engine: float = key(0.0, "GPUs of one engine actor; 0: tensor_parallel where there are any", at_least=0)
     engine_timeout_s: float = key(120.0, "seconds without an answer before an engine is replaced", above=0)
+    weight_switch: Literal["wait", "keep"] = key(
+        "wait", "new weights: `wait` until running calls end, holding new ones back; `keep`: inside responses, at once"
+    )
     rollout_nodes: str = key("", "Ray resource of the nodes where engines and env runners go; empty: anywhere")
 
 
@@ -272,14 +288,14 @@ class RatioKeys:
     old_logprobs: Literal["engine", "learner"] = key(
         "engine", "denominator of the ratio: the engine's logprobs, or recomputed by the learner"
     )
-    mismatch: Literal["none", "token_tis", "sequence_tis", "seq_mis", "geo_rs", "k3_rs", "icepop", "seq_mask_tis"] = (
-        key("none", "correction of engine against learner logprobs; needs old_logprobs=learner")
-    )
+    mismatch: Literal[
+        "none", "token_tis", "step_tis", "sequence_tis", "seq_mis", "geo_rs", "k3_rs", "icepop", "seq_mask_tis"
+    ] = key("none", "correction of engine against learner logprobs; needs old_logprobs=learner")
     mismatch_cap: float = key(
         0.0,
         "largest weight of tis and mis (0: 2.0); largest divergence of k3_rs (0: 0.01)",
         at_least=0,
-        needs="mismatch=token_tis|sequence_tis|seq_mis|k3_rs",
+        needs="mismatch=token_tis|step_tis|sequence_tis|seq_mis|k3_rs",
     )
     mismatch_bounds: list[float] = key(
         [],
@@ -289,7 +305,7 @@ class RatioKeys:
     )
     mismatch_normalise: bool = key(
         False,
-        "scale the correction's weights to mean 1: over rows for sequence_tis and seq_mis, else over tokens",
+        "scale the correction's weights to mean 1: over steps (step_tis), rows (sequence_tis, seq_mis) or tokens",
         needs="mismatch!=none",
     )
 

@@ -10,7 +10,7 @@ import torch
 from chat_tokenizers import qwen
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from rollout.scripted import Broken, Countdown
-from transformers import Qwen2Config, Qwen2ForCausalLM
+from tiny_models import tiny_qwen
 
 from rl_agents.algorithms import Settings
 from rl_agents.chat.context import make_context
@@ -26,12 +26,7 @@ LIMITS = Limits(max_turns=5, max_response_tokens=6, max_model_len=400)
 
 
 def tiny_model():
-    torch.manual_seed(0)
-    config = Qwen2Config(
-        vocab_size=len(qwen()), hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2,
-        num_key_value_heads=2, tie_word_embeddings=True, initializer_range=0.1,
-    )  # fmt: skip
-    return Qwen2ForCausalLM(config).eval()
+    return tiny_qwen(len(qwen()))
 
 
 class Recording(TorchEngine):
@@ -91,8 +86,8 @@ def test_the_same_specs_give_the_same_trajectories_in_any_company():
 @pytest.fixture
 def runner(tmp_path, monkeypatch):
     qwen().save_pretrained(tmp_path)
-    monkeypatch.setattr("rl_agents.rollout.env_runner.env_factory", lambda settings: Broken)
-    spec = envs.EnvSpec("countdown", "", "", "", "test/Countdown-v0", object, max_turns=5)
+    monkeypatch.setattr("rl_agents.rollout.env_pool.env_factory", lambda settings: Broken)
+    spec = envs.EnvSpec("countdown", "", "", "", "test/Countdown-v0", object, max_turns=5, blocking="inline")
     monkeypatch.setitem(envs.ENVIRONMENTS, "countdown", spec)
     config = AlgorithmConfig()
     config.agent = Settings.from_dict(
@@ -133,7 +128,7 @@ def test_the_runner_reports_what_a_person_has_to_mend(runner, monkeypatch):
     def unconfigured():
         raise InputError("data folder is missing")
 
-    runner.pool.close()
+    asyncio.run(runner.pool.close())
     runner.pool._make_env = unconfigured
     result = runner.sample(specs(2))
     assert result.input_error == "data folder is missing" and result.unfinished == specs(2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import subprocess
@@ -10,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +61,7 @@ def http_server() -> Iterator[tuple[ServerSpec, subprocess.Popen[bytes]]]:
 
 @pytest.fixture(scope="module")
 def home() -> Iterator[McpClient]:
-    client = McpClient([STDIO], call_timeout_s=3.0)
+    client = McpClient([STDIO], call_timeout_s=3.0).open()
     yield client
     client.close()
     assert not servers_running()
@@ -97,16 +99,16 @@ def test_a_late_answer_names_tool_and_server_and_harms_nothing(home: McpClient) 
 
 def test_calls_of_one_turn_run_at_the_same_time(home: McpClient) -> None:
     wait = next(tool for tool in home.tools if tool.name == "wait")
-    box = Toolbox([BoundTool(wait.tool, lambda arguments: home.call(wait, arguments))], threads=4)
+    box = Toolbox([BoundTool(wait.tool, partial(home.ask, wait))], together=True)
     text = '<tool_call>{"name": "wait", "arguments": {"seconds": 1}}</tool_call>' * 4
     started = time.monotonic()
-    assert [result.content for result in box.execute(read_response(text))] == ["at last"] * 4
+    assert [result.content for result in asyncio.run(box.run(read_response(text)))] == ["at last"] * 4
     assert time.monotonic() - started < 3.5
 
 
 def test_a_server_that_dies_is_started_once_more(tmp_path: Path) -> None:
     before = servers_running()
-    with closing(McpClient([STDIO])) as client:
+    with closing(McpClient([STDIO]).open()) as client:
         call(client, "echo", text="x")
         assert call(client, "die", marker=str(tmp_path / "died")) == "alive"
         assert call(client, "calls") == "0"  # the new one has heard nothing
@@ -119,7 +121,7 @@ def test_a_server_that_dies_is_started_once_more(tmp_path: Path) -> None:
 
 
 def test_http_servers() -> None:
-    with http_server() as (spec, process), closing(McpClient([spec], call_timeout_s=1.0)) as client:
+    with http_server() as (spec, process), closing(McpClient([spec], call_timeout_s=1.0).open()) as client:
         assert call(client, "echo", text="x") == "x"
         with pytest.raises(ToolError, match="tool 'wait' of server 'away' did not answer within 1 s"):
             call(client, "wait", seconds=30)
@@ -145,7 +147,7 @@ def test_a_server_that_does_not_start_is_one_line(spec: ServerSpec, problem: str
 
     before = servers_running(), clients()
     with pytest.raises(InputError, match=problem):
-        McpClient([spec], start_timeout_s=1.0 if "silent" in spec.args else 20.0)
+        McpClient([spec], start_timeout_s=1.0 if "silent" in spec.args else 20.0).open()
     assert (servers_running(), clients()) == before
 
 
