@@ -31,10 +31,11 @@ from rl_agents.envs.blackbox.agents import load_agent
 from rl_agents.envs.blackbox.spec import BlackboxOptions
 from rl_agents.envs.gymnasium_adapter import PREFIX
 from rl_agents.errors import InputError, unknown
+from rl_agents.interrupts import event_loop
 from rl_agents.pool.files import pool_file
 from rl_agents.rollout.embedders import make_embedder
 from rl_agents.rollout.env_calls import EnvFailure
-from rl_agents.rollout.env_guard import EnvPool
+from rl_agents.rollout.env_pool import EnvPool
 from rl_agents.rollout.truncation_rules import progress_window
 from rl_agents.settings import Settings, validate
 from rl_agents.settings.checks import check_room
@@ -245,10 +246,17 @@ def _check_environment(settings: Settings) -> None:
         _check_agent(settings)
     if settings.env.startswith(PREFIX):
         pool = EnvPool(lambda: make_env(settings.env, settings.env_options, settings.max_turns))
-        env = pool.take()
-        with contextlib.suppress(EnvFailure):
-            pool.guard(env, tasks[0], 0, settings.env_timeout_s).call(env.reset, seed=0, options={"task_id": tasks[0]})
-        pool.discard(env)
+        with event_loop() as loop, contextlib.suppress(EnvFailure):
+            loop.run(_reset(pool, tasks[0], settings.env_timeout_s))
+
+
+async def _reset(pool: EnvPool, task: str, timeout_s: float) -> None:
+    """Reset an environment; raises as `EnvGuard.call` does."""
+    env = await pool.take()
+    try:
+        await pool.guard(env, task, 0, timeout_s).call(env.reset, seed=0, options={"task_id": task})
+    finally:
+        await pool.discard(env)
 
 
 def _check_agent(settings: Settings) -> None:
