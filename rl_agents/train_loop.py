@@ -29,7 +29,7 @@ class TrainableAgent(Protocol):
     the first optimiser step. There a signal ends the rollouts at once; otherwise, and where the attribute is
     missing, it waits for the iteration under way. An optional method ``draw(folder)`` writes pictures of the
     algorithm's own; it is called with every checkpoint. An optional method ``open_pool(file)`` is called once, before
-    the first iteration.
+    the first iteration. An optional attribute ``staleness`` counts the last iteration's steps by their staleness.
     """
 
     @property
@@ -215,13 +215,14 @@ class TrainLoop:
             with self.interrupts.abortable(self._can_leave):
                 self._clean = False  # a second signal can strike in the middle of an optimiser step
                 result = self.algo.train()
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, EpisodesFail):
             self._clean = self._clean or self._can_leave()
             raise
         self._clean, self._completed = True, self.algo.iteration
         if self._completed > self._furthest:
             self._furthest, self._restarts_in_a_row = self._completed, 0
         self._trajectories.write(self._completed, self.algo.last_trajectories)
+        self._tensorboard.histogram("rollout/staleness", getattr(self.algo, "staleness", {}), self._completed)
         metrics = {tag: float(value) for tag, value in result["agent"].items()}
         self._say(self._watch.after_training(self.algo.last_trajectories, metrics))
         return {"iteration": self._completed, "timing_s/iteration": time.monotonic() - started, **metrics}

@@ -87,6 +87,8 @@ class Recipe:
         states: what a search knows about states, for the source "search".
         critic: a value network learns beside the policy.
         grouped: advantages compare rollouts of one task, so a group of one has no effect.
+        stale_unit: what one weight corrects where rollouts are stale: a step, where ratios are per step or sequence or
+            samples are single actions, else a token; a ``ratio_level`` among its keys says so instead.
         preset: recipe file of tune_configs/recipes that the command line takes, with its algorithm, when it is given
             neither an environment nor a recipe; empty: the defaults.
         preset_note: lines that it prints then, where the recipe's algorithm is another one.
@@ -105,5 +107,6 @@ class Recipe:
     states: Callable[[Any], States] | None = None
     critic: bool = False
     grouped: bool = False
+    stale_unit: Literal["token", "step"] = "token"
     preset: str = ""
     preset_note: tuple[str, ...] = ()

@@ -112,5 +112,6 @@ RECIPE = Recipe(
     source="search",
     states=ChainValues,
     grouped=True,
+    stale_unit="step",
     preset=PRESET,
 )

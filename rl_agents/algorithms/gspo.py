@@ -48,4 +48,5 @@ RECIPE = Recipe(
     defaults={"clip_low": 3e-4, "clip_high": 4e-4, "aggregation": "seq-mean-token-mean"},
     keys=GspoKeys,
     grouped=True,
+    stale_unit="step",
 )

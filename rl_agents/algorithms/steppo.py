@@ -109,4 +109,5 @@ RECIPE = Recipe(
     },
     keys=StepPoKeys,
     critic=True,
+    stale_unit="step",
 )

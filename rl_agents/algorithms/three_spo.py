@@ -139,6 +139,7 @@ RECIPE = Recipe(
     source="search",
     states=StateCounts,
     grouped=True,
+    stale_unit="step",
     preset=PRESET,
     preset_note=(
         "It runs chain-search: 3SPO's search with state values from the chain of all sampled steps,",

@@ -13,6 +13,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "sft": ("rl_agents.cli.sft", "build an environment's starter model by imitation"),
     "play": ("rl_agents.cli.play", "show an environment: a random, scripted or human player, its rewards"),
     "pool": ("rl_agents.cli.pool", "list, read, curate and export what a run sampled"),
+    "replay": ("rl_agents.cli.replay", "repeat a run's learning from its pool, and compare it with the record"),
     "list": ("rl_agents.cli.listing", "list algorithms, environments, engines, truncation rules or keys"),
     "doctor": ("rl_agents.cli.doctor", "report what is installed, what will run, and how to fix the rest"),
 }

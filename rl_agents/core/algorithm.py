@@ -13,14 +13,16 @@ from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.utils import force_list
 
 from rl_agents.algorithms import ALGORITHMS, Settings
+from rl_agents.core.ahead import Ahead
 from rl_agents.core.checkpoint import Counters, restore_run, save_run, write_atomically
 from rl_agents.core.config import BaseAgentConfig
-from rl_agents.core.experience import Demonstrations, Episodes
+from rl_agents.core.experience import Demonstrations, Episodes, Place
 from rl_agents.core.learner_group import start_learners
+from rl_agents.core.pipeline import Given, Pipeline, Producer, Sampled
 from rl_agents.core.recorded import Recorded
 from rl_agents.core.resolve import check_context, resolve
 from rl_agents.core.resources import placement, run_bundles
-from rl_agents.core.rollout_metrics import rollout_metrics
+from rl_agents.core.rollout_metrics import rollout_metrics, staleness_metrics, updates_behind
 from rl_agents.core.rollout_workers import RolloutWorkers
 from rl_agents.core.run_pool import RunPool
 from rl_agents.core.session import join_session, quiet_libraries
@@ -28,7 +30,7 @@ from rl_agents.core.shaping import assign_credit, next_coefficient
 from rl_agents.core.starter import ensure_model
 from rl_agents.core.training_data import AgentTrainingData
 from rl_agents.data.failures import BadTasks
-from rl_agents.data.rows import lower
+from rl_agents.data.rows import Row, lower
 from rl_agents.data.tasks import MINIBATCHES, evaluation_specs, stream_seed
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
 from rl_agents.engines.model_shape import context_limit, model_shape, read_config
@@ -76,7 +78,7 @@ class AgentAlgorithm(Algorithm):
 
     settings: Settings
     policy_version: int
-    task_position: int
+    place: Place
     kl_in_reward_coef: float
     explorer: Explorer | None
 
@@ -114,14 +116,16 @@ class AgentAlgorithm(Algorithm):
         self.recipe = ALGORITHMS[settings.algo]
         self.kind, self.engine_description = resolve_engine(settings.engine)
         self.train_tasks = task_ids(settings.env, "train", settings.env_options)
-        self.episodes = Episodes(settings, self.recipe, make_reward(settings), self.train_tasks)
-        self.demonstrations = Demonstrations(settings, self.config.model_dir)
         self.recorded = self._open_recorded() if settings.pool else None
+        ahead = settings.lag and settings.num_env_runners and self.recipe.source == "rollouts"
+        self.pipeline = (Ahead if ahead else Pipeline)(self._producer(), settings.lag, settings.iterations)
         self.rollout_workers: RolloutWorkers | None = None
         self.pool: RunPool | None = None
         #: Of the run whose checkpoint was restored last; None: of none, the run begins.
         self._restored_pool: str | None = None
         self.last_trajectories: list[Trajectory] = []
+        #: Steps that the last iteration learned from, by how many updates ago they were sampled.
+        self.staleness: Counter[int] = Counter()
         #: False only while a training step can be left without a trace, that is, before its first optimiser step.
         self.learning = True
         join_session(settings)
@@ -135,6 +139,16 @@ class AgentAlgorithm(Algorithm):
     def _open_recorded(self) -> Recorded:
         shape = model_shape(read_config(self.config.model_dir))
         return Recorded.open(self.settings, self.recipe, shape.vocabulary if shape else None)
+
+    def _producer(self) -> Producer:
+        settings, recipe = self.settings, self.recipe
+        if self.recorded is not None:
+            return Given(self.recorded.next)
+        if recipe.source == "demonstrations":
+            demonstrations = Demonstrations(settings, self.config.model_dir)
+            return Given(lambda iteration, position: demonstrations.next(iteration))
+        episodes = Episodes(settings, recipe, make_reward(settings), self.train_tasks)
+        return Sampled(episodes, self._started_workers, lambda: self.learner_group)
 
     def _begin_anew(self) -> None:
         """Set all that a checkpoint holds, but for the learners, to that of a run that has done nothing."""
@@ -179,7 +193,8 @@ class AgentAlgorithm(Algorithm):
             return
         self.pool.resumed(self.iteration)
         own = self._restored_pool in (None, self.pool.id)
-        recorded = self.pool.calls_since(self.policy_version) if own else {}
+        recorded = self.pool.calls_since(self.pipeline.oldest()) if own else {}
+        self.pipeline.served = {call.policy_version for call in recorded.values()}
         if recorded:
             print(f"[rl_agents] {len(recorded)} recorded calls after the checkpoint are not sampled again", flush=True)
         self._started_workers().collector.record(self.pool.recording(recorded))
@@ -194,45 +209,28 @@ class AgentAlgorithm(Algorithm):
         """tasks -> rollouts -> rows -> credit -> optimiser steps -> engines; returns this iteration's metrics."""
         started = time.perf_counter()
         self.learning = False
+        self.staleness.clear()
         metrics = self._play_and_learn() if self.explorer is None else self._explore(self.explorer)
-        if self.pool is not None:
-            self.pool.confirm(self._started_workers().collector.recorded())
-        self._leave_out(self.episodes.bad.observe(self.last_trajectories))
-        if left_out := self.episodes.bad.left_out:
+        if left_out := self.place.bad.left_out:
             metrics["fault/left_out_tasks"] = float(len(left_out))
         elapsed = time.perf_counter() - started
         # The paths of a search share steps, and most siblings are on none.
         searched = self.explorer.counts.response_tokens if self.explorer else 0
         tokens = searched or sum(t.response_tokens for t in self.last_trajectories)
         metrics.update({"timing_s/iteration": elapsed, "perf/tokens_per_s": tokens / elapsed})
+        metrics.update(staleness_metrics(self.staleness))
         return metrics
-
-    def _leave_out(self, tasks: Mapping[str, str]) -> None:
-        if tasks:
-            names = ", ".join(list(tasks)[:5]) + (", ..." if len(tasks) > 5 else "")
-            cause = next(iter(tasks.values()))
-            print(f"[rl_agents] {len(tasks)} tasks are left out from now on ({cause}): {names}", flush=True)
-        if self.explorer is not None:
-            self.explorer.left_out = self.episodes.bad.left_out
 
     def _play_and_learn(self) -> dict[str, float]:
         """Whole episodes, then one update."""
-        started = time.perf_counter()
-        if self.recorded is not None:
-            experience = self.recorded.next(self.iteration, self.task_position)
-        elif self.recipe.source == "demonstrations":
-            experience = self.demonstrations.next(self.iteration)
-        else:
-            self._sync_engines()
-            synced = time.perf_counter() - started
-            collector = self._started_workers().collector
-            experience = self.episodes.play(collector, self.iteration, self.task_position)
-            experience.metrics["timing_s/sync"] = synced
+        experience = self.pipeline.next(self.iteration)
         self.last_trajectories = experience.played
         self._keep(experience.played)
-        metrics = {**experience.metrics, "timing_s/rollout": time.perf_counter() - started}
-        metrics.update(self._learn(experience.chosen, experience.weights))
-        self.task_position += len({t.group_id for t in self.last_trajectories})
+        metrics = experience.metrics | self._learn(experience.chosen, experience.weights)
+        if self.pool is not None:
+            self.pool.confirm(self.pipeline.recorded())
+        self.pipeline.publish(self.policy_version)
+        self.place = self.pipeline.place
         return metrics
 
     def _explore(self, explorer: Explorer) -> dict[str, float]:
@@ -256,8 +254,12 @@ class AgentAlgorithm(Algorithm):
 
         finished, metrics = run_iteration(explorer, self._sync_engines, expand, learn)
         metrics["search/optimiser_steps"] *= self.settings.epochs * self.settings.minibatches
-        self.last_trajectories, self.task_position = finished, explorer.position
+        self.last_trajectories = finished
         self._keep(finished)
+        if self.pool is not None:
+            self.pool.confirm(workers.collector.recorded())
+        self.place = self.place.after(finished, explorer.position)
+        explorer.left_out = self.place.bad.left_out
         return {**metrics, **rollout_metrics(finished), **explorer.metrics(), "rollout/resampled_episodes": resampled}
 
     def _learn(
@@ -278,8 +280,7 @@ class AgentAlgorithm(Algorithm):
         if not data.minibatches:  # siblings that all agree
             return metrics | skipped
         self.learning = True
-        if self.pool is not None:
-            self.pool.add_batch(self.iteration, rows, trajectories, *update)
+        self._keep_batch(rows, trajectories, *update)
         metrics.update(self.learner_group.learn(data, train_policy=warm))
         self.policy_version += 1
         if settings.kl_controller == "adaptive":
@@ -289,6 +290,13 @@ class AgentAlgorithm(Algorithm):
     def _keep(self, trajectories: Sequence[Trajectory], update: int | None = None) -> None:
         if self.pool is not None:
             self.pool.add_sessions(self.iteration, trajectories, update)
+
+    def _keep_batch(self, rows: Sequence[Row], trajectories: Sequence[Trajectory], *update: int) -> None:
+        """Note what an update is about to learn from; versions of recorded sessions count another run's updates."""
+        if self.recipe.credit is not None and self.recorded is None:
+            self.staleness += updates_behind(rows, trajectories, self.policy_version)
+        if self.pool is not None:
+            self.pool.add_batch(self.iteration, rows, trajectories, *update)
 
     def _sync_engines(self) -> bool:
         """Give the engines the learners' weights; False when they have them."""
@@ -305,17 +313,20 @@ class AgentAlgorithm(Algorithm):
 
     def play(self, specs: Sequence[EpisodeSpec], temperature: float | None = None) -> list[Trajectory]:
         """Play episodes without learning from them; ``temperature`` None samples as in training."""
-        self._sync_engines()
-        return self._started_workers().collector.collect(specs, temperature).answers
+        workers = self._started_workers()
+        with self.pipeline.paused():
+            self._sync_engines()
+            return workers.collector.collect(specs, temperature).answers
 
     # --- checkpoints (`rl_agents.core.checkpoint`) -------------------------------------------------------------
 
     def _set_counters(self, counters: Counters) -> None:
         self._iteration, self.policy_version = counters.iteration, counters.policy_version
-        self.task_position, self.kl_in_reward_coef = counters.task_position, counters.kl_in_reward_coef
-        self._restored_pool = counters.pool
-        self.episodes.bad = BadTasks(dict(counters.left_out), Counter(counters.strikes))
-        self._leave_out({})
+        self.kl_in_reward_coef, self._restored_pool = counters.kl_in_reward_coef, counters.pool
+        self.place = Place(counters.task_position, BadTasks(dict(counters.left_out), Counter(counters.strikes)))
+        self.pipeline.begin(counters.iteration, counters.policy_version, self.place, counters.in_flight)
+        if self.explorer is not None:
+            self.explorer.left_out = self.place.bad.left_out
         if self.rollout_workers is not None:
             self.rollout_workers.version = None
             self.rollout_workers.collector.deaths |= Counter(counters.deaths)
@@ -327,11 +338,13 @@ class AgentAlgorithm(Algorithm):
             self.pool.checkpoint(self.iteration)
 
     def _fill_checkpoint(self, folder: Path) -> None:
-        bad, workers = self.episodes.bad, self.rollout_workers
+        in_flight, bad, workers = self.pipeline.settle(), self.place.bad, self.rollout_workers
+        if self.pool is not None:
+            self.pool.add_calls(in_flight)
         counters = Counters(
-            self.iteration, self.policy_version, self.task_position, self.kl_in_reward_coef,
+            self.iteration, self.policy_version, self.place.position, self.kl_in_reward_coef,
             dict(bad.left_out), dict(bad.strikes), dict(workers.collector.deaths) if workers is not None else {},
-            self.pool.id if self.pool is not None else "",
+            self.pool.id if self.pool is not None else "", self.pipeline.in_flight(),
         )  # fmt: skip
         save_run(folder, self.learner_group, counters, self.settings, self.explorer)
 
@@ -382,8 +395,14 @@ class AgentAlgorithm(Algorithm):
             draw_search(self.explorer, folder / "search_tree.png")
 
     def cleanup(self) -> None:
-        super().cleanup()
-        if self.pool is not None:
-            self.pool.close()
+        self.pipeline.close()
+        if self.rollout_workers is not None:
+            self.rollout_workers.collector.closed = True
+        try:
+            super().cleanup()
+            self.pipeline.join()
+        finally:  # who goes on with the run waits for its pool
+            if self.pool is not None:
+                self.pool.close()
         if self.rollout_workers is not None:
             self.rollout_workers.stop_engines()

@@ -12,7 +12,6 @@ Nothing is pickled. A checkpoint appears under its name only when it is complete
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -24,6 +23,7 @@ import yaml
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
+from rl_agents.durable import flush
 from rl_agents.errors import InputError
 from rl_agents.search.explorer import Explorer
 from rl_agents.search.saved import explorer_to_json, load_explorer
@@ -49,6 +49,7 @@ class Counters:
         strikes: how often a task has failed of itself (`BadTasks`).
         deaths: how often env runners have died in a task.
         pool: id of the run's pool; empty: it has none, or is not known; None: the run begins.
+        in_flight: the versions that sampled the next iterations' batches (`rl_agents.core.pipeline`).
     """
 
     iteration: int
@@ -59,6 +60,7 @@ class Counters:
     strikes: dict[str, int] = field(default_factory=dict)
     deaths: dict[str, int] = field(default_factory=dict)
     pool: str | None = None
+    in_flight: list[int] = field(default_factory=list)
 
 
 class Learners(Protocol):
@@ -104,7 +106,10 @@ def _counters(saved: Mapping[str, Any], config: Mapping[str, Any], settings: Set
     if settings.kl_controller == "adaptive":
         coef = float(saved.get("kl_in_reward_coef", coef))
     tasks = {name: saved.get(name, {}) for name in ("left_out", "strikes", "deaths")}
-    return Counters(iteration, int(saved["policy_version"]), int(position), coef, **tasks, pool=saved.get("pool") or "")
+    return Counters(
+        iteration, int(saved["policy_version"]), int(position), coef, **tasks,
+        pool=saved.get("pool") or "", in_flight=[int(version) for version in saved.get("in_flight", ())],
+    )  # fmt: skip
 
 
 def write_atomically(folder: Path, fill: Callable[[Path], None]) -> None:
@@ -115,19 +120,11 @@ def write_atomically(folder: Path, fill: Callable[[Path], None]) -> None:
     temporary.mkdir()
     fill(temporary)
     for path in [p for p in temporary.rglob("*") if p.is_file()]:
-        _flush(path)
+        flush(path)
     if folder.exists():  # an older checkpoint of the same iteration gives way only now
         shutil.rmtree(folder)
     temporary.rename(folder)
-    _flush(folder.parent)
-
-
-def _flush(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    flush(folder.parent)
 
 
 def save_state(folder: Path, learner_state: dict[str, Any], counters: dict[str, Any], config: dict[str, Any]) -> None:

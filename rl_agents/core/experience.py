@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import copy
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from rl_agents.algorithms.base import Recipe
+from rl_agents.core.collector import Collector
 from rl_agents.core.rollout_metrics import rollout_metrics, truncation_metrics
-from rl_agents.core.rollout_workers import Collector
 from rl_agents.data.failures import BadTasks, FailedEpisodes
 from rl_agents.data.selection import Selected, SelectionError
 from rl_agents.data.tasks import DEMONSTRATION, SELECTION, item_at, stream_seed, training_specs
@@ -18,6 +19,33 @@ from rl_agents.errors import EpisodesFail
 from rl_agents.rewards.base import Reward
 from rl_agents.rollout.demonstrations import demonstrated_trajectories
 from rl_agents.settings import Settings
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a run stands in its stream of tasks.
+
+    Attributes:
+        position: tasks taken from it.
+        bad: those that are drawn no more.
+    """
+
+    position: int = 0
+    bad: BadTasks = field(default_factory=BadTasks)
+
+    def after(self, played: Sequence[Trajectory], position: int | None = None) -> Place:
+        """Return where it stands when these episodes were played, and say which tasks they leave out.
+
+        Args:
+            position: default: each of their groups was a task of the stream.
+        """
+        bad = copy.deepcopy(self.bad)
+        if new := bad.observe(played):
+            names = ", ".join(list(new)[:5]) + (", ..." if len(new) > 5 else "")
+            cause = next(iter(new.values()))
+            print(f"[rl_agents] {len(new)} tasks are left out from now on ({cause}): {names}", flush=True)
+        groups = len({t.group_id for t in played})
+        return Place(self.position + groups if position is None else position, bad)
 
 
 @dataclass
@@ -36,6 +64,10 @@ class Experience:
     metrics: dict[str, float] = field(default_factory=dict)
 
 
+#: Takes an iteration and the place before it; returns what the iteration learns from.
+Play = Callable[[int, Place], Experience]
+
+
 @dataclass
 class Episodes:
     """Plays the tasks of the training stream, ``group_size`` times each."""
@@ -44,13 +76,12 @@ class Episodes:
     recipe: Recipe
     reward: Reward
     tasks: Sequence[str]
-    bad: BadTasks = field(default_factory=BadTasks)
 
-    def play(self, collector: Collector, iteration: int, position: int) -> Experience:
+    def play(self, collector: Collector, iteration: int, place: Place) -> Experience:
         """Play round after round until the recipe has enough groups to learn from.
 
         Args:
-            position: tasks taken from the stream before this iteration.
+            place: where the stream of tasks stands before this iteration.
 
         Raises:
             SelectionError: ``max_generation_batches`` rounds were not enough.
@@ -60,7 +91,7 @@ class Episodes:
         played: list[Trajectory] = []
         rounds: list[dict[str, float]] = []
         while True:
-            rounds.append(self._play_round(collector, iteration, position, played))
+            rounds.append(self._play_round(collector, iteration, place, played))
             usable = [t for t in played if not t.failed]
             if self.recipe.select is not None and not usable:  # nothing to choose from, in any further round
                 raise EpisodesFail(FailedEpisodes.of(played).sentence())
@@ -72,13 +103,13 @@ class Episodes:
         return Experience(played, chosen, selected.weights, self._metrics(played, rounds) | dict(selected.metrics))
 
     def _play_round(
-        self, collector: Collector, iteration: int, position: int, played: list[Trajectory]
+        self, collector: Collector, iteration: int, place: Place, played: list[Trajectory]
     ) -> dict[str, float]:
         """Play the next ``tasks_per_iteration`` tasks, add their episodes to ``played`` and return reward metrics."""
         settings, groups = self.settings, len({t.group_id for t in played})
         specs = training_specs(
             self.tasks, iteration, settings.tasks_per_iteration, settings.group_size, settings.seed,
-            position=position + groups, first_group=groups, left_out=self.bad.left_out,
+            position=place.position + groups, first_group=groups, left_out=place.bad.left_out,
         )  # fmt: skip
         collected = collector.collect(specs, record=True)
         for event in collected.events:

@@ -3,34 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from rl_agents.algorithms import ALGORITHMS, Recipe, Settings
 from rl_agents.algorithms.keys import declared, readers
+from rl_agents.algorithms.steppo import RatioLevelKeys
 from rl_agents.errors import InputError
+from rl_agents.settings.asynchrony import AsyncKeys
 from rl_agents.settings.options import option_types, spoken, unmet
 from rl_agents.settings.sections import RewardKeys, TruncationKeys
 
 #: Keys of how training episodes are played and rewarded, which a pool has behind it; also what sft plays.
 PLAYING = {
-    *option_types(TruncationKeys), *option_types(RewardKeys), "max_generation_batches", "demonstrations", "save_pool",
+    *option_types(TruncationKeys), *option_types(RewardKeys), *option_types(AsyncKeys), "max_generation_batches",
+    "demonstrations", "save_pool",
 }  # fmt: skip
 
 
 def apply_defaults(settings: Settings, recipe: Recipe) -> None:
     """Slip the recipe's defaults under what was chosen; a chosen KL replaces a default one of the other kind.
 
-    Recorded sessions were sampled by other weights: the learner's own log-probabilities are the denominator of the
-    ratio, and the recorded ones that of a truncated correction.
+    Recorded sessions were sampled by other weights, and so is what is sampled while the learner learns: its own
+    log-probabilities are the denominator of the ratio, and the sampled ones that of a truncated correction.
     """
     settings.set_defaults(recipe.defaults)
     for chosen, default in (("kl_coef", "kl_in_reward_coef"), ("kl_in_reward_coef", "kl_coef")):
         if chosen in settings.explicit and getattr(settings, chosen):
             settings.set_defaults({default: 0.0})
-    if settings.pool and recipe.credit is not None:
+    if (settings.pool or settings.lag or settings.stream) and recipe.credit is not None:
         settings.set_defaults({"old_logprobs": "learner"})
         if settings.old_logprobs == "learner":
-            settings.set_defaults({"mismatch": "token_tis"})
+            settings.set_defaults({"mismatch": "token_tis" if settings.pool else stale_correction(settings, recipe)})
+
+
+def stale_correction(settings: Settings, recipe: Recipe) -> str:
+    """Return the correction of rollouts that older weights sampled, unless somebody chooses another one.
+
+    A token's weight where ratios are of tokens; a step's where they are of steps or sequences, or where single actions
+    of one state are compared. The product over a whole episode would be exact for sequences, and hang on few of them.
+    """
+    chosen = issubclass(recipe.keys, RatioLevelKeys)
+    unit = cast(RatioLevelKeys, settings).ratio_level if chosen else recipe.stale_unit
+    return "token_tis" if unit == "token" else "step_tis"
 
 
 def idle_keys(settings: Settings) -> dict[str, str]:
@@ -48,6 +62,8 @@ def idle_keys(settings: Settings) -> dict[str, str]:
             idle[name] = f"has no effect with algo {recipe.name}; it belongs to: {', '.join(sorted(users))}"
         elif missing := unmet({**general, **own}[name].metadata["needs"], settings):
             idle[name] = f"has no effect without {spoken(missing)}"
+        elif recipe.source == "demonstrations" and name in option_types(AsyncKeys):
+            idle[name] = f"has no effect with algo {recipe.name}: it learns from demonstrations"
         elif settings.pool and name in (PLAYING if recipe.credit is None else PLAYING | {"group_size"}):
             idle[name] = f"has no effect with pool={settings.pool}: its sessions are learned from as they were recorded"
     return idle

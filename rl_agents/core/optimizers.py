@@ -101,7 +101,7 @@ class OptimizerSet:
         """Restore a state of `state`; moments go to the device of their parameter (``step`` stays where it was)."""
         self.steps = int(state["steps"])
         by_parameter: dict[str, dict[str, Any]] = {}
-        for path, value in state["moments"].items():
+        for path, value in state.get("moments", {}).items():  # a checkpoint before the first step has none
             name, _, key = path.rpartition("/")
             by_parameter.setdefault(name, {})[key] = value
         for network, name, optimizer, parameter in self._entries():

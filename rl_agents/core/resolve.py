@@ -13,7 +13,7 @@ from typing import Any, cast
 from rl_agents.algorithms import ALGORITHMS
 from rl_agents.algorithms.base import PolicyGradientKeys, Recipe
 from rl_agents.chat.context import load_tokenizer, make_context
-from rl_agents.core.idle import apply_defaults, refuse_idle
+from rl_agents.core.idle import apply_defaults, refuse_idle, stale_correction
 from rl_agents.core.lengths import KEYS, fill_lengths
 from rl_agents.engines.model_shape import context_limit, model_shape, read_config
 from rl_agents.envs.base import (
@@ -111,6 +111,11 @@ def check_recipe(settings: Settings, recipe: Recipe) -> None:
             "sessions; methods that compare or value whole episodes can (grpo, steppo, ...), and sft"
         )
     refuse_idle(settings)
+    if recipe.source == "search" and (settings.stream or settings.lag > 1):
+        raise InputError(
+            f"{'stream' if settings.stream else f'lag={settings.lag}'}: {recipe.name} chooses states by what its last "
+            "samples were worth; it learns from one tick while the next one is sampled with lag=1"
+        )
     if recipe.grouped and settings.group_size < 2:
         raise InputError(
             f"group_size={settings.group_size}: {recipe.name} compares rollouts of one task, so it needs at least 2"
@@ -172,6 +177,34 @@ def pool_cautions(settings: Settings, recipe: Recipe) -> list[str]:
     ]
 
 
+def stale_cautions(settings: Settings, recipe: Recipe) -> list[str]:
+    """Return what learning from older weights' rollouts goes without, where somebody chose so, one line each."""
+    if not (settings.lag or settings.stream) or recipe.credit is None:
+        return []
+    found = (
+        []
+        if settings.save_pool
+        else [
+            "save_pool=false: what is sampled ahead of its iteration is sampled again, with newer weights, when the "
+            "run is resumed"
+        ]
+    )
+    if settings.mismatch != "none":
+        return found
+    mode = f"stream with staleness={settings.staleness}" if settings.stream else f"lag={settings.lag}"
+    instead = f"mismatch={stale_correction(settings, recipe)}"
+    if settings.old_logprobs == "learner":
+        return [
+            *found,
+            f"{mode} with mismatch=none: what older weights sampled is learned from as if it were new; {instead}",
+        ]
+    return [
+        *found,
+        f"{mode} with old_logprobs=engine: ratios are against the weights that sampled, which uses up clip ranges "
+        f"before the first optimiser step; old_logprobs=learner {instead} corrects instead",
+    ]
+
+
 def cautions(settings: Settings) -> list[str]:
     """Return what a run can do and probably should not, one line each; those of its evaluations come first.
 
@@ -179,7 +212,7 @@ def cautions(settings: Settings) -> list[str]:
         settings: resolved.
     """
     recipe, found = ALGORITHMS[settings.algo], evaluation_cautions(settings)
-    found += pool_cautions(settings, recipe)
+    found += pool_cautions(settings, recipe) + stale_cautions(settings, recipe)
     ratio = cast(PolicyGradientKeys, settings)
     if (
         recipe.credit
@@ -311,6 +344,6 @@ def check_context(settings: Settings, limit: int | None) -> None:
 
 
 def _check_engine(settings: Settings) -> None:
-    from rl_agents.engines.select import resolve_engine
+    from rl_agents.engines.select import check_weight_switch, resolve_engine
 
-    resolve_engine(settings.engine)
+    check_weight_switch(settings.weight_switch, resolve_engine(settings.engine)[0])

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from rl_agents.data.rows import Row
+from rl_agents.data.steps import step_spans
 from rl_agents.data.trajectory import Trajectory
 
 
@@ -67,3 +69,30 @@ def truncation_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
         metrics["truncation/turns_saved"] = float(sum(turns - len(t.steps) for t in cut))
         metrics["truncation/tokens_saved"] = float(sum(tokens - t.response_tokens for t in cut))
     return metrics
+
+
+def updates_behind(rows: Sequence[Row], trajectories: Sequence[Trajectory], version: int) -> Counter[int]:
+    """Count steps by how many updates the learner has made since their first token was sampled.
+
+    Args:
+        rows: what an update learns from; ``Row.trajectory`` counts ``trajectories``.
+        version: the learner's, before the update.
+    """
+    steps = [trajectories[row.trajectory].steps[step] for row in rows for step, *_ in step_spans(row)]
+    return Counter(version - step.policy_version for step in steps)
+
+
+def staleness_metrics(counts: Mapping[int, int]) -> dict[str, float]:
+    """Mean, 95th percentile and maximum of the staleness of an iteration's steps; nothing where there are none.
+
+    Args:
+        counts: steps by staleness (`updates_behind`).
+    """
+    if not counts:
+        return {}
+    values = np.repeat(sorted(counts), [counts[value] for value in sorted(counts)])
+    return {
+        "rollout/staleness_mean": float(values.mean()),
+        "rollout/staleness_p95": float(np.percentile(values, 95)),
+        "rollout/staleness_max": float(values.max()),
+    }

@@ -18,11 +18,12 @@ import numpy as np
 import ray
 from ray.exceptions import RayError
 
-from rl_agents.core.rollout_workers import SetRecorder
+from rl_agents.core.runner_calls import SetRecorder
 from rl_agents.data.rows import Row
 from rl_agents.data.steps import step_spans
 from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.pool.actor import RemotePool, start_pool_actor
+from rl_agents.pool.files import PREDECESSOR_S
 from rl_agents.pool.reader import PoolReader
 from rl_agents.pool.records import Batch, Call, Credit, Event, Record, SessionKind
 from rl_agents.pool.sessions import call_record, outcome_record, session_record
@@ -31,6 +32,8 @@ from rl_agents.settings import Settings
 
 #: Seconds that what was written may take to reach the disk when a checkpoint waits for it.
 FLUSH_S = 60.0
+#: In local mode: seconds after which records are committed that nobody waits for, and how many are at once.
+COMMIT_S, COMMIT_ROWS = 0.25, 4096
 
 
 class RunPool:
@@ -47,10 +50,11 @@ class RunPool:
 
         Raises:
             InputError: another process writes to it, or it is no pool.
+            PoolError: its writer's process does not start.
         """
-        self.path, self._settings = path, settings
+        self.path, self._settings, self._opening = path, settings, uuid.uuid4().hex
         self.actor = start_pool_actor(path) if settings.num_env_runners else None
-        self._writer = PoolWriter(path) if self.actor is None else RemotePool(self.actor)
+        self._writer = _local_writer(path) if self.actor is None else RemotePool(self.actor)
         self._unconfirmed: list[Step] = []
         with PoolReader(path) as reader:
             events = reader.events()
@@ -62,13 +66,13 @@ class RunPool:
         self.id = uuid.uuid4().hex
         run = {name: getattr(self._settings, name) for name in ("algo", "env", "seed", "model")}
         self._writer.add(Event("run", 0, {"id": self.id, **run}))
-        self._writer.flush(FLUSH_S)
+        self.flush()
 
     def resumed(self, iteration: int) -> None:
         """The run goes on after ``iteration`` completed ones; nothing that was done later counts."""
         self.resumes += 1
         self._writer.add(Event("resumed", iteration))
-        self._writer.flush(FLUSH_S)
+        self.flush()
 
     def calls_since(self, policy_version: int) -> dict[int, Call]:
         """Return the calls that were sampled with these weights or later ones, by their sampling seed."""
@@ -78,8 +82,8 @@ class RunPool:
     def recording(self, recorded: Mapping[int, Call]) -> SetRecorder:
         """Return what has env runners write to the pool, and serve ``recorded`` again."""
         if self.actor is None:
-            return SetRecorder(lambda: self._writer, recorded, self.resumes)
-        return SetRecorder(partial(RemotePool, self.actor), ray.put(recorded), self.resumes)
+            return SetRecorder(lambda: self._writer, recorded, self.resumes, self._opening)
+        return SetRecorder(partial(RemotePool, self.actor), ray.put(recorded), self.resumes, self._opening)
 
     def add_sessions(self, iteration: int, trajectories: Sequence[Trajectory], update: int | None = None) -> None:
         """Write episodes, or the siblings that the ``update``-th update of a search learns from."""
@@ -88,6 +92,10 @@ class RunPool:
         self._writer.add(*(record for session in sessions for record in session))
         if self.actor is not None:
             self._unconfirmed += [step for trajectory in trajectories for step in trajectory.steps]
+
+    def add_calls(self, trajectories: Sequence[Trajectory]) -> None:
+        """Write the calls of episodes that were played ahead, those that an env runner may not have written."""
+        self._writer.add(*(call_record(step, step.call) for t in trajectories for step in t.steps if step.call))
 
     def confirm(self, on_disk: bool) -> None:
         """Env runners have written their calls; those of one that died on the way are written from here.
@@ -108,20 +116,16 @@ class RunPool:
             rows: with their credit; ``Row.trajectory`` counts ``trajectories``.
             update: its number within the iteration of a search; None: the iteration's only one.
         """
-        names, number = [self._name(iteration, trajectory, update) for trajectory in trajectories], update or 0
-        learned = dict.fromkeys(row.trajectory for row in rows)
-        self._writer.add(
-            *(Batch(iteration, number, position, names[index]) for position, index in enumerate(learned)),
-            *(
-                Credit(iteration, number, names[row.trajectory], step, advantage, value)
-                for row in rows if row.advantages is not None
-                for step, advantage, value in _worth(row)
-            ),
-        )  # fmt: skip
+        names = [self._name(iteration, trajectory, update) for trajectory in trajectories]
+        self._writer.add(*batch_records(iteration, update or 0, rows, names))
 
     def checkpoint(self, iteration: int) -> None:
         """A checkpoint of ``iteration`` completed ones is complete; return when the pool is on disk as well."""
         self._writer.add(Event("checkpoint", iteration))
+        self.flush()
+
+    def flush(self) -> None:
+        """Return when all that was written is on disk; raises `PoolError`."""
         self._writer.flush(FLUSH_S)
 
     def close(self) -> None:
@@ -141,6 +145,29 @@ class RunPool:
     def _session(self, name: str, kind: SessionKind, iteration: int, t: Trajectory) -> Iterator[Record]:
         yield from (outcome_record(step, name, ordinal, step.call) for ordinal, step in enumerate(t.steps))
         yield session_record(t, name, kind=kind, iteration=iteration, env=self._settings.env)
+
+
+def batch_records(iteration: int, update: int, rows: Sequence[Row], names: Sequence[str]) -> list[Batch | Credit]:
+    """Return what an update learns from, and what its steps are worth.
+
+    Args:
+        rows: with their credit.
+        names: of the sessions that ``Row.trajectory`` counts.
+    """
+    learned = dict.fromkeys(row.trajectory for row in rows)
+    return [
+        *(Batch(iteration, update, position, names[index]) for position, index in enumerate(learned)),
+        *(
+            Credit(iteration, update, names[row.trajectory], step, advantage, value)
+            for row in rows if row.advantages is not None
+            for step, advantage, value in _worth(row)
+        ),
+    ]  # fmt: skip
+
+
+def _local_writer(path: Path) -> PoolWriter:
+    """The writer in the process that trains, which each commit would disturb."""
+    return PoolWriter(path, commit_rows=COMMIT_ROWS, wait_s=PREDECESSOR_S, idle_s=COMMIT_S)
 
 
 def _worth(row: Row) -> Iterator[tuple[int, float, float | None]]:

@@ -20,9 +20,6 @@ from rl_agents.objectives.kl import adaptive_coefficient, kl_penalty
 from rl_agents.rewards.overlong import step_penalties
 from rl_agents.settings import Settings
 
-#: Corrections with one weight per row.
-ROW_WEIGHTS = frozenset({"sequence_tis", "seq_mis"})
-
 
 def assign_credit(
     recipe: Recipe,
@@ -164,14 +161,16 @@ def filter_overlong(rows: Sequence[Row], trajectories: Sequence[Trajectory]) -> 
 def correct_mismatch(rows: Sequence[Row], settings: Settings) -> dict[str, float]:
     """Fill ``correction``, take rejected tokens out of ``mask``, and return how far engine and learner disagree."""
     before = sum(float(row.mask.sum()) for row in rows)
-    metrics = _mismatch_metrics(rows, by_row=settings.mismatch in ROW_WEIGHTS)
+    unit = mismatch.UNITS.get(settings.mismatch, "token")
+    metrics = _mismatch_metrics(rows, unit)
     if settings.mismatch == "none":
         return metrics
     for row in rows:
-        correction = _correction(settings, *_tensors(_old(row), row.logprobs, row.mask))
+        segments = torch.from_numpy(row.segments.astype(np.int64))[None]
+        correction = _correction(settings, segments, *_tensors(_old(row), row.logprobs, row.mask))
         row.correction, row.mask = correction.weights[0].numpy(), correction.mask[0].numpy()
     kept = sum(float(row.mask.sum()) for row in rows)
-    mean = _mean_correction(rows, by_row=settings.mismatch in ROW_WEIGHTS)
+    mean = _mean_correction(rows, unit)
     if settings.mismatch_normalise and mean > 0:
         for row in rows:
             assert row.correction is not None
@@ -181,16 +180,26 @@ def correct_mismatch(rows: Sequence[Row], settings: Settings) -> dict[str, float
     return metrics
 
 
-def _mean_correction(rows: Sequence[Row], *, by_row: bool) -> float:
-    """Mean weight of the kept tokens, or of the rows with any: long rows do not weigh more where a row has one."""
-    kept = [(row.correction, row.mask) for row in rows if row.correction is not None and row.mask.any()]
-    if by_row:
-        return float(np.mean([weights.max() for weights, _ in kept])) if kept else 0.0
-    return sum(float(weights.sum()) for weights, _ in kept) / max(sum(float(mask.sum()) for _, mask in kept), 1.0)
+def _mean_correction(rows: Sequence[Row], unit: mismatch.Unit) -> float:
+    """Mean weight of what has one, kept tokens, steps or rows: long steps or rows do not weigh more then."""
+    kept = [(row, row.correction) for row in rows if row.correction is not None and row.mask.any()]
+    if unit == "token":
+        tokens = sum(float(row.mask.sum()) for row, _ in kept)
+        return sum(float(weights.sum()) for _, weights in kept) / max(tokens, 1.0)
+    found = [part.max() for row, weights in kept for part in _units(row, weights, unit)]  # equal within a unit
+    return float(np.mean(found)) if found else 0.0
+
+
+def _units(row: Row, values: FloatArray, unit: mismatch.Unit) -> list[FloatArray]:
+    """Return what the sampled tokens of a row hold, unit by unit; all of them together where tokens are the unit."""
+    sampled = row.mask > 0
+    if unit == "step":
+        return [values[sampled & (row.segments == step)] for step in np.unique(row.segments[sampled])]
+    return [values[sampled]] if sampled.any() else []
 
 
 def _correction(
-    settings: Settings, old: torch.Tensor, rollout: torch.Tensor, mask: torch.Tensor
+    settings: Settings, segments: torch.Tensor, old: torch.Tensor, rollout: torch.Tensor, mask: torch.Tensor
 ) -> mismatch.Correction:
     """Apply the method that ``mismatch`` names, with its own constants where none are chosen."""
     kind = settings.mismatch
@@ -198,6 +207,8 @@ def _correction(
     bounds = {"bounds": (settings.mismatch_bounds[0], settings.mismatch_bounds[1])} if settings.mismatch_bounds else {}
     if kind == "token_tis":
         return mismatch.token_tis(old, rollout, mask, **cap)
+    if kind == "step_tis":
+        return mismatch.step_tis(old, rollout, mask, segments, **cap)
     if kind == "sequence_tis":
         return mismatch.sequence_tis(old, rollout, mask, **cap)
     if kind == "seq_mis":
@@ -211,21 +222,17 @@ def _correction(
     return mismatch.sequence_mask_tis(old, rollout, mask, **bounds)
 
 
-def _mismatch_metrics(rows: Sequence[Row], *, by_row: bool) -> dict[str, float]:
+def _mismatch_metrics(rows: Sequence[Row], unit: mismatch.Unit) -> dict[str, float]:
     joined = [np.concatenate([part(row) for row in rows]) for part in (_old, lambda r: r.logprobs, lambda r: r.mask)]
     found = mismatch.mismatch_metrics(*_tensors(*joined))
-    gaps = (joined[0] - joined[1]).astype(np.float64) * (joined[2] > 0)
-    if by_row:
-        ends = np.cumsum([len(row) for row in rows])[:-1]
-        gaps = np.array([gap.sum() for gap, row in zip(np.split(gaps, ends), rows, strict=True) if row.mask.any()])
-    else:
-        gaps = gaps[joined[2] > 0]
+    gaps = [gap for row in rows for gap in _units(row, _old(row) - row.logprobs, unit)]
+    whole = [gap if unit == "token" else gap.sum(keepdims=True, dtype=np.float64) for gap in gaps]
     return {
         "rollout_corr/kl": float(found["mismatch_kl"]),
         "rollout_corr/k3_kl": float(found["mismatch_k3"]),
         "rollout_corr/logprob_diff_mean": float(found["mismatch_mean"]),
         "rollout_corr/logprob_diff_max": float(found["mismatch_max"]),
-        "rollout_corr/ess": mismatch.effective_share(gaps),
+        "rollout_corr/ess": mismatch.effective_share(np.concatenate([np.zeros(0), *whole])),
     }
 
 

@@ -29,7 +29,7 @@ from rl_agents.gateway.dialects.stream import primed
 from rl_agents.gateway.gateway import Gateway
 from rl_agents.gateway.service import OnEnd, Service, body_of
 from rl_agents.tools.strict_json import canonical
-from rl_agents.web.errors import ApiError
+from rl_agents.web.errors import ApiError, http_error
 from rl_agents.web.security import Guard, Keys, digest, is_loopback
 
 logger = logging.getLogger("rl_agents.gateway")
@@ -146,9 +146,8 @@ async def _on_api_error(request: Request, error: Exception) -> Response:
 
 async def _on_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "http_error")
-    message = f"{request.method} {request.url.path}: {str(error.detail).lower()}"
-    return await _on_api_error(request, ApiError(error.status_code, message, code))
+    problem = http_error(request.method, request.url.path, error.status_code, error.detail)
+    return await _on_api_error(request, problem)
 
 
 async def _on_bug(request: Request, error: Exception) -> Response:

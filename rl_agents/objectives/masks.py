@@ -22,8 +22,8 @@ def row_mean(x: Tensor, mask: Tensor) -> Tensor:
     return (masked(x, mask).sum(-1, keepdim=True) / count).expand_as(x)
 
 
-def segment_mean(x: Tensor, mask: Tensor, segments: Tensor) -> Tensor:
-    """Mean over the sampled tokens of every (row, segment), broadcast back to its tokens; 0 on masked tokens.
+def segment_sum(x: Tensor, mask: Tensor, segments: Tensor) -> Tensor:
+    """Sum over the sampled tokens of every (row, segment), broadcast back to its tokens; 0 on masked tokens.
 
     Args:
         x, mask: [rows, tokens].
@@ -32,14 +32,26 @@ def segment_mean(x: Tensor, mask: Tensor, segments: Tensor) -> Tensor:
     Raises:
         ValueError: a sampled token belongs to no segment.
     """
-    if bool(((segments < 0) & (mask > 0)).any()):
-        raise ValueError("segments: a token with mask 1 has a negative segment")
-    if x.numel() == 0:
-        return x
-    start = segments.clamp(min=0)
-    width = int(start.max()) + 1
-    index = (start + width * torch.arange(x.shape[0], device=x.device).unsqueeze(1)).flatten()
-    empty = torch.zeros(x.shape[0] * width, dtype=x.dtype, device=x.device)
+    index, empty = _segments(x, mask, segments)
+    return masked(empty.index_add(0, index, masked(x, mask).flatten())[index].view_as(x), mask)
+
+
+def segment_mean(x: Tensor, mask: Tensor, segments: Tensor) -> Tensor:
+    """Mean over the sampled tokens of every (row, segment), broadcast back to its tokens; 0 on masked tokens.
+
+    Arguments and errors are those of `segment_sum`.
+    """
+    index, empty = _segments(x, mask, segments)
     total = empty.index_add(0, index, masked(x, mask).flatten())
     count = empty.index_add(0, index, (mask > 0).to(x.dtype).flatten())
     return masked((total / count.clamp(min=1))[index].view_as(x), mask)
+
+
+def _segments(x: Tensor, mask: Tensor, segments: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the number of every token's (row, segment), flat, and zeros to add up in, one per number."""
+    if bool(((segments < 0) & (mask > 0)).any()):
+        raise ValueError("segments: a token with mask 1 has a negative segment")
+    start = segments.clamp(min=0)
+    width = int(start.max()) + 1 if x.numel() else 0
+    index = (start + width * torch.arange(x.shape[0], device=x.device).unsqueeze(1)).flatten()
+    return index, torch.zeros(x.shape[0] * width, dtype=x.dtype, device=x.device)

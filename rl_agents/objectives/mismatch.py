@@ -5,22 +5,27 @@ weights that multiply the policy loss per token *after* clipping (not the KL, no
 left. Compute the aggregation weights from that mask, so that denominators shrink with rejected tokens.
 
 Truncated importance sampling (TIS) clips r, masked importance sampling (MIS) and rejection (RS) drop what is too far.
-All bounds are on r itself. In bypass mode (lp_old := lp_roll) the PPO ratio already holds the correction: use none.
+A weight belongs to a token, to the tokens of one interaction step (``step_tis``), or to a whole row. All bounds are on
+r itself. In bypass mode (lp_old := lp_roll) the PPO ratio already holds the correction: use none.
 Tokens that the engine did not sample (forced by a chat template) have no lp_roll and must have mask 0.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rl_agents.objectives.masks import masked, masked_mean, row_mean
+from rl_agents.objectives.masks import masked, masked_mean, row_mean, segment_sum
 
 Bounds = tuple[float, float]
+#: What a correction has one weight for.
+Unit = Literal["token", "step", "row"]
+#: Corrections of other units than tokens. `geometric_rejection` and the like weigh tokens, whatever they reject.
+UNITS: dict[str, Unit] = {"step_tis": "step", "sequence_tis": "row", "seq_mis": "row"}
 
 
 class Correction(NamedTuple):
@@ -60,6 +65,26 @@ def token_tis(old_logprobs: Tensor, rollout_logprobs: Tensor, mask: Tensor, *, c
     """
     ratio = _difference(old_logprobs, rollout_logprobs, mask).clamp(-20.0, 20.0).exp()
     return _correction(ratio.clamp(max=cap), mask)
+
+
+def step_tis(
+    old_logprobs: Tensor, rollout_logprobs: Tensor, mask: Tensor, segments: Tensor, *, cap: float = 2.0
+) -> Correction:
+    """w_t = min(exp(clamp(Σ_{j in step t} d_j, ±20)), C) for all tokens of an interaction step.
+
+    The exact weight of an action given its state: what a ratio per step (StepPO) or a comparison of siblings at one
+    state (3SPO) is about. A row of one step has the weight of `sequence_tis`, steps of one token those of `token_tis`.
+
+    Args:
+        segments: [rows, tokens] int64, step index of every sampled token; negative elsewhere.
+        cap: C.
+
+    Raises:
+        ValueError: a sampled token belongs to no step.
+    """
+    difference = _difference(old_logprobs, rollout_logprobs, mask)
+    total = segment_sum(difference.double(), mask, segments).clamp(-20.0, 20.0).exp()
+    return _correction(total.to(difference.dtype).clamp(max=cap), mask)
 
 
 def sequence_tis(old_logprobs: Tensor, rollout_logprobs: Tensor, mask: Tensor, *, cap: float = 2.0) -> Correction:
@@ -134,7 +159,7 @@ def effective_share(log_ratios: NDArray[np.float64]) -> float:
     one that sampled.
 
     Args:
-        log_ratios: d, [samples]: of tokens, or of rows where a row has one weight.
+        log_ratios: d, [samples]: of tokens, or the sums over steps or rows where those have one weight.
     """
     if not log_ratios.size:
         return 1.0

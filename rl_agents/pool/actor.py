@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from ray.exceptions import RayError
+from ray.exceptions import GetTimeoutError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from rl_agents.errors import InputError
+from rl_agents.pool.files import PREDECESSOR_S
 from rl_agents.pool.records import Record
 from rl_agents.pool.store import PoolError, PoolWriter
 
@@ -23,6 +25,8 @@ logger = logging.getLogger(__name__)
 
 #: Seconds between two attempts to reach a writer that is being restarted.
 RETRY_S = 0.5
+#: Seconds for the writer's process to start and to open the file; `PREDECESSOR_S` are among them.
+START_S = 60.0
 #: Records in one call at most.
 MOST = 2048
 
@@ -30,8 +34,16 @@ MOST = 2048
 class PoolActor:
     """Owns the `PoolWriter`. Ray restarts it where it dies; what it had not confirmed is sent again."""
 
-    def __init__(self, path: str) -> None:
-        self._writer = PoolWriter(Path(path))
+    def __init__(self, path: str, wait_s: float = PREDECESSOR_S) -> None:
+        self._problem = ""
+        try:
+            self._writer = PoolWriter(Path(path), wait_s=wait_s)  # Ray may still be ending another
+        except InputError as error:  # raised here it would kill the actor, and reach nobody as what it is
+            self._problem = str(error)
+
+    def problem(self) -> str:
+        """What is wrong with the file; empty: nothing."""
+        return self._problem
 
     def add(self, records: Sequence[Record]) -> None:
         """Write records; returns when they are on disk.
@@ -39,6 +51,8 @@ class PoolActor:
         Raises:
             PoolError: they cannot be written.
         """
+        if self._problem:
+            raise PoolError(self._problem)
         self._writer.add(*records).result()
 
     def pid(self) -> int:
@@ -47,16 +61,36 @@ class PoolActor:
 
     def close(self) -> None:
         """Close the file."""
-        self._writer.close()
+        if not self._problem:
+            self._writer.close()
 
 
-def start_pool_actor(path: Path) -> Any:
-    """Start the writer on this machine, and wait until it has the file."""
+def start_pool_actor(path: Path, timeout_s: float = START_S, wait_s: float = PREDECESSOR_S) -> Any:
+    """Start the writer on this machine, and wait until it has the file.
+
+    Args:
+        path: of the pool.
+        timeout_s: for all of it.
+        wait_s: that another writer has to let go of the file; among them.
+
+    Raises:
+        InputError: another process writes to it, it is no pool, or it cannot be made.
+        PoolError: the writer died, or did not answer within ``timeout_s``.
+    """
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     actor = ray.remote(PoolActor).options(
         num_cpus=0, max_restarts=-1, max_concurrency=64, scheduling_strategy=here
-    ).remote(str(path))  # fmt: skip
-    ray.get(actor.add.remote([]), timeout=60)
+    ).remote(str(path), wait_s)  # fmt: skip
+    try:
+        problem = ray.get(actor.problem.remote(), timeout=timeout_s)
+    except RayError as error:
+        ray.kill(actor)
+        late = isinstance(error, GetTimeoutError)
+        reason = f"did not start within {timeout_s:g} s" if late else f"died: {str(error).strip().splitlines()[0]}"
+        raise PoolError(f"{path}: the pool's writer (actor {actor._actor_id.hex()}) {reason}") from None
+    if problem:
+        ray.kill(actor)
+        raise InputError(problem)
     return actor
 
 

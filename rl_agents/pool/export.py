@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_agents.data.trajectory import Step, Trajectory
+from rl_agents.durable import flush
 from rl_agents.errors import InputError, nearest
 from rl_agents.pool.reader import PoolReader, Stored, Where
 
@@ -118,6 +119,7 @@ def _schema(steps: bool) -> Any:
         ("prompt_ids", ids), ("response_ids", ids), ("logprobs", pa.list_(pa.float32())), ("policy_version", whole),
         ("finish_reason", text), ("observation", text), ("anchor", text), ("action", text), ("reward", real),
         ("valid", pa.bool_()), ("call", whole), ("next_step", whole), ("weight", real),
+        ("version_spans", pa.list_(pa.list_(whole))),
     ]  # fmt: skip
     session = [
         ("session", text), ("kind", text), ("iteration", whole), ("env", text), ("state", text), ("total", real),
@@ -147,8 +149,7 @@ def _new_file(path: Path) -> Iterator[Path]:
         if path.exists():
             raise FileExistsError
         yield unfinished
-        with unfinished.open("rb") as file:
-            os.fsync(file.fileno())
+        flush(unfinished)
         os.link(unfinished, path)  # unlike a rename it replaces nothing
     except FileExistsError:
         raise InputError(f"--output {path}: exists already") from None

@@ -6,13 +6,15 @@ import contextlib
 import fcntl
 import os
 import sqlite3
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
+from rl_agents.durable import flush
 from rl_agents.errors import InputError
 from rl_agents.pool.postgres import is_postgres, open_postgres, without_password
-from rl_agents.pool.schema import APPLICATION, VERSION, Connection, script
+from rl_agents.pool.schema import APPLICATION, VERSION, Connection, migration, script
 
 #: A pool's file, or the address of a PostgreSQL database.
 Place = Path | str
@@ -21,6 +23,8 @@ POOL_FILE = "pool.sqlite"
 PRIVATE = 0o600
 #: How long a statement waits while another program (a person's sqlite3 shell, say) holds the file.
 BUSY_S = 30.0
+#: How long who takes over from a process that is just ending waits for it to let go of the pool, and looks again after.
+PREDECESSOR_S, POLL_S = 20.0, 0.05
 
 
 def pool_file(place: Place) -> Place:
@@ -86,37 +90,38 @@ def _file_reading(path: Path) -> sqlite3.Connection:
 def _file_writing(path: Path) -> sqlite3.Connection:
     with contextlib.suppress(FileExistsError):  # only made here: closing a file that is open drops SQLite's own locks
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, PRIVATE))
-        _sync_folder(path.parent)
+        flush(path.parent)
     with _named(path):
         connection = sqlite3.connect(path, isolation_level=None, timeout=BUSY_S, check_same_thread=False)
     try:
         with _named(path):
-            new = not _check_version(connection, path)
+            version = _check_version(connection, path)
             mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
             if mode != "wal":
                 raise InputError(f"{path}: this file system cannot hold a pool (SQLite's WAL mode); use a local disk")
             connection.execute("PRAGMA synchronous = FULL")
-            if new:
+            if version < VERSION:
                 header = f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};"
-                connection.executescript(f"BEGIN IMMEDIATE; {script()} {header} COMMIT;")
+                changes = migration(version) if version else script()
+                connection.executescript(f"BEGIN IMMEDIATE; {changes} {header} COMMIT;")
     except BaseException:
         connection.close()
         raise
     return connection
 
 
-def _check_version(connection: sqlite3.Connection, path: Path) -> bool:
-    """Return whether the file holds a pool; False: it is empty."""
+def _check_version(connection: sqlite3.Connection, path: Path) -> int:
+    """Return the version of the file's tables; 0: it is empty."""
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
     if not tables and not application:
-        return False
+        return 0
     if application != APPLICATION:
         raise InputError(f"{path}: a database, but not a pool")
     if version > VERSION:
         raise InputError(f"{path}: written by a newer version (schema {version}; this one knows {VERSION})")
-    return True
+    return int(version)
 
 
 @contextlib.contextmanager
@@ -130,23 +135,19 @@ def _named(path: Path) -> Iterator[None]:
         raise InputError(f"{path}: not a pool, or a damaged one: {error}") from None
 
 
-def _sync_folder(folder: Path) -> None:
-    """Make a new file's name durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 class Lock:
     """The right to write to a pool, for one writer of one process; it ends with the process, however that ends.
 
     It is a file of its own (``pool.sqlite.lock``): SQLite's locks on the pool itself come and go with transactions.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, wait_s: float = 0.0, rule: str = "a pool has one writer") -> None:
         """
+        Args:
+            path: what is written to; the lock lies beside it.
+            wait_s: seconds that another writer has to let go of it, because it may be ending.
+            rule: for the message, why there is no second writer.
+
         Raises:
             InputError: somebody else writes, or the folder is missing or cannot be written to.
         """
@@ -156,13 +157,25 @@ class Lock:
         except OSError as error:
             raise InputError(f"{path}: cannot write a pool there: {error.strerror}") from None
         try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            owner = os.pread(self._descriptor, 20, 0).decode("ascii", "replace").strip()
+            if not self._taken(wait_s):
+                owner = os.pread(self._descriptor, 20, 0).decode("ascii", "replace").strip()
+                raise InputError(f"{path}: already written to by process {owner or '?'}; {rule}")
+            os.ftruncate(self._descriptor, 0)
+            os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
+        except BaseException:
             os.close(self._descriptor)
-            raise InputError(f"{path}: already written to by process {owner or '?'}; a pool has one writer") from None
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
+            raise
+
+    def _taken(self, wait_s: float) -> bool:
+        deadline = time.monotonic() + wait_s
+        while True:
+            try:
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return True
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    return False
+            time.sleep(POLL_S)
 
     def release(self) -> None:
         """Let others write."""
@@ -188,7 +201,7 @@ def backup(path: Path, to: Path) -> None:
         finally:
             target.close()
         os.replace(unfinished, to)
-        _sync_folder(to.parent)
+        flush(to.parent)
     except (OSError, sqlite3.Error) as error:
         unfinished.unlink(missing_ok=True)
         raise InputError(f"{to}: cannot copy the pool there: {error}") from None

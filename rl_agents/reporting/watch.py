@@ -75,10 +75,12 @@ CAUTIONS = (
 )  # fmt: skip
 
 
-#: Where few of the sampled tokens carry the estimate (`rl_agents.objectives.mismatch.effective_share`).
+#: Effective sample size over samples below which a line says so (`rl_agents.objectives.mismatch.effective_share`).
+LEAST_EFFECTIVE = 0.3
 EFFECTIVE = (
     "the effective sample size is {share:.0%} of what was sampled: the policy is far from the one that sampled it, or "
-    "is another model; learn from newer sessions, take fewer iterations or a lower lr, or raise kl_coef"
+    "is another model; learn from newer sessions (a lower lag or staleness), take fewer iterations or a lower lr, or "
+    "raise kl_coef"
 )
 
 
@@ -128,10 +130,16 @@ class EpisodeWatch:
             if self._is_news(caution.name, share, MOST):
                 text = caution.text.format(**self.settings.to_dict())
                 lines.append(f"{share:.0%} of the episodes {text}")
-        effective = float(record.get("rollout_corr/ess", 1.0))
-        if self._is_news("effective", 1.0 - effective, MOST):
-            lines.append(EFFECTIVE.format(share=effective))
-        return lines
+        return lines + self._effective(float(record.get("rollout_corr/ess", 1.0)))
+
+    def _effective(self, share: float) -> list[str]:
+        """Say when few samples begin to carry the estimate, and not again before it was better meanwhile."""
+        was_low, low = "effective" in self._told, share < LEAST_EFFECTIVE
+        if low:
+            self._told["effective"] = share
+        else:
+            self._told.pop("effective", None)
+        return [EFFECTIVE.format(share=share)] if low and not was_low else []
 
     def _failures(self, what: str, failed: FailedEpisodes) -> list[str]:
         return [failed.sentence(what)] if self._is_news(f"failed {what}", failed.share, 0.0) else []

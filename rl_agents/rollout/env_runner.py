@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import tempfile
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ from rl_agents.rollout.branching import BranchSpec, Expansions, expand_all
 from rl_agents.rollout.branching_check import BranchingCheck, Reached, check_branching, confirm_branching
 from rl_agents.rollout.env_guard import CallNote
 from rl_agents.rollout.env_pool import env_pool
+from rl_agents.rollout.exchange import Batch, Workbench
 from rl_agents.rollout.recording import Recorder
 from rl_agents.rollout.turns import Limits, Player
 from rl_agents.settings import Settings
@@ -44,9 +46,8 @@ TEXT_SPACE = gymnasium.spaces.Text(max_length=1 << 20)
 class TextEnvRunner(EnvRunner, Checkpointable):
     """Plays many episodes at once.
 
-    RLlib ends an actor whose method raises, and says why in the actor's log only. Therefore `sample`, `expand` and
-    `check_branching` report failing environments and engines, and user errors, in what they
-    return.
+    All work comes and goes by `exchange`. RLlib ends an actor whose method raises, and says why in the actor's log
+    only. Therefore failing environments and engines, and user errors, are reported in a batch's answer.
     """
 
     def __init__(self, *, config: Any, **kwargs: Any) -> None:
@@ -70,6 +71,9 @@ class TextEnvRunner(EnvRunner, Checkpointable):
         self.recorder: Recorder | None = None
         # One loop for life: engine clients keep connections and locks that belong to it.
         self._loop = event_loop()
+        self._bench = Workbench(self._loop, self._work)
+        # Batches of black-box agents that are played side by side share the places.
+        self._places = None if self.black_box is None else asyncio.Semaphore(self.black_box.options.agent_concurrency)
 
     def set_engine(self, engine: Engine) -> None:
         """Use an engine in this process (local mode). It belongs to the caller, who closes it."""
@@ -102,22 +106,57 @@ class TextEnvRunner(EnvRunner, Checkpointable):
         self.recorder.flush(timeout_s)
         return True
 
+    # --- work --------------------------------------------------------------------------------------------------
+
+    def exchange(
+        self, batches: Sequence[Batch] = (), wait_s: float | None = None, enough: int | None = None,
+        drop: Collection[int] = (),
+    ) -> dict[int, Any]:  # fmt: skip
+        """Begin batches and return the answers of those that are done; see `Workbench.exchange`.
+
+        The jobs and answers of a batch by its method: ``sample`` (`EpisodeSpec`, `Rollouts`), ``expand`` (`BranchSpec`,
+        `Expansions`), ``check_branching`` (`EpisodeSpec`, `BranchingCheck`) and ``confirm_branching`` (`Reached`,
+        `BranchingCheck`).
+        """
+        return self._bench.exchange(batches, wait_s, enough, drop)
+
+    @property
+    def in_progress(self) -> int:
+        """Batches that are not done."""
+        return len(self._bench)
+
+    def _work(self, batch: Batch) -> Coroutine[Any, Any, Any]:
+        methods: dict[str, Callable[..., Coroutine[Any, Any, Any]]] = {
+            "sample": self._sample,
+            "expand": self._expand,
+            "check_branching": self._check_branching,
+            "confirm_branching": self._confirm_branching,
+        }
+        return methods[batch.method](batch.jobs, **batch.options)
+
     def sample(  # type: ignore[override]
         self, specs: Sequence[EpisodeSpec], temperature: float | None = None, attempt: int | None = None
     ) -> Rollouts:
-        """Play the episodes, all at once.
+        """Play the episodes, all at once, and nothing beside them.
 
         Args:
             specs: what to play; the result keeps their order.
             temperature: of an evaluation, which never truncates; None for training.
             attempt: how often these were asked for before, see `Recorder`; None: nothing is recorded.
         """
+        batch = Batch(-1, "sample", specs, {"temperature": temperature, "attempt": attempt})
+        rollouts: Rollouts = self.exchange([batch])[batch.number]
+        return rollouts
+
+    async def _sample(
+        self, specs: Sequence[EpisodeSpec], temperature: float | None = None, attempt: int | None = None
+    ) -> Rollouts:
         if self.engine is None:
             raise RuntimeError("call set_engine or set_engines before sample")
         limits = self.limits if temperature is None else self.limits.for_evaluation(temperature)
         recorder = self._recorder(attempt)
         try:
-            rollouts = self._loop.run(self._episodes(specs, self.engine, limits, recorder))
+            rollouts = await self._episodes(specs, self.engine, limits, recorder)
         except InputError as error:
             rollouts = Rollouts(unfinished=list(specs), input_error=str(error))
         finally:
@@ -131,13 +170,14 @@ class TextEnvRunner(EnvRunner, Checkpointable):
     ) -> Coroutine[Any, Any, Rollouts]:
         if self.black_box is None:
             return collect_episodes(specs, self.pool, engine, self.context, limits, recorder)
-        return collect_blackbox(specs, self.black_box, engine, self.context.template, limits, recorder)
+        template = self.context.template
+        return collect_blackbox(specs, self.black_box, engine, template, limits, recorder, self._places)
 
-    def expand(self, specs: Sequence[BranchSpec], attempt: int | None = None) -> Expansions:
+    async def _expand(self, specs: Sequence[BranchSpec], attempt: int | None = None) -> Expansions:
         """Sample and execute children of the states that ``specs`` name, all at once; ``attempt`` as in `sample`."""
         player = replace(self._player(), recorder=self._recorder(attempt))
         try:
-            expansions = self._loop.run(expand_all(specs, self.pool, player, self.config.agent.branching))
+            expansions = await expand_all(specs, self.pool, player, self.config.agent.branching)
         finally:
             if player.recorder is not None:
                 player.recorder.send()
@@ -147,19 +187,19 @@ class TextEnvRunner(EnvRunner, Checkpointable):
         self.metrics.log_value("num_engine_errors", len(expansions.engine_errors), reduce="sum")
         return expansions
 
-    def check_branching(self, specs: Sequence[EpisodeSpec]) -> BranchingCheck:
+    async def _check_branching(self, specs: Sequence[EpisodeSpec]) -> BranchingCheck:
         """Play ``specs`` and see whether their states can be reached again."""
         agent: Settings = self.config.agent
         try:
-            return self._loop.run(check_branching(specs, self.pool, self._player(), agent.branching, agent.env))
+            return await check_branching(specs, self.pool, self._player(), agent.branching, agent.env)
         except InputError as error:
             return BranchingCheck(input_error=str(error))
 
-    def confirm_branching(self, reached: Sequence[Reached]) -> BranchingCheck:
+    async def _confirm_branching(self, reached: Sequence[Reached]) -> BranchingCheck:
         """See whether states that another runner has reached are the same here."""
         agent: Settings = self.config.agent
         try:
-            return self._loop.run(confirm_branching(reached, self.pool, agent.env_timeout_s, agent.env))
+            return await confirm_branching(reached, self.pool, agent.env_timeout_s, agent.env)
         except InputError as error:
             return BranchingCheck(input_error=str(error))
 
@@ -174,8 +214,7 @@ class TextEnvRunner(EnvRunner, Checkpointable):
     def _recorder(self, attempt: int | None) -> Recorder | None:
         if self.recorder is None or attempt is None:
             return None
-        self.recorder.attempt = attempt
-        return self.recorder
+        return self.recorder.at(attempt)
 
     def _player(self) -> Player:
         if self.engine is None:

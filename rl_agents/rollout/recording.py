@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
+from copy import copy
 from dataclasses import replace
 
 from rl_agents.data.tasks import step_seed
@@ -30,24 +31,37 @@ class Recorder:
             was lost gets a name of its own, so that no two answers have one name.
     """
 
-    def __init__(self, sink: PoolSink, recorded: Mapping[int, Call] | None = None) -> None:
+    def __init__(
+        self, sink: PoolSink, recorded: Mapping[int, Call] | None = None, pool: str = "", resumes: int = 0
+    ) -> None:
         """Begin.
 
         Args:
             sink: of the pool.
             recorded: calls to serve again, by the seed that they were sampled with.
+            pool: which pool the sink belongs to, a name for `rl_agents.core.rollout_workers.SetRecorder`.
+            resumes: how often the run had been resumed.
         """
-        self._sink, self._recorded = sink, recorded or {}
+        self.sink, self.pool, self.resumes = sink, pool, resumes
+        self._recorded = recorded or {}
         self._names_of_old = {call.id for call in self._recorded.values()}
         self._waiting: list[Call] = []
         self.attempt = 0
+
+    def at(self, attempt: int) -> Recorder:
+        """Return a recorder for work that was asked for ``attempt`` times before; several may be at work at once."""
+        recorder = copy(self)  # what waits to be sent is in one list, so that a flush of any sends it
+        recorder.attempt = attempt
+        return recorder
 
     def recall(self, prompt_ids: list[int], seed: int) -> Completion | None:
         """Return what was sampled for this prompt and seed before the crash; None: nothing was."""
         call = self._recorded.get(seed)
         if call is None or call.prompt_ids != prompt_ids:
             return None
-        return Completion(call.response_ids, call.logprobs, call.policy_version, call.finish_reason, call.id)
+        return Completion(
+            call.response_ids, call.logprobs, call.policy_version, call.finish_reason, call.id, call.version_spans
+        )
 
     def record(self, prompt_ids: list[int], completion: Completion, seed: int, parent: int) -> Completion:
         """Send a response on its way to the pool, and return it with the name that it has there.
@@ -57,7 +71,7 @@ class Recorder:
         name = step_seed(seed, self.attempt) if self.attempt else seed
         call = Call(
             name, parent, prompt_ids, completion.token_ids, completion.logprobs, completion.policy_version,
-            completion.finish_reason, seed if name != seed else 0,
+            completion.finish_reason, seed if name != seed else 0, completion.version_spans,
         )  # fmt: skip
         if not self._waiting:  # an engine answers many requests at once: they go together
             asyncio.get_running_loop().call_soon(self.send)
@@ -67,13 +81,14 @@ class Recorder:
     def flush(self, timeout_s: float) -> None:
         """Wait until all that was recorded is on disk; raises `PoolError` or TimeoutError."""
         self.send()
-        self._sink.flush(timeout_s)
+        self.sink.flush(timeout_s)
 
     def send(self) -> None:
         """Send what waits for the event loop's next round, which there may not be."""
-        calls, self._waiting = self._waiting, []
+        calls = list(self._waiting)
+        self._waiting.clear()
         if calls:
-            self._sink.add(*calls)
+            self.sink.add(*calls)
 
     def again(self, seeds: Iterable[int]) -> list[Call]:
         """Return the calls that were sampled with these seeds before the crash."""
@@ -89,7 +104,7 @@ class Recorder:
 
     def keep(self, calls: Iterable[Call]) -> Future[None]:
         """Send a gateway's calls on their way to the pool; the future is done when they are on disk."""
-        return self._sink.add(*map(self._named, calls))
+        return self.sink.add(*map(self._named, calls))
 
     def _named(self, call: Call) -> Call:
         name, parent = self.name(call.id), self.name(call.parent)

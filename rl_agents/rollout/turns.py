@@ -124,6 +124,7 @@ class Player:
             anchor=answer.anchor,
             action=self.context.template.decode(completion.token_ids),
             call=completion.call,
+            version_spans=completion.version_spans,
         )
 
     def step_by_hand(self, prompt_ids: list[int], action: str, answer: EnvReply) -> Step:

@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 
 from rl_agents.serving.protocol import ChatRequest, CheckpointRequest, SessionRequest, StepRequest, parse
 from rl_agents.serving.service import Service
-from rl_agents.web.errors import ApiError
+from rl_agents.web.errors import ApiError, http_error
 from rl_agents.web.security import Guard, Keys
 
 logger = logging.getLogger("ray.serve")
@@ -150,9 +150,8 @@ async def _on_api_error(_: Request, error: Exception) -> Response:
 
 async def _on_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "http_error")
-    message = f"{request.method} {request.url.path}: {str(error.detail).lower()}"
-    return await _on_api_error(request, ApiError(error.status_code, message, code))
+    problem = http_error(request.method, request.url.path, error.status_code, error.detail)
+    return await _on_api_error(request, problem)
 
 
 async def _on_bug(request: Request, error: Exception) -> Response:

@@ -34,6 +34,7 @@ def validate(settings: Settings) -> None:
         raise InputError("learner_sharding=fsdp with optimizer=muon: Muon needs whole matrices; take optimizer=adamw")
     if settings.tensor_parallel > 1 and settings.engine_mode != "async":
         raise InputError(f"tensor_parallel={settings.tensor_parallel} needs engine_mode=async")
+    _check_asynchrony(settings)
     context_window(settings.context)
     if settings.prompting == "reflexion" and settings.truncation != "none":
         raise InputError("prompting=reflexion plays several attempts in one episode; it needs truncation=none")
@@ -51,6 +52,13 @@ def check_room(settings: Settings) -> None:
             f"max_response_tokens={settings.max_response_tokens} leaves no room for a prompt in "
             f"max_model_len={settings.max_model_len}"
         )
+
+
+def _check_asynchrony(settings: Settings) -> None:
+    if settings.stream and settings.lag:
+        raise InputError(f"stream with lag={settings.lag}: two answers to one question; set one of them")
+    if settings.stream and not settings.num_env_runners:
+        raise InputError("stream needs num_env_runners of 1 or more: in one process nothing samples while it learns")
 
 
 def _check_reward(settings: Settings) -> None:

@@ -193,6 +193,9 @@ class EngineKeys:
     )
     gpus_per_engine: float = key(0.0, "GPUs of one engine actor; 0: tensor_parallel where there are any", at_least=0)
     engine_timeout_s: float = key(120.0, "seconds without an answer before an engine is replaced", above=0)
+    weight_switch: Literal["wait", "keep"] = key(
+        "wait", "new weights: `wait` until running calls end, holding new ones back; `keep`: inside responses, at once"
+    )
     rollout_nodes: str = key("", "Ray resource of the nodes where engines and env runners go; empty: anywhere")
 
 
@@ -285,14 +288,14 @@ class RatioKeys:
     old_logprobs: Literal["engine", "learner"] = key(
         "engine", "denominator of the ratio: the engine's logprobs, or recomputed by the learner"
     )
-    mismatch: Literal["none", "token_tis", "sequence_tis", "seq_mis", "geo_rs", "k3_rs", "icepop", "seq_mask_tis"] = (
-        key("none", "correction of engine against learner logprobs; needs old_logprobs=learner")
-    )
+    mismatch: Literal[
+        "none", "token_tis", "step_tis", "sequence_tis", "seq_mis", "geo_rs", "k3_rs", "icepop", "seq_mask_tis"
+    ] = key("none", "correction of engine against learner logprobs; needs old_logprobs=learner")
     mismatch_cap: float = key(
         0.0,
         "largest weight of tis and mis (0: 2.0); largest divergence of k3_rs (0: 0.01)",
         at_least=0,
-        needs="mismatch=token_tis|sequence_tis|seq_mis|k3_rs",
+        needs="mismatch=token_tis|step_tis|sequence_tis|seq_mis|k3_rs",
     )
     mismatch_bounds: list[float] = key(
         [],
@@ -302,7 +305,7 @@ class RatioKeys:
     )
     mismatch_normalise: bool = key(
         False,
-        "scale the correction's weights to mean 1: over rows for sequence_tis and seq_mis, else over tokens",
+        "scale the correction's weights to mean 1: over steps (step_tis), rows (sequence_tis, seq_mis) or tokens",
         needs="mismatch!=none",
     )
 

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any, Self
 
 from rl_agents.errors import InputError
+from rl_agents.settings.asynchrony import AsyncKeys
 from rl_agents.settings.migration import migrated
 from rl_agents.settings.names import unknown_key
 from rl_agents.settings.options import coerce, option_types
@@ -56,6 +57,7 @@ class Settings(
     RewardKeys,
     TruncationKeys,
     PoolKeys,
+    AsyncKeys,
     RolloutKeys,
     ModelKeys,
     RunKeys,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import traceback
@@ -13,8 +14,9 @@ from ray import tune
 
 from rl_agents.core.lengths import KEYS
 from rl_agents.core.resources import placement, set_engine_gpus
-from rl_agents.errors import InputError, unknown
+from rl_agents.errors import EpisodesFail, InputError, unknown
 from rl_agents.interrupts import Interrupts
+from rl_agents.pool.files import Lock
 from rl_agents.reporting.run_folder import Record, RunFolder
 from rl_agents.train_loop import TrainableAgent, TrainLoop
 from rl_agents.tuning.schedulers import ITERATION, VALUE
@@ -26,6 +28,8 @@ POINTER = "checkpoint.json"
 LINEAGE = "lineage.jsonl"
 #: Trials keep that many checkpoints at least while others may take them over.
 PBT_CHECKPOINTS = 5
+#: Seconds that a trial waits for the process that played it before, which may still write its last checkpoint.
+PREDECESSOR_S = 300.0
 #: Keys of a result: why a trial ended without being done.
 DIVERGED, BAD_INPUT = "diverged", "bad_input"
 #: Key of a result: what the run says to its user since the last one, a list of lines.
@@ -67,14 +71,19 @@ class SweepTrial(tune.Trainable):
     def _build(self, config: Mapping[str, Any]) -> None:
         self.loop: TrainLoop | None = None
         self.algo: TrainableAgent | None = None
-        self.value, self.notes = math.nan, Notes()
+        self.lock: Lock | None = None
+        self.value, self.notes, self.problem = math.nan, Notes(), ""
+        #: Where the run goes on; None begins it.
+        self.start: Path | None = None
         name = self._storage.trial_dir_name if self._storage is not None else config["trial"]["name"]
         self.folder = RunFolder(self.output / "trials" / name)
-        complete = self.folder.complete_checkpoints()
-        #: Where the run goes on; None begins it.
-        self.start: Path | None = complete[-1][1] if complete else None
-        self.problem = ""
         try:
+            # Tune starts a member of a population again while its former process still ends, in the same folder.
+            self.folder.path.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(OSError):  # a shared file system that knows no locks
+                self.lock = Lock(self.folder.path / "trial", PREDECESSOR_S, "a trial has one process")
+            complete = self.folder.complete_checkpoints()
+            self.start = complete[-1][1] if complete else None
             self.algo = self._algorithm(config["trial"]["keys"])
         except InputError as error:
             self.problem = str(error)
@@ -110,7 +119,7 @@ class SweepTrial(tune.Trainable):
                 self.loop = self._begin()
             record = self.loop.advance()
             self._note_value(record)
-        except InputError as error:
+        except (InputError, EpisodesFail) as error:
             return self._end(BAD_INPUT, str(error))
         except Exception:
             self._keep_traceback()
@@ -196,14 +205,20 @@ class SweepTrial(tune.Trainable):
         return bool(events) and (events[-1]["from"], events[-1]["iteration"]) == (donor, iteration)
 
     def cleanup(self) -> None:
-        """Leave an unfinished run so that it can go on, and free its actors."""
-        if self.loop is not None:
-            self.loop.save()
-            self.loop.close("interrupted")
-            self.loop = None
-        if self.algo is not None:
-            self.algo.stop()
-            self.algo = None
+        """Leave an unfinished run so that it can go on, free its actors, and let another process go on with it."""
+        try:
+            if self.loop is not None:
+                self.loop.save()
+                self.loop.close("interrupted")
+        finally:
+            algo, lock = self.algo, self.lock
+            self.loop = self.algo = self.lock = None
+            try:
+                if algo is not None:
+                    algo.stop()
+            finally:
+                if lock is not None:
+                    lock.release()
 
 
 class Notes:

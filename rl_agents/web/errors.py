@@ -64,6 +64,16 @@ def bad_request(message: str, param: str | None = None, code: str = "invalid_val
     return ApiError(400, message, code, param)
 
 
+def http_error(method: str, path: str, status: int, detail: str) -> ApiError:
+    """What the router refuses: no such path, no such method.
+
+    >>> http_error("PUT", "/v1/models", 405, "Method Not Allowed").message
+    'PUT /v1/models: method not allowed'
+    """
+    code = {404: "not_found", 405: "method_not_allowed"}.get(status, "http_error")
+    return ApiError(status, f"{method} {path}: {detail.lower()}", code)
+
+
 def overloaded() -> ApiError:
     """All engines are busy and the queue is full."""
     return ApiError(429, OVERLOADED, "overloaded")

@@ -93,7 +93,7 @@ def test_everything_rejected_skips_the_iteration(beginner_model_dir: Path) -> No
     algo = build(beginner_model_dir, "grpo", **keys)
     before = weights(algo)
     metrics = algo.train()["agent"]
-    assert metrics["actor/skipped_iterations"] == 1 and algo.task_position == 3
+    assert metrics["actor/skipped_iterations"] == 1 and algo.place.position == 3
     assert all(torch.equal(tensor, before[name]) for name, tensor in weights(algo).items())
     algo.stop()
 
@@ -102,7 +102,7 @@ def test_resume_counts_the_tasks_that_dynamic_sampling_took(beginner_model_dir: 
     keys = {"kl_in_reward_coef": 0.1, "kl_controller": "adaptive", "max_generation_batches": 40, "lr": 1e-4}
     whole = build(beginner_model_dir, "dapo", **keys)
     straight = [_numbers(whole) for _ in range(3)]
-    assert whole.task_position > 3 * KEYS["tasks_per_iteration"], "no further tasks were asked for"
+    assert whole.place.position > 3 * KEYS["tasks_per_iteration"], "no further tasks were asked for"
     first = build(beginner_model_dir, "dapo", **keys)
     _numbers(first)
     first.save_run_checkpoint(tmp_path / "000001")
@@ -135,7 +135,7 @@ def test_dynamic_sampling_gives_up(beginner_model_dir: Path) -> None:
         SelectionError, match=r"0 of 9 tasks had rollouts that differ in success.*max_generation_batches=3"
     ):
         algo.train()
-    assert algo.task_position == 0 and not algo.learning, "the iteration left no trace"
+    assert algo.place.position == 0 and not algo.learning, "the iteration left no trace"
     algo.stop()
 
 

@@ -113,6 +113,15 @@ ROWS = """
 --algo hgpo --set hgpo_history=-1 => hgpo_history=-1: must not be negative
 --algo gigpo --set gigpo_omega=-1 => gigpo_omega=-1.0: must not be negative
 --algo chain-search --set state_decay=0 --env guess_numbers => state_decay=0.0: must be above 0
+--set lag=-1 => lag=-1: must not be negative
+--set staleness=3 => key 'staleness' has no effect without stream
+--set stream=true staleness=0 => staleness=0: must be at least 1
+--set stream=true lag=1 => stream with lag=1: two answers to one question
+--set stream=true num_env_runners=0 => stream needs num_env_runners of 1 or more
+--algo sft --set lag=1 => key 'lag' has no effect with algo sft: it learns from demonstrations
+--algo sft --set stream=true => key 'stream' has no effect with algo sft: it learns from demonstrations
+--algo 3spo --env guess_numbers --set lag=2 => lag=2: 3spo chooses states by what its last samples were worth
+--algo chain-search --env guess_numbers --set stream=true => stream: chain-search chooses states by what its last samp
 --set env.prompt= => env.prompt='': valid: paper, compact
 --set env.prompt=chatty => env.prompt='chatty': valid: paper, compact
 --set env.nope=1 => unknown option of environment guess_numbers 'env.nope': did you mean 'env.progress'?

@@ -52,6 +52,36 @@ def test_3spo_without_novelty_says_what_the_difference_weighs() -> None:
     assert not cautions(resolved(algo="chain-search")), "its own default"
 
 
+@pytest.mark.parametrize(
+    ("algo", "keys", "correction"),
+    [
+        ("grpo", {}, "token_tis"),
+        ("ppo", {}, "token_tis"),
+        ("vspo", {}, "token_tis"),
+        ("gspo", {}, "step_tis"),
+        ("steppo", {}, "step_tis"),
+        ("steppo", {"ratio_level": "token"}, "token_tis"),
+        ("3spo", {}, "step_tis"),
+        ("chain-search", {}, "step_tis"),
+    ],
+)
+def test_stale_rollouts_are_corrected_on_the_level_of_the_ratio(
+    algo: str, keys: dict[str, Any], correction: str
+) -> None:
+    settings = resolved(algo=algo, lag=1, **keys)
+    assert (settings.old_logprobs, settings.mismatch) == ("learner", correction)
+    assert (resolved(algo=algo, **keys).old_logprobs, resolved(algo=algo, **keys).mismatch) == ("engine", "none")
+
+
+def test_stale_rollouts_without_a_correction_are_named() -> None:
+    (line,) = cautions(resolved(algo="grpo", lag=2, old_logprobs="engine"))
+    assert line.startswith("lag=2 with old_logprobs=engine: ratios are against the weights that sampled")
+    assert line.endswith("old_logprobs=learner mismatch=token_tis corrects instead")
+    (line,) = cautions(resolved(algo="grpo", stream=True, num_env_runners=1, mismatch="none"))
+    assert line.startswith("stream with staleness=2 with mismatch=none")
+    assert not cautions(resolved(algo="grpo", lag=2)) + cautions(resolved(algo="grpo", old_logprobs="engine"))
+
+
 @pytest.mark.parametrize("file", PRESETS, ids=lambda file: file.stem)
 def test_no_preset_needs_a_caution(file: Path) -> None:
     settings = resolve(Settings.from_dict({**load_recipe(str(file)), "model": "starter"}))

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from rl_agents.algorithms import Settings
+from rl_agents.core.checkpoint import flatten, unflatten
 from rl_agents.core.optimizers import OptimizerSet, learning_rate_factor
 
 
@@ -47,6 +48,16 @@ def test_state_restores_the_next_step_exactly(kind: str) -> None:
     fresh.load(state)
     step(fresh, other)
     assert all(torch.equal(a, b) for a, b in zip(expected, other.parameters(), strict=True))
+
+
+def test_a_state_before_the_first_step_comes_back_through_a_checkpoint() -> None:
+    """Files keep no empty dictionaries: a run that was interrupted before it learned anything has no moments."""
+    optimizers, module = build("adamw")
+    fresh, other = build("adamw")
+    fresh.load(unflatten(flatten(optimizers.state())))
+    step(optimizers, module)
+    step(fresh, other)
+    assert all(torch.equal(a, b) for a, b in zip(module.parameters(), other.parameters(), strict=True))
 
 
 def test_gradients_that_are_not_finite_change_nothing() -> None:

@@ -172,7 +172,7 @@ def test_resume_is_exact(
     first.stop()
     second = AgentAlgorithm.from_checkpoint(tmp_path / "000002")
     assert before + train(second, 3) == straight and same(whole, second)
-    assert whole.task_position == second.task_position == (15 if keys["algo"] != "sft" else whole.task_position)
+    assert whole.place.position == second.place.position == (15 if keys["algo"] != "sft" else whole.place.position)
     assert whole.rollout_workers is None and second.rollout_workers is None
     for run in (whole, second):
         run.stop()
@@ -334,6 +334,8 @@ def test_defaults_correct_for_the_policy_that_sampled(pool_of: Callable[..., Pat
         ({"algo": "3spo"}, "3spo samples at states of its own choice"),
         ({"group_size": 4}, "key 'group_size' has no effect with pool="),
         ({"truncation": "t3"}, "key 'truncation' has no effect with pool="),
+        ({"lag": 1}, "key 'lag' has no effect with pool="),
+        ({"stream": True, "num_env_runners": 1}, "key 'stream' has no effect with pool="),
         ({"algo": "sft", "demonstrations": 9}, "key 'demonstrations' has no effect with pool="),
         ({"pool_top_share": 0.5}, "key 'pool_top_share' has no effect with algo grpo; it belongs to: sft"),
     ):

@@ -121,3 +121,19 @@ def test_an_environment_that_answers_differently_is_sampled_anew(beginner_model_
     second.pool.close()
     with PoolReader(tmp_path / "pool.sqlite") as pool:
         assert list(pool.trajectories()) == second.last_trajectories
+
+
+def test_a_runner_that_records_already_is_left_as_it_is(beginner_model_dir: Path, tmp_path: Path) -> None:
+    """Every loss connects all runners again: no second queue to the pool, nothing fetched once more."""
+    algo = build(beginner_model_dir)
+    algo.open_pool(tmp_path / "pool.sqlite")
+    train(algo, 1)
+    algo.save_run_checkpoint(tmp_path / "000001")
+    runner, collector = algo.env_runner_group.local_env_runner, algo.rollout_workers.collector
+    before = runner.recorder
+    collector.connect()
+    assert runner.recorder is before
+    algo.restore_run_checkpoint(tmp_path / "000001")
+    resumed = runner.recorder
+    assert resumed is not before and resumed.resumes == 1 and resumed.sink is before.sink
+    algo.stop()

@@ -119,6 +119,7 @@ def test_when_every_response_was_cut_nothing_is_left_and_nothing_is_divided() ->
 #: The choices of the user, and the weights of GAPS that follow; 0 where a row is rejected.
 CHOICES: list[tuple[str, dict[str, Any], list[float]]] = [
     ("token_tis", {"mismatch_cap": 1.5}, [1.221403, 1.5, 0.740818, 1.010050, 0.980199]),
+    ("step_tis", {"mismatch_cap": 1.2}, [1.2, 1.2, 1.2, 0.990050, 0.990050]),
     ("sequence_tis", {"mismatch_cap": 1.2}, [1.2, 1.2, 1.2, 0.990050, 0.990050]),
     ("seq_mis", {"mismatch_cap": 1.2, "mismatch_bounds": [0.1, 10.0]}, [1.2, 1.2, 1.2, 0.990050, 0.990050]),
     ("seq_mis", {}, [0.0, 0.0, 0.0, 0.990050, 0.990050]),
@@ -175,6 +176,29 @@ def test_correction_weights_scaled_to_mean_one() -> None:
     assert corrections == pytest.approx(raw / raw.mean(), abs=1e-5)
 
 
+def test_a_step_has_a_weight_of_its_own_whatever_the_layout() -> None:
+    episodes = [episode(0, [0.0, 1.0], lengths=[2, 3]), episode(0, [0.0], lengths=[1])]
+    gaps = [0.2, 1.0, -0.3, 0.01, -0.02, 0.5]
+    found = {}
+    for layout in ("merged", "per_step"):
+        rows = lower(episodes, layout)
+        sampled = [row.mask > 0 for row in rows]
+        left = iter(gaps)
+        for row in rows:
+            row.old_logprobs = row.logprobs.copy()
+            row.old_logprobs[row.mask > 0] += np.array([next(left) for _ in range(int(row.mask.sum()))], np.float32)
+        settings = settings_of("grpo", old_logprobs="learner", mismatch="step_tis")
+        metrics = correct_mismatch(rows, settings)
+        weights = [row.correction[at] for row, at in zip(rows, sampled, strict=True)]  # type: ignore[index]
+        found[layout] = np.concatenate(weights).tolist()
+        # e^1.2 is cut to 2, e^-0.31 and e^0.5 are not: their mean counts steps, not tokens.
+        assert metrics["rollout_corr/rollout_is_mean"] == pytest.approx((2.0 + 0.733447 + 1.648721) / 3, abs=1e-5)
+        ratios = np.exp([1.2, -0.31, 0.5])
+        assert metrics["rollout_corr/ess"] == pytest.approx(ratios.sum() ** 2 / (3 * (ratios**2).sum()), abs=1e-5)
+    assert found["merged"] == found["per_step"]
+    assert found["merged"] == pytest.approx([2.0, 2.0, 0.733447, 0.733447, 0.733447, 1.648721], abs=1e-5)
+
+
 @pytest.mark.parametrize("mismatch", ["sequence_tis", "seq_mis"])
 def test_one_weight_per_row_is_scaled_over_rows(mismatch: str) -> None:
     rows = rows_with("old_logprobs", GAPS, [1.0, 0.0])
@@ -198,7 +222,12 @@ def test_where_all_is_rejected_nothing_is_divided() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "expected"),
-    [("token_tis", [0.2, 1.0, -0.3, 0.01, -0.02]), ("none", [0.2, 1.0, -0.3, 0.01, -0.02]), ("seq_mis", [0.9, -0.01])],
+    [
+        ("token_tis", [0.2, 1.0, -0.3, 0.01, -0.02]),
+        ("none", [0.2, 1.0, -0.3, 0.01, -0.02]),
+        ("seq_mis", [0.9, -0.01]),
+        ("step_tis", [0.9, -0.01]),
+    ],
 )
 def test_effective_sample_size_is_that_of_the_uncut_ratios(kind: str, expected: list[float]) -> None:
     """Over tokens, or over rows where a row has one weight; tokens of the prompt count nowhere."""

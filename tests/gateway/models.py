@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from chat_tokenizers import byte_level
-from transformers import Qwen2Config, Qwen2ForCausalLM
+from tiny_models import tiny_qwen
 
 from rl_agents.chat.context import ChatTemplate
 from rl_agents.chat.messages import read_message
@@ -48,12 +48,7 @@ def tokenizer() -> Any:
 
 
 def tiny_model(seed: int = 0) -> Any:
-    torch.manual_seed(seed)
-    config = Qwen2Config(
-        vocab_size=len(tokenizer()), hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2,
-        num_key_value_heads=2, tie_word_embeddings=True, initializer_range=0.1, max_position_embeddings=4096,
-    )  # fmt: skip
-    return Qwen2ForCausalLM(config).eval()
+    return tiny_qwen(len(tokenizer()), seed, max_position_embeddings=4096)
 
 
 class Scripted(TorchEngine):

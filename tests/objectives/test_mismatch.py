@@ -5,6 +5,8 @@ import math
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rl_agents.objectives import mismatch
 from rl_agents.objectives.aggregation import aggregation_weights
@@ -17,8 +19,16 @@ def tensor(values):
 DIFFERENCES = tensor([[0.2, 1.0, -0.3], [0.01, -0.02, float("nan")]])
 ROLLOUT = tensor([[-1.0, -2.0, -1.5], [-0.5, -0.25, 0.0]])
 MASK = tensor([[1, 1, 1], [1, 1, 0]])
+
+
+def step_tis(old, rollout, mask, **options):
+    """All of a row is one step."""
+    return mismatch.step_tis(old, rollout, mask, torch.where(mask > 0, 0, -1), **options)
+
+
 METHODS = [
     mismatch.token_tis,
+    step_tis,
     mismatch.sequence_tis,
     mismatch.sequence_mis,
     mismatch.geometric_rejection,
@@ -151,6 +161,7 @@ def one_row(method, *differences, **options):
     ("method", "options"),
     [
         (mismatch.token_tis, {"cap": 1e12}),
+        (step_tis, {"cap": 1e12}),
         (mismatch.sequence_tis, {"cap": 1e12}),
         (mismatch.sequence_mis, {"cap": 1e12, "bounds": (0.0, 1e12)}),
         (mismatch.icepop, {"bounds": (0.0, 1e12)}),
@@ -198,3 +209,59 @@ def test_effective_share_of_the_ratios():
     assert mismatch.effective_share(np.log([1.0, 3.0])) == pytest.approx(16 / 20)
     assert mismatch.effective_share(np.array([800.0, 0.0, 0.0, 0.0])) == pytest.approx(0.25), "one of four carries all"
     assert mismatch.effective_share(np.zeros(0)) == 1.0
+
+
+def steps_of(method, differences, segments, **options):
+    old = tensor([differences])
+    mask = (torch.tensor([segments]) >= 0).double()
+    return method(old, torch.zeros_like(old), mask, segments=torch.tensor([segments]), **options).weights[0].tolist()
+
+
+def test_a_step_has_the_product_of_its_tokens_cut_at_the_cap():
+    # e^(0.2+1.0) = 3.320117 is cut; e^(-0.3+0.01-0.02) = 0.733447; the token between the steps was not sampled.
+    found = steps_of(mismatch.step_tis, [0.2, 1.0, 9.0, -0.3, 0.01, -0.02], [0, 0, -1, 1, 1, 1])
+    assert found == pytest.approx([2.0, 2.0, 0.0, 0.733447, 0.733447, 0.733447], abs=1e-6)
+    found = steps_of(mismatch.step_tis, [0.2, 1.0, 9.0, -0.3, 0.01, -0.02], [0, 0, -1, 1, 1, 1], cap=5.0)
+    assert found == pytest.approx([3.320117, 3.320117, 0.0, 0.733447, 0.733447, 0.733447], abs=1e-6)
+
+
+def test_steps_of_two_rows_with_one_number_are_two_steps():
+    old, mask = tensor([[0.1, 0.2], [0.3, -0.4]]), torch.ones(2, 2)
+    weights = mismatch.step_tis(old, torch.zeros_like(old), mask, torch.zeros(2, 2, dtype=torch.long)).weights
+    assert weights[:, 0].tolist() == pytest.approx([math.exp(0.3), math.exp(-0.1)])
+
+
+def test_a_step_that_returns_where_others_lie_between_is_one_step():
+    found = steps_of(mismatch.step_tis, [0.1, 0.2, 0.3], [0, 1, 0])
+    assert found == pytest.approx([math.exp(0.4), math.exp(0.2), math.exp(0.4)])
+
+
+def test_a_sampled_token_without_a_step_is_an_error():
+    with pytest.raises(ValueError, match="negative segment"):
+        mismatch.step_tis(ROLLOUT, ROLLOUT, MASK, torch.full((2, 3), -1))
+
+
+@given(
+    st.lists(st.lists(st.floats(-40, 40, width=32), min_size=1, max_size=6), min_size=1, max_size=4),
+    st.sampled_from([1.0, 2.0, 1e12]),
+)
+def test_one_step_per_row_is_the_sequence_and_one_token_per_step_is_the_token(gaps, cap):
+    longest = max(map(len, gaps))
+    old = torch.zeros(len(gaps), longest)
+    mask = torch.zeros(len(gaps), longest)
+    for number, row in enumerate(gaps):
+        old[number, : len(row)], mask[number, : len(row)] = torch.tensor(row), 1.0
+    rollout, nowhere = torch.zeros_like(old), torch.where(mask > 0, 0, -1)
+    counted = torch.where(mask > 0, torch.arange(longest), -1)
+    row_weight = mismatch.sequence_tis(old, rollout, mask, cap=cap).weights
+    assert torch.allclose(mismatch.step_tis(old, rollout, mask, nowhere, cap=cap).weights, row_weight, rtol=1e-6)
+    token_weight = mismatch.token_tis(old, rollout, mask, cap=cap).weights
+    assert torch.allclose(mismatch.step_tis(old, rollout, mask, counted, cap=cap).weights, token_weight, rtol=1e-5)
+
+
+@given(st.lists(st.floats(-3, 3, width=32), min_size=2, max_size=8), st.integers(1, 7))
+def test_without_a_cap_the_steps_weights_multiply_to_the_rows(gaps, at):
+    segments = [int(number >= at) for number in range(len(gaps))]
+    found = steps_of(mismatch.step_tis, gaps, segments, cap=1e12)
+    product = math.prod(found[segments.index(step)] for step in set(segments))
+    assert product == pytest.approx(math.exp(sum(gaps)), rel=1e-6)

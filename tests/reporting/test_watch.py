@@ -74,9 +74,15 @@ def test_half_of_the_episodes_is_not_most() -> None:
     assert EpisodeWatch(Settings()).after_training([episode("context_length"), episode()], {}) == []
 
 
-def test_a_policy_far_from_the_one_that_sampled_is_named_once() -> None:
+def test_a_policy_far_from_the_one_that_sampled_is_named_whenever_it_gets_there() -> None:
     watch = EpisodeWatch(Settings())
-    assert not watch.after_training([episode()], {"rollout_corr/ess": 0.6})
-    (line,) = watch.after_training([episode()], {"rollout_corr/ess": 0.12})
+
+    def lines(share: float) -> list[str]:
+        return watch.after_training([episode()], {"rollout_corr/ess": share})
+
+    assert lines(0.6) == [] == lines(0.3)
+    (line,) = lines(0.12)
     assert line.startswith("the effective sample size is 12% of what was sampled")
-    assert not watch.after_training([episode()], {"rollout_corr/ess": 0.1})
+    assert lines(0.1) == [] == lines(0.29), "it is said once"
+    assert lines(0.31) == []
+    assert len(lines(0.29)) == 1, "and again when it was better meanwhile"

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import httpx
-import torch
 from chat_tokenizers import qwen
-from transformers import Qwen2Config, Qwen2ForCausalLM
+from tiny_models import tiny_qwen
+from transformers import Qwen2ForCausalLM
 
 from rl_agents.chat.context import make_context
 from rl_agents.data.trajectory import EpisodeSpec
@@ -96,12 +96,7 @@ def player(make_env: Callable[[], Any], stream: bool = False) -> FunctionAgent:
 
 def tiny_model() -> Qwen2ForCausalLM:
     """A random model over bytes."""
-    torch.manual_seed(0)
-    config = Qwen2Config(
-        vocab_size=len(qwen()), hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2,
-        num_key_value_heads=2, tie_word_embeddings=True, initializer_range=0.1,
-    )  # fmt: skip
-    return Qwen2ForCausalLM(config).eval()
+    return tiny_qwen(len(qwen()))
 
 
 def specs(count: int) -> list[EpisodeSpec]:

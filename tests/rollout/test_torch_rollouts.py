@@ -10,7 +10,7 @@ import torch
 from chat_tokenizers import qwen
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from rollout.scripted import Broken, Countdown
-from transformers import Qwen2Config, Qwen2ForCausalLM
+from tiny_models import tiny_qwen
 
 from rl_agents.algorithms import Settings
 from rl_agents.chat.context import make_context
@@ -26,12 +26,7 @@ LIMITS = Limits(max_turns=5, max_response_tokens=6, max_model_len=400)
 
 
 def tiny_model():
-    torch.manual_seed(0)
-    config = Qwen2Config(
-        vocab_size=len(qwen()), hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2,
-        num_key_value_heads=2, tie_word_embeddings=True, initializer_range=0.1,
-    )  # fmt: skip
-    return Qwen2ForCausalLM(config).eval()
+    return tiny_qwen(len(qwen()))
 
 
 class Recording(TorchEngine):

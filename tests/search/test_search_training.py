@@ -62,7 +62,7 @@ def test_three_and_three_iterations_are_six(beginner_model_dir: Path, tmp_path: 
     assert before + train(second, 3) == straight
     assert explorer_to_json(searched(second)) == explorer_to_json(searched(whole))
     assert all(torch.equal(tensor, weights(second)[name]) for name, tensor in weights(whole).items())
-    assert second.task_position == whole.task_position and any(m["actor/grad_norm"] > 0 for m in straight[3:])
+    assert second.place.position == whole.place.position and any(m["actor/grad_norm"] > 0 for m in straight[3:])
 
 
 def test_snapshots_and_replay_learn_the_same(beginner_model_dir: Path) -> None:

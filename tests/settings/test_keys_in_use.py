@@ -36,7 +36,8 @@ REASONS = {
     ),
     **dict.fromkeys(
         ["env_timeout_s", "env_blocking", "env_concurrency", "sample_timeout_s", "engine_mode", "num_engines",
-         "tensor_parallel", "gpus_per_engine", "gpus_per_learner", "learner_sharding", "learner_timeout_s", "max_learner_restarts"], CLUSTER,
+         "tensor_parallel", "gpus_per_engine",
+         "gpus_per_learner", "learner_sharding", "learner_timeout_s", "max_learner_restarts"], CLUSTER,
     ),
     **dict.fromkeys(
         ["truncation_stall", "truncation_similarity", "truncation_embedder", "truncation_beta",
@@ -49,6 +50,7 @@ REASONS = {
          "dynamic_sampling_metric", "bootstrap_on_truncation", "mismatch_bounds", "mismatch_normalise"], REFERENCE,
     ),
     **dict.fromkeys(["pool", "pool_min_return", "pool_top_share"], "which sessions there are depends on the user"),
+    "weight_switch": "what a weight switch may interrupt depends on how long the user's responses are",
     **dict.fromkeys(["keep_best", "save_pool"], "a matter of the user's disk"),
     **dict.fromkeys(["whiten", "gspo_token", "gigpo_omega"], ABLATION),
     **dict.fromkeys(
@@ -72,4 +74,4 @@ def test_every_key_is_in_use_or_has_a_reason() -> None:
 
 def test_the_number_of_keys_is_known() -> None:
     """Raise it deliberately: each key is one more thing to understand, and to test beside all others."""
-    assert len(option_types(Settings)) == 160
+    assert len(option_types(Settings)) == 164

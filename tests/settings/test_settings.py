@@ -164,3 +164,17 @@ def test_needs_name_keys_and_numbers_have_ranges(section: type) -> None:
                 assert set(values.split("|")) <= set(typing.get_args(kind)), need
         if types[field.name] in (int, float, list[float]) and field.name != "prs_thresholds":
             assert range_text(field.metadata), field.name
+
+
+@pytest.mark.parametrize("keys", [{"lag": 1}, {"stream": True}, {"lag": 1, "algo": "chain-search"}])
+def test_what_older_weights_sample_is_corrected_unless_somebody_says_otherwise(keys: dict) -> None:
+    def corrected(**more: object) -> tuple[str, str]:
+        settings = resolve(Settings.from_dict({**keys, **more}))
+        return settings.old_logprobs, settings.mismatch
+
+    assert corrected() == ("learner", "step_tis" if "algo" in keys else "token_tis")
+    assert corrected(mismatch="none") == ("learner", "none")
+    assert corrected(mismatch="icepop") == ("learner", "icepop")
+    assert corrected(old_logprobs="engine") == ("engine", "none")
+    untouched = resolve(Settings.from_dict({"lag": 0}))
+    assert (untouched.old_logprobs, untouched.mismatch) == ("engine", "none")

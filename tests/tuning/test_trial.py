@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +61,7 @@ def test_a_trial_that_starts_again_goes_on_from_its_own_checkpoint(beginner_mode
     assert [result["iteration"] for result in results] == [1, 2]
     del first.loop  # its process is gone: nothing is written any more
     first.algo.pool.close()
+    first.lock.release()
     second = start(sweep, tmp_path)
     last = second.train()
     assert (last["iteration"], last["done"]) == (3, True) and 0 <= last["value"] <= 1
@@ -76,6 +79,33 @@ def test_a_stopped_trial_is_saved_and_marked(beginner_model_dir: Path, tmp_path:
     run = RunFolder(tmp_path / "trials" / sweep.trials[0].name)
     assert run.read_summary()["status"] == "interrupted"
     assert [number for number, _ in run.complete_checkpoints()] == [1]
+
+
+def test_a_trial_waits_until_the_process_before_has_ended(beginner_model_dir: Path, tmp_path: Path) -> None:
+    """Tune begins the new one at once, while the old one still saves and closes."""
+    sweep = make_sweep(beginner_model_dir, (1e-3,), run={"checkpoint_interval": 0})
+    first = start(sweep, tmp_path)
+    first.train()
+    ending = threading.Timer(1.0, first.stop)
+    ending.start()
+    second = start(sweep, tmp_path)
+    ending.join()
+    assert second.start == second.folder.checkpoint(1), "the checkpoint that the first one wrote at its end"
+    assert second.train()["iteration"] == 2
+    second.stop()
+    assert second.folder.read_summary()["status"] == "interrupted"
+
+
+def test_a_trial_that_another_process_plays_is_refused(
+    beginner_model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rl_agents.tuning.trial.PREDECESSOR_S", 0.1)
+    sweep = make_sweep(beginner_model_dir, (1e-3,))
+    first, second = start(sweep, tmp_path), start(sweep, tmp_path)
+    result = second.train()
+    assert result["done"] and f"process {os.getpid()}; a trial has one process" in result["bad_input"]
+    for trial in (second, first):
+        trial.stop()
 
 
 def test_taking_over_a_better_member_restores_weights_and_uses_the_new_rate(
@@ -107,6 +137,9 @@ def test_taking_over_a_better_member_restores_weights_and_uses_the_new_rate(
     assert not equal(weights(source.checkpoint(1)), weights(run.checkpoint(2)))
 
     # A crash now: Tune still names the donor's checkpoint, and the trial's own later one wins.
+    changed.algo.pool.close()
+    changed.lock.release()
+    changed.lock = None
     crashed = start(sweep, tmp_path, 1, {"lr": 2e-3})
     crashed.load_checkpoint(str(pointer))
     assert crashed.start == run.checkpoint(2) and len(read_lineage(run.path)) == 1
@@ -137,6 +170,16 @@ def test_an_unknown_metric_ends_the_trial_and_names_the_nearest(beginner_model_d
     trial.stop()
     assert result["done"]
     assert result["bad_input"] == "unknown metric 'eval/sucess_rate': did you mean 'eval/success_rate'?"
+
+
+def test_a_trial_whose_episodes_all_fail_is_not_tried_again(beginner_model_dir: Path, tmp_path: Path) -> None:
+    run = {"env": "gymnasium:integration.test_bad_environments:Bad", "env.kwargs": {"way": "reset"}}
+    run |= {"max_response_tokens": 6, "max_model_len": 128}
+    trial = start(make_sweep(beginner_model_dir, (1e-3,), run=run), tmp_path)
+    result = trial.train()
+    trial.stop()
+    assert result["done"] and "8 of 8 evaluation episodes failed" in result["bad_input"]
+    assert trial.folder.read_summary()["status"] == "failed"
 
 
 def test_what_breaks_leaves_its_traceback(beginner_model_dir: Path, tmp_path: Path) -> None:

@@ -1,0 +1,96 @@
+"""``python run.py replay RUN --iterations a:b``: the learner's work of a run once more, compared with its record."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rl_agents.algorithms import ALGORITHMS
+from rl_agents.cli.parser import Parser
+from rl_agents.cli.train import resolve_settings
+from rl_agents.errors import InputError
+from rl_agents.pool.reader import PoolReader
+from rl_agents.reporting.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    from rl_agents.core.replay import Replay
+
+SUMMARY = (
+    "Repeat what a run's learner did from the run's pool, without playing, and compare: credit, log-probabilities,\n"
+    "weights. Exit code 0: equal; 1: something differs."
+)
+
+
+def build_parser() -> Parser:
+    """Return the parser of the replay command."""
+    parser = Parser("replay", SUMMARY)
+    parser.add_argument("run", type=Path, metavar="RUN", help="a run's folder")
+    parser.add_argument(
+        "--iterations", metavar="A:B",
+        help="from the checkpoint of A completed iterations (0: the start) to B (default: 0 to the newest checkpoint)",
+    )  # fmt: skip
+    return parser
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run the replay command; return its exit code."""
+    args = build_parser().parse(argv)
+    if not args.run.is_dir():
+        raise InputError(f"{args.run}: no such folder")
+    folder = RunFolder(args.run.resolve())
+    settings = folder.load_settings()
+    kept = dict(folder.complete_checkpoints())
+    done = max([0, *kept, *(record["iteration"] for record in folder.read_metrics())])
+    start, end = chosen_range(args.iterations or f"0:{max(kept, default=done)}", done)
+    if start and start not in kept:
+        raise InputError(f"--iterations {start}:{end}: no checkpoint of {start} iterations; {_starts(kept)}")
+    from rl_agents.core.replay import Replay, Replayer, replay_settings
+    from rl_agents.core.replay_record import Record, check_pool, refuse_unrecorded
+
+    refuse_unrecorded(settings, folder.pool)
+    with PoolReader(folder.pool) as reader:
+        check_pool(reader, settings, kept.values())
+        record = Record.read(reader, ALGORITHMS[settings.algo], start, end)
+        algo = Replayer.from_settings(resolve_settings(replay_settings(settings)))
+        try:
+            if start:
+                algo.restore_run_checkpoint(kept[start])
+            found = Replay(algo, record, lambda line: print(line, flush=True))
+            equal = found.run(start, end, kept)
+        finally:
+            algo.stop()
+    print(verdict(found, f"replay of {start}:{end}", equal, end))
+    return 0 if equal else 1
+
+
+def chosen_range(text: str, done: int) -> tuple[int, int]:
+    """Read ``A:B``.
+
+    Raises:
+        InputError: not two numbers, A not below B, or B beyond what the run did.
+    """
+    match = re.fullmatch(r"(\d+):(\d+)", text)
+    if match is None:
+        raise InputError(f"--iterations {text}: write A:B, two numbers of completed iterations, such as 0:{done}")
+    start, end = int(match[1]), int(match[2])
+    if start >= end:
+        raise InputError(f"--iterations {text}: {start} must be below {end}")
+    if end > done:
+        raise InputError(f"--iterations {text}: the run has completed {done} iterations")
+    return start, end
+
+
+def _starts(kept: dict[int, Path]) -> str:
+    return "there are: 0 (the start)" + "".join(f", {iteration}" for iteration in sorted(kept))
+
+
+def verdict(found: Replay, what: str, equal: bool, end: int) -> str:
+    """Return the last line."""
+    if not equal:
+        return f"{what}: {len(found.differences)} differences from the record; first: {found.differences[0]}"
+    if end in found.equal:
+        return f"{what}: equal bit for bit, credit and weights"
+    at = f"weights up to checkpoint {max(found.equal)}" if found.equal else "no checkpoint to compare weights with"
+    return f"{what}: equal in what is recorded: credit; {at}"

@@ -1,0 +1,151 @@
+"""A pipeline that plays in a thread of its own while the learners learn."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from rl_agents.core.experience import Place
+from rl_agents.core.pipeline import Pipeline, Producer
+from rl_agents.data.trajectory import Trajectory
+
+#: Seconds between two looks at whether the other thread lives.
+POLL_S = 0.5
+#: Seconds that a batch may take to notice that its env runners are gone.
+CLOSE_S = 10.0
+
+
+class Ahead(Pipeline):
+    """Plays batch ``i`` as soon as the weights of iteration ``i - lag`` are published.
+
+    The thread alone plays, counts tasks and gives engines weights; the learners' thread exports these. What the thread
+    raises is raised by `next` when its batch is asked for, not before.
+    """
+
+    def __init__(self, producer: Producer, lag: int, iterations: int) -> None:
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._held = self._closing = self._busy = False
+        self._error: BaseException | None = None
+        #: Weights and version by the iteration that made them, while batches wait for them.
+        self._weights: dict[int, tuple[Any, int]] = {}
+        super().__init__(producer, lag, iterations)
+
+    # --- the learning side -------------------------------------------------------------------------------------
+
+    def begin(self, iteration: int, version: int, place: Place, before: Sequence[int] = ()) -> None:
+        """See `Pipeline.begin`; the batch under way is played to its end first, so that the pool has it."""
+        self._end()
+        super().begin(iteration, version, place, before)
+
+    def _restart(self, iteration: int, place: Place) -> None:
+        self._end()
+        self._weights.clear()
+        super()._restart(iteration, place)
+
+    def publish(self, version: int) -> None:
+        """See `Pipeline.publish`; raises `LearnerLost`."""
+        with self._changed:
+            known = {older: weights for weights, older in self._weights.values()}
+            super().publish(version)
+        if self.iteration + self.lag < self._horizon:
+            self._offer(known[version] if version in known else self.producer.export())
+
+    def settle(self) -> list[Trajectory]:
+        """See `Pipeline.settle`."""
+        end = min(self.iteration + self.lag, self._horizon)
+        with self._changed:
+            self._wait(lambda: self._thread is None or self._number >= end)
+            waiting = [batch for number, batch in self._batches.items() if number < end and not batch.recorded]
+        return [trajectory for batch in waiting for trajectory in batch.experience.played]
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """See `Pipeline.paused`; the batch under way is waited for."""
+        try:
+            with self._changed:
+                self._held = True
+                self._wait(lambda: not self._busy)
+            yield
+        finally:
+            with self._changed:
+                self._held = False
+                self._changed.notify_all()
+
+    def close(self) -> None:
+        """See `Pipeline.close`."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+
+    def join(self) -> None:
+        """See `Pipeline.join`; gives up after some seconds."""
+        if self._thread is not None:
+            self._thread.join(CLOSE_S)
+
+    def _await(self, iteration: int) -> None:
+        if self._thread is None:
+            self._offer(self.producer.export())
+            self._thread = threading.Thread(target=self._work, name="rollouts", daemon=True)
+            self._thread.start()
+        with self._changed:
+            self._wait(lambda: iteration in self._batches)
+            if iteration in self._batches:
+                return
+        raise self._error or RuntimeError("the thread that plays episodes has ended")
+
+    def _offer(self, weights: Any) -> None:
+        with self._changed:
+            self._weights[self.iteration] = (weights, self.version)
+            self._changed.notify_all()
+
+    def _wait(self, until: Callable[[], bool]) -> None:
+        """Wait, with the lock, until something is so or the thread has ended."""
+        while not until() and self._thread is not None and self._thread.is_alive():
+            self._changed.wait(POLL_S)
+
+    def _end(self) -> None:
+        """Let the thread end after the batch under way."""
+        self.close()
+        while self._thread is not None and self._thread.is_alive():
+            self._thread.join(POLL_S)
+        self._thread, self._error, self._closing = None, None, False
+
+    # --- the producing side ------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        try:
+            while (due := self._due()) is not None:
+                number, weights, version = due
+                started = time.perf_counter()
+                self.producer.push(weights, version)
+                batch = self._played(number, version, started)
+                batch = replace(batch, recorded=self.producer.recorded())
+                with self._changed:
+                    self._keep(number, batch)
+                    self._changed.notify_all()
+        except BaseException as error:
+            self._error = error
+        finally:
+            with self._changed:
+                self._busy = False
+                self._changed.notify_all()
+
+    def _due(self) -> tuple[int, Any, int] | None:
+        """Wait for a batch that may be played; return its number and weights, None at the end."""
+        with self._changed:
+            self._busy = False
+            self._changed.notify_all()
+            while not self._closing:
+                number, generation = self._number, self._generation(self._number)
+                for older in [made for made in self._weights if made < generation]:
+                    del self._weights[older]
+                if not self._held and number < self._horizon and generation in self._weights:
+                    self._busy = True
+                    return (number, *self._weights[generation])
+                self._changed.wait(POLL_S)
+        return None

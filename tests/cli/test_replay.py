@@ -1,0 +1,204 @@
+"""Replays of real small runs: equal bit for bit, and a record that was tampered with is named."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rl_agents.cli import main
+from rl_agents.pool.packing import as_ids, as_sequence, pack, unpack
+
+KEYS = ["eval_episodes=0", "tasks_per_iteration=4", "group_size=4", "checkpoint_interval=1", "keep_checkpoints=0"]
+#: What decides about an update beside its rows, each in a run of its own.
+RUNS: dict[str, list[str]] = {
+    "grpo": ["algo=grpo", "kl_coef=0.01"],
+    "grpo, several optimiser steps": ["algo=grpo", "minibatches=3", "epochs=2", "old_logprobs=learner"],
+    "ppo": ["algo=ppo", "critic_warmup=1"],
+    "reinforce++, adaptive KL": ["algo=reinforce++", "kl_in_reward_coef=0.1", "kl_controller=adaptive"],
+    "steppo": ["algo=steppo"],
+    "gigpo": ["algo=gigpo"],
+    "vspo": ["algo=vspo"],
+    "dapo": ["algo=dapo", "dynamic_sampling=true", "max_generation_batches=0", "tasks_per_iteration=2"],
+    "gspo, window": ["algo=gspo", "context=window(1)"],
+    "pivotrl": ["algo=pivotrl"],
+    "grpo, two behind": ["algo=grpo", "lag=2", "minibatches=2"],
+    "steppo, one behind": ["algo=steppo", "lag=1"],
+    "3spo": ["algo=3spo", "search_steps=60", "branching=replay"],
+    "chain-search": ["algo=chain-search", "search_steps=60", "branching=replay"],
+}
+
+
+def train(model_dir: Path, output: Path, *keys: str, iterations: int = 3) -> Path:
+    argv = ["--local", "--model", str(model_dir), "--env", "guess_numbers", "--output", str(output)]
+    assert main([*argv, "--iterations", str(iterations), "--set", *KEYS, *keys]) == 0
+    return output
+
+
+@pytest.fixture(scope="module")
+def finished(beginner_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return train(beginner_model_dir, tmp_path_factory.mktemp("finished") / "run", "algo=grpo")
+
+
+@pytest.fixture
+def run(finished: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(finished, tmp_path / "run"))
+
+
+@pytest.mark.parametrize("keys", RUNS.values(), ids=RUNS.keys())
+def test_learning_again_gives_the_same_weights(
+    beginner_model_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], keys: list[str]
+) -> None:
+    folder = train(beginner_model_dir, tmp_path / "run", *keys)
+    capsys.readouterr()
+    assert main(["replay", str(folder)]) == 0
+    out = capsys.readouterr().out
+    assert out.splitlines()[-1] == "replay of 0:3: equal bit for bit, credit and weights"
+    assert out.count("tensors equal bit for bit") == 3
+    assert out.count("credit equal, engine's logprobs within") >= 2
+
+
+def test_from_checkpoint_to_checkpoint(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["replay", str(run), "--iterations", "1:2"]) == 0
+    iteration, checkpoint, verdict = capsys.readouterr().out.splitlines()
+    assert iteration.startswith("iteration 1: 16 episodes") and checkpoint.startswith("checkpoint 2: 97 tensors equal")
+    assert verdict == "replay of 1:2: equal bit for bit, credit and weights"
+
+
+def test_a_resumed_run_is_replayed_as_it_went_on(
+    beginner_model_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = train(beginner_model_dir, tmp_path / "run", "algo=ppo")
+    assert main(["--resume", str(folder / "checkpoints" / "000002"), "--iterations", "4", "--set", "lr=1e-3"]) == 0
+    capsys.readouterr()
+    assert main(["replay", str(folder), "--iterations", "2:4"]) == 0
+    assert "replay of 2:4: equal bit for bit" in capsys.readouterr().out
+
+
+def edit(folder: Path, *statement: Any) -> int:
+    """Change the pool behind everybody's back; return the number of rows."""
+    with sqlite3.connect(folder / "pool.sqlite") as connection:
+        return connection.execute(*statement).rowcount
+
+
+def learned_from(folder: Path, iteration: int) -> tuple[str, int]:
+    """A session of an update whose credit is not 0, and the call of its first step."""
+    with sqlite3.connect(folder / "pool.sqlite") as connection:
+        return connection.execute(
+            "SELECT c.session, o.call FROM credit c JOIN outcomes o ON o.session = c.session AND o.ordinal = 0 "
+            "WHERE c.iteration = ? AND c.ordinal = 0 AND c.advantage != 0 ORDER BY c.number LIMIT 1",
+            (iteration,),
+        ).fetchone()
+
+
+def test_another_reward_is_noticed_and_named(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    session, _ = learned_from(run, 1)
+    change = "UPDATE outcomes SET reward = reward + 3 WHERE session = ? AND ordinal = 0"
+    assert edit(run, change, (session,)) == 1
+    assert main(["replay", str(run)]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("iteration 0: 16 episodes") and "credit equal" in lines[0]
+    assert lines[1] == "checkpoint 1: 97 tensors equal bit for bit"
+    assert re.match(rf"  {session} step 0: advantage \S+ recorded, advantage \S+ again", lines[2])
+    assert "first: " + session in lines[-1]
+    assert any(line.startswith("checkpoint 2: ") and "differ" in line for line in lines)
+
+
+def test_another_token_is_noticed_and_named(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    session, call = learned_from(run, 1)
+    with sqlite3.connect(run / "pool.sqlite") as connection:
+        (blob,) = connection.execute("SELECT response FROM calls WHERE id = ?", (call,)).fetchone()
+    ids = as_ids(unpack(blob))
+    ids[2] = ids[2] - 1
+    assert edit(run, "UPDATE calls SET response = ? WHERE id = ?", (pack(as_sequence(ids)), call)) == 1
+    assert main(["replay", str(run), "--iterations", "1:3"]) == 1
+    out = capsys.readouterr().out
+    assert re.search(rf"{session} step 0 token 2: log-probability \S+ recorded, \S+ by version 1", out)
+    assert f"first: {session} step 0 token 2: " in out
+
+
+def test_tampering_after_the_range_does_not_matter(run: Path) -> None:
+    session, _ = learned_from(run, 2)
+    edit(run, "UPDATE outcomes SET reward = reward + 3 WHERE session = ?", (session,))
+    assert main(["replay", str(run), "--iterations", "0:2"]) == 0
+
+
+def test_weights_of_another_run_are_noticed(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(run / "checkpoints" / "000001", run / "checkpoints" / "000002", dirs_exist_ok=True)
+    assert main(["replay", str(run), "--iterations", "0:2"]) == 1
+    out = capsys.readouterr().out
+    assert re.search(r"checkpoint 2: \d+ of \d+ parts of the learner's state differ", out)
+    assert re.search(r"checkpoint 2: \S+: largest difference \S+ of \S+", out)
+
+
+def test_without_a_checkpoint_at_the_end_credit_is_all_that_is_compared(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.rmtree(run / "checkpoints" / "000003")
+    assert main(["replay", str(run), "--iterations", "0:3"]) == 0
+    assert "equal in what is recorded: credit; weights up to checkpoint 2" in capsys.readouterr().out
+
+
+def lose(*parts: str) -> Callable[[Path], object]:
+    return lambda run: edit(run, f"DELETE FROM {parts[0]} WHERE {parts[1]}")
+
+
+def other_pool(run: Path) -> None:
+    edit(run, "UPDATE events SET facts = replace(facts, '\"id\":\"', '\"id\":\"x') WHERE kind = 'run'")
+
+
+REFUSED: dict[str, tuple[Callable[[Path], object], list[str], str]] = {
+    "no range": (str, ["--iterations", "2"], "--iterations 2: write A:B, two numbers of completed iterations"),
+    "backwards": (str, ["--iterations", "2:1"], "--iterations 2:1: 2 must be below 1"),
+    "too far": (str, ["--iterations", "0:9"], "--iterations 0:9: the run has completed 3 iterations"),
+    "no checkpoint": (
+        lambda run: shutil.rmtree(run / "checkpoints" / "000001"), ["--iterations", "1:3"],
+        "--iterations 1:3: no checkpoint of 1 iterations; there are: 0 (the start), 2, 3",
+    ),
+    "no pool": (
+        lambda run: (run / "pool.sqlite").unlink(), [], "no such pool; a run with save_pool=false cannot be replayed"
+    ),
+    "another run's pool": (other_pool, [], "the pool of another run: "),
+    "another seed's pool": (
+        lambda run: edit(run, "UPDATE events SET facts = replace(facts, '\"seed\":0', '\"seed\":7')"), [],
+        "the pool of a run with seed=7, not 0",
+    ),
+    "nothing recorded": (
+        lambda run: [lose(table, "iteration = 1")(run) for table in ("sessions", "batches")], [],
+        "nothing is recorded of iteration 1",
+    ),
+    "a session is missing": (lose("sessions", "id = 'i1.g0.m1'"), [], "session 'i1.g0.m1', which was learned from, is"),
+    "a call is missing": (
+        lose("calls", "id = (SELECT call FROM outcomes WHERE session = 'i1.g0.m1' AND ordinal = 0)"), [],
+        "the pool is damaged: call ",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("spoil", "argv", "words"), REFUSED.values(), ids=REFUSED.keys())
+def test_what_cannot_be_replayed_is_one_line(
+    run: Path, capsys: pytest.CaptureFixture[str], spoil: Callable[[Path], object], argv: list[str], words: str
+) -> None:
+    spoil(run)
+    assert main(["replay", str(run), *argv]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert words in line
+
+
+def test_runs_without_a_record_of_their_own_are_refused(
+    beginner_model_dir: Path, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    imitation = train(beginner_model_dir, tmp_path / "sft", "algo=sft", "demonstrations=64", iterations=1)
+    assert main(["replay", str(imitation)]) == 2
+    assert "sft learns from demonstrations, which no pool holds" in capsys.readouterr().err
+    keys = [key for key in KEYS if not key.startswith("group_size")]
+    offline = ["--local", "--model", str(beginner_model_dir), "--pool", str(run), "--output", str(tmp_path / "offline")]
+    assert main([*offline, "--iterations", "1", "--set", *keys]) == 0
+    capsys.readouterr()
+    assert main(["replay", str(tmp_path / "offline")]) == 2
+    assert "and wrote none of its own" in capsys.readouterr().err
