@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -63,10 +63,6 @@ class Experience:
     chosen: list[Trajectory]
     weights: Mapping[int, float] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
-
-
-#: Takes an iteration and the place before it; returns what the iteration learns from.
-Play = Callable[[int, Place], Experience]
 
 
 @dataclass
