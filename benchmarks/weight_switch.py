@@ -2,7 +2,7 @@
 
 Keeps 64 long responses running (as one ends the next begins) and gives the engine new weights again and again, 0.5 s
 after the last time, once with ``weight_switch=wait`` and once with ``keep``; between them the same work without any
-new weights. Every engine has a process of its own; the model has 2.6 million parameters and random weights, a prompt
+new weights. Every engine has a process of its own; the model has 0.1 million parameters and random weights, a prompt
 has 64 tokens, a response 32 to 256, evenly spread.
 """
 
@@ -94,8 +94,8 @@ def _save_model(folder: str) -> None:
 
     Qwen2ForCausalLM(
         Qwen2Config(
-            vocab_size=VOCABULARY, hidden_size=256, intermediate_size=512, num_hidden_layers=4, num_attention_heads=4,
-            num_key_value_heads=4, max_position_embeddings=1024, tie_word_embeddings=True, initializer_range=0.1,
+            vocab_size=VOCABULARY, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=2,
+            num_key_value_heads=2, max_position_embeddings=1024, tie_word_embeddings=True, initializer_range=0.1,
             bos_token_id=None, eos_token_id=1, pad_token_id=0,
         )
     ).save_pretrained(folder)  # fmt: skip
