@@ -31,9 +31,7 @@ REASONS = {
     "epochs": "the papers take one pass; several are a user's choice",
     "critic_clip": "range of the value loss, to be widened with other reward scales",
     **dict.fromkeys(["prompting", "prompting_shots", "prompting_trials"], PROMPTING),
-    **dict.fromkeys(
-        ["judge_url", "judge_model", "judge_key_env", "judge_timeout_s", "judge_retries", "judge_concurrency"], SERVER
-    ),
+    **dict.fromkeys(["judge_key_env", "judge_timeout_s", "judge_retries"], SERVER),
     **dict.fromkeys(
         ["env_timeout_s", "env_blocking", "env_concurrency", "sample_timeout_s", "engine_mode", "num_engines",
          "tensor_parallel", "gpus_per_engine",
@@ -50,7 +48,6 @@ REASONS = {
          "dynamic_sampling_metric", "bootstrap_on_truncation", "mismatch_bounds", "mismatch_normalise"], REFERENCE,
     ),
     **dict.fromkeys(["pool", "pool_min_return", "pool_top_share"], "which sessions there are depends on the user"),
-    "weight_switch": "what a weight switch may interrupt depends on how long the user's responses are",
     **dict.fromkeys(["keep_best", "save_pool"], "a matter of the user's disk"),
     **dict.fromkeys(["whiten", "gspo_token", "gigpo_omega"], ABLATION),
     **dict.fromkeys(
