@@ -11,7 +11,7 @@ class InputError(ValueError):
 
 
 class EpisodesFail(RuntimeError):
-    """Environments break so many episodes that a run makes no sense; the message says how many and why."""
+    """Episodes are such that a run makes no sense, and would be again: the message says how many, and why."""
 
 
 class LearnerLost(RuntimeError):

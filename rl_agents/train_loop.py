@@ -215,7 +215,7 @@ class TrainLoop:
             with self.interrupts.abortable(self._can_leave):
                 self._clean = False  # a second signal can strike in the middle of an optimiser step
                 result = self.algo.train()
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, EpisodesFail):
             self._clean = self._clean or self._can_leave()
             raise
         self._clean, self._completed = True, self.algo.iteration

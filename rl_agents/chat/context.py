@@ -270,6 +270,10 @@ class ContextPolicy(Protocol):
         """Return the ids that the policy reads next; ``render_window`` is the environment's own format, if any."""
         ...
 
+    def window(self, dialogue: Dialogue) -> tuple[str, History, str] | None:
+        """Return what `prompt` gives to ``render_window``; None where it does not ask for it."""
+        ...
+
 
 @dataclass(frozen=True)
 class Append:
@@ -289,6 +293,9 @@ class Append:
         between = self.template.between_messages(further["messages"], further["calls"])
         return [*dialogue.read_ids, *closing, *between]
 
+    def window(self, dialogue: Dialogue) -> None:
+        """See `ContextPolicy.window`."""
+
 
 @dataclass(frozen=True)
 class Window:
@@ -299,12 +306,19 @@ class Window:
 
     def prompt(self, dialogue: Dialogue, render_window: RenderWindow | None = None) -> list[int]:
         """See `ContextPolicy.prompt`."""
-        if dialogue.chat and not dialogue.history:
+        window = self.window(dialogue)
+        if window is None:
             return _first_prompt(self.template, dialogue)
-        history = dialogue.history[max(0, len(dialogue.history) - self.size) :]
         if render_window is not None:
-            return list(self.template.opening(render_window(dialogue.task, history, dialogue.observation)))
-        return list(self.template.opening(window_message(dialogue, history)))
+            return list(self.template.opening(render_window(*window)))
+        return list(self.template.opening(window_message(dialogue, window[1])))
+
+    def window(self, dialogue: Dialogue) -> tuple[str, History, str] | None:
+        """See `ContextPolicy.window`."""
+        if dialogue.chat and not dialogue.history:
+            return None
+        history = dialogue.history[max(0, len(dialogue.history) - self.size) :]
+        return dialogue.task, history, dialogue.observation
 
 
 def _first_prompt(template: ChatTemplate, dialogue: Dialogue) -> list[int]:

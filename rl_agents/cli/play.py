@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
+import contextlib
 import random
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,6 +15,7 @@ from rl_agents.algorithms import Settings
 from rl_agents.cli.parser import Parser
 from rl_agents.data.tasks import stream_seed
 from rl_agents.envs.base import TextEnv, base_environment, env_spec, make_env, read_env_options, starter_spec, task_ids
+from rl_agents.envs.coroutines import finished
 from rl_agents.envs.gymnasium_adapter import TextAdapter
 from rl_agents.envs.spec import StarterSpec
 from rl_agents.errors import InputError, nearest
@@ -62,12 +65,15 @@ def run(argv: Sequence[str]) -> int:
     keys = " ".join(f"env.{name}={value}" for name, value in settings.env_options.items())
     print(f"{settings.env}, policy {args.policy}: {policy.means(env)}\n{keys or 'all keys at their defaults'}")
     outcomes = []
-    try:
-        for number in range(args.episodes):
-            task, seed = tasks[number % len(tasks)], stream_seed(args.seed, number)
-            outcomes.append(play(env, task, seed, policy.start(env, task, seed), settings))
-    finally:
-        env.close()
+    # Not `asyncio.run`, which would keep Ctrl-C from somebody who is asked for an action.
+    with contextlib.closing(asyncio.new_event_loop()) as loop:
+        try:
+            for number in range(args.episodes):
+                task, seed = tasks[number % len(tasks)], stream_seed(args.seed, number)
+                act = policy.start(env, task, seed)
+                outcomes.append(loop.run_until_complete(play(env, task, seed, act, settings)))
+        finally:
+            loop.run_until_complete(finished(env.close()))
     failed = sum(outcome.failed for outcome in outcomes)
     mean = sum(outcome.total for outcome in outcomes) / len(outcomes)
     solved = sum(outcome.success for outcome in outcomes)
@@ -105,13 +111,13 @@ class Outcome:
     failed: bool
 
 
-def play(env: TextEnv, task: str, seed: int, act: Act, settings: Settings) -> Outcome:
+async def play(env: TextEnv, task: str, seed: int, act: Act, settings: Settings) -> Outcome:
     """Play an episode and print it; calls are guarded and read as in training."""
     guard = EnvGuard(task, seed, 0.0 if settings.env_timeout_s <= 0 else settings.env_timeout_s)
     print(f"\n=== task {task}, seed {seed}")
     total, turns, cause, answer = 0.0, 0, "", EnvReply("")
     try:
-        raw: Any = guard.call(env.reset, seed=seed, options={"task_id": task})
+        raw: Any = await guard.call(env.reset, seed=seed, options={"task_id": task})
         answer = read_reset(raw)
         while not cause:
             _show(f"--- turn {turns + 1}, environment:", answer.observation)
@@ -120,7 +126,7 @@ def play(env: TextEnv, task: str, seed: int, act: Act, settings: Settings) -> Ou
                 cause = "stopped: no further action"
                 break
             _show("agent:", action)
-            raw = guard.call(env.step, action)
+            raw = await guard.call(env.step, action)
             answer = read_step(raw)
             total, turns = total + answer.reward, turns + 1
             print(f"reward {answer.reward:g}{'' if answer.valid else ', not a valid action'}")

@@ -92,10 +92,18 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() or c in "\n\t" else f"\\x{ord(c):02x}" for c in text)
 
 
+def _version(step: Step) -> str:
+    """``version 3``, or, where weights changed inside the response, ``version 3 (12 tokens), 4 (20)``."""
+    if not step.version_spans:
+        return f"version {step.policy_version}"
+    (first, count), *others = step.version_spans
+    return ", ".join([f"version {first} ({count} tokens)", *(f"{version} ({tokens})" for version, tokens in others)])
+
+
 def _step(ordinal: int, step: Step, worth: Credit | None, weight: float, with_ids: bool) -> str:
     notes = [
         f"reward {step.reward:g}", f"{len(step.prompt_ids)} + {len(step.response_ids)} tokens",
-        f"version {step.policy_version}",
+        _version(step),
     ]  # fmt: skip
     notes += ["invalid"] * (not step.valid) + ["cut at the token limit"] * (step.finish_reason == "length")
     notes += [f"weight {weight:g}"] * (weight != 1)

@@ -21,8 +21,10 @@ from typing import Any, cast
 from rl_agents.chat.context import ContextPolicy, Dialogue
 from rl_agents.engines.base import Engine
 from rl_agents.envs.base import TextEnv, env_spec, read_env_options, starter_spec, task_ids
-from rl_agents.rollout.env_calls import EnvFailure, call_env, read_reset, read_step
-from rl_agents.rollout.env_guard import EnvGuard, EnvPool
+from rl_agents.interrupts import event_loop
+from rl_agents.rollout.env_calls import EnvFailure, read_reset, read_step
+from rl_agents.rollout.env_guard import EnvGuard
+from rl_agents.rollout.env_pool import EnvPool
 from rl_agents.rollout.prompting import env_factory
 from rl_agents.rollout.turns import Limits, Player, next_dialogue
 from rl_agents.settings import Settings, context_window
@@ -93,10 +95,21 @@ def measure(settings: Settings, context: ContextPolicy, played: bool = True) -> 
     # A prompt may be longer than the tokenizer's limit here: that is what is to be found out.
     warned = getattr(context.template.tokenizer, "deprecation_warnings", {})
     warned["sequence-length-is-longer-than-the-specified-maximum"] = True
-    grows, started = context_window(settings.context) is None, time.monotonic()
-    read, garbled, failure = [], [], None
     pool = EnvPool(env_factory(settings))
-    env = call_env(0, pool.take)
+    with event_loop() as loop:
+        read, garbled = loop.run(_readings(settings, player, pool, played))
+    return _summary(settings, read, garbled)
+
+
+async def _readings(
+    settings: Settings, player: Player, pool: EnvPool, played: bool
+) -> tuple[list[_Reading], list[_Reading]]:
+    """Read tasks until the time is up: as they are played, and with actions that nobody understands."""
+    grows, started = context_window(settings.context) is None, time.monotonic()
+    read: list[_Reading] = []
+    garbled: list[_Reading] = []
+    failure, timeout_s = None, player.limits.env_timeout_s
+    env = await pool.take()
     try:
         for number, task in enumerate(_sample(settings)):
             ways: list[Choose] = [lambda turn, observation, info: None]
@@ -104,18 +117,18 @@ def measure(settings: Settings, context: ContextPolicy, played: bool = True) -> 
                 ways = [_demonstrated(settings, task), _explored(settings, task)]
             try:
                 guard = pool.guard(env, task, 0, timeout_s)
-                read.append(_read(player, env, guard, ways, grows))
+                read.append(await _read(player, env, guard, ways, grows))
                 if played and number < GARBLED_TASKS:
-                    garbled.append(_play(player, env, guard, _garbled, grows))
+                    garbled.append(await _play(player, env, guard, _garbled, grows))
             except EnvFailure as error:  # a broken task is the run's business
                 failure = error
             if time.monotonic() - started > BUDGET_S:
                 break
     finally:
-        env.close()
+        await pool.discard(env)
     if failure and not read:
         raise failure
-    return _summary(settings, read, garbled)
+    return read, garbled
 
 
 #: How an environment is played: turn, observation and ``info`` -> the action; None ends it.
@@ -137,39 +150,39 @@ class _Reading:
     valid: float = 0.0
 
 
-def _read(player: Player, env: TextEnv, guard: EnvGuard, ways: Sequence[Choose], grows: bool) -> _Reading:
+async def _read(player: Player, env: TextEnv, guard: EnvGuard, ways: Sequence[Choose], grows: bool) -> _Reading:
     """Read one task as the first of ``ways`` plays it that the environment mostly understands."""
     reading = _Reading([])
     for choose in ways:
-        reading = _play(player, env, guard, choose, grows)
+        reading = await _play(player, env, guard, choose, grows)
         if reading.valid > 0.5:
             return reading
     return replace(reading, sizes=reading.sizes[:1], repeated=0.0)
 
 
-def _play(player: Player, env: TextEnv, guard: EnvGuard, choose: Choose, grows: bool) -> _Reading:
+async def _play(player: Player, env: TextEnv, guard: EnvGuard, choose: Choose, grows: bool) -> _Reading:
     """Play one task and read every prompt; a window's a second time, with long thoughts in it."""
-    told: Any = guard.call(env.reset, seed=0, options={"task_id": guard.task_id})
+    told: Any = await guard.call(env.reset, seed=0, options={"task_id": guard.task_id})
     answer = read_reset(told)
     dialogue = thoughtful = Dialogue.start(answer.observation, answer.chat)
-    prompt = player.prompt(env, guard, dialogue)
+    prompt = await player.prompt(env, guard, dialogue)
     sizes, said, repeated, understood, turns = [len(prompt)], 0, 0.0, 0, 0
     thought = f"<think>{' a' * THOUGHT}</think>"
     thought_ids = len(player.context.template.answer_ids(thought)) - 1
     while (action := choose(turns, answer.observation, told[-1])) is not None:
         step = player.step_by_hand(prompt, action, answer)
-        told = guard.call(env.step, action)
+        told = await guard.call(env.step, action)
         answer = read_step(told)
         turns, understood = turns + 1, understood + answer.valid
         if answer.terminated or answer.truncated or answer.new_dialogue:
             break
         dialogue = next_dialogue(dialogue, step, answer)
-        prompt = player.prompt(env, guard, dialogue)
+        prompt = await player.prompt(env, guard, dialogue)
         said += len(step.response_ids) if grows else 0
         sizes.append(len(prompt) - said)
         if not grows:
             thoughtful = next_dialogue(thoughtful, replace(step, action=thought + action), answer)
-            repeated = max(repeated, (len(player.prompt(env, guard, thoughtful)) - len(prompt)) / thought_ids)
+            repeated = max(repeated, (len(await player.prompt(env, guard, thoughtful)) - len(prompt)) / thought_ids)
     return _Reading(sizes, repeated, understood / max(1, turns))
 
 

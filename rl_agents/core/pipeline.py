@@ -205,9 +205,13 @@ class Pipeline:
 
         Those of the present weights are left out: a resumed run samples their batches with the same ones.
         """
-        ahead = (self._batches.get(self.iteration + number) for number in range(self.lag))
-        versions = [batch.version if batch else self._before.get(self.iteration, self.version) for batch in ahead]
+        versions = [self._version_of(self.iteration + ahead) for ahead in range(self.lag)]
         return versions if any(version != self.version for version in versions) else []
+
+    def _version_of(self, number: int) -> int:
+        """The version that sampled a batch, or that will."""
+        batch = self._batches.get(number)
+        return self._before.get(number, self.version) if batch is None else batch.version
 
     def oldest(self) -> int:
         """The oldest version that sampled what is to be learned from."""

@@ -31,10 +31,11 @@ from rl_agents.envs.blackbox.agents import load_agent
 from rl_agents.envs.blackbox.spec import BlackboxOptions
 from rl_agents.envs.gymnasium_adapter import PREFIX
 from rl_agents.errors import InputError, unknown
+from rl_agents.interrupts import event_loop
 from rl_agents.pool.files import pool_file
 from rl_agents.rollout.embedders import make_embedder
 from rl_agents.rollout.env_calls import EnvFailure
-from rl_agents.rollout.env_guard import EnvPool
+from rl_agents.rollout.env_pool import EnvPool
 from rl_agents.rollout.truncation_rules import progress_window
 from rl_agents.settings import Settings, validate
 from rl_agents.settings.checks import check_room
@@ -177,16 +178,30 @@ def pool_cautions(settings: Settings, recipe: Recipe) -> list[str]:
 
 
 def stale_cautions(settings: Settings, recipe: Recipe) -> list[str]:
-    """Return what rollouts of older weights are learned from without, where somebody chose so, one line each."""
-    if not (settings.lag or settings.stream) or recipe.credit is None or settings.mismatch != "none":
+    """Return what learning from older weights' rollouts goes without, where somebody chose so, one line each."""
+    if not (settings.lag or settings.stream) or recipe.credit is None:
         return []
+    found = (
+        []
+        if settings.save_pool
+        else [
+            "save_pool=false: what is sampled ahead of its iteration is sampled again, with newer weights, when the "
+            "run is resumed"
+        ]
+    )
+    if settings.mismatch != "none":
+        return found
     mode = f"stream with staleness={settings.staleness}" if settings.stream else f"lag={settings.lag}"
     instead = f"mismatch={stale_correction(settings, recipe)}"
     if settings.old_logprobs == "learner":
-        return [f"{mode} with mismatch=none: what older weights sampled is learned from as if it were new; {instead}"]
+        return [
+            *found,
+            f"{mode} with mismatch=none: what older weights sampled is learned from as if it were new; {instead}",
+        ]
     return [
+        *found,
         f"{mode} with old_logprobs=engine: ratios are against the weights that sampled, which uses up clip ranges "
-        f"before the first optimiser step; old_logprobs=learner {instead} corrects instead"
+        f"before the first optimiser step; old_logprobs=learner {instead} corrects instead",
     ]
 
 
@@ -264,10 +279,17 @@ def _check_environment(settings: Settings) -> None:
         _check_agent(settings)
     if settings.env.startswith(PREFIX):
         pool = EnvPool(lambda: make_env(settings.env, settings.env_options, settings.max_turns))
-        env = pool.take()
-        with contextlib.suppress(EnvFailure):
-            pool.guard(env, tasks[0], 0, settings.env_timeout_s).call(env.reset, seed=0, options={"task_id": tasks[0]})
-        pool.discard(env)
+        with event_loop() as loop, contextlib.suppress(EnvFailure):
+            loop.run(_reset(pool, tasks[0], settings.env_timeout_s))
+
+
+async def _reset(pool: EnvPool, task: str, timeout_s: float) -> None:
+    """Reset an environment; raises as `EnvGuard.call` does."""
+    env = await pool.take()
+    try:
+        await pool.guard(env, task, 0, timeout_s).call(env.reset, seed=0, options={"task_id": task})
+    finally:
+        await pool.discard(env)
 
 
 def _check_agent(settings: Settings) -> None:
@@ -322,6 +344,6 @@ def check_context(settings: Settings, limit: int | None) -> None:
 
 
 def _check_engine(settings: Settings) -> None:
-    from rl_agents.engines.select import resolve_engine
+    from rl_agents.engines.select import check_weight_switch, resolve_engine
 
-    resolve_engine(settings.engine)
+    check_weight_switch(settings.weight_switch, resolve_engine(settings.engine)[0])

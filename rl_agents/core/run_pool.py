@@ -32,6 +32,8 @@ from rl_agents.settings import Settings
 
 #: Seconds that what was written may take to reach the disk when a checkpoint waits for it.
 FLUSH_S = 60.0
+#: In local mode: seconds after which records are committed that nobody waits for, and how many are at once.
+COMMIT_S, COMMIT_ROWS = 0.25, 4096
 
 
 class RunPool:
@@ -52,7 +54,7 @@ class RunPool:
         """
         self.path, self._settings, self._opening = path, settings, uuid.uuid4().hex
         self.actor = start_pool_actor(path) if settings.num_env_runners else None
-        self._writer = PoolWriter(path, wait_s=PREDECESSOR_S) if self.actor is None else RemotePool(self.actor)
+        self._writer = _local_writer(path) if self.actor is None else RemotePool(self.actor)
         self._unconfirmed: list[Step] = []
         with PoolReader(path) as reader:
             events = reader.events()
@@ -64,13 +66,13 @@ class RunPool:
         self.id = uuid.uuid4().hex
         run = {name: getattr(self._settings, name) for name in ("algo", "env", "seed", "model")}
         self._writer.add(Event("run", 0, {"id": self.id, **run}))
-        self._writer.flush(FLUSH_S)
+        self.flush()
 
     def resumed(self, iteration: int) -> None:
         """The run goes on after ``iteration`` completed ones; nothing that was done later counts."""
         self.resumes += 1
         self._writer.add(Event("resumed", iteration))
-        self._writer.flush(FLUSH_S)
+        self.flush()
 
     def calls_since(self, policy_version: int) -> dict[int, Call]:
         """Return the calls that were sampled with these weights or later ones, by their sampling seed."""
@@ -120,6 +122,10 @@ class RunPool:
     def checkpoint(self, iteration: int) -> None:
         """A checkpoint of ``iteration`` completed ones is complete; return when the pool is on disk as well."""
         self._writer.add(Event("checkpoint", iteration))
+        self.flush()
+
+    def flush(self) -> None:
+        """Return when all that was written is on disk; raises `PoolError`."""
         self._writer.flush(FLUSH_S)
 
     def close(self) -> None:
@@ -157,6 +163,11 @@ def batch_records(iteration: int, update: int, rows: Sequence[Row], names: Seque
             for step, advantage, value in _worth(row)
         ),
     ]  # fmt: skip
+
+
+def _local_writer(path: Path) -> PoolWriter:
+    """The writer in the process that trains, which each commit would disturb."""
+    return PoolWriter(path, commit_rows=COMMIT_ROWS, wait_s=PREDECESSOR_S, idle_s=COMMIT_S)
 
 
 def _worth(row: Row) -> Iterator[tuple[int, float, float | None]]:

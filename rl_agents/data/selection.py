@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from rl_agents.errors import EpisodesFail
+
 
 def informative_groups(metric: ArrayLike, groups: ArrayLike) -> NDArray[np.bool_]:
     """Rows of groups whose metric has population std > 0 (DAPO, Yu et al. 2025, eq. 11), and of groups of one (verl).
@@ -65,5 +67,5 @@ class Selected:
     metrics: Mapping[str, float] = field(default_factory=dict)
 
 
-class SelectionError(RuntimeError):
+class SelectionError(EpisodesFail):
     """An iteration could not find enough tasks to learn from."""

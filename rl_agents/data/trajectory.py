@@ -38,7 +38,7 @@ class Step:
         prompt_ids: the exact ids that the engine read.
         response_ids: the exact ids that it sampled, end-of-turn token included when it was sampled.
         logprobs: engine log-probabilities of ``response_ids`` at the sampling temperature.
-        policy_version: number of weight syncs the engine had seen when it sampled.
+        policy_version: of the weights that sampled the first token, in learner updates.
         finish_reason: ``stop`` (end-of-turn sampled) or ``length`` (budget spent).
         observation: what the environment showed before the action, as text.
         anchor: the state as the environment names it, for grouping steps (default: the observation).
@@ -50,6 +50,7 @@ class Step:
             conversations side by side); -1: there is none, a conversation ends here; `ABANDONED`: nobody used it
             and it earns no credit; None: the next in the list, as in every plain dialogue (`rl_agents.data.tree`).
         weight: factor on the step's advantage, where somebody set one (`rl_agents.pool.curation`); 0: no loss.
+        version_spans: (version, tokens) in order, where weights changed inside the response; empty: they did not.
     """
 
     prompt_ids: list[int]
@@ -65,6 +66,7 @@ class Step:
     call: int = 0
     next_step: int | None = None
     weight: float = 1.0
+    version_spans: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(slots=True)
@@ -120,4 +122,9 @@ class Trajectory:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Trajectory:
         """Inverse of `to_json`."""
-        return cls(**{**data, "steps": [Step(**step) for step in data["steps"]]})
+        return cls(**{**data, "steps": [_step_from_json(step) for step in data["steps"]]})
+
+
+def _step_from_json(data: dict[str, Any]) -> Step:
+    spans = tuple((version, count) for version, count in data.get("version_spans", ()))
+    return Step(**{**data, "version_spans": spans})

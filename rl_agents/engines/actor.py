@@ -19,6 +19,8 @@ from rl_agents.engines.base import Completion, EngineError, EngineSettings, Samp
 Request = tuple[int, list[int], Sampling]
 #: A reply on the wire: the request's id, and the completion or the error's text.
 Reply = tuple[int, "Completion | str"]
+#: What an exchange brings: replies, and the seconds for which the engine has held calls back for new weights so far.
+Answer = tuple[list[Reply], float]
 
 #: Seconds that `EngineActor.exchange` waits for a first result before it returns nothing.
 MAX_WAIT_S = 1.0
@@ -97,10 +99,10 @@ class EngineActor:
         result = func(self, *args, **kwargs)
         return await result if inspect.isawaitable(result) else result
 
-    async def exchange(self, client_id: str, requests: Sequence[Request]) -> list[Reply]:
+    async def exchange(self, client_id: str, requests: Sequence[Request]) -> Answer:
         """Take new requests; return when enough of this client's have finished (see `READY_SHARE`), with all that have.
 
-        Returns an empty list after `MAX_WAIT_S`, and when a newer exchange of the same client takes over:
+        Returns no replies after `MAX_WAIT_S`, and when a newer exchange of the same client takes over:
         a client may send new requests while it waits. Requests that are known already are not started twice.
 
         Args:
@@ -118,13 +120,13 @@ class EngineActor:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(wake.wait(), LINGER_S if client.ready else MAX_WAIT_S)
         if wake is not client.wake:
-            return []
+            return [], self._held_s()
         await asyncio.sleep(0)  # let all that the same step finished arrive
         replies, client.ready = client.ready, []
         for request_id, _ in replies:
             client.tasks.pop(request_id, None)
         client.last_seen = time.monotonic()
-        return replies
+        return replies, self._held_s()
 
     async def sync_packed(self, packed: Any, version: int) -> int:
         """Replace the weights by ``packed`` (a `PackedWeights`); return ``version``.
@@ -187,6 +189,10 @@ class EngineActor:
         except Exception as error:
             reply = f"{self.name}: {error}"
         client.add((request_id, reply))
+
+    def _held_s(self) -> float:
+        held = getattr(self._engine, "held", None)
+        return held.seconds() if held is not None else 0.0
 
     def _client(self, client_id: str) -> _Client:
         """Return the client's record; drop those that it replaces and those that have gone silent."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 Weights = Mapping[str, "torch.Tensor"]
 #: Called on the event loop with token ids and log-probabilities as they are sampled, in order, each once.
 OnTokens = Callable[[list[int], list[float]], None]
+#: (version of the weights, tokens sampled by them), in order.
+VersionSpans = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +49,11 @@ class Completion:
         token_ids: sampled ids, the stop token included when one was sampled.
         logprobs: log-probability of each id under the distribution it was drawn from
             (after temperature and top-p), the same length as ``token_ids``.
-        policy_version: the version given to the last ``sync`` before sampling.
+        policy_version: of the weights that sampled the first token (0 before any ``sync``), noted at that moment.
         finish_reason: ``stop`` or ``length``.
         call: its name in the pool, given by who records it; 0: it is not recorded.
+        version_spans: which weights sampled how many tokens, where weights changed in between (``weight_switch=keep``);
+            empty: one version sampled all.
     """
 
     token_ids: list[int]
@@ -57,10 +61,23 @@ class Completion:
     policy_version: int
     finish_reason: str
     call: int = 0
+    version_spans: VersionSpans = ()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """See `Sampling.__reduce__`; engines name no calls."""
-        return Completion, (self.token_ids, self.logprobs, self.policy_version, self.finish_reason)
+        """See `Sampling.__reduce__`; engines name no calls, and hardly ever switch weights inside of one."""
+        plain = (self.token_ids, self.logprobs, self.policy_version, self.finish_reason)
+        return Completion, (*plain, 0, self.version_spans) if self.version_spans else plain
+
+
+def stamp(spans: Iterable[tuple[int, int]]) -> tuple[int, VersionSpans]:
+    """Return `Completion.policy_version` and `Completion.version_spans` of tokens that came in these spans."""
+    joined: list[tuple[int, int]] = []
+    for version, count in spans:
+        if joined and joined[-1][0] == version:
+            joined[-1] = (version, joined[-1][1] + count)
+        elif count:
+            joined.append((version, count))
+    return joined[0][0], tuple(joined) if len(joined) > 1 else ()
 
 
 class EngineError(RuntimeError):
@@ -78,6 +95,11 @@ def check_completion(completion: Completion, budget: int) -> None:
         raise EngineError(f"engine returned {tokens} tokens and {len(logprobs)} logprobs for max_tokens={budget}")
     if not all(math.isfinite(value) and value <= 1e-3 for value in logprobs):
         raise EngineError("engine returned a log-probability that is not a finite number <= 0")
+    spans = completion.version_spans
+    if spans and (sum(count for _, count in spans) != tokens or spans[0][0] != completion.policy_version):
+        raise EngineError(
+            f"engine returned {tokens} tokens of version {completion.policy_version} with version spans {spans}"
+        )
 
 
 class Engine(Protocol):
@@ -88,7 +110,14 @@ class Engine(Protocol):
         ...
 
     async def sync(self, weights: Weights, version: int) -> None:
-        """Replace the weights in place; later completions carry ``version``; no cached prefix survives."""
+        """Replace the weights in place; what is sampled later carries ``version`` and reads no key of old weights.
+
+        `EngineSettings.weight_switch` says what happens to calls that run.
+
+        Raises:
+            EngineError: the weights cannot be loaded, or (``wait``) running calls do not end in time; then the old
+                weights stay and sampling goes on with them.
+        """
         ...
 
     def close(self) -> None:
@@ -123,6 +152,10 @@ class EngineSettings:
         tensor_parallel: GPUs for one engine (``async`` only).
         seed: seeds the requests that bring none of their own.
         threads: CPU threads of one engine.
+        weight_switch: what a sync does to calls that run. ``wait`` lets them end and holds new ones back meanwhile:
+            each call has one version. ``keep`` loads at once; they go on, their keys are computed anew, and
+            `Completion.version_spans` says which weights sampled what (vLLM: from 0.32; none before).
+        switch_timeout_s: seconds that ``wait`` waits for running calls before the sync fails and names them.
         vllm_args: further fields of vLLM's ``EngineArgs``; they win over ours.
     """
 
@@ -136,11 +169,15 @@ class EngineSettings:
     tensor_parallel: int = 1
     seed: int = 0
     threads: int = 1
+    weight_switch: str = "wait"
+    switch_timeout_s: float = 120.0
     vllm_args: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.kind not in ("torch", "vllm") or self.mode not in ("inprocess", "async"):
             raise ValueError(f"no engine of kind {self.kind!r} and mode {self.mode!r}")
+        if self.weight_switch not in ("wait", "keep"):
+            raise ValueError(f"weight_switch={self.weight_switch!r}: valid: wait, keep")
         if self.tensor_parallel > 1 and (self.kind, self.mode) != ("vllm", "async"):
             raise ValueError("tensor_parallel > 1 needs kind='vllm' and mode='async'")
         if self.max_model_len < 2 or self.max_batch < 1:

@@ -13,7 +13,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-from rl_agents.engines.actor import Reply, Request
+from rl_agents.engines.actor import Answer, Request
 from rl_agents.engines.base import Completion, EngineError, Sampling, Weights
 
 #: Seconds for which an engine that died gets no requests, unless no other is left.
@@ -24,10 +24,11 @@ MAX_EXCHANGES = 2
 
 @dataclass
 class _Waiter:
-    """A coroutine's wait for one completion."""
+    """A coroutine's wait for one completion; ``held_s``: `_Link.held_s` when it began."""
 
     future: asyncio.Future[Completion]
     deadline: float
+    held_s: float
 
 
 @dataclass
@@ -42,6 +43,12 @@ class _Link:
     pump: asyncio.Task[None] | None = None
     work: asyncio.Event = field(default_factory=asyncio.Event)
     cooldown_until: float = 0.0
+    #: Seconds for which the engine has held calls back for new weights, as it said last.
+    held_s: float = 0.0
+
+    def deadline(self, waiter: _Waiter) -> float:
+        """When a call has waited too long: time in which the engine switches weights does not count."""
+        return waiter.deadline + max(0.0, self.held_s - waiter.held_s)
 
     @property
     def name(self) -> str:
@@ -58,7 +65,7 @@ class RemoteEngine:
             handles: `EngineActor` handles.
             caller: stable name of the env runner: when it comes back after a crash, what it had asked for is
                 dropped. Empty: every instance is its own caller.
-            timeout_s: longest wait for one completion, in seconds.
+            timeout_s: longest wait for one completion, in seconds, without those in which a sync held it back.
         """
         self._client_id = f"{caller or uuid.uuid4().hex}/{uuid.uuid4().hex}"
         self._timeout_s = timeout_s
@@ -86,7 +93,7 @@ class RemoteEngine:
         link = self._least_loaded()
         future: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
         request_id = next(self._ids)
-        link.waiters[request_id] = _Waiter(future, time.monotonic() + self._timeout_s)
+        link.waiters[request_id] = _Waiter(future, time.monotonic() + self._timeout_s, link.held_s)
         link.inbox.append((request_id, list(prompt_ids), sampling))
         if link.pump is None or link.pump.done() or link.pump.get_loop() is not asyncio.get_running_loop():
             link.work = asyncio.Event()
@@ -124,7 +131,7 @@ class RemoteEngine:
 
     async def _pump(self, link: _Link) -> None:
         """Carry requests and replies until nothing is outstanding."""
-        exchanges: set[asyncio.Future[list[Reply]]] = set()
+        exchanges: set[asyncio.Future[Answer]] = set()
         try:
             await asyncio.sleep(0)  # coroutines that start together share the first call
             await self._identify(link)
@@ -136,24 +143,25 @@ class RemoteEngine:
         except Exception as error:  # whatever it is, nobody may wait for ever
             count = len(link.waiters)
             self._fail(link, f"{link.name} failed in generate, {count} requests outstanding: {brief(error)}")
-            link.cooldown_until, link.place = time.monotonic() + COOLDOWN_S, ""
+            link.cooldown_until, link.place, link.held_s = time.monotonic() + COOLDOWN_S, "", 0.0
         finally:
             for exchange in exchanges:
                 exchange.cancel()
             link.inbox.clear()
 
-    async def _step(self, link: _Link, exchanges: set[asyncio.Future[list[Reply]]]) -> set[Any]:
+    async def _step(self, link: _Link, exchanges: set[asyncio.Future[Answer]]) -> set[Any]:
         """Wait for a reply, for new requests or for a deadline; return the exchanges that are over."""
         link.work.clear()
         new_work = asyncio.ensure_future(link.work.wait())
-        first = min((waiter.deadline for waiter in link.waiters.values()), default=time.monotonic())
+        first = min(map(link.deadline, link.waiters.values()), default=time.monotonic())
         patience = max(0.01, first - time.monotonic())
         wanted: set[asyncio.Future[Any]] = {*exchanges, new_work}
         done, _ = await asyncio.wait(wanted, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
         new_work.cancel()
         over = done - {new_work}
         for exchange in over:
-            for request_id, reply in exchange.result():
+            replies, link.held_s = exchange.result()
+            for request_id, reply in replies:
                 self._deliver(link, request_id, reply)
         self._expire(link)
         if over:
@@ -172,7 +180,7 @@ class RemoteEngine:
     def _expire(self, link: _Link) -> None:
         """Fail the requests that have waited too long."""
         now, count = time.monotonic(), len(link.waiters)
-        for request_id in [key for key, waiter in link.waiters.items() if waiter.deadline <= now]:
+        for request_id in [key for key, waiter in link.waiters.items() if link.deadline(waiter) <= now]:
             text = f"{link.name} did not answer generate within {self._timeout_s:g} s, {count} requests outstanding"
             self._deliver_error(link, request_id, text)
 

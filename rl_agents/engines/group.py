@@ -78,6 +78,9 @@ class InferenceGroup:
     def sync(self, packed: PackedWeights | ray.ObjectRef, version: int, timeout_s: float = 120.0) -> None:
         """Push weights, or a reference to them, to all engines through one copy in the object store.
 
+        Args:
+            timeout_s: to load them; running calls have `EngineSettings.switch_timeout_s` beside to end.
+
         Raises:
             EngineError: an engine died, refused, or did not answer in time; the others have the new weights.
                 Call `restore` before sampling from the ones named.
@@ -163,6 +166,8 @@ class InferenceGroup:
         """Send the last weights to engines ``indices``."""
         assert self._last is not None
         packed, version = self._last
+        if self._settings.weight_switch == "wait":
+            timeout_s += self._settings.switch_timeout_s
         results = self._manager.foreach_actor(
             "sync_packed",
             kwargs={"packed": packed, "version": version},

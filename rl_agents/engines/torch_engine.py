@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +19,8 @@ from typing import Any
 
 import torch
 
-from rl_agents.engines.base import Completion, EngineError, EngineSettings, OnTokens, Sampling, Weights
+from rl_agents.engines.base import Completion, EngineError, EngineSettings, OnTokens, Sampling, Weights, stamp
+from rl_agents.engines.switch import HoldClock, Running, overdue
 from rl_agents.engines.torch_cache import SlotCache
 from rl_agents.engines.torch_sampling import draw, uniforms
 from rl_agents.errors import InputError
@@ -37,10 +39,12 @@ class _Request:
     stop: frozenset[int]
     limit: int
     uniforms: list[float]
-    version: int
     future: asyncio.Future[Completion]
     on_tokens: OnTokens | None = None
     logprobs: list[float] = field(default_factory=list)
+    #: (version, first token that it sampled): more than one where weights change inside the response.
+    starts: list[tuple[int, int]] = field(default_factory=list)
+    since: float = 0.0
 
 
 @dataclass(eq=False, slots=True)
@@ -64,6 +68,8 @@ class TorchEngine:
         max_batch: int = 128,
         seed: int = 0,
         device: str | torch.device | None = None,
+        weight_switch: str = "wait",
+        switch_timeout_s: float = 120.0,
     ) -> None:
         """Load or adopt a model.
 
@@ -74,6 +80,7 @@ class TorchEngine:
             max_batch: most requests decoded together.
             seed: seeds the requests that bring none of their own.
             device: None: the GPU where there is one, else the CPU; a loaded model stays where it is.
+            weight_switch, switch_timeout_s: see `EngineSettings`.
 
         Raises:
             InputError: the model has layers that this engine cannot cache.
@@ -82,6 +89,8 @@ class TorchEngine:
         _check_attention(self.model.config, max_model_len)
         self.device, self.max_model_len, self.max_batch, self.seed = self.model.device, max_model_len, max_batch, seed
         self.version = 0
+        self.held = HoldClock()
+        self._keep, self._patience_s, self._syncs = weight_switch == "keep", switch_timeout_s, 0
         self.sampled_tokens = self.prompt_tokens = self.cached_tokens = 0
         self._cache = SlotCache(self.model.config.num_hidden_layers, max_batch, max_model_len)
         self._slots = [_Slot() for _ in range(max_batch)]
@@ -94,12 +103,15 @@ class TorchEngine:
     def from_settings(cls, settings: EngineSettings) -> TorchEngine:
         """Build from the settings that all engines share."""
         torch.set_num_threads(settings.threads)
-        return cls(settings.model_dir, settings.dtype, settings.max_model_len, settings.max_batch, settings.seed)
+        return cls(
+            settings.model_dir, settings.dtype, settings.max_model_len, settings.max_batch, settings.seed,
+            weight_switch=settings.weight_switch, switch_timeout_s=settings.switch_timeout_s,
+        )  # fmt: skip
 
     async def generate(
         self, prompt_ids: Sequence[int], sampling: Sampling, on_tokens: OnTokens | None = None
     ) -> Completion:
-        """Sample a response to ``prompt_ids``; ``policy_version`` is the one that sampling began with.
+        """Sample a response to ``prompt_ids``.
 
         Raises:
             EngineError: the prompt is empty or leaves no room for a response, or the model failed.
@@ -114,7 +126,7 @@ class TorchEngine:
         seed = sampling.seed if sampling.seed is not None else (self.seed << 64) + self._requests
         request = _Request(
             list(prompt_ids), len(prompt_ids), sampling, frozenset(sampling.stop_token_ids), limit,
-            uniforms(seed, limit), self.version, asyncio.get_running_loop().create_future(), on_tokens,
+            uniforms(seed, limit), asyncio.get_running_loop().create_future(), on_tokens,
         )  # fmt: skip
         self._waiting.append(request)
         if self._driver is None or self._driver.done():
@@ -122,10 +134,11 @@ class TorchEngine:
         return await request.future
 
     async def sync(self, weights: Weights, version: int) -> None:
-        """Copy ``weights`` into the model and drop all cached keys; running requests are computed anew.
+        """Copy ``weights`` into the model when no call runs (``wait``), or at once (``keep``), and drop all keys.
 
         Raises:
-            EngineError: names do not match the model; nothing has been copied then.
+            EngineError: names do not match the model, or running calls do not end in time; nothing has been copied
+                then.
         """
         parameters = dict(self.model.named_parameters())
         known = parameters.keys() | self.model.state_dict().keys()
@@ -133,11 +146,29 @@ class TorchEngine:
             raise EngineError(f"torch engine: sync lacks {len(missing)} weights, e.g. {min(missing)}")
         if surplus := weights.keys() - known:
             raise EngineError(f"torch engine: sync has {len(surplus)} unknown weights, e.g. {min(surplus)}")
-        with torch.no_grad():
-            for name, parameter in parameters.items():
-                parameter.copy_(weights[name])
-        self._forget()
-        self.version = version
+        self.held.begin()
+        self._syncs += 1
+        try:
+            await self._drain(version)
+            with torch.no_grad():
+                for name, parameter in parameters.items():
+                    parameter.copy_(weights[name])
+            self._forget()
+            self.version = version
+        finally:
+            self._syncs -= 1
+            self.held.end()
+        if self._waiting:
+            await asyncio.sleep(0)  # those held back go first, however many syncs follow
+
+    async def _drain(self, version: int) -> None:
+        """Wait until no slot runs; `_drive` fills none meanwhile."""
+        deadline = time.monotonic() + self._patience_s
+        while self._running and not self._keep:
+            if time.monotonic() > deadline:
+                requests = [slot.request for slot in self._slots if slot.request is not None]
+                raise overdue(version, self._patience_s, [Running(r.prompt_length, r.limit, r.since) for r in requests])
+            await asyncio.sleep(0)
 
     def close(self) -> None:
         """Free the model and the cache."""
@@ -156,8 +187,11 @@ class TorchEngine:
         try:
             await self._settle()
             while self._waiting or self._running:
+                if self._syncs and not self._keep and not self._running:
+                    await asyncio.sleep(0)  # the sync's turn
+                    continue
                 # A joining request costs a forward pass of its own: let a few gather while many run.
-                if self._waiting and len(self._waiting) * 4 >= self._running and self._running < self.max_batch:
+                if self._may_admit() and len(self._waiting) * 4 >= self._running:
                     self._admit()
                 else:
                     self._advance(0, self._running)
@@ -174,6 +208,10 @@ class TorchEngine:
             self._retire(set(range(self._running)))
             self._waiting.clear()
             raise
+
+    def _may_admit(self) -> bool:
+        held = self._syncs and not self._keep
+        return bool(self._waiting) and not held and self._running < self.max_batch
 
     async def _settle(self) -> None:
         """Let all coroutines that can run do so: their requests form one batch."""
@@ -194,8 +232,10 @@ class TorchEngine:
             return
         requests = self._waiting[: len(chosen)]
         del self._waiting[: len(chosen)]
+        now = time.monotonic()
         for request, slot in zip(requests, chosen, strict=True):
             self._slots[slot].request = request
+            request.since = request.since or now
         low = self._running
         self._exchange(chosen, low)
         self._running += len(chosen)
@@ -263,6 +303,8 @@ class TorchEngine:
         assert request is not None
         request.tokens.append(token)
         request.logprobs.append(logprob)
+        if not request.starts or request.starts[-1][0] != self.version:
+            request.starts.append((self.version, len(request.logprobs) - 1))
         self.sampled_tokens += 1
         if request.on_tokens is not None:
             request.on_tokens([token], [logprob])
@@ -270,8 +312,7 @@ class TorchEngine:
         if not (stopped or len(request.logprobs) >= request.limit):
             return request.future.done()  # cancelled by its caller
         if not request.future.done():
-            sampled, reason = request.tokens[request.prompt_length :], "stop" if stopped else "length"
-            request.future.set_result(Completion(sampled, request.logprobs, request.version, reason))
+            request.future.set_result(_completion(request, "stop" if stopped else "length"))
         return True
 
     def _retire(self, ended: set[int]) -> None:
@@ -293,6 +334,13 @@ class TorchEngine:
         for a, b in self._cache.gather(slots, low, length):
             self._slots[a], self._slots[b] = self._slots[b], self._slots[a]
         self._rows = None
+
+
+def _completion(request: _Request, reason: str) -> Completion:
+    ends = [start for _, start in request.starts[1:]] + [len(request.logprobs)]
+    version, spans = stamp((version, end - start) for (version, start), end in zip(request.starts, ends, strict=True))
+    sampled = request.tokens[request.prompt_length :]
+    return Completion(sampled, request.logprobs, version, reason, version_spans=spans)
 
 
 def _last(tokens: list[int], start: int, width: int) -> list[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 import itertools
 import os
 import tempfile
@@ -13,14 +13,18 @@ from typing import Any
 import numpy as np
 
 from rl_agents.engines.base import Completion, EngineError, EngineSettings, OnTokens, Sampling, Weights
+from rl_agents.engines.switch import Gate, Running
 from rl_agents.engines.vllm_common import (
     Counters,
+    batch_room,
     completion,
+    counts_versions,
     engine_args,
     prepare_environment,
     register_model_class,
     sampled,
     sampling_params,
+    token_prompt,
 )
 from rl_agents.engines.weights import layout, untied, write
 
@@ -37,9 +41,13 @@ class VLLMAsyncEngine:
         self.version = 0
         self.counters = Counters()
         self._ids = itertools.count()
-        self._settings = settings
-        self._syncing = asyncio.Lock()
+        self._keep = settings.weight_switch == "keep"
+        self._gate = Gate(batch_room(settings), settings.switch_timeout_s, self._keep)
+        self.held = self._gate.held
+        self._loads = 0  # part of every prompt's cache key: no prefix outlives the weights that it was computed with
+        self._unsound = ""  # why there are no whole weights to sample from
         self._engine = _start(settings)
+        self._counts_versions = counts_versions()
 
     @property
     def dead(self) -> str | None:
@@ -52,14 +60,24 @@ class VLLMAsyncEngine:
         """Sample a response to ``prompt_ids``.
 
         Raises:
-            EngineError: vLLM rejects the request, or has failed.
+            EngineError: vLLM rejects the request, or has failed, or its weights are loaded in part.
         """
-        version, request_id = self.version, str(next(self._ids))
-        prompt = {"prompt_token_ids": list(prompt_ids)}
+        async with self._gate.call(Running(len(prompt_ids), sampling.max_tokens)):
+            if self._unsound:
+                raise EngineError(self._unsound)
+            version = self.version
+            final = await self._ask(token_prompt(prompt_ids, str(self._loads)), sampling, on_tokens)
+        if final is None or not final.finished or final.outputs[0].finish_reason == "abort":
+            raise EngineError(self._unsound or "vLLM ended the request without a result")
+        self.counters.add(final)
+        return completion(final, version)
+
+    async def _ask(self, prompt: Any, sampling: Sampling, on_tokens: OnTokens | None) -> Any:
+        """Return the request's last output, None without any."""
         final, known = None, 0
         params = sampling_params(sampling, on_tokens is not None)
         try:
-            async for output in self._engine.generate(prompt, params, request_id):
+            async for output in self._engine.generate(prompt, params, str(next(self._ids))):
                 final = output
                 if on_tokens is not None:
                     tokens, logprobs = sampled(output)
@@ -67,29 +85,42 @@ class VLLMAsyncEngine:
                     known = len(tokens)
         except Exception as error:
             raise EngineError(f"vLLM failed or rejects the request: {error}") from error
-        if final is None or not final.finished:
-            raise EngineError("vLLM ended the request without a result")
-        self.counters.add(final)
-        return completion(final, version)
+        return final
 
     async def sync(self, weights: Weights, version: int) -> None:
-        """Pause, replace the weights, resume; running requests go on, their keys are computed anew.
+        """Replace the weights when no call runs (``wait``), or at once (``keep``).
 
         Raises:
-            EngineError: vLLM cannot load the weights. They may be loaded in part then.
+            EngineError: vLLM cannot load the weights, and samples no more until others are; or running calls do not
+                end in time.
         """
-        async with self._syncing:
-            await self._sync(weights, version)
+        async with self._gate.sync(version):
+            try:
+                await self._switch(weights, version)
+            except BaseException as error:
+                self._unsound = f"vLLM cannot load weights of version {version}: {error!r}"
+                await self._give_up()
+                if not isinstance(error, Exception):
+                    raise
+                raise EngineError(self._unsound) from error
 
-    async def _sync(self, weights: Weights, version: int) -> None:
-        try:
-            # keep + clear_cache: vLLM recomputes the keys of running requests with the new weights.
-            await self._engine.pause_generation(mode="keep", clear_cache=True)
-            await self._load(weights)
-            self.version = version
+    async def _switch(self, weights: Weights, version: int) -> None:
+        """Pause, replace the weights, resume."""
+        # keep + clear_cache: vLLM computes the keys of running requests anew with the new weights. wait: what is in
+        # the cache stays under its old salt, which nobody asks for again, until its room is needed.
+        await self._engine.pause_generation(mode="keep" if self._keep else "wait", clear_cache=self._keep)
+        self._loads += 1
+        await self._load(weights)
+        if self._counts_versions:
+            await self._engine.update_weight_version(str(version))
+        self.version, self._unsound = version, ""
+        await self._engine.resume_generation()
+
+    async def _give_up(self) -> None:
+        """End what runs: its weights are neither old nor new."""
+        with contextlib.suppress(Exception):  # vLLM has died: `dead` says so
+            await self._engine.pause_generation(mode="abort", clear_cache=True)
             await self._engine.resume_generation()
-        except Exception as error:
-            raise EngineError(f"vLLM cannot load weights of version {version}: {error!r}") from error
 
     async def _load(self, weights: Weights) -> None:
         """Pass the weights to all workers of this node through a file in shared memory; no code travels."""

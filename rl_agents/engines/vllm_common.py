@@ -6,11 +6,11 @@ import importlib
 import json
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rl_agents.engines.base import Completion, EngineSettings, Sampling
+from rl_agents.engines.base import Completion, EngineSettings, Sampling, stamp
 from rl_agents.engines.model_shape import model_shape, read_config
 
 if TYPE_CHECKING:
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 GIB = 1 << 30
 #: Tokens of a block of the KV cache on CPUs.
 BLOCK_TOKENS = 32
+#: What vLLM calls weights whose version nobody has told it.
+UNNAMED = "default"
 
 
 class WorkerExtension:
@@ -153,9 +155,35 @@ def sampling_params(sampling: Sampling, stream: bool = False) -> Any:
 
 
 def completion(output: Any, version: int) -> Completion:
-    """Convert a finished ``RequestOutput``; ``version`` is the one that sampling began with."""
+    """Convert a finished ``RequestOutput``.
+
+    Args:
+        version: of the weights when sampling began: of the whole where vLLM (before 0.32) counts no versions itself.
+    """
     tokens, logprobs = sampled(output)
-    return Completion(tokens, logprobs, version, output.outputs[0].finish_reason or "abort")
+    result = output.outputs[0]
+    spans = getattr(result, "weight_versions", None)
+    names = ((version if span.version == UNNAMED else int(span.version), span) for span in spans or ())
+    counted = [(number, span.end - span.start) for number, span in names]
+    first, versions = stamp(counted) if counted else (version, ())
+    return Completion(tokens, logprobs, first, result.finish_reason or "abort", version_spans=versions)
+
+
+def counts_versions() -> bool:
+    """Whether this vLLM says which weights sampled which tokens (from 0.32)."""
+    from vllm.outputs import CompletionOutput
+
+    return "weight_versions" in CompletionOutput.__dataclass_fields__
+
+
+def token_prompt(prompt_ids: Sequence[int], salt: str) -> dict[str, Any]:
+    """Return a prompt that shares cached prefixes with those of an equal salt only."""
+    return {"prompt_token_ids": list(prompt_ids), "cache_salt": salt}
+
+
+def batch_room(settings: EngineSettings) -> int:
+    """Return how many requests vLLM decodes together."""
+    return int(settings.vllm_args.get("max_num_seqs", settings.max_batch))
 
 
 def sampled(output: Any) -> tuple[list[int], list[float]]:

@@ -11,28 +11,51 @@ import itertools
 import logging
 import os
 import threading
+import time
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from rl_agents.engines.base import Completion, EngineError, EngineSettings, OnTokens, Sampling, Weights
+from rl_agents.engines.switch import HoldClock, Running, overdue
 from rl_agents.engines.vllm_common import (
     Counters,
+    batch_room,
     completion,
+    counts_versions,
     engine_args,
     prepare_environment,
     register_model_class,
     sampled,
     sampling_params,
+    token_prompt,
 )
 
 
 class _Pending:
     """A coroutine's wait for a result that the step thread produces."""
 
-    def __init__(self, version: int = 0, on_tokens: OnTokens | None = None) -> None:
+    def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
         self.future: asyncio.Future[Any] = self.loop.create_future()
-        self.version, self.on_tokens, self.known = version, on_tokens, 0
+
+
+class _Call(_Pending):
+    """One request, and how much of its answer has been heard."""
+
+    def __init__(self, prompt_ids: Sequence[int], sampling: Sampling, on_tokens: OnTokens | None) -> None:
+        super().__init__()
+        self.prompt_ids, self.sampling, self.on_tokens = prompt_ids, sampling, on_tokens
+        self.running = Running(len(prompt_ids), sampling.max_tokens)
+        self.version = self.known = 0
+
+
+class _Sync(_Pending):
+    """New weights on their way."""
+
+    def __init__(self, weights: Weights, version: int, deadline: float) -> None:
+        super().__init__()
+        self.weights, self.version, self.deadline = weights, version, deadline
 
 
 class VLLMInProcessEngine:
@@ -46,11 +69,17 @@ class VLLMInProcessEngine:
         """
         self.version = 0
         self.counters = Counters()
-        self.reset_cache_on_sync = True  # a test switches it off to show what a stale cache does
+        self.held = HoldClock()
+        self.salted = True  # a test switches it off to show what a stale cache does
         self.dead: str | None = None
+        self._keep, self._patience_s = settings.weight_switch == "keep", settings.switch_timeout_s
+        self._room, self._loads, self._unsound = batch_room(settings), 0, ""
         self._engine = _start(settings)
+        self._counts_versions = counts_versions()
         self._ids = itertools.count()
-        self._pending: dict[str, _Pending] = {}
+        self._waiting: dict[str, _Call] = {}
+        self._pending: dict[str, _Call] = {}
+        self._syncs: deque[_Sync] = deque()
         self._inbox: list[Callable[[], None]] = []
         self._wake = threading.Condition()
         self._stopping = False
@@ -63,46 +92,30 @@ class VLLMInProcessEngine:
         """Sample a response to ``prompt_ids``.
 
         Raises:
-            EngineError: vLLM rejects the request, or has failed.
+            EngineError: vLLM rejects the request, or has failed, or its weights are loaded in part.
         """
-        pending, request_id = _Pending(self.version, on_tokens), str(next(self._ids))
-        prompt = {"prompt_token_ids": list(prompt_ids)}
-
-        def add() -> None:
-            try:
-                pending.version = self.version
-                self._engine.add_request(request_id, prompt, sampling_params(sampling, on_tokens is not None))
-                self._pending[request_id] = pending
-            except Exception as error:
-                _answer([(pending, EngineError(f"vLLM rejects the request: {error}"))])
-
-        self._post(add)
+        call, request_id = _Call(prompt_ids, sampling, on_tokens), str(next(self._ids))
+        self._post(lambda: self._waiting.__setitem__(request_id, call))
         try:
-            return await pending.future
+            return await call.future
         except asyncio.CancelledError:
             self._post(lambda: self._abort(request_id))
             raise
 
     async def sync(self, weights: Weights, version: int) -> None:
-        """Replace the weights between two steps; running requests go on, their keys are computed anew.
+        """Replace the weights between two steps: when no call runs (``wait``), or at once (``keep``).
 
         Raises:
-            EngineError: vLLM cannot load the weights. They may be loaded in part then.
+            EngineError: vLLM cannot load the weights, and samples no more until others are; or running calls do not
+                end in time.
         """
-        pending = _Pending()
-
-        def load() -> None:
-            try:
-                self._engine.collective_rpc("rl_load", args=(weights,))
-                if self.reset_cache_on_sync:
-                    self._engine.reset_prefix_cache(reset_running_requests=True)
-                self.version = version
-                _answer([(pending, None)])
-            except Exception as error:
-                _answer([(pending, EngineError(f"vLLM cannot load weights of version {version}: {error!r}"))])
-
-        self._post(load)
-        await pending.future
+        sync = _Sync(weights, version, time.monotonic() + self._patience_s)
+        self.held.begin()
+        try:
+            self._post(lambda: self._syncs.append(sync))
+            await sync.future
+        finally:
+            self.held.end()
 
     def close(self) -> None:
         """Stop the thread and vLLM."""
@@ -125,8 +138,62 @@ class VLLMInProcessEngine:
             self._wake.notify()
 
     def _abort(self, request_id: str) -> None:
-        if self._pending.pop(request_id, None) is not None:
+        if self._waiting.pop(request_id, None) is None and self._pending.pop(request_id, None) is not None:
             self._engine.abort_request([request_id])
+
+    def _switch(self) -> None:
+        """Do the syncs that wait, as soon as they may."""
+        while self._syncs:
+            sync, problem = self._syncs[0], None
+            if sync.future.cancelled():
+                pass
+            elif self._keep or not self._pending:
+                problem = self._replace(sync)
+            elif time.monotonic() < sync.deadline:
+                return
+            else:
+                problem = overdue(sync.version, self._patience_s, [call.running for call in self._pending.values()])
+            self._syncs.popleft()
+            _answer([(sync, problem)])
+
+    def _replace(self, sync: _Sync) -> EngineError | None:
+        """Load weights; return what is wrong with them."""
+        self._loads += 1
+        try:
+            self._load(sync.weights)
+            if self._keep:  # the keys of running requests are computed anew with the new weights
+                self._engine.reset_prefix_cache(reset_running_requests=True)
+            if self._counts_versions:
+                self._engine.set_weight_version(str(sync.version))
+            self.version, self._unsound = sync.version, ""
+            return None
+        except Exception as error:
+            self._unsound = f"vLLM cannot load weights of version {sync.version}: {error!r}"
+            self._fail_running(self._unsound)  # their weights are neither old nor new
+            return EngineError(self._unsound)
+
+    def _load(self, weights: Weights) -> None:
+        self._engine.collective_rpc("rl_load", args=(weights,))
+
+    def _let_in(self) -> None:
+        """Give vLLM the calls that wait, as many as it decodes together, and none while a sync waits."""
+        while self._waiting and not self._syncs and len(self._pending) < self._room:
+            request_id = next(iter(self._waiting))
+            self._add(request_id, self._waiting.pop(request_id))
+
+    def _add(self, request_id: str, call: _Call) -> None:
+        if self._unsound:
+            _answer([(call, EngineError(self._unsound))])
+            return
+        try:
+            prompt = token_prompt(call.prompt_ids, str(self._loads) if self.salted else "salt")
+            params = sampling_params(call.sampling, call.on_tokens is not None)
+            self._engine.add_request(request_id, prompt, params)
+        except Exception as error:
+            _answer([(call, EngineError(f"vLLM rejects the request: {error}"))])
+            return
+        call.version, call.running.since = self.version, time.monotonic()
+        self._pending[request_id] = call
 
     def _run(self) -> None:
         """The thread: take what has arrived, make one step, hand out what is finished."""
@@ -138,6 +205,8 @@ class VLLMInProcessEngine:
                     jobs, self._inbox = self._inbox, []
                 for job in jobs:
                     job()
+                self._switch()
+                self._let_in()
                 if self._engine.has_unfinished_requests():
                     self._hand_out(self._engine.step())
             self._die("vLLM engine is closed")
@@ -162,12 +231,20 @@ class VLLMInProcessEngine:
             self.dead = reason
             jobs, self._inbox = self._inbox, []
         for job in jobs:
-            job()  # registers its request, or answers it
-        _answer([(pending, EngineError(reason)) for pending in self._pending.values()])
+            job()  # puts its call or sync where the next lines find it
+        _answer([(waiting, EngineError(reason)) for waiting in (*self._syncs, *self._waiting.values())])
+        self._syncs.clear()
+        self._waiting.clear()
+        self._fail_running(reason, abort=False)
+
+    def _fail_running(self, reason: str, abort: bool = True) -> None:
+        if abort and self._pending:
+            self._engine.abort_request(list(self._pending))
+        _answer([(call, EngineError(reason)) for call in self._pending.values()])
         self._pending.clear()
 
 
-def _tell(pending: _Pending | None, output: Any) -> None:
+def _tell(pending: _Call | None, output: Any) -> None:
     """Pass on what one step sampled for a request that is listened to."""
     if pending is None or pending.on_tokens is None or pending.loop.is_closed():
         return

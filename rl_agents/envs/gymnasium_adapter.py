@@ -22,6 +22,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from rl_agents.envs.coroutines import then
 from rl_agents.envs.gymnasium_registry import registered
 from rl_agents.envs.spec import EnvSpec, TextEnv
 from rl_agents.errors import InputError
@@ -81,6 +82,7 @@ def adapter_spec(name: str) -> EnvSpec:
         options=options_of(gym_id, SeedOptions if own(entry, "task_ids") is None else AdapterOptions),
         max_turns=entry.max_episode_steps or own(entry, "max_turns") or DEFAULT_MAX_TURNS,
         progress_window=own(entry, "progress_window") or 0,
+        blocking=own(entry, "blocking") or "auto",
     )
 
 
@@ -192,10 +194,13 @@ class TextAdapter(gymnasium.Env[str, str]):
         """
         options = dict(options or {})
         task_id = None if self._lists_tasks else options.pop("task_id", None)
-        observation, info = self.inner.reset(
-            seed=seed if task_id is None else task_seed(task_id), options=options or None
-        )
-        if task_id is not None and seed is not None:
+        answer: Any = self.inner.reset(seed=seed if task_id is None else task_seed(task_id), options=options or None)
+        drawn_from = seed if task_id is not None else None
+        return then(answer, lambda told: self._began(told, drawn_from))  # type: ignore[no-any-return]
+
+    def _began(self, answer: tuple[Any, dict[str, Any]], seed: int | None) -> tuple[str, dict[str, Any]]:
+        observation, info = answer
+        if seed is not None:
             self.inner.unwrapped.np_random = np.random.default_rng(seed)
         self._shown = Shown()
         text = self._see(observation, info)
@@ -214,7 +219,9 @@ class TextAdapter(gymnasium.Env[str, str]):
         except ValueError as error:
             info = self._info({}, valid=False, success=self._succeeded())
             return f"{error}\n{self._shown.observation}", 0.0, False, False, info
-        answer: Any = self.inner.step(parsed)
+        return then(self.inner.step(parsed), self._stepped)  # type: ignore[no-any-return]
+
+    def _stepped(self, answer: Any) -> tuple[str, float, bool, bool, dict[str, Any]]:
         if not isinstance(answer, tuple) or len(answer) != 5:
             return answer  # type: ignore[no-any-return]  # whoever called says what is wrong with it
         observation, reward, terminated, truncated, info = answer
@@ -226,7 +233,8 @@ class TextAdapter(gymnasium.Env[str, str]):
 
     def close(self) -> None:
         """Close the environment."""
-        self.inner.close()
+        closed: Any = self.inner.close()  # a coroutine, perhaps
+        return closed  # type: ignore[no-any-return]
 
     def random_action(self, rng: random.Random) -> str | None:
         """A Discrete action as text, a name where the environment names those it allows; None for Text actions."""

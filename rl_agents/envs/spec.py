@@ -20,6 +20,9 @@ dialogue begins with in place of the observation. A step may carry ``further_mes
 place of the observation as one user message (tool results, several messages), with the action's own tool calls as
 ``calls`` (their ids and names, for templates that write the tool's name beside its result).
 
+`reset`, `step` and `close` may be coroutine functions: then many episodes wait at the same time. Plain functions that
+wait or compute for long are called in threads or processes, see `EnvSpec.blocking`.
+
 An environment may have a method ``render_window(task, history, observation) -> str`` (see
 `rl_agents.chat.context`) and an attribute ``answer_instruction`` (str): how it tells the agent, after its last
 feedback, that the next turn must answer.
@@ -29,11 +32,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium
 
 TextEnv = gymnasium.Env[str, str]
+#: Where an environment's calls are made, see `EnvSpec`.
+Blocking = Literal["auto", "inline", "thread", "process"]
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,10 @@ class EnvSpec:
         progress_window: T3's k for the environment's progress rule; 0 when it reports no ``info["progress"]``.
         borrows: its options may name another environment, whose tasks, starter model and limits it takes; its module
             ``tasks`` says which: ``base_environment(options) -> str``.
+        blocking: where its calls are made. ``inline``: in the runner's loop, one after the other, for those of less
+            than some milliseconds, and for coroutines; ``thread``: for those that wait; ``process``: for those that
+            compute, draw from global random generators, change the working directory or need signals; ``auto``:
+            inline, until calls turn out to be long.
     """
 
     name: str
@@ -62,6 +71,7 @@ class EnvSpec:
     max_turns: int
     progress_window: int = 0
     borrows: bool = False
+    blocking: Blocking = "auto"
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from rl_agents.chat.messages import Message
-from rl_agents.engines.base import Completion
+from rl_agents.engines.base import Completion, VersionSpans
 from rl_agents.gateway.calls import ModelAnswer
 from rl_agents.pool.records import Call
 from rl_agents.tools.calls import Tool
@@ -71,6 +71,7 @@ class Made:
     response: array[int] = field(default_factory=lambda: array("i"))
     logprobs: array[float] = field(default_factory=lambda: array("d"))
     policy_version: int = 0
+    version_spans: VersionSpans = ()
     finish_reason: str = ""
     text: str = ""
     problem: str = ""
@@ -97,7 +98,8 @@ class Made:
     def take(self, completion: Completion, text: str) -> None:
         """Keep what was sampled."""
         self.response, self.logprobs = array("i", completion.token_ids), array("d", completion.logprobs)
-        self.policy_version, self.finish_reason, self.text = completion.policy_version, completion.finish_reason, text
+        self.policy_version, self.version_spans = completion.policy_version, completion.version_spans
+        self.finish_reason, self.text = completion.finish_reason, text
 
     def record(self) -> Call:
         """Return the call as the pool keeps it."""
@@ -109,6 +111,7 @@ class Made:
             logprobs=list(self.logprobs),
             policy_version=self.policy_version,
             finish_reason=self.finish_reason,
+            version_spans=self.version_spans,
         )
 
     @property

@@ -70,7 +70,9 @@ def _made(session: OpenSession, exchange: Exchange, call: Call, answer: ModelAns
     made = lineage.make(question, call.id)
     if request.get("last"):
         session.finish_by_steering()
-    completion = Completion(call.response_ids, call.logprobs, call.policy_version, call.finish_reason)
+    completion = Completion(
+        call.response_ids, call.logprobs, call.policy_version, call.finish_reason, version_spans=call.version_spans
+    )
     made.take(completion, lineage.template.decode(call.response_ids))
     shown = Shown.of(lineage.template, call.prompt_ids, request.get("stop", ()), bool(tools))
     shown.add(call.response_ids, last=True)

@@ -99,7 +99,10 @@ class Sampler:
                 pieces.add(Delta(index, content, thoughts))
 
         if given is not None:
-            completion = Completion(given.response_ids, given.logprobs, given.policy_version, given.finish_reason)
+            completion = Completion(
+                given.response_ids, given.logprobs, given.policy_version, given.finish_reason,
+                version_spans=given.version_spans,
+            )  # fmt: skip
         else:
             completion = await self._generate(question.prompt_ids, made.id, budget, tell if asked.call.stream else None)
         made.take(completion, self.template.decode(completion.token_ids))

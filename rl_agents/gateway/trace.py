@@ -61,6 +61,7 @@ def step_of(call: Made, reward: float = 0.0) -> Step:
         reward=reward,
         valid=not call.problem,
         call=call.id,
+        version_spans=call.version_spans,
     )
 
 

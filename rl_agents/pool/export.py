@@ -119,6 +119,7 @@ def _schema(steps: bool) -> Any:
         ("prompt_ids", ids), ("response_ids", ids), ("logprobs", pa.list_(pa.float32())), ("policy_version", whole),
         ("finish_reason", text), ("observation", text), ("anchor", text), ("action", text), ("reward", real),
         ("valid", pa.bool_()), ("call", whole), ("next_step", whole), ("weight", real),
+        ("version_spans", pa.list_(pa.list_(whole))),
     ]  # fmt: skip
     session = [
         ("session", text), ("kind", text), ("iteration", whole), ("env", text), ("state", text), ("total", real),

@@ -14,7 +14,7 @@ from urllib.parse import quote
 from rl_agents.durable import flush
 from rl_agents.errors import InputError
 from rl_agents.pool.postgres import is_postgres, open_postgres, without_password
-from rl_agents.pool.schema import APPLICATION, VERSION, Connection, script
+from rl_agents.pool.schema import APPLICATION, VERSION, Connection, migration, script
 
 #: A pool's file, or the address of a PostgreSQL database.
 Place = Path | str
@@ -95,32 +95,33 @@ def _file_writing(path: Path) -> sqlite3.Connection:
         connection = sqlite3.connect(path, isolation_level=None, timeout=BUSY_S, check_same_thread=False)
     try:
         with _named(path):
-            new = not _check_version(connection, path)
+            version = _check_version(connection, path)
             mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
             if mode != "wal":
                 raise InputError(f"{path}: this file system cannot hold a pool (SQLite's WAL mode); use a local disk")
             connection.execute("PRAGMA synchronous = FULL")
-            if new:
+            if version < VERSION:
                 header = f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};"
-                connection.executescript(f"BEGIN IMMEDIATE; {script()} {header} COMMIT;")
+                changes = migration(version) if version else script()
+                connection.executescript(f"BEGIN IMMEDIATE; {changes} {header} COMMIT;")
     except BaseException:
         connection.close()
         raise
     return connection
 
 
-def _check_version(connection: sqlite3.Connection, path: Path) -> bool:
-    """Return whether the file holds a pool; False: it is empty."""
+def _check_version(connection: sqlite3.Connection, path: Path) -> int:
+    """Return the version of the file's tables; 0: it is empty."""
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
     if not tables and not application:
-        return False
+        return 0
     if application != APPLICATION:
         raise InputError(f"{path}: a database, but not a pool")
     if version > VERSION:
         raise InputError(f"{path}: written by a newer version (schema {version}; this one knows {VERSION})")
-    return True
+    return int(version)
 
 
 @contextlib.contextmanager

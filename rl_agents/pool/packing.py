@@ -8,6 +8,7 @@ like its parent's sequence keeps the number of shared ids and the rest; any othe
 from __future__ import annotations
 
 import hashlib
+import json
 import sys
 from array import array
 from collections import OrderedDict
@@ -22,11 +23,12 @@ from rl_agents.pool.schema import Connection
 #: Bytes of recent calls' sequences that are kept in memory, and what Python adds to each.
 RECENT_BYTES, OVERHEAD = 64_000_000, 250
 BYTES_PER_ID = 4
-COLUMNS = "id, parent, policy_version, finish_reason, seed, prompt, shared, rest, response, logprobs"
+COLUMNS = "id, parent, policy_version, finish_reason, seed, prompt, shared, rest, response, logprobs, version_spans"
 FIND = "SELECT parent, prompt, shared, rest, response FROM calls WHERE id = ?"
 INSERT = (
     "INSERT INTO calls (number, id, parent, policy_version, finish_reason, seed, prompt_tokens, response_tokens, "
-    "prompt, shared, rest, response, logprobs) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
+    "prompt, shared, rest, response, logprobs, version_spans) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
     "ON CONFLICT (id) DO NOTHING"
 )
 
@@ -124,17 +126,27 @@ class Calls:
         row = (
             number, call.id, call.parent, call.policy_version, call.finish_reason, call.seed, len(call.prompt_ids),
             len(call.response_ids), whole, shared, rest, pack(response), pack_logprobs(call.logprobs),
+            json.dumps(call.version_spans) if call.version_spans else None,
         )  # fmt: skip
         if self._connection.execute(INSERT, row).rowcount == 1:
             self._keep(call.id, prompt + response)
 
-    def whole(self, row: tuple[int, int, int, str, int, int | None, int, bytes, bytes, bytes]) -> Call:
-        """Return the call of a row of `COLUMNS`."""
-        name, parent, version, finish, seed, prompt, shared, rest, response, logprobs = row
+    @property
+    def columns(self) -> str:
+        """What a query selects for `whole`: `COLUMNS`, without those that an older pool lacks."""
+        names = {column[0] for column in self._connection.execute("SELECT * FROM calls LIMIT 0").description}
+        return ", ".join(name if name in names else "NULL" for name in COLUMNS.split(", "))
+
+    def whole(self, row: tuple[int, int, int, str, int, int | None, int, bytes, bytes, bytes, str | None]) -> Call:
+        """Return the call of a row of `columns`."""
+        name, parent, version, finish, seed, prompt, shared, rest, response, logprobs, spans = row
         ids = self._opening(parent, prompt, shared, rest)
         answer = unpack(response)
         self._keep(name, ids + answer)
-        return Call(name, parent, as_ids(ids), as_ids(answer), unpack_logprobs(logprobs), version, finish, seed)
+        versions = tuple((number, count) for number, count in json.loads(spans)) if spans else ()
+        return Call(
+            name, parent, as_ids(ids), as_ids(answer), unpack_logprobs(logprobs), version, finish, seed, versions
+        )
 
     def sequence(self, call: int) -> bytes | None:
         """Return prompt and response of a call of the pool; None when it is not there."""

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from rl_agents.errors import InputError
-from rl_agents.pool.schema import APPLICATION, VERSION, Utf8, script
+from rl_agents.pool.schema import APPLICATION, VERSION, Utf8, migration, script
 
 SCHEMES = ("postgresql://", "postgres://")
 TYPES = {"INTEGER PRIMARY KEY": "BIGINT PRIMARY KEY", "INTEGER": "BIGINT", "BLOB": "BYTEA", "REAL": "DOUBLE PRECISION"}
@@ -61,8 +62,18 @@ class PostgresConnection:
         """Run a statement with SQLite's question marks; return a cursor."""
         if query == "BEGIN IMMEDIATE":
             query = f"BEGIN; SELECT pg_advisory_xact_lock({APPLICATION})"
-        try:
+        with self._as_sqlite():
             return self._connection.execute(query.replace("?", "%s") if values else query, values or None)
+
+    def executemany(self, query: str, rows: Iterable[Sequence[Any]]) -> None:
+        """Run a statement for each row, without waiting for the server in between."""
+        with self._as_sqlite(), self._connection.cursor() as cursor:
+            cursor.executemany(query.replace("?", "%s"), rows)
+
+    @contextmanager
+    def _as_sqlite(self) -> Iterator[None]:
+        try:
+            yield
         except self._errors as error:
             kind = sqlite3.OperationalError if isinstance(error, self._broken) else sqlite3.DataError
             raise kind(str(error).strip()) from error
@@ -87,8 +98,10 @@ def open_postgres(address: str, write: bool) -> PostgresConnection:
     try:
         if write:
             connection.execute("BEGIN IMMEDIATE")
-            if not _version(connection):
+            if not (version := _version(connection)):
                 connection.execute(f"{tables()} CREATE TABLE pool_version AS SELECT {VERSION} AS version;")
+            elif version < VERSION:
+                connection.execute(f"{migration(version)} UPDATE pool_version SET version = {VERSION};")
             connection.execute("COMMIT")
         if not (version := _version(connection)):
             raise InputError(f"{without_password(address)}: there is no pool in this database")

@@ -12,7 +12,7 @@ from rl_agents.data.trajectory import Trajectory
 from rl_agents.errors import InputError
 from rl_agents.pool.curation import Decision, effective
 from rl_agents.pool.files import Place, open_reading, shown
-from rl_agents.pool.packing import COLUMNS, Calls
+from rl_agents.pool.packing import Calls
 from rl_agents.pool.postgres import SIZE, PostgresConnection
 from rl_agents.pool.records import (
     Batch,
@@ -99,6 +99,7 @@ class PoolReader:
         self.name = shown(path)
         self._connection = open_reading(path)
         self._calls = Calls(self._connection)
+        self._columns = self._calls.columns
 
     def close(self) -> None:
         """Let go of the file."""
@@ -123,7 +124,7 @@ class PoolReader:
         parts = [None] if ids is None else [ids[at : at + PAGE] for at in range(0, len(ids), PAGE)]
         for part in parts:
             chosen = [] if part is None else [f"id IN ({_marks(part)})"]
-            for row in self._pages("calls", COLUMNS, [*tests, *chosen], [*values, *(part or ())]):
+            for row in self._pages("calls", self._columns, [*tests, *chosen], [*values, *(part or ())]):
                 yield self._calls.whole(row[1:])
 
     def sessions(self, where: Where = Where()) -> list[Session]:

@@ -28,9 +28,10 @@ class Call:
         prompt_ids: exact ids that the engine read.
         response_ids: exact ids that it sampled, end-of-turn token included.
         logprobs: engine's log-probability per sampled id (float32).
-        policy_version: of the weights.
+        policy_version: of the weights (those of the first sampled id).
         finish_reason: ``stop`` or ``length``.
         seed: that it was sampled with; 0: its id.
+        version_spans: (version, ids) in order, where weights changed inside the response; empty: they did not.
     """
 
     id: int
@@ -41,6 +42,7 @@ class Call:
     policy_version: int
     finish_reason: str
     seed: int = 0
+    version_spans: tuple[tuple[int, int], ...] = ()
 
     @property
     def sampling_seed(self) -> int:

@@ -24,7 +24,9 @@ from rl_agents.pool.records import (
 )
 
 #: In the file's header: what the file is ("rlap"), and by which of these tables it was written.
-APPLICATION, VERSION = 0x726C6170, 1
+APPLICATION, VERSION = 0x726C6170, 2
+#: What makes tables of version n those of n + 1, done when an older pool is opened for writing; reading needs none.
+MIGRATIONS = {1: "ALTER TABLE calls ADD COLUMN version_spans TEXT;"}
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ CREATE TABLE prompts (number INTEGER PRIMARY KEY, digest BLOB NOT NULL UNIQUE, i
 CREATE TABLE calls (number INTEGER PRIMARY KEY, id INTEGER NOT NULL UNIQUE, parent INTEGER NOT NULL,
   policy_version INTEGER NOT NULL, finish_reason TEXT NOT NULL, seed INTEGER NOT NULL, prompt_tokens INTEGER NOT NULL,
   response_tokens INTEGER NOT NULL, prompt INTEGER, shared INTEGER NOT NULL, rest BLOB NOT NULL,
-  response BLOB NOT NULL, logprobs BLOB NOT NULL);
+  response BLOB NOT NULL, logprobs BLOB NOT NULL, version_spans TEXT);
 """
 #: What counts now, for whoever opens the file with other tools.
 VIEWS = """
@@ -84,6 +86,11 @@ SQL_TYPES = {int: "INTEGER", bool: "INTEGER", float: "REAL", str: "TEXT", dict: 
 def script() -> str:
     """Return the statements that make an empty pool."""
     return "\n".join([CALLS, *(_create(kind, table) for kind, table in TABLES.items()), VIEWS])
+
+
+def migration(version: int) -> str:
+    """Return the statements that bring tables of ``version`` up to date."""
+    return " ".join(MIGRATIONS[older] for older in range(version, VERSION))
 
 
 def _create(kind: type, table: Table) -> str:
@@ -126,6 +133,10 @@ class Connection(Protocol):
 
     def execute(self, query: str, values: Sequence[Any] = ..., /) -> Any:
         """Run a statement; return a cursor."""
+        ...
+
+    def executemany(self, query: str, rows: Iterable[Sequence[Any]], /) -> Any:
+        """Run a statement for each row."""
         ...
 
     def close(self) -> None:

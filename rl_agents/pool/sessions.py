@@ -46,8 +46,9 @@ def session_record(
 def call_record(step: Step, call: int, parent: int = 0) -> Call:
     """Return what was sampled in a step."""
     return Call(
-        call, parent, step.prompt_ids, step.response_ids, step.logprobs, step.policy_version, step.finish_reason
-    )
+        call, parent, step.prompt_ids, step.response_ids, step.logprobs, step.policy_version, step.finish_reason,
+        version_spans=step.version_spans,
+    )  # fmt: skip
 
 
 def outcome_record(step: Step, session: str, ordinal: int, call: int) -> Outcome:
@@ -78,5 +79,5 @@ def _step(outcome: Outcome, call: Call) -> Step:
     return Step(
         call.prompt_ids, call.response_ids, call.logprobs, call.policy_version, call.finish_reason,
         outcome.observation, outcome.anchor, outcome.action, outcome.reward, outcome.valid,
-        max(call.id, 0), outcome.next_step,
+        max(call.id, 0), outcome.next_step, version_spans=call.version_spans,
     )  # fmt: skip

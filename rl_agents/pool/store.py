@@ -8,11 +8,12 @@ import queue
 import sqlite3
 import threading
 import time
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from rl_agents.errors import InputError
 from rl_agents.pool.files import Lock, Place, open_writing, shown
@@ -41,10 +42,40 @@ class PoolSink(Protocol):
         ...
 
 
+class _Promise(Future[None]):
+    """A future that says when somebody begins to wait for it."""
+
+    def __init__(self, wanted: Callable[[], None]) -> None:
+        super().__init__()
+        self._wanted = wanted
+
+    def result(self, timeout: float | None = None) -> None:
+        """See `Future.result`."""
+        self._ask()
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """See `Future.exception`."""
+        self._ask()
+        return super().exception(timeout)
+
+    def add_done_callback(self, fn: Callable[[Future[None]], object]) -> None:
+        """See `Future.add_done_callback`; `asyncio.wrap_future` comes this way."""
+        self._ask()
+        super().add_done_callback(fn)
+
+    def _ask(self) -> None:
+        if not self.done():
+            self._wanted()
+
+
 @dataclass(frozen=True, slots=True)
 class _Request:
+    """Records to write; none: `flush`, or (``hurry``) somebody waits for what was added before."""
+
     records: tuple[Record, ...]
-    future: Future[None] = field(default_factory=Future)
+    future: Future[None]
+    hurry: bool = False
 
 
 class PoolWriter:
@@ -56,12 +87,15 @@ class PoolWriter:
     waiting futures and all later ones get the same `PoolError`. Thread-safe.
     """
 
-    def __init__(self, path: Place, commit_s: float = 0.005, commit_rows: int = 256, wait_s: float = 0.0) -> None:
+    def __init__(
+        self, path: Place, commit_s: float = 0.005, commit_rows: int = 256, wait_s: float = 0.0, idle_s: float = 0.0
+    ) -> None:
         """
         Args:
             path: file, made (mode 600) where there is none; or the address of a PostgreSQL database, which may have
                 many writers.
             commit_s: seconds that a record waits for others to be committed with.
+            idle_s: the same while nobody waits for any of them, which spares commits; at least ``commit_s``.
             commit_rows: records that are committed without waiting for more.
             wait_s: seconds that another writer has to let go of the file; `PREDECESSOR_S` for who takes over from a
                 process that may be ending, 0 where a person waits for the answer.
@@ -70,7 +104,7 @@ class PoolWriter:
             InputError: another writer has the file, it is no pool, or it cannot be made.
         """
         self._name, self._shared = shown(path), is_postgres(path)
-        self._commit_s, self._commit_rows = commit_s, commit_rows
+        self._commit_s, self._idle_s, self._commit_rows = commit_s, max(idle_s, commit_s), commit_rows
         self._lock = None if self._shared else Lock(Path(path), wait_s)
         try:
             self._connection = open_writing(path)
@@ -94,7 +128,8 @@ class PoolWriter:
             future that is done when they are on disk, or fails with `InputError` (a record that cannot be stored;
             others are not touched) or `PoolError` (nothing can be stored any more). It cannot be cancelled.
         """
-        request = _Request(records)
+        patient = records and self._idle_s > self._commit_s
+        request = _Request(records, _Promise(self._hurry) if patient else Future())
         request.future.set_running_or_notify_cancel()
         with self._gate:
             if not self._closed:
@@ -102,6 +137,9 @@ class PoolWriter:
                 return request.future
         request.future.set_exception(PoolError(f"{self._name}: the pool is closed"))
         return request.future
+
+    def _hurry(self) -> None:
+        self._requests.put(_Request((), Future(), hurry=True))
 
     def flush(self, timeout_s: float | None = None) -> None:
         """Wait until everything that was added is on disk.
@@ -145,13 +183,16 @@ class PoolWriter:
         """Return the requests of the next commit, and whether they are the last."""
         request = self._requests.get()
         requests: list[_Request] = []
-        rows, deadline = 0, time.monotonic() + self._commit_s
+        rows, deadline = 0, time.monotonic() + self._idle_s
         while request is not None:
             requests.append(request)
             rows += len(request.records)
-            left = deadline - time.monotonic()
-            hurry = not request.records  # `flush`
-            if hurry or rows >= self._commit_rows or (left <= 0 and self._requests.empty()):
+            now = time.monotonic()
+            if request.hurry:
+                deadline = min(deadline, now + self._commit_s)
+            left = deadline - now
+            flush = not request.records and not request.hurry
+            if flush or rows >= self._commit_rows or (left <= 0 and self._requests.empty()):
                 return requests, False
             try:
                 request = self._requests.get(timeout=max(left, 0))
@@ -180,8 +221,7 @@ class PoolWriter:
             self._connection.execute("BEGIN IMMEDIATE")
             if self._shared:
                 self._remember()  # others have written
-            for record in records:
-                self._write(record)
+            self._write(records)
             self._connection.execute("COMMIT")
             return None
         except Exception as error:
@@ -210,11 +250,20 @@ class PoolWriter:
         epoch = self._connection.execute("SELECT max(number) FROM events WHERE kind = ?", (RESUMED,)).fetchone()[0]
         self._epoch = epoch or 0
 
-    def _write(self, record: Record) -> None:
-        if isinstance(record, Call):
-            self._number += 1
-            self._calls.insert(self._number, record)
-            return
+    def _write(self, records: Sequence[Record]) -> None:
+        """Write records: calls one by one, as later ones go on from earlier ones; of all else each kind at once."""
+        together: defaultdict[type, list[list[Any]]] = defaultdict(list)
+        for record in records:
+            if isinstance(record, Call):
+                self._number += 1
+                self._calls.insert(self._number, record)
+            else:
+                together[type(record)].append(self._cells(record))
+        for kind, cells in together.items():
+            self._connection.executemany(ROWS[kind].insert, cells)
+
+    def _cells(self, record: Record) -> list[Any]:
+        """Number a record, and return its row."""
         rows = ROWS[type(record)]
         self._number += not rows.table.apart
         cells = rows.row(record) if rows.table.apart else [self._number, *rows.row(record)]
@@ -222,6 +271,6 @@ class PoolWriter:
             cells.append(self._epoch)
         if rows.table.clock:
             cells.append(time.time())
-        self._connection.execute(rows.insert, cells)
         if isinstance(record, Event) and record.kind == RESUMED:
             self._epoch = self._number
+        return cells

@@ -1,9 +1,9 @@
 """The agent loop: episodes of one policy in text environments, many at once on one event loop.
 
-Environments run inline, one call at a time: results do not depend on threads, and breakpoints in an environment hit.
-Only the engine is awaited. An environment that raises, hangs or answers nonsense ends its own episode with the cause
-on record. An engine that fails is not the episode's fault: such episodes are reported as unfinished, to be played
-again with the same seed.
+Engine and environment are awaited. An environment of microseconds runs inline, one call at a time, so that breakpoints
+in it hit; a slow one in coroutines, threads or processes (`env_pool`). What comes of an episode depends on its seed
+alone. An environment that raises, hangs or answers nonsense ends its own episode with the cause on record. An engine
+that fails is not the episode's fault: such episodes are reported as unfinished, to be played again with the same seed.
 
 T3 (training only): when the truncation rule fires after a turn that ends nothing by itself, the episode
 
@@ -28,8 +28,10 @@ from rl_agents.data.trajectory import EpisodeSpec, Trajectory
 from rl_agents.engines.base import Engine, EngineError
 from rl_agents.envs.base import TextEnv
 from rl_agents.errors import InputError
-from rl_agents.rollout.env_calls import EnvFailure, EnvReply, call_env, read_reset
-from rl_agents.rollout.env_guard import EnvFactory, EnvGuard, EnvPool
+from rl_agents.rollout.env_calls import EnvFailure, EnvReply, read_reset
+from rl_agents.rollout.env_guard import EnvGuard
+from rl_agents.rollout.env_hosts import EnvFactory
+from rl_agents.rollout.env_pool import EnvPool
 from rl_agents.rollout.recording import Recorder
 from rl_agents.rollout.truncation_rules import ANSWER_INSTRUCTION, TurnFacts
 from rl_agents.rollout.turns import Limits, Player, end_cause, is_success, next_dialogue
@@ -83,19 +85,19 @@ class Episode:
             EngineError: the engine failed.
             InputError: the environment reports a user error.
         """
-        self.begin()
+        await self.begin()
         while not self.trajectory.end_cause:
             await self.turn()
         return self.trajectory
 
-    def begin(self) -> None:
+    async def begin(self) -> None:
         """Reset the environment.
 
         Raises:
             InputError: the environment reports a user error.
         """
         try:
-            self._reset()
+            await self._reset()
         except EnvFailure as failure:
             self._fail(failure)
 
@@ -121,15 +123,15 @@ class Episode:
         self.trajectory.end_cause, self.trajectory.failed = str(failure), True
         self._record_outcome()
 
-    def _reset(self) -> None:
+    async def _reset(self) -> None:
         options = {"task_id": self.spec.task_id}
-        answer = self.guard.call(self.env.reset, seed=self.spec.seed, options=options)
+        answer = await self.guard.call(self.env.reset, seed=self.spec.seed, options=options)
         self.answer = read_reset(answer)
         self.dialogue = Dialogue.start(self.answer.observation, self.answer.chat)
 
     async def _turn(self, by_hand: str | None) -> None:
         """Let the policy read, write and the environment answer; or end the episode when the context is full."""
-        self.prompt_ids = self.player.prompt(self.env, self.guard, self.dialogue)
+        self.prompt_ids = await self.player.prompt(self.env, self.guard, self.dialogue)
         if not self.player.has_room(self.prompt_ids):
             if self.must_answer:
                 self._end_by_rule("no room to answer", zero=True)
@@ -145,11 +147,11 @@ class Episode:
             step = self.player.step_by_hand(self.prompt_ids, by_hand, self.answer)
         # On record before the environment answers: a failing environment must not hide what it failed on.
         self.trajectory.steps.append(step)
-        self.answer = self.player.act(self.env, self.guard, step)
+        self.answer = await self.player.act(self.env, self.guard, step)
         self.dialogue = next_dialogue(self.dialogue, step, self.answer)
-        self._check_end()
+        await self._check_end()
 
-    def _check_end(self) -> None:
+    async def _check_end(self) -> None:
         if self.must_answer:
             ended = self.answer.terminated
             self._end_by_rule("answered" if ended and self.answer.valid else "no answer", zero=not ended)
@@ -157,7 +159,7 @@ class Episode:
             self.trajectory.end_cause = cause
             self.trajectory.terminated, self.trajectory.truncated = self.answer.terminated, not self.answer.terminated
         elif self._rule_fires():
-            self._truncate()
+            await self._truncate()
 
     def _rule_fires(self) -> bool:
         if self.rule is None:
@@ -166,18 +168,18 @@ class Episode:
         turn = TurnFacts(len(self.trajectory.steps), step.valid, self.answer.progress, step.action, self.answer.query)
         return self.rule.fires(turn)
 
-    def _truncate(self) -> None:
+    async def _truncate(self) -> None:
         assert self.truncation is not None
         turn, after = len(self.trajectory.steps), self.truncation.after
         self.trajectory.facts["truncation"] = {"rule": self.truncation.name, "turn": turn}
         if after == "force_answer":
-            self._ask_for_answer()
+            await self._ask_for_answer()
         else:
             self._end_by_rule("return 0" if after == "zero" else "prefix kept", zero=after == "zero")
 
-    def _ask_for_answer(self) -> None:
+    async def _ask_for_answer(self) -> None:
         """Add the instruction to what the agent reads next; to the anchor, too: it is not the state it was."""
-        instruction = self.guard.call(getattr, self.env, "answer_instruction", ANSWER_INSTRUCTION)
+        instruction = await self.guard.call(getattr, self.env, "answer_instruction", ANSWER_INSTRUCTION)
         if not isinstance(instruction, str):
             raise EnvFailure(f"env_garbage: answer_instruction is {type(instruction).__name__}, not a str")
         observation = f"{self.answer.observation}\n{instruction}".strip()
@@ -262,7 +264,7 @@ async def collect_episodes(
         results = await asyncio.gather(*played, return_exceptions=True)
     finally:
         if pool is not make_env:
-            pool.close()
+            await pool.close()
     return rollouts_of(specs, [(r.trajectory, _too_long(r)) if isinstance(r, Episode) else r for r in results])
 
 
@@ -300,7 +302,7 @@ async def _play_pooled(
 ) -> Episode:
     """Play one episode in an environment of the pool, which gets it back unless the episode failed."""
     try:
-        env = call_env(0, pool.take)
+        env = await pool.take()
     except EnvFailure as failure:
         episode = Episode(spec, None, engine, context, limits)  # type: ignore[arg-type]
         episode.trajectory.end_cause, episode.trajectory.failed = str(failure), True
@@ -313,9 +315,12 @@ async def _play_pooled(
         pool.give_back(env)  # mid-episode, but the next reset begins anew
         raise
     except BaseException:
-        pool.discard(env)
+        await pool.discard(env)
         raise
-    (pool.discard if episode.trajectory.failed else pool.give_back)(env)
+    if episode.trajectory.failed:
+        await pool.discard(env)
+    else:
+        pool.give_back(env)
     return episode
 
 

@@ -13,8 +13,9 @@ with the same options, before or after a reset.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from rl_agents.chat.context import Dialogue
@@ -22,8 +23,9 @@ from rl_agents.data.trajectory import Step
 from rl_agents.engines.base import EngineError
 from rl_agents.envs.base import TextEnv
 from rl_agents.errors import InputError
-from rl_agents.rollout.env_calls import EnvFailure, EnvReply, call_env, read_reset, read_step
-from rl_agents.rollout.env_guard import EnvGuard, EnvPool
+from rl_agents.rollout.env_calls import EnvFailure, EnvReply, read_reset, read_step
+from rl_agents.rollout.env_guard import EnvGuard
+from rl_agents.rollout.env_pool import EnvPool
 from rl_agents.rollout.turns import Player, end_cause, is_success
 
 Branching = Literal["auto", "snapshot", "replay"]
@@ -148,18 +150,18 @@ class Drawn:
     generators: Any
 
 
-def copy_of(env: TextEnv, guard: EnvGuard) -> Any:
+async def copy_of(env: TextEnv, guard: EnvGuard) -> Any:
     """Return what `restore` takes; raises as `EnvGuard.call` does."""
-    snapshot: Any = guard.call(env.snapshot)  # type: ignore[attr-defined]
+    snapshot: Any = await guard.call(env.snapshot)  # type: ignore[attr-defined]
     generators = guard.process.drawn()
     return snapshot if generators is None else Drawn(snapshot, generators)
 
 
-def restore(env: TextEnv, guard: EnvGuard, copy: Any) -> None:
+async def restore(env: TextEnv, guard: EnvGuard, copy: Any) -> None:
     """Put the environment, and the generators that it draws from, back; raises as `EnvGuard.call` does."""
     snapshot, generators = (copy.snapshot, copy.generators) if isinstance(copy, Drawn) else (copy, None)
     guard.process.resume(generators)
-    guard.call(env.restore, snapshot)  # type: ignore[attr-defined]
+    await guard.call(env.restore, snapshot)  # type: ignore[attr-defined]
 
 
 class Position:
@@ -173,7 +175,7 @@ class Position:
         self.replayed_steps = 0
         self._there = False
 
-    def reach(self) -> TextEnv:
+    async def reach(self) -> TextEnv:
         """Return the environment in the state.
 
         Raises:
@@ -181,44 +183,61 @@ class Position:
             InputError: see `takes_snapshots`.
         """
         if self.env is None:
-            self.env = call_env(0, self.pool.take)
-            self.guard = self.pool.guard(self.env, self.point.task_id, self.point.seed, self.timeout_s)
+            self._sit(await self.pool.take())
+        assert self.env is not None
         if not self._there:
             if self.snapshot is not None and self.branching != "replay":
-                restore(self.env, self.guard, self.snapshot)
+                await restore(self.env, self.guard, self.snapshot)
             else:
-                self._check(self.replay(self.env))
-                self.snapshot = self.take_snapshot()
+                self._check(await self.replay(self.env))
+                self.snapshot = await self.take_snapshot()
         self._there = True
         return self.env
 
-    def replay(self, env: TextEnv) -> EnvReply:
+    async def replay(self, env: TextEnv) -> EnvReply:
         """Reset and act; return the last answer."""
         options = {"task_id": self.point.task_id}
         self.guard.process.reset()
-        answer = read_reset(self.guard.call(env.reset, seed=self.point.seed, options=options))
+        answer = read_reset(await self.guard.call(env.reset, seed=self.point.seed, options=options))
         for action in self.point.actions:
-            answer = read_step(self.guard.call(env.step, action))
+            answer = read_step(await self.guard.call(env.step, action))
         self.replayed_steps += len(self.point.actions)
         self.answer = answer
         return answer
 
-    def take_snapshot(self) -> Any:
+    async def take_snapshot(self) -> Any:
         """Return a snapshot of the environment as it stands; None where it is branched by replay."""
         assert self.env is not None
         if not takes_snapshots(self.env, self.branching):
             return None
-        return copy_of(self.env, self.guard)
+        return await copy_of(self.env, self.guard)
+
+    async def another(self) -> Position | None:
+        """Return another environment on its way to the same state; None where there is no place for it."""
+        try:
+            env = await self.pool.take_spare()
+        except EnvFailure:  # nobody needs it
+            return None
+        if env is None:
+            return None
+        other = Position(replace(self.point, snapshot=self.snapshot), self.pool, self.branching, self.timeout_s)
+        other._sit(env)
+        return other
+
+    def _sit(self, env: TextEnv) -> None:
+        self.env = env
+        self.guard = self.pool.guard(env, self.point.task_id, self.point.seed, self.timeout_s)
 
     def moved(self) -> None:
         """The environment is no longer in the state."""
         self._there = False
 
-    def broken(self) -> None:
+    async def broken(self) -> None:
         """Close the environment: it failed."""
         if self.env is not None:
-            self.pool.discard(self.env)
-        self.env, self._there = None, False
+            env, self.env = self.env, None
+            await self.pool.discard(env)
+        self._there = False
 
     def leave(self) -> None:
         """Give the environment back."""
@@ -248,13 +267,13 @@ async def expand(spec: BranchSpec, pool: EnvPool, player: Player, branching: Bra
         if spec.seeds:
             await _sample(spec, position, player, expansion)
         else:
-            position.reach()
+            await position.reach()
             expansion.answer, expansion.snapshot = position.answer, position.snapshot
     except EnvFailure as failure:
-        position.broken()
+        await position.broken()
         expansion.end_cause, expansion.failed = str(failure), True
     except InputError:
-        position.broken()
+        await position.broken()
         raise
     finally:
         position.leave()  # mid-episode, but whoever takes it begins anew
@@ -263,10 +282,11 @@ async def expand(spec: BranchSpec, pool: EnvPool, player: Player, branching: Bra
 
 
 async def _sample(spec: BranchSpec, position: Position, player: Player, expansion: Expansion) -> None:
-    """Sample all siblings at once, then execute them one after the other."""
+    """Sample all siblings at once, then execute them."""
     dialogue = spec.point.dialogue
     assert dialogue is not None, "the start state is looked at before anything is sampled there"
-    prompt_ids = player.prompt(position.reach(), position.guard, dialogue)
+    env = await position.reach()
+    prompt_ids = await player.prompt(env, position.guard, dialogue)
     expansion.prompt_tokens = len(prompt_ids)
     if not player.has_room(prompt_ids):
         expansion.end_cause = "context_length"
@@ -275,29 +295,60 @@ async def _sample(spec: BranchSpec, position: Position, player: Player, expansio
         *(player.complete(prompt_ids, seed, spec.point.call) for seed in spec.seeds), return_exceptions=True
     )
     before = EnvReply(dialogue.observation, anchor=spec.point.anchor)
-    executed: dict[str, Child] = {}
+    steps: list[Step] = []
     for completion in completions:
         if isinstance(completion, BaseException):
             raise completion
-        step = player.step(prompt_ids, completion, before)
-        if step.action not in executed:
-            executed[step.action] = _execute(step, position, player)
-            expansion.env_steps += 1
-        expansion.children.append(_with_step(executed[step.action], step))
+        steps.append(player.step(prompt_ids, completion, before))
+    first_of: dict[str, Step] = {}
+    for step in steps:
+        first_of.setdefault(step.action, step)
+    executed = await _execute_all(list(first_of.values()), position, player)
+    expansion.env_steps = len(executed)
+    expansion.children = [_with_step(executed[step.action], step) for step in steps]
 
 
-def _execute(step: Step, position: Position, player: Player) -> Child:
+async def _execute_all(steps: Sequence[Step], position: Position, player: Player) -> dict[str, Child]:
+    """Let the environment answer every step; side by side where calls are not made inline, as far as there are places.
+
+    Each is answered in the same state, so that it does not matter which environment answers.
+    """
+    waiting, executed = deque(steps), dict[str, Child]()
+
+    async def work(place: Position) -> None:
+        while waiting:
+            step = waiting.popleft()
+            executed[step.action] = await _execute(step, place, player)
+
+    async def help_out() -> None:
+        spare = await position.another() if waiting else None
+        if spare is not None:
+            try:
+                await work(spare)
+            finally:
+                position.replayed_steps += spare.replayed_steps
+                spare.leave()
+
+    helpers = [help_out() for _ in steps[1:]] if position.pool.side_by_side else []
+    ends = await asyncio.gather(work(position), *helpers, return_exceptions=bool(helpers))
+    for end in ends:
+        if isinstance(end, BaseException):
+            raise end
+    return executed
+
+
+async def _execute(step: Step, position: Position, player: Player) -> Child:
     """Let the environment answer one sibling."""
     point = position.point
     try:
-        env = position.reach()
+        env = await position.reach()
         position.moved()
-        answer = player.act(env, position.guard, step)
+        answer = await player.act(env, position.guard, step)
         cause = end_cause(answer, len(point.actions) + 1, player.limits.max_turns)
         won = bool(cause) and is_success(answer, point.episode_return + step.reward)
-        snapshot = None if cause else position.take_snapshot()
+        snapshot = None if cause else await position.take_snapshot()
     except EnvFailure as failure:
-        position.broken()
+        await position.broken()
         return Child(step, EnvReply(""), str(failure), failed=True)
     return Child(step, answer, cause, success=won, snapshot=snapshot)
 

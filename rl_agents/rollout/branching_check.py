@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import pickle
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,8 +13,9 @@ from rl_agents.envs.base import TextEnv
 from rl_agents.errors import InputError
 from rl_agents.rollout.agent_loop import collect_episodes
 from rl_agents.rollout.branching import Branching, copy_of, restore, takes_snapshots
-from rl_agents.rollout.env_calls import EnvFailure, EnvReply, call_env, read_reset, read_step
-from rl_agents.rollout.env_guard import EnvGuard, EnvPool
+from rl_agents.rollout.env_calls import EnvFailure, EnvReply, read_reset, read_step
+from rl_agents.rollout.env_guard import EnvGuard
+from rl_agents.rollout.env_pool import EnvPool
 from rl_agents.rollout.turns import Player
 
 #: Actions before the state that is restored.
@@ -79,7 +80,7 @@ async def check_branching(
     try:
         for spec, trajectory in rollouts.by_job().items():
             assert isinstance(spec, EpisodeSpec)
-            check.reached[spec] = _check_episode(
+            check.reached[spec] = await _check_episode(
                 spec, trajectory, pool, player.limits.env_timeout_s, branching, env_name
             )
     except InputError as error:
@@ -87,7 +88,9 @@ async def check_branching(
     return check
 
 
-def confirm_branching(reached: Sequence[Reached], pool: EnvPool, timeout_s: float, env_name: str) -> BranchingCheck:
+async def confirm_branching(
+    reached: Sequence[Reached], pool: EnvPool, timeout_s: float, env_name: str
+) -> BranchingCheck:
     """Come to states that another process has reached, and compare what they show."""
     check = BranchingCheck()
     for state in reached:
@@ -96,21 +99,21 @@ def confirm_branching(reached: Sequence[Reached], pool: EnvPool, timeout_s: floa
             continue
         difference, env = "", None
         try:
-            env = call_env(0, pool.take)
+            env = await pool.take()
             seat = Seat(env, pool.guard(env, state.task_id, state.spec.seed, timeout_s))
-            difference = _difference(seat, state)
+            difference = await _difference(seat, state)
         except EnvFailure as failure:
             difference = str(failure)
         finally:
             if env is not None:
-                pool.discard(env)
+                await pool.discard(env)
         if difference:
             difference = f"on another env runner than the first, {difference}"
             check.input_error = check.input_error or _cannot(env_name, state.way, difference, state)
     return check
 
 
-def _check_episode(
+async def _check_episode(
     spec: EpisodeSpec, trajectory: Trajectory, pool: EnvPool, timeout_s: float, branching: Branching, name: str
 ) -> Reached:
     """Return a state that can be reached again.
@@ -121,21 +124,22 @@ def _check_episode(
     state = Reached(spec, branching)
     envs: list[TextEnv] = []
     try:
-        envs += [call_env(0, pool.take) for _ in range(3)]
+        envs += await pool.take_several(3)
         state = replace(state, way="snapshot" if takes_snapshots(envs[0], branching) else "replay")
         if trajectory.failed or not trajectory.steps:
             return state
         actions = [step.action for step in trajectory.steps]
         state = replace(state, actions=tuple(actions[: min(PREFIX, len(actions) - 1) + 1]))
         first, second = (Seat(env, pool.guard(env, spec.task_id, spec.seed, timeout_s)) for env in envs[:2])
-        bystander = Bystander(envs[2], trajectory, timeout_s)
-        state = _reach(first, state)
-        difference = _difference(second, state, bystander.move) or _difference(first, state, bystander.move)
+        bystander = Bystander(envs[2], trajectory, pool.guard(envs[2], spec.task_id, trajectory.seed + 1, timeout_s))
+        state = await _reach(first, state)
+        difference = await _difference(second, state, bystander.move)
+        difference = difference or await _difference(first, state, bystander.move)
     except EnvFailure as failure:
         difference = str(failure)
     finally:
         for env in envs:
-            pool.discard(env)  # whatever the check has done to it
+            await pool.discard(env)  # whatever the check has done to it
     if difference:
         raise InputError(_cannot(name, state.way, difference, state))
     return state
@@ -160,63 +164,70 @@ class Seat:
 class Bystander:
     """Another episode of the task that is played in between, as episodes of a run are: states must not mix."""
 
-    def __init__(self, env: TextEnv, trajectory: Trajectory, timeout_s: float) -> None:
-        self.env, self.options = env, {"task_id": trajectory.task_id}
-        self.guard = EnvGuard(trajectory.task_id, trajectory.seed + 1, timeout_s)
+    def __init__(self, env: TextEnv, trajectory: Trajectory, guard: EnvGuard) -> None:
+        self.env, self.options, self.guard = env, {"task_id": trajectory.task_id}, guard
         self.actions = [step.action for step in trajectory.steps]
         self.calls = 0
 
-    def move(self) -> None:
+    async def move(self) -> None:
         """Reset or step; whatever comes of it is nobody's business."""
         turn = self.calls % (len(self.actions) + 1)
         self.calls += 1
         with contextlib.suppress(EnvFailure):
             if turn == 0:
-                self.guard.call(self.env.reset, seed=self.guard.process.seed, options=self.options)
+                await self.guard.call(self.env.reset, seed=self.guard.process.seed, options=self.options)
             else:
-                self.guard.call(self.env.step, self.actions[turn - 1])
+                await self.guard.call(self.env.step, self.actions[turn - 1])
 
 
-def _reach(seat: Seat, state: Reached) -> Reached:
+#: What happens elsewhere in the meantime.
+Between = Callable[[], Awaitable[None]]
+
+
+async def undisturbed() -> None:
+    """Nothing."""
+
+
+async def _reach(seat: Seat, state: Reached) -> Reached:
     """Reach the state for the first time, undisturbed.
 
     Raises:
         EnvFailure: the environment fails, or its snapshot cannot travel.
     """
-    shown = _replay(seat, state)
-    snapshot = copy_of(seat.env, seat.guard) if state.way == "snapshot" else None
+    shown = await _replay(seat, state)
+    snapshot = await copy_of(seat.env, seat.guard) if state.way == "snapshot" else None
     if state.way == "snapshot" and (problem := _not_portable(snapshot)):
         raise EnvFailure(problem)
-    return replace(state, shown=(*shown, _acted(seat, state.actions[-1])), snapshot=snapshot)
+    return replace(state, shown=(*shown, await _acted(seat, state.actions[-1])), snapshot=snapshot)
 
 
-def _difference(seat: Seat, state: Reached, between: Callable[[], None] = lambda: None) -> str:
+async def _difference(seat: Seat, state: Reached, between: Between = undisturbed) -> str:
     """Come to the state again, with another episode in between; name the first thing that differs."""
-    between()
+    await between()
     if state.way == "snapshot":
-        restore(seat.env, seat.guard, state.snapshot)
+        await restore(seat.env, seat.guard, state.snapshot)
     else:
-        for before, now in zip(state.shown, _replay(seat, state, between), strict=False):
+        for before, now in zip(state.shown, await _replay(seat, state, between), strict=False):
             if differing := _first_differing(before, now):
                 return differing
-    between()
-    differing = _first_differing(state.shown[-1], _acted(seat, state.actions[-1]))
+    await between()
+    differing = _first_differing(state.shown[-1], await _acted(seat, state.actions[-1]))
     return differing and f"after the same further action {differing}"
 
 
-def _replay(seat: Seat, state: Reached, between: Callable[[], None] = lambda: None) -> list[dict[str, Any]]:
+async def _replay(seat: Seat, state: Reached, between: Between = undisturbed) -> list[dict[str, Any]]:
     """Everything that is shown on the way to the state."""
     seat.guard.process.reset()
-    answer: Any = seat.guard.call(seat.env.reset, seed=state.spec.seed, options={"task_id": state.task_id})
+    answer: Any = await seat.guard.call(seat.env.reset, seed=state.spec.seed, options={"task_id": state.task_id})
     shown = [_shown(read_reset(answer), answer[-1])]
     for action in state.actions[:-1]:
-        between()
-        shown.append(_acted(seat, action))
+        await between()
+        shown.append(await _acted(seat, action))
     return shown
 
 
-def _acted(seat: Seat, action: str) -> dict[str, Any]:
-    answer: Any = seat.guard.call(seat.env.step, action)
+async def _acted(seat: Seat, action: str) -> dict[str, Any]:
+    answer: Any = await seat.guard.call(seat.env.step, action)
     return _shown(read_step(answer), answer[-1])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
@@ -10,6 +11,7 @@ from rl_agents.chat.context import ContextPolicy, Dialogue, load_tokenizer, make
 from rl_agents.data.tasks import stream_seed
 from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.envs.base import TextEnv, env_spec, read_env_options, starter_spec, task_ids
+from rl_agents.envs.coroutines import finished
 from rl_agents.settings import Settings
 
 
@@ -36,13 +38,17 @@ def demonstrated_trajectories(settings: Settings, model_dir: str, seed: int) -> 
 
 
 def solves(env: TextEnv, task_id: str, actions: Iterable[str]) -> bool:
-    """Play actions until the episode ends, and say whether they solve the task."""
-    _, info = env.reset(seed=0, options={"task_id": task_id})
-    for action in actions:
-        _, _, terminated, truncated, info = env.step(action)
-        if terminated or truncated:
-            break
-    return bool(info.get("success"))
+    """Play actions until the episode ends, and say whether they solve the task; not within an event loop."""
+
+    async def played() -> bool:
+        _, info = await finished(env.reset(seed=0, options={"task_id": task_id}))
+        for action in actions:
+            _, _, terminated, truncated, info = await finished(env.step(action))
+            if terminated or truncated:
+                break
+        return bool(info.get("success"))
+
+    return asyncio.run(played())
 
 
 def encode_dialogue(

@@ -16,13 +16,17 @@ from typing import Any, TypeVar
 import numpy as np
 
 from rl_agents.chat.context import chat_text, further_text
+from rl_agents.envs import coroutines
 from rl_agents.errors import InputError
-from rl_agents.rollout import time_limits
 from rl_agents.rollout.time_limits import CallTimeout, call_with_timeout
 
 T = TypeVar("T")
 #: Where a call passes through on its way to the environment.
-OURS = (__file__, time_limits.__file__)
+OURS = {
+    *(str(Path(__file__).with_name(f"{name}.py")) for name in ("env_guard", "env_hosts", "env_process", "time_limits")),
+    __file__,
+    coroutines.__file__,
+}
 
 
 class EnvFailure(Exception):
@@ -69,16 +73,30 @@ class EnvReply:
 def call_env(timeout_s: float, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
     """Return ``call(*args, **kwargs)``, or raise `EnvFailure` when it raises or takes longer than ``timeout_s``.
 
-    An `InputError` passes: the user can fix it, another episode cannot.
+    An `InputError` passes: the user can fix it, another episode cannot. So does an `EnvFailure`: that of an environment
+    in another process has been told already.
     """
     try:
         return call_with_timeout(timeout_s, call, *args, **kwargs)
-    except InputError:
+    except (InputError, EnvFailure):
         raise
-    except CallTimeout as error:
-        raise EnvFailure(f"env_timeout: {getattr(call, '__name__', 'call')}: {error}") from error
-    except (Exception, SystemExit) as error:
-        raise EnvFailure(f"env_error: {type(error).__name__}: {error}{_place(error)}") from error
+    except (CallTimeout, Exception, SystemExit) as error:
+        raise failure_of(call, error) from error
+
+
+def failure_of(call: Callable[..., Any], error: BaseException) -> EnvFailure:
+    """Return how an episode's record tells what a call raised."""
+    if isinstance(error, CallTimeout):
+        return EnvFailure(f"env_timeout: {getattr(call, '__name__', 'call')}: {error}")
+    return EnvFailure(f"env_error: {type(error).__name__}: {error}{_place(error)}")
+
+
+def timed_out(call: Callable[..., Any], timeout_s: float) -> EnvFailure:
+    """Return the failure of a call that had no answer in time; its cause is a `CallTimeout`, as in the main thread."""
+    error = CallTimeout(f"no answer within {timeout_s:g} s")
+    failure = failure_of(call, error)
+    failure.__cause__ = error
+    return failure
 
 
 def _place(error: BaseException) -> str:

@@ -1,33 +1,34 @@
-"""What stands between the agent loop and an environment: a pool, and a guard around each call of an episode's own.
+"""What stands between the agent loop and an environment: a guard around each call of an episode's own.
 
 The guard keeps time, remembers tasks that hang, and gives every episode its own copy of what a process has only once:
 Python's and numpy's global random generators and the working directory. Episodes are interleaved call by call; without
-this, what one of them draws would depend on the others.
+this, what one of them draws would depend on the others. A coroutine is guarded from one of its waits to the next.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import mmap
 import os
 import random
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
-from rl_agents.envs.base import TextEnv
-from rl_agents.rollout.env_calls import EnvFailure, call_env
-from rl_agents.rollout.time_limits import CallTimeout, call_with_timeout
+from rl_agents.envs.coroutines import Pieces, within
+from rl_agents.errors import InputError
+from rl_agents.rollout.env_calls import EnvFailure, call_env, failure_of, timed_out
+from rl_agents.rollout.env_gauge import Gauge
+from rl_agents.rollout.env_hosts import EpisodeState, Host
+from rl_agents.rollout.time_limits import CallTimeout, call_with_timeout, debugger_active
 
-T = TypeVar("T")
-EnvFactory = Callable[[], TextEnv]
-CLOSE_TIMEOUT_S = 10.0
 #: Steps of a task that may hang before its other episodes are given up; a reset that hangs is enough.
 MAX_HANGS = 3
 #: Tasks that hang, while no environment has answered at all, before all others are given up.
@@ -66,6 +67,12 @@ class ProcessState:
             return None
         return self._python, state
 
+    def touched(self) -> str:
+        """Say what the environment has changed of the process; empty for nothing."""
+        if self.drawn() is not None:
+            return "draws from Python's or numpy's global generators"
+        return "changes the working directory" if self.folder not in ("", working_folder()) else ""
+
     def resume(self, drawn: Any) -> None:
         """Go on from what `drawn` returned."""
         self.reset()
@@ -83,20 +90,20 @@ class ProcessState:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        outside = random.getstate(), np.random.get_bit_generator(), _folder()  # type: ignore[attr-defined]
+        outside = random.getstate(), np.random.get_bit_generator(), working_folder()  # type: ignore[attr-defined]
         if self._python is None:
             random.seed(self.seed)
         else:
             random.setstate(self._python)
         np.random.set_bit_generator(self._generator())  # type: ignore[attr-defined]
-        _enter(self.folder, outside[2])
+        enter_folder(self.folder, outside[2])
         try:
             yield
         finally:
-            self._python, self.folder = random.getstate(), _folder()
+            self._python, self.folder = random.getstate(), working_folder()
             random.setstate(outside[0])
             np.random.set_bit_generator(outside[1])  # type: ignore[attr-defined]
-            _enter(outside[2], self.folder)
+            enter_folder(outside[2], self.folder)
 
 
 @lru_cache(maxsize=256)
@@ -105,43 +112,77 @@ def _seeded(seed: int) -> Any:
     return np.random.MT19937(seed).state
 
 
-def _folder() -> str:
+def working_folder() -> str:
+    """Return the process's working directory; empty where it was deleted."""
     try:
         return os.getcwd()
     except FileNotFoundError:
         return ""
 
 
-def _enter(folder: str, now: str) -> None:
+def enter_folder(folder: str, now: str) -> None:
+    """Change to a working directory, if it is not ``now``'s and still there."""
     if folder and folder != now:
         with contextlib.suppress(OSError):
             os.chdir(folder)
 
 
 class CallNote:
-    """The task whose environment is being called, in a file that outlives a process which dies meanwhile.
+    """The tasks whose environments are being called, in a file that outlives a process which dies meanwhile.
+
+    Calls that threads make run side by side: then several tasks are suspected. They are remembered, too, and called
+    one at a time from then on, so that the next death, if there is one, has but one of them to blame.
 
     Attributes:
-        left: the task that the predecessor, which had the same file, did not come back from; empty when there is none.
+        left: the task that the predecessor, which had the same file, did not come back from; empty when there is none,
+            or when it is not known which.
+        suspects: those that it may have been.
     """
 
-    SIZE = 512
+    SIZE = 1 << 16
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self.left = path.read_bytes().rstrip(b"\0").decode(errors="replace") if path.exists() else ""
+        self._path, self._suspected = path, path.with_name(f"{path.name}-suspects")
+        running = set(_names(path))
+        known = running & set(_names(self._suspected))
+        self.suspects = known or running
+        self.left = self.suspects.pop() if len(self.suspects) == 1 else ""
+        self._suspected.write_bytes("\n".join(sorted(self.suspects)).encode())
         path.write_bytes(bytes(self.SIZE))
         with path.open("r+b") as file:
             self._map = mmap.mmap(file.fileno(), self.SIZE)
+        self._running: list[str] = []
+        self._one = asyncio.Lock()
 
-    def write(self, task_id: str) -> None:
-        """A call begins; an empty ``task_id``: it is over."""
-        self._map[:] = task_id.encode()[: self.SIZE].ljust(self.SIZE, b"\0")
+    def enter(self, task_id: str) -> None:
+        """A call begins."""
+        self._running.append(task_id)
+        self._write()
+
+    def leave(self, task_id: str) -> None:
+        """It is over."""
+        self._running.remove(task_id)
+        self._write()
+
+    def alone(self, task_id: str) -> contextlib.AbstractAsyncContextManager[None]:
+        """Wait until no other task is called that is suspected as this one is."""
+        return self._one if task_id in self.suspects else contextlib.nullcontext()
 
     def close(self) -> None:
-        """Delete the file."""
+        """Delete the files."""
         self._map.close()
         self._path.unlink(missing_ok=True)
+        self._suspected.unlink(missing_ok=True)
+
+    def _write(self) -> None:
+        text = "\n".join(self._running).encode()[: self.SIZE - 1]
+        self._map[: len(text) + 1] = text + b"\0"
+
+
+def _names(path: Path) -> list[str]:
+    """Return the tasks in a file of `CallNote`."""
+    text = path.read_bytes().partition(b"\0")[0].decode(errors="replace") if path.exists() else ""
+    return text.split("\n") if text else []
 
 
 @dataclass
@@ -150,10 +191,12 @@ class TaskWatch:
 
     Attributes:
         answered: some environment has answered in time.
+        waited: some environment is written as coroutines, so that calls go side by side.
         note: what a successor of this process will read.
     """
 
     answered: bool = False
+    waited: bool = False
     note: CallNote | None = None
     _hangs: Counter[str] = field(default_factory=Counter)
     _causes: dict[str, str] = field(default_factory=dict)
@@ -182,79 +225,97 @@ class TaskWatch:
 
 
 class EnvGuard:
-    """Makes the calls of one episode's environment; see the module."""
+    """Makes the calls of one episode's environment; see the module.
 
-    def __init__(self, task_id: str, seed: int, timeout_s: float, watch: TaskWatch | None = None) -> None:
+    Args:
+        host: where the environment lives, unless it is called here.
+        gauge: is told how long calls take that are made here.
+
+    Attributes:
+        process: what the episode has of the process in which its environment is called.
+    """
+
+    def __init__(
+        self, task_id: str, seed: int, timeout_s: float, watch: TaskWatch | None = None, host: Host | None = None,
+        gauge: Gauge | None = None,
+    ) -> None:  # fmt: skip
         self.task_id, self.timeout_s, self.watch = task_id, timeout_s, watch or TaskWatch()
-        self.process = ProcessState(seed)
+        self.host, self.gauge = host, gauge
+        self.process: EpisodeState = ProcessState(seed) if host is None else host.begin(seed)
 
-    def call(self, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        """Return ``call(*args, **kwargs)``.
+    async def call(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Return ``call(*args, **kwargs)``, or what it comes to where it is a coroutine function.
 
         Raises:
             EnvFailure, InputError: see `call_env`; or the task is known to hang.
         """
         self.watch.check(self.task_id)
-        note = self.watch.note
-        if note is not None:
-            note.write(self.task_id)
         try:
-            with self.process.applied():
-                answer = call_env(self.timeout_s, call, *args, **kwargs)
+            if self.host is not None:
+                answer = await self._elsewhere(self.host, call, *args, **kwargs)
+            else:
+                answer = self._here(call, *args, **kwargs)
+                if type(answer) is not tuple and isinstance(answer, Awaitable):
+                    answer = await self._awaited(call, answer)
         except EnvFailure as failure:
             if isinstance(failure.__cause__, CallTimeout):
                 self.watch.hung(self.task_id, str(failure), reset=getattr(call, "__name__", "") == "reset")
             raise
-        finally:
-            if note is not None:
-                note.write("")
         self.watch.answered = True
         return answer
 
-
-class EnvPool:
-    """Hands out idle environments and creates new ones when none is idle."""
-
-    def __init__(self, make_env: EnvFactory) -> None:
-        self._make_env = make_env
-        self._idle: list[TextEnv] = []
-        self.created = 0
-        self.watch = TaskWatch()
-        #: Working directories of environments whose construction changed it.
-        self._folders: dict[int, str] = {}
-
-    def take(self) -> TextEnv:
-        """Return an environment that nobody else uses; whatever its construction raises is passed on."""
-        if self._idle:
-            return self._idle.pop()
-        folder = _folder()
+    def _here(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        note, gauge = self.watch.note, self.gauge
+        if note is not None:
+            note.enter(self.task_id)
+        started = gauge.begin() if gauge is not None else (0.0, 0.0)
         try:
-            env = self._make_env()
-            changed = _folder()
+            with self.process.applied():
+                return call_env(self.timeout_s, call, *args, **kwargs)
         finally:
-            _enter(folder, _folder())
-        if changed != folder:
-            self._folders[id(env)] = changed
-        self.created += 1
-        return env
+            if gauge is not None:
+                gauge.end(started, self.process)
+            if note is not None:
+                note.leave(self.task_id)
 
-    def guard(self, env: TextEnv | None, task_id: str, seed: int, timeout_s: float) -> EnvGuard:
-        """Return the guard of an episode in ``env``."""
-        guard = EnvGuard(task_id, seed, timeout_s, self.watch)
-        guard.process.folder = self._folders.get(id(env), "")
-        return guard
+    async def _awaited(self, call: Callable[..., Any], awaitable: Awaitable[Any]) -> Any:
+        """Await what a coroutine function returned; between its waits it is guarded like a plain call."""
+        self.watch.waited = True
 
-    def give_back(self, env: TextEnv) -> None:
-        """Keep the environment of an episode that ended cleanly."""
-        self._idle.append(env)
+        async def told() -> Any:
+            try:
+                return await Pieces(awaitable, self._piece)
+            except (InputError, EnvFailure):
+                raise
+            except (CallTimeout, Exception, SystemExit) as error:
+                raise failure_of(call, error) from error
 
-    def discard(self, env: TextEnv) -> None:
-        """Close the environment of a failed episode; what it raises while closing no longer matters."""
-        self._folders.pop(id(env), None)
-        with contextlib.suppress(Exception, SystemExit, CallTimeout):
-            call_with_timeout(CLOSE_TIMEOUT_S, env.close)
+        try:
+            return await within(0 if debugger_active() else self.timeout_s, told())
+        except TimeoutError:
+            failure = timed_out(call, self.timeout_s)
+            raise failure from failure.__cause__
+        except RuntimeError as error:
+            raise failure_of(call, error) from error
 
-    def close(self) -> None:
-        """Close all idle environments."""
-        while self._idle:
-            self.discard(self._idle.pop())
+    def _piece(self, go_on: Callable[[Any], Any], value: Any) -> Any:
+        note = self.watch.note
+        if note is not None:
+            note.enter(self.task_id)
+        try:
+            with self.process.applied():
+                return call_with_timeout(self.timeout_s, go_on, value)
+        finally:
+            if note is not None:
+                note.leave(self.task_id)
+
+    async def _elsewhere(self, host: Host, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        timeout_s, note = 0 if debugger_active() else self.timeout_s, self.watch.note
+        if note is None or host.may_die:
+            return await host.call(timeout_s, call, *args, **kwargs)
+        async with note.alone(self.task_id):
+            note.enter(self.task_id)
+            try:
+                return await host.call(timeout_s, call, *args, **kwargs)
+            finally:
+                note.leave(self.task_id)

@@ -32,8 +32,8 @@ from rl_agents.rollout.agent_loop import Rollouts, collect_episodes
 from rl_agents.rollout.blackbox import collect_blackbox, load_black_box
 from rl_agents.rollout.branching import BranchSpec, Expansions, expand_all
 from rl_agents.rollout.branching_check import BranchingCheck, Reached, check_branching, confirm_branching
-from rl_agents.rollout.env_guard import CallNote, EnvPool
-from rl_agents.rollout.prompting import env_factory
+from rl_agents.rollout.env_guard import CallNote
+from rl_agents.rollout.env_pool import env_pool
 from rl_agents.rollout.recording import Recorder
 from rl_agents.rollout.turns import Limits, Player
 from rl_agents.settings import Settings
@@ -63,7 +63,7 @@ class TextEnvRunner(EnvRunner, Checkpointable):
         agent: Settings = self.config.agent
         self.limits = Limits.from_settings(agent)
         self.context = make_context(agent.context, load_tokenizer(self.config.model_dir))
-        self.pool = EnvPool(env_factory(agent))
+        self.pool = env_pool(agent)
         self.pool.watch.note = _call_note()
         self.black_box = load_black_box(agent)
         self.engine: Engine | None = None
@@ -159,7 +159,7 @@ class TextEnvRunner(EnvRunner, Checkpointable):
         """See whether states that another runner has reached are the same here."""
         agent: Settings = self.config.agent
         try:
-            return confirm_branching(reached, self.pool, agent.env_timeout_s, agent.env)
+            return self._loop.run(confirm_branching(reached, self.pool, agent.env_timeout_s, agent.env))
         except InputError as error:
             return BranchingCheck(input_error=str(error))
 
@@ -222,7 +222,7 @@ class TextEnvRunner(EnvRunner, Checkpointable):
 
     def stop(self) -> None:
         """Close environments and the event loop; the engine belongs to whoever made it."""
-        self.pool.close()
+        self._loop.run(self.pool.close())
         close_hosts()
         self._loop.close()
         if self.pool.watch.note is not None:

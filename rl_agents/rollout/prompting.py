@@ -13,6 +13,7 @@ from typing import Any
 import gymnasium
 
 from rl_agents.envs.base import TextEnv, env_spec, make_env, read_env_options, starter_spec, task_ids
+from rl_agents.envs.coroutines import then
 from rl_agents.errors import InputError
 from rl_agents.rollout.demonstrations import solves
 from rl_agents.settings import Settings
@@ -32,6 +33,7 @@ REFLECTION_REQUEST = (
 MEMORY_HEADING = "What you noted after earlier attempts at this task:"
 
 Shot = Sequence[tuple[str, str]]
+StepResult = tuple[str, float, bool, bool, dict[str, Any]]
 
 
 class ReAct(gymnasium.Wrapper[str, str, str, str]):
@@ -53,7 +55,10 @@ class ReAct(gymnasium.Wrapper[str, str, str, str]):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Put instruction and examples before the task."""
-        observation, info = self.env.reset(seed=seed, options=options)
+        return then(self.env.reset(seed=seed, options=options), self._instructed)
+
+    def _instructed(self, answer: tuple[str, dict[str, Any]]) -> tuple[str, dict[str, Any]]:
+        observation, info = answer
         info = {"anchor": observation, **info}
         return _retold(observation, info, lambda task: f"{self._preamble}\n\n{task}")
 
@@ -92,13 +97,15 @@ class Reflexion(gymnasium.Wrapper[str, str, str, str]):
         self._trial = 0
         return self._begin()
 
-    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+    def step(self, action: str) -> StepResult:
         """Play a turn of the attempt; or, after a failed one, take the reflection and begin the next."""
         if self._reflecting:
             self._reflections.append(action.strip()[:MAX_REFLECTION])
-            observation, info = self._begin()
-            return observation, 0.0, False, False, {**info, "new_dialogue": True}
-        observation, earned, terminated, truncated, info = self.env.step(action)
+            return then(self._begin(), _next_trial)
+        return then(self.env.step(action), self._stepped)
+
+    def _stepped(self, answer: StepResult) -> StepResult:
+        observation, earned, terminated, truncated, info = answer
         reward = float(earned)
         self._turns += 1
         self._return += reward
@@ -112,7 +119,10 @@ class Reflexion(gymnasium.Wrapper[str, str, str, str]):
         return REFLECTION_REQUEST.format(observation=observation), 0.0, False, False, {**info, "progress": None}
 
     def _begin(self) -> tuple[str, dict[str, Any]]:
-        observation, info = self.env.reset(seed=self._seed, options=self._options)
+        return then(self.env.reset(seed=self._seed, options=self._options), self._begun)
+
+    def _begun(self, answer: tuple[str, dict[str, Any]]) -> tuple[str, dict[str, Any]]:
+        observation, info = answer
         self._trial, self._turns, self._return, self._reflecting = self._trial + 1, 0, 0.0, False
         info = self._counted({"anchor": observation, **info})
         if not self._reflections:
@@ -124,6 +134,11 @@ class Reflexion(gymnasium.Wrapper[str, str, str, str]):
         first = float(self._trial == 1 and bool(info.get("success")))
         metrics = {**(info.get("metrics") or {}), "trials": float(self._trial), "solved_in_trial_1": first}
         return {**info, "metrics": metrics}
+
+
+def _next_trial(answer: tuple[str, dict[str, Any]]) -> StepResult:
+    observation, info = answer
+    return observation, 0.0, False, False, {**info, "new_dialogue": True}
 
 
 def env_factory(settings: Settings) -> Callable[[], TextEnv]:

@@ -52,7 +52,9 @@ class Recorder:
         call = self._recorded.get(seed)
         if call is None or call.prompt_ids != prompt_ids:
             return None
-        return Completion(call.response_ids, call.logprobs, call.policy_version, call.finish_reason, call.id)
+        return Completion(
+            call.response_ids, call.logprobs, call.policy_version, call.finish_reason, call.id, call.version_spans
+        )
 
     def record(self, prompt_ids: list[int], completion: Completion, seed: int, parent: int) -> Completion:
         """Send a response on its way to the pool, and return it with the name that it has there.
@@ -62,7 +64,7 @@ class Recorder:
         name = step_seed(seed, self.attempt) if self.attempt else seed
         call = Call(
             name, parent, prompt_ids, completion.token_ids, completion.logprobs, completion.policy_version,
-            completion.finish_reason, seed if name != seed else 0,
+            completion.finish_reason, seed if name != seed else 0, completion.version_spans,
         )  # fmt: skip
         if not self._waiting:  # an engine answers many requests at once: they go together
             asyncio.get_running_loop().call_soon(self.send)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from rl_agents.chat.context import ContextPolicy, Dialogue, History, RenderWindow
+from rl_agents.chat.context import ContextPolicy, Dialogue
 from rl_agents.data.trajectory import Step
 from rl_agents.engines.base import Completion, Engine, Sampling, check_completion
 from rl_agents.envs.base import TextEnv
@@ -70,13 +70,20 @@ class Player:
     limits: Limits
     recorder: Recorder | None = None
 
-    def prompt(self, env: TextEnv, guard: EnvGuard, dialogue: Dialogue) -> list[int]:
+    async def prompt(self, env: TextEnv, guard: EnvGuard, dialogue: Dialogue) -> list[int]:
         """Return the ids that the policy reads next.
 
         Raises:
             EnvFailure: the environment's own window format failed.
         """
-        return self.context.prompt(dialogue, self._render_window(env, guard))
+        render = getattr(env, "render_window", None)
+        window = None if render is None else self.context.window(dialogue)
+        if render is None or window is None:
+            return self.context.prompt(dialogue)
+        message = await guard.call(render, *window)
+        if not isinstance(message, str):
+            raise EnvFailure(f"env_garbage: render_window returned {type(message).__name__}, not a str")
+        return self.context.prompt(dialogue, lambda task, history, observation: message)
 
     def has_room(self, prompt_ids: list[int]) -> bool:
         """Whether the context takes at least one more token."""
@@ -117,6 +124,7 @@ class Player:
             anchor=answer.anchor,
             action=self.context.template.decode(completion.token_ids),
             call=completion.call,
+            version_spans=completion.version_spans,
         )
 
     def step_by_hand(self, prompt_ids: list[int], action: str, answer: EnvReply) -> Step:
@@ -135,29 +143,15 @@ class Player:
         step.action = action  # in the person's own words, also where the tokenizer lacks one
         return step
 
-    def act(self, env: TextEnv, guard: EnvGuard, step: Step) -> EnvReply:
+    async def act(self, env: TextEnv, guard: EnvGuard, step: Step) -> EnvReply:
         """Let the environment answer the step's action; fill the step's reward and validity.
 
         Raises:
             EnvFailure: the environment raised, hung or answered nonsense.
         """
-        answer = read_step(guard.call(env.step, step.action))
+        answer = read_step(await guard.call(env.step, step.action))
         step.reward, step.valid = answer.reward, answer.valid
         return answer
-
-    def _render_window(self, env: TextEnv, guard: EnvGuard) -> RenderWindow | None:
-        """Return the environment's own window format, guarded like its other calls; None when it has none."""
-        render = getattr(env, "render_window", None)
-        if render is None:
-            return None
-
-        def guarded(task: str, history: History, observation: str) -> str:
-            message = guard.call(render, task, history, observation)
-            if not isinstance(message, str):
-                raise EnvFailure(f"env_garbage: render_window returned {type(message).__name__}, not a str")
-            return message
-
-        return guarded
 
 
 def next_dialogue(dialogue: Dialogue, step: Step, answer: EnvReply) -> Dialogue:

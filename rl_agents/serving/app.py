@@ -167,7 +167,9 @@ def application(options: ServingOptions, settings: Settings, checkpoint: Checkpo
 def engine_settings(options: ServingOptions, settings: Settings, checkpoint: Checkpoint) -> EngineSettings:
     """Return how each replica builds its engine."""
     kind, _ = resolve_engine(settings.engine)
-    return replace(run_engine(settings, str(checkpoint.hf_dir), kind), max_batch=options.max_ongoing_requests)
+    engine = run_engine(settings, str(checkpoint.hf_dir), kind)
+    # `Policy.load` lets running answers end itself, for a time of its own, and then loads beside those that go on.
+    return replace(engine, max_batch=options.max_ongoing_requests, weight_switch="keep")
 
 
 def _scale(options: ServingOptions) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from rl_agents.engines.base import Completion, EngineError, Sampling, Weights
+from rl_agents.envs.coroutines import finished
 from rl_agents.rollout.agent_loop import Episode
 from rl_agents.rollout.truncation_rules import question_of
 from rl_agents.serving.protocol import SessionRequest
@@ -45,6 +46,8 @@ class Worker:
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="agent-session")
         self._call: asyncio.Future[Any] | None = None
+        #: Of the thread, for the session's life: an environment written as coroutines keeps what belongs to a loop.
+        self.loop = asyncio.Runner()
 
     async def call(self, timeout_s: float, func: Callable[..., T], *args: Any) -> T:
         """Run ``func`` in the thread.
@@ -63,7 +66,12 @@ class Worker:
     def stop(self, last: Callable[[], Any]) -> None:
         """Have the thread call ``last`` and end; returns at once."""
         self._pool.submit(last)
+        self._pool.submit(self.loop.close)
         self._pool.shutdown(wait=False)
+
+    def run(self, call: Callable[[], Any]) -> None:
+        """Call a function, a coroutine function or another; in the thread."""
+        self.loop.run(finished(call()))
 
 
 @dataclass
@@ -116,10 +124,14 @@ class Session:
             "metrics": trajectory.metrics,
         }
 
+    def close(self) -> None:
+        """Close the environment, in the session's thread."""
+        self.worker.run(self.episode.env.close)
+
     def play(self, action: str | None) -> dict[str, Any]:
         """Play one turn in the session's thread; it is on record even when nobody waits for it any more."""
         before = len(self.episode.trajectory.steps)
-        asyncio.run(self.episode.turn(action))
+        self.worker.loop.run(self.episode.turn(action))
         return self._record(before, "agent" if action is None else "human")
 
     def _record(self, steps_before: int, by: str) -> dict[str, Any]:

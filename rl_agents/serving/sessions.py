@@ -72,7 +72,7 @@ class Sessions:
         self._opening += 1
         worker, engine = Worker(), LoopEngine(generate, asyncio.get_running_loop())
         try:
-            episode = await worker.call(OPENING_S, self._begin, settings, request, engine)
+            episode = await worker.call(OPENING_S, self._begin, settings, request, engine, worker)
         except TimeoutError:
             self._stuck.append(worker)
             worker.stop(lambda: None)
@@ -149,7 +149,7 @@ class Sessions:
         self._open.pop(session.id, None)
         if session.worker.busy:
             self._stuck.append(session.worker)
-        session.worker.stop(session.episode.env.close)
+        session.worker.stop(session.close)
 
     def _session_settings(self, request: SessionRequest) -> Settings:
         """Return the run's settings with the session's environment and options.
@@ -174,7 +174,7 @@ class Sessions:
             raise bad_request(public(error), "options") from None
         return settings
 
-    def _begin(self, settings: Settings, request: SessionRequest, engine: LoopEngine) -> Episode:
+    def _begin(self, settings: Settings, request: SessionRequest, engine: LoopEngine, worker: Worker) -> Episode:
         """Create the environment and reset it; runs in the session's thread.
 
         Raises:
@@ -192,11 +192,11 @@ class Sessions:
             limits = Limits.from_settings(settings).for_evaluation(temperature)
             spec = EpisodeSpec(task_id, 0, 0, request.seed)
             episode = Episode(spec, env, engine, self._context, limits)
-            episode.begin()
+            worker.loop.run(episode.begin())
             if episode.trajectory.failed:
                 raise EnvFailure(episode.trajectory.end_cause)
         except BaseException:
             with contextlib.suppress(Exception):
-                env.close()
+                worker.run(env.close)
             raise
         return episode

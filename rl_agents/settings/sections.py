@@ -66,6 +66,15 @@ class RolloutKeys:
     env_timeout_s: float = key(
         60.0, "seconds that one reset or step of an environment may take; 0 is no limit", at_least=0
     )
+    env_blocking: Literal["auto", "inline", "thread", "process"] = key(
+        "auto",
+        "where environments are called: in the runner's loop, in threads or in processes; `auto` takes what the "
+        "environment declares, else measures its first calls",
+    )
+    env_concurrency: int = key(
+        0, "environments alive at once in one runner; 0: all (inline), 256 (threads), 8 or a core each (processes)",
+        at_least=0,
+    )  # fmt: skip
     max_failed_share: float = key(
         0.5,
         "share of episodes that environment or judge broke, over three iterations, beyond which a run ends",
@@ -180,6 +189,9 @@ class EngineKeys:
     )
     gpus_per_engine: float = key(0.0, "GPUs of one engine actor; 0: tensor_parallel where there are any", at_least=0)
     engine_timeout_s: float = key(120.0, "seconds without an answer before an engine is replaced", above=0)
+    weight_switch: Literal["wait", "keep"] = key(
+        "wait", "new weights: `wait` until running calls end, holding new ones back; `keep`: inside responses, at once"
+    )
     rollout_nodes: str = key("", "Ray resource of the nodes where engines and env runners go; empty: anywhere")
 
 

@@ -14,7 +14,7 @@ from ray import tune
 
 from rl_agents.core.lengths import KEYS
 from rl_agents.core.resources import placement, set_engine_gpus
-from rl_agents.errors import InputError, unknown
+from rl_agents.errors import EpisodesFail, InputError, unknown
 from rl_agents.interrupts import Interrupts
 from rl_agents.pool.files import Lock
 from rl_agents.reporting.run_folder import Record, RunFolder
@@ -119,7 +119,7 @@ class SweepTrial(tune.Trainable):
                 self.loop = self._begin()
             record = self.loop.advance()
             self._note_value(record)
-        except InputError as error:
+        except (InputError, EpisodesFail) as error:
             return self._end(BAD_INPUT, str(error))
         except Exception:
             self._keep_traceback()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import random
+import time
 from typing import Any
 
 import gymnasium
@@ -25,3 +27,20 @@ class Odd(gymnasium.Env[str, str]):
 
     def step(self, action: str) -> Any:
         return f"1A2B {os.getpid()}", float(len(action) % 2), False, False, {}
+
+
+class Fickle(gymnasium.Env[str, str]):
+    """Answers after a time that nobody can foresee; what it answers depends on the actions alone."""
+
+    observation_space = action_space = gymnasium.spaces.Text(1 << 16)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.turn = 0
+        return f"3 of 4 : 123 {(seed or 0) % 5}A2B", {}
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        self.turn += 1
+        time.sleep(random.SystemRandom().choice([0.0, 0.0, 0.002, 0.02]))
+        won = len(action) % 2 == 1
+        return f"{len(action) % 4}A1B", float(won), self.turn == 3, False, {"success": won}

@@ -81,6 +81,16 @@ def test_a_checkpoint_of_another_algorithm_is_refused(beginner_model_dir: Path, 
         build(beginner_model_dir, algo="ppo").restore_run_checkpoint(tmp_path / "000000")
 
 
+def test_a_checkpoint_before_the_first_update_can_be_restored(beginner_model_dir: Path, tmp_path: Path) -> None:
+    """A signal in the first iteration leaves one; there are no moments yet."""
+    first = build(beginner_model_dir)
+    first.save_run_checkpoint(tmp_path / "000000")
+    expected = train(first, 1)
+    again = build(beginner_model_dir)
+    again.restore_run_checkpoint(tmp_path / "000000")
+    assert train(again, 1) == expected
+
+
 class Troubled(gymnasium.Env[str, str]):
     """Breaks in one of four ways, by task."""
 

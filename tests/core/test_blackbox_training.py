@@ -39,6 +39,7 @@ def test_a_linear_agent_trains_the_weights_of_the_built_in_loop(beginner_model_d
         assert [(t.end_cause, t.episode_return, t.metrics) for t in mine.last_trajectories] == [
             (t.end_cause, t.episode_return, t.metrics) for t in trajectories
         ]
+        mine.pool.flush()
         with PoolReader(tmp_path / "pool.sqlite") as pool:
             assert list(pool.trajectories(Where(iteration=iteration))) == mine.last_trajectories
     for name, weights in policy_weights(theirs).items():

@@ -31,7 +31,8 @@ def requests(*milliseconds: int) -> list[Any]:
 
 def answered(engine: actor.EngineActor, *milliseconds: int) -> tuple[list[int], float]:
     async def exchange() -> list[int]:
-        return [number for number, _ in await engine.exchange("a/1", requests(*milliseconds))]
+        replies, _ = await engine.exchange("a/1", requests(*milliseconds))
+        return [number for number, _ in replies]
 
     started = time.monotonic()
     return asyncio.run(exchange()), time.monotonic() - started

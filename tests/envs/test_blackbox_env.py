@@ -32,7 +32,7 @@ from rl_agents.gateway.launch import FunctionAgent
 from rl_agents.rollout.agent_loop import play_episodes
 from rl_agents.rollout.blackbox import BlackBox, collect_blackbox
 from rl_agents.rollout.branching_check import check_branching
-from rl_agents.rollout.env_guard import EnvPool
+from rl_agents.rollout.env_pool import EnvPool
 from rl_agents.rollout.turns import Player
 from rl_agents.tools.calls import read_tools
 

@@ -193,7 +193,7 @@ def test_rollouts_go_on_when_the_service_dies_and_returns(monkeypatch: pytest.Mo
     from rl_agents.chat.context import make_context
     from rl_agents.data.trajectory import EpisodeSpec
     from rl_agents.rollout.agent_loop import Limits, collect_episodes
-    from rl_agents.rollout.env_guard import EnvPool
+    from rl_agents.rollout.env_pool import EnvPool
 
     monkeypatch.setattr(client, "_failed_at", {})
     number, turns = free_port(), 0

@@ -24,6 +24,8 @@ SMALL = [
 class Bad(gymnasium.Env[str, str]):
     """Misbehaves as ``way`` says; ``share`` of the tasks are bad."""
 
+    #: With ``way="later"`` everything breaks as soon as this file has two lines.
+    records = Path("none")
     observation_space = action_space = gymnasium.spaces.Text(1 << 16)
 
     def __init__(self, way: str = "", bad_of_10: int = 10) -> None:
@@ -36,6 +38,8 @@ class Bad(gymnasium.Env[str, str]):
             raise ValueError("no display")
         if (seed or 0) < FIRST_TEST_SEED and self.way == "training":
             raise ValueError(f"no display {seed}")
+        if self.way == "later" and self.records.exists() and len(self.records.read_text().splitlines()) > 1:
+            raise ValueError("gone")
         if self.bad and self.way == "hang":
             time.sleep(60)
         if self.bad and self.way == "chdir":
@@ -98,6 +102,18 @@ def test_failures_beyond_the_share_end_the_run_and_below_it_they_are_said_once(
 
     assert train(beginner_model_dir, tmp_path / "b", "nan", *keys, "max_failed_share=0.05", bad_of_10=4) == 1
     assert "(max_failed_share=0.05)" in capsys.readouterr().err
+
+
+def test_what_was_complete_is_kept_when_an_iteration_has_nothing_to_learn_from(
+    beginner_model_dir: Path, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A method that chooses among episodes ends within such an iteration."""
+    monkeypatch.setattr(Bad, "records", tmp_path / "run/metrics.jsonl")
+    keys = ("checkpoint_interval=0", "eval_interval=0", "keep_best=false", "dynamic_sampling=false")
+    assert train(beginner_model_dir, tmp_path / "run", "later", *keys, algo="dapo") == 1
+    err = capsys.readouterr().err
+    assert "8 of 8 episodes failed; most often (8): env_error: ValueError: gone" in err and "Resume with" in err
+    assert [path.name for path in (tmp_path / "run/checkpoints").iterdir()] == ["000001"]
 
 
 def test_a_run_says_once_what_keeps_its_episodes_from_teaching(

@@ -196,6 +196,28 @@ def test_one_writer_over_processes(tmp_path):
     PoolWriter(tmp_path / "p").close()
 
 
+def test_who_waits_is_not_kept_waiting_and_nobody_else_causes_a_commit(tmp_path):
+    with PoolWriter(tmp_path / "p", idle_s=60) as pool:
+
+        async def awaited():
+            await asyncio.wrap_future(pool.add(note(1)))
+
+        started = time.monotonic()
+        first, second = pool.add(note(0)), pool.add(note(0))
+        time.sleep(0.1)
+        assert not first.done() and not second.done()
+        second.result(30)
+        assert first.done()
+        asyncio.run(awaited())
+        last = pool.add(note(2))
+        pool.flush(30)
+        assert last.done() and time.monotonic() - started < 30
+        left = pool.add(note(3))
+    assert left.done()
+    with PoolReader(tmp_path / "p") as reader:
+        assert len(reader.reward_notes("s")) == 5
+
+
 def test_who_takes_over_waits_for_a_writer_that_is_ending(tmp_path):
     before = PoolWriter(tmp_path / "p")
     ending = threading.Timer(0.3, before.close)
@@ -247,7 +269,7 @@ def damaged(path, how: str) -> None:
             path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
         else:
             with sqlite3.connect(path) as connection:
-                connection.execute("PRAGMA user_version = 2")
+                connection.execute("PRAGMA user_version = 9")
 
 
 @pytest.mark.parametrize(
@@ -256,7 +278,7 @@ def damaged(path, how: str) -> None:
         ("garbage", "not a pool, or a damaged one"),
         ("another database", "a database, but not a pool"),
         ("truncated", "damaged|malformed"),
-        ("newer", r"written by a newer version \(schema 2; this one knows 1\)"),
+        ("newer", r"written by a newer version \(schema 9; this one knows 2\)"),
     ],
 )
 def test_files_that_are_no_pool_are_left_alone(tmp_path, how, message):

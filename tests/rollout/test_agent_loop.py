@@ -17,7 +17,7 @@ from rl_agents.data.trajectory import EpisodeSpec, Trajectory
 from rl_agents.engines.base import Completion
 from rl_agents.errors import InputError
 from rl_agents.rollout.agent_loop import Limits, collect_episodes, play_episode, play_episodes
-from rl_agents.rollout.env_guard import EnvPool
+from rl_agents.rollout.env_pool import EnvPool
 
 CONTEXT = make_context("append", qwen())
 LIMITS = Limits(max_turns=10, max_response_tokens=20, max_model_len=1000, temperature=0.7, top_p=0.9, env_timeout_s=0.5)

@@ -21,7 +21,7 @@ from rl_agents.data.trajectory import EpisodeSpec
 from rl_agents.errors import InputError
 from rl_agents.rollout.branching import BranchPoint, BranchSpec, Expansions, expand_all, takes_snapshots
 from rl_agents.rollout.branching_check import BranchingCheck, check_branching, confirm_branching
-from rl_agents.rollout.env_guard import EnvPool
+from rl_agents.rollout.env_pool import EnvPool
 from rl_agents.rollout.turns import Limits, Player
 
 HALL = BranchPoint("house", 7, dialogue=Dialogue.start("hall"), anchor="hall")
@@ -217,7 +217,8 @@ def test_ways_that_work_pass() -> None:
     ):
         found = check(make_env, branching)
         assert {state.way for state in found.reached.values()} == {way} and not found.input_error
-        again = confirm_branching(pickle.loads(pickle.dumps(list(found.reached.values()))), EnvPool(make_env), 9.0, "x")
+        states = pickle.loads(pickle.dumps(list(found.reached.values())))
+        again = asyncio.run(confirm_branching(states, EnvPool(make_env), 9.0, "x"))
         assert not again.input_error and list(again.by_job()) == list(found.by_job())
         assert sum(len(state.actions) > 1 for state in again.reached.values()) == 2
 
@@ -281,7 +282,7 @@ def test_a_state_that_another_process_cannot_reach_is_named(
     assert not found.input_error, "in its own process all is well"
     monkeypatch.setattr(Elsewhere, "process", "two")
     pool = EnvPool(make_env)
-    error = confirm_branching(list(found.reached.values()), pool, 9.0, "drawn").input_error
+    error = asyncio.run(confirm_branching(list(found.reached.values()), pool, 9.0, "drawn")).input_error
     assert error.startswith(
         f"environment drawn cannot be branched by {branching}: on another env runner than the first, "
     )

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 
 from rl_agents.rollout.env_calls import EnvFailure
-from rl_agents.rollout.env_guard import MAX_HANGS, CallNote, EnvGuard, EnvPool, TaskWatch
+from rl_agents.rollout.env_guard import MAX_HANGS, CallNote, EnvGuard, TaskWatch
+from rl_agents.rollout.env_pool import EnvPool
+
+
+def called(guard: EnvGuard, call: Callable[..., Any], *args: Any) -> Any:
+    return asyncio.run(guard.call(call, *args))
 
 
 def draw() -> tuple[float, int, float]:
@@ -25,7 +33,7 @@ def draws(*seeds: int) -> dict[int, list[tuple[float, int, float]]]:
     shown: dict[int, list[tuple[float, int, float]]] = {seed: [] for seed in seeds}
     for _ in range(3):
         for guard in guards:
-            shown[guard.process.seed].append(guard.call(draw))
+            shown[guard.process.seed].append(called(guard, draw))
     return shown
 
 
@@ -42,9 +50,9 @@ def test_a_seed_that_the_environment_sets_is_kept_between_its_calls() -> None:
 
     first, second = EnvGuard("t", 1, 1.0), EnvGuard("t", 2, 1.0)
     for guard in (first, second):
-        guard.call(reset)
-    assert first.call(draw) == second.call(draw)
-    assert first.call(draw) == second.call(draw)
+        called(guard, reset)
+    assert called(first, draw) == called(second, draw)
+    assert called(first, draw) == called(second, draw)
 
 
 def test_the_process_keeps_its_own_generators() -> None:
@@ -57,31 +65,31 @@ def test_the_process_keeps_its_own_generators() -> None:
     random.seed(3)
     np.random.seed(3)
     first = outside()
-    EnvGuard("t", 1, 1.0).call(draw)
+    called(EnvGuard("t", 1, 1.0), draw)
     assert (first, outside()) == expected
 
 
 def test_a_copy_of_the_generators_goes_on_where_it_was_taken() -> None:
     guard = EnvGuard("t", 1, 1.0)
     assert guard.process.drawn() is None
-    guard.call(len, "nothing drawn")
+    called(guard, len, "nothing drawn")
     assert guard.process.drawn() is None
-    guard.call(draw)
-    drawn, expected = guard.process.drawn(), guard.call(draw)
-    guard.call(draw)
+    called(guard, draw)
+    drawn, expected = guard.process.drawn(), called(guard, draw)
+    called(guard, draw)
     guard.process.resume(drawn)
-    assert guard.call(draw) == expected
+    assert called(guard, draw) == expected
     guard.process.reset()
-    assert guard.call(draw) == draws(1)[1][0]
+    assert called(guard, draw) == draws(1)[1][0]
 
 
 def test_the_working_directory_is_the_episodes_own(tmp_path) -> None:
     here = os.getcwd()
     guard = EnvGuard("t", 1, 1.0)
-    guard.call(os.chdir, tmp_path)
+    called(guard, os.chdir, tmp_path)
     assert os.getcwd() == here
-    assert guard.call(os.getcwd) == str(tmp_path)
-    assert EnvGuard("t", 2, 1.0).call(os.getcwd) == here
+    assert called(guard, os.getcwd) == str(tmp_path)
+    assert called(EnvGuard("t", 2, 1.0), os.getcwd) == here
 
 
 def test_an_environment_that_changes_the_directory_when_it_is_made_keeps_it(tmp_path) -> None:
@@ -90,9 +98,9 @@ def test_an_environment_that_changes_the_directory_when_it_is_made_keeps_it(tmp_
             os.chdir(tmp_path)
 
     here, pool = os.getcwd(), EnvPool(Mover)
-    env = pool.take()
+    env = asyncio.run(pool.take())
     assert os.getcwd() == here
-    assert pool.guard(env, "t", 0, 1.0).call(os.getcwd) == str(tmp_path)
+    assert called(pool.guard(env, "t", 0, 1.0), os.getcwd) == str(tmp_path)
 
 
 def test_a_task_that_hangs_is_not_waited_for_again() -> None:
@@ -102,11 +110,11 @@ def test_a_task_that_hangs_is_not_waited_for_again() -> None:
     watch, started = TaskWatch(), time.monotonic()
     for _ in range(20):
         with pytest.raises(EnvFailure, match=r"env_timeout: reset: no answer within 0\.2 s"):
-            EnvGuard("bad", 1, 0.2, watch).call(reset)
+            called(EnvGuard("bad", 1, 0.2, watch), reset)
     assert time.monotonic() - started < 10
-    assert EnvGuard("good", 1, 0.2, watch).call(len, "abc") == 3
+    assert called(EnvGuard("good", 1, 0.2, watch), len, "abc") == 3
     watch.begin()
-    assert EnvGuard("bad", 1, 0.2, watch).call(len, "abc") == 3
+    assert called(EnvGuard("bad", 1, 0.2, watch), len, "abc") == 3
 
 
 def test_a_step_may_hang_a_few_times() -> None:
@@ -116,10 +124,10 @@ def test_a_step_may_hang_a_few_times() -> None:
         calls.append(1)
         time.sleep(60)
 
-    EnvGuard("good", 1, 0.1, watch).call(len, "abc")
+    called(EnvGuard("good", 1, 0.1, watch), len, "abc")
     for _ in range(10):
         with pytest.raises(EnvFailure):
-            EnvGuard("bad", 1, 0.1, watch).call(step)
+            called(EnvGuard("bad", 1, 0.1, watch), step)
     assert len(calls) == MAX_HANGS
 
 
@@ -132,19 +140,19 @@ def test_when_nothing_ever_answers_the_rest_is_given_up() -> None:
 
     for number in range(50):
         with pytest.raises(EnvFailure, match="env_timeout"):
-            EnvGuard(f"task-{number}", 1, 0.1, watch).call(reset)
+            called(EnvGuard(f"task-{number}", 1, 0.1, watch), reset)
     assert len(calls) == 3
 
 
 def test_a_note_outlives_a_process_that_ends_in_a_call(tmp_path) -> None:
     code = """
-import os, sys
+import asyncio, os, sys
 from pathlib import Path
 from rl_agents.rollout.env_guard import CallNote, EnvGuard, TaskWatch
 watch = TaskWatch(note=CallNote(Path(sys.argv[1])))
-EnvGuard("good", 1, 1.0, watch).call(len, "abc")
+asyncio.run(EnvGuard("good", 1, 1.0, watch).call(len, "abc"))
 if sys.argv[2] == "dies":
-    EnvGuard("deadly", 1, 1.0, watch).call(os._exit, 3)
+    asyncio.run(EnvGuard("deadly", 1, 1.0, watch).call(os._exit, 3))
 os._exit(4)
 """
     for how, left, status in (("dies", "deadly", 3), ("between calls", "", 4)):

@@ -86,8 +86,8 @@ def test_the_same_specs_give_the_same_trajectories_in_any_company():
 @pytest.fixture
 def runner(tmp_path, monkeypatch):
     qwen().save_pretrained(tmp_path)
-    monkeypatch.setattr("rl_agents.rollout.env_runner.env_factory", lambda settings: Broken)
-    spec = envs.EnvSpec("countdown", "", "", "", "test/Countdown-v0", object, max_turns=5)
+    monkeypatch.setattr("rl_agents.rollout.env_pool.env_factory", lambda settings: Broken)
+    spec = envs.EnvSpec("countdown", "", "", "", "test/Countdown-v0", object, max_turns=5, blocking="inline")
     monkeypatch.setitem(envs.ENVIRONMENTS, "countdown", spec)
     config = AlgorithmConfig()
     config.agent = Settings.from_dict(
@@ -128,7 +128,7 @@ def test_the_runner_reports_what_a_person_has_to_mend(runner, monkeypatch):
     def unconfigured():
         raise InputError("data folder is missing")
 
-    runner.pool.close()
+    asyncio.run(runner.pool.close())
     runner.pool._make_env = unconfigured
     result = runner.sample(specs(2))
     assert result.input_error == "data folder is missing" and result.unfinished == specs(2)

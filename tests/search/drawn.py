@@ -14,7 +14,7 @@ from rollout.scripted import ScriptedEngine
 from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.chat.context import make_context
 from rl_agents.rollout.branching import Branching, BranchSpec, Expansion, expand_all
-from rl_agents.rollout.env_guard import EnvPool
+from rl_agents.rollout.env_pool import EnvPool
 from rl_agents.rollout.turns import Limits, Player
 from rl_agents.search.explorer import Explorer, Request, Tick
 

@@ -33,7 +33,7 @@ REASONS = {
     **dict.fromkeys(["prompting", "prompting_shots", "prompting_trials"], PROMPTING),
     **dict.fromkeys(["judge_url", "judge_model", "judge_key_env", "judge_timeout_s", "judge_retries"], SERVER),
     **dict.fromkeys(
-        ["env_timeout_s", "sample_timeout_s", "engine_mode", "num_engines", "tensor_parallel", "gpus_per_engine",
+        ["env_timeout_s", "env_blocking", "env_concurrency", "sample_timeout_s", "engine_mode", "num_engines", "tensor_parallel", "gpus_per_engine",
          "gpus_per_learner", "learner_sharding", "learner_timeout_s", "max_learner_restarts"], CLUSTER,
     ),
     **dict.fromkeys(
@@ -47,7 +47,7 @@ REASONS = {
          "dynamic_sampling_metric", "bootstrap_on_truncation", "mismatch_bounds", "mismatch_normalise"], REFERENCE,
     ),
     **dict.fromkeys(["pool", "pool_min_return", "pool_top_share"], "which sessions there are depends on the user"),
-    **dict.fromkeys(["lag", "staleness"], "pay where rollouts wait, which depends on the user's environment"),
+    "weight_switch": "what a weight switch may interrupt depends on how long the user's responses are",
     **dict.fromkeys(["keep_best", "save_pool"], "a matter of the user's disk"),
     **dict.fromkeys(["whiten", "gspo_token", "gigpo_omega"], ABLATION),
     **dict.fromkeys(
@@ -71,4 +71,4 @@ def test_every_key_is_in_use_or_has_a_reason() -> None:
 
 def test_the_number_of_keys_is_known() -> None:
     """Raise it deliberately: each key is one more thing to understand, and to test beside all others."""
-    assert len(option_types(Settings)) == 160
+    assert len(option_types(Settings)) == 163

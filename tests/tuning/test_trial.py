@@ -172,6 +172,16 @@ def test_an_unknown_metric_ends_the_trial_and_names_the_nearest(beginner_model_d
     assert result["bad_input"] == "unknown metric 'eval/sucess_rate': did you mean 'eval/success_rate'?"
 
 
+def test_a_trial_whose_episodes_all_fail_is_not_tried_again(beginner_model_dir: Path, tmp_path: Path) -> None:
+    run = {"env": "gymnasium:integration.test_bad_environments:Bad", "env.kwargs": {"way": "reset"}}
+    run |= {"max_response_tokens": 6, "max_model_len": 128}
+    trial = start(make_sweep(beginner_model_dir, (1e-3,), run=run), tmp_path)
+    result = trial.train()
+    trial.stop()
+    assert result["done"] and "8 of 8 evaluation episodes failed" in result["bad_input"]
+    assert trial.folder.read_summary()["status"] == "failed"
+
+
 def test_what_breaks_leaves_its_traceback(beginner_model_dir: Path, tmp_path: Path) -> None:
     sweep = make_sweep(beginner_model_dir, (1e-3,))
     trial = start(sweep, tmp_path)

@@ -38,4 +38,5 @@ SPEC = EnvSpec(
     gym_id="rl_agents/Alfworld-v0",
     options=AlfworldOptions,
     max_turns=50,
+    blocking="inline",
 )

@@ -38,4 +38,5 @@ SPEC = EnvSpec(
     options=BlackboxOptions,
     max_turns=50,
     borrows=True,
+    blocking="inline",
 )

@@ -36,4 +36,5 @@ SPEC = EnvSpec(
     options=CircuitDecodingOptions,
     max_turns=10,
     progress_window=3,
+    blocking="inline",
 )

@@ -29,4 +29,5 @@ SPEC = EnvSpec(
     options=GuessNumbersOptions,
     max_turns=10,
     progress_window=1,
+    blocking="inline",
 )

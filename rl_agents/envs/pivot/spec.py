@@ -25,4 +25,5 @@ SPEC = EnvSpec(
     gym_id="rl_agents/Pivot-v0",
     options=PivotOptions,
     max_turns=1,
+    blocking="inline",
 )

@@ -46,4 +46,5 @@ SPEC = EnvSpec(
     options=PreferenceEstimationOptions,
     max_turns=10,
     progress_window=2,
+    blocking="inline",
 )

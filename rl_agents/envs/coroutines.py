@@ -1,0 +1,83 @@
+"""Coroutines of environments: run piece by piece, so that each piece can be guarded like a plain call."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Generator
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+#: Seconds that a cancelled call has for its clean-up, before nobody waits for it any more.
+CANCEL_S = 1.0
+#: Runs one piece: (function, argument) -> what it returns.
+RunPiece = Callable[[Callable[[Any], Any], Any], Any]
+
+
+async def finished(answer: Any) -> Any:
+    """Return what a function of an environment returned, or what it comes to where it is a coroutine function."""
+    return await answer if isinstance(answer, Awaitable) else answer
+
+
+def then(answer: Any, change: Callable[[Any], Any]) -> Any:
+    """Return ``change(answer)``; a coroutine that comes to it where the answer is one.
+
+    So a wrapper passes on what the environment is: coroutines stay coroutines, plain functions plain.
+    """
+    return _then(answer, change) if isinstance(answer, Awaitable) else change(answer)
+
+
+async def _then(answer: Awaitable[Any], change: Callable[[Any], Any]) -> Any:
+    return await finished(change(await answer))
+
+
+class Pieces:
+    """An awaitable that runs another one, every piece between two of its waits by way of ``run``."""
+
+    def __init__(self, awaitable: Awaitable[T], run: RunPiece) -> None:
+        self._awaitable, self._run = awaitable, run
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        """See the class; what is thrown into a wait, such as a cancellation, goes on into the other one."""
+        pieces: Any = self._awaitable.__await__()
+        go_on, value = pieces.send, None
+
+        def piece(given: Any) -> tuple[bool, Any]:
+            # A StopIteration must not pass through a generator that keeps a context.
+            try:
+                return False, go_on(given)
+            except StopIteration as stop:
+                return True, stop.value
+
+        while True:
+            done, shown = self._run(piece, value)
+            if done:
+                return shown
+            try:
+                go_on, value = pieces.send, (yield shown)
+            except BaseException as error:
+                go_on, value = pieces.throw, error
+
+
+async def within(seconds: float, awaitable: Awaitable[T]) -> T:
+    """Await something for ``seconds`` at most; 0 is no limit.
+
+    It is cancelled then, and left behind where it does not end: a coroutine may swallow its cancellation.
+
+    Raises:
+        TimeoutError: the time is over.
+        RuntimeError: it was cancelled, and not from here.
+    """
+    task: asyncio.Future[T] = asyncio.ensure_future(awaitable)
+    try:
+        await asyncio.wait({task}, timeout=seconds if seconds > 0 else None)
+        if not task.done():
+            raise TimeoutError
+        if task.cancelled():
+            raise RuntimeError("the environment cancelled its own call")
+        return task.result()
+    finally:
+        if not task.done():
+            task.cancel()
+            await asyncio.wait({task}, timeout=CANCEL_S)
+        if task.done() and not task.cancelled():
+            task.exception()  # looked at, so that nobody complains

@@ -1,0 +1,103 @@
+"""The process of one environment: ``python -m rl_agents.rollout.env_child PIPE``, started by `env_process`.
+
+It does in its main thread what a runner does in its own (`EnvPool`, `EnvGuard`), so that an environment behaves as it
+would there: it has the global generators of each episode, the working directory, and signals. It ends with its pipe.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from multiprocessing.connection import Connection
+from typing import Any
+
+from rl_agents.errors import InputError
+from rl_agents.gateway.child import PR_SET_PDEATHSIG, on_linux
+from rl_agents.rollout.env_calls import EnvFailure
+from rl_agents.rollout.env_guard import EnvGuard
+from rl_agents.rollout.env_pool import EnvPool
+from rl_agents.rollout.env_process import METHODS, WORDS, Answer, Call, Recipe
+from rl_agents.rollout.prompting import env_factory
+from rl_agents.settings import Settings
+
+
+class Served:
+    """The environment and the episode that it is in."""
+
+    def __init__(self, pool: EnvPool, env: Any) -> None:
+        self.pool, self.env = pool, env
+        self.guard = EnvGuard("", 0, 0.0)
+
+    @property
+    def has(self) -> list[str]:
+        """What it has of what it may have."""
+        methods = [name for name in METHODS if callable(getattr(self.env, name, None))]
+        # A property may be one only in the middle of an episode.
+        return [*methods, *(name for name in WORDS if _has(self.env, name))]
+
+    async def answer(self, call: Call) -> Answer:
+        """Answer one call."""
+        if call.order is not None:
+            self.guard = self.pool.guard(self.env, "", call.order.seed, 0.0)
+            self.guard.process.resume(call.order.drawn)
+        if call.name in WORDS:
+            return Answer(await self.guard.call(getattr, self.env, call.name))
+        result = await self.guard.call(getattr(self.env, call.name), *call.args, **(call.kwargs or {}))
+        return Answer(result, drawn=self.guard.process.drawn() if call.name == "snapshot" else None)
+
+
+def _has(env: Any, name: str) -> bool:
+    try:
+        getattr(env, name)
+    except AttributeError:
+        return False
+    except Exception:  # it has it, and cannot say it yet
+        return True
+    return True
+
+
+def main(pipe: Connection) -> None:
+    """Make the environment and answer until the pipe ends, or the environment is closed."""
+    recipe: Recipe = pipe.recv()
+    sys.path[:] = recipe.path
+    with contextlib.suppress(OSError):
+        os.chdir(recipe.folder)
+    with asyncio.Runner() as runner:
+        served: Served | None = None
+        answer = Answer()
+        try:
+            pool = EnvPool(env_factory(Settings.from_dict(recipe.settings)))
+            served = Served(pool, runner.run(pool.take()))
+            answer = Answer(served.has)
+        except (InputError, EnvFailure) as error:
+            answer = Answer(failure=str(error), user_error=isinstance(error, InputError))
+        send(pipe, answer)
+        while served is not None:
+            call: Call = pipe.recv()
+            try:
+                answer = runner.run(served.answer(call))
+            except (InputError, EnvFailure) as error:
+                answer = Answer(failure=str(error), user_error=isinstance(error, InputError))
+            send(pipe, answer)
+            if call.name == "close":
+                return
+
+
+def send(pipe: Connection, answer: Answer) -> None:
+    """Send an answer, or why it cannot be sent: an environment may put anything into ``info``."""
+    try:
+        pipe.send(answer)
+    except (OSError, EOFError):
+        raise
+    except Exception as error:
+        pipe.send(Answer(failure=f"env_garbage: its answer cannot be sent to the runner: {error}"))
+
+
+if __name__ == "__main__":
+    on_linux(PR_SET_PDEATHSIG, signal.SIGKILL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the runner, which ends this process
+    with contextlib.suppress(EOFError, OSError):
+        main(Connection(int(sys.argv[1])))

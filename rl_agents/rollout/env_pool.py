@@ -1,0 +1,272 @@
+"""The environments of a runner: idle ones are handed out again, and no more live at once than may.
+
+``inline``: called in the runner's loop; a coroutine function's waits are everybody's chance. ``thread`` and
+``process``: called elsewhere, side by side (`env_hosts`, `env_process`). ``auto``: inline at first, and measured
+(`env_gauge`): where calls turn out to be long, later episodes play elsewhere, and a line says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections import deque
+from typing import Literal, cast
+
+from rl_agents.envs.base import TextEnv, env_spec
+from rl_agents.envs.spec import Blocking
+from rl_agents.errors import InputError
+from rl_agents.rollout.env_calls import call_env
+from rl_agents.rollout.env_gauge import Gauge
+from rl_agents.rollout.env_guard import EnvGuard, TaskWatch, enter_folder, working_folder
+from rl_agents.rollout.env_hosts import CLOSE_TIMEOUT_S, EnvFactory, ThreadHost
+from rl_agents.rollout.env_process import ProcessHost, Recipe
+from rl_agents.rollout.prompting import env_factory
+from rl_agents.settings import Settings
+
+Mode = Literal["inline", "thread", "process"]
+#: Environments that live at once where nobody says how many.
+MOST: dict[Mode, int] = {"inline": 0, "thread": 256, "process": max(8, os.cpu_count() or 1)}
+#: Threads that hang in a call, beyond which later episodes play in processes, which can be killed.
+MAX_STUCK = 16
+
+
+class EnvPool:
+    """Hands out idle environments and creates new ones when none is idle.
+
+    Args:
+        make_env: creates an environment.
+        blocking: where environments are called, see the module.
+        concurrency: environments alive at once; 0 takes `MOST`.
+        recipe: how a process makes one; without it there are no processes.
+        name: of the environment, for messages.
+
+    Attributes:
+        created: how many were created.
+        mode: where environments are called that are created from now on.
+    """
+
+    def __init__(
+        self, make_env: EnvFactory, blocking: Blocking = "inline", concurrency: int = 0, recipe: Recipe | None = None,
+        name: str = "",
+    ) -> None:  # fmt: skip
+        self._make_env, self._recipe, self._concurrency, self._name = make_env, recipe, concurrency, name
+        self.mode: Mode = "inline" if blocking == "auto" else blocking
+        self._gauge = Gauge(self.wake) if blocking == "auto" else None
+        self._measured = blocking == "auto"
+        self.created = 0
+        self.watch = TaskWatch()
+        self._idle: list[TextEnv] = []
+        self._hosts: dict[int, ThreadHost] = {}
+        self._stuck: list[ThreadHost] = []
+        #: Working directories of environments whose construction changed it.
+        self._folders: dict[int, str] = {}
+        self._taken = 0
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    @property
+    def side_by_side(self) -> bool:
+        """Whether the calls of several environments take less time than one after the other."""
+        return self.mode != "inline" or self.watch.waited
+
+    @property
+    def limit(self) -> int:
+        """Environments that may live at once; 0: any number."""
+        if self._gauge is not None and not self._gauge.begun:
+            return 1  # the first one is measured before others do the same
+        return self._concurrency or MOST[self.mode]
+
+    async def take(self) -> TextEnv:
+        """Return an environment that nobody else uses, as soon as there may be one.
+
+        Raises:
+            EnvFailure, InputError: it cannot be made.
+        """
+        return (await self.take_several(1))[0]
+
+    async def take_several(self, count: int) -> list[TextEnv]:
+        """Return several at once: who holds one must not wait for another."""
+        await self._admitted(count)
+        return await self._ready(count)
+
+    async def take_spare(self) -> TextEnv | None:
+        """Return one more for somebody who holds one already; None where that would mean to wait."""
+        if self._waiting or not self._fits(1):
+            return None
+        self._taken += 1
+        return (await self._ready(1))[0]
+
+    def guard(self, env: TextEnv | None, task_id: str, seed: int, timeout_s: float) -> EnvGuard:
+        """Return the guard of an episode in ``env``."""
+        host = self._hosts.get(id(env))
+        guard = EnvGuard(task_id, seed, timeout_s, self.watch, host, None if host is not None else self._gauge)
+        if host is None:
+            guard.process.folder = self._folders.get(id(env), "")
+        return guard
+
+    def give_back(self, env: TextEnv) -> None:
+        """Keep the environment of an episode that ended cleanly, or that somebody stopped."""
+        host = self._hosts.get(id(env))
+        if host is not None and host.over:  # stopped in the middle of a call
+            self._stuck.append(self._hosts.pop(id(env)))
+        else:
+            self._idle.append(env)
+        self._release(1)
+
+    async def discard(self, env: TextEnv) -> None:
+        """Close the environment of a failed episode; what it raises while closing no longer matters."""
+        try:
+            await self._close(env)
+        finally:
+            self._release(1)
+
+    async def close(self) -> None:
+        """Close all idle environments."""
+        idle, self._idle = self._idle, []
+        await asyncio.gather(*map(self._close, idle))
+
+    async def _ready(self, count: int) -> list[TextEnv]:
+        """Return environments for which there are places; what is not made gives its place back."""
+        envs: list[TextEnv] = []
+        try:
+            while len(envs) < count:
+                envs.append(await self._one())
+        except BaseException:
+            self._idle += envs
+            self._release(count)
+            raise
+        return envs
+
+    async def _one(self) -> TextEnv:
+        self._settle()
+        while self._idle:
+            env = self._idle.pop()
+            if self._mode_of(env) == self.mode:
+                return env
+            await self._close(env)
+        made = await (self._made_here() if self.mode == "inline" else self._made_elsewhere())
+        self.created += 1
+        return made
+
+    async def _made_here(self) -> TextEnv:
+        folder = working_folder()
+        try:
+            env = call_env(0, self._make_env)
+            changed = working_folder()
+        finally:
+            enter_folder(folder, working_folder())
+        if changed != folder:
+            self._folders[id(env)] = changed
+        declared = getattr(env, "blocking", "auto") if self._gauge is not None else "auto"
+        if declared == "auto":
+            return env
+        self._gauge = None  # it says by itself what it is
+        self.wake()
+        if declared not in MOST:
+            raise InputError(f"environment {self._name}: blocking={declared!a}: must be one of {', '.join(MOST)}")
+        if declared == "inline" or not self._moves(declared):
+            return env
+        await self._close(env)
+        return await self._made_elsewhere()
+
+    async def _made_elsewhere(self) -> TextEnv:
+        host = ThreadHost(watches=self._measured) if self.mode == "thread" else ProcessHost(cast(Recipe, self._recipe))
+        try:
+            env = await host.make(self._make_env)
+        except BaseException:
+            self._stuck.append(host)
+            await host.close()
+            raise
+        self._hosts[id(env)] = host
+        return env
+
+    async def _close(self, env: TextEnv) -> None:
+        self._folders.pop(id(env), None)
+        host = self._hosts.pop(id(env), None)
+        if host is None:
+            with contextlib.suppress(Exception):
+                await EnvGuard("", 0, CLOSE_TIMEOUT_S).call(env.close)
+            return
+        self._look_at(host)
+        if host.over:
+            self._stuck.append(host)
+        await host.close()
+
+    def _mode_of(self, env: TextEnv) -> Mode:
+        host = self._hosts.get(id(env))
+        if host is None:
+            return "inline"
+        return "process" if host.may_die else "thread"
+
+    def _settle(self) -> None:
+        """Move to where the environment is better off, as far as that is known by now."""
+        gauge = self._gauge
+        if gauge is not None and gauge.verdict:
+            self._gauge = None
+            self._moves(gauge.verdict, gauge.reason)
+        self._stuck = [host for host in self._stuck if host.alive]
+        for host in self._stuck:
+            host.interrupt()  # once more: something may have swallowed the first one
+        if self.mode == "thread" and len(self._stuck) > MAX_STUCK:
+            self._moves("process", f"{len(self._stuck)} threads hang in it")
+
+    def _look_at(self, host: ThreadHost) -> None:
+        if self.mode == "thread" and host.touched:
+            self._moves("process", f"it {host.touched}, which threads share")
+
+    def _moves(self, mode: Mode, reason: str = "") -> bool:
+        """Change the mode, if that is possible, and say so."""
+        if mode == "process" and self._recipe is None:
+            return False
+        self.mode = mode
+        if reason:
+            where = "threads of their own" if mode == "thread" else "processes of their own"
+            print(
+                f"environment {self._name}: {reason}: later episodes play in {where} (env_blocking={mode})", flush=True
+            )
+        return True
+
+    # --- places ------------------------------------------------------------------------------------------------------
+
+    async def _admitted(self, count: int) -> None:
+        """Wait for places, in the order of asking."""
+        if not self._waiting and self._fits(count):
+            self._taken += count
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((count, turn))
+        try:
+            await turn
+        except BaseException:
+            if turn.done() and not turn.cancelled():
+                self._release(count)
+            else:
+                self._waiting.remove((count, turn))
+                self.wake()
+            raise
+
+    def _fits(self, count: int) -> bool:
+        # Who needs more at once than may live gets them when nobody else has any.
+        return not self.limit or not self._taken or self._taken + count <= self.limit
+
+    def _release(self, count: int) -> None:
+        self._taken -= count
+        self.wake()
+
+    def wake(self) -> None:
+        """Let those in who wait, as far as there are places."""
+        while self._waiting and self._fits(self._waiting[0][0]):
+            count, turn = self._waiting.popleft()
+            if not turn.done():
+                self._taken += count
+                turn.set_result(None)
+
+
+def env_pool(settings: Settings) -> EnvPool:
+    """Return the pool of a run's environments; raises as `env_factory` does."""
+    spec = env_spec(settings.env)
+    blocking = spec.blocking if settings.env_blocking == "auto" else settings.env_blocking
+    if blocking not in ("auto", *MOST):
+        raise InputError(f"environment {spec.name}: blocking={blocking!a}: must be one of auto, {', '.join(MOST)}")
+    make, recipe = env_factory(settings), Recipe.of(settings)
+    return EnvPool(make, blocking, settings.env_concurrency, recipe, settings.env)

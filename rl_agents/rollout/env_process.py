@@ -1,0 +1,226 @@
+"""An environment in a process of its own, seen from the runner: an object that is called as the environment would be.
+
+The process is started below `rl_agents.gateway.child`, which kills all of it when it ends, when it is let go of, or
+when the runner dies, however that happens. What is said goes over a pipe that only the two of them hold.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from multiprocessing import Pipe
+from typing import Any
+
+from rl_agents.errors import InputError
+from rl_agents.gateway.launch import CHILD, kill_tree
+from rl_agents.rollout.env_calls import EnvFailure
+from rl_agents.rollout.env_hosts import EnvFactory, EpisodeState, NoState, ThreadHost
+from rl_agents.settings import Settings
+
+#: What an environment may have beside `reset` and `step`, and what of it is called.
+METHODS, WORDS = ("snapshot", "restore", "render_window"), ("answer_instruction",)
+#: The keys that say how an environment is made.
+KEYS = ("env", "max_turns", "prompting", "prompting_shots", "prompting_trials")
+#: Seconds between the end of the pipe and that of the process.
+END_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How a process makes its environment.
+
+    Attributes:
+        settings: keys of the run, see `KEYS`, with the environment's own.
+        path: where modules are looked for.
+        folder: the working directory.
+    """
+
+    settings: Mapping[str, Any]
+    path: tuple[str, ...]
+    folder: str
+
+    @classmethod
+    def of(cls, settings: Settings) -> Recipe:
+        """Return the recipe of a run's environments."""
+        own = {f"env.{name}": value for name, value in settings.env_options.items()}
+        keys = {name: getattr(settings, name) for name in KEYS}
+        return cls({**keys, **own}, tuple(sys.path), os.getcwd())
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What a process does with its generators before a call.
+
+    Attributes:
+        seed: of the episode.
+        drawn: where they go on, as `ProcessState.drawn` had it; None: at the seed.
+    """
+
+    seed: int
+    drawn: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What a process is asked: a method of the environment, or one of its `WORDS`."""
+
+    name: str
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] | None = None
+    order: Order | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What it says.
+
+    Attributes:
+        failure: why there is no result, as an episode's ``end_cause``; ``user_error``: for the user to mend.
+        drawn: where the generators stand, after a snapshot.
+    """
+
+    result: Any = None
+    failure: str = ""
+    user_error: bool = False
+    drawn: Any = None
+
+
+class ProcessEnv:
+    """Stands for an environment in a process; all calls block.
+
+    Attributes:
+        order: for the next call.
+        drawn: where the generators stood at the last snapshot.
+    """
+
+    def __init__(self, recipe: Recipe) -> None:
+        self._recipe = recipe
+        self._has: frozenset[str] = frozenset()
+        self.order: Order | None = None
+        self.drawn: Any = None
+        self._pipe, theirs = Pipe()
+        with theirs:
+            command = [sys.executable, "-m", "rl_agents.rollout.env_child", str(theirs.fileno())]
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", CHILD, "0", *command], stdin=subprocess.PIPE, pass_fds=[theirs.fileno()],
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, recipe.path))}, start_new_session=True,
+            )  # fmt: skip
+
+    def open(self) -> None:
+        """Have the environment made.
+
+        Raises:
+            EnvFailure, InputError: as it is said there.
+        """
+        self._has = frozenset(self._asked(self._recipe))
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        """See `gymnasium.Env`."""
+        return self._ask("reset", seed=seed, options=options)
+
+    def step(self, action: str) -> Any:
+        """See `gymnasium.Env`."""
+        return self._ask("step", action)
+
+    def __getattr__(self, name: str) -> Any:
+        """What only some environments have."""
+        if name.startswith("_") or name not in self._has:
+            raise AttributeError(name)
+        if name in WORDS:
+            return self._ask(name)
+        return lambda *args: self._ask(name, *args)
+
+    def close(self) -> None:
+        """Close the environment and end the process."""
+        try:
+            self._ask("close")
+        finally:
+            self.kill()
+            self._ended()
+
+    def kill(self) -> None:
+        """End the process and all that it has started; returns at once."""
+        with contextlib.suppress(OSError, ValueError):
+            assert self._process.stdin is not None
+            self._process.stdin.write(b"!")
+            self._process.stdin.close()
+
+    def _ask(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        order, self.order = self.order, None
+        return self._asked(Call(name, args, kwargs, order))
+
+    def _asked(self, message: Call | Recipe) -> Any:
+        name = message.name if isinstance(message, Call) else "start"
+        try:
+            self._pipe.send(message)
+            answer: Answer = self._pipe.recv()
+        except (EOFError, OSError):
+            raise EnvFailure(f"env_died: {name}: the environment's process {self._ended()}") from None
+        if answer.failure:
+            raise (InputError if answer.user_error else EnvFailure)(answer.failure)
+        self.drawn = answer.drawn
+        return answer.result
+
+    def _ended(self) -> str:
+        """Wait for the end of the process, and say how it ended."""
+        self._pipe.close()
+        try:
+            code = self._process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            kill_tree(self._process.pid)
+            code = self._process.wait()
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        return f"was ended by signal {code - 128}" if code > 128 else f"ended with exit code {code}"
+
+
+class ChildState(NoState):
+    """The generators of an episode whose environment is in a process, which holds them."""
+
+    def __init__(self, env: ProcessEnv, seed: int) -> None:
+        super().__init__(seed)
+        self._env = env
+        self.reset()
+
+    def reset(self) -> None:
+        """See `EpisodeState`."""
+        self._env.order = Order(self.seed)
+
+    def drawn(self) -> Any:
+        """Return them as they were after the last call, which was that of `snapshot`."""
+        return self._env.drawn
+
+    def resume(self, drawn: Any) -> None:
+        """See `EpisodeState`."""
+        self._env.order = Order(self.seed, drawn)
+
+
+class ProcessHost(ThreadHost):
+    """One environment in one process, with the thread that calls it."""
+
+    may_die = True
+
+    def __init__(self, recipe: Recipe) -> None:
+        super().__init__()
+        self._recipe = recipe
+
+    def begin(self, seed: int) -> EpisodeState:
+        """See `Host`."""
+        return ChildState(self.env, seed)
+
+    def abandon(self) -> None:
+        """See `ThreadHost`; the thread ends with the process."""
+        super().abandon()
+        if self.env is not None:
+            self.env.kill()
+
+    def interrupt(self) -> None:
+        """Nothing to interrupt: the thread waits for the process."""
+
+    def _make(self, make_env: EnvFactory) -> None:
+        self.env = ProcessEnv(self._recipe)
+        self.env.open()

@@ -1,0 +1,55 @@
+"""`lag=k` with actors: a thread plays while the learner learns, and the weights are those of one process."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from core.test_algorithm import policy_weights
+
+from rl_agents.core.algorithm import AgentAlgorithm, AgentConfig
+
+#: The engine's log-probabilities differ in their last bits with what is sampled beside them: nothing reads them here.
+KEYS: dict[str, Any] = {
+    "env": "gymnasium:tests.core.process_envs:Fickle", "env.train_tasks": 7, "env.test_tasks": 4, "engine": "torch",
+    "tasks_per_iteration": 4, "group_size": 4, "iterations": 5, "max_turns": 3, "max_response_tokens": 6,
+    "max_model_len": 128, "engine_timeout_s": 30.0, "old_logprobs": "learner", "mismatch": "none", "lr": 1e-3,
+}  # fmt: skip
+
+
+def build(model_dir: Path, **keys: Any) -> AgentAlgorithm:
+    config = AgentConfig().training(**{**KEYS, "model": str(model_dir), **keys})
+    return (config if keys.get("num_env_runners") else config.local()).build_algo()
+
+
+def run(algo: AgentAlgorithm, hurry: bool) -> tuple[dict[str, torch.Tensor], list[tuple[int, float]]]:
+    """Learn to the end, with pauses and evaluations at random; return weights, and lag and version of every batch."""
+    seen, rng = [], random.SystemRandom()
+    try:
+        while algo.iteration < algo.settings.iterations:
+            metrics = algo.train()["agent"]
+            versions = {step.policy_version for t in algo.last_trajectories for step in t.steps}
+            seen.append((*versions, metrics["rollout/lag"], metrics["rollout/return_mean"]))
+            if not hurry:
+                time.sleep(rng.choice([0.0, 0.3]))
+                if rng.random() < 0.4:
+                    algo.evaluate_policy(episodes=2)
+        return policy_weights(algo), seen
+    finally:
+        algo.stop()
+
+
+@pytest.mark.parametrize("lag", [1, 2])
+def test_runners_and_timing_change_nothing(ray_session: None, beginner_model_dir: Path, lag: int) -> None:
+    reference, expected = run(build(beginner_model_dir, lag=lag), hurry=True)
+    assert [(version, behind) for version, behind, _ in expected] == [
+        (max(0, i - lag), min(lag, i)) for i in range(5)
+    ], "all iterations learned something, by these versions"
+    for runners in (1, 2):
+        weights, seen = run(build(beginner_model_dir, lag=lag, num_env_runners=runners), hurry=runners == 1)
+        assert seen == expected
+        assert all(torch.equal(tensor, weights[name]) for name, tensor in reference.items()), f"{runners} env runners"

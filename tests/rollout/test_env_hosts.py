@@ -1,0 +1,279 @@
+"""Environments in coroutines, threads and processes: the same results, within the same limits, and nothing is left."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from chat_tokenizers import qwen
+from rollout.scripted import Countdown, ScriptedEngine
+from rollout.test_torch_rollouts import tiny_model
+
+from rl_agents.chat.context import make_context
+from rl_agents.data.trajectory import EpisodeSpec, Trajectory
+from rl_agents.engines.torch_engine import TorchEngine
+from rl_agents.errors import InputError
+from rl_agents.rollout.agent_loop import collect_episodes
+from rl_agents.rollout.env_pool import EnvPool, env_pool
+from rl_agents.rollout.turns import Limits
+from rl_agents.settings import Settings
+
+CONTEXT = make_context("append", qwen())
+LIMITS = Limits(max_turns=5, max_response_tokens=6, max_model_len=600, env_timeout_s=20.0)
+MODES = ("inline", "thread", "process")
+
+
+def pool_of(name: str, blocking: str = "auto", **keys: Any) -> EnvPool:
+    return env_pool(Settings.from_dict({"env": f"gymnasium:rollout.waiting:{name}", "env_blocking": blocking, **keys}))
+
+
+def play(pool: EnvPool, tasks: Sequence[int], engine: Any = None, limits: Limits = LIMITS) -> list[Trajectory]:
+    specs = [EpisodeSpec(f"task-{number}", number, 0, seed=number) for number in tasks]
+    engine = engine or ScriptedEngine(qwen(), lambda text: "go on")
+
+    async def played() -> list[Trajectory]:
+        rollouts = await collect_episodes(specs, pool, engine, CONTEXT, limits)
+        assert not rollouts.input_error and not rollouts.engine_errors
+        return rollouts.trajectories
+
+    return asyncio.run(played())
+
+
+def close(pool: EnvPool) -> None:
+    asyncio.run(pool.close())
+
+
+def told(trajectories: Sequence[Trajectory]) -> list[Any]:
+    """All that was read, sampled and earned."""
+    return [
+        [t.task_id, t.end_cause, t.success, [(s.prompt_ids, s.response_ids, s.reward) for s in t.steps]]
+        for t in trajectories
+    ]
+
+
+def test_where_an_environment_is_called_does_not_change_a_token() -> None:
+    """Under random delays, with an engine that samples; the coroutine's and the process's episodes draw, too."""
+    plays = {}
+    for name, blocking in (
+        ("Waiting", "inline"), ("Waiting", "thread"), ("Waiting", "process"), ("Awaiting", "inline"),
+        ("Awaiting", "thread"), ("Awaiting", "process"), ("Drawing", "inline"), ("Drawing", "process"),
+        ("DrawingAwaiting", "inline"), ("DrawingAwaiting", "process"),
+    ):  # fmt: skip
+        pool = pool_of(name, blocking, env_concurrency=3)
+        plays[name, blocking] = told(play(pool, range(6), TorchEngine(tiny_model(), max_model_len=600)))
+        assert pool.created == 3, "three at a time, and each is used again"
+        close(pool)
+    for (name, _), played in plays.items():
+        assert played == plays["Drawing" if "Drawing" in name else "Waiting", "inline"]
+    assert plays["Waiting", "inline"] != plays["Drawing", "inline"]
+
+
+@pytest.mark.parametrize("blocking", MODES)
+def test_what_breaks_ends_its_own_episode(blocking: str) -> None:
+    pool = pool_of("Broken", blocking)
+    tasks = [0, 1, 2, 3, 6] if blocking != "process" else [0, 1, 2, 3, 4, 6, 7]
+    limits = Limits(5, 6, 600, env_timeout_s=1.0)
+    ends = {t.task_id: (t.end_cause, len(t.steps)) for t in play(pool, tasks, limits=limits)}
+    close(pool)
+    assert ends.pop("task-0") == ("terminated", 3)
+    assert all(steps == 2 for _, steps in ends.values())
+    causes = {name: cause for name, (cause, _) in ends.items()}
+    line = Path(__file__).with_name("waiting.py").read_text().splitlines().index('        raise KeyError("no such thing")')
+    assert causes["task-1"] == f"env_error: KeyError: 'no such thing' (waiting.py:{line + 1})"
+    assert causes["task-2"] == causes["task-3"] == "env_timeout: step: no answer within 1 s"
+    assert causes["task-6"].startswith("env_error: SystemExit: 3 (waiting.py:")
+    if blocking == "process":
+        assert causes["task-4"] == "env_died: step: the environment's process ended with exit code 7"
+        assert "cannot be sent" in causes["task-7"] and "_thread.lock" in causes["task-7"]
+
+
+def test_a_coroutine_that_hangs_or_breaks_ends_its_own_episode() -> None:
+    pool = pool_of("AwaitingBroken")
+    started = time.monotonic()
+    limits = Limits(5, 6, 600, env_timeout_s=0.5)
+    causes = {t.task_id: t.end_cause for t in play(pool, range(7), limits=limits)}
+    assert time.monotonic() - started < 8
+    assert causes.pop("task-0") == "terminated"
+    assert causes["task-1"].startswith("env_error: KeyError: 'no such thing' (waiting.py:")
+    assert causes["task-2"] == causes["task-3"] == causes["task-4"] == "env_timeout: step: no answer within 0.5 s"
+    assert causes["task-5"] == "env_error: RuntimeError: the environment cancelled its own call"
+    assert causes["task-6"].startswith("env_error: SystemExit: 3 (waiting.py:")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="children are looked for in /proc")
+def test_a_process_that_hangs_is_killed_with_all_that_it_started(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("LEFT_BEHIND", str(tmp_path / "pid"))
+    pool = pool_of("Broken", "process")
+    (episode,) = play(pool, [5], limits=Limits(5, 6, 600, env_timeout_s=1.0))
+    close(pool)
+    assert episode.end_cause == "env_timeout: step: no answer within 1 s"
+    left = int((tmp_path / "pid").read_text())
+    assert gone(lambda: not psutil.pid_exists(left) or psutil.Process(left).status() == psutil.STATUS_ZOMBIE)
+    assert gone(lambda: not environments())
+
+
+def gone(check: Any, seconds: float = 10.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while not check() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return bool(check())
+
+
+def environments() -> list[psutil.Process]:
+    """Processes of environments below this one."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        try:
+            found += [process] if any("env_child" in word for word in process.cmdline()) else []
+        except psutil.Error:
+            continue
+    return found
+
+
+class Hanging(Countdown):
+    """Its first step takes longer than anybody waits."""
+
+    def step(self, action: str) -> Any:
+        time.sleep(0.1)
+        return super().step(action)
+
+
+def test_threads_that_hang_do_not_stay() -> None:
+    pool = EnvPool(Hanging, "thread")
+    before = threading.active_count()
+    limits = Limits(5, 6, 600, env_timeout_s=0.02)
+    most = 0
+    for first in range(0, 300, 20):
+        episodes = play(pool, range(first, first + 20), limits=limits)
+        assert {t.end_cause for t in episodes} == {"env_timeout: step: no answer within 0.02 s"}
+        most = max(most, threading.active_count() - before)
+    close(pool)
+    assert most <= 45 and gone(lambda: threading.active_count() <= before), (most, threading.enumerate())
+
+
+def test_a_loop_is_interrupted_in_its_thread() -> None:
+    pool = pool_of("Broken", "thread")
+    before = threading.active_count()
+    (episode,) = play(pool, [3], limits=Limits(5, 6, 600, env_timeout_s=0.2))
+    assert episode.end_cause == "env_timeout: step: no answer within 0.2 s"
+    for _ in range(20):  # each taking interrupts once more what swallowed the interruption
+        play(pool, [0])
+    close(pool)
+    assert gone(lambda: threading.active_count() <= before)
+
+
+def test_too_many_hanging_threads_move_the_environment_to_processes(capsys) -> None:
+    pool = pool_of("Broken", "thread")
+    limits = Limits(5, 6, 600, env_timeout_s=0.05)
+    specs = [EpisodeSpec("task-2", 0, number, seed=number) for number in range(20)]
+
+    async def played() -> None:
+        engine = ScriptedEngine(qwen(), lambda text: "go on")
+        await collect_episodes(specs, pool, engine, CONTEXT, limits)
+        await pool.discard(await pool.take())
+
+    asyncio.run(played())
+    assert pool.mode == "process"
+    assert "threads hang in it: later episodes play in processes of their own" in capsys.readouterr().out
+
+
+def test_what_takes_long_is_moved_and_says_so(capsys) -> None:
+    started = time.monotonic()
+    pool = pool_of("Slow")
+    play(pool, range(30))
+    assert time.monotonic() - started < 6, "inline it is 12 s"
+    assert pool.mode == "thread" and pool.created == 30
+    line = capsys.readouterr().out
+    assert line.startswith("environment gymnasium:rollout.waiting:Slow: a call takes 1") and line.count("\n") == 1
+    assert "of it waiting: later episodes play in threads of their own (env_blocking=thread)" in line
+    close(pool)
+
+    pool = pool_of("SlowDrawing")
+    first = told(play(pool, range(4)))
+    assert pool.mode == "process" and "draws from Python's or numpy's global generators" in capsys.readouterr().out
+    assert told(play(pool, range(4))) == first, "inline, then in processes"
+    close(pool)
+
+    pool = pool_of("Waiting", env_concurrency=2)
+    pool_quick = EnvPool(Countdown, "auto")
+    play(pool_quick, range(30))
+    assert pool_quick.mode == "inline" and pool_quick.created == 30 and not capsys.readouterr().out
+    close(pool)
+
+
+def test_an_environment_says_where_it_wants_to_be() -> None:
+    pool = pool_of("Declared")
+    seen = {s.observation for t in play(pool, range(3)) for s in t.steps[1:]}
+    assert pool.mode == "thread" and str(float(threading.get_ident())) not in " ".join(seen)
+    close(pool)
+    assert pool_of("Declared", "inline").mode == "inline", "the key has the last word"
+
+    class Wrong(Countdown):
+        blocking = "theads"
+
+    with pytest.raises(InputError, match="blocking='theads': must be one of inline, thread, process"):
+        asyncio.run(EnvPool(Wrong, "auto").take())
+    assert pool_of("Waiting").mode == EnvPool(Countdown).mode == "inline"
+
+
+def test_no_more_live_than_may(tmp_path) -> None:
+    alive, most = set(), 0
+
+    class Counted(Countdown):
+        def __init__(self) -> None:
+            nonlocal most
+            alive.add(id(self))
+            most = max(most, len(alive))
+
+        def close(self) -> None:
+            alive.discard(id(self))
+
+    pool = EnvPool(Counted, "thread", concurrency=3)
+    assert all(t.end_cause == "terminated" for t in play(pool, range(20)))
+    assert most == pool.created == 3
+
+    async def several() -> None:
+        first = await pool.take()
+        both = asyncio.ensure_future(pool.take_several(5))
+        await asyncio.sleep(0.01)
+        assert not both.done() and await pool.take_spare() is None
+        pool.give_back(first)
+        envs = await both  # more than may live, when nobody else has any
+        for env in envs:
+            await pool.discard(env)
+
+    asyncio.run(several())
+    close(pool)
+    assert not alive
+
+
+def test_a_process_ends_with_its_runner(tmp_path) -> None:
+    code = f"""
+import asyncio, os, sys
+sys.path[:0] = [{str(Path(__file__).parents[1])!r}]
+from rl_agents.rollout.env_pool import env_pool
+from rl_agents.settings import Settings
+pool = env_pool(Settings.from_dict({{"env": "gymnasium:rollout.waiting:Waiting", "env_blocking": "process"}}))
+asyncio.run(pool.take())
+print("ready", flush=True)
+os.kill(os.getpid(), 9)
+"""
+    import subprocess
+
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert out.stdout == "ready\n", out.stderr
+    mark = f"PYTHONPATH={os.environ.get('PYTHONPATH', '')}"
+    assert mark is not None
+    assert gone(lambda: not [p for p in psutil.process_iter(["cmdline", "ppid"]) if is_orphan(p)])
+
+
+def is_orphan(process: psutil.Process) -> bool:
+    return "rl_agents.rollout.env_child" in (process.info["cmdline"] or []) and process.info["ppid"] == 1

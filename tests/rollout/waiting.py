@@ -1,0 +1,183 @@
+"""Environments that wait, compute, draw, hang and die, as ``gymnasium:rollout.waiting:NAME``: children import them."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from typing import Any
+
+import gymnasium
+from gymnasium.spaces import Text
+
+#: Not the global one: how long something takes must not move what an environment draws.
+CLOCK = random.Random()
+Reset = tuple[str, dict[str, Any]]
+Step = tuple[str, float, bool, bool, dict[str, Any]]
+
+
+class Waiting(gymnasium.Env[str, str]):
+    """Three steps, whose observations depend on the seed and on all that was said; each takes a while."""
+
+    observation_space = action_space = Text(max_length=1 << 16)
+    longest_s = 0.02
+
+    @staticmethod
+    def task_ids(split: str) -> list[str]:
+        return [f"task-{number}" for number in range(64)]
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
+        self.wait()
+        return self.begun(seed, options)
+
+    def step(self, action: str) -> Step:
+        self.wait()
+        return self.stepped(action)
+
+    def wait(self) -> None:
+        time.sleep(CLOCK.uniform(0, self.longest_s))
+
+    def begun(self, seed: int | None, options: dict[str, Any] | None) -> Reset:
+        super().reset(seed=seed)
+        self.task, self.said = (options or {})["task_id"], ""
+        return f"task {self.task} of {self.np_random.integers(1000)}", {}
+
+    def stepped(self, action: str) -> Step:
+        self.said += f"{action}\n"
+        digest = hashlib.sha256(self.said.encode()).hexdigest()[:8]
+        done = self.said.count("\n") >= 3
+        return f"{digest} {self.drawn()}", float(len(action)), done, False, {"success": done}
+
+    def drawn(self) -> float:
+        return float(self.np_random.random())
+
+    def snapshot(self) -> tuple[Any, ...]:
+        return self.task, self.said, self.np_random.bit_generator.state
+
+    def restore(self, state: tuple[Any, ...]) -> None:
+        self.task, self.said, self.np_random.bit_generator.state = state
+
+
+class Awaiting(Waiting):
+    """The same as coroutines."""
+
+    async def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:  # type: ignore[override]
+        await asyncio.sleep(CLOCK.uniform(0, self.longest_s))
+        return self.begun(seed, options)
+
+    async def step(self, action: str) -> Step:  # type: ignore[override]
+        await asyncio.sleep(CLOCK.uniform(0, self.longest_s))
+        return self.stepped(action)
+
+
+class Drawing(Waiting):
+    """Draws from Python's global generator."""
+
+    def drawn(self) -> float:
+        return random.random()
+
+
+class DrawingAwaiting(Awaiting):
+    """The same as coroutines."""
+
+    def drawn(self) -> float:
+        return random.random()
+
+
+class Slow(Waiting):
+    """Every call takes a tenth of a second."""
+
+    def wait(self) -> None:
+        time.sleep(0.1)
+
+
+class SlowDrawing(Slow):
+    """And draws."""
+
+    def drawn(self) -> float:
+        return random.random()
+
+
+class Declared(Waiting):
+    """Says where it wants to be called, and tells where it was."""
+
+    blocking = "thread"
+    longest_s = 0.0
+
+    def drawn(self) -> float:
+        return float(threading.get_ident())
+
+
+class Broken(Waiting):
+    """Misbehaves at its second step, in the way that its task's number names; children of it live on by themselves."""
+
+    longest_s = 0.0
+
+    def stepped(self, action: str) -> Step:
+        answer = super().stepped(action)
+        if self.said.count("\n") == 2:
+            {
+                "task-1": self.raise_it,
+                "task-2": self.sleep,
+                "task-3": self.spin,
+                "task-4": self.die,
+                "task-5": self.leave,
+                "task-6": self.exit,
+            }.get(self.task, lambda: None)()
+        return answer if self.task != "task-7" else (*answer[:4], {"lock": threading.Lock()})
+
+    def raise_it(self) -> None:
+        raise KeyError("no such thing")
+
+    def sleep(self) -> None:
+        time.sleep(60)
+
+    def spin(self) -> None:
+        while True:
+            try:
+                while True:
+                    pass
+            except:  # noqa: E722  (as careless code does)
+                pass
+
+    def die(self) -> None:
+        os._exit(7)
+
+    def exit(self) -> None:
+        sys.exit(3)
+
+    def leave(self) -> None:
+        """Start a process in a session of its own, and hang."""
+        left = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+        with open(os.environ["LEFT_BEHIND"], "w") as file:
+            file.write(str(left.pid))
+        time.sleep(60)
+
+
+class AwaitingBroken(Awaiting):
+    """Hangs as coroutines do: it waits, it computes, or it does not want to be cancelled."""
+
+    longest_s = 0.0
+
+    async def step(self, action: str) -> Step:  # type: ignore[override]
+        if self.task == "task-1":
+            raise KeyError("no such thing")
+        if self.task == "task-2":
+            await asyncio.sleep(60)
+        if self.task == "task-3":
+            time.sleep(60)
+        while self.task == "task-4":
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                pass
+        if self.task == "task-5":
+            raise asyncio.CancelledError
+        if self.task == "task-6":
+            sys.exit(3)
+        return await super().step(action)
