@@ -60,7 +60,7 @@ def test_learning_again_gives_the_same_weights(
     out = capsys.readouterr().out
     assert out.splitlines()[-1] == "replay of 0:3: equal bit for bit, credit and weights"
     assert out.count("tensors equal bit for bit") == 3
-    assert out.count("credit equal, engine's logprobs within") >= 2
+    assert "credit equal, engine's logprobs within" in out
 
 
 def test_from_checkpoint_to_checkpoint(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
