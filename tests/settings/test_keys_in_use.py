@@ -48,7 +48,7 @@ REASONS = {
     ),
     **dict.fromkeys(["pool", "pool_min_return", "pool_top_share"], "which sessions there are depends on the user"),
     "weight_switch": "what a weight switch may interrupt depends on how long the user's responses are",
-    **dict.fromkeys(["keep_best", "save_pool"], "a matter of the user's disk"),
+    "keep_best": "a matter of the user's disk",
     **dict.fromkeys(["whiten", "gspo_token", "gigpo_omega"], ABLATION),
     **dict.fromkeys(
         ["branching", "search_warmup", "search_max_steps", "search_backtrack", "score_clock", "novelty_decay",
