@@ -8,7 +8,8 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[1]
 #: From the ground up; whoever stands higher may import what stands lower. The package itself is the roof.
 FLOORS = (
-    "errors", "interrupts", "cache", "durable", "settings", "tools", "chat", "web", "data", "pool", "credit",
+    "errors", "interrupts", "background", "cache", "durable", "settings", "tools", "chat", "web", "data", "pool",
+    "credit",
     "objectives", "retrieval", "traces", "rewards", "engines", "gateway", "envs", "rollout", "search", "algorithms",
     "core", "pivot", "reporting", "train_loop", "tuning", "serving", "cli", "",
 )  # fmt: skip

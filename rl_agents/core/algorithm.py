@@ -16,7 +16,7 @@ from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.core.ahead import Ahead
 from rl_agents.core.checkpoint import Counters, restore_run, save_run, write_atomically
 from rl_agents.core.config import BaseAgentConfig
-from rl_agents.core.experience import Demonstrations, Episodes, Place
+from rl_agents.core.experience import Demonstrations, Episodes, Expanding, Place
 from rl_agents.core.learner_group import start_learners
 from rl_agents.core.pipeline import Given, Pipeline, Producer, Sampled
 from rl_agents.core.recorded import Recorded
@@ -37,9 +37,8 @@ from rl_agents.engines.model_shape import context_limit, model_shape, read_confi
 from rl_agents.engines.select import resolve_engine
 from rl_agents.envs.base import task_ids
 from rl_agents.rewards.base import make_reward
-from rl_agents.rollout.branching import BranchSpec, Expansion
 from rl_agents.search.explorer import Explorer
-from rl_agents.search.iteration import run_iteration
+from rl_agents.search.iteration import Order, run_iteration
 from rl_agents.search.picture import draw_search
 from rl_agents.settings import load_recipe
 
@@ -238,21 +237,14 @@ class AgentAlgorithm(Algorithm):
         self.learning = True  # what a tick found out cannot be taken back
         workers = self._started_workers()
         workers.version = None  # a resumed run begins with fresh engines, too
-        resampled = 0
-
-        def expand(specs: Sequence[BranchSpec]) -> list[Expansion]:
-            nonlocal resampled
-            collected = workers.collector.expand(specs)
-            for event in collected.events:
-                print(f"[rl_agents] {event}; its states are expanded again", flush=True)
-            resampled += collected.resampled
-            return collected.answers
+        beside: Order = "beside" if self.settings.num_env_runners else "after"
+        expand, order = Expanding(workers.collector), beside if self.settings.lag else "before"
 
         def learn(samples: Sequence[Trajectory], update: int) -> dict[str, float]:
             self._keep(samples, update)
             return self._learn(samples, {}, update)
 
-        finished, metrics = run_iteration(explorer, self._sync_engines, expand, learn)
+        finished, metrics = run_iteration(explorer, self._sync_engines, expand, learn, order)
         metrics["search/optimiser_steps"] *= self.settings.epochs * self.settings.minibatches
         self.last_trajectories = finished
         self._keep(finished)
@@ -260,7 +252,8 @@ class AgentAlgorithm(Algorithm):
             self.pool.confirm(workers.collector.recorded())
         self.place = self.place.after(finished, explorer.position)
         explorer.left_out = self.place.bad.left_out
-        return {**metrics, **rollout_metrics(finished), **explorer.metrics(), "rollout/resampled_episodes": resampled}
+        metrics["rollout/resampled_episodes"] = expand.resampled
+        return {**metrics, **rollout_metrics(finished), **explorer.metrics()}
 
     def _learn(
         self, trajectories: Sequence[Trajectory], weights: Mapping[int, float], *update: int

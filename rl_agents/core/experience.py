@@ -9,14 +9,15 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from rl_agents.algorithms.base import Recipe
+from rl_agents.core.collector import Collector
 from rl_agents.core.rollout_metrics import rollout_metrics, truncation_metrics
-from rl_agents.core.rollout_workers import Collector
 from rl_agents.data.failures import BadTasks, FailedEpisodes
 from rl_agents.data.selection import Selected, SelectionError
 from rl_agents.data.tasks import DEMONSTRATION, SELECTION, item_at, stream_seed, training_specs
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.errors import EpisodesFail
 from rl_agents.rewards.base import Reward
+from rl_agents.rollout.branching import BranchSpec, Expansion
 from rl_agents.rollout.demonstrations import demonstrated_trajectories
 from rl_agents.settings import Settings
 
@@ -145,6 +146,26 @@ class Episodes:
         metrics["rollout/resampled_episodes"] *= len(rounds)
         metrics["rollout/generation_batches"] = float(len(rounds))
         return metrics
+
+
+@dataclass
+class Expanding:
+    """Expands the states that a search names.
+
+    Attributes:
+        resampled: states that were expanded again because a runner or an engine was lost.
+    """
+
+    collector: Collector
+    resampled: int = 0
+
+    def __call__(self, specs: Sequence[BranchSpec]) -> list[Expansion]:
+        """Sample children at all of them; raises as `Collector.gather` does."""
+        collected = self.collector.expand(specs)
+        for event in collected.events:
+            print(f"[rl_agents] {event}; its states are expanded again", flush=True)
+        self.resampled += collected.resampled
+        return collected.answers
 
 
 @dataclass

@@ -18,7 +18,7 @@ import numpy as np
 import ray
 from ray.exceptions import RayError
 
-from rl_agents.core.rollout_workers import SetRecorder
+from rl_agents.core.runner_calls import SetRecorder
 from rl_agents.data.rows import Row
 from rl_agents.data.steps import step_spans
 from rl_agents.data.trajectory import Step, Trajectory

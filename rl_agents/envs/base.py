@@ -14,6 +14,7 @@ from typing import Any
 
 import gymnasium
 
+from rl_agents.background import settled
 from rl_agents.envs.gymnasium_adapter import PREFIX, adapter_spec
 from rl_agents.envs.gymnasium_players import players_starter
 from rl_agents.envs.spec import EnvSpec, StarterSpec, TextEnv
@@ -110,7 +111,20 @@ def named_env(environment: str, max_turns: int = 0, **options: Any) -> TextEnv:
         InputError: see `read_env_options`; every keyword counts as chosen.
     """
     spec = env_spec(environment)
-    return _made(spec, read_env_options(spec, options, chosen=options), max_turns)
+    return synchronous(_made(spec, read_env_options(spec, options, chosen=options), max_turns))
+
+
+def synchronous(env: TextEnv) -> TextEnv:
+    """Return ``env`` for callers that cannot await: what it waits for is waited for in `reset` and `step`."""
+    if getattr(env, "awaited", False):
+        reset, step = env.reset, env.step
+
+        def waited(*, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+            return settled(reset(seed=seed, options=options))
+
+        env.reset = waited  # type: ignore[method-assign]
+        env.step = lambda action: settled(step(action))  # type: ignore[method-assign]
+    return env
 
 
 def task_ids(name: str, split: str, options: Mapping[str, Any]) -> list[str]:

@@ -15,7 +15,7 @@ def connect_judge(kind: type[Served], keys: JudgeKeys) -> Served:
     """Build the judge that the options ``env.judge_*`` describe.
 
     Raises:
-        InputError: no URL or no model; see `OpenAIJudge.connect`.
+        InputError: no URL or no model; see `ModelServer.connect`.
     """
     for name in ("judge_url", "judge_model"):
         if not getattr(keys, name):

@@ -56,6 +56,9 @@ class JudgeKeys:
         2, "further attempts after a timeout, a lost connection, HTTP 429 or 5xx",
         at_least=0, at_most=100, needs="judge=openai",
     )  # fmt: skip
+    judge_concurrency: int = key(
+        16, "requests of one env runner at the same time", at_least=1, at_most=4096, needs="judge=openai"
+    )
 
 
 Part = TypeVar("Part")

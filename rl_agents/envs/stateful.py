@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import string
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import gymnasium
 from gymnasium.spaces import Text
 
+from rl_agents.background import at_once, settled
 from rl_agents.envs.options import MalformedKey
 from rl_agents.envs.spec import EnvSpec
 from rl_agents.errors import InputError
@@ -53,11 +54,13 @@ class StatefulEnv(gymnasium.Env[str, str], Generic[State, Options]):
 
     Attributes:
         registered: its entry in the registry.
+        awaited: `step` (and `reset`, where the environment says so) returns a coroutine: it waits for a server.
     """
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012  (gymnasium's own declaration)
     action_space = Text(max_length=65536, min_length=0, charset=string.printable)
     registered: ClassVar[EnvSpec]
+    awaited = False
 
     def __init__(self, options: Options | None = None, max_turns: int = 0) -> None:
         if max_turns < 0:
@@ -84,6 +87,10 @@ class StatefulEnv(gymnasium.Env[str, str], Generic[State, Options]):
     def restore(self, state: State | None) -> None:
         """Continue from ``state``. The random generator, which only `reset` uses, stays as it is."""
         self._state = state
+
+    def _played(self, turn: Coroutine[Any, Any, StepResult]) -> Any:
+        """Return what `step` returns: the result of a turn, or where it waits for a server the turn itself."""
+        return turn if self.awaited else at_once(turn)
 
     def _draw_task(self, seed: int | None, options: dict[str, Any] | None, ids: Callable[[], Sequence[str]]) -> str:
         """Return ``options["task_id"]``, or one of ``ids`` drawn with ``seed``."""
@@ -138,12 +145,12 @@ def play(env: StatefulEnv[Any, Any], task_id: str, act: Callable[[str], tuple[st
     Raises:
         InputError: unknown task id.
     """
-    observation, info = env.reset(options={"task_id": task_id})
+    observation, info = settled(env.reset(options={"task_id": task_id}))
     dialogue: Dialogue = []
     over = False
     while not over:
         shown, action = act(observation)
         dialogue.append((shown, action))
-        observation, _, terminated, truncated, info = env.step(action)
+        observation, _, terminated, truncated, info = settled(env.step(action))
         over = terminated or truncated
     return dialogue, info

@@ -5,12 +5,13 @@ The formulas are in `rl_agents.rewards.prs`.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 
+from rl_agents.background import at_once, wait
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.data.tree import last_word
 from rl_agents.errors import InputError
@@ -26,8 +27,6 @@ from rl_agents.rewards.prs import (
 )
 from rl_agents.rewards.reading import Reading, read_episode
 from rl_agents.settings import Settings
-
-JUDGE_THREADS = 16
 
 
 @dataclass(slots=True)
@@ -116,8 +115,8 @@ class ProgressiveReward:
         due = [i for i, score in enumerate(scores) if self._judge_counts(score)]
         if self.judge is None or not due:
             return failures
-        with ThreadPoolExecutor(min(JUDGE_THREADS, len(due))) as pool:
-            verdicts = list(pool.map(self._verdict, [readings[i] for i in due]))
+        asked = self._verdicts([readings[i] for i in due])
+        verdicts = wait(asked) if self.judge.remote else at_once(asked)
         for i, verdict in zip(due, verdicts, strict=True):
             if isinstance(verdict, JudgeError):
                 failures[i] = str(verdict)
@@ -127,10 +126,16 @@ class ProgressiveReward:
             raise InputError(f"the judge answered none of {len(due)} questions: {failures[due[-1]]}")
         return failures
 
-    def _verdict(self, reading: Reading) -> float | JudgeError:
+    async def _verdicts(self, readings: Sequence[Reading]) -> list[float | JudgeError]:
+        """Ask about all answers at the same time; how many the judge has before it at once is its own matter."""
+        if self.judge is not None and not self.judge.remote:
+            return [await self._verdict(reading) for reading in readings]
+        return await asyncio.gather(*map(self._verdict, readings))
+
+    async def _verdict(self, reading: Reading) -> float | JudgeError:
         assert self.judge is not None
         try:
-            return self.judge.verdict(reading)
+            return await self.judge.verdict(reading)
         except JudgeError as error:
             return error
 

@@ -258,10 +258,10 @@ async def collect_episodes(
         recorder: of what is sampled; None: nothing is recorded.
     """
     pool = make_env if isinstance(make_env, EnvPool) else EnvPool(make_env)
-    pool.watch.begin()
     try:
-        played = [_play_pooled(spec, pool, engine, context, limits, recorder) for spec in specs]
-        results = await asyncio.gather(*played, return_exceptions=True)
+        with pool.watch.batch({spec.task_id for spec in specs}):
+            played = [_play_pooled(spec, pool, engine, context, limits, recorder) for spec in specs]
+            results = await asyncio.gather(*played, return_exceptions=True)
     finally:
         if pool is not make_env:
             await pool.close()

@@ -69,16 +69,17 @@ def load_black_box(settings: Settings) -> BlackBox | None:
 
 async def collect_blackbox(
     specs: Sequence[EpisodeSpec], box: BlackBox, engine: Engine, template: ChatTemplate, limits: Limits,
-    recorder: Recorder | None = None,
+    recorder: Recorder | None = None, places: asyncio.Semaphore | None = None,
 ) -> Rollouts:  # fmt: skip
     """Play all episodes, ``agent_concurrency`` at once; the result is that of `agent_loop.collect_episodes`.
 
     Args:
         recorder: where calls go as they are sampled, and come from again after a crash; None: nowhere.
+        places: what is shared with agents of other batches; None: these are the only ones.
     """
     pool = None if recorder is None else CallsOnly(recorder)
     gateway = WatchedGateway(engine, template, gateway_limits(box.options, limits), pool)
-    places = asyncio.Semaphore(box.options.agent_concurrency)
+    places = places or asyncio.Semaphore(box.options.agent_concurrency)
     async with serving(gateway) as url:
         played = [_play(spec, box, gateway, url, limits, places, recorder) for spec in specs]
         results = await asyncio.gather(*played, return_exceptions=True)

@@ -363,8 +363,8 @@ def _with_step(child: Child, step: Step) -> Child:
 
 async def expand_all(specs: Sequence[BranchSpec], pool: EnvPool, player: Player, branching: Branching) -> Expansions:
     """Answer all requests at once."""
-    pool.watch.begin()
-    answers = await asyncio.gather(*(expand(s, pool, player, branching) for s in specs), return_exceptions=True)
+    with pool.watch.batch({spec.point.task_id for spec in specs}):
+        answers = await asyncio.gather(*(expand(s, pool, player, branching) for s in specs), return_exceptions=True)
     result = Expansions()
     for answer in answers:
         if isinstance(answer, Expansion):

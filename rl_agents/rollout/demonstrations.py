@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
+from rl_agents.background import settled
 from rl_agents.chat.context import ContextPolicy, Dialogue, load_tokenizer, make_context
 from rl_agents.data.tasks import stream_seed
 from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.envs.base import TextEnv, env_spec, read_env_options, starter_spec, task_ids
-from rl_agents.envs.coroutines import finished
 from rl_agents.settings import Settings
 
 
@@ -38,17 +37,13 @@ def demonstrated_trajectories(settings: Settings, model_dir: str, seed: int) -> 
 
 
 def solves(env: TextEnv, task_id: str, actions: Iterable[str]) -> bool:
-    """Play actions until the episode ends, and say whether they solve the task; not within an event loop."""
-
-    async def played() -> bool:
-        _, info = await finished(env.reset(seed=0, options={"task_id": task_id}))
-        for action in actions:
-            _, _, terminated, truncated, info = await finished(env.step(action))
-            if terminated or truncated:
-                break
-        return bool(info.get("success"))
-
-    return asyncio.run(played())
+    """Play actions until the episode ends, and say whether they solve the task."""
+    _, info = settled(env.reset(seed=0, options={"task_id": task_id}))
+    for action in actions:
+        _, _, terminated, truncated, info = settled(env.step(action))
+        if terminated or truncated:
+            break
+    return bool(info.get("success"))
 
 
 def encode_dialogue(

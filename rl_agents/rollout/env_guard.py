@@ -14,7 +14,7 @@ import os
 import random
 import threading
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -187,7 +187,7 @@ def _names(path: Path) -> list[str]:
 
 @dataclass
 class TaskWatch:
-    """What is known of tasks whose environments hang; of one batch of episodes.
+    """What is known of tasks whose environments hang; of the batches of episodes that are in progress.
 
     Attributes:
         answered: some environment has answered in time.
@@ -200,12 +200,23 @@ class TaskWatch:
     note: CallNote | None = None
     _hangs: Counter[str] = field(default_factory=Counter)
     _causes: dict[str, str] = field(default_factory=dict)
+    _batches: int = 0
 
-    def begin(self) -> None:
-        """A new batch begins."""
-        self.answered = False
-        self._hangs.clear()
-        self._causes.clear()
+    @contextlib.contextmanager
+    def batch(self, tasks: Iterable[str]) -> Iterator[None]:
+        """Play a batch of these tasks, which are tried anew; all others, too, when no other batch is in progress."""
+        if not self._batches:
+            self.answered = False
+            self._hangs.clear()
+            self._causes.clear()
+        for task in tasks:
+            self._hangs.pop(task, None)
+            self._causes.pop(task, None)
+        self._batches += 1
+        try:
+            yield
+        finally:
+            self._batches -= 1
 
     def check(self, task_id: str) -> None:
         """Refuse a call that would take its whole time again.
@@ -282,16 +293,18 @@ class EnvGuard:
         """Await what a coroutine function returned; between its waits it is guarded like a plain call."""
         self.watch.waited = True
 
+        pieces = Pieces(awaitable, self._piece)
+
         async def told() -> Any:
             try:
-                return await Pieces(awaitable, self._piece)
+                return await pieces
             except (InputError, EnvFailure):
                 raise
             except (CallTimeout, Exception, SystemExit) as error:
                 raise failure_of(call, error) from error
 
         try:
-            return await within(0 if debugger_active() else self.timeout_s, told())
+            return await within(0 if debugger_active() else self.timeout_s, pieces, told())
         except TimeoutError:
             failure = timed_out(call, self.timeout_s)
             raise failure from failure.__cause__

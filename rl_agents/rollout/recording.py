@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
+from copy import copy
 from dataclasses import replace
 
 from rl_agents.data.tasks import step_seed
@@ -47,6 +48,12 @@ class Recorder:
         self._waiting: list[Call] = []
         self.attempt = 0
 
+    def at(self, attempt: int) -> Recorder:
+        """Return a recorder for work that was asked for ``attempt`` times before; several may be at work at once."""
+        recorder = copy(self)  # what waits to be sent is in one list, so that a flush of any sends it
+        recorder.attempt = attempt
+        return recorder
+
     def recall(self, prompt_ids: list[int], seed: int) -> Completion | None:
         """Return what was sampled for this prompt and seed before the crash; None: nothing was."""
         call = self._recorded.get(seed)
@@ -78,7 +85,8 @@ class Recorder:
 
     def send(self) -> None:
         """Send what waits for the event loop's next round, which there may not be."""
-        calls, self._waiting = self._waiting, []
+        calls = list(self._waiting)
+        self._waiting.clear()
         if calls:
             self.sink.add(*calls)
 

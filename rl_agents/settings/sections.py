@@ -169,6 +169,10 @@ class RewardKeys:
     judge_retries: int = key(
         2, "further attempts after a timeout, a lost connection, or HTTP 429 or 5xx", at_least=0, needs=JUDGE_SERVER
     )
+    judge_concurrency: int = key(
+        16, "requests at the same time; the server's rate limits are honoured besides", at_least=1, at_most=4096,
+        needs=JUDGE_SERVER,
+    )  # fmt: skip
 
 
 @dataclass

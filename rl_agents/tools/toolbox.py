@@ -5,11 +5,12 @@ Whatever a model writes ends in a text of bounded length: a call that does not f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rl_agents.background import at_once
 from rl_agents.tools.calls import Response, Tool, ToolCall, check_call
 
 MAX_CALLS = 4
@@ -25,14 +26,14 @@ class ToolError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class BoundTool:
-    """A definition and what it does: arguments that fit its schema -> the text that the agent reads.
+    """A definition and what it does: arguments that fit its schema -> the text that the agent reads, or a coroutine.
 
     Attributes:
         run: raises `ToolError` for what the agent can mend.
     """
 
     tool: Tool
-    run: Callable[[Mapping[str, Any]], str]
+    run: Callable[[Mapping[str, Any]], str | Awaitable[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +60,8 @@ class Toolbox:
         tools: each name once.
         max_calls: calls of one response that are run; the rest are told so.
         max_result_characters: of one result; the rest is cut, and the cut is told.
-        threads: calls of one response that run at the same time; for tools that wait for others. Results keep the
-            order of the calls.
+        together: the calls of one response run at the same time, where tools are awaited; else one after the other.
+            Results keep the order of the calls.
 
     Raises:
         ValueError: a name twice, or a limit below 1.
@@ -71,14 +72,14 @@ class Toolbox:
         tools: Sequence[BoundTool],
         max_calls: int = MAX_CALLS,
         max_result_characters: int = MAX_RESULT_CHARACTERS,
-        threads: int = 1,
+        together: bool = False,
     ) -> None:
         self._tools = {bound.tool.name: bound for bound in tools}
         if len(self._tools) < len(tools):
             raise ValueError("a tool's name occurs twice")
-        if min(max_calls, max_result_characters, threads) < 1:
-            raise ValueError("max_calls, max_result_characters and threads must be at least 1")
-        self._max_calls, self._max_characters, self._threads = max_calls, max_result_characters, threads
+        if min(max_calls, max_result_characters) < 1:
+            raise ValueError("max_calls and max_result_characters must be at least 1")
+        self._max_calls, self._max_characters, self._together = max_calls, max_result_characters, together
 
     @property
     def tools(self) -> tuple[Tool, ...]:
@@ -91,6 +92,10 @@ class Toolbox:
         return [tool.to_openai() for tool in self.tools]
 
     def execute(self, response: Response) -> list[ToolResult]:
+        """`run` for tools that wait for nothing."""
+        return at_once(self.run(response))
+
+    async def run(self, response: Response) -> list[ToolResult]:
         """Run the calls of ``response`` and return one result per call, in their order.
 
         A response that could not be read gives one result without a call. Exceptions of a tool other than `ToolError`
@@ -99,22 +104,34 @@ class Toolbox:
         if response.problem:
             return [ToolResult(None, feedback(response.problem), ok=False, fits=False)]
         calls = response.calls[: self._max_calls]
-        if self._threads > 1 and len(calls) > 1:
-            with ThreadPoolExecutor(self._threads) as pool:
-                results = list(pool.map(self._run, calls))
+        if self._together and len(calls) > 1:
+            results = await _all(self._run(call) for call in calls)
         else:
-            results = [self._run(call) for call in calls]
+            results = [await self._run(call) for call in calls]
         surplus = f"not run: only the first {self._max_calls} of {len(response.calls)} calls in one turn are"
         return results + [ToolResult(call, surplus, False, fits=False) for call in response.calls[self._max_calls :]]
 
-    def _run(self, call: ToolCall) -> ToolResult:
+    async def _run(self, call: ToolCall) -> ToolResult:
         if problem := check_call(call, self.tools):
             return ToolResult(call, feedback(problem), ok=False, fits=False)
         try:
-            content, ok = self._tools[call.name].run(call.arguments), True
+            said, ok = self._tools[call.name].run(call.arguments), True
+            content = said if isinstance(said, str) else await said
         except ToolError as error:
             content, ok = str(error), False
         return ToolResult(call, _cut(content, self._max_characters), ok)
+
+
+async def _all(works: Iterable[Coroutine[Any, Any, ToolResult]]) -> list[ToolResult]:
+    """Run works at the same time; when one fails, the others are ended before its error goes on."""
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        return await asyncio.gather(*tasks)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise
 
 
 def feedback(problem: str) -> str:

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
-from rl_agents.core.rollout_workers import MAX_DEATHS, Collector, RolloutError
+from rl_agents.core.collector import MAX_DEATHS, Collector, RolloutError
+from rl_agents.core.runners import RunnerLost
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
 from rl_agents.errors import EpisodesFail
 from rl_agents.rollout.agent_loop import Rollouts
 from rl_agents.rollout.branching_check import BranchingCheck, Reached
+from rl_agents.rollout.exchange import Batch
 
 
 class Runner:
@@ -19,6 +21,13 @@ class Runner:
 
     def __init__(self, deadly: set[str], tells: bool = True) -> None:
         self.deadly, self.tells, self.died_in, self.deaths = deadly, tells, "", 0
+
+    def exchange(self, batches: list[Batch], *_: Any) -> dict[int, Any]:
+        return {batch.number: getattr(self, batch.method)(batch.jobs, **batch.options) for batch in batches}
+
+    @property
+    def in_progress(self) -> int:
+        return 0
 
     def sample(
         self, specs: list[EpisodeSpec], temperature: float | None = None, attempt: int | None = None
@@ -35,36 +44,38 @@ class Runner:
 
 
 class Group:
-    """RLlib's group and its manager, as far as a collector calls them."""
+    """Env runners in this process; what they are asked is done at once."""
 
     def __init__(self, runners: list[Runner]) -> None:
         self.runners, self.healthy = runners, set(range(len(runners)))
-        self._worker_manager = self
+        self.remote = len(runners)
 
-    def num_remote_env_runners(self) -> int:
-        return len(self.runners)
-
-    def healthy_env_runner_ids(self) -> list[int]:
+    def ids(self) -> list[int]:
         return sorted(self.healthy)
 
-    healthy_actor_ids = healthy_env_runner_ids
+    def send(self, runner: int, call: Any) -> Any:
+        try:
+            return SimpleNamespace(value=call(self.runners[runner]))
+        except ConnectionError:
+            return SimpleNamespace(value=None)
 
-    def probe_unhealthy_env_runners(self, timeout_seconds: float) -> bool:
+    def wait(self, sent: Any, timeout_s: float | None) -> list[Any]:
+        return list(sent)
+
+    def answer(self, sent: Any) -> Any:
+        if sent.value is None:
+            raise RunnerLost
+        return sent.value
+
+    def everybody(self, call: Any, timeout_s: float) -> list[Any]:
+        return [call(self.runners[number]) for number in self.ids()]
+
+    def lose(self, runner: int, *, kill: bool) -> None:
+        self.healthy.discard(runner)
+
+    def come_back(self, patience_s: float) -> bool:
         self.healthy = set(range(len(self.runners)))
         return True
-
-    def foreach_actor(self, calls: Any, remote_actor_ids: Any = None, timeout_seconds: float = 0) -> list[Any]:
-        ids = self.healthy_env_runner_ids() if remote_actor_ids is None else remote_actor_ids
-        calls = calls if isinstance(calls, list) else [calls] * len(ids)
-        return [self._result(number, call) for number, call in zip(ids, calls, strict=True)]
-
-    def _result(self, number: int, call: Any) -> Any:
-        try:
-            value = call(self.runners[number])
-        except ConnectionError:
-            self.healthy.discard(number)
-            return SimpleNamespace(actor_id=number, ok=False)
-        return SimpleNamespace(actor_id=number, ok=True, get=lambda: value)
 
 
 def specs(count: int) -> list[EpisodeSpec]:
@@ -82,6 +93,13 @@ def test_tasks_in_which_runners_die_fail_and_the_others_are_played() -> None:
     assert sum(runner.deaths for runner in runners) == MAX_DEATHS * len(deadly)
     # From now on nobody dies for them any more, once a runner was lost.
     assert not any(t.failed for t in collector.collect([s for s in specs(32) if s.task_id not in deadly]).answers)
+
+
+def test_a_collection_takes_one_exchange_with_every_runner() -> None:
+    collector = Collector(Group([Runner(set()) for _ in range(3)]), None, 10.0)
+    for number in range(1, 4):
+        assert len(collector.collect(specs(32)).answers) == 64
+        assert collector.exchanges == 3 * number
 
 
 class Passing(Runner):

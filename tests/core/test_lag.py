@@ -1,4 +1,4 @@
-"""`lag=k` in whole runs of one process: methods train, and a run that is resumed in mid-flight samples nothing again."""
+"""`lag=k` in whole runs of one process: methods train, and a run resumed in mid-flight samples nothing again."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ from environments import outcome, with_keywords
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rl_agents.background import wait
 from rl_agents.envs.base import named_env
 from rl_agents.envs.options import RetrieverKeys
 from rl_agents.envs.paper_search import demonstrator, expert, tasks
@@ -49,7 +50,7 @@ class Scores:
     def __init__(self, scores: dict[str, float]) -> None:
         self.known, self.asked = scores, list[str]()
 
-    def scores(self, task: Task, library: Library, paper_ids: Sequence[str]) -> list[float]:
+    async def scores(self, task: Task, library: Library, paper_ids: Sequence[str]) -> list[float]:
         self.asked += paper_ids
         return [self.known[paper_id] for paper_id in paper_ids]
 
@@ -132,18 +133,18 @@ def test_relevance_of_generated_papers() -> None:
 def test_an_episode_by_hand() -> None:
     # "moss" finds a, b, c, e, g, but g scores 0.005 and is dropped: 0.9 + 0.5 + 0.25
     turn, selector = hand_turn()
-    found = turn.search({"query": "moss"})
+    found = wait(turn.search({"query": "moss"}))
     assert [paper.paper_id for paper in found] == ["a", "b", "c", "e"]
     assert turn.reward == pytest.approx(1.65)
     # a is cited by f and cites d and e; e is there already: 1.0 + 0.75
-    assert [paper.paper_id for paper in turn.expand({"paper_id": " a "})] == ["f", "d"]
+    assert [paper.paper_id for paper in wait(turn.expand({"paper_id": " a "}))] == ["f", "d"]
     assert turn.reward == pytest.approx(1.65 + 1.75)
     # everything again, in other letters: -0.5; nothing else changes
     for call, reason in (
-        (lambda: turn.search({"query": "  MOSS "}), REPEATED_QUERY),
-        (lambda: turn.search({"query": " \n"}), EMPTY_QUERY),
-        (lambda: turn.expand({"paper_id": "a"}), REPEATED_EXPANSION),
-        (lambda: turn.expand({"paper_id": "g"}), UNKNOWN_PAPER),
+        (lambda: wait(turn.search({"query": "  MOSS "})), REPEATED_QUERY),
+        (lambda: wait(turn.search({"query": " \n"})), EMPTY_QUERY),
+        (lambda: wait(turn.expand({"paper_id": "a"})), REPEATED_EXPANSION),
+        (lambda: wait(turn.expand({"paper_id": "g"})), UNKNOWN_PAPER),
     ):
         with pytest.raises(Refused) as refused:
             call()
@@ -151,9 +152,9 @@ def test_an_episode_by_hand() -> None:
     assert turn.reward == pytest.approx(3.4 - 4 * 0.5)
     assert turn.state.refused == 4 and turn.ran == 6 and len(turn.state.pool) == 6
     # f cites a alone, which is known: an expansion that finds nothing is allowed, and earns nothing
-    assert turn.expand({"paper_id": "f"}) == () and turn.reward == pytest.approx(1.4)
+    assert wait(turn.expand({"paper_id": "f"})) == () and turn.reward == pytest.approx(1.4)
     # nobody is asked about a paper twice, dropped ones included
-    assert turn.search({"query": "moss five"}) == () and len(selector.asked) == len(set(selector.asked)) == 7
+    assert wait(turn.search({"query": "moss five"})) == () and len(selector.asked) == len(set(selector.asked)) == 7
     # kept: a, c, d, f of the annotated a, c, d, f; with a threshold of 0.2 b as well
     assert turn.state.measures(0.5).f1 == 1.0
     assert turn.state.measures(0.2).precision == pytest.approx(4 / 5)
@@ -161,10 +162,10 @@ def test_an_episode_by_hand() -> None:
 
 def test_costs_are_per_call_that_is_done() -> None:
     turn, _ = hand_turn(search_cost=0.1, expand_cost=0.2, penalty=1.0)
-    turn.search({"query": "moss"})
-    turn.expand({"paper_id": "a"})
+    wait(turn.search({"query": "moss"}))
+    wait(turn.expand({"paper_id": "a"}))
     with pytest.raises(Refused):
-        turn.expand({"paper_id": "a"})
+        wait(turn.expand({"paper_id": "a"}))
     assert turn.reward == pytest.approx(1.65 - 0.1 + 1.75 - 0.2 - 1.0)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from environments import with_keywords
 
+from rl_agents.background import wait
 from rl_agents.envs.base import env_spec, named_env, read_env_options
 from rl_agents.envs.options import RetrieverKeys
 from rl_agents.envs.paper_search import tasks
@@ -264,7 +265,7 @@ def selector(server: Server, **options: Any) -> ServerSelector:
 )
 def test_scores_of_the_server(server: Server, reply: dict[str, Any], score: float) -> None:
     server.reply = lambda prompt: reply
-    assert selector(server).scores(TASK, LIBRARY, ["a"]) == [pytest.approx(score, abs=1e-4)]
+    assert wait(selector(server).scores(TASK, LIBRARY, ["a"])) == [pytest.approx(score, abs=1e-4)]
     request = server.requests[0]
     assert request["messages"][0]["content"] == PROMPT.format(query=TASK.query, title="Moss", abstract="On {moss}.")
     assert request["model"] == "pasa" and request["logprobs"] is True and request["temperature"] == 0
@@ -274,9 +275,9 @@ def test_the_server_is_asked_once_about_a_paper_and_about_several_at_once(server
     server.delay = 0.5
     one = selector(server, selector_threads=3)
     server.reply = lambda prompt: said("True" if "Fern" in prompt else "False")
-    assert one.scores(TASK, LIBRARY, ["a", "b", "c"]) == [0.0, 1.0, 0.0]
+    assert wait(one.scores(TASK, LIBRARY, ["a", "b", "c"])) == [0.0, 1.0, 0.0]
     assert server.most >= 2
-    assert one.scores(TASK, LIBRARY, ["c", "b"]) == [0.0, 1.0] and len(server.requests) == 3
+    assert wait(one.scores(TASK, LIBRARY, ["c", "b"])) == [0.0, 1.0] and len(server.requests) == 3
     assert selector(server, selector_threads=3) is one
 
 
@@ -284,15 +285,15 @@ def test_the_server_is_asked_once_about_a_paper_and_about_several_at_once(server
 def test_replies_that_say_nothing_end_the_episode(server: Server, reply: dict[str, Any]) -> None:
     server.reply = lambda prompt: reply
     with pytest.raises(JudgeError, match=r"pasa at http.*asked about: Where is \{moss\}\? -> Moss"):
-        selector(server).scores(TASK, LIBRARY, ["a"])
+        wait(selector(server).scores(TASK, LIBRARY, ["a"]))
 
 
 def test_a_server_that_hangs_or_is_gone_is_named(server: Server) -> None:
     server.delay = 1.0
     with pytest.raises(JudgeError, match=r"no answer within 0\.05 s"):
-        selector(server, selector_timeout_s=0.05).scores(TASK, LIBRARY, ["a"])
+        wait(selector(server, selector_timeout_s=0.05).scores(TASK, LIBRARY, ["a"]))
     with pytest.raises(JudgeError, match=r"pasa at http://127\.0\.0\.1:9/v1"):
-        selector(server, selector_url="http://127.0.0.1:9/v1").scores(TASK, LIBRARY, ["a"])
+        wait(selector(server, selector_url="http://127.0.0.1:9/v1").scores(TASK, LIBRARY, ["a"]))
 
 
 def test_an_episode_with_a_server(server: Server) -> None:

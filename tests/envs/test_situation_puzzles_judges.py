@@ -12,6 +12,7 @@ from importlib.util import find_spec
 
 import pytest
 
+from rl_agents.background import wait
 from rl_agents.envs.base import env_spec, named_env, read_env_options
 from rl_agents.envs.situation_puzzles import tasks
 from rl_agents.envs.situation_puzzles.env import SituationPuzzlesEnv
@@ -66,7 +67,7 @@ class Server:
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setattr("rl_agents.rewards.judge.RETRY_PAUSE_S", 0.0)
+    monkeypatch.setattr("rl_agents.web.model_server.RETRY_PAUSE_S", 0.0)
     server = Server()
     yield server
     server.http.shutdown()
@@ -76,9 +77,9 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
 def test_what_the_server_is_asked(server: Server) -> None:
     puzzle = tasks.find_puzzle(TASK)
     question = "Did a {bird} tell him?"
-    assert make_judge(read_env_options(env_spec("situation_puzzles"), server.options)).reply(puzzle, question) == Reply(
-        YES
-    )
+    assert wait(
+        make_judge(read_env_options(env_spec("situation_puzzles"), server.options)).reply(puzzle, question)
+    ) == Reply(YES)
     assert server.prompts == [PROMPT.format(surface=puzzle.surface, bottom=puzzle.bottom, question=question)]
     assert server.prompts[0].count(puzzle.bottom) == 1 and question in server.prompts[0]
 

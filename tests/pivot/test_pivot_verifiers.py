@@ -234,7 +234,7 @@ class Scripted:
         self.rule = rule
         self.asked: list[str] = []
 
-    def ask(self, prompt: str, about: str) -> float:
+    async def ask(self, prompt: str, about: str) -> float:
         self.asked.append(prompt)
         return self.rule(prompt)
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rl_agents.background import wait
 from rl_agents.rewards.grounding import MAX_SENTENCES, Statement, grounded_share, sentences, stated_share
 from rl_agents.rewards.judge import RuleJudge, prompt
 from rl_agents.rewards.reading import Reading
@@ -72,10 +73,10 @@ def reading(answer: str, points: tuple[str, ...]) -> Reading:
 def test_the_rule_judge_reads_points_apart_from_grounds() -> None:
     judge, points = RuleJudge(), ("Torhaven lies on the river Ister.",)
     grounded = reading("Velmora was founded by Ada Tarn.", points)
-    assert (judge.verdict(grounded), judge.complete(grounded)) == (1.0, 0.0)
+    assert (wait(judge.verdict(grounded)), wait(judge.complete(grounded))) == (1.0, 0.0)
     complete = reading("Torhaven lies on the river Ister. It burns.", points)
-    assert (judge.verdict(complete), judge.complete(complete)) == (0.0, 1.0)
-    assert judge.verdict(reading("Velmora was founded by Ada Tarn.", ())) == 1.0
+    assert (wait(judge.verdict(complete)), wait(judge.complete(complete))) == (0.0, 1.0)
+    assert wait(judge.verdict(reading("Velmora was founded by Ada Tarn.", ()))) == 1.0
 
 
 def test_a_served_judge_of_long_answers_reads_the_evidence_and_no_reference() -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
-from types import SimpleNamespace
+from itertools import pairwise
 
 import pytest
 from test_progressive import READING, Server, openai
 
-from rl_agents.rewards import judge as judges
+from rl_agents.background import wait
 from rl_agents.rewards.judge import JudgeError, RuleJudge, make_judge, prompt
 from rl_agents.rewards.reading import Reading
 
@@ -24,16 +25,8 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     server.http.server_close()
 
 
-@pytest.fixture
-def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Seconds that were waited between attempts; nobody waits here."""
-    waited: list[float] = []
-    monkeypatch.setattr(judges, "time", SimpleNamespace(sleep=waited.append))  # servers' threads sleep as they do
-    return waited
-
-
 def verdict(answer: str, *references: str) -> float:
-    return RuleJudge().verdict(Reading((), answer, True, references, "", ()))
+    return wait(RuleJudge().verdict(Reading((), answer, True, references, "", ())))
 
 
 def test_a_short_answer_may_say_twelve_words_besides_the_reference() -> None:
@@ -45,9 +38,9 @@ def test_a_short_answer_may_say_twelve_words_besides_the_reference() -> None:
 
 def test_what_a_judge_of_completeness_is_asked(server: Server) -> None:
     judge = make_judge(openai(server))
-    assert judge.complete(LONG) == 1.0
+    assert wait(judge.complete(LONG)) == 1.0
     server.reply = lambda text: "no"
-    assert judge.complete(LONG) == 0.0
+    assert wait(judge.complete(LONG)) == 0.0
     (body, _), _ = server.requests
     text = body["messages"][0]["content"]
     assert "[Question]\nWho?\n\n[Reference answer]\nA reference.\n\n" in text
@@ -56,7 +49,7 @@ def test_what_a_judge_of_completeness_is_asked(server: Server) -> None:
     )
     server.reply = lambda text: "well"
     with pytest.raises(JudgeError, match=r"replied 'well', neither yes nor no; asked about: Who\? -> An answer\."):
-        judge.complete(LONG)
+        wait(judge.complete(LONG))
 
 
 def test_where_there_is_no_evidence_or_no_reference_the_judge_is_told() -> None:
@@ -65,20 +58,24 @@ def test_where_there_is_no_evidence_or_no_reference_the_judge_is_told() -> None:
     assert "tools returned]\n(nothing)\n\n" in bare and "right]\n(none given)\n\n" in bare
 
 
-def test_the_pause_doubles_with_every_attempt(server: Server, pauses: list[float]) -> None:
+def test_the_pause_doubles_with_every_attempt(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rl_agents.web.model_server.RETRY_PAUSE_S", 0.2)
+    times: list[float] = []
+    server.reply = lambda text: times.append(time.monotonic()) or "yes"
     server.status = [500, 503, 429, 500]
     with pytest.raises(JudgeError, match=r"HTTP 500: .* \(4 attempts\)"):
-        make_judge(openai(server, judge_retries=3)).verdict(READING)
-    assert pauses == [0.5, 1.0, 2.0] and len(server.requests) == 4
+        wait(make_judge(openai(server, judge_retries=3)).verdict(READING))
+    pauses = [later - earlier for earlier, later in pairwise(times)]
+    assert all(0.0 <= pause - own < 0.2 for pause, own in zip(pauses, [0.2, 0.4, 0.8], strict=True))
     for status in (400, 404, 430, 499):
         server.status = [status]
         with pytest.raises(JudgeError, match=rf"HTTP {status}"):
-            make_judge(openai(server, judge_retries=3)).verdict(READING)
-    assert len(pauses) == 3, "what the server refuses it refuses again"
+            wait(make_judge(openai(server, judge_retries=3)).verdict(READING))
+    assert len(times) == 8, "what the server refuses it refuses again"
 
 
 def test_a_request_is_bounded_and_the_same_every_time(server: Server) -> None:
-    make_judge(openai(server, judge_url=server.url + "/")).verdict(READING)
+    wait(make_judge(openai(server, judge_url=server.url + "/")).verdict(READING))
     (body, headers), *_ = server.requests
     assert {name: value for name, value in body.items() if name != "messages"} == {
         "model": "grader", "temperature": 0, "max_completion_tokens": 256,
@@ -90,7 +87,7 @@ def test_errors_quote_a_line_and_not_a_page(server: Server) -> None:
     server.reply = lambda text: "x" * 1000
     wordy = Reading((), "said " * 200, True, ("Paris",), "capital\n\nof   France?", ())
     with pytest.raises(JudgeError) as caught:
-        make_judge(openai(server, judge_url=server.url + "/")).verdict(wordy)
+        wait(make_judge(openai(server, judge_url=server.url + "/")).verdict(wordy))
     start, quoted, about = f"grader at {server.url}: replied '", "x" * 160, "capital of France? -> said said"
     message = str(caught.value)
     assert message.startswith(f"{start}{quoted}', neither yes nor no; asked about: {about}")

@@ -14,6 +14,7 @@ from importlib.util import find_spec
 import pytest
 
 from rl_agents.algorithms import Settings
+from rl_agents.background import wait
 from rl_agents.core.resolve import resolve
 from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.errors import InputError
@@ -139,7 +140,7 @@ def test_an_environment_without_references_is_named():
 
 def test_the_rule_judge_looks_for_a_reference_in_the_answer():
     def verdict(answer, *references):
-        return RuleJudge().verdict(Reading((), answer, True, references, "", ()))
+        return wait(RuleJudge().verdict(Reading((), answer, True, references, "", ())))
 
     assert verdict("It is the New York City.", "new york city") == 1.0
     assert verdict("York New City", "new york city") == 0.0
@@ -184,7 +185,7 @@ class Server:
 @pytest.fixture
 def server(monkeypatch) -> Iterator[Server]:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setattr("rl_agents.rewards.judge.RETRY_PAUSE_S", 0.0)
+    monkeypatch.setattr("rl_agents.web.model_server.RETRY_PAUSE_S", 0.0)
     server = Server()
     yield server
     server.http.shutdown()
@@ -217,7 +218,7 @@ def test_the_judge_is_asked_only_where_its_stage_is_reached(server, form):
 def test_what_the_judge_is_asked(server):
     judge = make_judge(openai(server))
     server.reply = lambda text: "No." if "Lutetia" in text else "yes"
-    assert judge.verdict(READING) == 0.0
+    assert wait(judge.verdict(READING)) == 0.0
     body, _ = server.requests[0]
     assert (body["model"], body["temperature"]) == ("grader", 0)
     assert body["messages"] == [{"role": "user", "content": prompt(READING)}]
@@ -235,23 +236,23 @@ def test_what_the_judge_is_asked(server):
 )
 def test_a_verdict_is_what_follows_the_judges_thoughts(server, reply, verdict):
     server.reply = lambda text: reply
-    assert make_judge(openai(server)).verdict(READING) == verdict
+    assert wait(make_judge(openai(server)).verdict(READING)) == verdict
 
 
 def test_a_judge_that_only_thinks_gives_no_verdict(server):
     server.reply = lambda text: "<think>Yes, it"
     with pytest.raises(JudgeError, match="neither yes nor no"):
-        make_judge(openai(server)).verdict(READING)
+        wait(make_judge(openai(server)).verdict(READING))
 
 
 def test_the_key_is_sent_and_never_shown(server, monkeypatch):
     monkeypatch.setenv("GRADER_KEY", "s3cret-key")
     judge = make_judge(openai(server, judge_key_env="GRADER_KEY", judge_retries=0))
-    judge.verdict(READING)
+    wait(judge.verdict(READING))
     assert server.requests[0][1]["Authorization"] == "Bearer s3cret-key"
     server.status = [401]
     with pytest.raises(JudgeError, match="HTTP 401") as caught:
-        judge.verdict(READING)
+        wait(judge.verdict(READING))
     assert "s3cret" not in f"{caught.value} {judge!r}"
     monkeypatch.delenv("GRADER_KEY")
     with pytest.raises(InputError, match="judge_key_env=GRADER_KEY: the environment variable is not set"):
@@ -262,7 +263,7 @@ def test_a_timeout_names_the_server_and_what_it_was_asked(server):
     server.delay = 1.5
     judge = make_judge(openai(server, judge_timeout_s=0.5, judge_retries=1))
     with pytest.raises(JudgeError) as caught:
-        judge.verdict(READING)
+        wait(judge.verdict(READING))
     message = str(caught.value)
     assert f"grader at {server.url}: no answer within 0.5 s (2 attempts)" in message
     assert "asked about: capital of France? -> Paris" in message
@@ -274,32 +275,32 @@ def test_a_server_that_drips_is_left_when_the_time_is_up(server):
     judge = make_judge(openai(server, judge_timeout_s=1.0, judge_retries=0))
     begin = time.monotonic()
     with pytest.raises(JudgeError, match="no answer within 1 s"):
-        judge.verdict(READING)
+        wait(judge.verdict(READING))
     assert 0.9 < time.monotonic() - begin < 2.0
 
 
 def test_retries_are_bounded_and_only_for_what_may_pass(server):
     judge = make_judge(openai(server, judge_retries=2))
     server.status = [500, 429]
-    assert judge.verdict(READING) == 1.0 and len(server.requests) == 3
+    assert wait(judge.verdict(READING)) == 1.0 and len(server.requests) == 3
     server.status = [500] * 3
     with pytest.raises(JudgeError, match=r"HTTP 500.*\(3 attempts\)"):
-        judge.verdict(READING)
+        wait(judge.verdict(READING))
     assert len(server.requests) == 6
     server.status = [404]
     with pytest.raises(JudgeError, match="HTTP 404"):
-        judge.verdict(READING)
+        wait(judge.verdict(READING))
     assert len(server.requests) == 7
     for reply, problem in (("perhaps", "neither yes nor no"), (None, "no chat completion")):
         server.reply = lambda text, reply=reply: reply
         with pytest.raises(JudgeError, match=problem):
-            judge.verdict(READING)
+            wait(judge.verdict(READING))
     assert len(server.requests) == 9
     with closing(socket.socket()) as free:
         free.bind(("127.0.0.1", 0))
         nobody = f"http://127.0.0.1:{free.getsockname()[1]}"
     with pytest.raises(JudgeError, match="ConnectError"):
-        make_judge(openai(server, judge_url=nobody, judge_retries=0)).verdict(READING)
+        wait(make_judge(openai(server, judge_url=nobody, judge_retries=0)).verdict(READING))
 
 
 def test_a_failed_judgement_is_a_failure_and_not_a_zero(server):

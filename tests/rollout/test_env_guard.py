@@ -113,8 +113,23 @@ def test_a_task_that_hangs_is_not_waited_for_again() -> None:
             called(EnvGuard("bad", 1, 0.2, watch), reset)
     assert time.monotonic() - started < 10
     assert called(EnvGuard("good", 1, 0.2, watch), len, "abc") == 3
-    watch.begin()
-    assert called(EnvGuard("bad", 1, 0.2, watch), len, "abc") == 3
+    with watch.batch(["bad"]):
+        assert called(EnvGuard("bad", 1, 0.2, watch), len, "abc") == 3
+
+
+def test_a_batch_beside_others_tries_only_its_own_tasks_anew() -> None:
+    watch = TaskWatch()
+    with watch.batch(["a", "b"]):
+        for task in ("a", "b"):
+            watch.hung(task, f"{task} hangs", reset=True)
+        with watch.batch(["b"]):
+            watch.check("b")
+            with pytest.raises(EnvFailure, match="a hangs"):
+                watch.check("a")
+        with pytest.raises(EnvFailure, match="a hangs"):
+            watch.check("a")
+    with watch.batch(["c"]):
+        watch.check("a")
 
 
 def test_a_step_may_hang_a_few_times() -> None:

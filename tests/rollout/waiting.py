@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import os
 import random
@@ -138,12 +139,13 @@ class Broken(Waiting):
         time.sleep(60)
 
     def spin(self) -> None:
-        while True:
-            try:
-                while True:
-                    pass
-            except:  # noqa: E722  (as careless code does)
+        try:
+            while True:
                 pass
+        except:  # noqa: E722  (as careless code does)
+            pass
+        while True:
+            pass
 
     def die(self) -> None:
         os._exit(7)
@@ -172,10 +174,8 @@ class AwaitingBroken(Awaiting):
         if self.task == "task-3":
             time.sleep(60)
         while self.task == "task-4":
-            try:
+            with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.sleep(60)
-            except asyncio.CancelledError:
-                pass
         if self.task == "task-5":
             raise asyncio.CancelledError
         if self.task == "task-6":

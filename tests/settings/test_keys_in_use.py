@@ -31,9 +31,12 @@ REASONS = {
     "epochs": "the papers take one pass; several are a user's choice",
     "critic_clip": "range of the value loss, to be widened with other reward scales",
     **dict.fromkeys(["prompting", "prompting_shots", "prompting_trials"], PROMPTING),
-    **dict.fromkeys(["judge_url", "judge_model", "judge_key_env", "judge_timeout_s", "judge_retries"], SERVER),
     **dict.fromkeys(
-        ["env_timeout_s", "env_blocking", "env_concurrency", "sample_timeout_s", "engine_mode", "num_engines", "tensor_parallel", "gpus_per_engine",
+        ["judge_url", "judge_model", "judge_key_env", "judge_timeout_s", "judge_retries", "judge_concurrency"], SERVER
+    ),
+    **dict.fromkeys(
+        ["env_timeout_s", "env_blocking", "env_concurrency", "sample_timeout_s", "engine_mode", "num_engines",
+         "tensor_parallel", "gpus_per_engine",
          "gpus_per_learner", "learner_sharding", "learner_timeout_s", "max_learner_restarts"], CLUSTER,
     ),
     **dict.fromkeys(
@@ -71,4 +74,4 @@ def test_every_key_is_in_use_or_has_a_reason() -> None:
 
 def test_the_number_of_keys_is_known() -> None:
     """Raise it deliberately: each key is one more thing to understand, and to test beside all others."""
-    assert len(option_types(Settings)) == 163
+    assert len(option_types(Settings)) == 164

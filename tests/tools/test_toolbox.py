@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -110,11 +110,41 @@ def test_other_exceptions_are_the_environments_failure() -> None:
         BOX.execute(read_response(said(ToolCall("broken", {}))))
 
 
-def test_threads_run_calls_at_the_same_time() -> None:
-    gate = threading.Barrier(2, timeout=5)
-    box = Toolbox([BoundTool(Tool("meet"), lambda a: f"{a['x']}{gate.wait() * 0}")], threads=2)
-    results = box.execute(read_response(said(*(ToolCall("meet", {"x": x}) for x in "ab"))))
-    assert [r.content for r in results] == ["a0", "b0"]
+def test_awaited_calls_run_at_the_same_time_or_one_after_the_other() -> None:
+    order: list[str] = []
+
+    async def slow(arguments: Mapping[str, Any]) -> str:
+        order.append(f"begin {arguments['x']}")
+        await asyncio.sleep(0.05 if arguments["x"] == "a" else 0.0)
+        order.append(f"end {arguments['x']}")
+        return str(arguments["x"])
+
+    response = read_response(said(*(ToolCall("meet", {"x": x}) for x in "ab")))
+    for together, expected in (
+        (True, ["begin a", "begin b", "end b", "end a"]),
+        (False, ["begin a", "end a", "begin b", "end b"]),
+    ):
+        order.clear()
+        results = asyncio.run(Toolbox([BoundTool(Tool("meet"), slow)], together=together).run(response))
+        assert [r.content for r in results] == ["a", "b"] and order == expected
+    with pytest.raises(RuntimeError):  # it cannot wait
+        Toolbox([BoundTool(Tool("meet"), slow)]).execute(response)
+
+
+def test_when_an_awaited_call_fails_the_others_are_ended_first() -> None:
+    ended: list[str] = []
+
+    async def run(arguments: Mapping[str, Any]) -> str:
+        try:
+            await asyncio.sleep(0.0 if arguments["x"] == "a" else 60.0)
+            raise RuntimeError("disk full")
+        finally:
+            ended.append(arguments["x"])
+
+    response = read_response(said(*(ToolCall("meet", {"x": x}) for x in "ab")))
+    with pytest.raises(RuntimeError, match="disk full"):
+        asyncio.run(Toolbox([BoundTool(Tool("meet"), run)], together=True).run(response))
+    assert ended == ["a", "b"]
 
 
 def test_limits_and_names_are_checked() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from numbers import Real
 from typing import Any
 
-from rl_agents.envs.base import make_env
+from rl_agents.envs.base import make_env, synchronous
 from rl_agents.envs.spec import TextEnv
 from rl_agents.gateway.launch import Given
 from rl_agents.gateway.results import AgentResult, read_result
@@ -53,6 +53,6 @@ class TaskWorld:
             raise ValueError("client.reset() was called twice; an episode begins once")
         if "env" not in self._task:
             raise ValueError("the task is a line of a file and names no environment; play it in the agent")
-        self._env = make_env(self._task["env"], self._task["options"], self._task["max_turns"])
+        self._env = synchronous(make_env(self._task["env"], self._task["options"], self._task["max_turns"]))
         observation, self._info = self._env.reset(seed=self._seed, options={"task_id": self._task["id"]})
         return observation

@@ -7,6 +7,7 @@ points of the reference. Reward is given on the turn that answers; without an an
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -105,6 +106,7 @@ class LongFormQAEnv(StatefulEnv[QAState, LongFormQAOptions]):
         store = open_store(self.options.documents, self.options.prompt)
         self._retriever = retriever_over(store, part_of(RetrieverKeys, self.options))
         self._judge = make_judge(self.options)
+        self.awaited = self._judge.remote
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Start ``options["task_id"]``, or a train task drawn with ``seed``.
@@ -121,19 +123,25 @@ class LongFormQAEnv(StatefulEnv[QAState, LongFormQAOptions]):
             info["tools"] = [SEARCH.to_openai()]
         return first_observation(task, self.options.prompt, rules), info
 
-    def step(self, action: str) -> StepResult:
+    def step(self, action: str) -> Any:
         """Play one turn with the agent's whole response; see `rl_agents.envs.tool_turns.read_turn`.
+
+        Returns:
+            The turn's result; with a served judge a coroutine that comes to it.
 
         Raises:
             RuntimeError: before `reset`, or after the episode has ended.
             JudgeError: the judge's server gave no usable reply; the state is as before.
         """
+        return self._played(self._turn(action))
+
+    async def _turn(self, action: str) -> StepResult:
         state = self.state
         turn = read_turn(action)
         if turn.kind == CALLS:
             return self._search(state, turn)
         if turn.kind == ANSWER:
-            return self._answer(state, turn.answer)
+            return await self._answer(state, turn.answer)
         return self._end_malformed(state, malformed_observation(turn.problem, self.options.prompt), query="")
 
     @property
@@ -163,8 +171,8 @@ class LongFormQAEnv(StatefulEnv[QAState, LongFormQAOptions]):
             query=" ; ".join(queries),
         )
 
-    def _answer(self, state: QAState, answer: str) -> StepResult:
-        verdict = self._judged(state, answer)
+    async def _answer(self, state: QAState, answer: str) -> StepResult:
+        verdict = await self._judged(state, answer)
         earned = {
             "pass": float(verdict.passed),
             "match": verdict.complete,
@@ -174,15 +182,17 @@ class LongFormQAEnv(StatefulEnv[QAState, LongFormQAOptions]):
         observation = f"grounded {verdict.grounded:g}, complete {verdict.complete:g}"
         return self._end_turn(new, observation, earned, valid=True, progress=None, terminated=True, query="")
 
-    def _judged(self, state: QAState, answer: str) -> Verdict:
+    async def _judged(self, state: QAState, answer: str) -> Verdict:
         task, count = state.task, len(sentences(answer))
         if count > self.options.max_sentences:
             return replace(NO_ANSWER, sentences=count)
         reading = Reading((), answer, True, task.references, task.question, state.read, task.points)
+        asked = self._judge.verdict(reading), self._judge.complete(reading)
+        grounded, complete = await asyncio.gather(*asked) if self._judge.remote else [await one for one in asked]
         return Verdict(
             count,
-            self._judge.verdict(reading),
-            self._judge.complete(reading),
+            grounded,
+            complete,
             grounded_share(answer, state.read),
             stated_share(answer, task.points),
             conciseness(answer, task.points),

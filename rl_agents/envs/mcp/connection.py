@@ -12,7 +12,7 @@ from rl_agents.retrieval.passages import fingerprint
 from rl_agents.tools.mcp_client import McpClient
 from rl_agents.tools.mcp_servers import read_servers
 
-_Key = tuple[str, float, float]
+_Key = tuple[str, float, float, int]
 
 
 @dataclass(slots=True)
@@ -28,21 +28,23 @@ _lock = threading.Lock()
 class Connection:
     """An environment's hold on the servers of a file; they end when the last one that shares them lets go.
 
+    They begin to start at once; await `client.opened()` for them.
+
     Raises:
-        InputError: see `read_servers` and `McpClient`.
+        InputError: see `read_servers`; or the SDK is missing.
     """
 
     def __init__(self, options: McpOptions) -> None:
         path = Path(options.servers).expanduser()
-        timeouts = options.call_timeout_s, options.start_timeout_s
+        limits = options.call_timeout_s, options.start_timeout_s, options.call_concurrency
         self._key: _Key | None = None
         if options.share == "environment":
-            self.client = McpClient(read_servers(path), *timeouts)
+            self.client = McpClient(read_servers(path), *limits)
             return
-        self._key = (fingerprint([path]), *timeouts)
+        self._key = (fingerprint([path]), *limits)
         with _lock:
             if self._key not in _shared:
-                _shared[self._key] = _Shared(McpClient(read_servers(path), *timeouts))
+                _shared[self._key] = _Shared(McpClient(read_servers(path), *limits))
             _shared[self._key].users += 1
             self.client = _shared[self._key].client
 

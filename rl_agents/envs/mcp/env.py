@@ -19,7 +19,7 @@ from rl_agents.envs.multihop_qa.questions import Question
 from rl_agents.envs.multihop_qa.scores import exact_match, f1
 from rl_agents.envs.stateful import StatefulEnv, StepResult, observations
 from rl_agents.envs.tool_turns import ANSWER, CALLS, ToolResponse, read_turn
-from rl_agents.errors import unknown
+from rl_agents.errors import InputError, unknown
 from rl_agents.tools.mcp_client import McpTool
 from rl_agents.tools.toolbox import BoundTool, Toolbox, render_results
 
@@ -60,6 +60,7 @@ class McpEnv(StatefulEnv[ToolState, McpOptions]):
 
     observation_space = observations(1 << 21)
     registered = SPEC
+    awaited = True
     #: Only the servers know the states of their tools: branching plays the actions again.
     snapshot = None  # type: ignore[assignment]
     restore = None  # type: ignore[assignment]
@@ -72,14 +73,19 @@ class McpEnv(StatefulEnv[ToolState, McpOptions]):
         self._connection: Connection | None = None
         self._toolbox: Toolbox | None = None
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         """Start ``options["task_id"]``, or a train task drawn with ``seed``; the first one starts the servers.
+
+        Returns:
+            A coroutine that comes to observation and info.
 
         Raises:
             InputError: unknown task id, or servers that cannot be used.
         """
-        question = self._tasks.find(self._draw_task(seed, options, lambda: self._tasks.splits["train"]))
-        tools = self._open_toolbox().definitions
+        return self._begin(self._tasks.find(self._draw_task(seed, options, lambda: self._tasks.splits["train"])))
+
+    async def _begin(self, question: Question) -> tuple[str, dict[str, Any]]:
+        tools = (await self._open_toolbox()).definitions
         self._state = ToolState(question)
         info = self._info(self._state, valid=True, progress=None)
         info["messages"] = [
@@ -89,17 +95,22 @@ class McpEnv(StatefulEnv[ToolState, McpOptions]):
         info["tools"] = tools
         return first_observation(self._system, tools, question.question), info
 
-    def step(self, action: str) -> StepResult:
+    def step(self, action: str) -> Any:
         """Play one turn with the agent's whole response; see `rl_agents.envs.tool_turns.read_turn`.
+
+        Returns:
+            A coroutine that comes to the turn's result.
 
         Raises:
             RuntimeError: before `reset`, or after the episode has ended.
             McpServerError: a server died, and could not be had again; the episode cannot go on.
         """
-        state = self.state
+        return self._played(self._turn(self.state, action))
+
+    async def _turn(self, state: ToolState, action: str) -> StepResult:
         turn = read_turn(action)
         if turn.kind == CALLS:
-            return self._call(state, turn)
+            return await self._call(state, turn)
         if turn.kind == ANSWER:
             new = replace(state, answer=turn.answer)
             score = exact_match if self.options.reward == "em" else f1
@@ -118,8 +129,8 @@ class McpEnv(StatefulEnv[ToolState, McpOptions]):
         """What the agent is told when its next turn must answer."""
         return ANSWER_NOW
 
-    def _call(self, state: ToolState, turn: ToolResponse) -> StepResult:
-        results = self._open_toolbox().execute(turn.response)
+    async def _call(self, state: ToolState, turn: ToolResponse) -> StepResult:
+        results = await (await self._open_toolbox()).run(turn.response)
         ran = [result for result in results if result.fits]
         seen = state.seen | {f"{result.call}\n{result.content}" for result in ran}
         failed = sum(not result.ok for result in ran)
@@ -132,14 +143,18 @@ class McpEnv(StatefulEnv[ToolState, McpOptions]):
             query=" ; ".join(str(result.call) for result in ran),
         )
 
-    def _open_toolbox(self) -> Toolbox:
+    async def _open_toolbox(self) -> Toolbox:
         if self._toolbox is None:
             self._connection = self._connection or Connection(self.options)
-            client = self._connection.client
+            try:
+                client = await self._connection.client.opened()
+            except InputError:
+                self.close()  # a later reset begins with servers of its own
+                raise
             tools = choose_tools(client.tools, self.options.tools)
-            bound = [BoundTool(tool.tool, partial(client.call, tool)) for tool in tools]
+            bound = [BoundTool(tool.tool, partial(client.ask, tool)) for tool in tools]
             calls, longest = self.options.max_calls, self.options.max_result_characters
-            self._toolbox = Toolbox(bound, calls, longest, threads=calls)
+            self._toolbox = Toolbox(bound, calls, longest, together=True)
         return self._toolbox
 
     def _info(self, state: ToolState, *, valid: bool, progress: bool | None) -> dict[str, Any]:

@@ -23,6 +23,12 @@ class McpOptions(MalformedKey, QuestionFileKeys):
     )
     call_timeout_s: float = key(20.0, "seconds that a call may take; then the agent is told", above=0)
     start_timeout_s: float = key(30.0, "seconds until a server must be there", above=0)
+    call_concurrency: int = key(
+        64,
+        "calls of one server under way at the same time, of those who share it; others wait",
+        at_least=1,
+        at_most=4096,
+    )
     max_calls: int = key(4, "calls in one turn; further ones are not run", at_least=1, at_most=16)
     max_result_characters: int = key(4000, "of one result; the rest is cut", at_least=1, at_most=100_000)
     system: str = key("", "system message; empty for ours, which says how to call and to answer")
@@ -34,6 +40,7 @@ SPEC = EnvSpec(
     summary="answer questions with the tools of your own MCP servers",
     reference="Model Context Protocol (modelcontextprotocol.io)",
     module="rl_agents.envs.mcp",
+    blocking="inline",  # coroutines
     gym_id="rl_agents/Mcp-v0",
     options=McpOptions,
     max_turns=8,

@@ -6,7 +6,7 @@ earns its reward at once, see `rules`; an answer, whatever it says, ends the sea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -46,6 +46,7 @@ class PaperSearchEnv(StatefulEnv[SearchState, PaperSearchOptions]):
         self._papers = find_papers(self.options)
         self._retrieval = part_of(RetrieverKeys, self.options)
         self._selector = make_selector(self.options)
+        self.awaited = self._selector.remote
         self._style = Style(self.options, self.max_turns)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
@@ -58,16 +59,22 @@ class PaperSearchEnv(StatefulEnv[SearchState, PaperSearchOptions]):
         self._state = SearchState(task)
         return situation(self._state, self._style), self._info(self._state, valid=True, progress=None)
 
-    def step(self, action: str) -> StepResult:
+    def step(self, action: str) -> Any:
         """Play one turn with the agent's whole response; see `rl_agents.envs.tool_turns` for how it is read.
+
+        Returns:
+            The turn's result; with a served selector a coroutine that comes to it.
 
         Raises:
             RuntimeError: before `reset`, or after the episode has ended.
             JudgeError: the selector's server gave no usable reply; the state is as before.
         """
+        return self._played(self._turn(action))
+
+    async def _turn(self, action: str) -> StepResult:
         state, parsed = self.state, read_turn(action)
         if parsed.kind == CALLS:
-            return self._call(state, parsed)
+            return await self._call(state, parsed)
         if parsed.kind == ANSWER:
             return self._end_turn(state, "done", valid=True, progress=None, terminated=True)
         new = replace(state, malformed=state.malformed + 1)
@@ -85,11 +92,11 @@ class PaperSearchEnv(StatefulEnv[SearchState, PaperSearchOptions]):
             raise RuntimeError("PaperSearch: render_window() without an episode")
         return situation(self._state, self._style)
 
-    def _call(self, state: SearchState, parsed: ToolResponse) -> StepResult:
+    async def _call(self, state: SearchState, parsed: ToolResponse) -> StepResult:
         library = self._papers.library(state.task.task_id, self._retrieval)
         turn = CallRunner(state, library, self._selector, self.options)
         calls = parsed.response.calls[: self.options.max_calls]
-        results = self._toolbox(turn).execute(parsed.response)
+        results = await self._toolbox(turn).run(parsed.response)
         unfit = len(calls) - turn.ran
         new = replace(turn.state, malformed=turn.state.malformed + unfit)
         observation = results_observation(results, replace(new, turns=new.turns + 1), self._style)
@@ -98,11 +105,11 @@ class PaperSearchEnv(StatefulEnv[SearchState, PaperSearchOptions]):
 
     def _toolbox(self, turn: CallRunner) -> Toolbox:
         def written(
-            call: Callable[[Mapping[str, Any]], tuple[Found, ...]],
-        ) -> Callable[[Mapping[str, Any]], str]:
-            def run(arguments: Mapping[str, Any]) -> str:
+            call: Callable[[Mapping[str, Any]], Awaitable[tuple[Found, ...]]],
+        ) -> Callable[[Mapping[str, Any]], Awaitable[str]]:
+            async def run(arguments: Mapping[str, Any]) -> str:
                 try:
-                    return found_text(call(arguments), self._style)
+                    return found_text(await call(arguments), self._style)
                 except Refused as refused:
                     raise (ToolError(refused.reason) if self._style.compact else refused) from None
 

@@ -13,22 +13,24 @@ cannot be reached, or another reply, raises `JudgeError`: the episode ends with 
 
 from __future__ import annotations
 
+import asyncio
 import math
 import re
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import accumulate
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
+from rl_agents.background import Remembered
 from rl_agents.envs.paper_search.library import Library, Task
 from rl_agents.envs.paper_search.rules import facet_relevance
 from rl_agents.envs.paper_search.spec import PaperSearchOptions
 from rl_agents.errors import InputError
 from rl_agents.retrieval.passages import Passage
-from rl_agents.rewards.judge import SHOWN, OpenAIJudge
+from rl_agents.rewards.judge import OpenAIJudge
 from rl_agents.tools.thoughts import read_thoughts
+from rl_agents.web.model_server import SHOWN, ModelServer
 
 #: Scores that are kept for queries that come again: every member of a group asks about the same papers.
 KEPT_SCORES = 500_000
@@ -53,9 +55,15 @@ _DECISION = re.compile(r"\W*(?:decision\W*)?(true|false)\b", re.IGNORECASE)
 
 
 class Selector(Protocol):
-    """Scores papers against a task's query."""
+    """Scores papers against a task's query.
 
-    def scores(self, task: Task, library: Library, paper_ids: Sequence[str]) -> list[float]:
+    Attributes:
+        remote: it waits for a server.
+    """
+
+    remote: ClassVar[bool]
+
+    async def scores(self, task: Task, library: Library, paper_ids: Sequence[str]) -> list[float]:
         """Return the relevance of each paper, from 0 to 1.
 
         Raises:
@@ -67,7 +75,9 @@ class Selector(Protocol):
 class RuleSelector:
     """Generated papers by their facets (`facet_relevance`), others by the annotation: 1 or 0. No model, no cost."""
 
-    def scores(self, task: Task, library: Library, paper_ids: Sequence[str]) -> list[float]:
+    remote: ClassVar[bool] = False
+
+    async def scores(self, task: Task, library: Library, paper_ids: Sequence[str]) -> list[float]:
         """See `Selector.scores`."""
         if not task.wanted:
             return [float(paper_id in task.relevant) for paper_id in paper_ids]
@@ -76,29 +86,21 @@ class RuleSelector:
 
 @dataclass(frozen=True)
 class ServerSelector(OpenAIJudge):
-    """A model behind a server; timeouts, retries and errors are `OpenAIJudge`'s.
+    """A model behind a server; bounds, retries and errors are `OpenAIJudge`'s.
 
     Attributes:
-        threads: requests under way at the same time.
-        known: scores so far, by query and paper.
+        known: scores so far, by query and paper; those that are being asked for, too.
     """
 
-    threads: int = 16
-    known: dict[tuple[str, str], float] = field(default_factory=dict, compare=False, repr=False)
+    known: Remembered[float] = field(default_factory=lambda: Remembered(KEPT_SCORES), compare=False, repr=False)
 
-    def scores(self, task: Task, library: Library, paper_ids: Sequence[str]) -> list[float]:
+    async def scores(self, task: Task, library: Library, paper_ids: Sequence[str]) -> list[float]:
         """See `Selector.scores`; papers that were scored for this query before are not asked about again."""
-        new = [paper_id for paper_id in paper_ids if (task.query, paper_id) not in self.known]
-        papers = [library.paper(paper_id) for paper_id in new]
-        with ThreadPoolExecutor(self.threads) as pool:
-            for paper, score in zip(papers, pool.map(lambda paper: self.score(task.query, paper), papers), strict=True):
-                self.known[task.query, paper.id] = score
-        found = [self.known[task.query, paper_id] for paper_id in paper_ids]
-        while len(self.known) > KEPT_SCORES:
-            del self.known[next(iter(self.known))]
-        return found
+        papers = [library.paper(paper_id) for paper_id in paper_ids]
+        asked = [self.known.get((task.query, p.id), partial(self.score, task.query, p)) for p in papers]
+        return await asyncio.gather(*asked)
 
-    def score(self, query: str, paper: Passage) -> float:
+    async def score(self, query: str, paper: Passage) -> float:
         """Return the probability that ``paper`` satisfies ``query``.
 
         Raises:
@@ -107,7 +109,7 @@ class ServerSelector(OpenAIJudge):
         text = PROMPT.format(query=query, title=paper.title, abstract=paper.text)
         about = f"{query} -> {paper.title}"
         asked = {"logprobs": True, "top_logprobs": TOP_LOGPROBS, "max_completion_tokens": REPLY_TOKENS}
-        choice = self._choice(text, about, **asked)
+        choice = await self._choice(text, about, **asked)
         reply = str(choice["message"]["content"] or "")
         decision = read_thoughts(reply).words
         found = _DECISION.match(decision)
@@ -147,7 +149,7 @@ def make_selector(options: PaperSearchOptions) -> Selector:
     """Build the selector that the environment's options describe; environments with equal options share it.
 
     Raises:
-        InputError: a server without URL or model; see `OpenAIJudge.connect`.
+        InputError: a server without URL or model; see `ModelServer.connect`.
     """
     if options.selector == "rule":
         return RuleSelector()
@@ -166,5 +168,7 @@ def make_selector(options: PaperSearchOptions) -> Selector:
 
 @lru_cache(maxsize=8)
 def _server(url: str, model: str, key_env: str, timeout_s: float, retries: int, threads: int) -> ServerSelector:
-    judge = OpenAIJudge.connect(url, model, key_env=key_env, timeout_s=timeout_s, retries=retries)
-    return ServerSelector(judge.url, judge.model, judge.headers, judge.trust, timeout_s, retries, threads)
+    server = ModelServer.connect(
+        url, key_env=key_env, timeout_s=timeout_s, retries=retries, concurrency=threads, option="selector"
+    )
+    return ServerSelector(model, server)

@@ -105,7 +105,7 @@ class CallRunner:
         self.state, self.reward, self.ran = state, 0.0, 0
         self._library, self._selector, self._options = library, selector, options
 
-    def search(self, arguments: Mapping[str, Any]) -> tuple[Found, ...]:
+    async def search(self, arguments: Mapping[str, Any]) -> tuple[Found, ...]:
         """Search for ``arguments["query"]`` and return the papers that are new to the pool.
 
         Raises:
@@ -118,9 +118,9 @@ class CallRunner:
         if query_key(query) in self.state.queries:
             raise self._refuse(REPEATED_QUERY, "this query has been searched for before; use other words")
         ids = self._library.search(query, self._options.results)
-        return self._discover(Action(SEARCH, query, 0), ids, self._options.search_cost)
+        return await self._discover(Action(SEARCH, query, 0), ids, self._options.search_cost)
 
-    def expand(self, arguments: Mapping[str, Any]) -> tuple[Found, ...]:
+    async def expand(self, arguments: Mapping[str, Any]) -> tuple[Found, ...]:
         """Add the papers that cite, or are cited by, ``arguments["paper_id"]``, and return the new ones.
 
         Raises:
@@ -133,13 +133,14 @@ class CallRunner:
         if paper_id in self.state.expanded:
             raise self._refuse(REPEATED_EXPANSION, "this paper has been expanded before")
         ids = self._library.neighbours(paper_id, self._options.citing, self._options.references)
-        return self._discover(Action(EXPAND, paper_id, 0), ids, self._options.expand_cost)
+        return await self._discover(Action(EXPAND, paper_id, 0), ids, self._options.expand_cost)
 
-    def _discover(self, action: Action, ids: Sequence[str], cost: float) -> tuple[Found, ...]:
+    async def _discover(self, action: Action, ids: Sequence[str], cost: float) -> tuple[Found, ...]:
         state = self.state
         known = state.pool_ids | state.dropped
         new = [paper_id for paper_id in ids if paper_id not in known]
-        scores = dict(zip(new, self._selector.scores(state.task, self._library, new), strict=True)) if new else {}
+        found_scores = await self._selector.scores(state.task, self._library, new) if new else []
+        scores = dict(zip(new, found_scores, strict=True))
         kept = {paper_id: score for paper_id, score in scores.items() if score >= self._options.min_score}
         papers = [self._library.paper(paper_id) for paper_id in kept]
         found = tuple(Found(p.id, p.title, p.text, kept[p.id]) for p in papers)

@@ -7,6 +7,7 @@ acted (PivotRL, equation 6). So an episode has one turn, and no environment but 
 from __future__ import annotations
 
 import string
+from collections.abc import Awaitable
 from typing import Any
 
 import gymnasium
@@ -14,7 +15,7 @@ from gymnasium.spaces import Text
 
 from rl_agents.envs.pivot.spec import PivotOptions
 from rl_agents.envs.pivot.tasks import PivotSet, load_pivots, unknown_pivot
-from rl_agents.rewards.verifiers import assess, exact_match
+from rl_agents.rewards.verifiers import Verdict, assessed, exact_match
 from rl_agents.traces.turns import Turn
 
 _OBSERVATIONS = Text(max_length=1 << 20, charset=string.printable)
@@ -34,6 +35,7 @@ class PivotEnv(gymnasium.Env[str, str]):
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012  (gymnasium's own declaration)
     observation_space = _OBSERVATIONS
     action_space = _ACTIONS
+    awaited = True  # where the verifier has a judge
 
     def __init__(self, options: PivotOptions | None = None, max_turns: int = 0) -> None:
         self._pivots: PivotSet = load_pivots(options or PivotOptions())
@@ -60,8 +62,11 @@ class PivotEnv(gymnasium.Env[str, str]):
         }
         return last_message(turn), info
 
-    def step(self, action: str) -> StepResult:
+    def step(self, action: str) -> Any:
         """Score the agent's whole response.
+
+        Returns:
+            The turn's result; where a served judge has to be asked, a coroutine that comes to it.
 
         Raises:
             RuntimeError: before `reset`, or after the turn.
@@ -69,7 +74,13 @@ class PivotEnv(gymnasium.Env[str, str]):
         turn, self._turn = self._turn, None
         if turn is None:
             raise RuntimeError("Pivot: step() without a state; call reset() first")
-        verdict = assess(self._pivots.verifier, turn, action)
+        scored = assessed(self._pivots.verifier, turn, action)
+        return self._result(turn, action, scored) if isinstance(scored, Verdict) else self._judged(turn, action, scored)
+
+    async def _judged(self, turn: Turn, action: str, scored: Awaitable[Verdict]) -> StepResult:
+        return self._result(turn, action, await scored)
+
+    def _result(self, turn: Turn, action: str, verdict: Verdict) -> StepResult:
         exact = exact_match(turn, action)
         info = {
             "task_id": turn.turn_id,

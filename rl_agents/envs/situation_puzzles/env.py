@@ -60,6 +60,7 @@ class SituationPuzzlesEnv(StatefulEnv[PuzzleState, SituationPuzzlesOptions]):
     def __init__(self, options: SituationPuzzlesOptions | None = None, max_turns: int = 0) -> None:
         super().__init__(options, max_turns)
         self._judge: QuestionJudge = make_judge(self.options)
+        self.awaited = self._judge.remote
         self._unit = F1_UNITS.index(self.options.f1)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
@@ -74,19 +75,25 @@ class SituationPuzzlesEnv(StatefulEnv[PuzzleState, SituationPuzzlesOptions]):
             self._state, valid=True, progress=None
         )
 
-    def step(self, action: str) -> StepResult:
+    def step(self, action: str) -> Any:
         """Play one turn with the agent's whole response; see `parse_action` for how it is read.
+
+        Returns:
+            The turn's result; with a served judge a coroutine that comes to it.
 
         Raises:
             RuntimeError: before `reset`, or after the episode has ended.
             JudgeError: the judge's server gave no usable reply; the state is as before.
         """
+        return self._played(self._turn(action))
+
+    async def _turn(self, action: str) -> StepResult:
         state = self.state
         parsed = parse_action(action)
         if parsed.kind == "answer":
             return self._answer(state, parsed.content)
         if parsed.kind == "interact":
-            return self._ask(state, parsed.content)
+            return await self._ask(state, parsed.content)
         return self._reject(state, parsed)
 
     @property
@@ -94,8 +101,8 @@ class SituationPuzzlesEnv(StatefulEnv[PuzzleState, SituationPuzzlesOptions]):
         """What the agent is told when its next turn must answer."""
         return answer_instruction(self.options.prompt)
 
-    def _ask(self, state: PuzzleState, question: str) -> StepResult:
-        reply = self._judge.reply(state.puzzle, question)
+    async def _ask(self, state: PuzzleState, question: str) -> StepResult:
+        reply = await self._judge.reply(state.puzzle, question)
         progress = reply.informative
         if self.options.progress == "new":
             progress = progress and is_new(reply, question, state.asked)

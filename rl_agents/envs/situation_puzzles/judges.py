@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from rl_agents.envs.judges import connect_judge
 from rl_agents.envs.situation_puzzles.rules import NO, NOT_A_QUESTION, UNKNOWN, YES, Puzzle, Reply, rule_reply
 from rl_agents.envs.situation_puzzles.spec import SituationPuzzlesOptions
-from rl_agents.rewards.judge import SHOWN, OpenAIJudge
+from rl_agents.rewards.judge import OpenAIJudge
 from rl_agents.tools.thoughts import read_thoughts
+from rl_agents.web.model_server import SHOWN
 
 PROMPT = """\
 You are the referee of a game where players are shown a <Surface> and you are given the <Bottom>. You need to \
@@ -70,9 +71,15 @@ _MEANINGS = {"yes": YES, "no": NO, "unknown": UNKNOWN, "this is not a question":
 
 
 class QuestionJudge(Protocol):
-    """Answers yes-or-no questions about a puzzle."""
+    """Answers yes-or-no questions about a puzzle.
 
-    def reply(self, puzzle: Puzzle, question: str) -> Reply:
+    Attributes:
+        remote: it waits for a server.
+    """
+
+    remote: ClassVar[bool]
+
+    async def reply(self, puzzle: Puzzle, question: str) -> Reply:
         """Answer ``question``.
 
         Raises:
@@ -85,9 +92,10 @@ class QuestionJudge(Protocol):
 class RuleQuestionJudge:
     """See `rules.rule_reply`; ``match`` is its threshold for key questions."""
 
+    remote: ClassVar[bool] = False
     match: float
 
-    def reply(self, puzzle: Puzzle, question: str) -> Reply:
+    async def reply(self, puzzle: Puzzle, question: str) -> Reply:
         """See `QuestionJudge.reply`."""
         return rule_reply(puzzle, question, self.match)
 
@@ -95,11 +103,11 @@ class RuleQuestionJudge:
 class ServerQuestionJudge(OpenAIJudge):
     """A model behind a server, asked as in figure 9; timeouts, retries and errors are `OpenAIJudge`'s."""
 
-    def reply(self, puzzle: Puzzle, question: str) -> Reply:
+    async def reply(self, puzzle: Puzzle, question: str) -> Reply:
         """See `QuestionJudge.reply`."""
         text = PROMPT.format(surface=puzzle.surface, bottom=puzzle.bottom, question=question)
         about = f"{puzzle.puzzle_id} -> {question}"
-        answer = self._reply(text, about)
+        answer = await self._reply(text, about)
         found = _REPLY.match(read_thoughts(answer).words)
         if not found:
             raise self._error(f"replied {answer[:SHOWN]!r}, none of Yes, No and Unknown", about)

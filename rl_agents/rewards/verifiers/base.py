@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
+from rl_agents.background import settled
 from rl_agents.chat.messages import split_thoughts
 from rl_agents.tools.calls import Response, read_response
 from rl_agents.tools.strict_json import canonical
@@ -27,16 +28,26 @@ class Verdict:
     judge_failed: bool = False
 
 
+#: A verdict, or a coroutine that comes to it: a judge behind a server has to be asked.
+Scored = Verdict | Coroutine[Any, Any, Verdict]
+
+
 class Verifier(Protocol):
     """Scores actions at one turn. Holds no state; a response that cannot be read never gets here."""
 
-    def score(self, turn: Turn, response: Response) -> Verdict:
+    def score(self, turn: Turn, response: Response) -> Scored:
         """Compare a response with the turn's demonstrated action."""
         ...
 
 
 def assess(verifier: Verifier, turn: Turn, text: str) -> Verdict:
-    """Read and score a response; thoughts do not count, an unreadable or empty one scores 0."""
+    """Read and score a response; thoughts do not count, an unreadable or empty one scores 0. Waits for a judge."""
+    verdict: Verdict = settled(assessed(verifier, turn, text))
+    return verdict
+
+
+def assessed(verifier: Verifier, turn: Turn, text: str) -> Scored:
+    """`assess` for those who can await."""
     response = read_response(text)
     if response.problem:
         return Verdict(0.0, f"malformed: {response.problem}")

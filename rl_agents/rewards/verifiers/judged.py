@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import partial
 from typing import Protocol
 
+from rl_agents.background import Remembered
 from rl_agents.rewards.judge import JudgeError
-from rl_agents.rewards.verifiers.base import Verdict, demonstrated
+from rl_agents.rewards.verifiers.base import Scored, Verdict, demonstrated
 from rl_agents.rewards.verifiers.tool_calls import ToolCallVerifier, message_verdict
 from rl_agents.tools.calls import Response
 from rl_agents.traces.turns import Turn
 
 SHOWN_MESSAGES, SHOWN_CHARACTERS = 6, 2000
 CACHED_VERDICTS = 4096
+_verdicts: Remembered[float] = Remembered(CACHED_VERDICTS)
 
 MESSAGE_PROMPT = """\
 Two assistants continue the same dialogue. Decide whether their messages do the same for the user: the same decision, \
@@ -51,7 +53,7 @@ Are the commands of B interchangeable with those of A? Reply with one word, yes 
 class Asks(Hashable, Protocol):
     """Answers a yes-or-no question (`rl_agents.rewards.judge.OpenAIJudge`)."""
 
-    def ask(self, prompt: str, about: str) -> float:
+    async def ask(self, prompt: str, about: str) -> float:
         """Return 1.0 or 0.0.
 
         Raises:
@@ -69,19 +71,19 @@ class EquivalenceJudge:
 
     judge: Asks
 
-    def equivalent(self, prompt: str, turn: Turn, response_text: str, demonstrated_text: str) -> Verdict:
+    async def equivalent(self, prompt: str, turn: Turn, response_text: str, demonstrated_text: str) -> Verdict:
         """Return 1 or 0; 0 with ``judge_failed`` when a verdict could not be had."""
         state = end_of_dialogue(turn)
         try:
             for first, second in ((demonstrated_text, response_text), (response_text, demonstrated_text)):
-                if not self._ask(prompt.format(state=state, first=first, second=second), turn.place):
+                if not await self._ask(prompt.format(state=state, first=first, second=second), turn.place):
                     return Verdict(0.0, "not equivalent to the judge")
         except JudgeError as error:
             return Verdict(0.0, f"judge_error: {error}", judge_failed=True)
         return Verdict(1.0, "equivalent to the judge, both ways")
 
-    def _ask(self, prompt: str, about: str) -> float:
-        return _remembered(self.judge, prompt, about)
+    async def _ask(self, prompt: str, about: str) -> float:
+        return await _verdicts.get((self.judge, prompt), partial(self.judge.ask, prompt, about))
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ class DialogueVerifier:
     calls: ToolCallVerifier
     judge: EquivalenceJudge
 
-    def score(self, turn: Turn, response: Response) -> Verdict:
+    def score(self, turn: Turn, response: Response) -> Scored:
         """See `rl_agents.rewards.verifiers.base.Verifier.score`."""
         if turn.calls and response.calls:
             return self.calls.score(turn, response)
@@ -107,8 +109,3 @@ def end_of_dialogue(turn: Turn) -> str:
     """Write the last messages before a turn for a judge."""
     lines = [f"{m['role']}: {m['content'].strip()[:SHOWN_CHARACTERS]}" for m in turn.messages[-SHOWN_MESSAGES:]]
     return "\n".join(lines) or "(nothing)"
-
-
-@lru_cache(maxsize=CACHED_VERDICTS)
-def _remembered(judge: Asks, prompt: str, about: str) -> float:
-    return judge.ask(prompt, about)

@@ -58,6 +58,9 @@ class VerifierOptions:
     judge_key_env: str = key("", "environment variable with its API key; empty for none", needs=JUDGED)
     judge_timeout_s: float = key(20.0, "seconds that one request may take", above=0, needs=JUDGED)
     judge_retries: int = key(1, "further attempts", at_least=0, needs=JUDGED)
+    judge_concurrency: int = key(
+        16, "requests of one env runner at the same time", at_least=1, at_most=4096, needs=JUDGED
+    )
 
     @classmethod
     def from_mapping(cls, options: Mapping[str, Any]) -> VerifierOptions:

@@ -8,7 +8,7 @@ from typing import Any
 
 from rapidfuzz.distance import Indel
 
-from rl_agents.rewards.verifiers.base import Verdict, demonstrated
+from rl_agents.rewards.verifiers.base import Scored, Verdict, demonstrated
 from rl_agents.rewards.verifiers.compare import difference
 from rl_agents.rewards.verifiers.judged import COMMAND_PROMPT, EquivalenceJudge
 from rl_agents.rewards.verifiers.tool_calls import message_verdict
@@ -84,7 +84,7 @@ class TerminalVerifier:
     similarity: float = 0.95
     judge: EquivalenceJudge | None = None
 
-    def score(self, turn: Turn, response: Response) -> Verdict:
+    def score(self, turn: Turn, response: Response) -> Scored:
         """See `rl_agents.rewards.verifiers.base.Verifier.score`."""
         expected = demonstrated(turn)
         if expected.calls or response.calls:
@@ -104,7 +104,7 @@ class TerminalVerifier:
             return Verdict(0.0, f"{harness.complete_key} is {str(found.complete).lower()}")
         return self._compare(turn, gold.keystrokes, found.keystrokes, expected.content, response.content)
 
-    def _score_calls(self, turn: Turn, response: Response) -> Verdict:
+    def _score_calls(self, turn: Turn, response: Response) -> Scored:
         if verdict := message_verdict(turn, response):
             return verdict
         names = [call.name for call in response.calls]
@@ -118,7 +118,7 @@ class TerminalVerifier:
         gold_text, found_text = (_shell_text(calls) for calls in (turn.calls, response.calls))
         return self._compare(turn, gold_text, found_text, gold_text, found_text)
 
-    def _compare(self, turn: Turn, gold: str, found: str, gold_shown: str, found_shown: str) -> Verdict:
+    def _compare(self, turn: Turn, gold: str, found: str, gold_shown: str, found_shown: str) -> Scored:
         alike = Indel.normalized_similarity(gold, found)
         if alike >= self.similarity:
             return Verdict(1.0, f"commands {alike:.2f} alike")

@@ -1,0 +1,114 @@
+"""One event loop in a thread of its own, for calls of other servers: connections and bounds outlive their callers.
+
+Judges are asked from the driver's thread, from an env runner's event loop, and from plain code. Connections belong to
+one loop; with one for the whole process they stay open between batches, and all callers of a server share its bound.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import threading
+from collections.abc import Callable, Coroutine, Hashable
+from concurrent.futures import Future
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+_lock = threading.Lock()
+#: By process: a fork has none of its parent's threads.
+_loops: dict[int, asyncio.AbstractEventLoop] = {}
+
+
+def begin(work: Coroutine[Any, Any, T]) -> Future[T]:
+    """Start ``work`` in the background; cancelling the future cancels it."""
+    return asyncio.run_coroutine_threadsafe(work, _loop())
+
+
+def wait(work: Coroutine[Any, Any, T]) -> T:
+    """Return what ``work`` returns, and block until then; an interrupt of the caller cancels it.
+
+    Raises:
+        RuntimeError: called in the background itself, which would wait for itself.
+    """
+    if _running() is _loops.get(os.getpid(), False):
+        work.close()
+        raise RuntimeError("wait() in the background loop would never return; await instead")
+    future = begin(work)
+    try:
+        return future.result()
+    except BaseException:
+        future.cancel()
+        raise
+
+
+async def elsewhere(work: Coroutine[Any, Any, T]) -> T:
+    """Await ``work``, which runs in the background, on whatever loop this is; cancelling this cancels it."""
+    if _running() is _loops.get(os.getpid()):
+        return await work
+    return await asyncio.wrap_future(begin(work))
+
+
+def at_once(work: Coroutine[Any, Any, T]) -> T:
+    """Return what ``work`` returns, which waits for nothing.
+
+    Raises:
+        RuntimeError: it does.
+    """
+    try:
+        work.send(None)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    work.close()
+    raise RuntimeError(f"{work!r} waits for something and cannot be run at once")
+
+
+def settled(answer: Any) -> Any:
+    """Return ``answer``, or what it returns when it is a coroutine, for callers that cannot await."""
+    return wait(answer) if inspect.iscoroutine(answer) else answer
+
+
+class Remembered(Generic[T]):
+    """Answers that are asked for once, however many ask at the same time; failures are not kept.
+
+    Args:
+        limit: answers; the oldest make room.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._answers: dict[Hashable, Future[T]] = {}
+        self._lock = threading.Lock()
+
+    async def get(self, key: Hashable, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Return the answer to ``key``; who stops waiting for it does not take it from the others."""
+        with self._lock:
+            future = self._answers.get(key)
+            if future is None:
+                future = self._answers[key] = begin(ask())
+                while len(self._answers) > self._limit:
+                    del self._answers[next(iter(self._answers))]
+        try:
+            return await asyncio.shield(asyncio.wrap_future(future))
+        finally:
+            if future.done() and (future.cancelled() or future.exception() is not None):
+                with self._lock:
+                    if self._answers.get(key) is future:
+                        del self._answers[key]
+
+
+def _running() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def _loop() -> asyncio.AbstractEventLoop:
+    with _lock:
+        loop = _loops.get(os.getpid())
+        if loop is None:
+            loop = _loops[os.getpid()] = asyncio.new_event_loop()
+            threading.Thread(target=loop.run_forever, name="servers", daemon=True).start()
+        return loop

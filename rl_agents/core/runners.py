@@ -1,0 +1,161 @@
+"""Env runners as the collector sees them: a number each, calls that are sent and answered later, and losses.
+
+There are RLlib's actors, and there is the one runner in the driver's own process (local mode), which has no time of its
+own: what was sent to it is done when somebody waits for it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import ray
+from ray.exceptions import RayError
+
+#: What an env runner is asked: it is called with the runner.
+Call = Callable[[Any], Any]
+PROBE_S = 10
+
+
+class RunnerLost(Exception):
+    """The runner that was asked has died."""
+
+
+class Runners(Protocol):
+    """All env runners of a run."""
+
+    @property
+    def remote(self) -> int:
+        """Runners in all, dead ones, too; 0: there is only the one in this process."""
+
+    def ids(self) -> list[int]:
+        """Return the numbers of those that are alive."""
+
+    def send(self, runner: int, call: Call) -> Any:
+        """Ask a runner; the result stands for the answer, in `wait` and in `answer`."""
+
+    def wait(self, sent: Sequence[Any], timeout_s: float | None) -> list[Any]:
+        """Wait until one of ``sent`` is answered, or its runner dead; return all that are, none when time is over."""
+
+    def answer(self, sent: Any) -> Any:
+        """Return the answer; raises `RunnerLost`."""
+
+    def everybody(self, call: Call, timeout_s: float) -> list[Any]:
+        """Ask all that are alive, and return what came in time."""
+
+    def lose(self, runner: int, *, kill: bool) -> None:
+        """Ask a runner nothing until it is back; ``kill`` one that only hangs, so that it is restarted."""
+
+    def come_back(self, patience_s: float) -> bool:
+        """Wait until one that was lost is back, or at least one is alive; False when none is in time."""
+
+
+class RunnerActors:
+    """RLlib's group of env runner actors."""
+
+    def __init__(self, group: Any) -> None:
+        self._group, self._manager = group, group._worker_manager
+
+    @property
+    def remote(self) -> int:
+        """See `Runners`."""
+        count: int = self._group.num_remote_env_runners()
+        return count
+
+    def ids(self) -> list[int]:
+        """See `Runners`."""
+        return list(self._group.healthy_env_runner_ids())
+
+    def send(self, runner: int, call: Call) -> Any:
+        """See `Runners`."""
+        return self._manager.actors()[runner].apply.remote(call)
+
+    def wait(self, sent: Sequence[Any], timeout_s: float | None) -> list[Any]:
+        """See `Runners`."""
+        ready, others = ray.wait(list(sent), timeout=timeout_s)
+        return ready + ray.wait(others, num_returns=len(others), timeout=0)[0] if ready and others else ready
+
+    def answer(self, sent: Any) -> Any:
+        """See `Runners`."""
+        try:
+            return ray.get(sent)
+        except RayError as error:
+            raise RunnerLost(str(error)) from error
+
+    def everybody(self, call: Call, timeout_s: float) -> list[Any]:
+        """See `Runners`."""
+        results = self._manager.foreach_actor(call, timeout_seconds=timeout_s)
+        return [result.get() for result in results if result.ok]
+
+    def lose(self, runner: int, *, kill: bool) -> None:
+        """See `Runners`."""
+        if kill:
+            ray.kill(self._manager.actors()[runner], no_restart=False)
+        self._manager.set_actor_state(runner, False)
+
+    def come_back(self, patience_s: float) -> bool:
+        """See `Runners`."""
+        deadline = time.monotonic() + patience_s
+        while not self._group.probe_unhealthy_env_runners(timeout_seconds=PROBE_S) and not self.ids():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(1)
+        return True
+
+
+@dataclass(eq=False)
+class _Later:
+    """A call of the runner in this process, which is made when somebody waits for it."""
+
+    call: Call
+    done: bool = False
+    value: Any = None
+
+
+class RunnerHere:
+    """The env runner in this process."""
+
+    remote = 0
+
+    def __init__(self, runner: Any) -> None:
+        self._runner = runner
+
+    def ids(self) -> list[int]:
+        """See `Runners`."""
+        return [0]
+
+    def send(self, runner: int, call: Call) -> Any:
+        """See `Runners`."""
+        return _Later(call)
+
+    def wait(self, sent: Sequence[Any], timeout_s: float | None) -> list[Any]:
+        """Make the calls; what the runner raises is passed on, and nobody waits for that call again."""
+        for later in sent:
+            if not later.done:
+                later.done = True
+                later.value = later.call(self._runner)
+        return list(sent)
+
+    def answer(self, sent: Any) -> Any:
+        """See `Runners`; lost is a call that was interrupted."""
+        if sent.value is None:
+            raise RunnerLost("interrupted")
+        return sent.value
+
+    def everybody(self, call: Call, timeout_s: float) -> list[Any]:
+        """See `Runners`."""
+        return [call(self._runner)]
+
+    def lose(self, runner: int, *, kill: bool) -> None:
+        """It is where we are."""
+
+    def come_back(self, patience_s: float) -> bool:
+        """See `Runners`."""
+        return True
+
+
+def runners_of(group: Any) -> Runners:
+    """Return the runners of RLlib's group, or of its stand-in of local mode."""
+    return RunnerActors(group) if group.num_remote_env_runners() else RunnerHere(group.local_env_runner)

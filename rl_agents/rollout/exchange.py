@@ -1,0 +1,88 @@
+"""Work that is handed to an env runner and fetched when it is done: batches in progress on the runner's event loop.
+
+RLlib's env runner is a synchronous actor, and environments must be called in its main thread, where signals arrive.
+So its event loop runs only while a call of `Workbench.exchange` does: it takes new batches, lets all that are in
+progress go on until enough are done, and returns those. Between two exchanges everything stands still.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Jobs that one env runner does at once and answers together.
+
+    Attributes:
+        number: unique among all that a runner is ever given.
+        method: what is to be done with the jobs.
+        options: keyword arguments of the method.
+    """
+
+    number: int
+    method: str
+    jobs: Sequence[Any] = field(repr=False)
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Workbench:
+    """Batches in progress on one event loop."""
+
+    def __init__(self, loop: asyncio.Runner, work: Callable[[Batch], Coroutine[Any, Any, Any]]) -> None:
+        """Use ``loop`` for life.
+
+        Args:
+            work: does one batch and returns its answer; what it raises ends the exchange that meets it.
+        """
+        self._loop, self._work = loop, work
+        self._tasks: dict[int, asyncio.Task[Any]] = {}
+
+    def __len__(self) -> int:
+        """Batches that nobody has fetched."""
+        return len(self._tasks)
+
+    def exchange(
+        self, batches: Sequence[Batch] = (), wait_s: float | None = None, enough: int | None = None,
+        drop: Collection[int] = (),
+    ) -> dict[int, Any]:  # fmt: skip
+        """Begin ``batches``, let all go on, and return the answers of those that are done, by their numbers.
+
+        Args:
+            wait_s: return after this time with what there is; None: never before enough are done.
+            enough: return as soon as so many are done; None: all.
+            drop: numbers of batches that nobody wants any more.
+
+        Raises:
+            BaseException: what a batch raised. All others are given up with it.
+        """
+        try:
+            self._loop.run(self._go_on(batches, wait_s, enough, drop))
+            done = [number for number, task in self._tasks.items() if task.done()]
+            return {number: self._tasks.pop(number).result() for number in done}
+        except BaseException:
+            for task in self._tasks.values():
+                task.cancel()
+            self._tasks.clear()
+            raise
+
+    async def _go_on(
+        self, batches: Sequence[Batch], wait_s: float | None, enough: int | None, drop: Collection[int]
+    ) -> None:
+        for number in drop:
+            if number in self._tasks:
+                self._tasks.pop(number).cancel()
+        for batch in batches:
+            self._tasks[batch.number] = asyncio.create_task(self._work(batch))
+        now = asyncio.get_running_loop().time
+        end = None if wait_s is None else now() + wait_s
+        tasks = list(self._tasks.values())
+        wanted = len(tasks) if enough is None else enough
+        while running := [task for task in tasks if not task.done()]:
+            left = None if end is None else max(0.0, end - now())
+            if len(tasks) - len(running) >= wanted or left == 0.0:
+                return
+            await asyncio.wait(running, timeout=left, return_when=asyncio.FIRST_COMPLETED)

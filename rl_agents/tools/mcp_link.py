@@ -1,0 +1,207 @@
+"""The connection to one MCP server: opened, closed where it was opened, and opened anew when the server has died."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rl_agents.tools.mcp_servers import ServerSpec
+from rl_agents.tools.mcp_transport import MAX_MESSAGE, StderrTail, open_transport
+
+MAX_TOOLS = 512
+MAX_PAGES = 100
+CLOSE_TIMEOUT_S = 15.0
+#: Beyond a call's own limit, for what the SDK does around it.
+GRACE_S = 10.0
+
+
+class Unreachable(Exception):
+    """A server does not come up; the message says why."""
+
+
+class Lost(Exception):
+    """A server died again under the same call."""
+
+
+@dataclass(eq=False, slots=True)
+class _Attempt:
+    """A call that is under way; ``company``: others were meanwhile."""
+
+    company: bool = False
+
+
+class Link:
+    """The connection to one server. All methods run in the client's loop.
+
+    A server that dies takes all calls with it that are under way. They are repeated; when it dies again, each that had
+    company is repeated alone, so that the one that kills it is found, and no other is lost.
+
+    Args:
+        concurrency: calls under way at the same time.
+    """
+
+    def __init__(self, spec: ServerSpec, start_timeout_s: float, concurrency: int) -> None:
+        self.spec, self._timeout_s, self._concurrency = spec, start_timeout_s, concurrency
+        self._places = asyncio.Semaphore(concurrency)
+        self._alone = asyncio.Lock()
+        self._under_way: set[_Attempt] = set()
+        self._lock = asyncio.Lock()
+        self._session: Any = None
+        self._task: asyncio.Task[None] | None = None
+        self._closing = asyncio.Event()
+        self.stderr_tail: StderrTail | None = None
+
+    async def call(self, name: str, arguments: Mapping[str, Any], timeout_s: float) -> Any:
+        """Call a tool; a server that has died is started (or connected to) again, and the call is repeated.
+
+        Returns:
+            What the SDK's session returns.
+
+        Raises:
+            Lost: the server died again.
+            Unreachable: it cannot be had any more.
+            Exception: what else the SDK raises.
+        """
+        lost = 0
+        while True:
+            async with self._place(alone=lost == 2) as attempt:
+                session = await self.session()
+                try:
+                    async with asyncio.timeout(timeout_s + GRACE_S):  # one that does not even read is as good as dead
+                        return await session.call_tool(name, dict(arguments), timeout_s)
+                except Exception as error:
+                    if not _is_lost(error):
+                        raise
+                    lost += 1
+                    await self.close(session)
+                    if lost == 3 or (lost == 2 and not attempt.company):
+                        raise Lost(f"it died {('twice', 'three times')[lost - 2]}: {message_of(error)}") from error
+
+    @contextlib.asynccontextmanager
+    async def _place(self, alone: bool) -> AsyncIterator[_Attempt]:
+        """Wait for a place among the calls under way, or until there are none."""
+        attempt, places = _Attempt(), 0
+        async with self._alone if alone else contextlib.nullcontext():
+            try:
+                for _ in range(self._concurrency if alone else 1):
+                    await self._places.acquire()
+                    places += 1
+                for other in self._under_way:
+                    other.company = attempt.company = True
+                self._under_way.add(attempt)
+                yield attempt
+            finally:
+                self._under_way.discard(attempt)
+                for _ in range(places):
+                    self._places.release()
+
+    async def open_and_list(self) -> list[Any]:
+        """Connect and return the server's tools.
+
+        Raises:
+            Unreachable: it cannot be had, or names none.
+        """
+        session = await self.session()
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await _listed(session)
+        except Exception as error:
+            raise Unreachable(f"it names no tools: {message_of(error)}") from error
+
+    async def session(self) -> Any:
+        """Return the open session; a server that is gone is started again.
+
+        Raises:
+            Unreachable: it cannot be.
+        """
+        async with self._lock:
+            if self._session is None:
+                await self._close()
+                await self._open()
+            return self._session
+
+    async def close(self, session: Any = None) -> None:
+        """End the session, and the server's process; nothing when another ``session`` than the given one is open."""
+        async with self._lock:
+            if session is None or session is self._session:
+                await self._close()
+
+    async def _open(self) -> None:
+        ready: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._closing, self.stderr_tail = asyncio.Event(), StderrTail()
+        self._task = asyncio.create_task(self._run(ready, self._closing, self.stderr_tail))
+        try:
+            self._session = await asyncio.wait_for(ready, self._timeout_s)
+        except Exception as error:
+            await self._close()
+            reason = f"no answer within {self._timeout_s:g} s" if isinstance(error, TimeoutError) else message_of(error)
+            raise Unreachable(f"{reason}{self.stderr_tail}") from error
+
+    async def _run(self, ready: asyncio.Future[Any], closing: asyncio.Event, said: StderrTail) -> None:
+        """Hold the connection; the SDK wants it closed in the task that opened it."""
+        from mcp import Client
+
+        try:
+            async with Client(open_transport(self.spec, said), cache=None) as session:
+                ready.set_result(session)
+                await closing.wait()
+        except Exception as error:
+            if not ready.done():
+                ready.set_exception(error)
+        finally:
+            said.close()
+
+    async def _close(self) -> None:
+        task, opened = self._task, self._session is not None
+        self._task = self._session = None
+        self._closing.set()
+        if task is None:
+            return
+        if not opened:  # it may wait for a server that never answers
+            task.cancel()
+        done, _ = await asyncio.wait({task}, timeout=CLOSE_TIMEOUT_S)
+        if not done:
+            task.cancel()
+
+
+async def _listed(session: Any) -> list[Any]:
+    tools: list[Any] = []
+    cursor: str | None = None
+    for _ in range(MAX_PAGES):
+        page = await session.list_tools(cursor=cursor)
+        tools += page.tools
+        cursor = page.next_cursor
+        if not cursor or len(tools) > MAX_TOOLS:
+            break
+    if not 1 <= len(tools) <= MAX_TOOLS:
+        raise ValueError(f"{len(tools)} tools; 1 to {MAX_TOOLS} can be used")
+    return tools
+
+
+def _is_lost(error: Exception) -> bool:
+    """Say whether an error means that the connection is gone."""
+    import anyio
+    from mcp import MCPError
+    from mcp_types import CONNECTION_CLOSED
+
+    if isinstance(error, MCPError):
+        return bool(error.code == CONNECTION_CLOSED)
+    return isinstance(error, anyio.ClosedResourceError | anyio.BrokenResourceError | anyio.EndOfStream | OSError)
+
+
+def timed_out(error: Exception) -> bool:
+    from mcp import MCPError
+    from mcp_types import REQUEST_TIMEOUT
+
+    return isinstance(error, MCPError) and error.code == REQUEST_TIMEOUT
+
+
+def message_of(error: BaseException) -> str:
+    """Return an error's first line; of a group, that of its first member."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    lines = str(error).strip().splitlines()
+    return ascii(lines[0])[1:-1][:MAX_MESSAGE] if lines else type(error).__name__

@@ -1,0 +1,137 @@
+"""A server on this machine that answers as a test tells it: real connections, thousands at a time, and rudeness."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+REASONS = {200: "OK", 401: "Unauthorized", 404: "Not Found", 429: "Too Many Requests", 503: "Service Unavailable"}
+
+
+@dataclass
+class Reply:
+    """What is answered.
+
+    Attributes:
+        drip_s: seconds between the bytes of the body.
+        cut: bytes of the body after which the connection is lost; None: none.
+    """
+
+    body: bytes = b'{"ok": true}'
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+    drip_s: float = 0.0
+    cut: int | None = None
+
+
+@dataclass
+class Request:
+    """What was asked, when, and how many requests were under way then, this one included."""
+
+    number: int
+    path: str
+    headers: Mapping[str, str]
+    body: Any
+    at: float
+    under_way: int
+
+
+Answer = Callable[[Request], Awaitable[Reply]]
+
+
+class Loopback:
+    """A server in a thread of its own.
+
+    Attributes:
+        answer: makes a reply; may be replaced between requests.
+        requests: all so far.
+        connections: opened so far.
+    """
+
+    def __init__(self, answer: Answer) -> None:
+        self.answer = answer
+        self.requests: list[Request] = []
+        self.connections = self._under_way = 0
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._loop = asyncio.new_event_loop()
+        self._server = self._loop.run_until_complete(
+            asyncio.start_server(self._serve, "127.0.0.1", 0, backlog=2048, limit=1 << 24)
+        )
+        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}/v1"
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+
+    @property
+    def most_under_way(self) -> int:
+        return max(request.under_way for request in self.requests)
+
+    def close(self) -> None:
+        """Stop, and drop all connections, as a killed process does."""
+
+        async def stop() -> None:
+            self._server.close()
+            for writer in self._writers:
+                writer.transport.abort()
+
+        asyncio.run_coroutine_threadsafe(stop(), self._loop).result(10)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        self._writers.add(writer)
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            while head := (await reader.readuntil(b"\r\n\r\n")).decode():
+                if not await self._exchange(head, reader, writer):
+                    break
+        self._writers.discard(writer)
+        writer.close()
+
+    async def _exchange(self, head: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        first, *lines = head.strip().split("\r\n")
+        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        body = json.loads(await reader.readexactly(int(headers.get("content-length", 0))) or b"null")
+        self._under_way += 1
+        path = first.split()[1]
+        request = Request(len(self.requests), path, headers, body, time.monotonic(), self._under_way)
+        self.requests.append(request)
+        try:
+            reply = await self.answer(request)
+        finally:
+            self._under_way -= 1
+        return await _send(writer, reply)
+
+
+async def _send(writer: asyncio.StreamWriter, reply: Reply) -> bool:
+    lines = [f"HTTP/1.1 {reply.status} {REASONS.get(reply.status, 'Odd')}", f"Content-Length: {len(reply.body)}"]
+    lines += [f"{name}: {value}" for name, value in reply.headers.items()]
+    writer.write("\r\n".join([*lines, "", ""]).encode())
+    if reply.drip_s:
+        for byte in reply.body:
+            writer.write(bytes([byte]))
+            await writer.drain()
+            await asyncio.sleep(reply.drip_s)
+    else:
+        writer.write(reply.body[: reply.cut])
+    await writer.drain()
+    return reply.cut is None
+
+
+def completion(text: str) -> bytes:
+    """A chat completion of OpenAI's API."""
+    return json.dumps({"choices": [{"message": {"content": text}}]}).encode()
+
+
+@contextlib.contextmanager
+def loopback(answer: Answer) -> Iterator[Loopback]:
+    server = Loopback(answer)
+    try:
+        yield server
+    finally:
+        server.close()

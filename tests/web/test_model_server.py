@@ -1,0 +1,258 @@
+"""Calls of model servers against real ones on this machine: slow, overloaded, dying, rude."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import Counter
+from collections.abc import Coroutine
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from typing import Any
+
+import pytest
+from loopback import Loopback, Reply, Request, loopback
+
+from rl_agents.background import begin, wait
+from rl_agents.web import model_server
+from rl_agents.web.model_server import ModelServer, ServerError
+
+pytestmark = pytest.mark.servers
+
+
+@pytest.fixture(autouse=True)
+def direct(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+
+
+def server_at(server: Loopback | str, **keys: Any) -> ModelServer:
+    limits = {"key_env": "", "timeout_s": 30.0, "retries": 2, "concurrency": 16, **keys}
+    return ModelServer.connect(server if isinstance(server, str) else server.url, **limits)
+
+
+def ask(server: ModelServer, **body: Any) -> Any:
+    return wait(server.post("/x", body))
+
+
+def ask_all(server: ModelServer, count: int) -> list[Any]:
+    """What came of ``count`` calls at once: replies or errors."""
+    return wait(_gathered([server.post("/x", {"n": n}) for n in range(count)]))
+
+
+async def _gathered(works: list[Coroutine[Any, Any, Any]]) -> list[Any]:
+    return await asyncio.gather(*works, return_exceptions=True)
+
+
+def after(seconds: float, reply: Reply | None = None) -> Any:
+    async def answer(request: Request) -> Reply:
+        await asyncio.sleep(seconds)
+        return reply or Reply()
+
+    return answer
+
+
+def test_a_thousand_calls_of_a_slow_server_are_bounded_and_all_answered() -> None:
+    async def echo(request: Request) -> Reply:
+        await asyncio.sleep(0.2)
+        return Reply(str(request.body["n"]).encode())
+
+    with loopback(echo) as server:
+        begun = time.monotonic()
+        assert ask_all(server_at(server, concurrency=100), 1000) == list(range(1000)), "each its own"
+        took = time.monotonic() - begun
+    assert server.most_under_way == 100 and len(server.requests) == 1000
+    assert server.connections <= 110, "connections are used again"
+    assert 2.0 <= took < 20.0, "ten rounds of 0.2 s"
+
+
+def test_the_bound_holds_for_all_who_ask_from_wherever() -> None:
+    with loopback(after(0.1)) as server:
+        asked = server_at(server, concurrency=3)
+        threads = [threading.Thread(target=lambda: asyncio.run(asked.post("/x", {}))) for _ in range(5)]
+        threads += [threading.Thread(target=lambda: ask(server_at(server, concurrency=3))) for _ in range(5)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert server.most_under_way == 3 and len(server.requests) == 10
+
+
+@pytest.mark.parametrize("form", ["seconds", "date", "milliseconds", "reset"])
+def test_a_server_that_says_wait_is_left_alone_by_all(form: str) -> None:
+    start = datetime(2020, 1, 1, tzinfo=UTC)  # its clock is years behind
+    headers = {
+        "seconds": {"Retry-After": "1"},
+        "date": {"Date": format_datetime(start, True), "Retry-After": format_datetime(start + timedelta(0, 1), True)},
+        "milliseconds": {"retry-after-ms": "1000", "Retry-After": "7"},
+        "reset": {"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "1s"},
+    }[form]
+
+    async def answer(request: Request) -> Reply:
+        await asyncio.sleep(0.02)
+        return Reply(b"slow down", 429, headers) if request.number < 4 else Reply()
+
+    with loopback(answer) as server:
+        found = ask_all(server_at(server, concurrency=4, retries=0), 20)
+    assert all(reply == {"ok": True} for reply in found), "told waits cost no retry"
+    told = max(request.at for request in server.requests[:4])
+    later = [request.at for request in server.requests[4:]]
+    assert len(later) == 20 and min(later) - told >= 0.99, "nobody asked meanwhile"
+    assert min(later) - told < 2.0
+    assert {request.body["n"] for request in server.requests[4:10]} >= {0, 1, 2, 3}, "those who were told go first"
+    assert server.requests[4].under_way == 1 and server.requests[4].body["n"] == 0, "one goes ahead"
+
+
+def test_a_server_of_few_calls_a_second_is_asked_by_many_and_nobody_fails() -> None:
+    """Ten calls a half second, the rest is refused: the client finds the rate by what it is told."""
+    window: Counter[int] = Counter()
+
+    async def answer(request: Request) -> Reply:
+        slot = int(request.at / 0.5)
+        window[slot] += 1
+        if window[slot] > 10:
+            return Reply(b"slow down", 429, {"retry-after-ms": str(int((slot + 1 - request.at / 0.5) * 500) + 5)})
+        return Reply()
+
+    with loopback(answer) as server:
+        found = ask_all(server_at(server, retries=0, concurrency=32), 60)
+    assert all(reply == {"ok": True} for reply in found)
+    assert len(server.requests) < 60 + 60, "the refused are few"
+
+
+def test_a_success_that_says_nothing_is_left_holds_the_next_back() -> None:
+    async def answer(request: Request) -> Reply:
+        left = {"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "600ms"}
+        return Reply(headers=left if request.number == 0 else {})
+
+    with loopback(answer) as server:
+        asked = server_at(server)
+        ask(asked)
+        ask(asked)
+        first, second = (request.at for request in server.requests)
+    assert 0.6 <= second - first < 1.5
+
+
+def test_a_pause_that_nobody_waits_for_fails_all_at_once() -> None:
+    async def answer(request: Request) -> Reply:
+        await asyncio.sleep(0.05)
+        return Reply(b"quota used up", 429, {"Retry-After": "3600"})
+
+    with loopback(answer) as server:
+        begun = time.monotonic()
+        found = ask_all(server_at(server, concurrency=2), 50)
+        assert time.monotonic() - begun < 5.0 and len(server.requests) == 2
+        assert all(isinstance(error, ServerError) and "it asks to wait 3600 s" in str(error) for error in found)
+        assert "HTTP 429: quota used up; it asks to wait" in str(found[0])
+
+
+def test_a_storm_of_503_is_waited_out_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_server, "RETRY_PAUSE_S", 0.2)
+    calm: list[float] = []
+
+    async def answer(request: Request) -> Reply:
+        calm.append(request.at + 0.5) if not calm else None
+        return Reply(b"overloaded", 503) if request.at < calm[0] else Reply()
+
+    with loopback(answer) as server:
+        found = ask_all(server_at(server, retries=3), 100)
+        assert all(reply == {"ok": True} for reply in found)
+        stormy = [request for request in server.requests if request.at < calm[0]]
+        assert len(stormy) <= 16 + 3, "after the first window one call asks for all"
+
+
+def test_a_storm_that_does_not_end_ends_every_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_server, "RETRY_PAUSE_S", 0.01)
+    with loopback(after(0.0, Reply(b"overloaded", 503))) as server:
+        found = ask_all(server_at(server, retries=1), 20)
+    assert all(str(error) == "HTTP 503: overloaded (2 attempts)" for error in found) and len(server.requests) == 40
+
+
+def test_endless_pauses_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_server, "RETRY_PAUSE_S", 0.0)
+    refused = after(0.0, Reply(b"later", 429, {"retry-after-ms": "10"}))
+    with loopback(refused) as server, pytest.raises(ServerError, match=r"HTTP 429: later \(22 attempts\)"):
+        ask(server_at(server, retries=1))
+
+
+def test_a_server_that_dies_in_the_middle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_server, "RETRY_PAUSE_S", 0.05)
+
+    async def answer(request: Request) -> Reply:
+        return Reply(b'{"ok": true, "more": 1}', cut=5 if request.number % 2 == 0 else None)
+
+    with loopback(answer) as server:
+        assert ask(server_at(server)) == {"ok": True, "more": 1} and len(server.requests) == 2
+        with pytest.raises(ServerError, match=r"RemoteProtocolError: .*\(1 attempts\)"):
+            ask(server_at(server, retries=0))
+        server.answer = after(30.0)
+        works = [begin(server_at(server, retries=1).post("/x", {"n": n})) for n in range(8)]
+        while len(server.requests) < 3 + 8:
+            time.sleep(0.01)
+    for work in works:
+        with pytest.raises(ServerError, match=r"ConnectError: .*\(2 attempts\)"):
+            work.result(10)
+
+
+def test_a_byte_now_and_then_is_no_answer() -> None:
+    with loopback(after(0.0, Reply(b"1" * 50, drip_s=0.1))) as server:
+        begun = time.monotonic()
+        with pytest.raises(ServerError, match=r"no answer within 0\.5 s \(1 attempts\)"):
+            ask(server_at(server, timeout_s=0.5, retries=0))
+        assert 0.4 < time.monotonic() - begun < 1.5
+
+
+def test_replies_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_server, "MAX_REPLY", 1000)
+    with loopback(after(0.0, Reply(b'"' + b"x" * 5000 + b'"'))) as server:
+        asked = server_at(server)
+        with pytest.raises(ServerError, match="replied with more than 1000 bytes"):
+            ask(asked)
+        for body in (b"<html>", b"[" * 900, b""):
+            server.answer = after(0.0, Reply(body))
+            with pytest.raises(ServerError, match="no JSON in"):
+                ask(asked)
+        assert len(server.requests) == 4, "no second try for what would be the same"
+
+
+def test_a_cancelled_call_gives_its_place_back() -> None:
+    with loopback(after(30.0)) as server:
+        asked = server_at(server, concurrency=2)
+        works = [begin(asked.post("/x", {})) for _ in range(40)]
+        while len(server.requests) < 2:
+            time.sleep(0.01)
+        for work in works:
+            work.cancel()
+        server.answer = after(0.0)
+        assert ask(asked, n=1) == {"ok": True}
+        assert len(server.requests) == 3, "those that waited were never sent"
+
+
+def test_a_cancelled_caller_on_another_loop_ends_its_call() -> None:
+    async def impatient(server: ModelServer) -> None:
+        async with asyncio.timeout(0.3):
+            await server.post("/x", {})
+
+    with loopback(after(30.0)) as server:
+        asked = server_at(server, concurrency=1)
+        with pytest.raises(TimeoutError):
+            asyncio.run(impatient(asked))
+        server.answer = after(0.0)
+        assert ask(asked) == {"ok": True}
+
+
+def test_connections_outlive_the_loops_that_ask() -> None:
+    with loopback(after(0.0)) as server:
+        for _ in range(5):
+            asyncio.run(server_at(server).post("/x", {}))
+        assert server.connections == 1
+
+
+def test_an_address_that_is_none() -> None:
+    for url, problem in (
+        ("ftp://x", "UnsupportedProtocol"),
+        ("http://[", "InvalidURL|Invalid"),
+        ("no address", "Unsup"),
+    ):
+        with pytest.raises(ServerError, match=problem):
+            ask(server_at(url, retries=0))
