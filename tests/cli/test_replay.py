@@ -30,7 +30,7 @@ RUNS: dict[str, list[str]] = {
     "grpo, two behind": ["algo=grpo", "lag=2", "minibatches=2"],
     "steppo, one behind": ["algo=steppo", "lag=1"],
     "3spo": ["algo=3spo", "search_steps=60", "branching=replay"],
-    "chain-search": ["algo=chain-search", "search_steps=60", "branching=replay"],
+    "chain-search, one behind": ["algo=chain-search", "search_steps=60", "branching=replay", "lag=1"],
 }
 
 
