@@ -159,11 +159,11 @@ class EngineActor:
         await self.ping()
         return not self._needs_weights, self._version
 
-    async def place(self) -> str:
-        """Return process and node, for error messages."""
+    async def place(self) -> tuple[str, float]:
+        """Return process and node, for error messages, and the seconds that `exchange` tells, as a client begins."""
         import ray
 
-        return f"pid {os.getpid()}, node {ray.util.get_node_ip_address()}"
+        return f"pid {os.getpid()}, node {ray.util.get_node_ip_address()}", self._held_s()
 
     async def stats(self) -> dict[str, float]:
         """Return totals since the start: tokens sampled, prompt tokens, of these reused, and CPU seconds."""
@@ -191,6 +191,7 @@ class EngineActor:
         client.add((request_id, reply))
 
     def _held_s(self) -> float:
+        """Seconds for which the engine has held calls back for new weights so far."""
         held = getattr(self._engine, "held", None)
         return held.seconds() if held is not None else 0.0
 
