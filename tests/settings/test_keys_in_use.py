@@ -31,9 +31,7 @@ REASONS = {
     "epochs": "the papers take one pass; several are a user's choice",
     "critic_clip": "range of the value loss, to be widened with other reward scales",
     **dict.fromkeys(["prompting", "prompting_shots", "prompting_trials"], PROMPTING),
-    **dict.fromkeys(
-        ["judge_url", "judge_model", "judge_key_env", "judge_timeout_s", "judge_retries", "judge_concurrency"], SERVER
-    ),
+    **dict.fromkeys(["judge_key_env", "judge_timeout_s", "judge_retries"], SERVER),
     **dict.fromkeys(
         ["env_timeout_s", "env_blocking", "env_concurrency", "sample_timeout_s", "engine_mode", "num_engines",
          "tensor_parallel", "gpus_per_engine",
