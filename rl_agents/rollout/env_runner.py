@@ -71,7 +71,7 @@ class TextEnvRunner(EnvRunner, Checkpointable):
         self.recorder: Recorder | None = None
         # One loop for life: engine clients keep connections and locks that belong to it.
         self._loop = event_loop()
-        self._bench = Workbench(self._loop, self._work)
+        self._bench = Workbench(self._loop, lambda batch: METHODS[batch.method](self, batch.jobs, **batch.options))
         # Batches of black-box agents that are played side by side share the places.
         self._places = None if self.black_box is None else asyncio.Semaphore(self.black_box.options.agent_concurrency)
 
@@ -125,15 +125,6 @@ class TextEnvRunner(EnvRunner, Checkpointable):
         """Batches that are not done."""
         return len(self._bench)
 
-    def _work(self, batch: Batch) -> Coroutine[Any, Any, Any]:
-        methods: dict[str, Callable[..., Coroutine[Any, Any, Any]]] = {
-            "sample": self._sample,
-            "expand": self._expand,
-            "check_branching": self._check_branching,
-            "confirm_branching": self._confirm_branching,
-        }
-        return methods[batch.method](batch.jobs, **batch.options)
-
     def sample(  # type: ignore[override]
         self, specs: Sequence[EpisodeSpec], temperature: float | None = None, attempt: int | None = None
     ) -> Rollouts:
@@ -148,60 +139,14 @@ class TextEnvRunner(EnvRunner, Checkpointable):
         rollouts: Rollouts = self.exchange([batch])[batch.number]
         return rollouts
 
-    async def _sample(
-        self, specs: Sequence[EpisodeSpec], temperature: float | None = None, attempt: int | None = None
-    ) -> Rollouts:
-        if self.engine is None:
-            raise RuntimeError("call set_engine or set_engines before sample")
-        limits = self.limits if temperature is None else self.limits.for_evaluation(temperature)
-        recorder = self._recorder(attempt)
-        try:
-            rollouts = await self._episodes(specs, self.engine, limits, recorder)
-        except InputError as error:
-            rollouts = Rollouts(unfinished=list(specs), input_error=str(error))
-        finally:
-            if recorder is not None:
-                recorder.send()
-        self._log(rollouts)
-        return rollouts
-
-    def _episodes(
+    def episodes(
         self, specs: Sequence[EpisodeSpec], engine: Engine, limits: Limits, recorder: Recorder | None
     ) -> Coroutine[Any, Any, Rollouts]:
+        """Play them by the built-in loop, or have black-box agents play them."""
         if self.black_box is None:
             return collect_episodes(specs, self.pool, engine, self.context, limits, recorder)
         template = self.context.template
         return collect_blackbox(specs, self.black_box, engine, template, limits, recorder, self._places)
-
-    async def _expand(self, specs: Sequence[BranchSpec], attempt: int | None = None) -> Expansions:
-        """Sample and execute children of the states that ``specs`` name, all at once; ``attempt`` as in `sample`."""
-        player = replace(self._player(), recorder=self._recorder(attempt))
-        try:
-            expansions = await expand_all(specs, self.pool, player, self.config.agent.branching)
-        finally:
-            if player.recorder is not None:
-                player.recorder.send()
-        steps = sum(expansion.env_steps for expansion in expansions.expansions)
-        self.metrics.log_value(NUM_ENV_STEPS_SAMPLED, steps, reduce="sum")
-        self.metrics.log_value(NUM_ENV_STEPS_SAMPLED_LIFETIME, steps, reduce="lifetime_sum")
-        self.metrics.log_value("num_engine_errors", len(expansions.engine_errors), reduce="sum")
-        return expansions
-
-    async def _check_branching(self, specs: Sequence[EpisodeSpec]) -> BranchingCheck:
-        """Play ``specs`` and see whether their states can be reached again."""
-        agent: Settings = self.config.agent
-        try:
-            return await check_branching(specs, self.pool, self._player(), agent.branching, agent.env)
-        except InputError as error:
-            return BranchingCheck(input_error=str(error))
-
-    async def _confirm_branching(self, reached: Sequence[Reached]) -> BranchingCheck:
-        """See whether states that another runner has reached are the same here."""
-        agent: Settings = self.config.agent
-        try:
-            return await confirm_branching(reached, self.pool, agent.env_timeout_s, agent.env)
-        except InputError as error:
-            return BranchingCheck(input_error=str(error))
 
     def lost_task(self) -> str:
         """The task in whose environment the process died that this one replaces, once; empty when there is none."""
@@ -211,27 +156,17 @@ class TextEnvRunner(EnvRunner, Checkpointable):
         task, note.left = note.left, ""
         return task
 
-    def _recorder(self, attempt: int | None) -> Recorder | None:
+    def recorder_of(self, attempt: int | None) -> Recorder | None:
+        """Return what records work that was asked for ``attempt`` times before; None: nothing is recorded."""
         if self.recorder is None or attempt is None:
             return None
         return self.recorder.at(attempt)
 
-    def _player(self) -> Player:
+    def player(self) -> Player:
+        """Return what samples single steps; raises RuntimeError while there is no engine."""
         if self.engine is None:
             raise RuntimeError("call set_engine or set_engines first")
         return Player(self.engine, self.context, self.limits)
-
-    def _log(self, rollouts: Rollouts) -> None:
-        clean = [t for t in rollouts.trajectories if not t.failed]
-        steps = sum(t.env_steps() for t in clean)
-        failed = len(rollouts.trajectories) - len(clean)
-        self.metrics.log_value(NUM_ENV_STEPS_SAMPLED, steps, reduce="sum")
-        self.metrics.log_value(NUM_ENV_STEPS_SAMPLED_LIFETIME, steps, reduce="lifetime_sum")
-        self.metrics.log_value(NUM_EPISODES, len(clean), reduce="sum")
-        self.metrics.log_value("num_failed_episodes", failed, reduce="sum")
-        self.metrics.log_value("num_engine_errors", len(rollouts.engine_errors), reduce="sum")
-        for trajectory in clean:
-            self.metrics.log_value(EPISODE_RETURN_MEAN, trajectory.episode_return, reduce="mean", window=len(clean))
 
     # --- RLlib's contract ----------------------------------------------------------------------------------------
 
@@ -266,6 +201,83 @@ class TextEnvRunner(EnvRunner, Checkpointable):
         self._loop.close()
         if self.pool.watch.note is not None:
             self.pool.watch.note.close()
+
+
+# --- what a batch asks for ---------------------------------------------------------------------------------------
+# Functions, not methods: Ray makes an asynchronous actor of a class with any coroutine method, and calls it elsewhere
+# than in the main thread.
+
+
+async def _sample(
+    runner: TextEnvRunner, specs: Sequence[EpisodeSpec], temperature: float | None = None, attempt: int | None = None
+) -> Rollouts:
+    if runner.engine is None:
+        raise RuntimeError("call set_engine or set_engines before sample")
+    limits = runner.limits if temperature is None else runner.limits.for_evaluation(temperature)
+    recorder = runner.recorder_of(attempt)
+    try:
+        rollouts = await runner.episodes(specs, runner.engine, limits, recorder)
+    except InputError as error:
+        rollouts = Rollouts(unfinished=list(specs), input_error=str(error))
+    finally:
+        if recorder is not None:
+            recorder.send()
+    _log(runner.metrics, rollouts)
+    return rollouts
+
+
+async def _expand(runner: TextEnvRunner, specs: Sequence[BranchSpec], attempt: int | None = None) -> Expansions:
+    """Sample and execute children of the states that ``specs`` name, all at once."""
+    player = replace(runner.player(), recorder=runner.recorder_of(attempt))
+    try:
+        expansions = await expand_all(specs, runner.pool, player, runner.config.agent.branching)
+    finally:
+        if player.recorder is not None:
+            player.recorder.send()
+    steps = sum(expansion.env_steps for expansion in expansions.expansions)
+    runner.metrics.log_value(NUM_ENV_STEPS_SAMPLED, steps, reduce="sum")
+    runner.metrics.log_value(NUM_ENV_STEPS_SAMPLED_LIFETIME, steps, reduce="lifetime_sum")
+    runner.metrics.log_value("num_engine_errors", len(expansions.engine_errors), reduce="sum")
+    return expansions
+
+
+async def _check_branching(runner: TextEnvRunner, specs: Sequence[EpisodeSpec]) -> BranchingCheck:
+    """Play ``specs`` and see whether their states can be reached again."""
+    agent: Settings = runner.config.agent
+    try:
+        return await check_branching(specs, runner.pool, runner.player(), agent.branching, agent.env)
+    except InputError as error:
+        return BranchingCheck(input_error=str(error))
+
+
+async def _confirm_branching(runner: TextEnvRunner, reached: Sequence[Reached]) -> BranchingCheck:
+    """See whether states that another runner has reached are the same here."""
+    agent: Settings = runner.config.agent
+    try:
+        return await confirm_branching(reached, runner.pool, agent.env_timeout_s, agent.env)
+    except InputError as error:
+        return BranchingCheck(input_error=str(error))
+
+
+METHODS: dict[str, Callable[..., Coroutine[Any, Any, Any]]] = {
+    "sample": _sample,
+    "expand": _expand,
+    "check_branching": _check_branching,
+    "confirm_branching": _confirm_branching,
+}
+
+
+def _log(metrics: Any, rollouts: Rollouts) -> None:
+    clean = [t for t in rollouts.trajectories if not t.failed]
+    steps = sum(t.env_steps() for t in clean)
+    failed = len(rollouts.trajectories) - len(clean)
+    metrics.log_value(NUM_ENV_STEPS_SAMPLED, steps, reduce="sum")
+    metrics.log_value(NUM_ENV_STEPS_SAMPLED_LIFETIME, steps, reduce="lifetime_sum")
+    metrics.log_value(NUM_EPISODES, len(clean), reduce="sum")
+    metrics.log_value("num_failed_episodes", failed, reduce="sum")
+    metrics.log_value("num_engine_errors", len(rollouts.engine_errors), reduce="sum")
+    for trajectory in clean:
+        metrics.log_value(EPISODE_RETURN_MEAN, trajectory.episode_return, reduce="mean", window=len(clean))
 
 
 def _call_note() -> CallNote | None:
