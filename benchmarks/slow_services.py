@@ -209,7 +209,7 @@ def main() -> None:
     """Measure, print the table and write the file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parts", nargs="+", default=["prs", "long_form_qa", "mcp"])
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument(
         "--before", action="store_true", help="of a version that has no bounds to widen: leave those out"
     )
