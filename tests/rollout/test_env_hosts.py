@@ -16,6 +16,7 @@ import pytest
 from chat_tokenizers import qwen
 from rollout.scripted import Countdown, ScriptedEngine
 from rollout.test_torch_rollouts import tiny_model
+from rollout.waiting import Slow
 
 from rl_agents.chat.context import make_context
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
@@ -101,7 +102,7 @@ def test_a_coroutine_that_hangs_or_breaks_ends_its_own_episode() -> None:
     started = time.monotonic()
     limits = Limits(5, 6, 600, env_timeout_s=0.5)
     causes = {t.task_id: t.end_cause for t in play(pool, range(7), limits=limits)}
-    assert time.monotonic() - started < 8
+    assert time.monotonic() - started < 30, "nobody waits for sixty seconds"
     assert causes.pop("task-0") == "terminated"
     assert causes["task-1"].startswith("env_error: KeyError: 'no such thing' (waiting.py:")
     assert causes["task-2"] == causes["task-3"] == causes["task-4"] == "env_timeout: step: no answer within 0.5 s"
@@ -187,11 +188,9 @@ def test_too_many_hanging_threads_move_the_environment_to_processes(capsys) -> N
 
 
 def test_what_takes_long_is_moved_and_says_so(capsys) -> None:
-    started = time.monotonic()
     pool = pool_of("Slow")
     play(pool, range(30))
-    assert time.monotonic() - started < 6, "inline it is 12 s"
-    assert pool.mode == "thread" and pool.created == 30
+    assert pool.mode == "thread" and pool.created == 30 and Slow.most >= 20
     line = capsys.readouterr().out
     assert line.startswith("environment gymnasium:rollout.waiting:Slow: a call takes 1") and line.count("\n") == 1
     assert "of it waiting: later episodes play in threads of their own (env_blocking=thread)" in line

@@ -45,4 +45,5 @@ SPEC = EnvSpec(
     options=McpOptions,
     max_turns=8,
     progress_window=3,
+    blocking="inline",
 )
