@@ -3,8 +3,8 @@
 Three jobs, each in a process of its own, with an engine that answers at once, so that all time is the environment's and
 the loop's:
 
-- 64 episodes of five turns; reset and step take 0.2 s. ``env_blocking=inline`` is what there was before; ``auto`` twice,
-  for the first batch is measured; ``no waiting`` is the same with steps of 0 s: what the loop itself takes.
+- 64 episodes of five turns; reset and step take 0.2 s. ``env_blocking=inline`` is what there was before; ``auto``
+  plays two batches, of which the first is measured; ``no waiting``: calls of 0 s, which is what the loop itself takes.
 - 1,000 episodes whose only step takes 1 s, as coroutines and in threads; inline, twenty of them.
 - 128 episodes of an environment that holds 8 MiB, as a small virtual machine would: memory with all at once, and with
   ``env_concurrency=8``.

@@ -143,9 +143,8 @@ class CallNote:
 
     def __init__(self, path: Path) -> None:
         self._path, self._suspected = path, path.with_name(f"{path.name}-suspects")
-        running = set(_names(path))
-        known = running & set(_names(self._suspected))
-        self.suspects = known or running
+        running, known = set(_names(path)), set(_names(self._suspected))
+        self.suspects = (running & known) or running or known
         self.left = self.suspects.pop() if len(self.suspects) == 1 else ""
         self._suspected.write_bytes("\n".join(sorted(self.suspects)).encode())
         path.write_bytes(bytes(self.SIZE))
@@ -292,6 +291,8 @@ class EnvGuard:
     async def _awaited(self, call: Callable[..., Any], awaitable: Awaitable[Any]) -> Any:
         """Await what a coroutine function returned; between its waits it is guarded like a plain call."""
         self.watch.waited = True
+        if self.gauge is not None:
+            self.gauge.waits()
 
         pieces = Pieces(awaitable, self._piece)
 
