@@ -88,7 +88,8 @@ def test_siblings_are_executed_side_by_side() -> None:
         expanded(pool, "snapshot")
         close(pool)
         most[blocking, concurrency] = Slow.most
-    assert most == {("inline", 0): 1, ("thread", 0): 6, ("thread", 2): 2}, "two requests with three actions each"
+    assert (most["inline", 0], most["thread", 2]) == (1, 2)
+    assert 4 <= most["thread", 0] <= 6, "two requests with three actions each"
 
 
 @pytest.mark.parametrize("blocking", MODES)
