@@ -26,7 +26,7 @@ from rl_agents.envs.coroutines import Pieces, within
 from rl_agents.errors import InputError
 from rl_agents.rollout.env_calls import EnvFailure, call_env, failure_of, timed_out
 from rl_agents.rollout.env_gauge import Gauge
-from rl_agents.rollout.env_hosts import EpisodeState, Host
+from rl_agents.rollout.env_hosts import EpisodeState, Host, Swaps
 from rl_agents.rollout.time_limits import CallTimeout, call_with_timeout, debugger_active
 
 #: Steps of a task that may hang before its other episodes are given up; a reset that hangs is enough.
@@ -90,6 +90,7 @@ class ProcessState:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
+        Swaps.count += 1  # odd: threads that look at the generators see an episode's
         outside = random.getstate(), np.random.get_bit_generator(), working_folder()  # type: ignore[attr-defined]
         if self._python is None:
             random.seed(self.seed)
@@ -104,6 +105,7 @@ class ProcessState:
             random.setstate(outside[0])
             np.random.set_bit_generator(outside[1])  # type: ignore[attr-defined]
             enter_folder(outside[2], self.folder)
+            Swaps.count += 1
 
 
 @lru_cache(maxsize=256)

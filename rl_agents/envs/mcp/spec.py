@@ -45,5 +45,4 @@ SPEC = EnvSpec(
     options=McpOptions,
     max_turns=8,
     progress_window=3,
-    blocking="inline",
 )
