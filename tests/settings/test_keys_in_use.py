@@ -33,7 +33,7 @@ REASONS = {
     **dict.fromkeys(["prompting", "prompting_shots", "prompting_trials"], PROMPTING),
     **dict.fromkeys(["judge_key_env", "judge_timeout_s", "judge_retries"], SERVER),
     **dict.fromkeys(
-        ["env_timeout_s", "env_blocking", "env_concurrency", "sample_timeout_s", "engine_mode", "num_engines",
+        ["env_timeout_s", "sample_timeout_s", "engine_mode", "num_engines",
          "tensor_parallel", "gpus_per_engine",
          "gpus_per_learner", "learner_sharding", "learner_timeout_s", "max_learner_restarts"], CLUSTER,
     ),
