@@ -6,8 +6,8 @@ an iteration. Two rules bound their age:
 - *Paced admission.* Admitted and not yet learned from are at most ``(S + 1) B`` groups. A group is learned from when
   the engines have the weights that came of it.
 - *Windowed FIFO.* The next group is the oldest finished one among those that are less than ``W`` behind the oldest
-  that is left. A slow group lets ``W - 1`` others pass, then all wait for it: it neither holds up the others at once nor
-  starves. None is dropped.
+  that is left. A slow group lets ``W - 1`` others pass, then all wait for it: it does not hold up the others at once,
+  and does not starve. None is dropped.
 
 Group ``g = q B + r`` is admitted when at least ``q - S`` iterations are over, and is at most number ``g + W - 1`` to be
 learned from, in iteration ``q + ceil((W - 1) / B)`` at the latest: no step is older than ``S + ceil((W - 1) / B)``
@@ -51,6 +51,7 @@ class Admission:
         waiting: admitted and not taken, oldest first, each with the iteration that it was admitted at.
         finished: those of them that are complete.
         taken: of the iteration under way, as in ``waiting``.
+        passed: how many of them teach nothing.
     """
 
     batch: int
@@ -61,6 +62,7 @@ class Admission:
     waiting: dict[int, int] = field(default_factory=dict)
     finished: set[int] = field(default_factory=set)
     taken: dict[int, int] = field(default_factory=dict)
+    passed: int = 0
 
     def __post_init__(self) -> None:
         self.slack, self.window = slack_and_window(self.batch, self.staleness)
@@ -82,6 +84,10 @@ class Admission:
         """Whether one more may be admitted."""
         return self.admitted - self.gone < (self.slack + 1) * self.batch
 
+    def useful(self) -> int:
+        """Return how many groups there are to learn from, in this iteration and later ones, as far as is known."""
+        return len(self.waiting) + len(self.taken) - self.passed
+
     def admit(self) -> int:
         """Admit a group and return its number."""
         assert self.room()
@@ -100,7 +106,7 @@ class Admission:
         Raises:
             TooOld: the bound is broken.
         """
-        left, found = list(self.waiting), []
+        left, found = list(self.waiting), list[int]()
         while len(found) < count:
             window = (number for number in left if number < left[0] + self.window)
             ready = next((number for number in window if number in self.finished), None)
@@ -118,11 +124,11 @@ class Admission:
 
     def pass_over(self, count: int) -> None:
         """So many of the taken groups teach nothing: as many others may be admitted."""
-        self.gone += count
+        self.gone, self.passed = self.gone + count, self.passed + count
 
     def learned(self) -> list[int]:
         """Return the groups of the iteration that is over; call `publish` when the engines have its weights."""
-        groups, self.taken = list(self.taken), {}
+        groups, self.taken, self.passed = list(self.taken), {}, 0
         return groups
 
     def publish(self, iteration: int) -> None:

@@ -28,6 +28,7 @@ from rl_agents.core.run_pool import RunPool
 from rl_agents.core.session import join_session, quiet_libraries
 from rl_agents.core.shaping import assign_credit, next_coefficient
 from rl_agents.core.starter import ensure_model
+from rl_agents.core.stream import Stream
 from rl_agents.core.training_data import AgentTrainingData
 from rl_agents.data.failures import BadTasks
 from rl_agents.data.rows import Row, lower
@@ -117,8 +118,7 @@ class AgentAlgorithm(Algorithm):
         self.kind, self.engine_description = resolve_engine(settings.engine)
         self.train_tasks = task_ids(settings.env, "train", settings.env_options)
         self.recorded = self._open_recorded() if settings.pool else None
-        ahead = settings.lag and settings.num_env_runners and self.recipe.source == "rollouts"
-        self.pipeline = (Ahead if ahead else Pipeline)(self._producer(), settings.lag, settings.iterations)
+        self.pipeline = self._new_pipeline()
         self.rollout_workers: RolloutWorkers | None = None
         self.pool: RunPool | None = None
         #: Of the run whose checkpoint was restored last; None: of none, the run begins.
@@ -139,6 +139,13 @@ class AgentAlgorithm(Algorithm):
     def _open_recorded(self) -> Recorded:
         shape = model_shape(read_config(self.config.model_dir))
         return Recorded.open(self.settings, self.recipe, shape.vocabulary if shape else None)
+
+    def _new_pipeline(self) -> Pipeline | Stream:
+        settings, producer = self.settings, self._producer()
+        if settings.stream and isinstance(producer, Sampled):
+            return Stream(producer, settings.iterations)
+        ahead = settings.lag and settings.num_env_runners and self.recipe.source == "rollouts"
+        return (Ahead if ahead else Pipeline)(producer, settings.lag, settings.iterations)
 
     def _producer(self) -> Producer:
         settings, recipe = self.settings, self.recipe
@@ -194,6 +201,8 @@ class AgentAlgorithm(Algorithm):
         self.pool.resumed(self.iteration)
         own = self._restored_pool in (None, self.pool.id)
         recorded = self.pool.calls_since(self.pipeline.oldest()) if own else {}
+        if self.settings.stream:  # what came after the checkpoint was sampled by weights that are not made again
+            recorded = {seed: call for seed, call in recorded.items() if call.policy_version <= self.policy_version}
         self.pipeline.served = {call.policy_version for call in recorded.values()}
         if recorded:
             print(f"[rl_agents] {len(recorded)} recorded calls after the checkpoint are not sampled again", flush=True)
