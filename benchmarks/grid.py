@@ -36,6 +36,9 @@ MEANS = {
     "learn_seconds": "timing_s/learn",
     "unique_states": "rollout/unique_states_per_step",
     "tokens_per_s": "perf/tokens_per_s",
+    "ess": "rollout_corr/ess",
+    "staleness": "rollout/staleness_mean",
+    "clip_fraction": "actor/clip_fraction",
 }
 SUMMARY_KEYS = ("engine", "seconds", "cpu_seconds", "sampled_tokens", "episodes")
 Run = dict[str, Any]

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rl_agents.algorithms import ALGORITHMS
+from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.cli.parser import Parser
 from rl_agents.cli.train import resolve_settings
 from rl_agents.errors import InputError
 from rl_agents.pool.reader import PoolReader
-from rl_agents.reporting.run_folder import RunFolder
+from rl_agents.reporting.run_folder import RunFolder, restored_settings
+from rl_agents.settings.options import option_types
+from rl_agents.settings.sections import CriticKeys, LossKeys, ModelKeys, OptimiserKeys, RatioKeys
 
 if TYPE_CHECKING:
     from rl_agents.core.replay import Replay
 
+#: Within a checkpoint.
+CONFIG = "config.yaml"
 SUMMARY = (
     "Repeat what a run's learner did from the run's pool, without playing, and compare: credit, log-probabilities,\n"
     "weights. Exit code 0: equal; 1: something differs."
@@ -37,15 +41,18 @@ def build_parser() -> Parser:
 def run(argv: Sequence[str]) -> int:
     """Run the replay command; return its exit code."""
     args = build_parser().parse(argv)
-    if not args.run.is_dir():
-        raise InputError(f"{args.run}: no such folder")
     folder = RunFolder(args.run.resolve())
-    settings = folder.load_settings()
+    if not folder.config_file.is_file():
+        missing = "not the output folder of a run (no config.yaml)" if args.run.is_dir() else "no such folder"
+        raise InputError(f"{args.run}: {missing}")
     kept = dict(folder.complete_checkpoints())
     done = max([0, *kept, *(record["iteration"] for record in folder.read_metrics())])
+    if not done:
+        raise InputError(f"{args.run}: the run has not completed an iteration: there is nothing to replay")
     start, end = chosen_range(args.iterations or f"0:{max(kept, default=done)}", done)
     if start and start not in kept:
         raise InputError(f"--iterations {start}:{end}: no checkpoint of {start} iterations; {_starts(kept)}")
+    settings = settings_of(folder, start, end, kept)
     from rl_agents.core.replay import Replay, Replayer, replay_settings
     from rl_agents.core.replay_record import Record, check_pool, refuse_unrecorded
 
@@ -80,6 +87,36 @@ def chosen_range(text: str, done: int) -> tuple[int, int]:
     if end > done:
         raise InputError(f"--iterations {text}: the run has completed {done} iterations")
     return start, end
+
+
+def settings_of(folder: RunFolder, start: int, end: int, kept: Mapping[int, Path]) -> Settings:
+    """Return what the learner's keys were in the range: a run that was resumed may have gone on with others.
+
+    Raises:
+        InputError: they changed within it.
+    """
+    within = [iteration for iteration in sorted(kept) if start < iteration <= end]
+    if not within:
+        return folder.load_settings()
+    settings, before = restored_settings(kept[within[0]] / CONFIG), within[0]
+    for iteration in within[1:]:
+        later = restored_settings(kept[iteration] / CONFIG)
+        for name in sorted(learner_keys(settings)):
+            if (old := getattr(settings, name)) != (new := getattr(later, name)):
+                raise InputError(
+                    f"--iterations {start}:{end}: the run went on with {name}={new} in place of {old} after iteration "
+                    f"{before} or later; replay {start}:{before} and {before}:{end}"
+                )
+        before = iteration
+    return settings
+
+
+def learner_keys(settings: Settings) -> set[str]:
+    """Return the keys that decide about updates."""
+    sections = (ALGORITHMS[settings.algo].keys, ModelKeys, LossKeys, RatioKeys, CriticKeys, OptimiserKeys)
+    found = {name for section in sections for name in option_types(section)} | {"temperature", "seed"}
+    schedule = {"iterations"} if settings.lr_decay else set()
+    return (found | schedule) - {"learner_nodes", "learner_timeout_s", "max_learner_restarts"}
 
 
 def _starts(kept: dict[int, Path]) -> str:

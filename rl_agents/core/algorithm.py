@@ -13,13 +13,10 @@ from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.utils import force_list
 
 from rl_agents.algorithms import ALGORITHMS, Settings
-from rl_agents.core.ahead import Ahead
 from rl_agents.core.checkpoint import Counters, restore_run, save_run, write_atomically
 from rl_agents.core.config import BaseAgentConfig
-from rl_agents.core.experience import Demonstrations, Episodes, Place
+from rl_agents.core.experience import Expanding, Place
 from rl_agents.core.learner_group import start_learners
-from rl_agents.core.pipeline import Given, Pipeline, Producer, Sampled
-from rl_agents.core.recorded import Recorded
 from rl_agents.core.resolve import check_context, resolve
 from rl_agents.core.resources import placement, run_bundles
 from rl_agents.core.rollout_metrics import rollout_metrics, staleness_metrics, updates_behind
@@ -27,20 +24,18 @@ from rl_agents.core.rollout_workers import RolloutWorkers
 from rl_agents.core.run_pool import RunPool
 from rl_agents.core.session import join_session, quiet_libraries
 from rl_agents.core.shaping import assign_credit, next_coefficient
+from rl_agents.core.sources import make_pipeline, open_recorded
 from rl_agents.core.starter import ensure_model
-from rl_agents.core.stream import Stream
 from rl_agents.core.training_data import AgentTrainingData
 from rl_agents.data.failures import BadTasks
 from rl_agents.data.rows import Row, lower
 from rl_agents.data.tasks import MINIBATCHES, evaluation_specs, stream_seed
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
-from rl_agents.engines.model_shape import context_limit, model_shape, read_config
+from rl_agents.engines.model_shape import context_limit, read_config
 from rl_agents.engines.select import resolve_engine
 from rl_agents.envs.base import task_ids
-from rl_agents.rewards.base import make_reward
-from rl_agents.rollout.branching import BranchSpec, Expansion
 from rl_agents.search.explorer import Explorer
-from rl_agents.search.iteration import run_iteration
+from rl_agents.search.iteration import Order, run_iteration
 from rl_agents.search.picture import draw_search
 from rl_agents.settings import load_recipe
 
@@ -117,8 +112,10 @@ class AgentAlgorithm(Algorithm):
         self.recipe = ALGORITHMS[settings.algo]
         self.kind, self.engine_description = resolve_engine(settings.engine)
         self.train_tasks = task_ids(settings.env, "train", settings.env_options)
-        self.recorded = self._open_recorded() if settings.pool else None
-        self.pipeline = self._new_pipeline()
+        self.recorded = open_recorded(self.config)
+        self.pipeline = make_pipeline(
+            self.config, self.train_tasks, self.recorded, self._started_workers, lambda: self.learner_group
+        )
         self.rollout_workers: RolloutWorkers | None = None
         self.pool: RunPool | None = None
         #: Of the run whose checkpoint was restored last; None: of none, the run begins.
@@ -135,27 +132,6 @@ class AgentAlgorithm(Algorithm):
             self._started_workers()
         self._set_up_metrics()
         self.learner_group = start_learners(self.config)
-
-    def _open_recorded(self) -> Recorded:
-        shape = model_shape(read_config(self.config.model_dir))
-        return Recorded.open(self.settings, self.recipe, shape.vocabulary if shape else None)
-
-    def _new_pipeline(self) -> Pipeline | Stream:
-        settings, producer = self.settings, self._producer()
-        if settings.stream and isinstance(producer, Sampled):
-            return Stream(producer, settings.iterations)
-        ahead = settings.lag and settings.num_env_runners and self.recipe.source == "rollouts"
-        return (Ahead if ahead else Pipeline)(producer, settings.lag, settings.iterations)
-
-    def _producer(self) -> Producer:
-        settings, recipe = self.settings, self.recipe
-        if self.recorded is not None:
-            return Given(self.recorded.next)
-        if recipe.source == "demonstrations":
-            demonstrations = Demonstrations(settings, self.config.model_dir)
-            return Given(lambda iteration, position: demonstrations.next(iteration))
-        episodes = Episodes(settings, recipe, make_reward(settings), self.train_tasks)
-        return Sampled(episodes, self._started_workers, lambda: self.learner_group)
 
     def _begin_anew(self) -> None:
         """Set all that a checkpoint holds, but for the learners, to that of a run that has done nothing."""
@@ -247,21 +223,14 @@ class AgentAlgorithm(Algorithm):
         self.learning = True  # what a tick found out cannot be taken back
         workers = self._started_workers()
         workers.version = None  # a resumed run begins with fresh engines, too
-        resampled = 0
-
-        def expand(specs: Sequence[BranchSpec]) -> list[Expansion]:
-            nonlocal resampled
-            collected = workers.collector.expand(specs)
-            for event in collected.events:
-                print(f"[rl_agents] {event}; its states are expanded again", flush=True)
-            resampled += collected.resampled
-            return collected.answers
+        beside: Order = "beside" if self.settings.num_env_runners else "after"
+        expand, order = Expanding(workers.collector), beside if self.settings.lag else "before"
 
         def learn(samples: Sequence[Trajectory], update: int) -> dict[str, float]:
             self._keep(samples, update)
             return self._learn(samples, {}, update)
 
-        finished, metrics = run_iteration(explorer, self._sync_engines, expand, learn)
+        finished, metrics = run_iteration(explorer, self._sync_engines, expand, learn, order)
         metrics["search/optimiser_steps"] *= self.settings.epochs * self.settings.minibatches
         self.last_trajectories = finished
         self._keep(finished)
@@ -269,7 +238,8 @@ class AgentAlgorithm(Algorithm):
             self.pool.confirm(workers.collector.recorded())
         self.place = self.place.after(finished, explorer.position)
         explorer.left_out = self.place.bad.left_out
-        return {**metrics, **rollout_metrics(finished), **explorer.metrics(), "rollout/resampled_episodes": resampled}
+        metrics["rollout/resampled_episodes"] = expand.resampled
+        return {**metrics, **rollout_metrics(finished), **explorer.metrics()}
 
     def _learn(
         self, trajectories: Sequence[Trajectory], weights: Mapping[int, float], *update: int

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,6 +17,7 @@ from rl_agents.data.tasks import DEMONSTRATION, SELECTION, item_at, stream_seed,
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.errors import EpisodesFail
 from rl_agents.rewards.base import Reward
+from rl_agents.rollout.branching import BranchSpec, Expansion
 from rl_agents.rollout.demonstrations import demonstrated_trajectories
 from rl_agents.settings import Settings
 
@@ -62,10 +63,6 @@ class Experience:
     chosen: list[Trajectory]
     weights: Mapping[int, float] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
-
-
-#: Takes an iteration and the place before it; returns what the iteration learns from.
-Play = Callable[[int, Place], Experience]
 
 
 @dataclass
@@ -160,6 +157,26 @@ class Episodes:
         metrics["rollout/resampled_episodes"] *= len(rounds)
         metrics["rollout/generation_batches"] = float(len(rounds))
         return metrics
+
+
+@dataclass
+class Expanding:
+    """Expands the states that a search names.
+
+    Attributes:
+        resampled: states that were expanded again because a runner or an engine was lost.
+    """
+
+    collector: Collector
+    resampled: int = 0
+
+    def __call__(self, specs: Sequence[BranchSpec]) -> list[Expansion]:
+        """Sample children at all of them; raises as `Collector.gather` does."""
+        collected = self.collector.expand(specs)
+        for event in collected.events:
+            print(f"[rl_agents] {event}; its states are expanded again", flush=True)
+        self.resampled += collected.resampled
+        return collected.answers
 
 
 @dataclass

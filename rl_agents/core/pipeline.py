@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from rl_agents.core.experience import Episodes, Experience, Place
 from rl_agents.core.learner_group import AgentLearnerGroup
 from rl_agents.core.rollout_workers import RolloutWorkers
-from rl_agents.data.trajectory import Trajectory
+from rl_agents.data.trajectory import Step, Trajectory
 
 
 class Producer(Protocol):
@@ -270,7 +270,12 @@ class Pipeline:
         """Make sure that ``version`` sampled the batch, all but what the pool has served, and return the oldest one."""
         if not self.producer.samples:
             return version
-        sampled = {step.policy_version for trajectory in experience.played for step in trajectory.steps}
+        sampled = {v for t in experience.played for step in t.steps for v in _versions(step)}
         if not sampled <= {version, *self.served}:
             raise StaleBatch(f"batch {number} was sampled by versions {sorted(sampled)} instead of {version}")
         return min(sampled, default=version)
+
+
+def _versions(step: Step) -> tuple[int, ...]:
+    """Of all tokens of a step."""
+    return tuple(version for version, _ in step.version_spans) or (step.policy_version,)

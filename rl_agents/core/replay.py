@@ -125,16 +125,16 @@ class Replay:
         if updates[0].number is not None:
             what = f"{len(updates)} updates, {sessions} samples"
         how = f"{found} differences" if found else "credit equal"
-        gap = f"engine's logprobs within {self._gap:.1g}" if self._gap else "no logprobs to compare"
-        self.say(f"iteration {iteration}: {what}, to version {self.algo.policy_version}: {how}, {gap}")
+        gap = f", engine's logprobs within {self._gap:.1g}" if self._gap else ""
+        self.say(f"iteration {iteration}: {what}, to version {self.algo.policy_version}: {how}{gap}")
 
     def _learn(self, update: Update, trajectories: Sequence[Trajectory]) -> None:
         version = self.algo.policy_version
         for name, trajectory in zip(update.sessions, trajectories, strict=True):
-            ahead = [number for number, step in enumerate(trajectory.steps) if step.policy_version > version]
-            if ahead:
-                sampled = trajectory.steps[ahead[0]].policy_version
-                self._note(f"{name} step {ahead[0]}: sampled by version {sampled}, the learner is at {version}")
+            for number, step in enumerate(trajectory.steps):
+                newest = max(step.policy_version, *(sampled for sampled, _ in step.version_spans), 0)
+                if newest > version:
+                    self._note(f"{name} step {number}: sampled by version {newest}, the learner is at {version}")
         self._compare_logprobs(version)
         weights = self._group_weights(update)
         self._update, self._credit = update, []
@@ -230,10 +230,11 @@ class Replay:
 
 
 def _sampled_by(row: Row, trajectory: Trajectory, version: int) -> Iterator[tuple[int, int, int]]:
-    """Yield (step, first token, tokens) of the row's steps that one version sampled."""
-    for step, start, length in step_spans(row):
-        if trajectory.steps[step].policy_version == version:
-            yield step, start, length
+    """Yield (step, first token, tokens) of the row's steps that one version sampled, or began to sample."""
+    for number, start, length in step_spans(row):
+        step = trajectory.steps[number]
+        if step.policy_version == version:
+            yield number, start, step.version_spans[0][1] if step.version_spans else length
 
 
 def _worth(credit: Credit | None) -> str:

@@ -24,11 +24,11 @@ MAX_EXCHANGES = 2
 
 @dataclass
 class _Waiter:
-    """A coroutine's wait for one completion; ``held_s``: `_Link.held_s` when it began."""
+    """A coroutine's wait for one completion; ``held_s``: `_Link.held_s` when it began, None: not known yet."""
 
     future: asyncio.Future[Completion]
     deadline: float
-    held_s: float
+    held_s: float | None
 
 
 @dataclass
@@ -43,12 +43,21 @@ class _Link:
     pump: asyncio.Task[None] | None = None
     work: asyncio.Event = field(default_factory=asyncio.Event)
     cooldown_until: float = 0.0
-    #: Seconds for which the engine has held calls back for new weights, as it said last.
-    held_s: float = 0.0
+    #: Seconds for which the engine has held calls back for new weights, as it said last; None: it said nothing yet.
+    held_s: float | None = None
+
+    def hear(self, held_s: float) -> None:
+        """Note what the engine says of the seconds for which it held calls back; a new engine counts from 0."""
+        for waiter in self.waiters.values():
+            if waiter.held_s is None or held_s < waiter.held_s:
+                waiter.held_s = held_s
+        self.held_s = held_s
 
     def deadline(self, waiter: _Waiter) -> float:
         """When a call has waited too long: time in which the engine switches weights does not count."""
-        return waiter.deadline + max(0.0, self.held_s - waiter.held_s)
+        if self.held_s is None or waiter.held_s is None:
+            return waiter.deadline
+        return waiter.deadline + self.held_s - waiter.held_s
 
     @property
     def name(self) -> str:
@@ -143,7 +152,7 @@ class RemoteEngine:
         except Exception as error:  # whatever it is, nobody may wait for ever
             count = len(link.waiters)
             self._fail(link, f"{link.name} failed in generate, {count} requests outstanding: {brief(error)}")
-            link.cooldown_until, link.place, link.held_s = time.monotonic() + COOLDOWN_S, "", 0.0
+            link.cooldown_until, link.place, link.held_s = time.monotonic() + COOLDOWN_S, "", None
         finally:
             for exchange in exchanges:
                 exchange.cancel()
@@ -160,7 +169,8 @@ class RemoteEngine:
         new_work.cancel()
         over = done - {new_work}
         for exchange in over:
-            replies, link.held_s = exchange.result()
+            replies, held_s = exchange.result()
+            link.hear(held_s)
             for request_id, reply in replies:
                 self._deliver(link, request_id, reply)
         self._expire(link)

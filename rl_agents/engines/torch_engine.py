@@ -158,7 +158,7 @@ class TorchEngine:
         finally:
             self._syncs -= 1
             self.held.end()
-        if self._waiting:
+        while self._waiting and not (self._running or self._syncs or self._keep):
             await asyncio.sleep(0)  # those held back go first, however many syncs follow
 
     async def _drain(self, version: int) -> None:

@@ -45,14 +45,14 @@ class VLLMAsyncEngine:
         self._gate = Gate(batch_room(settings), settings.switch_timeout_s, self._keep)
         self.held = self._gate.held
         self._loads = 0  # part of every prompt's cache key: no prefix outlives the weights that it was computed with
-        self._unsound = ""  # why there are no whole weights to sample from
+        self._unsound: str | None = None  # why it has neither old nor new weights
         self._engine = _start(settings)
         self._counts_versions = counts_versions()
 
     @property
     def dead(self) -> str | None:
         """Why no request can succeed any more; None while the engine lives."""
-        return f"vLLM's core process died: {self._engine.dead_error!r}" if self._engine.errored else None
+        return f"vLLM's core process died: {self._engine.dead_error!r}" if self._engine.errored else self._unsound
 
     async def generate(
         self, prompt_ids: Sequence[int], sampling: Sampling, on_tokens: OnTokens | None = None
@@ -60,7 +60,7 @@ class VLLMAsyncEngine:
         """Sample a response to ``prompt_ids``.
 
         Raises:
-            EngineError: vLLM rejects the request, or has failed, or its weights are loaded in part.
+            EngineError: vLLM rejects the request, or has failed.
         """
         async with self._gate.call(Running(len(prompt_ids), sampling.max_tokens)):
             if self._unsound:
@@ -91,8 +91,7 @@ class VLLMAsyncEngine:
         """Replace the weights when no call runs (``wait``), or at once (``keep``).
 
         Raises:
-            EngineError: vLLM cannot load the weights, and samples no more until others are; or running calls do not
-                end in time.
+            EngineError: vLLM cannot load the weights, and is of no use any more; or running calls do not end in time.
         """
         async with self._gate.sync(version):
             try:
@@ -113,7 +112,7 @@ class VLLMAsyncEngine:
         await self._load(weights)
         if self._counts_versions:
             await self._engine.update_weight_version(str(version))
-        self.version, self._unsound = version, ""
+        self.version = version
         await self._engine.resume_generation()
 
     async def _give_up(self) -> None:

@@ -73,7 +73,8 @@ class VLLMInProcessEngine:
         self.salted = True  # a test switches it off to show what a stale cache does
         self.dead: str | None = None
         self._keep, self._patience_s = settings.weight_switch == "keep", settings.switch_timeout_s
-        self._room, self._loads, self._unsound = batch_room(settings), 0, ""
+        self._room = batch_room(settings)
+        self._loads = 0  # part of every prompt's cache key: no prefix outlives the weights that it was computed with
         self._engine = _start(settings)
         self._counts_versions = counts_versions()
         self._ids = itertools.count()
@@ -92,7 +93,7 @@ class VLLMInProcessEngine:
         """Sample a response to ``prompt_ids``.
 
         Raises:
-            EngineError: vLLM rejects the request, or has failed, or its weights are loaded in part.
+            EngineError: vLLM rejects the request, or has failed.
         """
         call, request_id = _Call(prompt_ids, sampling, on_tokens), str(next(self._ids))
         self._post(lambda: self._waiting.__setitem__(request_id, call))
@@ -106,8 +107,7 @@ class VLLMInProcessEngine:
         """Replace the weights between two steps: when no call runs (``wait``), or at once (``keep``).
 
         Raises:
-            EngineError: vLLM cannot load the weights, and samples no more until others are; or running calls do not
-                end in time.
+            EngineError: vLLM cannot load the weights, and is of no use any more; or running calls do not end in time.
         """
         sync = _Sync(weights, version, time.monotonic() + self._patience_s)
         self.held.begin()
@@ -148,7 +148,7 @@ class VLLMInProcessEngine:
             if sync.future.cancelled():
                 pass
             elif self._keep or not self._pending:
-                problem = self._replace(sync)
+                self._replace(sync)
             elif time.monotonic() < sync.deadline:
                 return
             else:
@@ -156,8 +156,8 @@ class VLLMInProcessEngine:
             self._syncs.popleft()
             _answer([(sync, problem)])
 
-    def _replace(self, sync: _Sync) -> EngineError | None:
-        """Load weights; return what is wrong with them."""
+    def _replace(self, sync: _Sync) -> None:
+        """Load weights; those that cannot be loaded end the engine: it has neither the old nor the new ones."""
         self._loads += 1
         try:
             self._load(sync.weights)
@@ -165,12 +165,9 @@ class VLLMInProcessEngine:
                 self._engine.reset_prefix_cache(reset_running_requests=True)
             if self._counts_versions:
                 self._engine.set_weight_version(str(sync.version))
-            self.version, self._unsound = sync.version, ""
-            return None
         except Exception as error:
-            self._unsound = f"vLLM cannot load weights of version {sync.version}: {error!r}"
-            self._fail_running(self._unsound)  # their weights are neither old nor new
-            return EngineError(self._unsound)
+            raise EngineError(f"vLLM cannot load weights of version {sync.version}: {error!r}") from error
+        self.version = sync.version
 
     def _load(self, weights: Weights) -> None:
         self._engine.collective_rpc("rl_load", args=(weights,))
@@ -182,9 +179,6 @@ class VLLMInProcessEngine:
             self._add(request_id, self._waiting.pop(request_id))
 
     def _add(self, request_id: str, call: _Call) -> None:
-        if self._unsound:
-            _answer([(call, EngineError(self._unsound))])
-            return
         try:
             prompt = token_prompt(call.prompt_ids, str(self._loads) if self.salted else "salt")
             params = sampling_params(call.sampling, call.on_tokens is not None)
@@ -200,7 +194,7 @@ class VLLMInProcessEngine:
         try:
             while not self._stopping:
                 with self._wake:
-                    while not (self._inbox or self._stopping or self._engine.has_unfinished_requests()):
+                    while not (self._inbox or self._stopping or self._busy()):
                         self._wake.wait()
                     jobs, self._inbox = self._inbox, []
                 for job in jobs:
@@ -211,7 +205,10 @@ class VLLMInProcessEngine:
                     self._hand_out(self._engine.step())
             self._die("vLLM engine is closed")
         except BaseException as error:
-            self._die(f"vLLM's step failed: {error!r}")
+            self._die(str(error) if isinstance(error, EngineError) else f"vLLM's step failed: {error!r}")
+
+    def _busy(self) -> bool:
+        return bool(self._syncs or self._waiting or self._engine.has_unfinished_requests())
 
     def _hand_out(self, outputs: Iterable[Any]) -> None:
         answers: list[tuple[_Pending, Any]] = []
@@ -232,16 +229,10 @@ class VLLMInProcessEngine:
             jobs, self._inbox = self._inbox, []
         for job in jobs:
             job()  # puts its call or sync where the next lines find it
-        _answer([(waiting, EngineError(reason)) for waiting in (*self._syncs, *self._waiting.values())])
-        self._syncs.clear()
-        self._waiting.clear()
-        self._fail_running(reason, abort=False)
-
-    def _fail_running(self, reason: str, abort: bool = True) -> None:
-        if abort and self._pending:
-            self._engine.abort_request(list(self._pending))
-        _answer([(call, EngineError(reason)) for call in self._pending.values()])
-        self._pending.clear()
+        left = [*self._syncs, *self._pending.values(), *self._waiting.values()]
+        _answer([(waiting, EngineError(reason)) for waiting in left])
+        for known in (self._syncs, self._pending, self._waiting):
+            known.clear()
 
 
 def _tell(pending: _Call | None, output: Any) -> None:

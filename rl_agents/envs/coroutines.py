@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Generator
 from typing import Any, TypeVar
 
@@ -34,7 +35,11 @@ class Pieces:
     """An awaitable that runs another one, every piece between two of its waits by way of ``run``."""
 
     def __init__(self, awaitable: Awaitable[T], run: RunPiece) -> None:
-        self._awaitable, self._run = awaitable, run
+        self._awaitable, self._run, self._left = awaitable, run, False
+
+    def leave(self) -> None:
+        """Have the next thing that is thrown into a wait end the other one, whatever it would make of it."""
+        self._left = True
 
     def __await__(self) -> Generator[Any, Any, Any]:
         """See the class; what is thrown into a wait, such as a cancellation, goes on into the other one."""
@@ -55,13 +60,17 @@ class Pieces:
             try:
                 go_on, value = pieces.send, (yield shown)
             except BaseException as error:
+                if self._left:
+                    with contextlib.suppress(BaseException):
+                        pieces.close()
+                    raise
                 go_on, value = pieces.throw, error
 
 
-async def within(seconds: float, awaitable: Awaitable[T]) -> T:
-    """Await something for ``seconds`` at most; 0 is no limit.
+async def within(seconds: float, pieces: Pieces, awaitable: Awaitable[T]) -> T:
+    """Await something that awaits ``pieces``, for ``seconds`` at most; 0 is no limit.
 
-    It is cancelled then, and left behind where it does not end: a coroutine may swallow its cancellation.
+    It is cancelled then, and `CANCEL_S` later left: a coroutine may swallow its cancellation.
 
     Raises:
         TimeoutError: the time is over.
@@ -77,6 +86,16 @@ async def within(seconds: float, awaitable: Awaitable[T]) -> T:
         return task.result()
     finally:
         if not task.done():
+            await _ended(task, pieces)
+
+
+async def _ended(task: asyncio.Future[Any], pieces: Pieces) -> None:
+    task.cancel()
+    try:
+        await asyncio.wait({task}, timeout=CANCEL_S)
+    finally:
+        if not task.done():
+            pieces.leave()
             task.cancel()
             await asyncio.wait({task}, timeout=CANCEL_S)
         if task.done() and not task.cancelled():

@@ -293,16 +293,18 @@ class EnvGuard:
         """Await what a coroutine function returned; between its waits it is guarded like a plain call."""
         self.watch.waited = True
 
+        pieces = Pieces(awaitable, self._piece)
+
         async def told() -> Any:
             try:
-                return await Pieces(awaitable, self._piece)
+                return await pieces
             except (InputError, EnvFailure):
                 raise
             except (CallTimeout, Exception, SystemExit) as error:
                 raise failure_of(call, error) from error
 
         try:
-            return await within(0 if debugger_active() else self.timeout_s, told())
+            return await within(0 if debugger_active() else self.timeout_s, pieces, told())
         except TimeoutError:
             failure = timed_out(call, self.timeout_s)
             raise failure from failure.__cause__

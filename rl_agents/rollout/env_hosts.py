@@ -166,9 +166,10 @@ class ThreadHost:
         try:
             await asyncio.wait({job.answer}, timeout=timeout_s if timeout_s > 0 else None)
         finally:
-            if not job.answer.done():
+            late = job.answer.cancel()
+            if late:
                 self.abandon()
-        if not job.answer.done():
+        if late:
             raise timed_out(call, timeout_s)
         return job.answer.result()
 

@@ -19,6 +19,7 @@ from rl_agents.rollout.env_calls import EnvReply
 from rl_agents.search.metrics import SearchCounts
 from rl_agents.search.states import Outcomes, States, allocation, state_key, step_rewards
 from rl_agents.search.tree import Mark, Node, Ranked, Search
+from rl_agents.search.versions import ScoreVersions
 from rl_agents.settings.search import SearchKeys
 
 Expand = Callable[[Sequence[BranchSpec]], Sequence[Expansion]]
@@ -74,6 +75,7 @@ class Explorer:
         position: tasks taken from the training stream.
         requests: states looked at so far; numbers the groups.
         overdraft: sampled actions beyond the budget of the iterations so far.
+        versions: of the weights behind the scores.
         last_tree: task and marks of the last search that ended, for the picture.
     """
 
@@ -84,7 +86,7 @@ class Explorer:
         self.width, self.most, self.seed = width, most, seed
         self.searches: list[Search] = []
         self.iteration = self.position = self.requests = self.overdraft = 0
-        self.counts = SearchCounts()
+        self.counts, self.versions = SearchCounts(), ScoreVersions()
         self.last_tree: tuple[str, list[Mark]] = ("", [])
         #: Tasks whose environment failed before the start state was known.
         self._broken: list[Trajectory] = []
@@ -161,6 +163,7 @@ class Explorer:
             tick.samples += self._samples(request, children)
             if any(item.node for item in children):
                 self.states.observe(origin.key, outcomes(children))
+                self.versions.note([origin.key], [item.child.step for item in children if item.node])
             self._descend(search, children)
             tick.finished += self._finish(search, origin, expansion, children)
             if search.current is None and not self._is_spent(search):
@@ -286,6 +289,7 @@ class Explorer:
         search.finished += 1
         if not failed:
             self.states.finish(last.path_keys(), success, terminal=terminal)
+            self.versions.note(last.path_keys(), last.steps())
         return trajectory
 
     def _record(self, request: Request, expansion: Expansion) -> None:
@@ -293,6 +297,8 @@ class Explorer:
         assert node is not None
         self._record_choice(request.search, node, request.score, request.rollouts)
         counts.steps += [child.step for child in expansion.children]
+        if (known := self.versions.get(node.key)) and expansion.children:
+            counts.score_versions.append((expansion.children[0].step.policy_version, *known))
         counts.env_steps += expansion.env_steps
         counts.replayed_steps += expansion.replayed_steps
 

@@ -22,6 +22,7 @@ class SearchCounts:
         rollouts: n(s) of these states.
         states: keys that were met.
         steps: sampled steps, in order.
+        score_versions: of states that were sampled at: the present version, and the oldest and newest behind S.
         env_steps: sampled actions that were executed; equal siblings of one state share one execution.
         replayed_steps: steps on the way to states.
     """
@@ -30,6 +31,7 @@ class SearchCounts:
     rollouts: list[int] = field(default_factory=list)
     states: set[str] = field(default_factory=set)
     steps: list[Step] = field(default_factory=list)
+    score_versions: list[tuple[int, int, int]] = field(default_factory=list)
     env_steps: int = 0
     replayed_steps: int = 0
     backtracks: int = 0
@@ -60,6 +62,10 @@ class SearchCounts:
             found["search/rollouts_0"] = float(np.mean(counts == 0))
             found["search/rollouts_1"] = float(np.mean(counts == 1))
             found["search/rollouts_more"] = float(np.mean(counts > 1))
+        if self.score_versions:
+            present, oldest, newest = np.array(self.score_versions).T
+            found["search/score_staleness"] = float(np.mean(present - newest))
+            found["search/score_staleness_oldest"] = float(np.mean(present - oldest))
         if self.steps:
             found |= _step_metrics(self.steps)
             found["search/unique_states_per_rollout"] = len(self.states) / len(self.steps)

@@ -66,7 +66,8 @@ class McpClient:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="mcp-client", daemon=True)
         self._thread.start()
-        self._closing = threading.Lock()
+        self._closing, self._closed = threading.Lock(), False
+        self._calls: set[asyncio.Task[Any]] = set()
         atexit.register(self.close)
         self._links = {spec.name: Link(spec, start_timeout_s, concurrency) for spec in servers}
         self._opening = self._begin(self._open_all())
@@ -151,12 +152,16 @@ class McpClient:
         return name_tools(listed)
 
     async def _close_all(self) -> None:
+        self._closed = True
+        for call in self._calls:
+            call.cancel()
+        await asyncio.gather(*self._calls, return_exceptions=True)
         await asyncio.gather(*(link.close() for link in self._links.values()), return_exceptions=True)
-        for task in asyncio.all_tasks() - {asyncio.current_task()}:  # calls that nobody shall wait for any more
-            task.cancel()
 
     async def _call(self, tool: McpTool, arguments: dict[str, Any]) -> str:
-        link = self._links[tool.server]
+        link, task = self._links[tool.server], asyncio.current_task()
+        assert task is not None
+        self._calls.add(task)
         try:
             return result_text(await link.call(tool.name, arguments, self._call_timeout_s))
         except ToolError:
@@ -167,6 +172,12 @@ class McpClient:
             problem = f"{error}{link.stderr_tail}"
         except Exception as error:
             raise ToolError(self._failure(tool, error)) from error
+        except asyncio.CancelledError:
+            if not self._closed:
+                raise
+            problem = "the client was closed"
+        finally:
+            self._calls.discard(task)
         raise McpServerError(f"MCP server '{tool.server}', asked for '{tool.name}': {problem}")
 
     def _failure(self, tool: McpTool, error: Exception) -> str:

@@ -250,7 +250,7 @@ def test_a_newer_pool_is_refused(run_folder, capsys):
         connection.execute("PRAGMA user_version = 9")
     for action in (["list"], ["exclude", "--failed"], ["stats"]):
         assert main(["pool", str(run_folder), *action]) == 2
-        assert "written by a newer version (schema 9; this one knows 1)" in capsys.readouterr().err
+        assert "written by a newer version (schema 9; this one knows 2)" in capsys.readouterr().err
 
 
 def test_help(capsys):

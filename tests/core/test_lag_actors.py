@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import random
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from core.test_algorithm import policy_weights
+from core.test_faults import train
 
 from rl_agents.core.algorithm import AgentAlgorithm, AgentConfig
+from rl_agents.pool.reader import PoolReader
 
 #: The engine's log-probabilities differ in their last bits with what is sampled beside them: nothing reads them here.
 KEYS: dict[str, Any] = {
@@ -53,3 +56,54 @@ def test_runners_and_timing_change_nothing(ray_session: None, beginner_model_dir
         weights, seen = run(build(beginner_model_dir, lag=lag, num_env_runners=runners), hurry=runners == 1)
         assert seen == expected
         assert all(torch.equal(tensor, weights[name]) for name, tensor in reference.items()), f"{runners} env runners"
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"algo": "vspo", "truncation": "t3"},
+        {"algo": "dapo", "max_generation_batches": 40},
+        {"algo": "steppo"},
+    ],
+    ids=["vspo and T3", "dynamic sampling", "a critic"],
+)
+def test_methods_learn_with_actors_what_they_learn_in_one_process(
+    ray_session: None, beginner_model_dir: Path, keys: dict[str, Any]
+) -> None:
+    game = {
+        "env": "guess_numbers",
+        "lag": 1,
+        "iterations": 3,
+        "max_turns": 0,
+        "max_response_tokens": 16,
+        "max_model_len": 512,
+    }
+    own = {name: value for name, value in KEYS.items() if not name.startswith("env.")} | game | keys
+    alone, actors = (
+        AgentConfig().training(**own, model=str(beginner_model_dir), num_env_runners=runners) for runners in (0, 2)
+    )
+    reference, expected = run(alone.local().build_algo(), hurry=True)
+    weights, seen = run(actors.build_algo(), hurry=True)
+    assert seen == expected and all(torch.equal(tensor, weights[name]) for name, tensor in reference.items())
+
+
+def test_lost_learners_go_back_and_what_was_in_flight_is_not_sampled_again(
+    ray_session: None, beginner_model_dir: Path, tmp_path: Path
+) -> None:
+    """Their weights lie in the object store, which loses those of the dead ones."""
+    keys = {"lag": 1, "eval_episodes": 4, "eval_interval": 2, "checkpoint_interval": 2}
+    quiet = build(beginner_model_dir, **keys)
+    struck = build(beginner_model_dir, **keys, num_env_runners=1, num_learners=1)
+    try:
+        expected, _ = train(quiet, tmp_path / "quiet", {})
+        folder, shown = train(struck, tmp_path / "struck", {3: 0})
+        assert "learner 0 of 1 died" in shown and "go on after iteration 2" in shown
+        for mine, theirs in zip(folder.read_metrics(), expected.read_metrics(), strict=True):
+            for tag in ("iteration", "rollout/return_mean", "rollout/lag", "actor/pg_loss", "eval/return_mean"):
+                assert mine.get(tag, 0.0) == pytest.approx(theirs.get(tag, 0.0), rel=1e-4), tag
+        with PoolReader(folder.pool) as pool:
+            seeds = Counter(call.sampling_seed for call in pool.calls())
+        assert len(seeds) == 5 * 16 * 3 and set(seeds.values()) == {1}, "every call of the run, once"
+    finally:
+        quiet.stop()
+        struck.stop()

@@ -3,93 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import pytest
 import ray
 import torch
+from engines.rig import TOLERANCE, Rig, change_engine, prompts, teacher
 
-from rl_agents.engines import Completion, EngineError, EngineSettings, Sampling
+from rl_agents.engines import Completion, EngineError, Sampling
 from rl_agents.engines.client import RemoteEngine
-from rl_agents.engines.group import InferenceGroup
-from rl_agents.engines.weights import pack
-
-TOLERANCE = 1e-4
-KINDS = ("torch", "vllm-inprocess", "vllm-async")
-
-
-@dataclass
-class Rig:
-    """An engine under test and the reference model, which hold the same weights."""
-
-    group: InferenceGroup
-    engine: RemoteEngine
-    kind: str
-    reference: Any
-    version: int = 0
-
-    def run(self, *requests: tuple[list[int], Sampling]) -> list[Any]:
-        """Generate all at the same time; an error stands in the place of its completion."""
-
-        async def together() -> list[Any]:
-            coroutines = [self.engine.generate(prompt, sampling) for prompt, sampling in requests]
-            return await asyncio.gather(*coroutines, return_exceptions=True)
-
-        return asyncio.run(together())
-
-    def change_weights(self, seed: int) -> None:
-        """Move every parameter, the tied embedding too, and push them."""
-        generator = torch.Generator().manual_seed(seed)
-        with torch.no_grad():
-            for parameter in self.reference.parameters():
-                parameter += 0.02 * torch.randn(parameter.shape, generator=generator)
-        self.version += 1
-        self.group.sync(pack(self.reference.state_dict()), self.version)
-
-    def worst_logprob(self, prompt: list[int], completion: Completion, temperature: float = 1.0) -> float:
-        """Return the largest distance from teacher forcing through Hugging Face."""
-        expected = teacher(self.reference, prompt, completion.token_ids, temperature)
-        return (expected - torch.tensor(completion.logprobs)).abs().max().item()
-
-
-@torch.no_grad()
-def teacher(model: Any, prompt: list[int], tokens: list[int], temperature: float = 1.0) -> torch.Tensor:
-    logits = model(torch.tensor([prompt + tokens])).logits[0, len(prompt) - 1 : -1]
-    return torch.log_softmax(logits / temperature, -1).gather(1, torch.tensor(tokens)[:, None])[:, 0]
-
-
-def settings(kind: str, model_dir: Path) -> EngineSettings:
-    name, _, mode = kind.partition("-")
-    return EngineSettings(
-        str(model_dir), kind=name, mode=mode or "inprocess", max_model_len=256, max_batch=64, kv_cache_gb=0.0625
-    )
-
-
-@pytest.fixture(scope="module", params=KINDS)
-def rig(request: pytest.FixtureRequest, ray_session: None, tiny_model_dir: Path) -> Iterator[Rig]:
-    from transformers import AutoModelForCausalLM
-
-    if request.param != "torch" and find_spec("vllm") is None:
-        pytest.skip("vLLM is an optional extra")
-    group = InferenceGroup(settings(request.param, tiny_model_dir))
-    reference = AutoModelForCausalLM.from_pretrained(tiny_model_dir, dtype=torch.float32).eval()
-    yield Rig(group, RemoteEngine(group.handles(), timeout_s=60), request.param, reference)
-    group.stop()
-
-
-def prompts(count: int, seed: int = 0, longest: int = 60) -> list[list[int]]:
-    rng = random.Random(seed)
-    return [[rng.randrange(3, 200) for _ in range(rng.randrange(5, longest))] for _ in range(count)]
-
-
-def change_engine(rig: Rig, change: Callable[[Any], Any]) -> None:
-    """Call ``change`` with the engine inside the actor."""
-    ray.get(rig.group.handles()[0].apply.remote(lambda actor: change(actor._engine)))
 
 
 def test_logprobs_equal_teacher_forcing_after_each_sync(rig: Rig) -> None:
@@ -233,16 +155,16 @@ def test_an_answer_that_comes_too_late_is_an_error(rig: Rig) -> None:
 
 
 def test_a_stale_prefix_cache_would_be_noticed(rig: Rig) -> None:
-    """The check of the sync tests can fail: without the reset, old keys spoil the log-probabilities."""
+    """The check of the sync tests can fail: without the salt, old keys spoil the log-probabilities."""
     if rig.kind != "vllm-inprocess":
         pytest.skip("one engine suffices to prove the check")
     prompt = (prompts(1, seed=12)[0] * 20)[:100]
     request = (prompt, Sampling(max_tokens=16, seed=0))
-    change_engine(rig, lambda engine: setattr(engine, "reset_cache_on_sync", False))
+    change_engine(rig, lambda engine: setattr(engine, "salted", False))
     rig.run(request)
     rig.change_weights(100)
     assert rig.worst_logprob(prompt, rig.run(request)[0]) > 0.01
-    change_engine(rig, lambda engine: setattr(engine, "reset_cache_on_sync", True))
+    change_engine(rig, lambda engine: setattr(engine, "salted", True))
     rig.change_weights(101)
     assert rig.worst_logprob(prompt, rig.run(request)[0]) <= TOLERANCE
 

@@ -54,7 +54,7 @@ def test_episodes_agree_with_teacher_forcing_and_reuse_their_slots(tiny_model_di
 
 
 def test_sync_computes_running_requests_anew(tiny_model_dir: Path) -> None:
-    engine = TorchEngine(tiny_model_dir)
+    engine = TorchEngine(tiny_model_dir, weight_switch="keep")
     weights = {name: value + 0.05 for name, value in engine.model.state_dict().items()}
 
     async def scenario() -> Completion:
@@ -65,13 +65,76 @@ def test_sync_computes_running_requests_anew(tiny_model_dir: Path) -> None:
         return await running
 
     completion = asyncio.run(scenario())
-    assert completion.policy_version == 0  # sampling began before the sync
+    assert (completion.policy_version, completion.version_spans) == (0, ((0, 20), (1, 40)))
     ids = torch.tensor([[5, 6, 7, *completion.token_ids]])
     with torch.no_grad():
         logprobs = torch.log_softmax(engine.model(ids).logits[0, 2:-1], -1)
     new = logprobs.gather(1, torch.tensor(completion.token_ids)[:, None])[:, 0]
     error = (new - torch.tensor(completion.logprobs)).abs()
-    assert error[25:].max() <= 1e-4 < error[:15].max()
+    assert error[20:].max() <= 1e-4 < error[:20].min()
+
+
+def test_sync_waits_for_running_requests_only(tiny_model_dir: Path) -> None:
+    """Two run, one waits for a slot, one comes while the sync waits, and one of the two is given up."""
+    engine = TorchEngine(tiny_model_dir, max_batch=2)
+    weights = {name: value + 0.05 for name, value in engine.model.state_dict().items()}
+
+    async def scenario() -> list[Completion]:
+        tasks = [asyncio.create_task(engine.generate([5, 6, 7 + i], Sampling(60, seed=i))) for i in range(3)]
+        while engine.sampled_tokens < 20:
+            await asyncio.sleep(0)
+        sync = asyncio.create_task(engine.sync(weights, 1))
+        await asyncio.sleep(0)
+        tasks.append(asyncio.create_task(engine.generate([5, 6, 7], Sampling(60, seed=0))))
+        tasks.pop(1).cancel()
+        await sync
+        return await asyncio.gather(*tasks)
+
+    before, waited, after = asyncio.run(scenario())
+    assert [c.policy_version for c in (before, waited, after)] == [0, 1, 1]
+    assert not any(c.version_spans for c in (before, waited, after))
+    fresh = TorchEngine(engine.model)
+    assert after.logprobs == pytest.approx(
+        asyncio.run(fresh.generate([5, 6, 7], Sampling(60, seed=0))).logprobs, abs=1e-4
+    )
+
+
+def test_syncs_back_to_back_starve_no_request(tiny_model_dir: Path) -> None:
+    engine = TorchEngine(tiny_model_dir)
+    weights = dict(engine.model.state_dict())
+
+    async def scenario() -> int:
+        first = asyncio.create_task(engine.generate([5, 6, 7], Sampling(20, seed=0)))
+        while engine.sampled_tokens < 5:
+            await asyncio.sleep(0)
+        sync = asyncio.create_task(engine.sync(weights, 1))
+        await asyncio.sleep(0)
+        held = asyncio.create_task(engine.generate([5, 6, 7], Sampling(20, seed=1)))
+        await sync
+        for version in range(2, 10):
+            await engine.sync(weights, version)
+        await first
+        return (await held).policy_version
+
+    assert asyncio.run(scenario()) == 1
+
+
+def test_a_sync_that_waits_too_long_changes_nothing(tiny_model_dir: Path) -> None:
+    engine = TorchEngine(tiny_model_dir, switch_timeout_s=0.0)
+    weights = {name: value + 0.05 for name, value in engine.model.state_dict().items()}
+
+    async def scenario() -> list[Completion]:
+        tasks = [asyncio.create_task(engine.generate([5, 6, 7], Sampling(60, seed=0)))]
+        while engine.sampled_tokens < 5:
+            await asyncio.sleep(0)
+        with pytest.raises(EngineError, match=r"sync to version 1 waited 0 s for 1 running calls.*weight_switch=keep"):
+            await engine.sync(weights, 1)
+        tasks.append(asyncio.create_task(engine.generate([5, 6, 7], Sampling(60, seed=0))))
+        return await asyncio.gather(*tasks)
+
+    first, second = asyncio.run(scenario())
+    assert first.token_ids == second.token_ids and first.policy_version == second.policy_version == 0
+    assert first.logprobs == pytest.approx(second.logprobs, abs=1e-4)
 
 
 def test_requests_may_follow_in_another_event_loop(tiny_model_dir: Path) -> None:

@@ -6,7 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 from pivot.expert_traces import real_file
+from safetensors.torch import load_file
 
 from rl_agents.cli import main
 from rl_agents.traces.store import read_table, read_turns
@@ -59,6 +61,19 @@ def test_profiling_again_plays_nothing_and_says_the_same(profiled: Path, beginne
     assert (profiled / "profile.parquet").read_bytes() == before
     assert main([*argv, "--rollouts", "8"]) == 2
     assert "holds a profile with rollouts=6, not 8" in capsys.readouterr().err
+
+
+def test_with_a_lag_actors_learn_what_one_process_does(
+    ray_session: None, profiled: Path, beginner: Path, tmp_path: Path
+) -> None:
+    keys = [f"env.pivots={profiled / 'turns.parquet'}", f"model={beginner}", "lag=1", "mismatch=none", "engine=torch"]
+    weights = []
+    for name, more in (("local", ["--local"]), ("actors", ["--set", "num_env_runners=2"])):
+        argv = ["--algo", "pivotrl", "--env", "pivot", *more, "--iterations", "3", "--output", str(tmp_path / name)]
+        assert main([*argv, "--set", *keys, *SMALL]) == 0
+        weights.append(load_file(tmp_path / name / "checkpoints" / "000003" / "training_state.safetensors"))
+    local, actors = weights
+    assert all(torch.equal(tensor, actors[name]) for name, tensor in local.items())
 
 
 def test_filter_random_and_training(profiled: Path, beginner: Path, tmp_path: Path, capsys) -> None:

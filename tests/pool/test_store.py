@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sqlite3
 import stat
@@ -11,11 +12,13 @@ import sys
 import tempfile
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from pool.experience import dialogue
 
+from rl_agents.data.trajectory import Trajectory
 from rl_agents.errors import InputError
 from rl_agents.pool.files import backup, open_reading, pool_file
 from rl_agents.pool.reader import PoolReader
@@ -290,6 +293,29 @@ def test_files_that_are_no_pool_are_left_alone(tmp_path, how, message):
     with pytest.raises(InputError, match=message), PoolReader(path) as reader:
         list(reader.trajectories())
     assert path.read_bytes() == content
+
+
+def test_a_pool_of_schema_1_is_read_as_it_is_and_written_to_after_a_migration(tmp_path):
+    """Schema 2 has one column more, for the versions of a response's tokens."""
+    path, spans = tmp_path / "p", ((3, 12), (4, 8))
+    with PoolWriter(path) as pool:
+        pool.add(*session_records(dialogue(5), "old"))
+    with sqlite3.connect(path) as connection:
+        connection.executescript("ALTER TABLE calls DROP COLUMN version_spans; PRAGMA user_version = 1;")
+    content = path.read_bytes()
+    with PoolReader(path) as reader:
+        assert list(reader.trajectories()) == [dialogue(5)]
+    assert path.read_bytes() == content
+
+    new = dialogue(6)
+    new.steps[1] = replace(new.steps[1], version_spans=spans)
+    with PoolReader(path) as early, PoolWriter(path) as pool:
+        pool.add(*session_records(new, "new")).result(5)
+        assert [call.version_spans for call in early.calls()] == [()] * 6  # opened before, it does not know of them
+        with PoolReader(path) as reader:
+            assert list(reader.trajectories()) == [dialogue(5), new]
+            assert [call.version_spans for call in reader.calls()] == [(), (), (), (), spans, ()]
+    assert Trajectory.from_json(json.loads(json.dumps(new.to_json()))) == new
 
 
 def test_places_where_no_pool_can_be(tmp_path):

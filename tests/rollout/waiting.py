@@ -139,12 +139,13 @@ class Broken(Waiting):
         time.sleep(60)
 
     def spin(self) -> None:
-        while True:
-            try:
-                while True:
-                    pass
-            except:  # noqa: E722  (as careless code does)
+        try:
+            while True:
                 pass
+        except:  # noqa: E722  (as careless code does)
+            pass
+        while True:
+            pass
 
     def die(self) -> None:
         os._exit(7)

@@ -31,9 +31,7 @@ REASONS = {
     "epochs": "the papers take one pass; several are a user's choice",
     "critic_clip": "range of the value loss, to be widened with other reward scales",
     **dict.fromkeys(["prompting", "prompting_shots", "prompting_trials"], PROMPTING),
-    **dict.fromkeys(
-        ["judge_url", "judge_model", "judge_key_env", "judge_timeout_s", "judge_retries", "judge_concurrency"], SERVER
-    ),
+    **dict.fromkeys(["judge_key_env", "judge_timeout_s", "judge_retries"], SERVER),
     **dict.fromkeys(
         ["env_timeout_s", "env_blocking", "env_concurrency", "sample_timeout_s", "engine_mode", "num_engines",
          "tensor_parallel", "gpus_per_engine",
@@ -47,11 +45,10 @@ REASONS = {
     **dict.fromkeys(
         ["divide_by_rows", "dual_clip", "singleton", "advantage_std", "return_at_observation", "hgpo_weight_offset",
          "kl_estimator", "kl_in_reward_estimator", "kl_controller", "kl_target", "kl_horizon", "overlong_length",
-         "dynamic_sampling_metric", "bootstrap_on_truncation", "mismatch_bounds", "mismatch_normalise"], REFERENCE,
+         "dynamic_sampling_metric", "bootstrap_on_truncation", "mismatch_normalise"], REFERENCE,
     ),
     **dict.fromkeys(["pool", "pool_min_return", "pool_top_share"], "which sessions there are depends on the user"),
-    "weight_switch": "what a weight switch may interrupt depends on how long the user's responses are",
-    **dict.fromkeys(["keep_best", "save_pool"], "a matter of the user's disk"),
+    "keep_best": "a matter of the user's disk",
     **dict.fromkeys(["whiten", "gspo_token", "gigpo_omega"], ABLATION),
     **dict.fromkeys(
         ["branching", "search_warmup", "search_max_steps", "search_backtrack", "score_clock", "novelty_decay",

@@ -12,6 +12,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 
 server = MCPServer("misbehaving")
 CALLS: list[str] = []
+WAITING = [0]
 
 
 @server.tool()
@@ -38,8 +39,18 @@ async def wait(seconds: float) -> str:
     """Answer late."""
     import asyncio
 
-    await asyncio.sleep(seconds)
+    WAITING.append(WAITING[-1] + 1)
+    try:
+        await asyncio.sleep(seconds)
+    finally:
+        WAITING.append(WAITING[-1] - 1)
     return "at last"
+
+
+@server.tool()
+def most_waiting() -> int:
+    """Say how many waited at the same time, at most."""
+    return max(WAITING)
 
 
 @server.tool()

@@ -120,6 +120,88 @@ def test_a_server_that_dies_is_started_once_more(tmp_path: Path) -> None:
     assert servers_running() == before
 
 
+def ask_all(client: McpClient, tool: str, count: int, **arguments: Any) -> list[Any]:
+    """What came of ``count`` calls at once: texts or errors."""
+    found = next(known for known in client.tools if known.tool.name == tool)
+
+    async def asked() -> list[Any]:
+        return await asyncio.gather(*(client.ask(found, arguments) for _ in range(count)), return_exceptions=True)
+
+    return asyncio.run(asked())
+
+
+def test_a_thousand_calls_wait_side_by_side_as_far_as_the_bound_goes() -> None:
+    with closing(McpClient([STDIO], concurrency=500).open()) as client:
+        begun = time.monotonic()
+        assert ask_all(client, "wait", 1000, seconds=1.0) == ["at last"] * 1000
+        assert 2.0 <= time.monotonic() - begun < 30.0
+        assert call(client, "most_waiting") == "500"
+
+
+def test_cancelled_calls_leave_the_client_usable(home: McpClient) -> None:
+    wait = next(tool for tool in home.tools if tool.tool.name == "wait")
+
+    async def impatient() -> str:
+        async with asyncio.timeout(0.3):
+            return await home.ask(wait, {"seconds": 2.5})
+
+    async def asked() -> list[Any]:
+        return await asyncio.gather(*(impatient() for _ in range(200)), return_exceptions=True)
+
+    for _ in range(2):
+        assert all(isinstance(found, TimeoutError) for found in asyncio.run(asked()))
+        assert call(home, "echo", text="on") == "on"
+        assert ask_all(home, "echo", 100, text="x") == ["x"] * 100
+    assert len(servers_running()) == 1, "the server was not started again for it"
+
+
+def test_a_call_that_kills_its_server_takes_no_other_with_it() -> None:
+    with closing(McpClient([STDIO]).open()) as client:
+        tools = {tool.tool.name: tool for tool in client.tools}
+
+        async def asked() -> list[Any]:
+            works = [client.ask(tools["wait"], {"seconds": 0.3}) for _ in range(8)]
+            works.insert(6, client.ask(tools["die"], {"marker": ""}))
+            return await asyncio.gather(*works, return_exceptions=True)
+
+        found = asyncio.run(asked())
+        guilty = found.pop(6)
+        assert isinstance(guilty, McpServerError) and "asked for 'die': it died three times" in str(guilty)
+        assert found == ["at last"] * 8
+        assert call(client, "echo", text="on") == "on"
+
+
+def test_a_server_that_dies_under_many_is_started_once(tmp_path: Path) -> None:
+    before = servers_running()
+    with closing(McpClient([STDIO]).open()) as client:
+        tools = {tool.tool.name: tool for tool in client.tools}
+
+        async def asked() -> list[Any]:
+            works = [client.ask(tools["wait"], {"seconds": 1.0}) for _ in range(40)]
+            return await asyncio.gather(*works, client.ask(tools["die"], {"marker": str(tmp_path / "died")}))
+
+        assert asyncio.run(asked()) == [*["at last"] * 40, "alive"]
+        assert len(servers_running()) == len(before) + 1
+
+
+def test_a_client_that_is_closed_lets_nobody_wait() -> None:
+    client = McpClient([STDIO]).open()
+    found: list[Any] = []
+
+    def waiting() -> None:
+        try:
+            call(client, "wait", seconds=50)
+        except McpServerError as error:
+            found.append(str(error))
+
+    thread = threading.Thread(target=waiting, daemon=True)
+    thread.start()
+    time.sleep(0.5)
+    client.close()
+    thread.join(20)
+    assert found == ["MCP server 'home', asked for 'wait': the client was closed"]
+
+
 def test_http_servers() -> None:
     with http_server() as (spec, process), closing(McpClient([spec], call_timeout_s=1.0).open()) as client:
         assert call(client, "echo", text="x") == "x"

@@ -99,8 +99,8 @@ def test_a_server_that_says_wait_is_left_alone_by_all(form: str) -> None:
     later = [request.at for request in server.requests[4:]]
     assert len(later) == 20 and min(later) - told >= 0.99, "nobody asked meanwhile"
     assert min(later) - told < 2.0
-    assert {request.body["n"] for request in server.requests[4:8]} == {0, 1, 2, 3}, "those who were told go first"
-    assert server.requests[4].under_way == 1, "one goes ahead"
+    assert {request.body["n"] for request in server.requests[4:10]} >= {0, 1, 2, 3}, "those who were told go first"
+    assert server.requests[4].under_way == 1 and server.requests[4].body["n"] == 0, "one goes ahead"
 
 
 def test_a_server_of_few_calls_a_second_is_asked_by_many_and_nobody_fails() -> None:

@@ -40,6 +40,7 @@ SPEC = EnvSpec(
     summary="answer questions with the tools of your own MCP servers",
     reference="Model Context Protocol (modelcontextprotocol.io)",
     module="rl_agents.envs.mcp",
+    blocking="inline",  # coroutines
     gym_id="rl_agents/Mcp-v0",
     options=McpOptions,
     max_turns=8,
