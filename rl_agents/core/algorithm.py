@@ -177,6 +177,8 @@ class AgentAlgorithm(Algorithm):
         self.pool.resumed(self.iteration)
         own = self._restored_pool in (None, self.pool.id)
         recorded = self.pool.calls_since(self.pipeline.oldest()) if own else {}
+        if self.settings.stream:  # what came after the checkpoint was sampled by weights that are not made again
+            recorded = {seed: call for seed, call in recorded.items() if call.policy_version <= self.policy_version}
         self.pipeline.served = {call.policy_version for call in recorded.values()}
         if recorded:
             print(f"[rl_agents] {len(recorded)} recorded calls after the checkpoint are not sampled again", flush=True)

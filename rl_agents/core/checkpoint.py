@@ -49,7 +49,8 @@ class Counters:
         strikes: how often a task has failed of itself (`BadTasks`).
         deaths: how often env runners have died in a task.
         pool: id of the run's pool; empty: it has none, or is not known; None: the run begins.
-        in_flight: the versions that sampled the next iterations' batches (`rl_agents.core.pipeline`).
+        in_flight: the versions that sampled the next iterations' batches (`rl_agents.core.pipeline`), or a stream's
+            groups (`rl_agents.core.stream`).
     """
 
     iteration: int

@@ -38,7 +38,7 @@ MAX_DEATHS = 2
 MAX_DEADLY_TASKS = 3
 DIED = "env_died: the environment ends its process (os._exit, a crash in C) or hangs in C"
 #: Longest exchange with a runner that several wait for: new batches reach it no later.
-SLICE_S = 0.5
+SLICE_S = 0.1
 
 
 @dataclass
@@ -100,6 +100,8 @@ class Collector:
         """
         self.runners, self.inference, self.timeout_s = runners, inference, timeout_s
         self._lost = False
+        #: Somebody submits work all the time: no exchange lasts long.
+        self.shared = False
         #: Nobody wants answers any more.
         self.closed = False
         #: Gives every env runner what writes to the pool; None: nothing is recorded.
@@ -176,7 +178,7 @@ class Collector:
         batches, link.inbox = link.inbox, []
         dropped, link.dropped = link.dropped, []
         link.outstanding |= {batch.number: batch for batch in batches}
-        alone = together and all(number in wanted for number in link.outstanding)
+        alone = together and not self.shared and all(number in wanted for number in link.outstanding)
         call = Exchange(batches, None if alone else SLICE_S, None if alone else 1, dropped)
         link.sent = self.runners.send(runner, call)
         self.exchanges += 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -84,18 +84,33 @@ class Episodes:
             SelectionError: ``max_generation_batches`` rounds were not enough.
             EpisodesFail: the environment broke all episodes, and the recipe waits for others.
         """
+
+        def play_round(played: list[Trajectory], missing: int) -> dict[str, float]:
+            return self._play_round(collector, iteration, place, played)
+
+        return self.choose(iteration, play_round)
+
+    def choose(self, iteration: int, more: Callable[[list[Trajectory], int], dict[str, float]]) -> Experience:
+        """Take round after round until the recipe has enough groups to learn from; raises as `play` does.
+
+        Args:
+            more: appends the episodes of a round to those that it is given, and returns metrics; told how many groups
+                are missing.
+        """
         rng = np.random.default_rng(stream_seed(self.settings.seed, SELECTION, iteration))
         played: list[Trajectory] = []
         rounds: list[dict[str, float]] = []
+        missing = wanted = self.settings.tasks_per_iteration
         while True:
-            rounds.append(self._play_round(collector, iteration, place, played))
+            rounds.append(more(played, missing))
             usable = [t for t in played if not t.failed]
             if self.recipe.select is not None and not usable:  # nothing to choose from, in any further round
                 raise EpisodesFail(FailedEpisodes.of(played).sentence())
             selected = self._select(usable, rng)
-            if not selected.missing:
+            missing = selected.missing
+            if not missing:
                 break
-            self._check_rounds(len(rounds), selected.missing)
+            self._check_rounds(len({t.group_id for t in played}) // wanted, missing)
         chosen = [t for t, keep in zip(usable, selected.keep, strict=True) if keep]
         return Experience(played, chosen, selected.weights, self._metrics(played, rounds) | dict(selected.metrics))
 

@@ -12,6 +12,7 @@ from rl_agents.core.learner_group import AgentLearnerGroup
 from rl_agents.core.pipeline import Given, Pipeline, Producer, Sampled
 from rl_agents.core.recorded import Recorded
 from rl_agents.core.rollout_workers import RolloutWorkers
+from rl_agents.core.stream import Stream
 from rl_agents.engines.model_shape import model_shape, read_config
 from rl_agents.rewards.base import make_reward
 
@@ -31,7 +32,7 @@ def make_pipeline(
     recorded: Recorded | None,
     workers: Callable[[], RolloutWorkers],
     learners: Callable[[], AgentLearnerGroup],
-) -> Pipeline:
+) -> Pipeline | Stream:
     """Return a run's pipeline.
 
     Args:
@@ -41,7 +42,10 @@ def make_pipeline(
     """
     settings = config.agent
     source = ALGORITHMS[settings.algo].source
-    producer: Producer = Sampled(_episodes(config, tasks), workers, learners)
+    sampled = Sampled(_episodes(config, tasks), workers, learners)
+    if settings.stream and source == "rollouts" and recorded is None:
+        return Stream(sampled, settings.iterations)
+    producer: Producer = sampled
     if recorded is not None:
         producer = Given(recorded.next)
     elif source == "demonstrations":
