@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 
 from rl_agents.engines.base import Completion, EngineError, EngineSettings, Sampling
-from rl_agents.engines.transfer.states import Call
+from rl_agents.engines.transfer.states import Call, State
 
 #: A request on the wire: its id (unique within a client), prompt tokens, sampling.
 Request = tuple[int, list[int], Sampling]
@@ -175,13 +175,14 @@ class EngineActor:
     async def health(self) -> tuple[bool, int]:
         """Return whether the engine may sample, and its version.
 
-        After a restart it may not, until the last weights are pushed again.
+        After a restart it may not, nor after an update that failed half-way, until the last weights are pushed again.
 
         Raises:
             EngineError: the engine inside has died.
         """
         await self.ping()
-        return not self._needs_weights, self._version
+        port = getattr(self._engine, "port", None)
+        return not self._needs_weights and (port is None or port.state is not State.BROKEN), self._version
 
     async def place(self) -> str:
         """Return process and node, for error messages."""

@@ -155,7 +155,7 @@ class Port:
                 self._version = version
         except BaseException as error:
             problem = TransferError(f"{name} of version {version} failed: {_reason(error)}")
-            await self._fail(name, str(problem))
+            await self._fail(name, f"vLLM cannot load weights of version {version}: {problem}")
             if isinstance(error, Exception):
                 raise problem from error
             raise
