@@ -68,7 +68,7 @@ def _obstacle(way: str, settings: Settings, kind: str, per_engine: float) -> str
     if way == "gloo":
         return ""
     if not per_engine or not settings.gpus_per_learner:
-        return "it needs learners and engines on GPUs (gpus_per_learner, gpus_per_engine)"
+        return "learners and engines are not both on GPUs (gpus_per_learner, gpus_per_engine)"
     if settings.lag or settings.stream:
         return (
             "engines sample with older weights than the learners hold (lag, stream); object_store and gloo keep those"

@@ -6,7 +6,6 @@ that the survivors stop waiting too. What failed is tried again without those th
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -218,9 +217,9 @@ class RayPeers:
         """See `Peers.wait`."""
         import ray
 
-        done, _ = ray.wait(list(pending.values()), num_returns=1, timeout=timeout_s, fetch_local=False)
-        with contextlib.suppress(ValueError):  # those that have arrived meanwhile
-            done, _ = ray.wait(list(pending.values()), num_returns=len(pending), timeout=0, fetch_local=False)
+        calls = list(pending.values())
+        ray.wait(calls, num_returns=1, timeout=timeout_s, fetch_local=False)
+        done, _ = ray.wait(calls, num_returns=len(calls), timeout=0, fetch_local=False)  # all that there are by now
         return {engine: _outcome(call) for engine, call in pending.items() if call in done}
 
 

@@ -49,7 +49,7 @@ def test_the_way(keys: dict[str, Any], kind: str, gpus: bool, way: str) -> None:
     [
         ({"weight_transfer": "gloo"}, "torch", "the torch engine takes weights from the object store only"),
         ({"weight_transfer": "gloo", "num_env_runners": 0}, "vllm", "the engine is in the driver's process"),
-        ({"weight_transfer": "nccl"}, "vllm", "needs learners and engines on GPUs"),
+        ({"weight_transfer": "nccl"}, "vllm", "learners and engines are not both on GPUs"),
         ({"weight_transfer": "nccl", **SHARED}, "vllm", "NCCL cannot put two ranks on one"),
         ({"weight_transfer": "ipc", **APART}, "vllm", "one learner and one engine on one GPU"),
         ({"weight_transfer": "ipc", **SHARED, "engine_mode": "async"}, "vllm", "set engine_mode=inprocess"),
