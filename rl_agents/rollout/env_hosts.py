@@ -224,7 +224,8 @@ class ThreadHost:
                 self._end()
 
     def _answer(self, job: Job) -> None:
-        before, swaps = _process() if self._watches else None, Swaps.count
+        swaps = Swaps.count  # read before the generators here, and after them below
+        before = _process() if self._watches else None
         try:
             self._calling = True
             result, error = job.call(), None
@@ -232,9 +233,11 @@ class ThreadHost:
             result, error = None, raised
         finally:
             self._calling = False
-        own = swaps % 2 == 0 and swaps == Swaps.count  # nobody else has moved them meanwhile, as far as is known
-        if own and before is not None and not self.touched and (now := _process()) != before:
-            self.touched = "changes the working directory" if now[-1] != before[-1] else "draws from global generators"
+        if before is not None and not self.touched:
+            now = _process()
+            if now != before and swaps % 2 == 0 and swaps == Swaps.count:  # else an inline episode's were seen
+                folder = now[-1] != before[-1]
+                self.touched = "changes the working directory" if folder else "draws from global generators"
         job.told(result, error)
 
     def _close(self) -> None:
