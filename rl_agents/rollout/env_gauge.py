@@ -45,6 +45,7 @@ class Gauge:
         self._on_begun = on_begun
         self._calls = self._long = 0
         self._wall = self._cpu = 0.0
+        self._touched = ""
 
     @property
     def begun(self) -> bool:
@@ -70,13 +71,15 @@ class Gauge:
         if self._calls == 1 or self.verdict:
             return
         self._wall, self._cpu = self._wall + wall, self._cpu + cpu
-        self._long += wall >= LONG_S
+        if wall >= LONG_S:
+            self._long += 1
+            self._touched = self._touched or process.touched()
         mean = self._wall / (self._calls - 1)
         if self._long < LONG_CALLS or self._wall < ENOUGH_S or mean < LONG_S:
             return
         share = self._cpu / self._wall
-        if touched := process.touched():
-            self.verdict, why = "process", f"and it {touched}"
+        if self._touched:
+            self.verdict, why = "process", f"and it {self._touched}"
         elif share > COMPUTING:
             self.verdict, why = "process", f"{share:.0%} of it computing"
         else:

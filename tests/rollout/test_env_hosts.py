@@ -158,7 +158,7 @@ def test_threads_that_hang_do_not_stay() -> None:
         assert all(t.end_cause.startswith("env_timeout: ") for t in episodes)
         most = max(most, threading.active_count() - before)
     close(pool)
-    assert most <= 45 and gone(lambda: threading.active_count() <= before), (most, threading.enumerate())
+    assert most <= 150 and gone(lambda: threading.active_count() <= before), (most, threading.enumerate())
 
 
 def test_a_loop_is_interrupted_in_its_thread() -> None:
