@@ -220,7 +220,7 @@ def test_without_a_group_nothing_is_received(rig: Rig) -> None:
 
 
 def test_the_rest_of_an_abandoned_update_does_not_get_into_the_next(rig: Rig) -> None:
-    """vLLM counts the elements that a layer has got: of q, k and v, an old q would stand for the new v."""
+    """vLLM counts the elements that a layer has got; left alone, the old ones make every later update fail."""
     weights = dict(rig.reference.state_dict())
     half = {name: -tensor for name, tensor in weights.items() if "q_proj" in name or "gate_proj" in name}
     calls = [("start", {}), ("update", {"rl_tensors": half}), ("update", {"no such payload": 1})]
