@@ -260,6 +260,20 @@ def test_what_arrives_damaged_is_refused(rig: Rig, monkeypatch: pytest.MonkeyPat
     rig.assert_current()
 
 
+@pytest.mark.parametrize(("level", "state"), [(1, "asleep"), (2, "empty")])
+@pytest.mark.parametrize("way", WAYS)
+def test_a_sleeping_engine_wakes_with_an_update(rig: Rig, way: str, level: int, state: str) -> None:
+    """vLLM's own sleep and wake by tags; on CPUs its worker frees nothing, so that this shows the calls only."""
+    rig.changed()
+    assert rig.update(way) == {}
+    for engine in rig.engines.values():
+        engine.call("sleep", level)
+        assert engine.call("state") == state
+    rig.changed()
+    assert rig.update(way) == {}
+    rig.assert_current()
+
+
 @pytest.mark.parametrize("bucket_bytes", [1, 25_600, 25_601, 1 << 30])
 def test_edges_of_buckets(rig: Rig, bucket_bytes: int) -> None:
     """Every tensor larger than a bucket; the embedding just fits (25,600 bytes would not); all in one."""
