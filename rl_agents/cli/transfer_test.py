@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import logging
 import os
 import signal
 import tempfile
@@ -41,6 +42,7 @@ def examine_transfer(args: argparse.Namespace) -> int:
     from rl_agents.engines.select import resolve_engine
 
     resolve_engine("vllm")
+    logging.getLogger("ray").setLevel(logging.CRITICAL)  # that an engine dies is no news here
     lines: list[Line] = []
 
     def tell(line: Line) -> None:

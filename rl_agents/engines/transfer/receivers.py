@@ -45,8 +45,8 @@ class FromStore(Mixed):
     def start_weight_update(self) -> None:
         """Begin a reload. What an update that failed half-way had collected is thrown away.
 
-        vLLM counts elements: the rest of an abandoned update and the beginning of the next one would make a layer of
-        old and new parts, without any error.
+        vLLM counts the elements that a layer has got, and those of an abandoned update would count for the next one:
+        seen with vLLM 0.32, every later update fails ("no attribute 'weight_loader'").
         """
         for layer in self.model.modules():
             info = get_layerwise_info(layer)

@@ -167,6 +167,9 @@ class _Host:
         else:
             await self.engine.port.run(calls, version)
 
+    async def sleep(self, level: int) -> None:
+        await self.engine.port.sleep(level)
+
     async def state(self) -> str:
         return str(self.engine.port.state)
 

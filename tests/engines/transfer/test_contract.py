@@ -220,7 +220,7 @@ def test_without_a_group_nothing_is_received(rig: Rig) -> None:
 
 
 def test_the_rest_of_an_abandoned_update_does_not_get_into_the_next(rig: Rig) -> None:
-    """vLLM counts the elements that a layer has got: of q, k and v, an old q would stand for the new v."""
+    """vLLM counts the elements that a layer has got; left alone, the old ones make every later update fail."""
     weights = dict(rig.reference.state_dict())
     half = {name: -tensor for name, tensor in weights.items() if "q_proj" in name or "gate_proj" in name}
     calls = [("start", {}), ("update", {"rl_tensors": half}), ("update", {"no such payload": 1})]
@@ -257,6 +257,20 @@ def test_what_arrives_damaged_is_refused(rig: Rig, monkeypatch: pytest.MonkeyPat
     assert "bucket 0 arrived with another checksum" in problems[0].text
     monkeypatch.undo()
     assert rig.update("gloo") == {}
+    rig.assert_current()
+
+
+@pytest.mark.parametrize(("level", "state"), [(1, "asleep"), (2, "empty")])
+@pytest.mark.parametrize("way", WAYS)
+def test_a_sleeping_engine_wakes_with_an_update(rig: Rig, way: str, level: int, state: str) -> None:
+    """vLLM's own sleep and wake by tags; on CPUs its worker frees nothing, so that this shows the calls only."""
+    rig.changed()
+    assert rig.update(way) == {}
+    for engine in rig.engines.values():
+        engine.call("sleep", level)
+        assert engine.call("state") == state
+    rig.changed()
+    assert rig.update(way) == {}
     rig.assert_current()
 
 
