@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import random
 import subprocess
 import sys
 import tempfile
@@ -30,12 +31,21 @@ from rl_agents.chat.context import make_context
 from rl_agents.data.tasks import step_seed
 from rl_agents.data.trajectory import EpisodeSpec, Step, Trajectory
 from rl_agents.engines.base import Completion
-from rl_agents.envs.base import env_spec, make_env, read_env_options, starter_defaults, task_ids
+from rl_agents.envs.base import (
+    env_spec,
+    make_env,
+    named_env,
+    read_env_options,
+    starter_defaults,
+    starter_spec,
+    task_ids,
+)
 from rl_agents.envs.small_model import word_tokenizer
 from rl_agents.rewards.base import make_reward
 from rl_agents.rollout.agent_loop import Limits, play_episodes
 from rl_agents.settings import Settings
 
+Says = Callable[[EpisodeSpec], Sequence[str]]
 JUDGE_S, TOOL_S = 0.5, 0.2
 MCP_SERVER = """
 import asyncio
@@ -70,7 +80,7 @@ class Scripted:
 
 def play(
     env: str, options: Mapping[str, Any], tokenizer: Any, specs: Sequence[EpisodeSpec],
-    says: Callable[[EpisodeSpec], Sequence[str]], turns: int,
+    says: Says, turns: int,
 ) -> float:  # fmt: skip
     """Play episodes and return the seconds; all of them must end well."""
     limits = Limits(turns, max_response_tokens=200, max_model_len=100_000)
@@ -85,28 +95,30 @@ def play(
 
 
 def long_form_qa(keys: Mapping[str, Any]) -> float:
-    """64 episodes of the scripted expert, judged by a server."""
-    from rl_agents.envs.base import starter_spec
-
+    """64 episodes of the scripted demonstrator, judged by a server."""
     starter, name = starter_spec("long_form_qa"), "long_form_qa"
     given = starter_defaults(name, {})
     options = {key[4:]: value for key, value in given.items() if key.startswith("env.")} | {"judge": "openai", **keys}
     specs = [EpisodeSpec(task, n, 0, seed=n) for n, task in enumerate(task_ids(name, "train", options)[:64])]
     read = read_env_options(env_spec(name), {key: value for key, value in options.items() if "judge" not in key})
-    assert starter.expert is not None
-    said = {spec: [action for _, action in starter.expert(spec.task_id, None, read, 0)] for spec in specs}
+    said = {s: [action for _, action in starter.demonstrate(s.task_id, random.Random(s.seed), read, 0)] for s in specs}
     return play(name, options, starter.build_tokenizer(), specs, lambda spec: said[spec], 6)
 
 
 def mcp(folder: Path, episodes: int, turns: int, seconds: float, keys: Mapping[str, Any]) -> float:
-    """Episodes that call a slow tool in every turn; the server's start is part of the time."""
+    """Episodes that call a slow tool in every turn, of a server that runs already."""
     call = json.dumps({"name": "wait", "arguments": {"seconds": seconds}})
     action = f"<tool_call>{call}</tool_call>"
+    tokenizer = word_tokenizer(action.split(), [], 100_000)
+    tokenizer.chat_template = "{% if tools %}<system> {{ tools | tojson }} {% endif %}" + str(tokenizer.chat_template)
     options = {"servers": str(folder / "servers.json"), "tasks": str(folder / "tasks.jsonl"), **keys}
     specs = [EpisodeSpec("t", n, 0, seed=n) for n in range(episodes)]
-    return play(
-        "mcp", options, word_tokenizer(action.split(), [], 100_000), specs, lambda spec: [action] * turns, turns
-    )
+    holds = named_env("mcp", **options)  # the servers, for as long as it is open
+    holds.reset(options={"task_id": "t"})
+    try:
+        return play("mcp", options, tokenizer, specs, lambda spec: [action] * turns, turns)
+    finally:
+        holds.close()
 
 
 def prs(keys: Mapping[str, Any]) -> float:
@@ -197,7 +209,7 @@ def main() -> None:
     """Measure, print the table and write the file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parts", nargs="+", default=["prs", "long_form_qa", "mcp"])
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument(
         "--before", action="store_true", help="of a version that has no bounds to widen: leave those out"
     )

@@ -1,9 +1,9 @@
 """What new weights cost while responses run: ``python -m benchmarks.weight_switch``.
 
-Keeps 64 long responses running (as one ends the next begins) and gives the engine new weights again and again, 0.5 s
-after the last time, once with ``weight_switch=wait`` and once with ``keep``; between them the same work without any
-new weights. Every engine has a process of its own; the model has 0.1 million parameters and random weights, a prompt
-has 64 tokens, a response 32 to 256, evenly spread.
+Samples 192 long responses, 64 at a time, and gives the engine new weights again and again meanwhile, 0.5 s after the
+last time, once with ``weight_switch=wait`` and once with ``keep``; before that the same work without new weights.
+Every engine has a process of its own; the model has 0.1 million parameters and random weights, a prompt has 64 tokens,
+a response 32 to 256, evenly spread.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from benchmarks.report import write_figures
 from rl_agents.engines.base import EngineSettings, Sampling
 
 KINDS = ("torch", "vllm-inprocess", "vllm-async")
-TOGETHER, PROMPT, SHORTEST, LONGEST, VOCABULARY = 64, 64, 32, 256, 200
+RESPONSES, TOGETHER, PROMPT, SHORTEST, LONGEST, VOCABULARY = 192, 64, 64, 32, 256, 200
 PAUSE_S = 0.5
 
 
@@ -46,38 +46,37 @@ def measure(kind: str, switch: str, folder: str, syncs: int) -> dict[str, Any]:
 
 
 async def _work(engine: Any, switch: str, folder: str, syncs: int) -> dict[str, Any]:
-    weights, seeds, ended = _weights(folder), itertools.count(), list[int]()
+    weights, seeds, versions, times = _weights(folder), iter(range(RESPONSES)), list[int](), list[float]()
 
     async def play() -> None:
-        while True:
-            rng = random.Random(seed := next(seeds))
+        for seed in seeds:
+            rng = random.Random(seed)
             prompt = [rng.randrange(3, VOCABULARY) for _ in range(PROMPT)]
             done = await engine.generate(prompt, Sampling(rng.randrange(SHORTEST, LONGEST + 1), seed=seed))
-            ended.append(len(done.version_spans or (1,)))
+            versions.append(len(done.version_spans or (1,)))
 
-    counters = getattr(engine, "counters", engine)
-    players = [asyncio.create_task(play()) for _ in range(TOGETHER)]
-    await asyncio.sleep(2)
-    tokens, responses, begun, times = counters.sampled_tokens, len(ended), time.monotonic(), list[float]()
-    for version in range(1, syncs + 1):
-        before = time.monotonic()
-        if switch != "none":
+    async def switch_weights() -> None:
+        for version in range(1, syncs + 1):
+            await asyncio.sleep(PAUSE_S)
+            before = time.monotonic()
             await engine.sync(weights, version)
             times.append(time.monotonic() - before)
-        await asyncio.sleep(PAUSE_S)
-    while switch == "none" and time.monotonic() - begun < 10:
-        await asyncio.sleep(PAUSE_S)
-    seconds, sampled = time.monotonic() - begun, counters.sampled_tokens - tokens
-    for player in players:
-        player.cancel()
-    await asyncio.gather(*players, return_exceptions=True)
-    mixed = [versions for versions in ended[responses:] if versions > 1]
+
+    await engine.generate([3] * PROMPT, Sampling(8, seed=0))
+    begun = time.monotonic()
+    switching = asyncio.create_task(switch_weights()) if switch != "none" else None
+    await asyncio.gather(*[play() for _ in range(TOGETHER)])
+    seconds = time.monotonic() - begun
+    if switching is not None:
+        switching.cancel()
+        await asyncio.gather(switching, return_exceptions=True)
     return {
+        "seconds": seconds,
+        "syncs": len(times),
         "sync_median_s": statistics.median(times) if times else 0.0,
         "sync_max_s": max(times, default=0.0),
-        "tokens_per_s": sampled / seconds,
-        "mixed_share": len(mixed) / max(1, len(ended) - responses),
-        "most_versions": max(mixed, default=1),
+        "mixed_share": sum(count > 1 for count in versions) / len(versions),
+        "most_versions": max(versions),
     }
 
 
@@ -103,8 +102,8 @@ def _save_model(folder: str) -> None:
 
 def _row(kind: str, switch: str, found: dict[str, float]) -> str:
     return (
-        f"| {kind} | {switch} | {found['sync_median_s']:.2f} | {found['sync_max_s']:.2f} | {found['tokens_per_s']:.0f} "
-        f"| {found['mixed_share']:.0%} | {found['most_versions']:.0f} |"
+        f"| {kind} | {switch} | {found['seconds']:.1f} | {found['syncs']} | {found['sync_median_s']:.2f} "
+        f"| {found['sync_max_s']:.2f} | {found['mixed_share']:.0%} | {found['most_versions']:.0f} |"
     )
 
 
@@ -117,8 +116,8 @@ def main() -> None:
     if args.one:
         print(json.dumps(measure(*args.one, args.syncs)), flush=True)
         return
-    print("| engine | weight_switch | sync, median s | longest s | tokens/s | responses of several versions | most |")
-    print("|---|---|---|---|---|---|---|")
+    print("| engine | weight_switch | all responses, s | syncs | median s | longest s | of several versions | most |")
+    print("|---|---|---|---|---|---|---|---|")
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
         _save_model(folder)

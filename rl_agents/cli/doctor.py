@@ -21,6 +21,7 @@ import psutil
 from rl_agents.cli.cluster import examine_cluster
 from rl_agents.cli.parser import Parser
 from rl_agents.cli.recipe import examine_recipe
+from rl_agents.cli.transfer_test import examine_transfer
 from rl_agents.errors import InputError
 
 REQUIRED = ("ray", "torch", "transformers", "safetensors", "numpy", "gymnasium", "tensorboard", "matplotlib",
@@ -97,6 +98,11 @@ def build_parser() -> Parser:
         help="connect to the Ray cluster and show on which nodes a run would be placed, or what is missing",
     )
     parser.add_argument(
+        "--gpu",
+        action="store_true",
+        help="two minutes: start engines, give them new weights, kill one and bring it back; without a GPU on CPUs",
+    )
+    parser.add_argument(
         "--config", metavar="F.yaml",
         help="check a preset: keys, batch, lengths, pairs of keys, memory; with --cluster: place its run",
     )  # fmt: skip
@@ -110,6 +116,8 @@ def build_parser() -> Parser:
 def run(argv: Sequence[str]) -> int:
     """Run the doctor command; return its exit code."""
     args = build_parser().parse(argv)
+    if args.gpu:
+        return examine_transfer(args)
     if args.cluster:
         return examine_cluster(args)
     if args.config or args.set:

@@ -250,6 +250,8 @@ class AgentAlgorithm(Algorithm):
         rows = [row for row in lower(trajectories, settings.rows) if row.mask.any()]
         if not rows:
             return skipped
+        if self.rollout_workers is not None:
+            self.rollout_workers.rest()
         self.learner_group.fill_scores(rows, self.recipe)
         metrics = assign_credit(self.recipe, rows, trajectories, settings, weights, self.kl_in_reward_coef)
         if not any(row.mask.any() for row in rows):

@@ -18,6 +18,8 @@ from rl_agents.core.resources import LEARNER, cluster_nodes, describe_placement,
 from rl_agents.core.training_data import AgentTrainingData, split_by_tokens
 from rl_agents.data.rows import FloatArray, Row
 from rl_agents.engines.client import brief
+from rl_agents.engines.transfer.native import NativeSession, PolicySource
+from rl_agents.engines.transfer.session import Outcome, RayPeers
 from rl_agents.errors import LearnerLost
 from rl_agents.settings import Settings
 
@@ -116,6 +118,15 @@ class AgentLearnerGroup(LearnerGroup):
         # The learner stores them itself and passes the reference in a list, so that the driver copies nothing.
         return self._ask_first(_put_weights, "exporting weights")[0]
 
+    def send_weights(self, handles: Sequence[Any], way: str, tensor_parallel: int, version: int) -> dict[int, Outcome]:
+        """Have the first learner send the policy's weights to engines, from GPU to GPU.
+
+        Returns:
+            What came of the engines that do not have them.
+        """
+        call = _SendWeights(handles, way, tensor_parallel, version, self.config.agent.engine_timeout_s)
+        return call(self._learner) if self.is_local else self._ask_first(call, "sending weights")  # type: ignore
+
     def full_state(self) -> dict[str, Any]:
         """Weights and optimiser of the whole network."""
         if self.is_local:
@@ -212,6 +223,25 @@ class _SaveHF:
 
     def __call__(self, learner: Any) -> None:
         learner.save_hf(self.folder)
+
+
+class _SendWeights:
+    def __init__(self, handles: Sequence[Any], way: str, tensor_parallel: int, version: int, timeout_s: float) -> None:
+        self.handles, self.way, self.tensor_parallel = list(handles), way, tensor_parallel
+        self.version, self.timeout_s = version, timeout_s
+
+    def __call__(self, learner: Any) -> dict[int, Outcome]:
+        handles = self.handles
+        if getattr(learner, "transfer", None) is None:
+            source = PolicySource(learner.policy.merged_weights)
+            learner.engine_handles = list(handles)
+            peers = RayPeers(lambda engine: learner.engine_handles[engine])
+            learner.transfer = NativeSession(peers, self.way, source, self.tensor_parallel)
+        if learner.engine_handles != handles:  # one was replaced
+            learner.engine_handles[:] = handles
+            learner.transfer.close()
+        problems: dict[int, Outcome] = learner.transfer.update(range(len(handles)), None, self.version, self.timeout_s)
+        return problems
 
 
 def _put_weights(learner: Any) -> list[Any]:

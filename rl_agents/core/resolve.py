@@ -16,6 +16,7 @@ from rl_agents.chat.context import load_tokenizer, make_context
 from rl_agents.core.idle import apply_defaults, refuse_idle, stale_correction
 from rl_agents.core.lengths import KEYS, fill_lengths
 from rl_agents.engines.model_shape import context_limit, model_shape, read_config
+from rl_agents.engines.transfer.choose import check_sleep, choose_transfer
 from rl_agents.envs.base import (
     EnvSpec,
     base_environment,
@@ -344,6 +345,11 @@ def check_context(settings: Settings, limit: int | None) -> None:
 
 
 def _check_engine(settings: Settings) -> None:
+    import torch
+
     from rl_agents.engines.select import check_weight_switch, resolve_engine
 
-    check_weight_switch(settings.weight_switch, resolve_engine(settings.engine)[0])
+    kind, _ = resolve_engine(settings.engine)
+    check_weight_switch(settings.weight_switch, kind)
+    choose_transfer(settings, kind, torch.cuda.is_available())
+    check_sleep(settings, kind, torch.cuda.is_available())

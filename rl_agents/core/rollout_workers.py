@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import ray
+import torch
 from ray.rllib.env.env_runner_group import EnvRunnerGroup
 
 from rl_agents.core.collector import Collector
@@ -17,6 +19,7 @@ from rl_agents.data.trajectory import EpisodeSpec
 from rl_agents.engines.base import EngineError, StreamingEngine
 from rl_agents.engines.group import InferenceGroup
 from rl_agents.engines.select import build_engine, run_engine
+from rl_agents.engines.transfer.choose import choose_transfer
 from rl_agents.rollout.env_runner import TextEnvRunner
 
 #: Tasks on which a search's way back to a state is checked before it begins.
@@ -55,7 +58,10 @@ class RolloutWorkers:
 
     def _start_engines(self, model_dir: str, kind: str) -> None:
         settings = self._settings
-        engine = run_engine(settings, model_dir, kind)
+        self.transfer = choose_transfer(settings, kind, torch.cuda.is_available())
+        engine = replace(run_engine(settings, model_dir, kind), weight_transfer=self.transfer.way)
+        if settings.engine_sleep:
+            engine = replace(engine, vllm_args={**engine.vllm_args, "enable_sleep_mode": True})
         if settings.num_env_runners == 0:
             self.engine = build_engine(engine)
         else:
@@ -90,8 +96,35 @@ class RolloutWorkers:
         """
         if self.version == version:
             return False
-        self.push(learners.export_weights(), version)
+        if self.transfer.way in ("nccl", "ipc"):
+            self._send(learners, version)
+        else:
+            self.push(learners.export_weights(), version)
         return True
+
+    def _send(self, learners: AgentLearnerGroup, version: int) -> None:
+        """Have the learners send their weights from GPU to GPU; where nobody asked for that, and it fails, no more."""
+        assert self.engine_group is not None
+        way, tensor_parallel = self.transfer.way, self._settings.tensor_parallel
+        try:
+            self.engine_group.sync_by(
+                lambda handles: learners.send_weights(handles, way, tensor_parallel, version),
+                learners.export_weights,
+                version,
+            )
+        except EngineError as error:
+            print(f"[rl_agents] {error}; restoring it from the object store", flush=True)
+            if not self.transfer.asked:
+                self.transfer = replace(self.transfer, way="object_store")
+                print(f"[rl_agents] weights go through the object store from now on; weight_transfer={way} insists")
+            self.engine_group.restore()
+        self.version = version
+
+    def rest(self) -> None:
+        """While learners work on their GPU, engines may free it (``engine_sleep``); the next weights wake them."""
+        if self._settings.engine_sleep and self.engine_group is not None:
+            self.engine_group.sleep(self._settings.engine_sleep)
+            self.version = None
 
     def push(self, weights: Any, version: int) -> None:
         """Give the engines weights that the learners have exported, unless they have them already.

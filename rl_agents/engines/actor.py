@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 
 from rl_agents.engines.base import Completion, EngineError, EngineSettings, Sampling
+from rl_agents.engines.transfer.states import Call, State
 
 #: A request on the wire: its id (unique within a client), prompt tokens, sampling.
 Request = tuple[int, list[int], Sampling]
@@ -140,6 +141,29 @@ class EngineActor:
         self._version, self._needs_weights = version, False
         return version
 
+    async def transfer(self, calls: Sequence[Call], version: int, packed: Any = None) -> None:
+        """Make calls of a weight transfer (`rl_agents.engines.transfer.port.Port.run`), or load ``packed`` at once.
+
+        Raises:
+            EngineError: what went wrong.
+        """
+        if packed is not None:
+            await self.sync_packed(packed, version)
+            return
+        await self._engine.port.run(calls, version)
+        if any(name == "finish" for name, _ in calls):
+            self._version, self._needs_weights = version, False
+
+    async def sleep(self, level: int) -> None:
+        """Free the GPU until the next weights arrive; see `Port.sleep`."""
+        await self._engine.port.sleep(level)
+
+    async def weight_checksums(self) -> list[dict[str, str]]:
+        """Return vLLM's own SHA-256 of every parameter, by worker, without those that a CPU has packed away."""
+        held = {name for worker in await self._engine.worker("rl_weight_names") for name, _, _ in worker}
+        digests = await self._engine.worker("compute_weight_checksums")
+        return [{n: d for n, d in worker.items() if n.rpartition(":")[2] in held} for worker in digests]
+
     async def trust_checkpoint(self) -> None:
         """After a restart: sample from the checkpoint's weights, since no others were ever pushed."""
         self._needs_weights = False
@@ -151,19 +175,26 @@ class EngineActor:
     async def health(self) -> tuple[bool, int]:
         """Return whether the engine may sample, and its version.
 
-        After a restart it may not, until the last weights are pushed again.
+        After a restart it may not, nor after an update that failed half-way, until the last weights are pushed again.
 
         Raises:
             EngineError: the engine inside has died.
         """
         await self.ping()
-        return not self._needs_weights, self._version
+        port = getattr(self._engine, "port", None)
+        return not self._needs_weights and (port is None or port.state is not State.BROKEN), self._version
 
-    async def place(self) -> str:
-        """Return process and node, for error messages."""
+    async def place(self) -> tuple[str, float]:
+        """Return process and node, for error messages, and the seconds that `exchange` tells, as a client begins."""
         import ray
 
-        return f"pid {os.getpid()}, node {ray.util.get_node_ip_address()}"
+        return f"pid {os.getpid()}, node {ray.util.get_node_ip_address()}", self._held_s()
+
+    async def node(self) -> str:
+        """Return the address of this actor's machine."""
+        import ray
+
+        return str(ray.util.get_node_ip_address())
 
     async def stats(self) -> dict[str, float]:
         """Return totals since the start: tokens sampled, prompt tokens, of these reused, and CPU seconds."""
@@ -191,6 +222,7 @@ class EngineActor:
         client.add((request_id, reply))
 
     def _held_s(self) -> float:
+        """Seconds for which the engine has held calls back for new weights so far."""
         held = getattr(self._engine, "held", None)
         return held.seconds() if held is not None else 0.0
 

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 #: Weights by Hugging Face parameter name; a tied head appears once, under the embedding's name.
 Weights = Mapping[str, "torch.Tensor"]
+#: How weights may travel.
+WAYS = ("object_store", "gloo", "nccl", "ipc")
 #: Called on the event loop with token ids and log-probabilities as they are sampled, in order, each once.
 OnTokens = Callable[[list[int], list[float]], None]
 #: (version of the weights, tokens sampled by them), in order.
@@ -156,6 +158,7 @@ class EngineSettings:
             each call has one version. ``keep`` loads at once; they go on, their keys are computed anew, and
             `Completion.version_spans` says which weights sampled what (vLLM: from 0.32; none before).
         switch_timeout_s: seconds that ``wait`` waits for running calls before the sync fails and names them.
+        weight_transfer: how new weights reach a vLLM engine: ``object_store``, ``gloo``, ``nccl`` or ``ipc``.
         vllm_args: further fields of vLLM's ``EngineArgs``; they win over ours.
     """
 
@@ -171,6 +174,7 @@ class EngineSettings:
     threads: int = 1
     weight_switch: str = "wait"
     switch_timeout_s: float = 120.0
+    weight_transfer: str = "object_store"
     vllm_args: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -180,5 +184,7 @@ class EngineSettings:
             raise ValueError(f"weight_switch={self.weight_switch!r}: valid: wait, keep")
         if self.tensor_parallel > 1 and (self.kind, self.mode) != ("vllm", "async"):
             raise ValueError("tensor_parallel > 1 needs kind='vllm' and mode='async'")
+        if self.weight_transfer not in WAYS or (self.kind == "torch" and self.weight_transfer != "object_store"):
+            raise ValueError(f"no engine of kind {self.kind!r} takes weights by {self.weight_transfer!r}")
         if self.max_model_len < 2 or self.max_batch < 1:
             raise ValueError(f"max_model_len {self.max_model_len} must be >= 2 and max_batch {self.max_batch} >= 1")

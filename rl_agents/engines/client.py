@@ -204,9 +204,10 @@ class RemoteEngine:
             waiter.future.set_exception(EngineError(text))
 
     async def _identify(self, link: _Link) -> None:
-        """Learn where the engine runs, once, for error messages."""
+        """Learn where the engine runs, for error messages, and how long it has held calls back so far; once."""
         if not link.place:
-            link.place = await asyncio.wait_for(link.handle.place.remote(), self._timeout_s)
+            link.place, held_s = await asyncio.wait_for(link.handle.place.remote(), self._timeout_s)
+            link.hear(held_s)
 
 
 def brief(error: Exception) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,9 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from rl_agents.engines.actor import EngineActor
 from rl_agents.engines.base import EngineError, EngineSettings
-from rl_agents.engines.client import brief
+from rl_agents.engines.transfer.gloo import LOOPBACK
+from rl_agents.engines.transfer.links import GlooLink, StoreLink
+from rl_agents.engines.transfer.session import Outcome, RayPeers, Session
 from rl_agents.engines.weights import PackedWeights
 
 #: Seconds that a healthy engine may take to answer a ping.
@@ -66,6 +68,10 @@ class InferenceGroup:
         self._resources = dict(resources or {})
         self._last: tuple[Any, int] | None = None
         self._hung: set[int] = set()
+        peers = RayPeers(self._handle)
+        self._store = Session(peers, StoreLink())
+        gloo = settings.weight_transfer == "gloo"
+        self._session = Session(peers, GlooLink(settings.tensor_parallel, self._meet_at)) if gloo else self._store
         self._manager = FaultTolerantActorManager([self._create(index) for index in range(num_engines)])
         self._actor_ids = self._manager.actor_ids()
         for index in range(num_engines):
@@ -76,7 +82,7 @@ class InferenceGroup:
         return [self._handle(index) for index in range(len(self._actor_ids))]
 
     def sync(self, packed: PackedWeights | ray.ObjectRef, version: int, timeout_s: float = 120.0) -> None:
-        """Push weights, or a reference to them, to all engines through one copy in the object store.
+        """Give all engines weights, or those that a reference names, the way that ``weight_transfer`` says.
 
         Args:
             timeout_s: to load them; running calls have `EngineSettings.switch_timeout_s` beside to end.
@@ -85,8 +91,35 @@ class InferenceGroup:
             EngineError: an engine died, refused, or did not answer in time; the others have the new weights.
                 Call `restore` before sampling from the ones named.
         """
-        self._last = (packed if isinstance(packed, ray.ObjectRef) else ray.put(packed), version)
-        self._push(list(range(len(self._actor_ids))), timeout_s)
+        self._last = (packed, version)
+        everyone = list(range(len(self._actor_ids)))
+        if self._session is self._store:
+            self._push(everyone, timeout_s)
+            return
+        weights = ray.get(packed) if isinstance(packed, ray.ObjectRef) else packed
+        timeout_s += self._settings.switch_timeout_s if self._settings.weight_switch == "wait" else 0
+        self._complain(self._session.update(everyone, weights, version, timeout_s), version)
+
+    def sync_by(
+        self, send: Callable[[list[Any]], Mapping[int, Outcome]], export: Callable[[], Any], version: int
+    ) -> None:
+        """Have somebody else, a learner, give all engines the weights.
+
+        Args:
+            send: gets the actors, and returns what came of those that do not have the weights then.
+            export: returns the same weights for the object store, if an engine has to be restored.
+            version: of the weights.
+
+        Raises:
+            EngineError: see `sync`.
+        """
+        self._last = (export, version)
+        self._complain(send(self.handles()), version)
+
+    def sleep(self, level: int) -> None:
+        """Have all engines free their GPUs until the next weights arrive; the next sync finds who is dead."""
+        calls = [handle.sleep.remote(level) for handle in self.handles()]
+        ray.wait(calls, num_returns=len(calls), timeout=self._start_timeout_s)
 
     def restore(self) -> list[int]:
         """Bring dead, hung and silently restarted engines back, with the last weights and version.
@@ -108,6 +141,8 @@ class InferenceGroup:
             self._await_start(index)
             self._manager.set_actor_state(self._actor_ids[index], healthy=True)
         self._hung.clear()
+        if broken and self._session is not self._store:
+            self._session.close()  # with who is there now, the next sync makes a new group
         if broken and self._last is not None:
             self._push(broken, self._start_timeout_s)
         for index in broken if self._last is None else []:
@@ -121,6 +156,7 @@ class InferenceGroup:
 
     def stop(self) -> None:
         """End all engines and free their processes."""
+        self._session.close()
         self._manager.clear()
         self._actor_ids = []
 
@@ -163,29 +199,39 @@ class InferenceGroup:
         return "ok" if alive and wanted in (None, version) else "stale"
 
     def _push(self, indices: list[int], timeout_s: float) -> None:
-        """Send the last weights to engines ``indices``."""
+        """Send the last weights to engines ``indices`` through one copy in the object store."""
         assert self._last is not None
         packed, version = self._last
-        if self._settings.weight_switch == "wait":
-            timeout_s += self._settings.switch_timeout_s
-        results = self._manager.foreach_actor(
-            "sync_packed",
-            kwargs={"packed": packed, "version": version},
-            healthy_only=False,
-            remote_actor_ids=[self._actor_ids[index] for index in indices],
-            timeout_seconds=timeout_s,
-        )
-        answers = {result.actor_id: result for result in results}
-        problems = []
-        for index in indices:
-            answer = answers.get(self._actor_ids[index])
-            if answer is None:
-                self._hung.add(index)
-                problems.append(f"engine {index} did not answer sync to version {version} within {timeout_s:g} s")
-            elif not answer.ok:
-                problems.append(f"engine {index} failed in sync to version {version}: {brief(answer.get())}")
-        if problems:
-            raise EngineError("; ".join(problems))
+        timeout_s += self._settings.switch_timeout_s if self._settings.weight_switch == "wait" else 0
+        packed = packed() if callable(packed) else packed
+        reference = packed if isinstance(packed, ray.ObjectRef) else ray.put(packed)
+        self._last = (reference, version)
+        self._complain(self._store.update(indices, reference, version, timeout_s), version)
+
+    def _complain(self, problems: Mapping[int, Outcome], version: int) -> None:
+        """Name the engines that do not have the weights.
+
+        Raises:
+            EngineError: there are any.
+        """
+        self._hung |= {index for index, outcome in problems.items() if outcome.kind == "late"}
+        texts = [
+            f"engine {index} did not answer sync to version {version}: {outcome.text}"
+            if outcome.kind == "late"
+            else f"engine {index} failed in sync to version {version}: {outcome.text}"
+            for index, outcome in sorted(problems.items())
+        ]
+        if texts:
+            raise EngineError("; ".join(texts))
+
+    def _meet_at(self, indices: Sequence[int]) -> str:
+        """Return this machine's address as engines ``indices`` reach it: if all are on it, one that no other can."""
+        mine = str(ray.util.get_node_ip_address())
+        try:
+            nodes = ray.get([self._handle(index).node.remote() for index in indices], timeout=PING_S)
+        except RayError:  # whoever does not answer is found when it is asked to join
+            return mine
+        return LOOPBACK if set(nodes) == {mine} else mine
 
     def _await_start(self, index: int) -> None:
         """Wait until engine ``index`` answers; replace its actor when Ray has given it up."""

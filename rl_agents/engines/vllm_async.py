@@ -5,15 +5,12 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from rl_agents.engines.base import Completion, EngineError, EngineSettings, OnTokens, Sampling, Weights
 from rl_agents.engines.switch import Gate, Running
+from rl_agents.engines.transfer.port import Port
 from rl_agents.engines.vllm_common import (
     Counters,
     batch_room,
@@ -26,7 +23,6 @@ from rl_agents.engines.vllm_common import (
     sampling_params,
     token_prompt,
 )
-from rl_agents.engines.weights import layout, untied, write
 
 
 class VLLMAsyncEngine:
@@ -45,14 +41,16 @@ class VLLMAsyncEngine:
         self._gate = Gate(batch_room(settings), settings.switch_timeout_s, self._keep)
         self.held = self._gate.held
         self._loads = 0  # part of every prompt's cache key: no prefix outlives the weights that it was computed with
-        self._unsound: str | None = None  # why it has neither old nor new weights
+        self._unsound = ""  # why there are no whole weights to sample from
+        self._holding = contextlib.AsyncExitStack()
+        self.port = Port(self, shared_file=True)
         self._engine = _start(settings)
         self._counts_versions = counts_versions()
 
     @property
     def dead(self) -> str | None:
         """Why no request can succeed any more; None while the engine lives."""
-        return f"vLLM's core process died: {self._engine.dead_error!r}" if self._engine.errored else self._unsound
+        return f"vLLM's core process died: {self._engine.dead_error!r}" if self._engine.errored else None
 
     async def generate(
         self, prompt_ids: Sequence[int], sampling: Sampling, on_tokens: OnTokens | None = None
@@ -60,7 +58,7 @@ class VLLMAsyncEngine:
         """Sample a response to ``prompt_ids``.
 
         Raises:
-            EngineError: vLLM rejects the request, or has failed.
+            EngineError: vLLM rejects the request, or has failed, or its weights are loaded in part.
         """
         async with self._gate.call(Running(len(prompt_ids), sampling.max_tokens)):
             if self._unsound:
@@ -91,46 +89,54 @@ class VLLMAsyncEngine:
         """Replace the weights when no call runs (``wait``), or at once (``keep``).
 
         Raises:
-            EngineError: vLLM cannot load the weights, and is of no use any more; or running calls do not end in time.
+            EngineError: vLLM cannot load the weights, and samples nothing until others are; or running calls do not
+                end in time.
         """
-        async with self._gate.sync(version):
-            try:
-                await self._switch(weights, version)
-            except BaseException as error:
-                self._unsound = f"vLLM cannot load weights of version {version}: {error!r}"
-                await self._give_up()
-                if not isinstance(error, Exception):
-                    raise
-                raise EngineError(self._unsound) from error
+        await self.port.load(weights, version)
 
-    async def _switch(self, weights: Weights, version: int) -> None:
-        """Pause, replace the weights, resume."""
-        # keep + clear_cache: vLLM computes the keys of running requests anew with the new weights. wait: what is in
-        # the cache stays under its old salt, which nobody asks for again, until its room is needed.
-        await self._engine.pause_generation(mode="keep" if self._keep else "wait", clear_cache=self._keep)
+    async def hold(self, version: int) -> None:
+        """Let running calls end (``wait``), or stop them where they are (``keep``), and let no new one in.
+
+        Raises:
+            EngineError: running calls do not end in time; the old weights stay.
+        """
+        async with contextlib.AsyncExitStack() as stack:
+            await stack.enter_async_context(self._gate.sync(version))
+            # keep + clear_cache: vLLM computes the keys of running requests anew with the new weights. wait: what is
+            # in the cache stays under its old salt, which nobody asks for again, until its room is needed.
+            await self._engine.pause_generation(mode="keep" if self._keep else "wait", clear_cache=self._keep)
+            self._holding = stack.pop_all()
+
+    async def release(self, version: int) -> None:
+        """Go on sampling, as ``version``."""
         self._loads += 1
-        await self._load(weights)
         if self._counts_versions:
             await self._engine.update_weight_version(str(version))
-        self.version = version
+        self.version, self._unsound = version, ""
         await self._engine.resume_generation()
+        await self._holding.aclose()
 
-    async def _give_up(self) -> None:
-        """End what runs: its weights are neither old nor new."""
+    async def give_up(self, reason: str) -> None:
+        """End what runs: its weights are neither old nor new. Nothing is sampled until others are loaded."""
+        self._loads += 1
+        self._unsound = reason
         with contextlib.suppress(Exception):  # vLLM has died: `dead` says so
             await self._engine.pause_generation(mode="abort", clear_cache=True)
             await self._engine.resume_generation()
+        await self._holding.aclose()
 
-    async def _load(self, weights: Weights) -> None:
-        """Pass the weights to all workers of this node through a file in shared memory; no code travels."""
-        tensors = untied(weights)
-        index, nbytes = layout(tensors)
-        folder = "/dev/shm" if os.path.isdir("/dev/shm") else None
-        with tempfile.TemporaryDirectory(prefix="rl-agents-sync-", dir=folder) as directory:
-            path = Path(directory) / "weights"
-            write(tensors, index, np.memmap(path, dtype=np.uint8, mode="w+", shape=(nbytes,)))
-            plain = [(entry.name, entry.dtype, entry.shape, entry.offset) for entry in index]
-            await self._engine.collective_rpc("rl_load_file", args=(str(path), plain))
+    async def worker(self, method: str, **kwargs: Any) -> list[Any]:
+        """Call a method of all workers."""
+        results: list[Any] = await self._engine.collective_rpc(method, kwargs=kwargs)
+        return results
+
+    async def nap(self, level: int) -> None:
+        """Free GPU memory; no call runs."""
+        await self._engine.sleep(level)
+
+    async def rouse(self, tags: list[str]) -> None:
+        """Take GPU memory again."""
+        await self._engine.wake_up(tags)
 
     def close(self) -> None:
         """Stop vLLM's processes."""

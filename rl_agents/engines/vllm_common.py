@@ -6,59 +6,20 @@ import importlib
 import json
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rl_agents.engines.base import Completion, EngineSettings, Sampling, stamp
 from rl_agents.engines.model_shape import model_shape, read_config
-
-if TYPE_CHECKING:
-    import torch
 
 GIB = 1 << 30
 #: Tokens of a block of the KV cache on CPUs.
 BLOCK_TOKENS = 32
 #: What vLLM calls weights whose version nobody has told it.
 UNNAMED = "default"
-
-
-class WorkerExtension:
-    """Methods that vLLM adds to its workers; they run in the worker's process, between two steps."""
-
-    model_runner: Any
-    vllm_config: Any
-
-    def rl_load(self, weights: Mapping[str, torch.Tensor]) -> None:
-        """Replace all weights in place."""
-        from vllm.config import set_current_vllm_config
-
-        # Plain load_weights() fails on CPU half-way through (linear weights are packed and freed there):
-        # only the layerwise reload rebuilds them.
-        with set_current_vllm_config(self.vllm_config):
-            self.model_runner.reload_weights(weights_iterator=iter(weights.items()))
-        repack_tied_head(self.model_runner.model)
-
-    def rl_load_file(self, path: str, index: list[tuple[str, str, tuple[int, ...], int]]) -> None:
-        """Replace all weights by those in a shared file, laid out as `rl_agents.engines.weights` does."""
-        import numpy as np
-
-        from rl_agents.engines.weights import Entry, views
-
-        entries = tuple(Entry(name, dtype, tuple(shape), offset) for name, dtype, shape, offset in index)
-        # Copy-on-write: the file stays as it is, and torch does not warn of a read-only array.
-        self.rl_load(views(np.memmap(path, dtype=np.uint8, mode="c"), entries))
-
-
-def repack_tied_head(model: torch.nn.Module) -> None:
-    """Rebuild the packed head of a model that ties it to the embedding.
-
-    vLLM 0.32 on CPU: a tied head keeps its packed matrix over a reload, and samples from the old embedding
-    without any error.
-    """
-    head = getattr(model, "lm_head", None)
-    if head is not None and hasattr(head, "cpu_linear"):
-        head.quant_method.process_weights_after_loading(head)
+#: How weights travel -> name of the receiver in vLLM's registry (`rl_agents.engines.transfer.worker`).
+RECEIVER = {way: f"rl_{way}" for way in ("object_store", "gloo", "nccl", "ipc")}
 
 
 def prepare_environment() -> None:
@@ -87,7 +48,8 @@ def engine_args(settings: EngineSettings, is_cpu: bool) -> dict[str, Any]:
         "enable_prefix_caching": True,
         "disable_log_stats": True,
         "tensor_parallel_size": settings.tensor_parallel,
-        "worker_extension_cls": f"{WorkerExtension.__module__}.{WorkerExtension.__qualname__}",
+        "worker_extension_cls": "rl_agents.engines.transfer.worker.TransferWorker",
+        "weight_transfer_config": {"backend": RECEIVER[settings.weight_transfer]},
     }
     if is_cpu:
         # Blocks of 128 tokens, the CPU default, hardly ever hit in short turns. Eager, with the KV size given,

@@ -18,6 +18,7 @@ from typing import Any
 
 from rl_agents.engines.base import Completion, EngineError, EngineSettings, OnTokens, Sampling, Weights
 from rl_agents.engines.switch import HoldClock, Running, overdue
+from rl_agents.engines.transfer.port import Port
 from rl_agents.engines.vllm_common import (
     Counters,
     batch_room,
@@ -51,11 +52,11 @@ class _Call(_Pending):
 
 
 class _Sync(_Pending):
-    """New weights on their way."""
+    """New weights on their way; answered when they may be loaded."""
 
-    def __init__(self, weights: Weights, version: int, deadline: float) -> None:
+    def __init__(self, version: int, deadline: float) -> None:
         super().__init__()
-        self.weights, self.version, self.deadline = weights, version, deadline
+        self.version, self.deadline = version, deadline
 
 
 class VLLMInProcessEngine:
@@ -75,6 +76,7 @@ class VLLMInProcessEngine:
         self._keep, self._patience_s = settings.weight_switch == "keep", settings.switch_timeout_s
         self._room = batch_room(settings)
         self._loads = 0  # part of every prompt's cache key: no prefix outlives the weights that it was computed with
+        self._unsound = ""  # why there are no whole weights to sample from
         self._engine = _start(settings)
         self._counts_versions = counts_versions()
         self._ids = itertools.count()
@@ -83,7 +85,8 @@ class VLLMInProcessEngine:
         self._syncs: deque[_Sync] = deque()
         self._inbox: list[Callable[[], None]] = []
         self._wake = threading.Condition()
-        self._stopping = False
+        self._stopping = self._loading = False
+        self.port = Port(self, shared_file=False)
         self._thread = threading.Thread(target=self._run, name="vllm-step", daemon=True)
         self._thread.start()
 
@@ -93,7 +96,7 @@ class VLLMInProcessEngine:
         """Sample a response to ``prompt_ids``.
 
         Raises:
-            EngineError: vLLM rejects the request, or has failed.
+            EngineError: vLLM rejects the request, or has failed, or its weights are loaded in part.
         """
         call, request_id = _Call(prompt_ids, sampling, on_tokens), str(next(self._ids))
         self._post(lambda: self._waiting.__setitem__(request_id, call))
@@ -107,15 +110,78 @@ class VLLMInProcessEngine:
         """Replace the weights between two steps: when no call runs (``wait``), or at once (``keep``).
 
         Raises:
-            EngineError: vLLM cannot load the weights, and is of no use any more; or running calls do not end in time.
+            EngineError: vLLM cannot load the weights, and samples nothing until others are; or running calls do not
+                end in time.
         """
-        sync = _Sync(weights, version, time.monotonic() + self._patience_s)
+        await self.port.load(weights, version)
+
+    async def hold(self, version: int) -> None:
+        """Let running calls end (``wait``), or stop them where they are (``keep``), and let no new one in.
+
+        Raises:
+            EngineError: running calls do not end in time; the old weights stay.
+        """
+        sync = _Sync(version, time.monotonic() + self._patience_s)
         self.held.begin()
         try:
             self._post(lambda: self._syncs.append(sync))
             await sync.future
+        except BaseException:
+            self.held.end()
+            raise
+
+    async def release(self, version: int) -> None:
+        """Go on sampling, as ``version``."""
+
+        def go_on() -> None:
+            if self._keep:  # the keys of running requests are computed anew with the new weights
+                self._engine.reset_prefix_cache(reset_running_requests=True)
+            if self._counts_versions:
+                self._engine.set_weight_version(str(version))
+            self.version, self._unsound = version, ""
+            self._go_on()
+
+        await self._on_thread(go_on)
+        self.held.end()
+
+    async def give_up(self, reason: str) -> None:
+        """End what runs: its weights are neither old nor new. Nothing is sampled until others are loaded."""
+
+        def fail() -> None:
+            self._unsound = reason
+            self._fail_running(reason)
+            self._go_on()
+
+        try:
+            await self._on_thread(fail)
         finally:
             self.held.end()
+
+    async def worker(self, method: str, **kwargs: Any) -> list[Any]:
+        """Call a method of vLLM's worker between two steps."""
+        results: list[Any] = await self._on_thread(lambda: self._engine.collective_rpc(method, kwargs=kwargs))
+        return results
+
+    async def nap(self, level: int) -> None:
+        """Free GPU memory; no call runs."""
+        await self._on_thread(lambda: self._engine.sleep(level))
+
+    async def rouse(self, tags: list[str]) -> None:
+        """Take GPU memory again."""
+        await self._on_thread(lambda: self._engine.wake_up(tags))
+
+    async def _on_thread(self, job: Callable[[], Any]) -> Any:
+        """Return what ``job`` returns, called by the thread between two steps."""
+        pending = _Pending()
+
+        def answer() -> None:
+            try:
+                _answer([(pending, job())])
+            except Exception as error:
+                _answer([(pending, error)])
+
+        self._post(answer)
+        return await pending.future
 
     def close(self) -> None:
         """Stop the thread and vLLM."""
@@ -142,35 +208,23 @@ class VLLMInProcessEngine:
             self._engine.abort_request([request_id])
 
     def _switch(self) -> None:
-        """Do the syncs that wait, as soon as they may."""
-        while self._syncs:
+        """Grant the first sync that waits, as soon as it may load."""
+        while self._syncs and not self._loading:
             sync, problem = self._syncs[0], None
-            if sync.future.cancelled():
-                pass
-            elif self._keep or not self._pending:
-                self._replace(sync)
-            elif time.monotonic() < sync.deadline:
+            if not sync.future.cancelled() and (self._keep or not self._pending):
+                self._loading = True
+            elif not sync.future.cancelled() and time.monotonic() < sync.deadline:
                 return
             else:
+                self._syncs.popleft()
                 problem = overdue(sync.version, self._patience_s, [call.running for call in self._pending.values()])
-            self._syncs.popleft()
             _answer([(sync, problem)])
 
-    def _replace(self, sync: _Sync) -> None:
-        """Load weights; those that cannot be loaded end the engine: it has neither the old nor the new ones."""
+    def _go_on(self) -> None:
+        """End the sync that was granted."""
         self._loads += 1
-        try:
-            self._load(sync.weights)
-            if self._keep:  # the keys of running requests are computed anew with the new weights
-                self._engine.reset_prefix_cache(reset_running_requests=True)
-            if self._counts_versions:
-                self._engine.set_weight_version(str(sync.version))
-        except Exception as error:
-            raise EngineError(f"vLLM cannot load weights of version {sync.version}: {error!r}") from error
-        self.version = sync.version
-
-    def _load(self, weights: Weights) -> None:
-        self._engine.collective_rpc("rl_load", args=(weights,))
+        self._loading = False
+        self._syncs.popleft()
 
     def _let_in(self) -> None:
         """Give vLLM the calls that wait, as many as it decodes together, and none while a sync waits."""
@@ -179,6 +233,9 @@ class VLLMInProcessEngine:
             self._add(request_id, self._waiting.pop(request_id))
 
     def _add(self, request_id: str, call: _Call) -> None:
+        if self._unsound:
+            _answer([(call, EngineError(self._unsound))])
+            return
         try:
             prompt = token_prompt(call.prompt_ids, str(self._loads) if self.salted else "salt")
             params = sampling_params(call.sampling, call.on_tokens is not None)
@@ -201,14 +258,17 @@ class VLLMInProcessEngine:
                     job()
                 self._switch()
                 self._let_in()
-                if self._engine.has_unfinished_requests():
+                if self._has_work():
                     self._hand_out(self._engine.step())
             self._die("vLLM engine is closed")
         except BaseException as error:
             self._die(str(error) if isinstance(error, EngineError) else f"vLLM's step failed: {error!r}")
 
     def _busy(self) -> bool:
-        return bool(self._syncs or self._waiting or self._engine.has_unfinished_requests())
+        return self._has_work() or (not self._loading and bool(self._syncs or self._waiting))
+
+    def _has_work(self) -> bool:
+        return not self._loading and self._engine.has_unfinished_requests()
 
     def _hand_out(self, outputs: Iterable[Any]) -> None:
         answers: list[tuple[_Pending, Any]] = []
@@ -221,6 +281,12 @@ class VLLMInProcessEngine:
             self.counters.add(output)
             answers.append((pending, completion(output, pending.version)))
         _answer(answers)
+
+    def _fail_running(self, reason: str) -> None:
+        if self._pending:
+            self._engine.abort_request(list(self._pending))
+        _answer([(call, EngineError(reason)) for call in self._pending.values()])
+        self._pending.clear()
 
     def _die(self, reason: str) -> None:
         """Fail everything that waits, and whatever comes later."""

@@ -319,6 +319,8 @@ async def _execute_all(steps: Sequence[Step], position: Position, player: Player
         while waiting:
             step = waiting.popleft()
             executed[step.action] = await _execute(step, place, player)
+            if place is not position and place.env is None:
+                return  # it broke: to wait for another one while `position` holds its own could be for ever
 
     async def help_out() -> None:
         spare = await position.another() if waiting else None

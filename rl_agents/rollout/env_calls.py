@@ -5,6 +5,7 @@ An environment may raise, hang or answer nonsense; each becomes an `EnvFailure`,
 
 from __future__ import annotations
 
+import asyncio
 import math
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -80,7 +81,8 @@ def call_env(timeout_s: float, call: Callable[..., T], *args: Any, **kwargs: Any
         return call_with_timeout(timeout_s, call, *args, **kwargs)
     except (InputError, EnvFailure):
         raise
-    except (CallTimeout, Exception, SystemExit) as error:
+    # Nobody cancels a plain call: a CancelledError is the environment's own.
+    except (CallTimeout, Exception, SystemExit, asyncio.CancelledError) as error:
         raise failure_of(call, error) from error
 
 

@@ -8,6 +8,8 @@ from typing import Literal, Protocol
 
 #: Seconds of a call, on average, from which others should not wait for it; all calls together before that is judged.
 LONG_S, ENOUGH_S = 0.01, 0.1
+#: Long calls before that is judged: on a busy machine any call may be.
+LONG_CALLS = 2
 #: Share of a call's time in which it computes, from which on threads do not help: one computes at a time.
 COMPUTING = 0.25
 #: Calls of one environment that are timed before there is a second one.
@@ -41,13 +43,19 @@ class Gauge:
         self.verdict: Literal["", "thread", "process"] = ""
         self.reason = ""
         self._on_begun = on_begun
-        self._calls = 0
+        self._calls = self._long = 0
         self._wall = self._cpu = 0.0
 
     @property
     def begun(self) -> bool:
         """Whether enough is known to let others begin."""
         return self._calls >= FIRST_CALLS
+
+    def waits(self) -> None:
+        """The environment is written as coroutines: nobody has to wait for it."""
+        if not self.begun:
+            self._calls = FIRST_CALLS
+            self._on_begun()
 
     def begin(self) -> Started:
         """A call begins."""
@@ -62,8 +70,9 @@ class Gauge:
         if self._calls == 1 or self.verdict:
             return
         self._wall, self._cpu = self._wall + wall, self._cpu + cpu
+        self._long += wall >= LONG_S
         mean = self._wall / (self._calls - 1)
-        if self._wall < ENOUGH_S or mean < LONG_S:
+        if self._long < LONG_CALLS or self._wall < ENOUGH_S or mean < LONG_S:
             return
         share = self._cpu / self._wall
         if touched := process.touched():

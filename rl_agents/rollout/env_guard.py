@@ -26,7 +26,7 @@ from rl_agents.envs.coroutines import Pieces, within
 from rl_agents.errors import InputError
 from rl_agents.rollout.env_calls import EnvFailure, call_env, failure_of, timed_out
 from rl_agents.rollout.env_gauge import Gauge
-from rl_agents.rollout.env_hosts import EpisodeState, Host
+from rl_agents.rollout.env_hosts import EpisodeState, Host, Swaps
 from rl_agents.rollout.time_limits import CallTimeout, call_with_timeout, debugger_active
 
 #: Steps of a task that may hang before its other episodes are given up; a reset that hangs is enough.
@@ -90,6 +90,7 @@ class ProcessState:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
+        Swaps.count += 1  # odd: threads that look at the generators see an episode's
         outside = random.getstate(), np.random.get_bit_generator(), working_folder()  # type: ignore[attr-defined]
         if self._python is None:
             random.seed(self.seed)
@@ -104,6 +105,7 @@ class ProcessState:
             random.setstate(outside[0])
             np.random.set_bit_generator(outside[1])  # type: ignore[attr-defined]
             enter_folder(outside[2], self.folder)
+            Swaps.count += 1
 
 
 @lru_cache(maxsize=256)
@@ -143,9 +145,8 @@ class CallNote:
 
     def __init__(self, path: Path) -> None:
         self._path, self._suspected = path, path.with_name(f"{path.name}-suspects")
-        running = set(_names(path))
-        known = running & set(_names(self._suspected))
-        self.suspects = known or running
+        running, known = set(_names(path)), set(_names(self._suspected))
+        self.suspects = (running & known) or running or known
         self.left = self.suspects.pop() if len(self.suspects) == 1 else ""
         self._suspected.write_bytes("\n".join(sorted(self.suspects)).encode())
         path.write_bytes(bytes(self.SIZE))
@@ -292,6 +293,8 @@ class EnvGuard:
     async def _awaited(self, call: Callable[..., Any], awaitable: Awaitable[Any]) -> Any:
         """Await what a coroutine function returned; between its waits it is guarded like a plain call."""
         self.watch.waited = True
+        if self.gauge is not None:
+            self.gauge.waits()
 
         pieces = Pieces(awaitable, self._piece)
 

@@ -28,6 +28,13 @@ from rl_agents.envs.coroutines import finished
 from rl_agents.rollout.env_calls import call_env, timed_out
 from rl_agents.rollout.time_limits import CallTimeout
 
+
+class Swaps:
+    """Counts how often an inline episode's generators take the process's place, and when they leave it again."""
+
+    count = 0
+
+
 EnvFactory = Callable[[], TextEnv]
 #: Seconds that closing an environment may take.
 CLOSE_TIMEOUT_S = 10.0
@@ -217,7 +224,7 @@ class ThreadHost:
                 self._end()
 
     def _answer(self, job: Job) -> None:
-        before = _process() if self._watches else None
+        before, swaps = _process() if self._watches else None, Swaps.count
         try:
             self._calling = True
             result, error = job.call(), None
@@ -225,7 +232,8 @@ class ThreadHost:
             result, error = None, raised
         finally:
             self._calling = False
-        if before is not None and not self.touched and (now := _process()) != before:
+        own = swaps % 2 == 0 and swaps == Swaps.count  # nobody else has moved them meanwhile, as far as is known
+        if own and before is not None and not self.touched and (now := _process()) != before:
             self.touched = "changes the working directory" if now[-1] != before[-1] else "draws from global generators"
         job.told(result, error)
 

@@ -50,6 +50,8 @@ class EnvPool:
         self, make_env: EnvFactory, blocking: Blocking = "inline", concurrency: int = 0, recipe: Recipe | None = None,
         name: str = "",
     ) -> None:  # fmt: skip
+        if blocking == "process" and recipe is None:
+            raise ValueError("a process needs a recipe to make its environment")
         self._make_env, self._recipe, self._concurrency, self._name = make_env, recipe, concurrency, name
         self.mode: Mode = "inline" if blocking == "auto" else blocking
         self._gauge = Gauge(self.wake) if blocking == "auto" else None

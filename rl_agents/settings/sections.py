@@ -192,6 +192,14 @@ class EngineKeys:
         needs="engine!=torch",
     )
     gpus_per_engine: float = key(0.0, "GPUs of one engine actor; 0: tensor_parallel where there are any", at_least=0)
+    weight_transfer: Literal["auto", "object_store", "gloo", "nccl", "ipc"] = key(
+        "auto",
+        "how new weights reach vLLM: object store, broadcasts (`gloo` on CPUs, `nccl` between GPUs), `ipc` on one GPU",
+    )
+    engine_sleep: int = key(
+        0, "while learners work on the same GPU, engines free it: 1 keeps weights in CPU memory, 2 nothing; 0: no",
+        at_least=0, at_most=2, needs="engine!=torch",
+    )  # fmt: skip
     engine_timeout_s: float = key(120.0, "seconds without an answer before an engine is replaced", above=0)
     weight_switch: Literal["wait", "keep"] = key(
         "wait", "new weights: `wait` until running calls end, holding new ones back; `keep`: inside responses, at once"

@@ -40,7 +40,7 @@ def algo(ray_session: None, beginner_model_dir: Path, tmp_path_factory: pytest.T
 
 def engine_pid(algo: AgentAlgorithm) -> int:
     assert algo.rollout_workers is not None and algo.rollout_workers.engine_group is not None
-    place = ray.get(algo.rollout_workers.engine_group.handles()[0].place.remote())
+    place, _ = ray.get(algo.rollout_workers.engine_group.handles()[0].place.remote())
     return int(place.split()[1].rstrip(","))
 
 

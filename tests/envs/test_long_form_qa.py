@@ -9,6 +9,7 @@ import random
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -19,12 +20,14 @@ import pytest
 from environments import with_keywords
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from loopback import Reply, Request, loopback
+from loopback import completion as judged
 
 from rl_agents.algorithms import Settings
 from rl_agents.chat.context import make_context
 from rl_agents.data.trajectory import EpisodeSpec
 from rl_agents.engines.base import Completion
-from rl_agents.envs.base import named_env
+from rl_agents.envs.base import make_env, named_env
 from rl_agents.envs.long_form_qa import almanac, demonstrator, expert, tasks
 from rl_agents.envs.long_form_qa.almanac import ARTICLES, ASPECTS, TOWNS, Wish, value_word
 from rl_agents.envs.long_form_qa.demonstrator import Habits
@@ -396,6 +399,28 @@ def test_a_served_judge_decides(server: Any, grounded: str, complete: str) -> No
     first, second = sorted(server.prompts, key=lambda prompt: passage not in prompt)  # both are asked at once
     assert passage in first and "In a paraphrase." in first and "In a paraphrase." in second
     assert all(point in second for point in info["points"]) and passage not in second
+
+
+@pytest.mark.servers
+def test_episodes_wait_for_their_judge_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def slow(request: Request) -> Reply:
+        await asyncio.sleep(0.5)
+        return Reply(judged("yes"))
+
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    tokenizer = STARTER.build_tokenizer()
+    context, limits = make_context("append", tokenizer), Limits(1, max_response_tokens=40, max_model_len=256)
+    action = f"<answer> {almanac.compact_text(tasks.wishes_of(TASK))} </answer>"
+    specs = [EpisodeSpec(TASK, n, 0, seed=n) for n in range(40)]
+    with loopback(slow) as server:
+        keys = {**SMALL, "judge": "openai", "judge_url": server.url, "judge_model": "grader", "judge_concurrency": 30}
+        engine = Sayings(tokenizer, [action] * len(specs))
+        begun = time.monotonic()
+        played = asyncio.run(play_episodes(specs, lambda: make_env("long_form_qa", keys), engine, context, limits))
+        took = time.monotonic() - begun
+    assert all(t.metrics["complete"] == t.metrics["grounded"] == 1.0 for t in played.trajectories)
+    assert len(server.requests) == 80 and 20 <= server.most_under_way <= 30
+    assert 1.5 <= took < 15.0, "one after the other they take 40 s"
 
 
 def test_an_odd_reply_is_the_environments_failure(server: Any) -> None:

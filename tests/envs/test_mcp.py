@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
+import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -19,9 +21,14 @@ from rl_agents.envs.base import named_env
 
 pytest.importorskip("mcp", reason="the MCP SDK is not installed")
 
-from rl_agents.envs.base import task_ids
+from rl_agents.chat.context import make_context
+from rl_agents.data.trajectory import EpisodeSpec, Trajectory
+from rl_agents.engines.base import Completion
+from rl_agents.envs.base import make_env, task_ids
 from rl_agents.envs.mcp.env import McpEnv
+from rl_agents.envs.small_model import word_tokenizer
 from rl_agents.errors import InputError
+from rl_agents.rollout.agent_loop import Limits, play_episodes
 from rl_agents.rollout.branching import takes_snapshots
 from rl_agents.rollout.env_calls import EnvFailure, call_env, read_reset
 from rl_agents.tools.calls import ToolCall, write_response
@@ -161,6 +168,63 @@ def test_a_dead_server_ends_the_episode_with_a_cause(tmp_path: Path) -> None:
     finally:
         broken.close()
     assert not running(MISBEHAVING)
+
+
+class Caller:
+    """An engine that calls one tool in every turn."""
+
+    def __init__(self, tokenizer: Any, action: str) -> None:
+        self.tokenizer, self.action = tokenizer, action
+
+    async def generate(self, prompt_ids: list[int], sampling: Any) -> Completion:
+        ids = [*self.tokenizer.encode(self.action, add_special_tokens=False), sampling.stop_token_ids[0]]
+        return Completion(ids, [-0.5] * len(ids), 0, "stop")
+
+
+def played(action: str, episodes: int, turns: int, env_timeout_s: float, **options: Any) -> list[Trajectory]:
+    """Episodes in the real agent loop, which awaits the environment."""
+    tokenizer = word_tokenizer(action.split(), [], 100_000)
+    tokenizer.chat_template = "{% if tools %}<system> {{ tools | tojson }} {% endif %}" + str(tokenizer.chat_template)
+    specs = [EpisodeSpec("city/ada", n, 0, seed=n) for n in range(episodes)]
+    limits = Limits(turns, max_response_tokens=100, max_model_len=100_000, env_timeout_s=env_timeout_s)
+    context = make_context("append", tokenizer)
+    found = play_episodes(specs, lambda: make_env("mcp", options, turns), Caller(tokenizer, action), context, limits)
+    return asyncio.run(found).trajectories
+
+
+def test_episodes_wait_for_their_tools_side_by_side(tmp_path: Path) -> None:
+    options = {"servers": servers_file(tmp_path, MISBEHAVING), "tasks": TASKS}
+    holds = make(**options)
+    holds.reset()
+    begun = time.monotonic()
+    found = played(calls(("wait", {"seconds": 0.5})), episodes=40, turns=3, env_timeout_s=60.0, **options)
+    took = time.monotonic() - begun
+    assert [t.end_cause for t in found] == ["max_turns"] * 40 and all(t.metrics["calls"] == 3.0 for t in found)
+    assert 1.5 <= took < 30.0, "one after the other they take 60 s"
+    assert 15 <= int(holds.step(calls(("most_waiting", {})))[0].split("\n")[1]) <= 40
+    holds.close()
+    assert not running(MISBEHAVING)
+
+
+def test_a_step_that_is_cut_off_leaves_the_servers_to_the_others(tmp_path: Path) -> None:
+    options = {"servers": servers_file(tmp_path, MISBEHAVING), "tasks": TASKS}
+    holds = make(**options)
+    holds.reset()
+    found = played(calls(("wait", {"seconds": 30})), episodes=3, turns=1, env_timeout_s=0.5, **options)
+    assert {t.end_cause for t in found} == {"env_timeout: step: no answer within 0.5 s"}
+    assert running(MISBEHAVING) == 1
+    assert "still here" in holds.step(calls(("echo", {"text": "still here"})))[0]
+    holds.close()
+    assert not running(MISBEHAVING)
+
+
+def test_servers_that_do_not_start_are_told_to_all_who_wait_for_them(tmp_path: Path) -> None:
+    options = {"servers": servers_file(tmp_path, tmp_path / "none.py"), "tasks": TASKS}
+    with pytest.raises(InputError, match="MCP server 'book' cannot be used"):
+        played(calls(("wait", {"seconds": 0})), episodes=5, turns=1, env_timeout_s=60.0, **options)
+    for _ in range(2):
+        with pytest.raises(InputError, match="MCP server 'book' cannot be used"):
+            make(**options).reset()
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ import pytest
 from chat_tokenizers import qwen
 from rollout.scripted import Countdown, ScriptedEngine
 from rollout.test_torch_rollouts import tiny_model
+from rollout.waiting import Slow
 
 from rl_agents.chat.context import make_context
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
@@ -62,14 +63,14 @@ def told(trajectories: Sequence[Trajectory]) -> list[Any]:
 def test_where_an_environment_is_called_does_not_change_a_token() -> None:
     """Under random delays, with an engine that samples; the coroutine's and the process's episodes draw, too."""
     plays = {}
-    for name, blocking in (
-        ("Waiting", "inline"), ("Waiting", "thread"), ("Waiting", "process"), ("Awaiting", "inline"),
-        ("Awaiting", "thread"), ("Awaiting", "process"), ("Drawing", "inline"), ("Drawing", "process"),
-        ("DrawingAwaiting", "inline"), ("DrawingAwaiting", "process"),
+    for name, blocking, most in (
+        ("Waiting", "inline", 6), ("Waiting", "thread", 3), ("Awaiting", "inline", 6), ("Awaiting", "thread", 3),
+        ("Drawing", "inline", 6), ("Drawing", "process", 2), ("DrawingAwaiting", "inline", 6),
+        ("DrawingAwaiting", "process", 2),
     ):  # fmt: skip
-        pool = pool_of(name, blocking, env_concurrency=3)
+        pool = pool_of(name, blocking, env_concurrency=most)
         plays[name, blocking] = told(play(pool, range(6), TorchEngine(tiny_model(), max_model_len=600)))
-        assert pool.created == 3, "three at a time, and each is used again"
+        assert pool.created == most, "and each is used again"
         close(pool)
     for (name, _), played in plays.items():
         assert played == plays["Drawing" if "Drawing" in name else "Waiting", "inline"]
@@ -101,7 +102,7 @@ def test_a_coroutine_that_hangs_or_breaks_ends_its_own_episode() -> None:
     started = time.monotonic()
     limits = Limits(5, 6, 600, env_timeout_s=0.5)
     causes = {t.task_id: t.end_cause for t in play(pool, range(7), limits=limits)}
-    assert time.monotonic() - started < 8
+    assert time.monotonic() - started < 30, "nobody waits for sixty seconds"
     assert causes.pop("task-0") == "terminated"
     assert causes["task-1"].startswith("env_error: KeyError: 'no such thing' (waiting.py:")
     assert causes["task-2"] == causes["task-3"] == causes["task-4"] == "env_timeout: step: no answer within 0.5 s"
@@ -187,11 +188,9 @@ def test_too_many_hanging_threads_move_the_environment_to_processes(capsys) -> N
 
 
 def test_what_takes_long_is_moved_and_says_so(capsys) -> None:
-    started = time.monotonic()
     pool = pool_of("Slow")
     play(pool, range(30))
-    assert time.monotonic() - started < 6, "inline it is 12 s"
-    assert pool.mode == "thread" and pool.created == 30
+    assert pool.mode == "thread" and pool.created == 30 and Slow.most >= 20
     line = capsys.readouterr().out
     assert line.startswith("environment gymnasium:rollout.waiting:Slow: a call takes 1") and line.count("\n") == 1
     assert "of it waiting: later episodes play in threads of their own (env_blocking=thread)" in line

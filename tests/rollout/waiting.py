@@ -91,10 +91,17 @@ class DrawingAwaiting(Awaiting):
 
 
 class Slow(Waiting):
-    """Every call takes a tenth of a second."""
+    """Every call takes a tenth of a second; tells how many were made at once."""
+
+    lock, inside, most = threading.Lock(), 0, 0
 
     def wait(self) -> None:
+        with Slow.lock:
+            Slow.inside += 1
+            Slow.most = max(Slow.most, Slow.inside)
         time.sleep(0.1)
+        with Slow.lock:
+            Slow.inside -= 1
 
 
 class SlowDrawing(Slow):
@@ -102,6 +109,16 @@ class SlowDrawing(Slow):
 
     def drawn(self) -> float:
         return random.random()
+
+
+class Windowed(Waiting):
+    """Writes its own window, and says whether that is done where it was made."""
+
+    def __init__(self) -> None:
+        self.thread = threading.get_ident()
+
+    def render_window(self, task: str, history: tuple[tuple[str, str], ...], observation: str) -> str:
+        return f"{observation} in the window: {threading.get_ident() == self.thread}"
 
 
 class Declared(Waiting):

@@ -38,4 +38,5 @@ SPEC = EnvSpec(
     options=LongFormQAOptions,
     max_turns=6,
     progress_window=2,
+    blocking="inline",
 )

@@ -47,4 +47,5 @@ SPEC = EnvSpec(
     options=MovieRecommendationOptions,
     max_turns=5,
     progress_window=2,
+    blocking="inline",
 )

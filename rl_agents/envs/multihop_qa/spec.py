@@ -32,4 +32,5 @@ SPEC = EnvSpec(
     options=MultihopQAOptions,
     max_turns=5,
     progress_window=2,
+    blocking="inline",
 )

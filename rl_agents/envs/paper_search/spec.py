@@ -52,4 +52,5 @@ SPEC = EnvSpec(
     gym_id="rl_agents/PaperSearch-v0",
     options=PaperSearchOptions,
     max_turns=5,
+    blocking="inline",
 )

@@ -41,4 +41,5 @@ SPEC = EnvSpec(
     options=SituationPuzzlesOptions,
     max_turns=15,
     progress_window=5,
+    blocking="inline",
 )
