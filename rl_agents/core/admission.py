@@ -126,6 +126,13 @@ class Admission:
         """So many of the taken groups teach nothing: as many others may be admitted."""
         self.gone, self.passed = self.gone + count, self.passed + count
 
+    def put_back(self) -> None:
+        """The iteration under way is given up: what was taken for it waits again, finished."""
+        self.waiting = dict(sorted({**self.taken, **self.waiting}.items()))
+        self.finished |= self.taken.keys()
+        self.gone -= self.passed
+        self.taken, self.passed = {}, 0
+
     def learned(self) -> list[int]:
         """Return the groups of the iteration that is over; call `publish` when the engines have its weights."""
         groups, self.taken, self.passed = list(self.taken), {}, 0

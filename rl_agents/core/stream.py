@@ -103,7 +103,6 @@ class Stream:
         self._groups = {number: self._group(number, older) for number, _, older in waiting}
         self._horizon: float = self.iterations
         self._experience: Experience | None = None
-        self._recorded: bool | None = None
         #: Weights that the engines wait for, with their version and iteration.
         self._offered: tuple[Any, int, int] | None = None
         self._error: BaseException | None = None
@@ -126,7 +125,12 @@ class Stream:
             self._horizon = math.inf
         self._start()
         ready = len(self._admission.finished)
-        experience = self.episodes.choose(iteration, lambda played, missing: self._take(played, missing, iteration))
+        try:
+            experience = self.episodes.choose(iteration, lambda played, missing: self._take(played, missing, iteration))
+        except BaseException:
+            with self._changed:
+                self._admission.put_back()
+            raise
         waited = time.perf_counter() - started
         with self._changed:
             counts = {
@@ -155,19 +159,16 @@ class Stream:
                 weights = self._offered[0]
             self.place, self.version, self.iteration = place, version, self.iteration + 1
             self._offered = (weights, version, self.iteration)
-            self._experience, self._recorded = None, None
+            self._experience = None
             self._changed.notify_all()
 
     def recorded(self) -> bool:
         """Whether the pool has all that was sampled for the batch that `next` returned."""
-        if self._recorded is None:
-            complete = self.producer.recorded()
-            with self._changed:
-                if not complete:
-                    for group in self._groups.values():
-                        group.sure = False
-                self._recorded = all(self._groups[number].sure for number in self._admission.taken)
-        return self._recorded
+        complete = self.producer.recorded()
+        with self._changed:
+            for group in self._groups.values():
+                group.sure = group.sure and complete
+            return all(self._groups[number].sure for number in self._admission.taken)
 
     def in_flight(self) -> list[int]:
         """Number, iteration and version of the admission of every group that is not learned from, one after the other.
@@ -175,7 +176,7 @@ class Stream:
         They are what a checkpoint keeps of a stream, beside its counters.
         """
         with self._changed:
-            waiting = self._admission.waiting.items()
+            waiting = sorted({**self._admission.taken, **self._admission.waiting}.items())
             return [part for number, admitted in waiting for part in (number, admitted, self._groups[number].version)]
 
     def oldest(self) -> int:
@@ -313,15 +314,14 @@ class Stream:
         return Group(number, version, [replace(spec, group_id=number) for spec in specs])
 
     def _hand_out(self, collector: Collector) -> None:
-        """Give groups that wait to the least busy env runners."""
-        if self._restores():
-            return
-        if self._moved:
+        """Give groups that wait to the least busy env runners; those that lost one wait until all are back."""
+        restores = self._restores()
+        if self._moved and not restores:
             self._moved = False
             self._bury(collector)
         for group in list(self._groups.values()):
             left = group.missing()
-            if group.batch is not None or not left:
+            if group.batch is not None or not left or (restores and group.attempt):
                 continue
             loads = collector.loads()
             if not loads:

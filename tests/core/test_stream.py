@@ -269,6 +269,7 @@ def test_dynamic_sampling_gives_up(world: World) -> None:
     run = Learner(world, select=nothing, max_generation_batches=3)
     with pytest.raises(SelectionError, match="0 of 12 tasks"):
         run.learn(1)
+    assert run.stream.in_flight()[:36:3] == list(range(12)), "what was taken for the iteration is not lost"
     run.stop()
 
 
