@@ -59,7 +59,7 @@ def run(argv: Sequence[str]) -> int:
     refuse_unrecorded(settings, folder.pool)
     with PoolReader(folder.pool) as reader:
         check_pool(reader, settings, kept.values())
-        record = Record.read(reader, ALGORITHMS[settings.algo], start, end)
+        record = Record.read(reader, settings, start, end)
         algo = Replayer.from_settings(resolve_settings(replay_settings(settings)))
         try:
             if start:

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -20,13 +20,14 @@ from rl_agents.algorithms import Settings
 from rl_agents.core.algorithm import AgentAlgorithm, AgentConfig
 from rl_agents.core.checkpoint import flatten, load_state
 from rl_agents.core.module import POLICY
+from rl_agents.core.pipeline import Sampled
 from rl_agents.core.replay_record import Record, Update
 from rl_agents.core.run_pool import batch_records
 from rl_agents.data.rows import Row, lower
-from rl_agents.data.selection import Selected
+from rl_agents.data.selection import SelectionError
 from rl_agents.data.steps import step_spans
-from rl_agents.data.tasks import SELECTION, stream_seed
 from rl_agents.data.trajectory import Trajectory
+from rl_agents.errors import EpisodesFail
 from rl_agents.pool.reader import Where
 from rl_agents.pool.records import Credit
 
@@ -147,24 +148,34 @@ class Replay:
     # --- credit ------------------------------------------------------------------------------------------------
 
     def _group_weights(self, update: Update) -> Mapping[int, float]:
-        """Select again, round by round, as `rl_agents.core.experience.Episodes.play` did, with the same draws."""
-        algo, select = self.algo, self.algo.recipe.select
-        if select is None:
+        """Choose groups again, round by round, as the run did, from what it played."""
+        if self.algo.recipe.select is None:
             return {}
-        stored = list(self.record.reader.stored(Where(kind="episode", iteration=update.iteration, failed=False)))
-        usable = [(item.session.id, self.record.reader.trajectory(item, raw=True)) for item in stored]
-        rng = np.random.default_rng(stream_seed(algo.settings.seed, SELECTION, update.iteration))
-        width, last = algo.settings.tasks_per_iteration, max((t.group_id for _, t in usable), default=0)
-        selected, part = Selected(np.ones(0, dtype=bool), missing=1), usable
-        for groups in range(width, last + width + 1, width):
-            part = [item for item in usable if item[1].group_id < groups]
-            selected = select([t for _, t in part], algo.settings, rng)
-            if not selected.missing:
-                break
-        chosen = {name for (name, _), keep in zip(part, selected.keep, strict=True) if keep}
-        if others := set(update.sessions) - chosen:
+        names: dict[int, str] = {}
+        groups: dict[int, list[Trajectory]] = {}
+        for stored in self.record.reader.stored(Where(kind="episode", iteration=update.iteration)):
+            trajectory = self.record.reader.trajectory(stored, raw=True)
+            names[id(trajectory)] = stored.session.id
+            groups.setdefault(trajectory.group_id, []).append(trajectory)
+        left = list(groups.values())
+
+        def more(played: list[Trajectory], missing: int) -> dict[str, float]:
+            """A stream hands out as many groups as are missing, other modes always as many as an iteration has."""
+            count = missing if self.record.stream else self.algo.settings.tasks_per_iteration
+            if not left:
+                raise SelectionError("more groups would be needed than were played")
+            played.extend(trajectory for group in left[:count] for trajectory in group)
+            del left[:count]
+            return {"rollout/resampled_episodes": 0.0}
+
+        try:
+            experience = cast(Sampled, self.algo.pipeline.producer).episodes.choose(update.iteration, more)
+        except (SelectionError, EpisodesFail) as error:
+            self._note(f"iteration {update.iteration}: {error}")
+            return {}
+        if others := set(update.sessions) - {names[id(trajectory)] for trajectory in experience.chosen}:
             self._note(f"iteration {update.iteration}: {min(others)} was learned from, and would not be chosen")
-        return selected.weights
+        return experience.weights
 
     def _compare_credit(self, rows: Sequence[Row], trajectories: Sequence[Trajectory]) -> None:
         """Note steps that are worth something else, those of the largest difference first."""

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rl_agents.algorithms import ALGORITHMS, Settings
-from rl_agents.algorithms.base import Recipe
 from rl_agents.core.checkpoint import load_state
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.errors import InputError
@@ -36,15 +35,15 @@ class Record:
 
     Attributes:
         updates: in order.
-        skipped: iterations that played and learned nothing.
+        stream: groups were taken as they were finished.
     """
 
     reader: PoolReader
     updates: list[Update]
-    skipped: set[int]
+    stream: bool = False
 
     @classmethod
-    def read(cls, reader: PoolReader, recipe: Recipe, start: int, end: int) -> Record:
+    def read(cls, reader: PoolReader, settings: Settings, start: int, end: int) -> Record:
         """Read what was learned in iterations ``start`` to ``end`` (without it).
 
         Raises:
@@ -54,7 +53,7 @@ class Record:
         for batch in reader.batches():
             if start <= batch.iteration < end:
                 found[batch.iteration, batch.update].append(batch)
-        search = recipe.source == "search"
+        search, stream = ALGORITHMS[settings.algo].source == "search", settings.stream
         updates = [
             Update(
                 iteration,
@@ -67,7 +66,7 @@ class Record:
         for iteration in sorted(without):
             if next(reader.stored(Where(iteration=iteration)), None) is None:
                 raise InputError(f"{reader.name}: nothing is recorded of iteration {iteration}")
-        return cls(reader, updates, without)
+        return cls(reader, updates, stream)
 
     def trajectories(self, names: Sequence[str]) -> list[Trajectory]:
         """Whole sessions as they were recorded, in the order of ``names``."""
