@@ -41,7 +41,7 @@ def cut(entries: Sequence[PlainEntry], total: int, bucket_bytes: int = BUCKET_BY
     mine: list[PlainEntry] = []
     begin = last = 0
     for entry, end in zip(entries, ends, strict=True):
-        if mine and end - begin > bucket_bytes and end > last:
+        if last > begin and end - begin > bucket_bytes and end > last:
             buckets.append(_bucket(begin, last, mine))
             mine, begin = [], last
         mine.append(entry)

@@ -73,6 +73,7 @@ def entries(sizes: list[int]) -> tuple[list[tuple[str, str, list[int], int]], in
         ([64, 640, 64], 128, [64, 640, 64]),  # larger than a bucket
         ([64, 0, 0], 64, [64]),  # nothing left to send: no bucket of its own
         ([0, 0], 64, [0]),
+        ([0, 1], 1, [64]),  # nothing to send before it, either
         ([], 64, []),
         ([10, 10], 1, [64, 64]),
     ],
