@@ -3,8 +3,8 @@
     python -m benchmarks.asynchrony --seeds 3                 # tools that wait (benchmarks/slow_tools.py)
     python -m benchmarks.asynchrony --seeds 3 --quick-tools   # none: what overlap alone brings on this machine
 
-Every arm makes the same number of optimiser steps. Idle shares: of the learner, the part of an iteration in which it
-waited for rollouts; of the engine, the part in which it had nothing to sample. Writes results/asynchrony*.json.
+Every arm makes the same number of optimiser steps. Learner idle: the part of an iteration in which it waited for
+rollouts. Writes results/asynchrony*.json.
 """
 
 from __future__ import annotations
@@ -47,16 +47,26 @@ def main() -> None:
     args = parser.parse_args()
     args.name += "_quick" if args.quick_tools else ""
     runs = run_grid(arms(args.iterations), args, partial(cell, slow=not args.quick_tools))
-    base = fmean(run["training_seconds"] for run in runs["lag 0"])
+    base = seconds(runs["lag 0"])
     columns = {
-        "seconds of training": lambda own: f"{fmean(r['training_seconds'] for r in own):.0f}",
-        "times lag 0's speed": lambda own: f"{base / fmean(r['training_seconds'] for r in own):.2f}",
-        "learner idle": lambda own: f"{fmean(r['learner_idle'] for r in own):.2f}",
+        "seconds an iteration": lambda own: f"{seconds(own):.1f}",
+        "times lag 0's speed": lambda own: f"{base / seconds(own):.2f}",
+        "learner idle": lambda own: f"{fmean(waited(run) / run['iteration_seconds'] for run in own):.2f}",
         "staleness mean (most)": lambda own: (
-            f"{fmean(r['staleness_mean'] for r in own):.1f} ({max(r['staleness_max'] for r in own):.0f})"
+            f"{fmean(run['staleness_mean'] for run in own):.1f} ({max(run['staleness_max'] for run in own):.1f})"
         ),
     }
     print(markdown(runs, columns))
+
+
+def seconds(runs: Sequence[Run]) -> float:
+    """Mean seconds of an iteration."""
+    return fmean(run["iteration_seconds"] for run in runs)
+
+
+def waited(run: Run) -> float:
+    """Mean seconds of an iteration in which the learner waited for rollouts."""
+    return float(run.get("wait_seconds", run["rollout_seconds"]))
 
 
 if __name__ == "__main__":
