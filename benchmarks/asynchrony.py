@@ -53,7 +53,7 @@ def main() -> None:
         "times lag 0's speed": lambda own: f"{base / seconds(own):.2f}",
         "learner idle": lambda own: f"{fmean(waited(run) / run['iteration_seconds'] for run in own):.2f}",
         "staleness mean (most)": lambda own: (
-            f"{fmean(run['staleness_mean'] for run in own):.1f} ({max(run['staleness_max'] for run in own):.1f})"
+            f"{fmean(run['staleness'] for run in own):.1f} ({max(run['staleness_max'] for run in own):.1f})"
         ),
     }
     print(markdown(runs, columns))

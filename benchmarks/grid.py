@@ -36,7 +36,6 @@ MEANS = {
     "rollout_seconds": "timing_s/rollout",
     "wait_seconds": "timing_s/wait_rollout",
     "learn_seconds": "timing_s/learn",
-    "staleness_mean": "rollout/staleness_mean",
     "staleness_max": "rollout/staleness_max",
     "unique_states": "rollout/unique_states_per_step",
     "tokens_per_s": "perf/tokens_per_s",
