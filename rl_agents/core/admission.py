@@ -12,8 +12,8 @@ an iteration. Two rules bound their age:
 Group ``g = q B + r`` is admitted when at least ``q - S`` iterations are over, and is at most number ``g + W - 1`` to be
 learned from, in iteration ``q + ceil((W - 1) / B)`` at the latest: no step is older than ``S + ceil((W - 1) / B)``
 iterations (the bound of torchtitan's windowed FIFO, with the window of MiniMax, arXiv:2605.26494, 6.2.4). A bound ``K``
-is used up so: ``S = max(1, K - 1)`` and ``W = max(1, min(floor(0.3 (S + 1) B), (K - S) B + 1))``. With ``K = 1`` that
-is a plain FIFO.
+is used up so: ``S = K`` and ``W = 1``, a plain FIFO, for ``K <= 2``, where one more iteration ahead is worth more than
+a window; above, ``S = K - 1`` and ``W = max(1, min(floor(0.3 (S + 1) B), B + 1))``.
 
 Groups that a method passes over (dynamic sampling) make room at once. The bound stays: what is admitted in their place
 comes behind all that were admitted before, and the iteration under way takes ``B`` others all the same.
@@ -26,12 +26,15 @@ from dataclasses import dataclass, field
 
 #: Share of all admitted groups that the window holds at most.
 WINDOW = 0.3
+#: Largest bound that is used up without a window.
+FIFO = 2
 
 
 def slack_and_window(batch: int, staleness: int) -> tuple[int, int]:
     """Return S, in iterations, and W, in groups; ``batch`` is B and ``staleness`` K, both at least 1."""
-    slack = max(1, staleness - 1)
-    return slack, max(1, min(math.floor(WINDOW * (slack + 1) * batch), (staleness - slack) * batch + 1))
+    if staleness <= FIFO:
+        return staleness, 1
+    return staleness - 1, max(1, min(math.floor(WINDOW * staleness * batch), batch + 1))
 
 
 class TooOld(AssertionError):

@@ -13,7 +13,7 @@ from rl_agents.core.admission import Admission, TooOld, slack_and_window
 
 @pytest.mark.parametrize(
     ("batch", "staleness", "expected"),
-    [(8, 1, (1, 1)), (8, 2, (1, 4)), (16, 2, (1, 9)), (8, 3, (2, 7)), (16, 4, (3, 17)), (1, 1, (1, 1)), (1, 4, (3, 1))],
+    [(8, 1, (1, 1)), (16, 2, (2, 1)), (8, 3, (2, 7)), (16, 4, (3, 17)), (1, 1, (1, 1)), (1, 4, (3, 1))],
 )
 def test_a_bound_is_used_up(batch: int, staleness: int, expected: tuple[int, int]) -> None:
     assert slack_and_window(batch, staleness) == expected
@@ -21,18 +21,18 @@ def test_a_bound_is_used_up(batch: int, staleness: int, expected: tuple[int, int
 
 
 def test_a_slow_group_lets_a_few_pass_and_is_then_waited_for() -> None:
-    admission = Admission(4, 2)  # S = 1, W = 2
+    admission = Admission(4, 3)  # S = 2, W = 3
     while admission.room():
         admission.admit()
-    assert list(admission.waiting) == list(range(8))
-    for number in range(1, 8):
+    assert list(admission.waiting) == list(range(12))
+    for number in range(1, 12):
         admission.finish(number)
-    assert admission.take(2, 0) == [] and admission.take(1, 0) == [1]
-    assert admission.take(1, 0) == [], "2 is not behind 0 by less than the window"
+    assert admission.take(3, 0) == [] and admission.take(2, 0) == [1, 2]
+    assert admission.take(1, 0) == [], "3 is not behind 0 by less than the window"
     admission.finish(0)
-    assert admission.take(3, 0) == [0, 2, 3] and not admission.room()
+    assert admission.take(2, 0) == [0, 3] and not admission.room()
     admission.publish(1)
-    assert [admission.admit() for _ in range(4)] == [8, 9, 10, 11] and not admission.room()
+    assert [admission.admit() for _ in range(4)] == [12, 13, 14, 15] and not admission.room()
 
 
 def test_a_group_that_is_too_old_is_an_error() -> None:
