@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import signal
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -50,7 +51,9 @@ def examine_transfer(args: argparse.Namespace) -> int:
         if not args.json:
             print(f"{line.status:5}  {line.about:10} {line.text}", flush=True)
 
-    with _ray():
+    # Where the output is JSON, what Ray says about the engine that is killed must not stand in it.
+    words = contextlib.redirect_stdout(sys.stderr) if args.json else contextlib.nullcontext()
+    with words, _ray():
         gpus = _gpus()
         way, engines, share, why = plan(gpus)
         tell(Line("note", "machine", why))
