@@ -23,6 +23,8 @@ from rl_agents.errors import InputError
 
 #: Seconds for one update; far more than the tiny model needs.
 DEADLINE_S = 60.0
+#: Seconds for an answer of the actor that sends: its start, and all tries of an update.
+SENDER_S = 300.0
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,8 @@ def examine_transfer(args: argparse.Namespace) -> int:
     Raises:
         InputError: vLLM cannot run here.
     """
+    from ray.exceptions import RayError
+
     from rl_agents.engines.select import resolve_engine
 
     resolve_engine("vllm")
@@ -60,8 +64,8 @@ def examine_transfer(args: argparse.Namespace) -> int:
         with tempfile.TemporaryDirectory(prefix="rl-agents-doctor-") as folder:
             try:
                 _test(build_tiny_model(Path(folder)), way, engines, share, tell)
-            except EngineError as error:
-                tell(Line("FAILS", "engines", str(error)))
+            except (EngineError, RayError) as error:
+                tell(Line("FAILS", "engines", str(error) or repr(error)))
         for chosen in would_choose(gpus):
             tell(Line("note", "a run", chosen))
     failed = any(line.status == "FAILS" for line in lines)
@@ -136,7 +140,7 @@ class _Sender:
         else:
             call = self.learner.send
             self.group.sync_by(
-                lambda handles: ray.get(call.remote(packed, handles, self.version, DEADLINE_S)),
+                lambda handles: ray.get(call.remote(packed, handles, self.version, DEADLINE_S), timeout=SENDER_S),
                 lambda: packed,
                 self.version,
             )

@@ -124,7 +124,10 @@ class AgentLearnerGroup(LearnerGroup):
         Returns:
             What came of the engines that do not have them.
         """
-        call = _SendWeights(handles, way, tensor_parallel, version, self.config.agent.engine_timeout_s)
+        settings = self.config.agent
+        # As in `InferenceGroup.sync`: running calls have that long to end, and then the weights have it.
+        timeout_s = settings.engine_timeout_s * (2 if settings.weight_switch == "wait" else 1)
+        call = _SendWeights(handles, way, tensor_parallel, version, timeout_s)
         return call(self._learner) if self.is_local else self._ask_first(call, "sending weights")  # type: ignore
 
     def full_state(self) -> dict[str, Any]:

@@ -139,7 +139,7 @@ class RolloutWorkers:
             try:
                 self.engine_group.sync(weights, version, self._settings.engine_timeout_s)
             except EngineError as error:
-                print(f"[rl_agents] {error}; restarting it", flush=True)
+                print(f"[rl_agents] {error}; restoring it", flush=True)
                 self.engine_group.restore()
         else:
             packed = ray.get(weights) if isinstance(weights, ray.ObjectRef) else weights

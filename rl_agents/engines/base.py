@@ -117,8 +117,9 @@ class Engine(Protocol):
         `EngineSettings.weight_switch` says what happens to calls that run.
 
         Raises:
-            EngineError: the weights cannot be loaded, or (``wait``) running calls do not end in time; then the old
-                weights stay and sampling goes on with them.
+            EngineError: the weights cannot be loaded (torch: the old ones stay; vLLM: it may hold a part of them, and
+                answers no call until a whole sync succeeds); or (``wait``) running calls do not end in time, and
+                sampling goes on with the old weights.
         """
         ...
 

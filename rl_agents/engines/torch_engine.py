@@ -137,8 +137,8 @@ class TorchEngine:
         """Copy ``weights`` into the model when no call runs (``wait``), or at once (``keep``), and drop all keys.
 
         Raises:
-            EngineError: names do not match the model, or running calls do not end in time; nothing has been copied
-                then.
+            EngineError: names or shapes do not match the model, or running calls do not end in time; nothing has been
+                copied then.
         """
         parameters = dict(self.model.named_parameters())
         known = parameters.keys() | self.model.state_dict().keys()
@@ -146,6 +146,9 @@ class TorchEngine:
             raise EngineError(f"torch engine: sync lacks {len(missing)} weights, e.g. {min(missing)}")
         if surplus := weights.keys() - known:
             raise EngineError(f"torch engine: sync has {len(surplus)} unknown weights, e.g. {min(surplus)}")
+        for name, parameter in parameters.items():
+            if (found := weights[name].shape) != parameter.shape:
+                raise EngineError(f"torch engine: {name} has shape {list(found)}, expected {list(parameter.shape)}")
         self.held.begin()
         self._syncs += 1
         try:

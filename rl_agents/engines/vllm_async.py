@@ -98,13 +98,20 @@ class VLLMAsyncEngine:
         """Let running calls end (``wait``), or stop them where they are (``keep``), and let no new one in.
 
         Raises:
-            EngineError: running calls do not end in time; the old weights stay.
+            EngineError: running calls do not end in time, and the old weights stay; or vLLM has died.
         """
         async with contextlib.AsyncExitStack() as stack:
             await stack.enter_async_context(self._gate.sync(version))
             # keep + clear_cache: vLLM computes the keys of running requests anew with the new weights. wait: what is
             # in the cache stays under its old salt, which nobody asks for again, until its room is needed.
-            await self._engine.pause_generation(mode="keep" if self._keep else "wait", clear_cache=self._keep)
+            try:
+                await self._engine.pause_generation(mode="keep" if self._keep else "wait", clear_cache=self._keep)
+            except BaseException as error:
+                with contextlib.suppress(Exception):  # cancelled half-way: nobody else would let it go on
+                    await self._engine.resume_generation()
+                if isinstance(error, Exception):
+                    raise EngineError(f"vLLM does not pause for weights of version {version}: {error!r}") from error
+                raise
             self._holding = stack.pop_all()
 
     async def release(self, version: int) -> None:

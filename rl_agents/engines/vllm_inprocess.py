@@ -7,6 +7,7 @@ garbage collector), so build this engine in an actor of its own, never in a lear
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import os
@@ -128,6 +129,8 @@ class VLLMInProcessEngine:
             await sync.future
         except BaseException:
             self.held.end()
+            with contextlib.suppress(EngineError):  # dead: nobody is held
+                self._post(lambda: self._withdraw(sync))
             raise
 
     async def release(self, version: int) -> None:
@@ -149,8 +152,8 @@ class VLLMInProcessEngine:
 
         def fail() -> None:
             self._unsound = reason
-            self._fail_running(reason)
             self._go_on()
+            self._fail_running(reason)
 
         try:
             await self._on_thread(fail)
@@ -221,10 +224,17 @@ class VLLMInProcessEngine:
             _answer([(sync, problem)])
 
     def _go_on(self) -> None:
-        """End the sync that was granted."""
+        """End the sync that was granted, unless a `release` whose caller was cancelled has done so."""
         self._loads += 1
-        self._loading = False
-        self._syncs.popleft()
+        if self._loading:
+            self._loading = False
+            self._syncs.popleft()
+
+    def _withdraw(self, sync: _Sync) -> None:
+        """Forget a sync whose caller was cancelled, perhaps in the moment in which it was granted."""
+        if sync in self._syncs:
+            self._loading = self._loading and self._syncs[0] is not sync
+            self._syncs.remove(sync)
 
     def _let_in(self) -> None:
         """Give vLLM the calls that wait, as many as it decodes together, and none while a sync waits."""
@@ -294,7 +304,8 @@ class VLLMInProcessEngine:
             self.dead = reason
             jobs, self._inbox = self._inbox, []
         for job in jobs:
-            job()  # puts its call or sync where the next lines find it
+            with contextlib.suppress(Exception):  # whatever a dead vLLM says, the others are answered
+                job()  # puts its call or sync where the next lines find it
         left = [*self._syncs, *self._pending.values(), *self._waiting.values()]
         _answer([(waiting, EngineError(reason)) for waiting in left])
         for known in (self._syncs, self._pending, self._waiting):

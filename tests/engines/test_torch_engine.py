@@ -156,6 +156,13 @@ def test_weights_that_do_not_fit_are_named(tiny_model_dir: Path) -> None:
         asyncio.run(engine.sync({"model.norm.weight": weights["model.norm.weight"]}, 1))
     with pytest.raises(EngineError, match=r"1 unknown weights, e\.g\. surplus"):
         asyncio.run(engine.sync(weights | {"surplus": torch.zeros(1)}, 1))
+    before = {name: value.clone() for name, value in weights.items()}
+    moved = {name: value + 1 for name, value in weights.items()}
+    with pytest.raises(
+        EngineError, match=r"model\.norm\.weight has shape \[1\], expected \[\d+\]"
+    ):  # it would broadcast
+        asyncio.run(engine.sync(moved | {"model.norm.weight": torch.zeros(1)}, 1))
+    assert all(torch.equal(value, before[name]) for name, value in engine.model.state_dict().items())
 
 
 def test_a_failing_model_fails_the_requests(tiny_model_dir: Path) -> None:

@@ -135,7 +135,7 @@ class NativeSession(Session):
     def close(self) -> None:
         """Drop the group, on a thread: a communicator that hangs does not let go of itself either."""
         super().close()
-        trainer, self._trainer = getattr(self, "_trainer", None), None
+        trainer, self._trainer, self._client = self._trainer, None, None
         if trainer is not None:
             threading.Thread(target=trainer.shutdown, name="weights-close", daemon=True).start()
 
@@ -147,7 +147,11 @@ class NativeSession(Session):
 
         def init() -> None:
             info = init_info(self._way, world_size(len(members), self._tensor_parallel))
-            self._trainer = self._make(info, client=client, source=self._source)
+            trainer = self._make(info, client=client, source=self._source)
+            if self._client is client:
+                self._trainer = trainer
+            else:  # given up meanwhile
+                trainer.shutdown()
 
         self._native("init", init, version, timeout_s)
         self._machine.done("init")

@@ -88,8 +88,7 @@ class Port:
             EngineError: vLLM cannot load them; they may be loaded in part then, and nothing is sampled until others
                 are. Or running calls do not end in time, and nothing has changed.
         """
-        if self._machine.state in (State.STARTED, State.UPDATED):
-            await self.abandon()
+        await self.abandon()
         try:
             if not self._shared_file:
                 await self.run([("start", {}), ("update", {"rl_tensors": weights}), ("finish", {})], version)
@@ -117,7 +116,13 @@ class Port:
         async with self._one_at_a_time:
             self._machine.check(call)
             await self._host.hold(self._version)
-            await self._host.nap(level)
+            try:
+                await self._host.nap(level)
+            except BaseException as error:
+                # What it freed is not known, so that an update must come: and calls must not be held until then.
+                self._machine.failed("start")
+                await self._host.give_up(f"the engine did not fall asleep: {_reason(error)}")
+                raise
             self._sleeping = ["weights", "kv_cache"]
             self._machine.done(call)
 
@@ -134,13 +139,19 @@ class Port:
             self._machine.done("wake")
 
     async def abandon(self) -> None:
-        """Give an update up; nothing is sampled until a whole one has arrived."""
-        async with self._one_at_a_time:
+        """Give up an update that was left half-way, if there is one; nothing is sampled until a whole one has arrived."""
+        async with self._one_at_a_time:  # whoever holds the lock may be about to finish
+            await self._abandon()
+
+    async def _abandon(self) -> None:
+        if self._machine.state in (State.STARTED, State.UPDATED):
             await self._fail("update", "an update of the weights was given up")
 
     async def _checked(self, name: str, payload: Mapping[str, Any], version: int) -> None:
         if name not in METHODS:
             raise TransferError(f"no call {name!r} in a weight transfer")
+        if name == "init":  # the sender starts afresh: another engine was lost while this one was half-way
+            await self._abandon()
         self._machine.check(name)
         if name == "start" and self._machine.state not in (State.ASLEEP, State.EMPTY):  # these are held already
             await self._host.hold(version)

@@ -58,10 +58,11 @@ class Peers(Protocol):
 
 
 class TransferFailed(Exception):
-    """A phase failed; ``outcomes`` by engine."""
+    """A phase failed; ``outcomes`` by engine, ``here``: what went wrong at this end."""
 
-    def __init__(self, outcomes: dict[int, Outcome]) -> None:
-        super().__init__("; ".join(f"engine {i}: {o.kind} {o.text}" for i, o in outcomes.items() if o.kind != "ok"))
+    def __init__(self, outcomes: dict[int, Outcome], here: str = "") -> None:
+        texts = [f"engine {i}: {o.kind} {o.text}" for i, o in outcomes.items() if o.kind != "ok"]
+        super().__init__("; ".join(texts) or here)
         self.outcomes = outcomes
 
 
@@ -73,6 +74,8 @@ class Session:
         self._peers, self._link, self._on_phase = peers, link, on_phase
         self._machine = Machine(State.CLOSED)
         self.members: tuple[int, ...] = ()
+        #: Who has finished the update under way: it is not sent to them again because another one failed.
+        self._arrived: set[int] = set()
         #: How the last update went.
         self.steps: list[Step] = []
 
@@ -90,7 +93,8 @@ class Session:
         """
         problems: dict[int, Outcome] = {}
         self.steps, tries = [], 0
-        while members := [engine for engine in engines if engine not in problems]:
+        self._arrived.clear()
+        while members := [engine for engine in engines if engine not in problems and engine not in self._arrived]:
             try:
                 self._open(members, version, timeout_s)
                 self._send(members, weights, version, timeout_s)
@@ -102,7 +106,8 @@ class Session:
                 tries += not lost
                 if tries >= TRIES:
                     problems |= {i: o for i, o in failure.outcomes.items() if o.kind != "ok"}
-                    problems |= {i: Outcome("failed", str(failure)) for i in members if i not in problems}
+                    left = [i for i in members if i not in problems and i not in self._arrived]
+                    problems |= {i: Outcome("failed", str(failure)) for i in left}
         return problems
 
     def close(self) -> None:
@@ -123,7 +128,11 @@ class Session:
 
     def _send(self, members: Sequence[int], weights: Any, version: int, timeout_s: float) -> None:
         self._machine.done("start")
-        self._round("update", self._link.update(members, weights, timeout_s), version, timeout_s)
+        try:
+            self._round("update", self._link.update(members, weights, timeout_s), version, timeout_s)
+        except TransferFailed as failure:  # one call to an engine is the whole update
+            self._arrived |= {i for i, outcome in failure.outcomes.items() if outcome.kind == "ok"}
+            raise
         self._machine.done("update")
         self._machine.done("finish")
 
@@ -152,7 +161,8 @@ class Session:
             collective.join(max(LOOK_S, started + timeout_s - time.monotonic()))
         self.steps.append(Step(phase, time.monotonic() - started, outcomes))
         if failed or not collective.done:
-            raise TransferFailed(outcomes)
+            here = repr(collective.error) if collective.error else f"the sender was not done within {timeout_s:g} s"
+            raise TransferFailed(outcomes, here)
 
 
 class Collective:

@@ -222,3 +222,61 @@ def test_an_update_that_fails_after_sleep_wakes_nothing_until_one_succeeds() -> 
         assert host.done[-2:] == ["wake kv_cache", "release 4"] and host.done[0] == "hold"
 
     asyncio.run(scenario())
+
+
+def test_a_survivor_that_was_left_half_way_joins_the_next_group() -> None:
+    """The trainer makes its calls one by one: another engine's death may leave this one anywhere between two."""
+
+    async def scenario(left_after: int) -> None:
+        host = Recorder()
+        port = Port(host, shared_file=False)
+        await port.run([("init", {}), *UPDATE[:left_after]], 3)
+        await port.run([("init", {})], 4)
+        assert (host.done.count("hold"), host.done.count("give up")) == (1, 1)
+        await port.run(UPDATE, 4)
+        assert port.state is State.READY and host.done[-1] == "release 4"
+
+    for left_after in (1, 2):
+        asyncio.run(scenario(left_after))
+
+
+def test_weights_that_come_while_others_arrive_wait_for_them() -> None:
+    async def scenario() -> None:
+        host = Recorder()
+        port, go_on = Port(host, shared_file=False), asyncio.Event()
+        worker = host.worker
+
+        async def slow(method: str, **kwargs: Any) -> list[Any]:
+            if method == "update_weights":
+                await go_on.wait()
+            return await worker(method, **kwargs)
+
+        host.worker = slow  # type: ignore[method-assign]
+        first = asyncio.create_task(port.run(UPDATE, 1))
+        while port.state is not State.STARTED:
+            await asyncio.sleep(0)
+        second = asyncio.create_task(port.load(WEIGHTS, 2))
+        await asyncio.sleep(0)
+        go_on.set()
+        await asyncio.gather(first, second)
+        assert [text for text in host.done if " " in text] == ["release 1", "release 2"]
+
+    asyncio.run(scenario())
+
+
+def test_an_engine_that_does_not_fall_asleep_holds_nobody() -> None:
+    async def scenario() -> None:
+        host = Recorder()
+        port = Port(host, shared_file=False)
+
+        async def nap(level: int) -> None:
+            raise RuntimeError("sleep mode is not enabled")
+
+        host.nap = nap  # type: ignore[method-assign]
+        with pytest.raises(RuntimeError, match="sleep mode"):
+            await port.sleep(1)
+        assert host.done == ["hold", "give up"] and port.state is State.BROKEN
+        await port.run(UPDATE, 2)
+        assert port.state is State.READY
+
+    asyncio.run(scenario())
