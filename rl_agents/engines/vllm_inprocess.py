@@ -214,9 +214,12 @@ class VLLMInProcessEngine:
         """Grant the first sync that waits, as soon as it may load."""
         while self._syncs and not self._loading:
             sync, problem = self._syncs[0], None
-            if not sync.future.cancelled() and (self._keep or not self._pending):
+            if sync.future.cancelled():
+                self._syncs.popleft()
+                continue
+            if self._keep or not self._pending:
                 self._loading = True
-            elif not sync.future.cancelled() and time.monotonic() < sync.deadline:
+            elif time.monotonic() < sync.deadline:
                 return
             else:
                 self._syncs.popleft()

@@ -51,6 +51,17 @@ def test_a_sync_cancelled_in_the_moment_it_is_granted_holds_nobody(engine: VLLMI
     asyncio.run(scenario())
 
 
+def test_a_sync_cancelled_before_it_is_granted_is_forgotten(engine: VLLMInProcessEngine) -> None:
+    async def scenario() -> None:
+        sync = vllm_inprocess._Sync(1, time.monotonic())
+        sync.future.cancel()
+        engine._post(lambda: engine._syncs.append(sync))
+        await goes_on(engine, 2)
+        assert engine.dead is None
+
+    asyncio.run(scenario())
+
+
 def test_giving_up_what_was_released_already_does_no_harm(engine: VLLMInProcessEngine) -> None:
     """A caller cancelled while it awaits `release` gives up afterwards; the thread has gone on by then."""
 

@@ -6,8 +6,7 @@ import asyncio
 import contextlib
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -95,12 +94,10 @@ class Port:
                 return
             tensors = untied(weights)
             index, nbytes = layout(tensors)
-            folder = "/dev/shm" if os.path.isdir("/dev/shm") else None
-            with tempfile.TemporaryDirectory(prefix="rl-agents-sync-", dir=folder) as directory:
-                path = Path(directory) / "weights"
+            with file_in_memory() as path:
                 write(tensors, index, np.memmap(path, dtype=np.uint8, mode="w+", shape=(nbytes,)))
                 plain = [(entry.name, entry.dtype, entry.shape, entry.offset) for entry in index]
-                payload = {"rl_file": str(path), "index": plain}
+                payload = {"rl_file": path, "index": plain}
                 await self.run([("start", {}), ("update", payload), ("finish", {})], version)
         except TransferError as error:
             raise EngineError(f"vLLM cannot load weights of version {version}: {error}") from error
@@ -139,7 +136,7 @@ class Port:
             self._machine.done("wake")
 
     async def abandon(self) -> None:
-        """Give up an update that was left half-way, if there is one; nothing is sampled until a whole one has arrived."""
+        """Give up an update left half-way, if there is one; nothing is sampled then until a whole one has arrived."""
         async with self._one_at_a_time:  # whoever holds the lock may be about to finish
             await self._abandon()
 
@@ -187,6 +184,20 @@ class Port:
         """Have vLLM forget an update under way: it ends one in no other way than by a call that fails."""
         with contextlib.suppress(Exception):  # that is how it answers; a dead worker is found by whoever calls next
             await self._host.worker("update_weights", update_info={ABANDON: True})
+
+
+@contextlib.contextmanager
+def file_in_memory() -> Iterator[str]:
+    """Make an empty file that child processes can open by its path; a process that is killed leaves none behind."""
+    if not hasattr(os, "memfd_create"):  # not Linux
+        with tempfile.NamedTemporaryFile(prefix="rl-agents-sync-") as file:
+            yield file.name
+        return
+    number = os.memfd_create("rl-agents-sync")
+    try:
+        yield f"/proc/{os.getpid()}/fd/{number}"
+    finally:
+        os.close(number)
 
 
 def _reason(error: BaseException) -> str:

@@ -1,11 +1,17 @@
-"""Who is sent weights again after a failure; no engine."""
+"""Who is sent weights again after a failure, and the file through which they reach workers; no engine."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from rl_agents.engines.transfer.links import Plan, StoreLink
+from rl_agents.engines.transfer.port import file_in_memory
 from rl_agents.engines.transfer.session import TRIES, Outcome, Session
 from rl_agents.engines.transfer.states import Call
 
@@ -35,7 +41,7 @@ def test_who_has_the_weights_is_neither_sent_them_again_nor_named() -> None:
 class BrokenSender(StoreLink):
     """A link whose own end fails when members meet."""
 
-    def open(self, members: Sequence[int], deadline_s: float) -> Plan:
+    def open(self, members: Sequence[int], deadline_s: float) -> Plan:  # type: ignore[override]
         def join() -> None:
             raise RuntimeError("no route to host")
 
@@ -45,3 +51,13 @@ class BrokenSender(StoreLink):
 def test_a_sender_that_fails_says_so() -> None:
     problems = Session(Engines(), BrokenSender()).update([0], "weights", 3, 0.5)
     assert problems[0].kind == "failed" and "no route to host" in problems[0].text
+
+
+def test_a_file_in_memory_is_read_by_other_processes_and_gone_afterwards() -> None:
+    weights = np.arange(200_000, dtype=np.uint8)
+    with file_in_memory() as path:
+        np.memmap(path, dtype=np.uint8, mode="w+", shape=weights.shape)[:] = weights
+        read = "import numpy, sys; print(numpy.memmap(sys.argv[1], dtype=numpy.uint8, mode='c').sum(dtype=int))"
+        found = subprocess.run([sys.executable, "-c", read, path], capture_output=True, text=True, check=True)
+    assert int(found.stdout) == weights.sum(dtype=int)
+    assert not Path(path).exists()
