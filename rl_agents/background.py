@@ -85,17 +85,21 @@ class Remembered(Generic[T]):
         """Return the answer to ``key``; who stops waiting for it does not take it from the others."""
         with self._lock:
             future = self._answers.get(key)
+            asked = future is None
             if future is None:
                 future = self._answers[key] = begin(ask())
                 while len(self._answers) > self._limit:
                     del self._answers[next(iter(self._answers))]
-        try:
-            return await asyncio.shield(asyncio.wrap_future(future))
-        finally:
-            if future.done() and (future.cancelled() or future.exception() is not None):
-                with self._lock:
-                    if self._answers.get(key) is future:
-                        del self._answers[key]
+        if asked:  # without the lock, which `_forget` takes, perhaps at once
+            future.add_done_callback(lambda done: self._forget(key, done))
+        return await asyncio.shield(asyncio.wrap_future(future))
+
+    def _forget(self, key: Hashable, done: Future[T]) -> None:
+        """Forget a failure, also one that nobody waits for any more."""
+        if done.cancelled() or done.exception() is not None:
+            with self._lock:
+                if self._answers.get(key) is done:
+                    del self._answers[key]
 
 
 def _running() -> asyncio.AbstractEventLoop | None:

@@ -111,3 +111,21 @@ def test_a_fork_gets_a_loop_of_its_own() -> None:
         time.sleep(0.01)
     assert done and os.waitstatus_to_exitcode(status) == 7
     assert begin(slowly(2)).result(5) == 2
+
+
+def test_a_failure_that_nobody_waited_for_is_not_kept() -> None:
+    remembered, asked = Remembered[int](4), []
+
+    async def fails() -> int:
+        asked.append(1)
+        await asyncio.sleep(0.02)
+        raise ValueError("broken")
+
+    async def leaves_early() -> None:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(remembered.get("key", fails), 0.005)
+        await asyncio.sleep(0.1)
+        assert await remembered.get("key", lambda: slowly(5, 0.0)) == 5
+
+    asyncio.run(leaves_early())
+    assert len(asked) == 1

@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 #: Seconds that a cancelled call has for its clean-up, before nobody waits for it any more.
 CANCEL_S = 1.0
+#: A loop that comes so much later than it should has stood still.
+LATE_S = 1.0
 #: Runs one piece: (function, argument) -> what it returns.
 RunPiece = Callable[[Callable[[Any], Any], Any], Any]
 
@@ -70,7 +72,8 @@ class Pieces:
 async def within(seconds: float, pieces: Pieces, awaitable: Awaitable[T]) -> T:
     """Await something that awaits ``pieces``, for ``seconds`` at most; 0 is no limit.
 
-    It is cancelled then, and `CANCEL_S` later left: a coroutine may swallow its cancellation.
+    It is cancelled then, and `CANCEL_S` later left: a coroutine may swallow its cancellation. Where the loop stood
+    still in the meantime, as a runner's does while nobody fetches its work, it gets that time back, once.
 
     Raises:
         TimeoutError: the time is over.
@@ -78,7 +81,11 @@ async def within(seconds: float, pieces: Pieces, awaitable: Awaitable[T]) -> T:
     """
     task: asyncio.Future[T] = asyncio.ensure_future(awaitable)
     try:
+        now = asyncio.get_running_loop().time
+        end = now() + seconds
         await asyncio.wait({task}, timeout=seconds if seconds > 0 else None)
+        if not task.done() and (late := now() - end) > LATE_S:
+            await asyncio.wait({task}, timeout=min(late, seconds))
         if not task.done():
             raise TimeoutError
         if task.cancelled():

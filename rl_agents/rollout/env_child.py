@@ -99,5 +99,6 @@ def send(pipe: Connection, answer: Answer) -> None:
 if __name__ == "__main__":
     on_linux(PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the runner, which ends this process
+    os.set_inheritable(int(sys.argv[1]), False)  # not for programs that the environment starts: the runner unpickles
     with contextlib.suppress(EOFError, OSError):
         main(Connection(int(sys.argv[1])))

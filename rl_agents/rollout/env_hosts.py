@@ -25,7 +25,7 @@ import numpy as np
 
 from rl_agents.envs.base import TextEnv
 from rl_agents.envs.coroutines import finished
-from rl_agents.rollout.env_calls import call_env, timed_out
+from rl_agents.rollout.env_calls import EnvFailure, call_env, timed_out
 from rl_agents.rollout.time_limits import CallTimeout
 
 
@@ -137,6 +137,7 @@ class ThreadHost:
     Attributes:
         env: the environment, once it is made.
         over: the thread ends after the call that it is in.
+        left: in the middle of a call, which took too long or which nobody waits for any more.
         touched: what the environment has changed of the process; watched for where ``watches`` says so.
     """
 
@@ -144,7 +145,7 @@ class ThreadHost:
 
     def __init__(self, watches: bool = False) -> None:
         self.env: Any = None
-        self.over, self.touched, self._watches = False, "", watches
+        self.over, self.left, self.touched, self._watches = False, False, "", watches
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._runner: asyncio.Runner | None = None
         self._calling = False
@@ -168,6 +169,9 @@ class ThreadHost:
 
     async def call(self, timeout_s: float, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """See `Host`. Who stops waiting, for whatever reason, leaves the environment behind."""
+        if self.over:  # nobody would ever answer
+            name = getattr(call, "__name__", "call")
+            raise EnvFailure(f"env_error: {name}: the environment was left in the middle of an earlier call")
         job = Job(lambda: call_env(0, self._finished, call, *args, **kwargs))
         self._jobs.put(job)
         try:
@@ -190,7 +194,7 @@ class ThreadHost:
 
     def abandon(self) -> None:
         """Leave the thread to itself, which is in a call."""
-        self.over = True
+        self.over = self.left = True
         self._jobs.put(None)
         self.interrupt()
 
@@ -200,6 +204,9 @@ class ThreadHost:
             ctypes.pythonapi.PyThreadState_SetAsyncExc(
                 ctypes.c_ulong(self._thread.ident), ctypes.py_object(CallTimeout)
             )
+            if self._runner is not None:  # its loop may wait for an event, and Python runs no line meanwhile
+                with contextlib.suppress(RuntimeError):  # it is closed
+                    self._runner.get_loop().call_soon_threadsafe(lambda: None)
 
     def _make(self, make_env: EnvFactory) -> None:
         self.env = make_env()
@@ -259,4 +266,4 @@ def _process() -> tuple[Any, ...]:
         folder = os.getcwd()
     except FileNotFoundError:
         folder = ""
-    return random.getstate()[1][-1], numpy_state["pos"], folder
+    return random.getstate()[1][-1], numpy_state.get("pos"), folder  # of another kind of generator: unknown

@@ -59,6 +59,8 @@ class EnvPool:
         self.created = 0
         self.watch = TaskWatch()
         self._idle: list[TextEnv] = []
+        #: Idle ones that are not where later ones are called; closed before another is taken.
+        self._outdated: list[TextEnv] = []
         self._hosts: dict[int, ThreadHost] = {}
         self._stuck: list[ThreadHost] = []
         #: Working directories of environments whose construction changed it.
@@ -109,10 +111,12 @@ class EnvPool:
     def give_back(self, env: TextEnv) -> None:
         """Keep the environment of an episode that ended cleanly, or that somebody stopped."""
         host = self._hosts.get(id(env))
+        if host is not None:
+            self._look_at(host)
         if host is not None and host.over:  # stopped in the middle of a call
             self._stuck.append(self._hosts.pop(id(env)))
         else:
-            self._idle.append(env)
+            self._keep(env)
         self._release(1)
 
     async def discard(self, env: TextEnv) -> None:
@@ -124,7 +128,7 @@ class EnvPool:
 
     async def close(self) -> None:
         """Close all idle environments."""
-        idle, self._idle = self._idle, []
+        idle, self._idle, self._outdated = self._idle + self._outdated, [], []
         await asyncio.gather(*map(self._close, idle))
 
     async def _ready(self, count: int) -> list[TextEnv]:
@@ -134,18 +138,21 @@ class EnvPool:
             while len(envs) < count:
                 envs.append(await self._one())
         except BaseException:
-            self._idle += envs
+            for env in envs:
+                self._keep(env)
             self._release(count)
             raise
         return envs
 
+    def _keep(self, env: TextEnv) -> None:
+        (self._idle if self._mode_of(env) == self.mode else self._outdated).append(env)
+
     async def _one(self) -> TextEnv:
         self._settle()
-        while self._idle:
-            env = self._idle.pop()
-            if self._mode_of(env) == self.mode:
-                return env
-            await self._close(env)
+        while self._outdated:
+            await self._close(self._outdated.pop())
+        if self._idle:
+            return self._idle.pop()
         made = await (self._made_here() if self.mode == "inline" else self._made_elsewhere())
         self.created += 1
         return made
@@ -162,11 +169,13 @@ class EnvPool:
         declared = getattr(env, "blocking", "auto") if self._gauge is not None else "auto"
         if declared == "auto":
             return env
-        self._gauge = None  # it says by itself what it is
-        self.wake()
+        self._gauge, self._measured = None, False  # it says by itself what it is
         if declared not in MOST:
+            self.wake()
             raise InputError(f"environment {self._name}: blocking={declared!a}: must be one of {', '.join(MOST)}")
-        if declared == "inline" or not self._moves(declared):
+        stays = declared == "inline" or not self._moves(declared)
+        self.wake()  # not before the mode is known, which says how many may live
+        if stays:
             return env
         await self._close(env)
         return await self._made_elsewhere()
@@ -176,8 +185,7 @@ class EnvPool:
         try:
             env = await host.make(self._make_env)
         except BaseException:
-            self._stuck.append(host)
-            await host.close()
+            await self._end(host)
             raise
         self._hosts[id(env)] = host
         return env
@@ -190,9 +198,14 @@ class EnvPool:
                 await EnvGuard("", 0, CLOSE_TIMEOUT_S).call(env.close)
             return
         self._look_at(host)
-        if host.over:
-            self._stuck.append(host)
-        await host.close()
+        await self._end(host)
+
+    async def _end(self, host: ThreadHost) -> None:
+        try:
+            await host.close()
+        finally:
+            if host.left:
+                self._stuck.append(host)
 
     def _mode_of(self, env: TextEnv) -> Mode:
         host = self._hosts.get(id(env))
@@ -221,6 +234,7 @@ class EnvPool:
         if mode == "process" and self._recipe is None:
             return False
         self.mode = mode
+        self._outdated, self._idle = self._outdated + self._idle, []
         if reason:
             where = "threads of their own" if mode == "thread" else "processes of their own"
             print(
@@ -243,7 +257,8 @@ class EnvPool:
             if turn.done() and not turn.cancelled():
                 self._release(count)
             else:
-                self._waiting.remove((count, turn))
+                with contextlib.suppress(ValueError):  # `wake` has passed over it
+                    self._waiting.remove((count, turn))
                 self.wake()
             raise
 

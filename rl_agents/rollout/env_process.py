@@ -207,6 +207,7 @@ class ProcessHost(ThreadHost):
     def __init__(self, recipe: Recipe) -> None:
         super().__init__()
         self._recipe = recipe
+        self._process: ProcessEnv | None = None
 
     def begin(self, seed: int) -> EpisodeState:
         """See `Host`."""
@@ -215,12 +216,14 @@ class ProcessHost(ThreadHost):
     def abandon(self) -> None:
         """See `ThreadHost`; the thread ends with the process."""
         super().abandon()
-        if self.env is not None:
-            self.env.kill()
+        if self._process is not None:  # not `env`, which is None while it is closed
+            self._process.kill()
 
     def interrupt(self) -> None:
         """Nothing to interrupt: the thread waits for the process."""
 
     def _make(self, make_env: EnvFactory) -> None:
-        self.env = ProcessEnv(self._recipe)
-        self.env.open()
+        self.env = self._process = ProcessEnv(self._recipe)
+        if self.over:  # nobody waited so long
+            self._process.kill()
+        self._process.open()

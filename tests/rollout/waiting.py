@@ -131,6 +131,13 @@ class Declared(Waiting):
         return float(threading.get_ident())
 
 
+class Clinging(Waiting):
+    """Does not want to be closed."""
+
+    def close(self) -> None:
+        time.sleep(60)
+
+
 class Broken(Waiting):
     """Misbehaves at its second step, in the way that its task's number names; children of it live on by themselves."""
 

@@ -1,0 +1,184 @@
+"""Places and threads of environments after failures, cancellations and changes of mind."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+import time
+from typing import Any
+
+import pytest
+from rollout.scripted import Countdown
+from rollout.test_env_hosts import environments, gone, pool_of
+
+from rl_agents.envs import coroutines
+from rl_agents.rollout import env_hosts
+from rl_agents.rollout.env_calls import EnvFailure
+from rl_agents.rollout.env_guard import EnvGuard
+from rl_agents.rollout.env_hosts import ThreadHost
+from rl_agents.rollout.env_pool import EnvPool
+
+
+def test_those_who_wait_and_those_who_play_are_cancelled_together() -> None:
+    pool = EnvPool(Countdown, concurrency=1)
+
+    async def episode() -> None:
+        env = await pool.take()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await pool.discard(env)
+
+    async def work() -> list[Any]:
+        episodes = [asyncio.create_task(episode()) for _ in range(4)]
+        await asyncio.sleep(0.01)
+        for each in episodes:
+            each.cancel()
+        ends = await asyncio.gather(*episodes, return_exceptions=True)
+        pool.give_back(await asyncio.wait_for(pool.take(), 1.0))  # all places are free again
+        return ends
+
+    assert {type(end) for end in asyncio.run(work())} == {asyncio.CancelledError}
+
+
+def test_an_environment_in_a_thread_that_draws_is_noticed_when_it_is_given_back() -> None:
+    class Slow(Countdown):
+        def step(self, action: str) -> Any:
+            time.sleep(0.06)
+            return super().step(action)
+
+    class Draws(Slow):
+        draws = False
+
+        def step(self, action: str) -> Any:
+            if Draws.draws:
+                random.random()
+            return super().step(action)
+
+    pool = pool_of("Waiting", "auto")  # for its recipe
+    pool._make_env = Draws
+
+    async def episode() -> None:
+        env = await pool.take()
+        guard = pool.guard(env, "t", 1, 5.0)
+        await guard.call(env.reset, seed=1, options={"task_id": "3"})
+        for _ in range(3):
+            await guard.call(env.step, "go on")
+        pool.give_back(env)
+
+    async def work() -> None:
+        await episode()
+        pool._settle()
+        assert pool.mode == "thread"
+        Draws.draws = True
+        await episode()
+        assert pool.mode == "process"
+        await pool.close()
+        assert not pool._hosts
+
+    asyncio.run(work())
+
+
+def test_idle_ones_of_another_mode_are_closed_first() -> None:
+    alive: set[Any] = set()
+
+    class Counted(Countdown):
+        def __init__(self) -> None:
+            alive.add(self)
+
+        def close(self) -> None:
+            alive.discard(self)
+
+    pool = EnvPool(Counted, concurrency=3)
+
+    async def work() -> None:
+        first, second, third = await pool.take_several(3)
+        pool.give_back(first)
+        pool._moves("thread")
+        other = await pool.take()
+        assert first not in alive and len(alive) == 3
+        pool.give_back(second)
+        pool.give_back(other)
+        await pool.discard(third)
+        pool.give_back(await pool.take())
+        assert len(alive) == 1, "the thread's"
+        await pool.close()
+
+    asyncio.run(work())
+    assert not alive
+
+
+def test_a_coroutine_that_waits_for_ever_in_a_thread_leaves_it() -> None:
+    async def never() -> None:
+        await asyncio.Event().wait()
+
+    async def work() -> ThreadHost:
+        host = ThreadHost()
+        await host.make(Countdown)
+        guard = EnvGuard("t", 1, 0.05, host=host)
+        with pytest.raises(EnvFailure, match="env_timeout: never: no answer within"):
+            await guard.call(never)
+        with pytest.raises(EnvFailure, match="left in the middle of an earlier call"):
+            await guard.call(never)
+        return host
+
+    host = asyncio.run(work())
+    assert gone(lambda: not host.alive, 2.0)
+
+
+def test_constructors_that_fail_are_no_hanging_threads_and_a_hanging_close_is_one(monkeypatch) -> None:
+    monkeypatch.setattr(env_hosts, "CLOSE_TIMEOUT_S", 0.02)
+    release = threading.Event()
+
+    def broken() -> Any:
+        raise KeyError("no such thing")
+
+    class Clings(Countdown):
+        def close(self) -> None:
+            release.wait(5.0)
+
+    async def work() -> None:
+        pool = EnvPool(broken, "thread")
+        with pytest.raises(EnvFailure):
+            await pool.take()
+        assert not pool._stuck
+        pool = EnvPool(Clings, "thread")
+        await pool.discard(await pool.take())
+        assert len(pool._stuck) == 1
+        release.set()
+
+    asyncio.run(work())
+
+
+def test_a_process_that_hangs_while_it_is_closed_is_killed(monkeypatch) -> None:
+    monkeypatch.setattr(env_hosts, "CLOSE_TIMEOUT_S", 0.2)
+    pool = pool_of("Clinging", "process")
+
+    async def work() -> None:
+        await pool.discard(await pool.take())
+
+    asyncio.run(work())
+    assert gone(lambda: not environments(), 5.0)
+
+
+def test_a_loop_that_stood_still_costs_no_time(monkeypatch) -> None:
+    monkeypatch.setattr(coroutines, "LATE_S", 0.05)
+
+    async def three_waits() -> str:
+        for _ in range(3):
+            await asyncio.sleep(0.02)
+        return "answered"
+
+    async def begun() -> asyncio.Task[Any]:
+        task = asyncio.create_task(EnvGuard("t", 1, 0.2).call(three_waits))
+        await asyncio.sleep(0.01)
+        return task
+
+    async def ended(task: asyncio.Task[Any]) -> Any:
+        return await task
+
+    with asyncio.Runner() as runner:
+        task = runner.run(begun())
+        time.sleep(0.4)  # as between two exchanges
+        assert runner.run(ended(task)) == "answered"
