@@ -81,6 +81,7 @@ class Stream:
         self.iterations = iterations
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
+        self._restoring: threading.Thread | None = None
         self.begin(0, 0, Place())
 
     # --- the learning side -------------------------------------------------------------------------------------
@@ -106,8 +107,7 @@ class Stream:
         #: Weights that the engines wait for, with their version and iteration.
         self._offered: tuple[Any, int, int] | None = None
         self._error: BaseException | None = None
-        self._restoring: threading.Thread | None = None
-        self._closing = self._moved = False
+        self._closing = self._moved = self._again = False
         self._push_s = 0.0
         self._hopeless = 0
 
@@ -258,7 +258,9 @@ class Stream:
         self.close()
         while self._thread is not None and self._thread.is_alive():
             self._thread.join(POLL_S)
-        self._thread = None
+        while self._restoring is not None and self._restoring.is_alive():  # it gives engines weights, too
+            self._restoring.join(POLL_S)
+        self._thread = self._restoring = None
 
     # --- the thread --------------------------------------------------------------------------------------------
 
@@ -273,7 +275,7 @@ class Stream:
         except BaseException as error:
             self._error = error
         finally:
-            collector.drop([group.batch for group in self._groups.values() if group.batch is not None])
+            collector.drop([group.batch for group in list(self._groups.values()) if group.batch is not None])
             with self._changed:
                 self._changed.notify_all()
 
@@ -319,6 +321,9 @@ class Stream:
         if self._moved and not restores:
             self._moved = False
             self._bury(collector)
+        if self._again and not restores:
+            self._restore(collector)
+            restores = True
         for group in list(self._groups.values()):
             left = group.missing()
             if group.batch is not None or not left or (restores and group.attempt):
@@ -386,7 +391,7 @@ class Stream:
         return self._restoring is not None and self._restoring.is_alive()
 
     def _restore(self, collector: Collector) -> None:
-        """Bring back what was lost, while the others go on."""
+        """Bring back what was lost, while the others go on; once more when something is lost meanwhile."""
 
         def restore() -> None:
             events: list[str] = []
@@ -399,7 +404,8 @@ class Stream:
             for event in events:
                 print(f"[rl_agents] {event}", flush=True)
 
-        if not self._restores():
+        self._again = self._restores()  # which may have looked already at what is lost now
+        if not self._again:
             self._moved = True
             self._restoring = threading.Thread(target=restore, name="restore", daemon=True)
             self._restoring.start()

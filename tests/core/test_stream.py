@@ -303,3 +303,41 @@ def test_a_stream_that_begins_anew_forgets_what_was_being_played(world: World) -
     check(run.learn(8))
     assert sorted(run.groups) == list(range(32)) and not any(runner.in_progress for runner in world.members)
     run.stop()
+
+
+def test_who_brings_runners_back_is_waited_for_before_a_stream_begins_anew(world: World, monkeypatch: Any) -> None:
+    """It gives engines the last weights as well, which are then those of another run."""
+    released, restored = threading.Event(), threading.Event()
+    run = Learner(world)
+
+    def restore(events: list[str]) -> bool:
+        released.wait(10)
+        restored.set()
+        return False
+
+    monkeypatch.setattr(run.collector, "restore", restore)
+    world.engine_deaths = 1
+    run.stream._start()
+    while run.stream._restoring is None:
+        time.sleep(0.01)
+    threading.Timer(0.3, released.set).start()
+    run.stream.begin(0, 0, Place())
+    assert restored.is_set() and run.stream._restoring is None
+    run.stop()
+
+
+def test_what_is_lost_while_others_are_brought_back_is_brought_back_next(world: World, monkeypatch: Any) -> None:
+    released, calls = threading.Event(), list[int]()
+    run = Learner(world, tasks_per_iteration=2)
+
+    def restore(events: list[str]) -> bool:
+        calls.append(len(calls))
+        released.wait(10)
+        return False
+
+    monkeypatch.setattr(run.collector, "restore", restore)
+    world.engine_deaths = 3  # of groups that are played side by side
+    threading.Timer(0.5, released.set).start()
+    check(run.learn(3))
+    assert calls == [0, 1]
+    run.stop()
