@@ -109,7 +109,7 @@ class Stream:
         self._error: BaseException | None = None
         self._closing = self._moved = self._again = False
         self._push_s = 0.0
-        self._hopeless = 0
+        self._hopeless = self._absent = 0
 
     def next(self, iteration: int) -> Experience:
         """Return what ``iteration`` learns from; the same again until new weights are published.
@@ -330,8 +330,10 @@ class Stream:
                 continue
             loads = collector.loads()
             if not loads:
-                self._restore(collector)
+                if not restores:
+                    self._call_back(collector)
                 return
+            self._absent = 0
             first = collector.first_attempt()
             attempt = None if first is None else first + group.attempt
             options = {"temperature": None, "attempt": attempt}
@@ -409,6 +411,13 @@ class Stream:
             self._moved = True
             self._restoring = threading.Thread(target=restore, name="restore", daemon=True)
             self._restoring.start()
+
+    def _call_back(self, collector: Collector) -> None:
+        """Nobody is alive: wait for one, some times; raises `RolloutError` when none comes."""
+        self._absent += 1
+        if self._absent > MAX_ROUNDS:
+            raise RolloutError(f"no env runner is alive, and none came back in {MAX_ROUNDS} attempts to restart them")
+        self._restore(collector)
 
     def _bury(self, collector: Collector) -> None:
         """Give up the episodes of tasks in which env runners die."""

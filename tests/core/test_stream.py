@@ -17,7 +17,7 @@ import pytest
 
 from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.core.admission import Admission
-from rl_agents.core.collector import Collector
+from rl_agents.core.collector import Collector, RolloutError
 from rl_agents.core.experience import Episodes, Place
 from rl_agents.core.pipeline import Sampled
 from rl_agents.core.runners import RunnerLost
@@ -340,4 +340,13 @@ def test_what_is_lost_while_others_are_brought_back_is_brought_back_next(world: 
     threading.Timer(0.5, released.set).start()
     check(run.learn(3))
     assert calls == [0, 1]
+    run.stop()
+
+
+def test_a_stream_whose_env_runners_are_gone_for_good_says_so(world: World, monkeypatch: Any) -> None:
+    run = Learner(world)
+    world.alive.clear()
+    monkeypatch.setattr(world, "come_back", lambda patience_s: False)
+    with pytest.raises(RolloutError, match="no env runner is alive, and none came back in 6 attempts"):
+        run.learn(1)
     run.stop()
