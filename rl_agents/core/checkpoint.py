@@ -109,8 +109,17 @@ def _counters(saved: Mapping[str, Any], config: Mapping[str, Any], settings: Set
     tasks = {name: saved.get(name, {}) for name in ("left_out", "strikes", "deaths")}
     return Counters(
         iteration, int(saved["policy_version"]), int(position), coef, **tasks,
-        pool=saved.get("pool") or "", in_flight=[int(version) for version in saved.get("in_flight", ())],
+        pool=saved.get("pool") or "", in_flight=_in_flight(saved, config, settings),
     )  # fmt: skip
+
+
+def _in_flight(saved: Mapping[str, Any], config: Mapping[str, Any], settings: Settings) -> list[int]:
+    """Read what was in flight; nothing where a resumed run's other settings make it mean something else, or too old."""
+    same = bool(config.get("stream")) == settings.stream
+    if same and settings.stream:
+        width, bound = int(config["tasks_per_iteration"]), int(config["staleness"])
+        same = width == settings.tasks_per_iteration and bound <= settings.staleness
+    return [int(number) for number in saved.get("in_flight", ())] if same else []
 
 
 def write_atomically(folder: Path, fill: Callable[[Path], None]) -> None:

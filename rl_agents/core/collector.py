@@ -75,7 +75,8 @@ class _Link:
         outstanding: batches that are there, by their numbers.
         dropped: numbers of batches to be given up.
         sent: the exchange that is under way; None: none is.
-        heard: when an answer last came, or when the runner was last given work while it had none.
+        heard: when an answer last came, or when the runner was last given work while it had none; later by the time
+            in which nobody fetched.
     """
 
     inbox: list[Batch] = field(default_factory=list)
@@ -112,6 +113,8 @@ class Collector:
         self.exchanges = 0
         self._numbers = itertools.count()
         self._links: dict[int, _Link] = defaultdict(_Link)
+        #: When somebody last asked for answers.
+        self._looked = time.monotonic()
         self._answers: dict[int, Any] = {}
         # Guards the tables above; nobody waits while holding it.
         self._tables = threading.RLock()
@@ -136,17 +139,19 @@ class Collector:
             wait_s: seconds; None: for ever, and rather for all that a runner has than for the first.
         """
         end = None if wait_s is None else time.monotonic() + wait_s
+        self._forgive()
         while True:
             with self._tables:
                 for runner, link in self._links.items():
                     self._send(runner, link, numbers, together=wait_s is None)
                 found = {number: self._answers.pop(number) for number in numbers if number in self._answers}
                 sent = [link.sent for link in self._links.values() if link.sent is not None]
-                patience = self._patience(end)
+                patience, self._looked = self._patience(end), time.monotonic()
             if found or not sent or (end is not None and time.monotonic() >= end):
                 return found
             ready = self.runners.wait(sent, patience)
             with self._tables:
+                self._looked = time.monotonic()
                 for runner, link in list(self._links.items()):
                     self._take(runner, link, ready)
 
@@ -183,11 +188,18 @@ class Collector:
         link.sent = self.runners.send(runner, call)
         self.exchanges += 1
 
+    def _forgive(self) -> None:
+        """Time in which nobody fetched, but gave engines weights for one, is not the runners': they stood still."""
+        with self._tables:
+            now = time.monotonic()
+            for link in self._links.values() if now - self._looked > SLICE_S else ():
+                link.heard = min(now, link.heard + now - self._looked)
+
     def _patience(self, end: float | None) -> float | None:
         """Seconds until the caller's time is over, or that of a runner."""
         ends = [] if end is None else [end]
         if self.runners.remote:
-            ends += [link.heard + self.timeout_s for link in self._links.values() if link.outstanding]
+            ends += [link.heard + self.timeout_s for link in self._links.values() if not link.idle()]
         return max(0.0, min(ends) - time.monotonic()) if ends else None
 
     def _take(self, runner: int, link: _Link, ready: Collection[Any]) -> None:
@@ -205,7 +217,8 @@ class Collector:
                     link.heard = time.monotonic()
             if in_progress < len(link.outstanding):  # it was restarted in between, and knows of nothing
                 self._replace(runner, link, hangs=False)
-        if link.outstanding and self.runners.remote and time.monotonic() >= link.heard + self.timeout_s:
+        # Also while new work waits for it: it may hang in what nobody wants any more.
+        if not link.idle() and self.runners.remote and time.monotonic() >= link.heard + self.timeout_s:
             self._replace(runner, link, hangs=True)
 
     def _replace(self, runner: int, link: _Link, *, hangs: bool) -> None:
@@ -364,7 +377,8 @@ class Collector:
         if not self.runners.remote:
             return True  # one process, one writer, one order
         alive = len(self.runners.ids())
-        lost, self._lost = self._lost, False
+        with self._tables:  # a stream's thread may be losing one
+            lost, self._lost = self._lost, False
         answers = self.runners.everybody(FlushRecorder(FLUSH_S), 2 * FLUSH_S)
         return alive == self.runners.remote and not lost and len(answers) == alive and all(answers)
 

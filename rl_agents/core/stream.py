@@ -81,6 +81,7 @@ class Stream:
         self.iterations = iterations
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
+        self._restoring: threading.Thread | None = None
         self.begin(0, 0, Place())
 
     # --- the learning side -------------------------------------------------------------------------------------
@@ -106,10 +107,9 @@ class Stream:
         #: Weights that the engines wait for, with their version and iteration.
         self._offered: tuple[Any, int, int] | None = None
         self._error: BaseException | None = None
-        self._restoring: threading.Thread | None = None
-        self._closing = self._moved = False
+        self._closing = self._moved = self._again = False
         self._push_s = 0.0
-        self._hopeless = 0
+        self._hopeless = self._absent = 0
 
     def next(self, iteration: int) -> Experience:
         """Return what ``iteration`` learns from; the same again until new weights are published.
@@ -258,7 +258,9 @@ class Stream:
         self.close()
         while self._thread is not None and self._thread.is_alive():
             self._thread.join(POLL_S)
-        self._thread = None
+        while self._restoring is not None and self._restoring.is_alive():  # it gives engines weights, too
+            self._restoring.join(POLL_S)
+        self._thread = self._restoring = None
 
     # --- the thread --------------------------------------------------------------------------------------------
 
@@ -273,7 +275,7 @@ class Stream:
         except BaseException as error:
             self._error = error
         finally:
-            collector.drop([group.batch for group in self._groups.values() if group.batch is not None])
+            collector.drop([group.batch for group in list(self._groups.values()) if group.batch is not None])
             with self._changed:
                 self._changed.notify_all()
 
@@ -319,14 +321,19 @@ class Stream:
         if self._moved and not restores:
             self._moved = False
             self._bury(collector)
+        if self._again and not restores:
+            self._restore(collector)
+            restores = True
         for group in list(self._groups.values()):
             left = group.missing()
             if group.batch is not None or not left or (restores and group.attempt):
                 continue
             loads = collector.loads()
             if not loads:
-                self._restore(collector)
+                if not restores:
+                    self._call_back(collector)
                 return
+            self._absent = 0
             first = collector.first_attempt()
             attempt = None if first is None else first + group.attempt
             options = {"temperature": None, "attempt": attempt}
@@ -386,7 +393,7 @@ class Stream:
         return self._restoring is not None and self._restoring.is_alive()
 
     def _restore(self, collector: Collector) -> None:
-        """Bring back what was lost, while the others go on."""
+        """Bring back what was lost, while the others go on; once more when something is lost meanwhile."""
 
         def restore() -> None:
             events: list[str] = []
@@ -399,10 +406,18 @@ class Stream:
             for event in events:
                 print(f"[rl_agents] {event}", flush=True)
 
-        if not self._restores():
+        self._again = self._restores()  # which may have looked already at what is lost now
+        if not self._again:
             self._moved = True
             self._restoring = threading.Thread(target=restore, name="restore", daemon=True)
             self._restoring.start()
+
+    def _call_back(self, collector: Collector) -> None:
+        """Nobody is alive: wait for one, some times; raises `RolloutError` when none comes."""
+        self._absent += 1
+        if self._absent > MAX_ROUNDS:
+            raise RolloutError(f"no env runner is alive, and none came back in {MAX_ROUNDS} attempts to restart them")
+        self._restore(collector)
 
     def _bury(self, collector: Collector) -> None:
         """Give up the episodes of tasks in which env runners die."""

@@ -29,6 +29,7 @@ from rl_agents.engines.weights import PackedWeights, unpack
 from rl_agents.errors import InputError
 from rl_agents.gateway.host import close_hosts
 from rl_agents.interrupts import event_loop
+from rl_agents.pool.store import PoolError
 from rl_agents.rollout.agent_loop import Rollouts, collect_episodes
 from rl_agents.rollout.blackbox import collect_blackbox, load_black_box
 from rl_agents.rollout.branching import BranchSpec, Expansions, expand_all
@@ -100,10 +101,13 @@ class TextEnvRunner(EnvRunner, Checkpointable):
         self.recorder = recorder
 
     def flush_recorder(self, timeout_s: float) -> bool:
-        """Wait until all that was recorded is on disk; False when this process was restarted and knows of nothing."""
+        """Wait until all that was recorded is on disk; False when it is not, or this restarted process cannot know."""
         if self.recorder is None:
             return False
-        self.recorder.flush(timeout_s)
+        try:
+            self.recorder.flush(timeout_s)
+        except (PoolError, TimeoutError):  # the driver writes it then, and says what is wrong with the pool
+            return False
         return True
 
     # --- work --------------------------------------------------------------------------------------------------

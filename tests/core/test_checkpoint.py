@@ -7,12 +7,16 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from rl_agents.core.checkpoint import flatten, load_state, save_state, unflatten, write_atomically
+from rl_agents.core.checkpoint import _counters, flatten, load_state, save_state, unflatten, write_atomically
 from rl_agents.errors import InputError
+from rl_agents.settings import Settings
+
+Keys = dict[str, Any]
 
 KILLED_WHILE_WRITING = """
 import os, signal, sys
@@ -71,3 +75,20 @@ def test_a_failing_write_leaves_nothing_under_the_name(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="disk full"):
         write_atomically(tmp_path / "000001", fill)
     assert not (tmp_path / "000001").exists()
+
+
+@pytest.mark.parametrize(
+    ("saved", "now", "kept"),
+    [
+        ({"lag": 3}, {"lag": 2}, True),
+        ({"lag": 3}, {"stream": True}, False),
+        ({"stream": True}, {"lag": 3}, False),
+        ({"stream": True}, {"stream": True, "staleness": 4}, True),
+        ({"stream": True, "staleness": 4}, {"stream": True}, False),
+        ({"stream": True}, {"stream": True, "tasks_per_iteration": 5}, False),
+    ],
+)
+def test_what_was_in_flight_counts_where_it_means_the_same(saved: Keys, now: Keys, kept: bool) -> None:
+    counters = {"iteration": 7, "policy_version": 7, "task_position": 28, "in_flight": [28, 6, 6]}
+    config = Settings.from_dict(saved).to_dict()
+    assert _counters(counters, config, Settings.from_dict(now)).in_flight == ([28, 6, 6] if kept else [])

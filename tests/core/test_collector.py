@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from rl_agents.core.collector import MAX_DEATHS, Collector, RolloutError
+from rl_agents.core.collector import MAX_DEATHS, Collector, Lost, RolloutError
 from rl_agents.core.runners import RunnerLost
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
 from rl_agents.errors import EpisodesFail
+from rl_agents.pool.store import PoolError
 from rl_agents.rollout.agent_loop import Rollouts
 from rl_agents.rollout.branching_check import BranchingCheck, Reached
+from rl_agents.rollout.env_runner import TextEnvRunner
 from rl_agents.rollout.exchange import Batch
+from rl_agents.rollout.recording import Recorder
 
 
 class Runner:
@@ -137,3 +141,62 @@ def test_an_environment_that_always_ends_its_process_ends_the_run() -> None:
     with pytest.raises(EpisodesFail, match=r"^no episode was completed; 3 tasks, such as t0: env_died: "):
         Collector(Group([runner]), None, 10.0).collect(specs(64))
     assert runner.deaths == 3 * MAX_DEATHS
+
+
+class Hanging(Group):
+    """The first exchange with runner 0 never ends; who is killed is back at once."""
+
+    def __init__(self) -> None:
+        super().__init__([Runner(set())])
+        self.killed, self.hangs = 0, True
+
+    def send(self, runner: int, call: Any) -> Any:
+        return "never" if self.hangs else super().send(runner, call)
+
+    def wait(self, sent: Any, timeout_s: float | None) -> list[Any]:
+        found = [one for one in sent if one != "never"]
+        if not found:
+            assert timeout_s is not None, "nobody waits for ever"
+            time.sleep(timeout_s)
+        return found
+
+    def lose(self, runner: int, *, kill: bool) -> None:
+        super().lose(runner, kill=kill)
+        self.killed, self.hangs = self.killed + kill, False
+
+
+def test_a_runner_that_hangs_in_what_was_dropped_is_replaced_when_others_need_it() -> None:
+    group = Hanging()
+    collector = Collector(group, None, 0.3)
+    first = collector.submit(0, "sample", specs(1), {})
+    assert collector.fetch([first], 0.01) == {}
+    collector.drop([first])
+    collected = collector.collect(specs(4))
+    assert len(collected.answers) == 8 and group.killed == 1
+    assert collected.events == ["env runner 0 did not finish 8 jobs within 0 s"]
+
+
+def test_time_in_which_nobody_fetches_is_not_the_runners() -> None:
+    group = Hanging()
+    collector = Collector(group, None, 0.3)
+    number = collector.submit(0, "sample", specs(1), {})
+    for _ in range(3):
+        assert collector.fetch([number], 0.01) == {}
+        time.sleep(0.2)  # somebody gives engines weights
+    assert not group.killed
+    assert isinstance(collector.fetch([number])[number], Lost) and group.killed == 1
+
+
+@pytest.mark.parametrize("error", [PoolError("the disk is full"), TimeoutError()])
+def test_a_pool_that_cannot_be_written_ends_no_env_runner(error: Exception) -> None:
+    """What its method raises would end the actor."""
+
+    class FullDisk:
+        def add(self, *records: Any) -> Any:
+            raise AssertionError("nothing was recorded")
+
+        def flush(self, timeout_s: float) -> None:
+            raise error
+
+    runner = SimpleNamespace(recorder=Recorder(FullDisk()))
+    assert TextEnvRunner.flush_recorder(runner, 1.0) is False  # type: ignore[arg-type]

@@ -17,7 +17,7 @@ import pytest
 
 from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.core.admission import Admission
-from rl_agents.core.collector import Collector
+from rl_agents.core.collector import Collector, RolloutError
 from rl_agents.core.experience import Episodes, Place
 from rl_agents.core.pipeline import Sampled
 from rl_agents.core.runners import RunnerLost
@@ -302,4 +302,51 @@ def test_a_stream_that_begins_anew_forgets_what_was_being_played(world: World) -
     run.groups.clear()
     check(run.learn(8))
     assert sorted(run.groups) == list(range(32)) and not any(runner.in_progress for runner in world.members)
+    run.stop()
+
+
+def test_who_brings_runners_back_is_waited_for_before_a_stream_begins_anew(world: World, monkeypatch: Any) -> None:
+    """It gives engines the last weights as well, which are then those of another run."""
+    released, restored = threading.Event(), threading.Event()
+    run = Learner(world)
+
+    def restore(events: list[str]) -> bool:
+        released.wait(10)
+        restored.set()
+        return False
+
+    monkeypatch.setattr(run.collector, "restore", restore)
+    world.engine_deaths = 1
+    run.stream._start()
+    while run.stream._restoring is None:
+        time.sleep(0.01)
+    threading.Timer(0.3, released.set).start()
+    run.stream.begin(0, 0, Place())
+    assert restored.is_set() and run.stream._restoring is None
+    run.stop()
+
+
+def test_what_is_lost_while_others_are_brought_back_is_brought_back_next(world: World, monkeypatch: Any) -> None:
+    released, calls = threading.Event(), list[int]()
+    run = Learner(world, tasks_per_iteration=2)
+
+    def restore(events: list[str]) -> bool:
+        calls.append(len(calls))
+        released.wait(10)
+        return False
+
+    monkeypatch.setattr(run.collector, "restore", restore)
+    world.engine_deaths = 3  # of groups that are played side by side
+    threading.Timer(0.5, released.set).start()
+    check(run.learn(3))
+    assert calls == [0, 1]
+    run.stop()
+
+
+def test_a_stream_whose_env_runners_are_gone_for_good_says_so(world: World, monkeypatch: Any) -> None:
+    run = Learner(world)
+    world.alive.clear()
+    monkeypatch.setattr(world, "come_back", lambda patience_s: False)
+    with pytest.raises(RolloutError, match="no env runner is alive, and none came back in 6 attempts"):
+        run.learn(1)
     run.stop()
