@@ -224,7 +224,8 @@ def test_what_dies_is_played_again_and_the_others_go_on(world: World) -> None:
     failed = [t for e in batches for t in e.played if t.failed]
     assert {t.task_id for t in failed} == world.deadly and failed[0].end_cause.startswith("env_died: ")
     assert sum(e.metrics["rollout/resampled_episodes"] for e in batches) >= 3
-    assert sorted(run.groups) == sorted(set(run.groups)) and run.collector.deaths[failed[0].task_id] == 2
+    assert sorted(run.groups) == sorted(set(run.groups))
+    assert run.collector.deaths[failed[0].task_id] in (2, 3), "the task's next group may have begun, 12 groups later"
     run.stop()
 
 
