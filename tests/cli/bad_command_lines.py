@@ -85,7 +85,7 @@ ROWS = """
 --set prompting=reflexion truncation=t3 => prompting=reflexion plays several attempts in one episode; it needs truncat
 --set mismatch=tis => mismatch='tis': valid: none, token_tis, step_tis, sequence_tis, seq_mis, geo_rs, k3_rs, icepop,
 --set mismatch=token_tis => mismatch=token_tis needs old_logprobs=learner: with the engine's logprobs as denominator t
---set mismatch_cap=2 => key 'mismatch_cap' has no effect without mismatch=token_tis or step_tis or sequence_tis or seq_mis
+--set mismatch_cap=2 => key 'mismatch_cap' has no effect without mismatch=token_tis or step_tis or sequence_tis or
 --set mismatch=seq_mis old_logprobs=learner mismatch_bounds=[2,1] => mismatch_bounds=[2.0, 1.0]: write [low, high], or
 --set mismatch=seq_mis old_logprobs=learner mismatch_bounds=[1] => mismatch_bounds=[1.0]: write [low, high], or [] for
 --set old_logprobs=engin => old_logprobs='engin': valid: engine, learner

@@ -46,16 +46,15 @@ def run(algo: AgentAlgorithm, hurry: bool) -> tuple[dict[str, torch.Tensor], lis
         algo.stop()
 
 
-@pytest.mark.parametrize("lag", [1, 2])
-def test_runners_and_timing_change_nothing(ray_session: None, beginner_model_dir: Path, lag: int) -> None:
+@pytest.mark.parametrize(("lag", "runners"), [(1, 2), (2, 1)])
+def test_runners_and_timing_change_nothing(ray_session: None, beginner_model_dir: Path, lag: int, runners: int) -> None:
     reference, expected = run(build(beginner_model_dir, lag=lag), hurry=True)
     assert [(version, behind) for version, behind, _ in expected] == [
         (max(0, i - lag), min(lag, i)) for i in range(5)
     ], "all iterations learned something, by these versions"
-    for runners in (1, 2):
-        weights, seen = run(build(beginner_model_dir, lag=lag, num_env_runners=runners), hurry=runners == 1)
-        assert seen == expected
-        assert all(torch.equal(tensor, weights[name]) for name, tensor in reference.items()), f"{runners} env runners"
+    weights, seen = run(build(beginner_model_dir, lag=lag, num_env_runners=runners), hurry=False)
+    assert seen == expected
+    assert all(torch.equal(tensor, weights[name]) for name, tensor in reference.items())
 
 
 @pytest.mark.parametrize(
@@ -63,9 +62,8 @@ def test_runners_and_timing_change_nothing(ray_session: None, beginner_model_dir
     [
         {"algo": "vspo", "truncation": "t3"},
         {"algo": "dapo", "max_generation_batches": 40},
-        {"algo": "steppo"},
     ],
-    ids=["vspo and T3", "dynamic sampling", "a critic"],
+    ids=["vspo and T3", "dynamic sampling"],
 )
 def test_methods_learn_with_actors_what_they_learn_in_one_process(
     ray_session: None, beginner_model_dir: Path, keys: dict[str, Any]

@@ -75,13 +75,13 @@ def bounded(work: Coroutine[Any, Any, Any], seconds: float = 120.0) -> Any:
     return asyncio.run(asyncio.wait_for(work, seconds))
 
 
-def test_a_storm_of_syncs_under_64_calls(rig: Rig, mode: str) -> None:
-    weights, asked = Weights(rig), requests(64)
+def test_a_storm_of_syncs_under_40_calls(rig: Rig, mode: str) -> None:
+    weights, asked = Weights(rig), requests(40)
     first = rig.version
 
     async def scenario() -> list[Completion]:
         tasks = await started(rig.engine, asked)
-        for _ in range(20):
+        for _ in range(8):
             await asyncio.to_thread(weights.change)
         late = await started(rig.engine, asked[:8])
         return await asyncio.gather(*tasks, *late)
@@ -89,14 +89,14 @@ def test_a_storm_of_syncs_under_64_calls(rig: Rig, mode: str) -> None:
     done = bounded(scenario())
     assert max(weights.worst(prompt, c) for (prompt, _), c in zip(asked + asked[:8], done, strict=True)) <= TOLERANCE
     assert [len(c.token_ids) for c in done] == [sampling.max_tokens for _, sampling in asked + asked[:8]]
-    assert {c.policy_version for c in done[64:]} == {rig.version}
+    assert {c.policy_version for c in done[40:]} == {rig.version}
     mixed = [c for c in done if c.version_spans]
     if mode == "wait":
         assert not mixed
     else:
-        assert len(mixed) >= 32
+        assert len(mixed) >= 20
         assert max(len(c.version_spans) for c in mixed) >= 3
-    assert {c.policy_version for c in done[:64]} >= {first}
+    assert {c.policy_version for c in done[:40]} >= {first}
 
 
 def test_prefixes_are_reused_under_one_version_only(rig: Rig, mode: str) -> None:
