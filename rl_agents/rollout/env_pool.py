@@ -56,6 +56,8 @@ class EnvPool:
         self.mode: Mode = "inline" if blocking == "auto" else blocking
         self._gauge = Gauge(self.wake) if blocking == "auto" else None
         self._measured = blocking == "auto"
+        #: Where it was called before it was moved; None: it never was.
+        self._before: Mode | None = None
         self.created = 0
         self.watch = TaskWatch()
         self._idle: list[TextEnv] = []
@@ -184,11 +186,22 @@ class EnvPool:
         host = ThreadHost(watches=self._measured) if self.mode == "thread" else ProcessHost(cast(Recipe, self._recipe))
         try:
             env = await host.make(self._make_env)
-        except BaseException:
+        except BaseException as error:
             await self._end(host)
-            raise
+            if not isinstance(error, InputError) or not isinstance(host, ProcessHost) or not self._goes_back(error):
+                raise
+            return await (self._made_here() if self.mode == "inline" else self._made_elsewhere())
         self._hosts[id(env)] = host
         return env
+
+    def _goes_back(self, error: InputError) -> bool:
+        """Whether to call it where it was before: only this process knows it, for one that a notebook registered."""
+        if self._before is None:
+            return False
+        if self._recipe is not None:
+            self.mode, self._recipe = self._before, None
+            print(f"environment {self._name}: cannot be made in another process ({error}): it stays here", flush=True)
+        return True
 
     async def _close(self, env: TextEnv) -> None:
         self._folders.pop(id(env), None)
@@ -233,6 +246,8 @@ class EnvPool:
         """Change the mode, if that is possible, and say so."""
         if mode == "process" and self._recipe is None:
             return False
+        if reason:
+            self._before = self.mode
         self.mode = mode
         self._outdated, self._idle = self._outdated + self._idle, []
         if reason:
