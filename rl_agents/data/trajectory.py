@@ -68,6 +68,11 @@ class Step:
     weight: float = 1.0
     version_spans: tuple[tuple[int, int], ...] = ()
 
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Step:
+        """Inverse of ``dataclasses.asdict`` after JSON, which knows no tuples."""
+        return cls(**{**data, "version_spans": tuple((v, count) for v, count in data.get("version_spans", ()))})
+
 
 @dataclass(slots=True)
 class Trajectory:
@@ -122,9 +127,4 @@ class Trajectory:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Trajectory:
         """Inverse of `to_json`."""
-        return cls(**{**data, "steps": [_step_from_json(step) for step in data["steps"]]})
-
-
-def _step_from_json(data: dict[str, Any]) -> Step:
-    spans = tuple((version, count) for version, count in data.get("version_spans", ()))
-    return Step(**{**data, "version_spans": spans})
+        return cls(**{**data, "steps": [Step.from_json(step) for step in data["steps"]]})

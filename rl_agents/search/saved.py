@@ -87,6 +87,6 @@ def _node_from_json(data: Mapping[str, Any], earlier: Sequence[Node]) -> Node:
     if data["parent"] is None:
         node = Node.start(answer, data["key"])
     else:
-        node = earlier[data["parent"]].after(Step(**data["step"]), answer, data["key"])
+        node = earlier[data["parent"]].after(Step.from_json(data["step"]), answer, data["key"])
     node.place = data["place"]
     return node
