@@ -6,6 +6,7 @@ Nothing downstream decodes and tokenizes them again.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -125,6 +126,6 @@ class Trajectory:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Trajectory:
+    def from_json(cls, data: Mapping[str, Any]) -> Trajectory:
         """Inverse of `to_json`."""
         return cls(**{**data, "steps": [Step.from_json(step) for step in data["steps"]]})
