@@ -22,7 +22,8 @@ ORDER = ["session", "processes", ""]
 def group_of(file: Path) -> str:
     """Read it from the text, as the process that hands out the tests has imported none of them."""
     text = file.read_text(encoding="utf-8") if file.is_file() else ""
-    return "session" if "ray_session" in text else "processes" if "pytest.mark.ray" in text else ""
+    shared = "ray_session" in text or "engines.rig" in text  # the rig's engines live in the session, too
+    return "session" if shared else "processes" if "pytest.mark.ray" in text else ""
 
 
 def sort_items(config: pytest.Config, items: list[pytest.Item]) -> None:

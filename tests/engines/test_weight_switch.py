@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import copy
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -24,17 +25,17 @@ LONG = Sampling(max_tokens=190, seed=0)
 
 
 @pytest.fixture(params=["wait", "keep"])
-def mode(rig: Rig, request: pytest.FixtureRequest) -> str:
+def mode(rig: Rig, request: pytest.FixtureRequest) -> Iterator[str]:
     """Set the running engine to a ``weight_switch``: another one would have to be started."""
-    keep = request.param == "keep"
 
-    def change(engine: Any) -> None:
+    def change(engine: Any, keep: bool) -> None:
         engine._keep = keep
         if hasattr(engine, "_gate"):
             engine._gate._keep = keep
 
-    change_engine(rig, change)
-    return request.param
+    change_engine(rig, partial(change, keep=request.param == "keep"))
+    yield request.param
+    change_engine(rig, partial(change, keep=False))
 
 
 class Weights:

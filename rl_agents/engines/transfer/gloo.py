@@ -15,6 +15,8 @@ from torch.distributed import BroadcastOptions, PrefixStore, ProcessGroupGloo, T
 
 #: Where members look for each other if all live on this machine.
 LOOPBACK = "127.0.0.1"
+#: Seconds to reach a meeting's address.
+CONNECT_S = 10.0
 
 
 class Meeting:
@@ -50,7 +52,7 @@ class Group:
             RuntimeError: one did not come within ``deadline_s``, or the meeting was closed.
         """
         timeout = timedelta(seconds=deadline_s)
-        store = TCPStore(address, port, world_size, is_master=False, timeout=timeout, wait_for_workers=False)
+        store = _entered(address, port, world_size, deadline_s)
         options = ProcessGroupGloo._Options()
         options._devices = [ProcessGroupGloo.create_device(hostname=_own_address(address))]
         options._timeout = timeout
@@ -78,6 +80,20 @@ class Group:
     def close(self) -> None:
         """Drop all connections; whoever waits for this member fails at once."""
         self._group = None
+
+
+def _entered(address: str, port: int, world_size: int, deadline_s: float) -> Any:
+    """Return the address book. A meeting listens before anybody hears of it: who is refused comes too late."""
+    connect_s = min(deadline_s, CONNECT_S)
+    try:
+        socket.create_connection((address, port), timeout=connect_s).close()  # torch's own store would try on and on
+    except OSError as error:
+        raise RuntimeError(f"the meeting at {address}:{port} is closed ({error})") from None
+    store = TCPStore(
+        address, port, world_size, is_master=False, timeout=timedelta(seconds=connect_s), wait_for_workers=False
+    )
+    store.set_timeout(timedelta(seconds=deadline_s))
+    return store
 
 
 def _own_address(other: str) -> str:
