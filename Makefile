@@ -18,8 +18,9 @@ ALFWORLD_PY := .venv-alfworld/bin/python
 ALFWORLD_EXTRA := import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["alfworld"], sep="\n")
 export RL_AGENTS_TEXTWORLD_PYTHON ?= $(if $(wildcard .venv-alfworld/.ready),$(CURDIR)/$(ALFWORLD_PY))
 
-# Two processes: Ray's tests, and whatever the other cores can do while those wait. tests/two_workers.py says who goes where.
-SIDE_BY_SIDE := -n 2 --dist loadfile --no-loadscope-reorder
+# Three processes on two cores: two with Ray's tests, which wait half of their time, and one for the others. tests/side_by_side.py
+# says who goes where.
+SIDE_BY_SIDE := -n 3 --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo alfworld clients test test-unit check bench clean
 

@@ -30,10 +30,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import two_workers
+import side_by_side
 from first_cause import pytest_runtest_setup  # noqa: F401  (a hook)
 from judge_server import vllm_judge
-from two_workers import pytest_xdist_make_scheduler  # noqa: F401  (a hook)
+from side_by_side import pytest_xdist_make_scheduler  # noqa: F401  (a hook)
 
 #: Words of the tiny tokenizer, and so the tiny model's vocabulary.
 VOCABULARY = 200
@@ -51,7 +51,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.ray)
         if "beginner_model_dir" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.rllib)
-    two_workers.sort_items(config, items)
+    side_by_side.sort_items(config, items)
 
 
 def pytest_collection_finish() -> None:
@@ -132,7 +132,7 @@ def beginner_model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
         build_starter(AgentAlgorithm.from_settings, "guess_numbers", folder, set={"iterations": 12})
 
-    return two_workers.made_once(tmp_path_factory, "beginner", build)
+    return side_by_side.made_once(tmp_path_factory, "beginner", build)
 
 
 @pytest.fixture(scope="session")

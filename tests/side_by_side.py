@@ -1,4 +1,4 @@
-"""With ``pytest -n 2 --dist loadfile``: which files share a process, and what starts first.
+"""With ``pytest -n 3 --dist loadfile``: which files share a process, and what starts first.
 
 Files that use the one Ray session stay together, and files that start clusters and servers of their own; both begin
 at once, as they take longest and wait the most. The rest goes file by file to whoever is idle.
