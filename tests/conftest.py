@@ -26,6 +26,7 @@ os.environ.setdefault("RAY_DASHBOARD_SUBPROCESS_MODULE_WAIT_READY_TIMEOUT", "120
 # A node that is told to stop has nothing to hand over; it would wait for 30 seconds.
 os.environ.setdefault("RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S", "0")
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,6 +35,9 @@ import side_by_side
 from first_cause import pytest_runtest_setup  # noqa: F401  (a hook)
 from judge_server import vllm_judge
 from side_by_side import pytest_xdist_make_scheduler  # noqa: F401  (a hook)
+
+with contextlib.suppress(ImportError):
+    import setuptools  # noqa: F401  (vLLM does so late; on Python 3.11 that fails after somebody has imported pip)
 
 #: Words of the tiny tokenizer, and so the tiny model's vocabulary.
 VOCABULARY = 200

@@ -41,4 +41,4 @@ def test_groups_stay_together_and_start_first(pytester: pytest.Pytester, monkeyp
             worker, name = line.split()[0], line.split("test_")[1][0]
             files[worker] += [name] if name not in files[worker] else []
     assert {tuple(names[:2]) for names in files.values() if names[0] in "cd"} == {("c", "e"), ("d", "f")}
-    assert sorted(sum(files.values(), [])) == list("abcdefg"), "no file is played by two"
+    assert sorted(name for names in files.values() for name in names) == list("abcdefg"), "no file is played by two"

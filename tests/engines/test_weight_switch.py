@@ -137,7 +137,10 @@ def test_calls_cancelled_around_a_sync_leave_nothing_behind(rig: Rig, mode: str)
         return [size if isinstance(size, int) else len(size) for size in found]
 
     bounded(scenario())
-    assert ray.get(handle.stats.remote())["outstanding"] == 0
+    deadline = time.monotonic() + 30  # what was cancelled ends in its own time
+    while ray.get(handle.stats.remote())["outstanding"]:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
     prompt = prompts(1)[0]
     (completion,) = rig.run((prompt, Sampling(8, seed=1)))
     assert weights.worst(prompt, completion) <= TOLERANCE

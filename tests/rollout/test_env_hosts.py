@@ -190,7 +190,7 @@ def test_too_many_hanging_threads_move_the_environment_to_processes(capsys) -> N
 def test_what_takes_long_is_moved_and_says_so(capsys) -> None:
     pool = pool_of("Slow")
     play(pool, range(30))
-    assert pool.mode == "thread" and pool.created == 30 and Slow.most >= 20
+    assert pool.mode == "thread" and pool.created >= Slow.most >= 20
     line = capsys.readouterr().out
     assert line.startswith("environment gymnasium:rollout.waiting:Slow: a call takes 1") and line.count("\n") == 1
     assert "of it waiting: later episodes play in threads of their own (env_blocking=thread)" in line

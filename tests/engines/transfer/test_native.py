@@ -7,7 +7,6 @@ them. Nothing here shows that NCCL or CUDA IPC work.
 from __future__ import annotations
 
 import asyncio
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -131,10 +130,8 @@ def test_the_client_is_vllms_protocol() -> None:
     assert isinstance(FanOut(Engines(), [0], 1), base.VLLMWeightSyncClient)
 
 
-def test_our_receivers_are_vllms_and_take_the_object_store_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_our_receivers_are_vllms_and_take_the_object_store_too() -> None:
     pytest.importorskip("vllm")
-    for name in [name for name in sys.modules if name.partition(".")[0] == "distutils"]:
-        monkeypatch.delitem(sys.modules, name)  # setuptools, which vLLM imports, wants to bring its own
     from rl_agents.engines.transfer import receivers, worker
 
     registry = worker.WeightTransferEngineFactory._registry
