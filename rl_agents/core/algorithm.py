@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -376,14 +377,14 @@ class AgentAlgorithm(Algorithm):
             draw_search(self.explorer, folder / "search_tree.png")
 
     def cleanup(self) -> None:
+        """Stop everything, in this order; what one of them raises is raised when all have had their turn."""
         self.pipeline.close()
         if self.rollout_workers is not None:
             self.rollout_workers.collector.closed = True
-        try:
-            super().cleanup()
-            self.pipeline.join()
-        finally:  # who goes on with the run waits for its pool
-            if self.pool is not None:
-                self.pool.close()
-        if self.rollout_workers is not None:
-            self.rollout_workers.stop_engines()
+        with contextlib.ExitStack() as last_first:
+            if self.rollout_workers is not None:
+                last_first.callback(self.rollout_workers.stop_engines)
+            if self.pool is not None:  # who goes on with the run waits for it
+                last_first.callback(self.pool.close)
+            last_first.callback(self.pipeline.join)
+            last_first.callback(super().cleanup)

@@ -1,4 +1,4 @@
-"""The torch engine's model: loaded from a folder, and refused where its layers cannot be cached, or weights do not fit."""
+"""The torch engine's model: loaded from a folder; refused where its layers cannot be cached or weights do not fit."""
 
 from __future__ import annotations
 
