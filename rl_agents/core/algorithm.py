@@ -311,7 +311,7 @@ class AgentAlgorithm(Algorithm):
             self.explorer.left_out = self.place.bad.left_out
         if self.rollout_workers is not None:
             self.rollout_workers.version = None
-            self.rollout_workers.collector.deaths |= Counter(counters.deaths)
+            self.rollout_workers.collector.losses.deaths |= Counter(counters.deaths)
 
     def save_run_checkpoint(self, folder: Path) -> None:
         """Write a checkpoint; it appears under its name when it is complete."""
@@ -325,7 +325,7 @@ class AgentAlgorithm(Algorithm):
             self.pool.add_calls(in_flight)
         counters = Counters(
             self.iteration, self.policy_version, self.place.position, self.kl_in_reward_coef,
-            dict(bad.left_out), dict(bad.strikes), dict(workers.collector.deaths) if workers is not None else {},
+            dict(bad.left_out), dict(bad.strikes), dict(workers.collector.losses.deaths) if workers is not None else {},
             self.pool.id if self.pool is not None else "", self.pipeline.in_flight(),
         )  # fmt: skip
         save_run(folder, self.learner_group, counters, self.settings, self.explorer)

@@ -54,7 +54,7 @@ class RolloutWorkers:
         else:
             self.env_runners = EnvRunnerGroup(config=config, local_env_runner=False)
         self.collector = Collector(runners_of(self.env_runners), self.engine_group, self._settings.sample_timeout_s)
-        self.collector.connect()
+        self.collector.losses.connect()
 
     def _start_engines(self, model_dir: str, kind: str) -> None:
         settings = self._settings
