@@ -88,10 +88,11 @@ class Losses:
         """Take lost runners in that are back; return the tasks in whose environments they died.
 
         Args:
-            wait_s: for all of them, in seconds; 0: only see who is back already.
+            wait_s: for all of them, in seconds, but for those that were `overdue` while others are alive; 0: only see
+                who is back already.
         """
         with self._restoring:
-            back = self.runners.come_back(wait_s)
+            back = self.runners.come_back(wait_s, self._missed if self.runners.ids() else ())
             asked = {runner: self.runners.send(runner, lost_task) for runner in back}
             self._equip(back)
             tasks, end = list[str](), time.monotonic() + ANSWER_S
@@ -102,9 +103,13 @@ class Losses:
             self._missed &= set(self.runners.absent())
             return tasks
 
+    def awaited(self) -> list[int]:
+        """Return those that are lost and not `overdue` yet."""
+        return sorted(set(self.runners.absent()) - self._missed)
+
     def overdue(self, waited_s: float) -> list[str]:
         """Return a line that names the runners which are still away, each once."""
-        late = sorted(set(self.runners.absent()) - self._missed)
+        late = self.awaited()
         self._missed |= set(late)
         others = "the others go on without it" if self.runners.ids() else "none is alive"
         return [f"env runner {', '.join(map(str, late))} is not back after {waited_s:.0f} s; {others}"] if late else []

@@ -7,7 +7,7 @@ own: what was sent to it is done when somebody waits for it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -55,8 +55,8 @@ class Runners(Protocol):
     def absent(self) -> list[int]:
         """Return the numbers of those that were lost and are not back."""
 
-    def come_back(self, wait_s: float) -> list[int]:
-        """Return those that were lost and are back; wait until all are, or the time is over."""
+    def come_back(self, wait_s: float, late: Collection[int] = ()) -> list[int]:
+        """Return those that were lost and are back; wait until all are, but for the ``late``, or the time is over."""
 
 
 class RunnerActors:
@@ -113,7 +113,7 @@ class RunnerActors:
         """See `Runners`."""
         return [runner for runner in self._manager.actor_ids() if not self._manager.is_actor_healthy(runner)]
 
-    def come_back(self, wait_s: float) -> list[int]:
+    def come_back(self, wait_s: float, late: Collection[int] = ()) -> list[int]:
         """See `Runners`. A ping is under way to everybody who is away: one who restarts answers it when it can."""
         end, back = time.monotonic() + wait_s, list[int]()
         while absent := self.absent():
@@ -127,7 +127,7 @@ class RunnerActors:
                 if self._answers(self._pings.pop(runner)):
                     self._manager.set_actor_state(runner, True)
                     back.append(runner)
-            if time.monotonic() >= end:
+            if time.monotonic() >= end or not set(self.absent()) - set(late):
                 break
             if ready and len(back) == before:  # the call failed at once: Ray has yet to restart it
                 time.sleep(min(left, PING_S))
@@ -195,7 +195,7 @@ class RunnerHere:
         """It is here."""
         return []
 
-    def come_back(self, wait_s: float) -> list[int]:
+    def come_back(self, wait_s: float, late: Collection[int] = ()) -> list[int]:
         """It was never away."""
         return []
 

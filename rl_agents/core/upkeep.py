@@ -48,6 +48,7 @@ class Upkeep:
         #: When those who are lost are not waited for any more; None: nobody is.
         self._until: float | None = None
         self._alone_since: float | None = None
+        self._looked = 0.0
 
     def start(self) -> None:
         """Begin; what was offered is pushed first."""
@@ -114,18 +115,18 @@ class Upkeep:
 
     def _welcome(self) -> None:
         """Take in who is back, and let the others go on after a while."""
-        losses = self._producer.workers().collector.losses
-        absent = losses.runners.absent()
-        if absent and losses.welcome(0.0):
-            self._blamed()
-        absent, now = losses.runners.absent(), time.monotonic()
-        if absent and self._until is not None and now >= self._until:
-            for event in losses.overdue(COME_BACK_S):
-                print(f"[rl_agents] {event}", flush=True)
+        losses, now = self._producer.workers().collector.losses, time.monotonic()
+        if losses.runners.absent() and now - self._looked >= LOOK_S:
+            self._looked = now
+            if losses.welcome(0.0):
+                self._blamed()
+        late = self._until is not None and now >= self._until
+        for event in losses.overdue(COME_BACK_S) if late else []:
+            print(f"[rl_agents] {event}", flush=True)
         with self._changed:
-            if not absent or (self._until is not None and now >= self._until):
+            if late or not losses.awaited():
                 self._until = None
-        self._check_alone(absent, now, alone=not losses.runners.ids())
+        self._check_alone(losses.runners.absent(), now, alone=not losses.runners.ids())
 
     def _check_alone(self, absent: list[int], now: float, *, alone: bool) -> None:
         """Give up when nobody has been there for long; raises `RolloutError`."""

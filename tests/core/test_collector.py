@@ -10,7 +10,7 @@ import pytest
 
 from rl_agents.core.collector import Collector
 from rl_agents.core.exchanges import Lost
-from rl_agents.core.losses import MAX_DEATHS
+from rl_agents.core.losses import COME_BACK_S, MAX_DEATHS
 from rl_agents.core.runners import RunnerLost
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
 from rl_agents.errors import EpisodesFail, RolloutError
@@ -86,7 +86,7 @@ class Group:
     def absent(self) -> list[int]:
         return [number for number in range(len(self.runners)) if number not in self.healthy]
 
-    def come_back(self, wait_s: float) -> list[int]:
+    def come_back(self, wait_s: float, late: Any = ()) -> list[int]:
         back, self.healthy = self.absent(), set(range(len(self.runners)))
         return back
 
@@ -194,6 +194,38 @@ def test_time_in_which_nobody_fetches_is_not_the_runners() -> None:
         time.sleep(0.2)  # somebody gives engines weights
     assert not group.killed
     assert isinstance(collector.exchanges.fetch([number])[number], Lost) and group.killed == 1
+
+
+class Slow(Group):
+    """Runner 0 dies once, and takes long to come back."""
+
+    def __init__(self) -> None:
+        super().__init__([Runner({"t0"}), Runner(set())])
+        self.back, self.waits = False, list[float]()
+
+    def come_back(self, wait_s: float, late: Any = ()) -> list[int]:
+        self.waits.append(wait_s if set(self.absent()) - set(late) else 0.0)
+        if not self.back:
+            return []
+        self.runners[0].deadly = set()
+        return super().come_back(wait_s)
+
+    def everybody(self, call: Any, timeout_s: float) -> list[Any]:
+        raise AssertionError("one who does not answer would hold all")
+
+
+def test_a_runner_that_takes_long_to_come_back_is_named_once_and_joins_later() -> None:
+    group = Slow()
+    collector = Collector(group, None, 10.0)
+    collected = collector.collect(specs(4))
+    assert len(collected.answers) == 8 and not any(t.failed for t in collected.answers)
+    assert collected.events[-1] == "env runner 0 is not back after 10 s; the others go on without it"
+    assert group.waits == [COME_BACK_S]
+    assert not collector.collect(specs(4)).events and group.ids() == [1]
+    assert sum(group.waits) == COME_BACK_S, "it is not waited for again"
+    group.back = True
+    collector.collect(specs(4))
+    assert group.ids() == [0, 1] and collector.losses.deaths == {"t0": 1}
 
 
 @pytest.mark.parametrize("error", [PoolError("the disk is full"), TimeoutError()])

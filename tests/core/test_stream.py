@@ -132,7 +132,7 @@ class World:
     def absent(self) -> list[int]:
         return [number for number in range(len(self.members)) if number not in self.alive]
 
-    def come_back(self, wait_s: float) -> list[int]:
+    def come_back(self, wait_s: float, late: Any = ()) -> list[int]:
         back, self.alive = self.absent(), set(range(len(self.members)))
         return back
 
@@ -336,7 +336,7 @@ def test_who_takes_long_to_come_back_is_not_waited_for_and_gets_work_when_it_is(
     world: World, monkeypatch: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     back, come_back = threading.Event(), world.come_back
-    monkeypatch.setattr(world, "come_back", lambda wait_s: come_back(wait_s) if back.is_set() else [])
+    monkeypatch.setattr(world, "come_back", lambda *waits: come_back(*waits) if back.is_set() else [])
     monkeypatch.setattr(upkeep, "COME_BACK_S", 0.2)
     run = Learner(world, iterations=20)
     run.learn(1)
@@ -469,7 +469,7 @@ def test_what_is_lost_while_others_are_brought_back_is_brought_back_next(world: 
 def test_a_stream_whose_env_runners_are_gone_for_good_says_so(world: World, monkeypatch: Any) -> None:
     run = Learner(world)
     world.alive.clear()
-    monkeypatch.setattr(world, "come_back", lambda wait_s: [])
+    monkeypatch.setattr(world, "come_back", lambda *waits: [])
     monkeypatch.setattr(upkeep, "GONE_S", 1.0)
     with pytest.raises(RolloutError, match="no env runner is alive: 0, 1 did not come back within 1 s"):
         run.learn(1)
