@@ -160,6 +160,8 @@ class Stream:
     def join(self) -> None:
         """Wait until nothing is played, when env runners are gone; gives up after some seconds."""
         self._beside.join()
+        if self._upkeep is not None:  # it would bring back the engines that are ended next
+            self._upkeep.beside.join()
 
     def _take(self, played: list[Trajectory], missing: int, iteration: int) -> dict[str, float]:
         """Wait for so many groups that are complete and rewarded, and add them to ``played``."""
