@@ -451,16 +451,24 @@ def test_who_brings_engines_back_is_waited_for_before_a_stream_begins_anew(world
 
 
 def test_what_is_lost_while_others_are_brought_back_is_brought_back_next(world: World, monkeypatch: Any) -> None:
-    released, calls = threading.Event(), list[int]()
-    run = Learner(world, tasks_per_iteration=2)
+    entered, released, calls = threading.Event(), threading.Event(), list[int]()
+    run = Learner(world)
 
     def restore() -> None:
         calls.append(len(calls))
+        entered.set()
         released.wait(10)
 
     monkeypatch.setattr(run.collector.losses, "restore_engines", restore)
-    world.engine_deaths = 3  # of groups that are played side by side
-    threading.Timer(0.5, released.set).start()
+    world.engine_deaths = 1
+    run.stream._start()
+    assert entered.wait(10)
+    upkeep = run.stream._upkeep
+    assert upkeep is not None and upkeep.restoring()
+    upkeep.strike()  # by two more groups
+    upkeep.strike()
+    released.set()
+    assert eventually(lambda: len(calls) == 2 and not upkeep.restoring())
     check(run.learn(3))
     assert calls == [0, 1]
     run.stop()
