@@ -14,6 +14,10 @@ class EpisodesFail(RuntimeError):
     """Episodes are such that a run makes no sense, and would be again: the message says how many, and why."""
 
 
+class RolloutError(RuntimeError):
+    """Jobs could not be completed although env runners and engines were restarted."""
+
+
 class LearnerLost(RuntimeError):
     """A learner died or does not answer; new ones can go on from the last checkpoint."""
 

@@ -10,7 +10,8 @@ from typing import Any, Protocol
 import psutil
 
 from rl_agents.data.trajectory import Trajectory
-from rl_agents.errors import EpisodesFail, LearnerLost
+from rl_agents.engines.base import EngineError
+from rl_agents.errors import EpisodesFail, LearnerLost, RolloutError
 from rl_agents.interrupts import Interrupts
 from rl_agents.reporting.evaluation import evaluation_metrics
 from rl_agents.reporting.plots import plot_success
@@ -69,6 +70,8 @@ class TrainableAgent(Protocol):
     def stop(self) -> None: ...
 
 
+#: What ends the playing for good while the learners are as they were: a checkpoint can be written first.
+NO_EPISODES = (EpisodesFail, RolloutError, EngineError)
 #: Tag of a record: how often lost learners have been replaced until then.
 RESTARTS = "fault/learner_restarts"
 #: Seconds of patience before learners are replaced again, times how often that has failed in a row.
@@ -118,6 +121,7 @@ class TrainLoop:
 
         Raises:
             EpisodesFail: environments broke too many episodes (after a checkpoint).
+            RolloutError, EngineError: env runners or engines do not come back (after a checkpoint).
         """
         status = "failed"
         try:
@@ -128,8 +132,8 @@ class TrainLoop:
             self.interrupts.requested = True
             status = "interrupted"
             self.save()
-        except EpisodesFail:
-            self.save()
+        except NO_EPISODES as error:
+            self._save_in_spite_of(error)
             raise
         finally:
             self.close(status)
@@ -200,6 +204,13 @@ class TrainLoop:
         if self._clean:
             self._save_checkpoint()
 
+    def _save_in_spite_of(self, error: Exception) -> None:
+        """Write a checkpoint where the learners still can; ``error`` is what the run ends with in any case."""
+        try:
+            self.save()
+        except LearnerLost as lost:
+            self.progress.note(f"{lost}: no checkpoint after {self._completed} iterations")
+
     def close(self, status: str) -> None:
         """Write the summary with ``status`` (done, interrupted, failed) and the plot; nothing is trained any more."""
         self.progress.stop()
@@ -215,7 +226,7 @@ class TrainLoop:
             with self.interrupts.abortable(self._can_leave):
                 self._clean = False  # a second signal can strike in the middle of an optimiser step
                 result = self.algo.train()
-        except (KeyboardInterrupt, EpisodesFail):
+        except (KeyboardInterrupt, *NO_EPISODES):
             self._clean = self._clean or self._can_leave()
             raise
         self._clean, self._completed = True, self.algo.iteration

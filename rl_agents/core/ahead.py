@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from rl_agents.core.beside import POLL_S, Beside
 from rl_agents.core.experience import Place
 from rl_agents.core.pipeline import Pipeline, Producer
 from rl_agents.data.trajectory import Trajectory
-
-#: Seconds between two looks at whether the other thread lives.
-POLL_S = 0.5
-#: Seconds that a batch may take to notice that its env runners are gone.
-CLOSE_S = 10.0
 
 
 class Ahead(Pipeline):
@@ -27,10 +22,9 @@ class Ahead(Pipeline):
     """
 
     def __init__(self, producer: Producer, lag: int, iterations: int) -> None:
-        self._changed = threading.Condition()
-        self._thread: threading.Thread | None = None
-        self._held = self._closing = self._busy = False
-        self._error: BaseException | None = None
+        self._beside = Beside("rollouts")
+        self._changed = self._beside.changed
+        self._held = self._busy = False
         #: Weights and version by the iteration that made them, while batches wait for them.
         self._weights: dict[int, tuple[Any, int]] = {}
         super().__init__(producer, lag, iterations)
@@ -39,11 +33,11 @@ class Ahead(Pipeline):
 
     def begin(self, iteration: int, version: int, place: Place, before: Sequence[int] = ()) -> None:
         """See `Pipeline.begin`; the batch under way is played to its end first, so that the pool has it."""
-        self._end()
+        self._beside.end()
         super().begin(iteration, version, place, before)
 
     def _restart(self, iteration: int, place: Place) -> None:
-        self._end()
+        self._beside.end()
         self._weights.clear()
         super()._restart(iteration, place)
 
@@ -59,7 +53,7 @@ class Ahead(Pipeline):
         """See `Pipeline.settle`."""
         end = min(self.iteration + self.lag, self._horizon)
         with self._changed:
-            self._wait(lambda: self._thread is None or self._number >= end)
+            self._beside.wait(lambda: not self._beside.started or self._number >= end)
             waiting = [batch for number, batch in self._batches.items() if number < end and not batch.recorded]
         return [trajectory for batch in waiting for trajectory in batch.experience.played]
 
@@ -69,7 +63,7 @@ class Ahead(Pipeline):
         try:
             with self._changed:
                 self._held = True
-                self._wait(lambda: not self._busy)
+                self._beside.wait(lambda: not self._busy)
             yield
         finally:
             with self._changed:
@@ -78,42 +72,31 @@ class Ahead(Pipeline):
 
     def close(self) -> None:
         """See `Pipeline.close`."""
-        with self._changed:
-            self._closing = True
-            self._changed.notify_all()
+        self._beside.close()
 
     def join(self) -> None:
         """See `Pipeline.join`; gives up after some seconds."""
-        if self._thread is not None:
-            self._thread.join(CLOSE_S)
+        self._beside.join()
 
     def _await(self, iteration: int) -> None:
-        if self._thread is None:
+        if not self._beside.started:
             self._offer(self.producer.export())
-            self._thread = threading.Thread(target=self._work, name="rollouts", daemon=True)
-            self._thread.start()
+            self._beside.start(self._work)
         with self._changed:
-            self._wait(lambda: iteration in self._batches)
-            if iteration in self._batches:
-                return
-        raise self._error or RuntimeError("the thread that plays episodes has ended")
+            if not self._beside.wait(lambda: iteration in self._batches):
+                raise self._beside.reason()
+
+    def _version_of(self, number: int) -> int:
+        """See `Pipeline._version_of`; a batch that has failed, and is not there, had its weights all the same."""
+        offered = self._weights.get(self._generation(number))
+        if offered is None or number in self._batches or number in self._before:
+            return super()._version_of(number)
+        return offered[1]
 
     def _offer(self, weights: Any) -> None:
         with self._changed:
             self._weights[self.iteration] = (weights, self.version)
             self._changed.notify_all()
-
-    def _wait(self, until: Callable[[], bool]) -> None:
-        """Wait, with the lock, until something is so or the thread has ended."""
-        while not until() and self._thread is not None and self._thread.is_alive():
-            self._changed.wait(POLL_S)
-
-    def _end(self) -> None:
-        """Let the thread end after the batch under way."""
-        self.close()
-        while self._thread is not None and self._thread.is_alive():
-            self._thread.join(POLL_S)
-        self._thread, self._error, self._closing = None, None, False
 
     # --- the producing side ------------------------------------------------------------------------------------
 
@@ -128,19 +111,15 @@ class Ahead(Pipeline):
                 with self._changed:
                     self._keep(number, batch)
                     self._changed.notify_all()
-        except BaseException as error:
-            self._error = error
         finally:
-            with self._changed:
-                self._busy = False
-                self._changed.notify_all()
+            self._busy = False
 
     def _due(self) -> tuple[int, Any, int] | None:
         """Wait for a batch that may be played; return its number and weights, None at the end."""
         with self._changed:
             self._busy = False
             self._changed.notify_all()
-            while not self._closing:
+            while not self._beside.closing:
                 number, generation = self._number, self._generation(self._number)
                 for older in [made for made in self._weights if made < generation]:
                     del self._weights[older]

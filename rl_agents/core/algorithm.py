@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -310,7 +311,7 @@ class AgentAlgorithm(Algorithm):
             self.explorer.left_out = self.place.bad.left_out
         if self.rollout_workers is not None:
             self.rollout_workers.version = None
-            self.rollout_workers.collector.deaths |= Counter(counters.deaths)
+            self.rollout_workers.collector.losses.deaths |= Counter(counters.deaths)
 
     def save_run_checkpoint(self, folder: Path) -> None:
         """Write a checkpoint; it appears under its name when it is complete."""
@@ -324,7 +325,7 @@ class AgentAlgorithm(Algorithm):
             self.pool.add_calls(in_flight)
         counters = Counters(
             self.iteration, self.policy_version, self.place.position, self.kl_in_reward_coef,
-            dict(bad.left_out), dict(bad.strikes), dict(workers.collector.deaths) if workers is not None else {},
+            dict(bad.left_out), dict(bad.strikes), dict(workers.collector.losses.deaths) if workers is not None else {},
             self.pool.id if self.pool is not None else "", self.pipeline.in_flight(),
         )  # fmt: skip
         save_run(folder, self.learner_group, counters, self.settings, self.explorer)
@@ -376,14 +377,14 @@ class AgentAlgorithm(Algorithm):
             draw_search(self.explorer, folder / "search_tree.png")
 
     def cleanup(self) -> None:
+        """Stop everything, in this order; what one of them raises is raised when all have had their turn."""
         self.pipeline.close()
         if self.rollout_workers is not None:
             self.rollout_workers.collector.closed = True
-        try:
-            super().cleanup()
-            self.pipeline.join()
-        finally:  # who goes on with the run waits for its pool
-            if self.pool is not None:
-                self.pool.close()
-        if self.rollout_workers is not None:
-            self.rollout_workers.stop_engines()
+        with contextlib.ExitStack() as last_first:
+            if self.rollout_workers is not None:
+                last_first.callback(self.rollout_workers.stop_engines)
+            if self.pool is not None:  # who goes on with the run waits for it
+                last_first.callback(self.pool.close)
+            last_first.callback(self.pipeline.join)
+            last_first.callback(super().cleanup)

@@ -54,7 +54,7 @@ class RolloutWorkers:
         else:
             self.env_runners = EnvRunnerGroup(config=config, local_env_runner=False)
         self.collector = Collector(runners_of(self.env_runners), self.engine_group, self._settings.sample_timeout_s)
-        self.collector.connect()
+        self.collector.losses.connect()
 
     def _start_engines(self, model_dir: str, kind: str) -> None:
         settings = self._settings
@@ -123,7 +123,10 @@ class RolloutWorkers:
     def rest(self) -> None:
         """While learners work on their GPU, engines may free it (``engine_sleep``); the next weights wake them."""
         if self._settings.engine_sleep and self.engine_group is not None:
-            self.engine_group.sleep(self._settings.engine_sleep)
+            try:
+                self.engine_group.sleep(self._settings.engine_sleep)
+            except EngineError as error:  # the learner's turn all the same: it may fit beside, and says so if not
+                print(f"[rl_agents] {error}; its GPU memory may still be taken", flush=True)
             self.version = None
 
     def push(self, weights: Any, version: int) -> None:

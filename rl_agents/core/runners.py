@@ -7,7 +7,7 @@ own: what was sent to it is done when somebody waits for it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -16,7 +16,8 @@ from ray.exceptions import RayError
 
 #: What an env runner is asked: it is called with the runner.
 Call = Callable[[Any], Any]
-PROBE_S = 10
+#: Seconds between two looks at who is back, while somebody waits.
+PING_S = 1.0
 
 
 class RunnerLost(Exception):
@@ -48,8 +49,14 @@ class Runners(Protocol):
     def lose(self, runner: int, *, kill: bool) -> None:
         """Ask a runner nothing until it is back; ``kill`` one that only hangs, so that it is restarted."""
 
-    def come_back(self, patience_s: float) -> bool:
-        """Wait until one that was lost is back, or at least one is alive; False when none is in time."""
+    def tell(self, runners: Sequence[int], call: Call) -> None:
+        """Have some make a call before anything that they are asked later; nobody waits for it."""
+
+    def absent(self) -> list[int]:
+        """Return the numbers of those that were lost and are not back."""
+
+    def come_back(self, wait_s: float, late: Collection[int] = ()) -> list[int]:
+        """Return those that were lost and are back; wait until all are, but for the ``late``, or the time is over."""
 
 
 class RunnerActors:
@@ -57,6 +64,8 @@ class RunnerActors:
 
     def __init__(self, group: Any) -> None:
         self._group, self._manager = group, group._worker_manager
+        #: To those that are away.
+        self._pings: dict[int, Any] = {}
 
     @property
     def remote(self) -> int:
@@ -95,13 +104,40 @@ class RunnerActors:
             ray.kill(self._manager.actors()[runner], no_restart=False)
         self._manager.set_actor_state(runner, False)
 
-    def come_back(self, patience_s: float) -> bool:
+    def tell(self, runners: Sequence[int], call: Call) -> None:
+        """See `Runners`; an actor does what it is asked in order."""
+        for runner in runners:
+            self.send(runner, call)
+
+    def absent(self) -> list[int]:
         """See `Runners`."""
-        deadline = time.monotonic() + patience_s
-        while not self._group.probe_unhealthy_env_runners(timeout_seconds=PROBE_S) and not self.ids():
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(1)
+        return [runner for runner in self._manager.actor_ids() if not self._manager.is_actor_healthy(runner)]
+
+    def come_back(self, wait_s: float, late: Collection[int] = ()) -> list[int]:
+        """See `Runners`. A ping is under way to everybody who is away: one who restarts answers it when it can."""
+        end, back = time.monotonic() + wait_s, list[int]()
+        while absent := self.absent():
+            for runner in absent:
+                if runner not in self._pings:
+                    self._pings[runner] = self._manager.actors()[runner].ping.remote()
+            before = len(back)
+            left = max(0.0, end - time.monotonic())
+            ready = ray.wait(list(self._pings.values()), timeout=min(left, PING_S))[0]
+            for runner in [runner for runner, ping in self._pings.items() if ping in ready]:
+                if self._answers(self._pings.pop(runner)):
+                    self._manager.set_actor_state(runner, True)
+                    back.append(runner)
+            if time.monotonic() >= end or not set(self.absent()) - set(late):
+                break
+            if ready and len(back) == before:  # the call failed at once: Ray has yet to restart it
+                time.sleep(min(left, PING_S))
+        return back
+
+    def _answers(self, ping: Any) -> bool:
+        try:
+            ray.get(ping)
+        except RayError:
+            return False
         return True
 
 
@@ -151,9 +187,17 @@ class RunnerHere:
     def lose(self, runner: int, *, kill: bool) -> None:
         """It is where we are."""
 
-    def come_back(self, patience_s: float) -> bool:
+    def tell(self, runners: Sequence[int], call: Call) -> None:
         """See `Runners`."""
-        return True
+        call(self._runner)
+
+    def absent(self) -> list[int]:
+        """It is here."""
+        return []
+
+    def come_back(self, wait_s: float, late: Collection[int] = ()) -> list[int]:
+        """It was never away."""
+        return []
 
 
 def runners_of(group: Any) -> Runners:

@@ -1,9 +1,11 @@
 """A stream: env runners play without a pause, with the newest weights at hand, and learners take what is finished.
 
-A thread of the driver admits groups (`rl_agents.core.admission`), hands each to the least busy env runner, fetches what
-is done, plays again what was lost, and gives the engines new weights in the midst of episodes. The learners' thread
-takes ``tasks_per_iteration`` whole groups for an iteration. What it takes depends on timing; how old it is does not
-exceed ``staleness``, which is asserted on every batch.
+Four threads of the driver share one table (`rl_agents.core.groups`): the learners' takes ``tasks_per_iteration`` whole
+groups for an iteration; *rollouts* admits groups (`rl_agents.core.admission`), hands them to env runners and fetches
+what is done (`rl_agents.core.handout`); *upkeep* gives engines new weights in the midst of episodes and brings back
+what was lost (`rl_agents.core.upkeep`); *reward* asks judges about groups that are complete
+(`rl_agents.core.rewarding`). What is taken depends on timing; how old it is does not exceed ``staleness``, which is
+asserted on every batch.
 
 After a checkpoint a stream goes on with the groups that had been admitted and not learned from: they are played again
 with their old seeds, and the pool serves the calls that they had made. What was admitted later is forgotten.
@@ -12,54 +14,19 @@ with their old seeds, and the pool serves the calls that they had made. What was
 from __future__ import annotations
 
 import math
-import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from typing import Any
 
-from rl_agents.core.admission import Admission, TooOld
-from rl_agents.core.collector import DIED, MAX_ROUNDS, Collector, Lost, RolloutError, failed_episode
+from rl_agents.core.admission import TooOld
+from rl_agents.core.beside import Beside
 from rl_agents.core.experience import Experience, Place
+from rl_agents.core.groups import Group, Groups
+from rl_agents.core.handout import HandOut
 from rl_agents.core.pipeline import Sampled
-from rl_agents.data.tasks import training_specs
-from rl_agents.data.trajectory import EpisodeSpec, Trajectory
-from rl_agents.errors import InputError
-from rl_agents.rollout.agent_loop import Rollouts
-
-#: Longest wait for an answer before new weights and new groups are looked after, in seconds.
-POLL_S = 0.1
-#: Seconds that the thread may take to notice that env runners are gone.
-CLOSE_S = 10.0
-
-
-@dataclass
-class Group:
-    """The episodes of one task, from their admission until they are learned from.
-
-    Attributes:
-        version: of the engines' weights at the admission.
-        attempt: how often some of the episodes had to be asked for again.
-        fruitless: how often in a row that brought nothing.
-        resampled: episodes that were asked for again.
-        batch: of the collector, while an env runner plays the group; None: it waits for one.
-        sure: all its calls are in the pool, or will be there.
-    """
-
-    number: int
-    version: int
-    specs: Sequence[EpisodeSpec]
-    done: dict[EpisodeSpec, Trajectory] = field(default_factory=dict)
-    attempt: int = 0
-    fruitless: int = 0
-    resampled: int = 0
-    batch: int | None = None
-    sure: bool = True
-
-    def missing(self) -> list[EpisodeSpec]:
-        """Return the episodes that are not there."""
-        return [spec for spec in self.specs if spec not in self.done]
+from rl_agents.core.rewarding import Rewarding
+from rl_agents.core.upkeep import Upkeep
+from rl_agents.data.trajectory import Trajectory
 
 
 class Stream:
@@ -79,12 +46,13 @@ class Stream:
         """
         self.producer, self.episodes, self.settings = producer, producer.episodes, producer.episodes.settings
         self.iterations = iterations
-        self._changed = threading.Condition()
-        self._thread: threading.Thread | None = None
-        self._restoring: threading.Thread | None = None
+        self._beside = Beside("rollouts")
+        self._changed = self._beside.changed
+        self._upkeep: Upkeep | None = None
+        self._rewarding: Rewarding | None = None
         self.begin(0, 0, Place())
 
-    # --- the learning side -------------------------------------------------------------------------------------
+    # --- the learners' thread ----------------------------------------------------------------------------------
 
     def begin(self, iteration: int, version: int, place: Place, before: Sequence[int] = ()) -> None:
         """Go on after ``iteration`` completed ones; what is being played is given up.
@@ -95,27 +63,21 @@ class Stream:
             before: see `in_flight`.
         """
         self._end()
-        settings = self.settings
         self.iteration, self.version, self.place = iteration, version, place
         self.served: Collection[int] = ()
-        self._admission = Admission(settings.tasks_per_iteration, settings.staleness)
-        waiting = list(zip(before[::3], before[1::3], before[2::3], strict=True))
-        self._admission.go_on(iteration, place.position, {number: admitted for number, admitted, _ in waiting})
-        self._groups = {number: self._group(number, older) for number, _, older in waiting}
+        self._groups = Groups(self.episodes, self._changed, iteration, place)
+        self._groups.go_on(before)
         self._horizon: float = self.iterations
         self._experience: Experience | None = None
-        #: Weights that the engines wait for, with their version and iteration.
-        self._offered: tuple[Any, int, int] | None = None
-        self._error: BaseException | None = None
-        self._closing = self._moved = self._again = False
-        self._push_s = 0.0
-        self._hopeless = self._absent = 0
+        self._upkeep = self._make_upkeep(self._groups)
+        self._rewarding = Rewarding(self.episodes.reward, self.settings.tasks_per_iteration, self._groups.ready)
 
     def next(self, iteration: int) -> Experience:
         """Return what ``iteration`` learns from; the same again until new weights are published.
 
         Raises:
             InputError, EpisodesFail, SelectionError, RolloutError: as `Episodes.play` does.
+            EngineError, LearnerLost: see `InferenceGroup.restore`.
         """
         assert iteration == self.iteration, f"{iteration} iterations are done, {self.iteration} were published"
         if self._experience is not None:
@@ -124,22 +86,18 @@ class Stream:
         if iteration >= self._horizon:
             self._horizon = math.inf
         self._start()
-        ready = len(self._admission.finished)
+        ready = len(self._groups.admission.finished)
         try:
             experience = self.episodes.choose(iteration, lambda played, missing: self._take(played, missing, iteration))
         except BaseException:
             with self._changed:
-                self._admission.put_back()
+                self._groups.admission.put_back()
             raise
         waited = time.perf_counter() - started
-        with self._changed:
-            counts = {
-                "stream/admitted": float(self._admission.admitted),
-                "stream/playing": float(len(self._admission.waiting) - len(self._admission.finished)),
-                "stream/ready": float(ready),
-            }
-        times = {"timing_s/rollout": waited, "timing_s/wait_rollout": waited, "timing_s/sync": self._push_s}
-        experience.metrics.update({**counts, **times})
+        times = {"timing_s/rollout": waited, "timing_s/wait_rollout": waited}
+        if self._upkeep is not None:
+            times["timing_s/sync"] = self._upkeep.push_s
+        experience.metrics.update({**self._groups.counts(), "stream/ready": float(ready), **times})
         self._experience = experience
         return experience
 
@@ -149,40 +107,30 @@ class Stream:
         Raises:
             LearnerLost: they cannot be exported.
         """
-        assert self._experience is not None
+        assert self._experience is not None and self._upkeep is not None
         place = self.place.after(self._experience.played)
         weights = self.producer.export() if version != self.version else None
         with self._changed:
-            for number in self._admission.learned():
-                del self._groups[number]
-            if weights is None and self._offered is not None:
-                weights = self._offered[0]
-            self.place, self.version, self.iteration = place, version, self.iteration + 1
-            self._offered = (weights, version, self.iteration)
+            self._groups.learned()
+            self._groups.place = self.place = place
+            self.version, self.iteration = version, self.iteration + 1
             self._experience = None
-            self._changed.notify_all()
+            self._upkeep.offer(weights, version, self.iteration)
 
     def recorded(self) -> bool:
         """Whether the pool has all that was sampled for the batch that `next` returned."""
-        complete = self.producer.recorded()
-        with self._changed:
-            for group in self._groups.values():
-                group.sure = group.sure and complete
-            return all(self._groups[number].sure for number in self._admission.taken)
+        return self._groups.recorded(self.producer.recorded())
 
     def in_flight(self) -> list[int]:
         """Number, iteration and version of the admission of every group that is not learned from, one after the other.
 
         They are what a checkpoint keeps of a stream, beside its counters.
         """
-        with self._changed:
-            waiting = sorted({**self._admission.taken, **self._admission.waiting}.items())
-            return [part for number, admitted in waiting for part in (number, admitted, self._groups[number].version)]
+        return self._groups.in_flight()
 
     def oldest(self) -> int:
         """The oldest version that sampled what is to be learned from."""
-        with self._changed:
-            return min([self.version, *(group.version for group in self._groups.values())])
+        return self._groups.oldest(self.version)
 
     def settle(self) -> list[Trajectory]:
         """Have the pool hold all calls so far, of unfinished episodes, too.
@@ -190,245 +138,100 @@ class Stream:
         Returns:
             Episodes that are finished and may lack calls there.
         """
-        if self._thread is not None:
+        if self._beside.started:
             self.recorded()
-        with self._changed:
-            unsure = [group for group in self._groups.values() if not group.sure]
-            return [trajectory for group in unsure for trajectory in group.done.values()]
+        return self._groups.unsure()
 
     @contextmanager
     def paused(self) -> Iterator[None]:
         """The engines have the learners' weights meanwhile; what is being played goes on beside the caller's."""
         with self._changed:
-            self._wait(lambda: self._offered is None)
+            self._beside.wait(lambda: self._upkeep is None or not self._upkeep.pending())
         yield
 
     def close(self) -> None:
         """Play nothing any more."""
-        with self._changed:
-            self._closing = True
-            self._changed.notify_all()
+        self._beside.close()
+        if self._upkeep is not None:
+            self._upkeep.beside.close()
+        if self._rewarding is not None:
+            self._rewarding.close()
 
     def join(self) -> None:
         """Wait until nothing is played, when env runners are gone; gives up after some seconds."""
-        if self._thread is not None:
-            self._thread.join(CLOSE_S)
+        self._beside.join()
+        if self._upkeep is not None:  # it would bring back the engines that are ended next
+            self._upkeep.beside.join()
 
     def _take(self, played: list[Trajectory], missing: int, iteration: int) -> dict[str, float]:
-        """Wait for so many finished groups, reward them and add them to ``played``."""
+        """Wait for so many groups that are complete and rewarded, and add them to ``played``."""
+        groups: list[Group] = []
+
+        def there() -> bool:
+            groups.extend(self._groups.take(missing, iteration))
+            return bool(groups)
+
         with self._changed:
             if played:
-                self._admission.pass_over(missing)
+                self._groups.admission.pass_over(missing)
                 self._changed.notify_all()
-            numbers: list[int] = []
-
-            def there() -> bool:
-                numbers.extend(self._admission.take(missing, iteration))
-                return bool(numbers)
-
-            self._wait(there)
-            if not numbers:
-                raise self._error or RuntimeError("the thread that plays episodes has ended")
-            groups = [self._groups[number] for number in numbers]
-        trajectories = [group.done[spec] for group in groups for spec in group.specs]
+            if not self._beside.wait(there):
+                raise self._beside.reason()
+        trajectories = [trajectory for group in groups for trajectory in group.trajectories()]
         self._check_age(trajectories)
-        shaped = self.episodes.reward.apply(trajectories)
         played.extend(trajectories)
-        return {**shaped, "rollout/resampled_episodes": float(sum(group.resampled for group in groups))}
+        resampled = float(sum(group.resampled for group in groups))
+        return {**self.episodes.reward.metrics(trajectories), "rollout/resampled_episodes": resampled}
 
     def _check_age(self, trajectories: Sequence[Trajectory]) -> None:
-        oldest = min((step.policy_version for t in trajectories for step in t.steps), default=self.version)
-        if self.version - oldest > self._admission.bound:
-            raise TooOld(f"a step of version {oldest} at version {self.version}: the bound is {self._admission.bound}")
+        oldest, bound = self.version, self._groups.admission.bound
+        oldest = min((step.policy_version for t in trajectories for step in t.steps), default=oldest)
+        if self.version - oldest > bound:
+            raise TooOld(f"a step of version {oldest} at version {self.version}: the bound is {bound}")
+
+    # --- threads -----------------------------------------------------------------------------------------------
 
     def _start(self) -> None:
-        if self._thread is None:
-            self._offered = (self.producer.export(), self.version, self.iteration)
-            self.producer.workers().collector.shared = True
-            self._thread = threading.Thread(target=self._work, name="rollouts", daemon=True)
-            self._thread.start()
-
-    def _wait(self, until: Callable[[], bool]) -> None:
-        """Wait, with the lock, until something is so or the thread has ended."""
-        while not until() and self._thread is not None and self._thread.is_alive():
-            self._changed.wait(POLL_S)
+        assert self._upkeep is not None
+        if not self._beside.started:
+            self._upkeep.offer(self.producer.export(), self.version, self.iteration)
+            self.producer.workers().collector.exchanges.shared = True
+            self._upkeep.start()
+            self._beside.start(self._play)
 
     def _end(self) -> None:
-        """End the thread, and give up what is being played."""
+        """End the threads, and give up what is being played."""
         self.close()
-        while self._thread is not None and self._thread.is_alive():
-            self._thread.join(POLL_S)
-        while self._restoring is not None and self._restoring.is_alive():  # it gives engines weights, too
-            self._restoring.join(POLL_S)
-        self._thread = self._restoring = None
+        self._beside.end()
+        if self._upkeep is not None:  # it gives engines weights, which are another run's then
+            self._upkeep.beside.end()
 
-    # --- the thread --------------------------------------------------------------------------------------------
+    def _make_upkeep(self, groups: Groups) -> Upkeep:
+        def blamed() -> None:
+            for group in groups.all():
+                group.fruitless = 0
 
-    def _work(self) -> None:
+        return Upkeep(self.producer, self._changed, arrived=groups.admission.publish, blamed=blamed)
+
+    def _play(self) -> None:
+        """The thread *rollouts*: admit, hand out, fetch; ends with what the others raise."""
+        assert self._upkeep is not None and self._rewarding is not None
+        groups, upkeep, rewarding = self._groups, self._upkeep, self._rewarding
         collector = self.producer.workers().collector
+        hand_out = HandOut(collector, groups, upkeep, rewarding.begin)
         try:
-            while not self._closing and not collector.closed:
-                self._push()
+            while not self._beside.closing and not collector.closed:
+                if error := rewarding.error or upkeep.beside.error:
+                    raise error
                 self._admit()
-                self._hand_out(collector)
-                self._fetch(collector)
-        except BaseException as error:
-            self._error = error
+                hand_out.give()
+                hand_out.fetch()
         finally:
-            collector.drop([group.batch for group in list(self._groups.values()) if group.batch is not None])
-            with self._changed:
-                self._changed.notify_all()
-
-    def _push(self) -> None:
-        """Give the engines the newest weights."""
-        with self._changed:
-            offered = self._offered
-        if offered is None or self._restores():  # who restores engines gives them weights as well
-            return
-        weights, version, iteration = offered
-        started = time.perf_counter()
-        if weights is not None:
-            self.producer.push(weights, version)
-        with self._changed:
-            self._push_s = time.perf_counter() - started
-            self._admission.publish(iteration)
-            if self._offered is offered:
-                self._offered = None
-            self._changed.notify_all()
+            upkeep.beside.close()
+            hand_out.drop()
 
     def _admit(self) -> None:
+        version = self.producer.workers().version
         with self._changed:
-            admission = self._admission
-            further = (self._horizon - self.iteration) * admission.batch
-            version = self.producer.workers().version
-            while admission.room() and admission.useful() < further:
-                number = admission.admit()
-                self._groups[number] = self._group(number, self.version if version is None else version)
-
-    def _group(self, number: int, version: int) -> Group:
-        """Return a group with the task and the seeds that its number stands for."""
-        settings = self.settings
-        iteration, first = divmod(number, settings.tasks_per_iteration)
-        specs = training_specs(
-            self.episodes.tasks, iteration, 1, settings.group_size, settings.seed, position=number, first_group=first,
-            left_out=self.place.bad.left_out,
-        )  # fmt: skip
-        return Group(number, version, [replace(spec, group_id=number) for spec in specs])
-
-    def _hand_out(self, collector: Collector) -> None:
-        """Give groups that wait to the least busy env runners; those that lost one wait until all are back."""
-        restores = self._restores()
-        if self._moved and not restores:
-            self._moved = False
-            self._bury(collector)
-        if self._again and not restores:
-            self._restore(collector)
-            restores = True
-        for group in list(self._groups.values()):
-            left = group.missing()
-            if group.batch is not None or not left or (restores and group.attempt):
-                continue
-            loads = collector.loads()
-            if not loads:
-                if not restores:
-                    self._call_back(collector)
-                return
-            self._absent = 0
-            first = collector.first_attempt()
-            attempt = None if first is None else first + group.attempt
-            options = {"temperature": None, "attempt": attempt}
-            group.batch = collector.submit(min(loads, key=lambda runner: loads[runner]), "sample", left, options)
-
-    def _fetch(self, collector: Collector) -> None:
-        batches = {group.batch: group for group in list(self._groups.values()) if group.batch is not None}
-        if not batches:
-            with self._changed:
-                self._changed.wait(POLL_S)
-            return
-        for number, answer in collector.fetch(list(batches), POLL_S).items():
-            self._answered(batches[number], answer, collector)
-
-    def _answered(self, group: Group, answer: Rollouts | Lost, collector: Collector) -> None:
-        """Keep what came of a group; have the rest played again."""
-        group.batch = None
-        before = len(group.done)
-        if isinstance(answer, Lost):
-            events = [answer.event]
-            group.sure = False
-        else:
-            if answer.input_error:
-                self._refuse(answer)
-            events = list(dict.fromkeys(answer.engine_errors))
-            group.done.update({_spec(trajectory): trajectory for trajectory in answer.trajectories})
-            if any(trajectory.steps for trajectory in answer.trajectories):
-                self._hopeless = 0
-        for event in events:
-            print(f"[rl_agents] {event}; its episodes are played again", flush=True)
-        left = len(group.missing())
-        if left:
-            group.attempt += 1
-            group.resampled += left
-            group.fruitless = 0 if len(group.done) > before else group.fruitless + 1
-            if group.fruitless >= MAX_ROUNDS:
-                raise RolloutError(f"{left} episodes missing after {MAX_ROUNDS} rounds; last losses: {events[-1]}")
-            self._restore(collector)
-        self._settle_group(group)
-
-    def _refuse(self, answer: Rollouts) -> None:
-        """Raise a user error, unless only this group's first prompt is too long."""
-        self._hopeless += 1
-        if answer.unfinished or self._hopeless >= self._admission.batch:
-            raise InputError(answer.input_error)
-
-    def _settle_group(self, group: Group) -> None:
-        if group.missing():
-            return
-        with self._changed:
-            self._admission.finish(group.number)
-            self._changed.notify_all()
-
-    # --- losses ------------------------------------------------------------------------------------------------
-
-    def _restores(self) -> bool:
-        return self._restoring is not None and self._restoring.is_alive()
-
-    def _restore(self, collector: Collector) -> None:
-        """Bring back what was lost, while the others go on; once more when something is lost meanwhile."""
-
-        def restore() -> None:
-            events: list[str] = []
-            try:
-                if collector.restore(events):
-                    for group in list(self._groups.values()):
-                        group.fruitless = 0
-            except Exception as error:
-                self._error, self._closing = error, True
-            for event in events:
-                print(f"[rl_agents] {event}", flush=True)
-
-        self._again = self._restores()  # which may have looked already at what is lost now
-        if not self._again:
-            self._moved = True
-            self._restoring = threading.Thread(target=restore, name="restore", daemon=True)
-            self._restoring.start()
-
-    def _call_back(self, collector: Collector) -> None:
-        """Nobody is alive: wait for one, some times; raises `RolloutError` when none comes."""
-        self._absent += 1
-        if self._absent > MAX_ROUNDS:
-            raise RolloutError(f"no env runner is alive, and none came back in {MAX_ROUNDS} attempts to restart them")
-        self._restore(collector)
-
-    def _bury(self, collector: Collector) -> None:
-        """Give up the episodes of tasks in which env runners die."""
-        for group in list(self._groups.values()):
-            left = [spec for spec in group.missing() if collector.deadly(spec)]
-            if left and group.batch is None:
-                group.done.update({spec: failed_episode(spec, DIED) for spec in left})
-                self._settle_group(group)
-        alive = sum(not t.failed for group in list(self._groups.values()) for t in group.done.values())
-        collector.check_deaths(alive + self.iteration)
-
-
-def _spec(trajectory: Trajectory) -> EpisodeSpec:
-    return EpisodeSpec(trajectory.task_id, trajectory.group_id, trajectory.member, trajectory.seed)
+            further = (self._horizon - self.iteration) * self.settings.tasks_per_iteration
+            self._groups.admit(further, self.version if version is None else version)

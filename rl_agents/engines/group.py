@@ -9,16 +9,18 @@ from dataclasses import replace
 from typing import Any
 
 import ray
-from ray.exceptions import ActorDiedError, RayActorError, RayError
+from ray.exceptions import ActorDiedError, GetTimeoutError, ObjectLostError, RayActorError, RayError
 from ray.rllib.utils.actor_manager import FaultTolerantActorManager
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from rl_agents.engines.actor import EngineActor
 from rl_agents.engines.base import EngineError, EngineSettings
+from rl_agents.engines.client import brief
 from rl_agents.engines.transfer.gloo import LOOPBACK
 from rl_agents.engines.transfer.links import GlooLink, StoreLink
-from rl_agents.engines.transfer.session import Outcome, RayPeers, Session
+from rl_agents.engines.transfer.session import Outcome, RayPeers, Session, outcome_of
 from rl_agents.engines.weights import PackedWeights
+from rl_agents.errors import LearnerLost
 
 #: Seconds that a healthy engine may take to answer a ping.
 PING_S = 10.0
@@ -98,7 +100,7 @@ class InferenceGroup:
             return
         weights = ray.get(packed) if isinstance(packed, ray.ObjectRef) else packed
         timeout_s += self._settings.switch_timeout_s if self._settings.weight_switch == "wait" else 0
-        self._complain(self._session.update(everyone, weights, version, timeout_s), version)
+        self._complain(self._session.update(everyone, weights, version, timeout_s), _sync_to(version))
 
     def sync_by(
         self, send: Callable[[list[Any]], Mapping[int, Outcome]], export: Callable[[], Any], version: int
@@ -114,12 +116,20 @@ class InferenceGroup:
             EngineError: see `sync`.
         """
         self._last = (export, version)
-        self._complain(send(self.handles()), version)
+        self._complain(send(self.handles()), _sync_to(version))
 
     def sleep(self, level: int) -> None:
-        """Have all engines free their GPUs until the next weights arrive; the next sync finds who is dead."""
-        calls = [handle.sleep.remote(level) for handle in self.handles()]
-        ray.wait(calls, num_returns=len(calls), timeout=self._start_timeout_s)
+        """Have all engines free their GPUs until the next weights arrive.
+
+        Raises:
+            EngineError: an engine died, refused, or did not answer in time; the others sleep. The next `sync` wakes
+                who lives, and finds who does not.
+        """
+        calls = {index: handle.sleep.remote(level) for index, handle in enumerate(self.handles())}
+        done, _ = ray.wait(list(calls.values()), num_returns=len(calls), timeout=self._start_timeout_s)
+        late = Outcome("late", f"no answer within {self._start_timeout_s:g} s")
+        outcomes = {index: outcome_of(call) if call in done else late for index, call in calls.items()}
+        self._complain({index: outcome for index, outcome in outcomes.items() if outcome.kind != "ok"}, "sleep")
 
     def restore(self) -> list[int]:
         """Bring dead, hung and silently restarted engines back, with the last weights and version.
@@ -129,6 +139,7 @@ class InferenceGroup:
 
         Raises:
             EngineError: an engine does not come back within ``start_timeout_s``.
+            LearnerLost: the last weights are gone with the learner that held them.
         """
         states = self._states()
         broken = [index for index, state in enumerate(states) if state != "ok"]
@@ -144,6 +155,7 @@ class InferenceGroup:
         if broken and self._session is not self._store:
             self._session.close()  # with who is there now, the next sync makes a new group
         if broken and self._last is not None:
+            self._check_weights(broken)
             self._push(broken, self._start_timeout_s)
         for index in broken if self._last is None else []:
             ray.get(self._handle(index).trust_checkpoint.remote())
@@ -206,19 +218,35 @@ class InferenceGroup:
         packed = packed() if callable(packed) else packed
         reference = packed if isinstance(packed, ray.ObjectRef) else ray.put(packed)
         self._last = (reference, version)
-        self._complain(self._store.update(indices, reference, version, timeout_s), version)
+        self._complain(self._store.update(indices, reference, version, timeout_s), _sync_to(version))
 
-    def _complain(self, problems: Mapping[int, Outcome], version: int) -> None:
-        """Name the engines that do not have the weights.
+    def _check_weights(self, broken: list[int]) -> None:
+        """Make sure that the last weights are still there: a learner owns what it exported, and takes it along."""
+        assert self._last is not None
+        packed, version = self._last
+        try:
+            if isinstance(packed, ray.ObjectRef):
+                ray.get(packed, timeout=self._start_timeout_s)
+        except GetTimeoutError:  # slow, or far away: who loads them finds out
+            return
+        except ObjectLostError as error:
+            names = ", ".join(map(str, broken))
+            raise LearnerLost(
+                f"engine {names} came back, and the weights of version {version} are gone with the learner that held "
+                f"them ({brief(error)})"
+            ) from None
+
+    def _complain(self, problems: Mapping[int, Outcome], call: str) -> None:
+        """Name the engines that did not do what they were asked.
 
         Raises:
             EngineError: there are any.
         """
         self._hung |= {index for index, outcome in problems.items() if outcome.kind == "late"}
         texts = [
-            f"engine {index} did not answer sync to version {version}: {outcome.text}"
+            f"engine {index} did not answer {call}: {outcome.text}"
             if outcome.kind == "late"
-            else f"engine {index} failed in sync to version {version}: {outcome.text}"
+            else f"engine {index} failed in {call}: {outcome.text}"
             for index, outcome in sorted(problems.items())
         ]
         if texts:
@@ -256,6 +284,10 @@ class InferenceGroup:
         self._manager.remove_actor(self._actor_ids[index])
         self._manager.add_actors([self._create(index)])
         self._actor_ids[index] = max(self._manager.actor_ids())
+
+
+def _sync_to(version: int) -> str:
+    return f"sync to version {version}"
 
 
 def _default_gpus(settings: EngineSettings) -> float:

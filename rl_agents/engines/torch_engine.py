@@ -10,51 +10,19 @@ prompt begins with the same tokens, computes only what is new.
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from rl_agents.engines.base import Completion, EngineError, EngineSettings, OnTokens, Sampling, Weights, stamp
+from rl_agents.engines.base import Completion, EngineError, EngineSettings, OnTokens, Sampling, Weights
 from rl_agents.engines.switch import HoldClock, Running, overdue
 from rl_agents.engines.torch_cache import SlotCache
+from rl_agents.engines.torch_model import check_attention, fitting_parameters, load_model
 from rl_agents.engines.torch_sampling import draw, uniforms
-from rl_agents.errors import InputError
-
-#: Most prompt tokens (padding included) in one forward pass: bounds the memory of a prefill.
-PREFILL_TOKENS = 16384
-
-
-@dataclass(eq=False, slots=True)
-class _Request:
-    """A request on its way: ``tokens`` is the prompt and what has been sampled so far."""
-
-    tokens: list[int]
-    prompt_length: int
-    sampling: Sampling
-    stop: frozenset[int]
-    limit: int
-    uniforms: list[float]
-    future: asyncio.Future[Completion]
-    on_tokens: OnTokens | None = None
-    logprobs: list[float] = field(default_factory=list)
-    #: (version, first token that it sampled): more than one where weights change inside the response.
-    starts: list[tuple[int, int]] = field(default_factory=list)
-    since: float = 0.0
-
-
-@dataclass(eq=False, slots=True)
-class _Slot:
-    """One row of the cache. ``tokens``: whose keys it holds; while a request runs, all of it but the last token."""
-
-    request: _Request | None = None
-    tokens: tuple[int, ...] = ()
-    length: int = 0
-    last_used: int = 0
+from rl_agents.engines.torch_slots import Request, Slot, choose_slots, completion_of, last_tokens, within_budget
 
 
 class TorchEngine:
@@ -85,17 +53,17 @@ class TorchEngine:
         Raises:
             InputError: the model has layers that this engine cannot cache.
         """
-        self.model: Any = _load(model, dtype, device) if isinstance(model, (str, Path)) else model
-        _check_attention(self.model.config, max_model_len)
+        self.model: Any = load_model(model, dtype, device) if isinstance(model, (str, Path)) else model
+        check_attention(self.model.config, max_model_len)
         self.device, self.max_model_len, self.max_batch, self.seed = self.model.device, max_model_len, max_batch, seed
         self.version = 0
         self.held = HoldClock()
         self._keep, self._patience_s, self._syncs = weight_switch == "keep", switch_timeout_s, 0
         self.sampled_tokens = self.prompt_tokens = self.cached_tokens = 0
         self._cache = SlotCache(self.model.config.num_hidden_layers, max_batch, max_model_len)
-        self._slots = [_Slot() for _ in range(max_batch)]
+        self._slots = [Slot() for _ in range(max_batch)]
         self._running = self._clock = self._requests = 0
-        self._waiting: list[_Request] = []
+        self._waiting: list[Request] = []
         self._driver: asyncio.Task[None] | None = None
         self._rows: tuple[torch.Tensor, torch.Tensor] | None = None
 
@@ -124,7 +92,7 @@ class TorchEngine:
             )
         limit, self._requests = min(sampling.max_tokens, room), self._requests + 1
         seed = sampling.seed if sampling.seed is not None else (self.seed << 64) + self._requests
-        request = _Request(
+        request = Request(
             list(prompt_ids), len(prompt_ids), sampling, frozenset(sampling.stop_token_ids), limit,
             uniforms(seed, limit), asyncio.get_running_loop().create_future(), on_tokens,
         )  # fmt: skip
@@ -140,15 +108,7 @@ class TorchEngine:
             EngineError: names or shapes do not match the model, or running calls do not end in time; nothing has been
                 copied then.
         """
-        parameters = dict(self.model.named_parameters())
-        known = parameters.keys() | self.model.state_dict().keys()
-        if missing := parameters.keys() - weights.keys():
-            raise EngineError(f"torch engine: sync lacks {len(missing)} weights, e.g. {min(missing)}")
-        if surplus := weights.keys() - known:
-            raise EngineError(f"torch engine: sync has {len(surplus)} unknown weights, e.g. {min(surplus)}")
-        for name, parameter in parameters.items():
-            if (found := weights[name].shape) != parameter.shape:
-                raise EngineError(f"torch engine: {name} has shape {list(found)}, expected {list(parameter.shape)}")
+        parameters = fitting_parameters(self.model, weights)
         self.held.begin()
         self._syncs += 1
         try:
@@ -182,7 +142,7 @@ class TorchEngine:
         """Drop all keys and values; running requests wait again, in their old order, ahead of the others."""
         stopped = [slot.request for slot in self._slots if slot.request is not None]
         self._waiting[:0] = stopped
-        self._slots = [_Slot() for _ in range(self.max_batch)]
+        self._slots = [Slot() for _ in range(self.max_batch)]
         self._running, self._rows = 0, None
 
     async def _drive(self) -> None:
@@ -229,8 +189,8 @@ class TorchEngine:
         """Give slots to waiting requests and compute their prompts in one pass."""
         self._waiting = [request for request in self._waiting if not request.future.done()]
         free = self.max_batch - self._running
-        chosen = _choose_slots(self._slots, self._running, self._waiting[:free])
-        chosen = _within_budget(chosen, self._waiting, self._slots)
+        chosen = choose_slots(self._slots, self._running, self._waiting[:free])
+        chosen = within_budget(chosen, self._waiting, self._slots)
         if not chosen:
             return
         requests = self._waiting[: len(chosen)]
@@ -264,13 +224,13 @@ class TorchEngine:
         if ended:
             self._retire(set(ended))
 
-    def _forward(self, slots: list[_Slot], low: int, high: int) -> torch.Tensor:
+    def _forward(self, slots: list[Slot], low: int, high: int) -> torch.Tensor:
         """Return the logits after each slot's last token. Shorter rows are padded on the left."""
         starts = [slot.length for slot in slots]
         ends = [len(slot.request.tokens) for slot in slots]  # type: ignore[union-attr]
         width = max(end - start for start, end in zip(starts, ends, strict=True))
         self._cache.reserve(max(ends))
-        ids = [_last(slot.request.tokens, start, width) for slot, start in zip(slots, starts, strict=True)]  # type: ignore[union-attr]
+        ids = [last_tokens(slot.request.tokens, start, width) for slot, start in zip(slots, starts, strict=True)]  # type: ignore[union-attr]
         end = torch.tensor(ends, device=self.device)[:, None]
         position = end + torch.arange(-width, 0, device=self.device)
         columns = position
@@ -300,7 +260,7 @@ class TorchEngine:
         self._rows = rows if low == 0 and high == self._running else None
         return rows
 
-    def _append(self, slot: _Slot, token: int, logprob: float) -> bool:
+    def _append(self, slot: Slot, token: int, logprob: float) -> bool:
         """Add one sampled token; return whether the request is over."""
         request = slot.request
         assert request is not None
@@ -315,7 +275,7 @@ class TorchEngine:
         if not (stopped or len(request.logprobs) >= request.limit):
             return request.future.done()  # cancelled by its caller
         if not request.future.done():
-            request.future.set_result(_completion(request, "stop" if stopped else "length"))
+            request.future.set_result(completion_of(request, "stop" if stopped else "length"))
         return True
 
     def _retire(self, ended: set[int]) -> None:
@@ -337,71 +297,3 @@ class TorchEngine:
         for a, b in self._cache.gather(slots, low, length):
             self._slots[a], self._slots[b] = self._slots[b], self._slots[a]
         self._rows = None
-
-
-def _completion(request: _Request, reason: str) -> Completion:
-    ends = [start for _, start in request.starts[1:]] + [len(request.logprobs)]
-    version, spans = stamp((version, end - start) for (version, start), end in zip(request.starts, ends, strict=True))
-    sampled = request.tokens[request.prompt_length :]
-    return Completion(sampled, request.logprobs, version, reason, version_spans=spans)
-
-
-def _last(tokens: list[int], start: int, width: int) -> list[int]:
-    """Return ``tokens[start:]``, padded on the left with zeros to ``width``."""
-    new = tokens[start:]
-    return new if len(new) == width else [0] * (width - len(new)) + new
-
-
-def _choose_slots(slots: list[_Slot], running: int, requests: list[_Request]) -> list[int]:
-    """Return a free slot for each request: the one with the longest prefix of its tokens, else the oldest.
-
-    A slot taken for its age is emptied; any other chosen one keeps ``length`` tokens for reuse.
-    """
-    idle = {slots[index].tokens: index for index in range(running, len(slots)) if slots[index].tokens}
-    lengths = sorted({len(tokens) for tokens in idle}, reverse=True)
-    chosen: list[int | None] = []
-    for request in requests:
-        usable = (n for n in lengths if n < len(request.tokens))
-        hit = next((index for n in usable if (index := idle.pop(tuple(request.tokens[:n]), None)) is not None), None)
-        chosen.append(hit)
-    taken = {index for index in chosen if index is not None}
-    spare = sorted((i for i in range(running, len(slots)) if i not in taken), key=lambda i: slots[i].last_used)
-    oldest = iter(spare)
-    return [index if index is not None else _emptied(slots, next(oldest)) for index in chosen]
-
-
-def _emptied(slots: list[_Slot], index: int) -> int:
-    slots[index].tokens, slots[index].length = (), 0
-    return index
-
-
-def _within_budget(chosen: list[int], requests: list[_Request], slots: list[_Slot]) -> list[int]:
-    """Cut the list where one pass over all of it would exceed `PREFILL_TOKENS`; keep at least one."""
-    width = 0
-    for count, (index, request) in enumerate(zip(chosen, requests, strict=False)):
-        width = max(width, len(request.tokens) - slots[index].length)
-        if count and width * (count + 1) > PREFILL_TOKENS:
-            return chosen[:count]
-    return chosen
-
-
-def _load(model_dir: str | Path, dtype: str | torch.dtype, device: str | torch.device | None) -> torch.nn.Module:
-    from transformers import AutoModelForCausalLM
-
-    if not (Path(model_dir) / "config.json").is_file():
-        raise InputError(f"no config.json in model folder {model_dir}")
-    torch_dtype = getattr(torch, dtype) if isinstance(dtype, str) else dtype
-    model = AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch_dtype).eval()
-    return model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-
-
-def _check_attention(config: Any, max_model_len: int) -> None:
-    """Reject layers whose state is not plain keys and values, and windows shorter than the context."""
-    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
-    window = getattr(config, "sliding_window", None)
-    if kinds <= {"full_attention", "sliding_attention"} and (window is None or window >= max_model_len):
-        return
-    raise InputError(
-        f"the torch engine needs full attention; {config.model_type} has {json.dumps(sorted(kinds))} with window "
-        f"{window} and max_model_len is {max_model_len}: use engine vllm or a shorter context"
-    )

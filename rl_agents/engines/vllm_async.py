@@ -42,6 +42,7 @@ class VLLMAsyncEngine:
         self.held = self._gate.held
         self._loads = 0  # part of every prompt's cache key: no prefix outlives the weights that it was computed with
         self._unsound = ""  # why there are no whole weights to sample from
+        self._given_up: list[str] = []  # why, each time
         self._holding = contextlib.AsyncExitStack()
         self.port = Port(self, shared_file=True)
         self._engine = _start(settings)
@@ -63,27 +64,39 @@ class VLLMAsyncEngine:
         async with self._gate.call(Running(len(prompt_ids), sampling.max_tokens)):
             if self._unsound:
                 raise EngineError(self._unsound)
-            version = self.version
+            version, before = self.version, len(self._given_up)
             final = await self._ask(token_prompt(prompt_ids, str(self._loads)), sampling, on_tokens)
+        # With `keep` a call may be on its way into vLLM when weights fail to load, so that their abort does not reach
+        # it, and it is sampled by what there is.
+        self._check_whole(before)
         if final is None or not final.finished or final.outputs[0].finish_reason == "abort":
-            raise EngineError(self._unsound or "vLLM ended the request without a result")
+            raise EngineError("vLLM ended the request without a result")
         self.counters.add(final)
         return completion(final, version)
 
     async def _ask(self, prompt: Any, sampling: Sampling, on_tokens: OnTokens | None) -> Any:
         """Return the request's last output, None without any."""
-        final, known = None, 0
+        final, known, before = None, 0, len(self._given_up)
         params = sampling_params(sampling, on_tokens is not None)
         try:
             async for output in self._engine.generate(prompt, params, str(next(self._ids))):
                 final = output
-                if on_tokens is not None:
+                if on_tokens is not None and before == len(self._given_up):
                     tokens, logprobs = sampled(output)
                     on_tokens(tokens[known:], logprobs[known:])
                     known = len(tokens)
         except Exception as error:
             raise EngineError(f"vLLM failed or rejects the request: {error}") from error
         return final
+
+    def _check_whole(self, before: int) -> None:
+        """Refuse what was sampled while weights were given up, even if whole ones have arrived since.
+
+        Args:
+            before: how often that had happened when the call began.
+        """
+        if len(self._given_up) > before:
+            raise EngineError(self._given_up[before])
 
     async def sync(self, weights: Weights, version: int) -> None:
         """Replace the weights when no call runs (``wait``), or at once (``keep``).
@@ -127,10 +140,14 @@ class VLLMAsyncEngine:
         """End what runs: its weights are neither old nor new. Nothing is sampled until others are loaded."""
         self._loads += 1
         self._unsound = reason
-        with contextlib.suppress(Exception):  # vLLM has died: `dead` says so
-            await self._engine.pause_generation(mode="abort", clear_cache=True)
-            await self._engine.resume_generation()
-        await self._holding.aclose()
+        self._given_up.append(reason)
+        try:
+            with contextlib.suppress(Exception):  # vLLM has died: `dead` says so
+                await self._engine.pause_generation(mode="abort", clear_cache=True)
+        finally:  # cancelled half-way, it must not hold the next weights either
+            with contextlib.suppress(Exception):
+                await self._engine.resume_generation()
+            await self._holding.aclose()
 
     async def worker(self, method: str, **kwargs: Any) -> list[Any]:
         """Call a method of all workers."""

@@ -11,21 +11,39 @@ from rl_agents.settings import Settings
 
 
 class Reward(Protocol):
-    """Scores the episodes of a training iteration; never those of an evaluation."""
+    """Scores the episodes of a training iteration; never those of an evaluation.
+
+    Every episode is scored by itself: what comes of it does not depend on those beside it. Several threads may call.
+    """
+
+    @property
+    def waits(self) -> bool:
+        """Whether somebody is asked, so that scores take long."""
+        ...
 
     def apply(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:
-        """Rewrite the step rewards in place and return metrics.
+        """Rewrite the step rewards in place and return `metrics`.
 
         An episode that cannot be scored is marked ``failed`` with its cause, so that it is not learned from.
         """
+        ...
+
+    def metrics(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:
+        """Return what there is to say about episodes that are scored, which may have been at several times."""
         ...
 
 
 class EnvironmentReward:
     """The rewards that the environment gave, untouched."""
 
+    waits = False
+
     def apply(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:
         """See `Reward.apply`."""
+        return {}
+
+    def metrics(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:
+        """See `Reward.metrics`."""
         return {}
 
 

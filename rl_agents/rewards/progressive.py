@@ -43,6 +43,10 @@ class Score:
         """R_process + R_format, the first stage."""
         return self.process + self.formatting
 
+    def parts(self) -> dict[str, float | None]:
+        """By name, as ``facts["prs"]`` has them."""
+        return {"process": self.process, "format": self.formatting, "judge": self.judge, "answer": self.answer}
+
 
 @dataclass
 class ProgressiveReward:
@@ -74,6 +78,11 @@ class ProgressiveReward:
             tuple(settings.prs_thresholds),
         )
 
+    @property
+    def waits(self) -> bool:
+        """See `Reward.waits`."""
+        return self.judge is not None and self.judge.remote
+
     def apply(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:
         """See `Reward.apply`; R goes to the step that had the last word, the environment's return to ``facts``.
 
@@ -86,6 +95,7 @@ class ProgressiveReward:
         failures = self._ask_judge(readings, scores)
         for trajectory, reading, score, failure in zip(played, readings, scores, failures, strict=True):
             trajectory.facts["environment_return"] = trajectory.episode_return
+            trajectory.facts["prs"] = score.parts()
             if failure:
                 trajectory.failed, trajectory.end_cause = True, f"judge_error: {failure}"
                 trajectory.metrics["judge_failed"] = 1.0
@@ -93,7 +103,11 @@ class ProgressiveReward:
             if self._answer_counts(score):
                 score.answer = self._bleu(trajectory, reading)
             self._write(trajectory, score)
-        return _metrics(played, scores, failures)
+        return self.metrics(trajectories)
+
+    def metrics(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:
+        """See `Reward.metrics`: means over the episodes that reached a stage, and how many did."""
+        return _metrics([t for t in trajectories if "prs" in t.facts])
 
     def _first_stage(self, reading: Reading) -> Score:
         process = process_reward(reading.calls_parsed, bool(reading.answer), require_tool_call=self.require_tool_call)
@@ -159,24 +173,23 @@ class ProgressiveReward:
         for step in trajectory.steps:
             step.reward = 0.0
         trajectory.steps[last_word(trajectory)].reward = self._total(score)
-        parts = {"process": score.process, "format": score.formatting, "judge": score.judge, "answer": score.answer}
-        trajectory.facts["prs"] = parts
+        trajectory.facts["prs"] = score.parts()
 
 
-def _metrics(played: Sequence[Trajectory], scores: Sequence[Score], failures: Sequence[str]) -> dict[str, float]:
-    """Means over the episodes that reached a stage, and how many did."""
-    if not played:
+def _metrics(scored: Sequence[Trajectory]) -> dict[str, float]:
+    if not scored:
         return {}
-    judged = [score.judge for score in scores if score.judge is not None]
-    answers = [score.answer for score in scores if score.answer is not None]
-    lost = sum(map(bool, failures))
+    parts = [trajectory.facts["prs"] for trajectory in scored]
+    judged = [part["judge"] for part in parts if part["judge"] is not None]
+    answers = [part["answer"] for part in parts if part["answer"] is not None]
+    lost = sum(bool(trajectory.metrics.get("judge_failed")) for trajectory in scored)
     metrics = {
-        "reward/process_mean": float(np.mean([score.process for score in scores])),
-        "reward/format_mean": float(np.mean([score.formatting for score in scores])),
-        "reward/answer_stage_share": len(answers) / len(scores),
+        "reward/process_mean": float(np.mean([part["process"] for part in parts])),
+        "reward/format_mean": float(np.mean([part["format"] for part in parts])),
+        "reward/answer_stage_share": len(answers) / len(parts),
         "reward/judge_calls": float(len(judged) + lost),
         "reward/judge_failures": float(lost),
-        "reward/environment_return_mean": float(np.mean([t.facts["environment_return"] for t in played])),
+        "reward/environment_return_mean": float(np.mean([t.facts["environment_return"] for t in scored])),
     }
     if judged:
         metrics["reward/judge_mean"] = float(np.mean(judged))

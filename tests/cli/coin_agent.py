@@ -17,7 +17,7 @@ class CoinAgent:
     """Implements `rl_agents.train_loop.TrainableAgent`.
 
     ``signal_at`` sends this process a SIGTERM in that iteration: in its rollouts, or in its optimiser step
-    when ``signal_while_learning`` (``signals`` times). ``fail_at`` raises in that iteration.
+    when ``signal_while_learning`` (``signals`` times). ``fail_at`` raises ``failure`` in that iteration.
     """
 
     signal_at: int | None = None
@@ -25,6 +25,7 @@ class CoinAgent:
     signals = 1
     signal_in_evaluation: int | None = None
     fail_at: int | None = None
+    failure: Exception = RuntimeError("the coin rolled\nunder the table")
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -41,7 +42,7 @@ class CoinAgent:
         if now == self.signal_at and not self.signal_while_learning:
             os.kill(os.getpid(), signal.SIGTERM)
         if now == self.fail_at:
-            raise RuntimeError("the coin rolled\nunder the table")
+            raise self.failure
         self.last_trajectories = self._flip(8, seed=now)
         self.learning = True
         self.heads += 0.05

@@ -1,4 +1,4 @@
-"""Replays of real small runs: equal bit for bit, and a record that was tampered with is named."""
+"""Replays of real small runs: equal bit for bit, of a stream too; and a record that was tampered with is named."""
 
 from __future__ import annotations
 
@@ -61,6 +61,21 @@ def test_learning_again_gives_the_same_weights(
     assert out.splitlines()[-1] == "replay of 0:3: equal bit for bit, credit and weights"
     assert out.count("tensors equal bit for bit") == 3
     assert "credit equal, engine's logprobs within" in out
+
+
+def test_a_stream_is_replayed_with_the_groups_that_it_took(
+    ray_session: None, beginner_model_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Dynamic sampling passes some over; what the learner got, and in which order, is in the pool."""
+    argv = ["--model", str(beginner_model_dir), "--env", "guess_numbers", "--output", str(tmp_path / "run")]
+    stream = ["stream=true", "staleness=3", "num_env_runners=1", "engine=torch", "num_learners=0"]
+    assert main([*argv, "--iterations", "3", "--set", *KEYS, *RUNS["dapo"], *stream]) == 0
+    capsys.readouterr()
+    for range_ in ("0:3", "1:3"):
+        assert main(["replay", str(tmp_path / "run"), "--iterations", range_]) == 0
+        out = capsys.readouterr().out
+        assert out.splitlines()[-1] == f"replay of {range_}: equal bit for bit, credit and weights"
+        assert "credit equal" in out
 
 
 def test_from_checkpoint_to_checkpoint(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

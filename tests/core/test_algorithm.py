@@ -141,3 +141,22 @@ def test_lora_learns_and_resumes(beginner_model_dir: Path, tmp_path: Path) -> No
     algo.save_run_checkpoint(tmp_path / "000002")
     expected = train(algo, 1)
     assert train(AgentAlgorithm.from_checkpoint(tmp_path / "000002"), 1) == expected
+
+
+def test_what_learners_raise_as_they_end_leaves_nothing_open(
+    beginner_model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fall() -> None:
+        raise RuntimeError("a learner does not let go")
+
+    algo = build(beginner_model_dir)
+    algo.open_pool(tmp_path / "pool.sqlite")
+    algo.train()
+    monkeypatch.setattr(algo.learner_group, "shutdown", fall)
+    with pytest.raises(RuntimeError, match="does not let go"):
+        algo.stop()
+    assert algo.rollout_workers is not None and algo.rollout_workers.engine is not None
+    assert algo.rollout_workers.engine.model is None, "the engine is closed"  # type: ignore[attr-defined]
+    again = build(beginner_model_dir)
+    again.open_pool(tmp_path / "pool.sqlite")  # which one process at a time may write to
+    again.stop()

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
-from rl_agents.core.collector import MAX_DEATHS, Collector, Lost, RolloutError
+from rl_agents.core.collector import Collector
+from rl_agents.core.exchanges import Lost
+from rl_agents.core.losses import COME_BACK_S, MAX_DEATHS
 from rl_agents.core.runners import RunnerLost
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
-from rl_agents.errors import EpisodesFail
+from rl_agents.errors import EpisodesFail, RolloutError
 from rl_agents.pool.store import PoolError
 from rl_agents.rollout.agent_loop import Rollouts
 from rl_agents.rollout.branching_check import BranchingCheck, Reached
@@ -77,9 +79,16 @@ class Group:
     def lose(self, runner: int, *, kill: bool) -> None:
         self.healthy.discard(runner)
 
-    def come_back(self, patience_s: float) -> bool:
-        self.healthy = set(range(len(self.runners)))
-        return True
+    def tell(self, runners: Any, call: Any) -> None:
+        for number in runners:
+            call(self.runners[number])
+
+    def absent(self) -> list[int]:
+        return [number for number in range(len(self.runners)) if number not in self.healthy]
+
+    def come_back(self, wait_s: float, late: Any = ()) -> list[int]:
+        back, self.healthy = self.absent(), set(range(len(self.runners)))
+        return back
 
 
 def specs(count: int) -> list[EpisodeSpec]:
@@ -103,7 +112,7 @@ def test_a_collection_takes_one_exchange_with_every_runner() -> None:
     collector = Collector(Group([Runner(set()) for _ in range(3)]), None, 10.0)
     for number in range(1, 4):
         assert len(collector.collect(specs(32)).answers) == 64
-        assert collector.exchanges == 3 * number
+        assert collector.exchanges.count == 3 * number
 
 
 class Passing(Runner):
@@ -168,9 +177,9 @@ class Hanging(Group):
 def test_a_runner_that_hangs_in_what_was_dropped_is_replaced_when_others_need_it() -> None:
     group = Hanging()
     collector = Collector(group, None, 0.3)
-    first = collector.submit(0, "sample", specs(1), {})
-    assert collector.fetch([first], 0.01) == {}
-    collector.drop([first])
+    first = collector.exchanges.submit(0, "sample", specs(1), {})
+    assert collector.exchanges.fetch([first], 0.01) == {}
+    collector.exchanges.drop([first])
     collected = collector.collect(specs(4))
     assert len(collected.answers) == 8 and group.killed == 1
     assert collected.events == ["env runner 0 did not finish 8 jobs within 0 s"]
@@ -179,12 +188,44 @@ def test_a_runner_that_hangs_in_what_was_dropped_is_replaced_when_others_need_it
 def test_time_in_which_nobody_fetches_is_not_the_runners() -> None:
     group = Hanging()
     collector = Collector(group, None, 0.3)
-    number = collector.submit(0, "sample", specs(1), {})
+    number = collector.exchanges.submit(0, "sample", specs(1), {})
     for _ in range(3):
-        assert collector.fetch([number], 0.01) == {}
+        assert collector.exchanges.fetch([number], 0.01) == {}
         time.sleep(0.2)  # somebody gives engines weights
     assert not group.killed
-    assert isinstance(collector.fetch([number])[number], Lost) and group.killed == 1
+    assert isinstance(collector.exchanges.fetch([number])[number], Lost) and group.killed == 1
+
+
+class Slow(Group):
+    """Runner 0 dies once, and takes long to come back."""
+
+    def __init__(self) -> None:
+        super().__init__([Runner({"t0"}), Runner(set())])
+        self.back, self.waits = False, list[float]()
+
+    def come_back(self, wait_s: float, late: Any = ()) -> list[int]:
+        self.waits.append(wait_s if set(self.absent()) - set(late) else 0.0)
+        if not self.back:
+            return []
+        self.runners[0].deadly = set()
+        return super().come_back(wait_s)
+
+    def everybody(self, call: Any, timeout_s: float) -> list[Any]:
+        raise AssertionError("one who does not answer would hold all")
+
+
+def test_a_runner_that_takes_long_to_come_back_is_named_once_and_joins_later() -> None:
+    group = Slow()
+    collector = Collector(group, None, 10.0)
+    collected = collector.collect(specs(4))
+    assert len(collected.answers) == 8 and not any(t.failed for t in collected.answers)
+    assert collected.events[-1] == "env runner 0 is not back after 10 s; the others go on without it"
+    assert group.waits == [COME_BACK_S]
+    assert not collector.collect(specs(4)).events and group.ids() == [1]
+    assert sum(group.waits) == COME_BACK_S, "it is not waited for again"
+    group.back = True
+    collector.collect(specs(4))
+    assert group.ids() == [0, 1] and collector.losses.deaths == {"t0": 1}
 
 
 @pytest.mark.parametrize("error", [PoolError("the disk is full"), TimeoutError()])

@@ -173,3 +173,27 @@ def test_learners_that_keep_dying_end_the_run(ray_session: None, beginner_model_
         assert [iteration for iteration, _ in RunFolder(tmp_path / "run").complete_checkpoints()] == [1]
     finally:
         algo.stop()
+
+
+@pytest.mark.parametrize("keys", [{}, {"stream": True}], ids=["in turns", "stream"])
+def test_a_learner_and_an_engine_that_die_together_are_both_replaced(
+    ray_session: None, beginner_model_dir: Path, tmp_path: Path, keys: dict[str, Any]
+) -> None:
+    """The engine's weights were the learner's, and are gone with it: all go on from the last checkpoint."""
+    algo = build(beginner_model_dir, num_env_runners=1, num_learners=1, iterations=3, eval_episodes=0, **keys)
+    folder, shown = RunFolder.create(tmp_path / "run", algo.settings), io.StringIO()
+    loop = TrainLoop(algo, folder, PlainProgress(shown), Interrupts())
+    try:
+        loop.advance()
+        (learner,) = [result.get() for result in algo.learner_group.foreach_learner(lambda learner: os.getpid())]
+        for pid in (learner, engine_pid(algo)):
+            os.kill(pid, signal.SIGKILL)
+        while not loop.finished:
+            loop.advance()
+        loop.close("done")
+    finally:
+        algo.stop()
+    assert "new learners go on after iteration" in shown.getvalue()
+    assert folder.read_summary()["learner_restarts"] == 1
+    assert [record["iteration"] for record in folder.read_metrics()] == [1, 2, 3]
+    assert algo.policy_version == 3

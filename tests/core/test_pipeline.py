@@ -197,10 +197,22 @@ def test_a_wait_ends_with_a_signal_and_closing_gives_the_batch_up() -> None:
     assert time.monotonic() - started < 1
     release.set()
     pipeline.join()
-    assert pipeline._thread is not None and not pipeline._thread.is_alive()
+    assert pipeline._beside.started and not pipeline._beside.alive
 
 
 def _raise_in_main() -> None:
     import signal
 
     signal.raise_signal(signal.SIGINT)
+
+
+def test_a_checkpoint_after_a_batch_that_failed_names_the_weights_that_sampled_it() -> None:
+    """So that a resumed run is served its calls, and samples no more than what is missing by other weights."""
+    producer = Timed(fails_at=3)
+    pipeline = Ahead(producer, 2, ITERATIONS)
+    learn(pipeline, producer, range(3))
+    with pytest.raises(EpisodesFail):
+        pipeline.next(3)
+    assert pipeline.settle() == []
+    assert pipeline.in_flight() == [1, 2] and pipeline.oldest() == 1
+    pipeline.close()

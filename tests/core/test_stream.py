@@ -6,7 +6,7 @@ import asyncio
 import random
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from types import SimpleNamespace
@@ -16,15 +16,16 @@ import numpy as np
 import pytest
 
 from rl_agents.algorithms import ALGORITHMS, Settings
+from rl_agents.core import rewarding, upkeep
 from rl_agents.core.admission import Admission
-from rl_agents.core.collector import Collector, RolloutError
+from rl_agents.core.collector import Collector
 from rl_agents.core.experience import Episodes, Place
 from rl_agents.core.pipeline import Sampled
 from rl_agents.core.runners import RunnerLost
 from rl_agents.core.stream import Stream
 from rl_agents.data.selection import Selected, SelectionError
 from rl_agents.data.trajectory import EpisodeSpec, Step, Trajectory
-from rl_agents.errors import InputError
+from rl_agents.errors import InputError, RolloutError
 from rl_agents.rewards.base import make_reward
 from rl_agents.rollout.agent_loop import Rollouts
 from rl_agents.rollout.exchange import Batch, Workbench
@@ -124,9 +125,16 @@ class World:
     def lose(self, runner: int, *, kill: bool) -> None:
         self.alive.discard(runner)
 
-    def come_back(self, patience_s: float) -> bool:
-        self.alive = set(range(len(self.members)))
-        return True
+    def tell(self, runners: Sequence[int], call: Any) -> None:
+        for runner in runners:
+            self.send(runner, call)
+
+    def absent(self) -> list[int]:
+        return [number for number in range(len(self.members)) if number not in self.alive]
+
+    def come_back(self, wait_s: float, late: Any = ()) -> list[int]:
+        back, self.alive = self.absent(), set(range(len(self.members)))
+        return back
 
     def stop(self) -> None:
         for runner in self.members:
@@ -144,7 +152,7 @@ def world() -> Iterator[World]:
 class Learner:
     """A run: a stream in its world."""
 
-    def __init__(self, world: World, iterations: int = 8, select: Any = None, **keys: Any) -> None:
+    def __init__(self, world: World, iterations: int = 8, select: Any = None, reward: Any = None, **keys: Any) -> None:
         self.world = world
         settings = Settings.from_dict(
             {"stream": True, "staleness": 2, "tasks_per_iteration": 4, "group_size": 2, "seed": 3, **keys}
@@ -152,13 +160,16 @@ class Learner:
         recipe = replace(ALGORITHMS["grpo"], select=select)
         self.collector = Collector(world, None, 20.0)  # type: ignore[arg-type]
         self.workers = SimpleNamespace(collector=self.collector, version=None, push=self.push)
-        episodes = Episodes(settings, recipe, make_reward(settings), TASKS)
+        episodes = Episodes(settings, recipe, reward or make_reward(settings), TASKS)
         learners = SimpleNamespace(export_weights=lambda: "weights")
         self.stream = Stream(Sampled(episodes, lambda: self.workers, lambda: learners), iterations)  # type: ignore[arg-type,return-value]
         self.groups: list[int] = []
+        self.engines = threading.Event()
+        self.engines.set()
 
     def push(self, weights: str, version: int) -> None:
         assert weights == "weights"
+        assert self.engines.wait(20)
         self.world.version = self.workers.version = version
 
     def learn(self, iterations: int, pause_s: float = 0.0) -> list[Any]:
@@ -218,15 +229,128 @@ def test_a_slow_task_is_learned_from_in_its_turn(world: World) -> None:
 def test_what_dies_is_played_again_and_the_others_go_on(world: World) -> None:
     run = Learner(world)
     world.engine_deaths = 3
-    world.deadly = {run.stream._group(5, 0).specs[0].task_id}
+    world.deadly = {run.stream._groups.make(5, 0).specs[0].task_id}
     batches = run.learn(3)
     check(batches)
     failed = [t for e in batches for t in e.played if t.failed]
     assert {t.task_id for t in failed} == world.deadly and failed[0].end_cause.startswith("env_died: ")
     assert sum(e.metrics["rollout/resampled_episodes"] for e in batches) >= 3
     assert sorted(run.groups) == sorted(set(run.groups))
-    assert run.collector.deaths[failed[0].task_id] in (2, 3), "the task's next group may have begun, 12 groups later"
+    assert run.collector.losses.deaths[failed[0].task_id] in (2, 3), (
+        "the task's next group may have begun, 12 groups later"
+    )
     run.stop()
+
+
+def test_nobody_dies_in_a_task_that_is_known_to_be_deadly(world: World) -> None:
+    """As after a resumption: two groups of it may be in flight when that becomes known."""
+    run = Learner(world)
+    (task,) = world.deadly = {run.stream._groups.make(1, 0).specs[0].task_id}
+    run.collector.losses.deaths[task] = 2
+    failed = [t for e in run.learn(1) for t in e.played if t.failed]
+    assert {t.task_id for t in failed} == world.deadly and run.collector.losses.deaths[task] == 2
+    assert task not in {spec.task_id for spec in world.asked}
+    run.stop()
+
+
+def eventually(so: Callable[[], bool]) -> bool:
+    end = time.monotonic() + 10
+    while not so() and time.monotonic() < end:
+        time.sleep(0.01)
+    return so()
+
+
+def test_weights_on_their_way_do_not_hold_what_is_finished(world: World) -> None:
+    """Engines take long to take them: they let their calls end first."""
+    run, world.slow = Learner(world), set(TASKS)
+    run.learn(1)
+    run.stream.next(1)
+    assert eventually(lambda: run.stream._groups.admission.admitted == 16), "the first weights are there"
+    run.engines.clear()
+    run.stream.publish(2)
+    assert eventually(lambda: run.stream._groups.admission.finished >= set(range(8, 16))), "all that were being played"
+    assert run.stream.next(2) and world.version == 1
+    run.engines.set()
+    run.stream.publish(3)
+    with run.stream.paused():
+        assert world.version == 3
+    run.stop()
+
+
+class Judging:
+    """A reward that takes a while, and refuses at first."""
+
+    waits = True
+
+    def __init__(self, seconds: float, refusals: int = 0) -> None:
+        self.seconds, self.refusals, self.most, self.busy = seconds, refusals, 0, 0
+        self.lock = threading.Lock()
+
+    def apply(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:
+        with self.lock:
+            self.busy += 1
+            self.most = max(self.most, self.busy)
+        time.sleep(self.seconds)
+        with self.lock:
+            self.busy, self.refusals = self.busy - 1, self.refusals - 1
+            if self.refusals >= 0:
+                raise InputError("the judge answered none of 2 questions: HTTP 500")
+        for trajectory in trajectories:
+            assert "judged" not in trajectory.facts, "once"
+            trajectory.facts["judged"] = True
+        return {}
+
+    def metrics(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:
+        return {"reward/judged": float(sum("judged" in t.facts for t in trajectories))}
+
+
+def test_the_learner_finds_groups_that_are_judged_already(world: World) -> None:
+    reward = Judging(0.5)
+    run = Learner(world, reward=reward)
+    for iteration in range(4):
+        started = time.monotonic()
+        experience = run.stream.next(iteration)
+        waited = time.monotonic() - started
+        assert experience.metrics["reward/judged"] == 8 == len(experience.played)
+        time.sleep(1.5)  # it learns; four groups one after the other would take longer
+        run.stream.publish(iteration + 1)
+        assert iteration == 0 or waited < 0.5
+    assert reward.most > 1
+    run.stop()
+
+
+def test_a_judge_that_fails_now_and_then_is_asked_again_and_one_that_always_does_ends_the_run(
+    world: World, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(rewarding, "AGAIN_S", 0.01)
+    run = Learner(world, reward=Judging(0.01, refusals=3))
+    assert run.learn(1)[0].metrics["reward/judged"] == 8
+    run.stop()
+    broken = Learner(world, reward=Judging(0.01, refusals=10**6))
+    with pytest.raises(InputError, match="the judge answered none of 2 questions"):
+        broken.learn(1)
+    broken.stop()
+
+
+def test_who_takes_long_to_come_back_is_not_waited_for_and_gets_work_when_it_is(
+    world: World, monkeypatch: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    back, come_back = threading.Event(), world.come_back
+    monkeypatch.setattr(world, "come_back", lambda *waits: come_back(*waits) if back.is_set() else [])
+    monkeypatch.setattr(upkeep, "COME_BACK_S", 0.2)
+    run = Learner(world, iterations=20)
+    run.learn(1)
+    lost = run.stream._groups.make(13, 0).specs[0].task_id
+    world.deadly = {lost}
+    assert eventually(lambda: len(world.alive) < 2)
+    world.deadly = set()
+    check(run.learn(5), first=1)
+    assert len(world.alive) == 1
+    back.set()
+    assert eventually(lambda: len(world.alive) == 2)
+    check(run.learn(4), first=6)
+    run.stop()
+    assert capsys.readouterr().out.count("is not back after 0 s; the others go on without it") == 1
 
 
 def test_a_user_error_reaches_the_learner(world: World) -> None:
@@ -299,46 +423,52 @@ def test_a_stream_that_begins_anew_forgets_what_was_being_played(world: World) -
     run = Learner(world)
     run.learn(2)
     run.stream.begin(0, 0, Place())
-    assert not [thread for thread in threading.enumerate() if thread.name == "rollouts"]
+    assert not [thread for thread in threading.enumerate() if thread.name in ("rollouts", "upkeep")]
     run.groups.clear()
     check(run.learn(8))
     assert sorted(run.groups) == list(range(32)) and not any(runner.in_progress for runner in world.members)
     run.stop()
 
 
-def test_who_brings_runners_back_is_waited_for_before_a_stream_begins_anew(world: World, monkeypatch: Any) -> None:
+def test_who_brings_engines_back_is_waited_for_before_a_stream_begins_anew(world: World, monkeypatch: Any) -> None:
     """It gives engines the last weights as well, which are then those of another run."""
-    released, restored = threading.Event(), threading.Event()
+    entered, released, restored = threading.Event(), threading.Event(), threading.Event()
     run = Learner(world)
 
-    def restore(events: list[str]) -> bool:
+    def restore() -> None:
+        entered.set()
         released.wait(10)
         restored.set()
-        return False
 
-    monkeypatch.setattr(run.collector, "restore", restore)
+    monkeypatch.setattr(run.collector.losses, "restore_engines", restore)
     world.engine_deaths = 1
     run.stream._start()
-    while run.stream._restoring is None:
-        time.sleep(0.01)
+    assert entered.wait(10)
     threading.Timer(0.3, released.set).start()
     run.stream.begin(0, 0, Place())
-    assert restored.is_set() and run.stream._restoring is None
+    assert restored.is_set() and not [thread for thread in threading.enumerate() if thread.name == "upkeep"]
     run.stop()
 
 
 def test_what_is_lost_while_others_are_brought_back_is_brought_back_next(world: World, monkeypatch: Any) -> None:
-    released, calls = threading.Event(), list[int]()
-    run = Learner(world, tasks_per_iteration=2)
+    entered, released, calls = threading.Event(), threading.Event(), list[int]()
+    run = Learner(world)
 
-    def restore(events: list[str]) -> bool:
+    def restore() -> None:
         calls.append(len(calls))
+        entered.set()
         released.wait(10)
-        return False
 
-    monkeypatch.setattr(run.collector, "restore", restore)
-    world.engine_deaths = 3  # of groups that are played side by side
-    threading.Timer(0.5, released.set).start()
+    monkeypatch.setattr(run.collector.losses, "restore_engines", restore)
+    world.engine_deaths = 1
+    run.stream._start()
+    assert entered.wait(10)
+    upkeep = run.stream._upkeep
+    assert upkeep is not None and upkeep.restoring()
+    upkeep.strike()  # by two more groups
+    upkeep.strike()
+    released.set()
+    assert eventually(lambda: len(calls) == 2 and not upkeep.restoring())
     check(run.learn(3))
     assert calls == [0, 1]
     run.stop()
@@ -347,7 +477,8 @@ def test_what_is_lost_while_others_are_brought_back_is_brought_back_next(world: 
 def test_a_stream_whose_env_runners_are_gone_for_good_says_so(world: World, monkeypatch: Any) -> None:
     run = Learner(world)
     world.alive.clear()
-    monkeypatch.setattr(world, "come_back", lambda patience_s: False)
-    with pytest.raises(RolloutError, match="no env runner is alive, and none came back in 6 attempts"):
+    monkeypatch.setattr(world, "come_back", lambda *waits: [])
+    monkeypatch.setattr(upkeep, "GONE_S", 1.0)
+    with pytest.raises(RolloutError, match="no env runner is alive: 0, 1 did not come back within 1 s"):
         run.learn(1)
     run.stop()

@@ -16,6 +16,7 @@ from rl_agents.engines import Completion, EngineError, EngineSettings, Sampling
 from rl_agents.engines.client import RemoteEngine
 from rl_agents.engines.group import InferenceGroup
 from rl_agents.engines.weights import PackedWeights, pack
+from rl_agents.errors import LearnerLost
 
 LONG = Sampling(max_tokens=900, seed=0)
 SHORT = Sampling(max_tokens=8, seed=0)
@@ -138,6 +139,33 @@ def test_sync_names_the_engine_that_refuses_or_hangs(group: InferenceGroup, refe
     assert group.restore() == [1]
     assert generate(RemoteEngine([group.handles()[1]]), SHORT)[0].policy_version == 32
     del hang
+
+
+def test_weights_that_are_gone_with_their_learner_are_the_learners_loss(group: InferenceGroup, reference: Any) -> None:
+    """Who exported them owns them; with it and an engine, nobody has them any more."""
+
+    @ray.remote(num_cpus=0)
+    class Exporter:
+        def export(self, packed: PackedWeights) -> list[Any]:
+            return [ray.put(packed)]
+
+    exporter = Exporter.remote()
+    (weights,) = ray.get(exporter.export.remote(changed(reference, 40)))
+    group.sync(weights, 40)
+    ray.kill(exporter)
+    ray.kill(group.handles()[1], no_restart=False)
+    with pytest.raises(
+        LearnerLost, match="engine 1 came back, and the weights of version 40 are gone with the learner"
+    ):
+        group.restore()
+    group.sync(changed(reference, 42), 42)
+    assert group.restore() == []
+    assert [c.policy_version for c in generate(RemoteEngine(group.handles()), SHORT, SHORT)] == [42, 42]
+
+
+def test_engines_that_do_not_fall_asleep_are_named(group: InferenceGroup) -> None:
+    with pytest.raises(EngineError, match=r"engine 0 failed in sleep: .*; engine 1 failed in sleep: "):
+        group.sleep(1)  # torch engines have no sleep
 
 
 def test_a_model_that_cannot_be_loaded_is_an_error_at_the_start(ray_session: None, tmp_path: Path) -> None:

@@ -230,10 +230,11 @@ class RayPeers:
         calls = list(pending.values())
         ray.wait(calls, num_returns=1, timeout=timeout_s, fetch_local=False)
         done, _ = ray.wait(calls, num_returns=len(calls), timeout=0, fetch_local=False)  # all that there are by now
-        return {engine: _outcome(call) for engine, call in pending.items() if call in done}
+        return {engine: outcome_of(call) for engine, call in pending.items() if call in done}
 
 
-def _outcome(reference: Any) -> Outcome:
+def outcome_of(reference: Any) -> Outcome:
+    """Return what came of an actor's call that is over."""
     import ray
     from ray.exceptions import RayActorError
 

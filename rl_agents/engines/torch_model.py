@@ -1,0 +1,61 @@
+"""The torch engine's model: loaded from a folder; refused where its layers cannot be cached or weights do not fit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rl_agents.engines.base import EngineError, Weights
+from rl_agents.errors import InputError
+
+
+def load_model(model_dir: str | Path, dtype: str | torch.dtype, device: str | torch.device | None) -> torch.nn.Module:
+    """Load a checkpoint folder; ``device`` None: the GPU where there is one, else the CPU.
+
+    Raises:
+        InputError: it holds no model.
+    """
+    from transformers import AutoModelForCausalLM
+
+    if not (Path(model_dir) / "config.json").is_file():
+        raise InputError(f"no config.json in model folder {model_dir}")
+    torch_dtype = getattr(torch, dtype) if isinstance(dtype, str) else dtype
+    model = AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch_dtype).eval()
+    return model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+
+
+def check_attention(config: Any, max_model_len: int) -> None:
+    """Reject layers whose state is not plain keys and values, and windows shorter than the context.
+
+    Raises:
+        InputError: there are such.
+    """
+    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+    window = getattr(config, "sliding_window", None)
+    if kinds <= {"full_attention", "sliding_attention"} and (window is None or window >= max_model_len):
+        return
+    raise InputError(
+        f"the torch engine needs full attention; {config.model_type} has {json.dumps(sorted(kinds))} with window "
+        f"{window} and max_model_len is {max_model_len}: use engine vllm or a shorter context"
+    )
+
+
+def fitting_parameters(model: Any, weights: Weights) -> dict[str, Any]:
+    """Return the parameters that ``weights`` are to be copied into, by name.
+
+    Raises:
+        EngineError: names or shapes do not match the model.
+    """
+    parameters = dict(model.named_parameters())
+    known = parameters.keys() | model.state_dict().keys()
+    if missing := parameters.keys() - weights.keys():
+        raise EngineError(f"torch engine: sync lacks {len(missing)} weights, e.g. {min(missing)}")
+    if surplus := weights.keys() - known:
+        raise EngineError(f"torch engine: sync has {len(surplus)} unknown weights, e.g. {min(surplus)}")
+    for name, parameter in parameters.items():
+        if (found := weights[name].shape) != parameter.shape:
+            raise EngineError(f"torch engine: {name} has shape {list(found)}, expected {list(parameter.shape)}")
+    return parameters

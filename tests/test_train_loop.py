@@ -1,0 +1,47 @@
+"""What a run leaves behind when its episodes or its engines end it: a checkpoint of the last whole iteration."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+
+from rl_agents.algorithms import Settings
+from rl_agents.engines.base import EngineError
+from rl_agents.errors import EpisodesFail, LearnerLost, RolloutError
+from rl_agents.interrupts import Interrupts
+from rl_agents.reporting.progress import PlainProgress
+from rl_agents.reporting.run_folder import RunFolder
+from rl_agents.train_loop import TrainLoop
+from tests.cli.coin_agent import CoinAgent
+
+
+def begun(tmp_path: Path, failure: Exception, shown: io.StringIO) -> tuple[TrainLoop, RunFolder]:
+    """A run that fails in its third iteration."""
+    settings = Settings.from_dict({"iterations": 5, "eval_episodes": 0, "checkpoint_interval": 0})
+    agent, folder = CoinAgent(settings), RunFolder.create(tmp_path / "run", settings)
+    agent.fail_at, agent.failure = 3, failure
+    return TrainLoop(agent, folder, PlainProgress(shown), Interrupts()), folder
+
+
+@pytest.mark.parametrize("kind", [EpisodesFail, RolloutError, EngineError])
+def test_where_nobody_can_play_any_more_what_was_learned_is_kept(tmp_path: Path, kind: type[Exception]) -> None:
+    loop, folder = begun(tmp_path, kind("engine 0 did not start within 300 s"), io.StringIO())
+    with pytest.raises(kind, match="engine 0 did not start"):
+        loop.run()
+    assert [iteration for iteration, _ in folder.complete_checkpoints()] == [2]
+
+
+def test_where_the_learners_are_gone_too_the_first_cause_is_what_is_said(tmp_path: Path) -> None:
+    shown = io.StringIO()
+    loop, folder = begun(tmp_path, EngineError("engine 0 did not start within 300 s"), shown)
+
+    def save(path: Path) -> None:
+        raise LearnerLost("learner 0 of 1 died while reading the training state")
+
+    loop.algo.save_run_checkpoint = save  # type: ignore[method-assign]
+    with pytest.raises(EngineError, match="engine 0 did not start"):
+        loop.run()
+    assert not folder.complete_checkpoints()
+    assert "learner 0 of 1 died while reading the training state: no checkpoint after 2 iterations" in shown.getvalue()
