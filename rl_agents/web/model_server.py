@@ -69,12 +69,8 @@ class ModelServer:
             option: how the keys that describe it begin, for errors.
 
         Raises:
-            InputError: httpx is not installed, or the variable with the key is not set.
+            InputError: the variable with the key is not set.
         """
-        try:
-            import httpx  # noqa: F401
-        except ImportError as error:
-            raise InputError(f"{option}=openai needs httpx: pip install httpx") from error
         headers = {}
         if key_env:
             if not os.environ.get(key_env):
