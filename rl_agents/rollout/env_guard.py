@@ -24,10 +24,11 @@ import numpy as np
 
 from rl_agents.envs.coroutines import Pieces, within
 from rl_agents.errors import InputError
+from rl_agents.queues import Deadline, Standing
 from rl_agents.rollout.env_calls import EnvFailure, call_env, failure_of, timed_out
 from rl_agents.rollout.env_gauge import Gauge
 from rl_agents.rollout.env_hosts import EpisodeState, Host, Swaps
-from rl_agents.rollout.time_limits import CallTimeout, call_with_timeout, debugger_active
+from rl_agents.rollout.time_limits import CallTimeout, QueueTimeout, call_with_timeout, debugger_active
 
 #: Steps of a task that may hang before its other episodes are given up; a reset that hangs is enough.
 MAX_HANGS = 3
@@ -263,17 +264,22 @@ class EnvGuard:
         """
         self.watch.check(self.task_id)
         try:
-            if self.host is not None:
-                answer = await self._elsewhere(self.host, call, *args, **kwargs)
-            else:
-                answer = self._here(call, *args, **kwargs)
-                if type(answer) is not tuple and isinstance(answer, Awaitable):
-                    answer = await self._awaited(call, answer)
+            with Standing().used():
+                answer = await self._answer(call, *args, **kwargs)
         except EnvFailure as failure:
-            if isinstance(failure.__cause__, CallTimeout):
+            cause = failure.__cause__
+            if isinstance(cause, CallTimeout) and not isinstance(cause, QueueTimeout):
                 self.watch.hung(self.task_id, str(failure), reset=getattr(call, "__name__", "") == "reset")
             raise
         self.watch.answered = True
+        return answer
+
+    async def _answer(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if self.host is not None:
+            return await self._elsewhere(self.host, call, *args, **kwargs)
+        answer = self._here(call, *args, **kwargs)
+        if type(answer) is not tuple and isinstance(answer, Awaitable):
+            answer = await self._awaited(call, answer)
         return answer
 
     def _here(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -306,10 +312,11 @@ class EnvGuard:
             except (CallTimeout, Exception, SystemExit) as error:
                 raise failure_of(call, error) from error
 
+        deadline = Deadline(0 if debugger_active() else self.timeout_s)
         try:
-            return await within(0 if debugger_active() else self.timeout_s, pieces, told())
+            return await within(deadline, pieces, told())
         except TimeoutError:
-            failure = timed_out(call, self.timeout_s)
+            failure = timed_out(call, deadline)
             raise failure from failure.__cause__
         except RuntimeError as error:
             raise failure_of(call, error) from error

@@ -24,7 +24,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from rl_agents.envs.base import TextEnv
-from rl_agents.envs.coroutines import finished
+from rl_agents.envs.coroutines import over
+from rl_agents.queues import Deadline, Standing, current
 from rl_agents.rollout.env_calls import EnvFailure, call_env, timed_out
 from rl_agents.rollout.time_limits import CallTimeout
 
@@ -114,7 +115,7 @@ class Job:
     """A call on its way to a thread and back."""
 
     def __init__(self, call: Callable[[], Any]) -> None:
-        self.call, self.loop = call, asyncio.get_running_loop()
+        self.call, self.loop, self.standing = call, asyncio.get_running_loop(), current() or Standing()
         self.answer: asyncio.Future[Any] = self.loop.create_future()
 
     def told(self, result: Any, error: BaseException | None) -> None:
@@ -173,15 +174,16 @@ class ThreadHost:
             name = getattr(call, "__name__", "call")
             raise EnvFailure(f"env_error: {name}: the environment was left in the middle of an earlier call")
         job = Job(lambda: call_env(0, self._finished, call, *args, **kwargs))
+        deadline = Deadline(timeout_s)
         self._jobs.put(job)
         try:
-            await asyncio.wait({job.answer}, timeout=timeout_s if timeout_s > 0 else None)
+            await over(job.answer, deadline)
         finally:
             late = job.answer.cancel()
             if late:
                 self.abandon()
         if late:
-            raise timed_out(call, timeout_s)
+            raise timed_out(call, deadline)
         return job.answer.result()
 
     async def close(self) -> None:
@@ -216,7 +218,7 @@ class ThreadHost:
         answer = call(*args, **kwargs)
         if isinstance(answer, Awaitable):
             self._runner = self._runner or asyncio.Runner()
-            return self._runner.run(finished(answer))
+            return self._runner.run(part_of(current(), answer))
         return answer
 
     def _work(self) -> None:
@@ -235,7 +237,8 @@ class ThreadHost:
         before = _process() if self._watches else None
         try:
             self._calling = True
-            result, error = job.call(), None
+            with job.standing.used():  # in the thread's own context, which keeps what the environment sets there
+                result, error = job.call(), None
         except BaseException as raised:
             result, error = None, raised
         finally:
@@ -257,6 +260,12 @@ class ThreadHost:
         self._close()
         if self._runner is not None:
             self._runner.close()
+
+
+async def part_of(standing: Standing | None, answer: Awaitable[Any]) -> Any:
+    """Await a part of a call in a context that does not know of it."""
+    with (standing or Standing()).used():
+        return await answer
 
 
 def _process() -> tuple[Any, ...]:
