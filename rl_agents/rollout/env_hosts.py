@@ -162,9 +162,9 @@ class ThreadHost:
         """See `Host`."""
         return NoState(seed)
 
-    async def make(self, make_env: EnvFactory) -> TextEnv:
-        """Make the environment in its thread; raises as `call` does."""
-        await self.call(0, self._make, make_env)
+    async def make(self, make_env: EnvFactory, timeout_s: float = 0.0) -> TextEnv:
+        """Make the environment in its thread; raises as `call` does. Who is late closes it there."""
+        await self.call(timeout_s, self.start, make_env)
         made: TextEnv = self.env
         return made
 
@@ -210,7 +210,8 @@ class ThreadHost:
                 with contextlib.suppress(RuntimeError):  # it is closed
                     self._runner.get_loop().call_soon_threadsafe(lambda: None)
 
-    def _make(self, make_env: EnvFactory) -> None:
+    def start(self, make_env: EnvFactory) -> None:
+        """Make the environment, in the thread."""
         self.env = make_env()
 
     def _finished(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -16,12 +16,13 @@ from typing import Literal, cast
 from rl_agents.envs.base import TextEnv, env_spec
 from rl_agents.envs.spec import Blocking
 from rl_agents.errors import InputError
-from rl_agents.rollout.env_calls import call_env
+from rl_agents.rollout.env_calls import EnvFailure, call_env
 from rl_agents.rollout.env_gauge import Gauge
 from rl_agents.rollout.env_guard import EnvGuard, TaskWatch, enter_folder, working_folder
 from rl_agents.rollout.env_hosts import CLOSE_TIMEOUT_S, EnvFactory, ThreadHost
 from rl_agents.rollout.env_process import ProcessHost, Recipe
 from rl_agents.rollout.prompting import env_factory
+from rl_agents.rollout.time_limits import CallTimeout, debugger_active
 from rl_agents.settings import Settings
 
 Mode = Literal["inline", "thread", "process"]
@@ -29,6 +30,8 @@ Mode = Literal["inline", "thread", "process"]
 MOST: dict[Mode, int] = {"inline": 0, "thread": 256, "process": max(8, os.cpu_count() or 1)}
 #: Threads that hang in a call, beyond which later episodes play in processes, which can be killed.
 MAX_STUCK = 16
+#: What the making of environments is called among the tasks that hang: no task.
+START = ""
 
 
 class EnvPool:
@@ -40,6 +43,7 @@ class EnvPool:
         concurrency: environments alive at once; 0 takes `MOST`.
         recipe: how a process makes one; without it there are no processes.
         name: of the environment, for messages.
+        start_timeout_s: seconds that making one may take; 0 is no limit.
 
     Attributes:
         created: how many were created.
@@ -48,11 +52,12 @@ class EnvPool:
 
     def __init__(
         self, make_env: EnvFactory, blocking: Blocking = "inline", concurrency: int = 0, recipe: Recipe | None = None,
-        name: str = "",
+        name: str = "", start_timeout_s: float = 0.0,
     ) -> None:  # fmt: skip
         if blocking == "process" and recipe is None:
             raise ValueError("a process needs a recipe to make its environment")
         self._make_env, self._recipe, self._concurrency, self._name = make_env, recipe, concurrency, name
+        self._start_timeout_s = start_timeout_s
         self.mode: Mode = "inline" if blocking == "auto" else blocking
         self._gauge = Gauge(self.wake) if blocking == "auto" else None
         self._measured = blocking == "auto"
@@ -155,14 +160,29 @@ class EnvPool:
             await self._close(self._outdated.pop())
         if self._idle:
             return self._idle.pop()
-        made = await (self._made_here() if self.mode == "inline" else self._made_elsewhere())
+        self.watch.check(START)
+        try:
+            made = await self._made()
+        except EnvFailure as failure:
+            if not isinstance(failure.__cause__, CallTimeout):
+                raise
+            named = EnvFailure(f"{failure} (env_start_timeout_s)")
+            self.watch.hung(START, str(named), reset=True)
+            raise named from failure.__cause__
         self.created += 1
         return made
 
+    async def _made(self) -> TextEnv:
+        return await (self._made_here() if self.mode == "inline" else self._made_elsewhere())
+
     async def _made_here(self) -> TextEnv:
         folder = working_folder()
+
+        def start() -> TextEnv:
+            return self._make_env()
+
         try:
-            env = call_env(0, self._make_env)
+            env = call_env(self._start_timeout_s, start)
             changed = working_folder()
         finally:
             enter_folder(folder, working_folder())
@@ -185,12 +205,12 @@ class EnvPool:
     async def _made_elsewhere(self) -> TextEnv:
         host = ThreadHost(watches=self._measured) if self.mode == "thread" else ProcessHost(cast(Recipe, self._recipe))
         try:
-            env = await host.make(self._make_env)
+            env = await host.make(self._make_env, 0 if debugger_active() else self._start_timeout_s)
         except BaseException as error:
             await self._end(host)
             if not isinstance(error, InputError) or not isinstance(host, ProcessHost) or not self._goes_back(error):
                 raise
-            return await (self._made_here() if self.mode == "inline" else self._made_elsewhere())
+            return await self._made()
         self._hosts[id(env)] = host
         return env
 
@@ -301,4 +321,4 @@ def env_pool(settings: Settings) -> EnvPool:
     if blocking not in ("auto", *MOST):
         raise InputError(f"environment {spec.name}: blocking={blocking!a}: must be one of auto, {', '.join(MOST)}")
     make, recipe = env_factory(settings), Recipe.of(settings)
-    return EnvPool(make, blocking, settings.env_concurrency, recipe, settings.env)
+    return EnvPool(make, blocking, settings.env_concurrency, recipe, settings.env, settings.env_start_timeout_s)

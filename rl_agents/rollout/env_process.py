@@ -222,7 +222,8 @@ class ProcessHost(ThreadHost):
     def interrupt(self) -> None:
         """Nothing to interrupt: the thread waits for the process."""
 
-    def _make(self, make_env: EnvFactory) -> None:
+    def start(self, make_env: EnvFactory) -> None:
+        """See `ThreadHost`; the environment is made as the recipe says."""
         self.env = self._process = ProcessEnv(self._recipe)
         if self.over:  # nobody waited so long
             self._process.kill()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from rollout.scripted import Countdown
-from rollout.test_env_hosts import environments, gone, pool_of
+from rollout.test_env_hosts import environments, gone, play, pool_of
 
 from rl_agents.envs import coroutines
 from rl_agents.rollout import env_hosts
@@ -182,3 +182,16 @@ def test_a_loop_that_stood_still_costs_no_time(monkeypatch) -> None:
         task = runner.run(begun())
         time.sleep(0.4)  # as between two exchanges
         assert runner.run(ended(task)) == "answered"
+
+
+@pytest.mark.parametrize("blocking", ["inline", "thread", "process"])
+def test_what_is_never_made_ends_its_episodes_and_is_not_tried_for_each(blocking, tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("NOTED", str(tmp_path / "begun"))
+    limit = 5.0 if blocking == "process" else 1.0  # which has to start before it can hang
+    pool = pool_of("NeverMade", blocking, env_start_timeout_s=limit, env_concurrency=2)
+    begun = time.monotonic()
+    ends = {(t.end_cause, t.failed) for t in play(pool, range(12))}
+    assert ends == {(f"env_timeout: start: no answer within {limit:g} s (env_start_timeout_s)", True)}
+    assert time.monotonic() - begun < 20 and 1 <= (tmp_path / "begun").read_text().count("begun") <= 2
+    asyncio.run(pool.close())
+    assert gone(lambda: not environments() and not any(host.alive for host in pool._stuck), 5.0)
