@@ -26,7 +26,7 @@ from rl_agents.envs.coroutines import Pieces, within
 from rl_agents.errors import InputError
 from rl_agents.queues import Deadline, Standing
 from rl_agents.rollout.env_calls import EnvFailure, call_env, failure_of, timed_out
-from rl_agents.rollout.env_gauge import Gauge
+from rl_agents.rollout.env_gauge import Gauge, Times
 from rl_agents.rollout.env_hosts import EpisodeState, Host, Swaps
 from rl_agents.rollout.time_limits import CallTimeout, QueueTimeout, call_with_timeout, debugger_active
 
@@ -286,12 +286,12 @@ class EnvGuard:
         note, gauge = self.watch.note, self.gauge
         if note is not None:
             note.enter(self.task_id)
-        started = gauge.begin() if gauge is not None else (0.0, 0.0)
+        started = Times.now() if gauge is not None else None
         try:
             with self.process.applied():
                 return call_env(self.timeout_s, call, *args, **kwargs)
         finally:
-            if gauge is not None:
+            if gauge is not None and started is not None:
                 gauge.end(started, self.process)
             if note is not None:
                 note.leave(self.task_id)

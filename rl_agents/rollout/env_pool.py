@@ -136,7 +136,7 @@ class EnvPool:
     async def close(self) -> None:
         """Close all idle environments."""
         idle, self._idle, self._outdated = self._idle + self._outdated, [], []
-        await asyncio.gather(*map(self._close, idle))
+        await asyncio.gather(*map(self._close, idle), return_exceptions=True)  # one is no reason to leave another
 
     async def _ready(self, count: int) -> list[TextEnv]:
         """Return environments for which there are places; what is not made gives its place back."""
