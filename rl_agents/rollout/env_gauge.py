@@ -6,10 +6,10 @@ Of each call three times are taken, all of the thread that makes it:
     cpu       in which the thread computed
     crowded   in which it could have computed, and other threads and processes had the cores
 
-A call takes  wall - crowded,  which is what it would have taken on a machine of its own, and computes for  cpu  of that;
-the rest it waits. Without  crowded,  a call that computes looks like one that waits where many runners share a core.
-Only Linux tells it (/proc/thread-self/schedstat); elsewhere it is 0. Not seen: what other processes compute on behalf
-of a call (a server, a JVM), which is waiting here, and waits for Python's lock while other threads of the runner hold it.
+A call takes  wall - crowded,  which is what it would have taken on a machine of its own, and computes for  cpu  of
+that; the rest it waits. Without  crowded,  a call that computes looks like one that waits where many runners share a
+core. Only Linux tells it (/proc/thread-self/schedstat); elsewhere it is 0. Not told apart from waiting: what other
+processes compute on behalf of a call (a server, a JVM), and waits for Python's lock while another thread holds it.
 """
 
 from __future__ import annotations

@@ -256,6 +256,11 @@ class EnvGuard:
         self.host, self.gauge = host, gauge
         self.process: EpisodeState = ProcessState(seed) if host is None else host.begin(seed)
 
+    @property
+    def apart(self) -> bool:
+        """Whether the environment has a process of its own."""
+        return self.host is not None and self.host.may_die
+
     async def call(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Return ``call(*args, **kwargs)``, or what it comes to where it is a coroutine function.
 

@@ -139,14 +139,13 @@ class ThreadHost:
         env: the environment, once it is made.
         over: the thread ends after the call that it is in.
         left: in the middle of a call, which took too long or which nobody waits for any more.
-        touched: what the environment has changed of the process; watched for where ``watches`` says so.
     """
 
     may_die = False
 
     def __init__(self, watches: bool = False) -> None:
         self.env: Any = None
-        self.over, self.left, self.touched, self._watches = False, False, "", watches
+        self.over, self.left, self._touched, self._watches = False, False, "", watches
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._runner: asyncio.Runner | None = None
         self._calling = False
@@ -157,6 +156,18 @@ class ThreadHost:
     def alive(self) -> bool:
         """Whether the thread still runs."""
         return self._thread.is_alive()
+
+    @property
+    def touched(self) -> str:
+        """What changed of the process while a call was made, in words; seen where ``watches`` says so.
+
+        It may have been any other thread of the process: a suspicion, see `EnvPool`.
+        """
+        return self._touched
+
+    def forget(self) -> None:
+        """Look out for changes anew."""
+        self._touched = ""
 
     def begin(self, seed: int) -> EpisodeState:
         """See `Host`."""
@@ -235,7 +246,7 @@ class ThreadHost:
 
     def _answer(self, job: Job) -> None:
         swaps = Swaps.count  # read before the generators here, and after them below
-        before = _process() if self._watches else None
+        before = _process() if self._watches and not self.may_die else None
         try:
             self._calling = True
             with job.standing.used():  # in the thread's own context, which keeps what the environment sets there
@@ -244,11 +255,11 @@ class ThreadHost:
             result, error = None, raised
         finally:
             self._calling = False
-        if before is not None and not self.touched:
+        if before is not None and not self._touched:
             now = _process()
             if now != before and swaps % 2 == 0 and swaps == Swaps.count:  # else an inline episode's were seen
                 folder = now[-1] != before[-1]
-                self.touched = "changes the working directory" if folder else "draws from global generators"
+                self._touched = "changes the working directory" if folder else "draws from global generators"
         job.told(result, error)
 
     def _close(self) -> None:

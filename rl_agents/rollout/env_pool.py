@@ -30,6 +30,8 @@ Mode = Literal["inline", "thread", "process"]
 MOST: dict[Mode, int] = {"inline": 0, "thread": 256, "process": max(8, os.cpu_count() or 1)}
 #: Threads that hang in a call, beyond which later episodes play in processes, which can be killed.
 MAX_STUCK = 16
+#: Times that an environment is suspected and acquitted, before nobody asks any more who draws.
+MAX_ACQUITTED = 3
 #: What the making of environments is called among the tasks that hang: no task.
 START = ""
 
@@ -72,6 +74,8 @@ class EnvPool:
         self._stuck: list[ThreadHost] = []
         #: Working directories of environments whose construction changed it.
         self._folders: dict[int, str] = {}
+        #: A process in which an episode shows what the environment itself does; wanted, and there.
+        self._suspected, self._witness, self._acquitted = False, cast(ProcessHost | None, None), 0
         self._taken = 0
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
@@ -158,6 +162,8 @@ class EnvPool:
         self._settle()
         while self._outdated:
             await self._close(self._outdated.pop())
+        if self._suspected and (witness := await self._made_witness()) is not None:
+            return witness
         if self._idle:
             return self._idle.pop()
         self.watch.check(START)
@@ -203,7 +209,8 @@ class EnvPool:
         return await self._made_elsewhere()
 
     async def _made_elsewhere(self) -> TextEnv:
-        host = ThreadHost(watches=self._measured) if self.mode == "thread" else ProcessHost(cast(Recipe, self._recipe))
+        watches = self._measured and self._acquitted < MAX_ACQUITTED and self._recipe is not None
+        host = ThreadHost(watches) if self.mode == "thread" else ProcessHost(cast(Recipe, self._recipe))
         try:
             env = await host.make(self._make_env, 0 if debugger_active() else self._start_timeout_s)
         except BaseException as error:
@@ -212,6 +219,21 @@ class EnvPool:
                 raise
             return await self._made()
         self._hosts[id(env)] = host
+        return env
+
+    async def _made_witness(self) -> TextEnv | None:
+        """Return the environment in a process that says what it changes there; None where it cannot be had."""
+        self._suspected = False
+        host = ProcessHost(cast(Recipe, self._recipe), watches=True)
+        try:
+            env = await host.make(self._make_env, 0 if debugger_active() else self._start_timeout_s)
+        except BaseException as error:
+            await self._end(host)
+            if not isinstance(error, EnvFailure | InputError):
+                raise
+            self._acquitted = MAX_ACQUITTED  # as far as anybody can see
+            return None
+        self._hosts[id(env)] = self._witness = host
         return env
 
     def _goes_back(self, error: InputError) -> bool:
@@ -259,8 +281,23 @@ class EnvPool:
             self._moves("process", f"{len(self._stuck)} threads hang in it")
 
     def _look_at(self, host: ThreadHost) -> None:
-        if self.mode == "thread" and host.touched:
+        """Draw conclusions from an episode.
+
+        A thread sees that somebody has drawn from the process's generators, and not who: the next episode is played in
+        a process, where nobody else is.
+        """
+        if self.mode != "thread":
+            return
+        if host is not self._witness:
+            if host.touched and self._witness is None and self._acquitted < MAX_ACQUITTED:
+                self._suspected = True
+            host.forget()
+            return
+        self._witness = None
+        if host.touched:
             self._moves("process", f"it {host.touched}, which threads share")
+        else:
+            self._acquitted += 1
 
     def _moves(self, mode: Mode, reason: str = "") -> bool:
         """Change the mode, if that is possible, and say so."""

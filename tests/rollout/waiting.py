@@ -111,6 +111,13 @@ class SlowDrawing(Slow):
         return random.random()
 
 
+class LateDrawing(Slow):
+    """And draws, in all tasks but the first."""
+
+    def drawn(self) -> float:
+        return random.random() if self.task != "task-0" else 0.5
+
+
 class Windowed(Waiting):
     """Writes its own window, and says whether that is done where it was made."""
 
