@@ -18,10 +18,12 @@ from rl_agents.envs.spec import Blocking
 from rl_agents.errors import InputError
 from rl_agents.rollout.env_calls import EnvFailure, call_env
 from rl_agents.rollout.env_gauge import Gauge
-from rl_agents.rollout.env_guard import EnvGuard, TaskWatch, enter_folder, working_folder
+from rl_agents.rollout.env_guard import EnvGuard
 from rl_agents.rollout.env_hosts import CLOSE_TIMEOUT_S, EnvFactory, ThreadHost
 from rl_agents.rollout.env_process import ProcessHost, Recipe
+from rl_agents.rollout.process_state import enter_folder, working_folder
 from rl_agents.rollout.prompting import env_factory
+from rl_agents.rollout.task_watch import TaskWatch
 from rl_agents.rollout.time_limits import CallTimeout, debugger_active
 from rl_agents.settings import Settings
 

@@ -35,10 +35,10 @@ from rl_agents.rollout.agent_loop import Rollouts, collect_episodes
 from rl_agents.rollout.blackbox import collect_blackbox, load_black_box
 from rl_agents.rollout.branching import BranchSpec, Expansions, expand_all
 from rl_agents.rollout.branching_check import BranchingCheck, Reached, check_branching, confirm_branching
-from rl_agents.rollout.env_guard import CallNote
 from rl_agents.rollout.env_pool import env_pool
 from rl_agents.rollout.exchange import Batch, Workbench
 from rl_agents.rollout.recording import Recorder
+from rl_agents.rollout.task_watch import CallNote
 from rl_agents.rollout.turns import Limits, Player
 from rl_agents.settings import Settings
 

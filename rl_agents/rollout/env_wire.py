@@ -81,10 +81,10 @@ def _plain(value: Any) -> Any:
             return {kind: [_plain(item) for item in value]}
     if isinstance(value, Mapping):
         return {"dict": [[_plain(key), _plain(item)] for key, item in value.items()]}
-    if isinstance(value, bytes | Sealed):
-        sealed = isinstance(value, Sealed)
-        data = base64.b64encode(value.data if sealed else value).decode()  # type: ignore[union-attr]
-        return {"sealed" if sealed else "bytes": data}
+    if isinstance(value, bytes):
+        return {"bytes": base64.b64encode(value).decode()}
+    if isinstance(value, Sealed):
+        return {"sealed": base64.b64encode(value.data).decode()}
     return {"unsent": value.what if isinstance(value, Unsent) else f"{type(value).__module__}.{type(value).__name__}"}
 
 
