@@ -25,7 +25,10 @@ from rl_agents.rollout.time_limits import CallTimeout, call_with_timeout, over
 T = TypeVar("T")
 #: Where a call passes through on its way to the environment.
 OURS = {
-    *(str(Path(__file__).with_name(f"{name}.py")) for name in ("env_guard", "env_hosts", "env_process", "time_limits")),
+    *(
+        str(Path(__file__).with_name(f"{name}.py"))
+        for name in ("env_guard", "env_hosts", "env_process", "process_state", "time_limits")
+    ),
     __file__,
     coroutines.__file__,
 }

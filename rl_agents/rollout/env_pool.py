@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections import deque
 from typing import Literal, cast
 
 from rl_agents.envs.base import TextEnv, env_spec
@@ -20,6 +19,7 @@ from rl_agents.rollout.env_calls import EnvFailure, call_env
 from rl_agents.rollout.env_gauge import Gauge
 from rl_agents.rollout.env_guard import EnvGuard
 from rl_agents.rollout.env_hosts import CLOSE_TIMEOUT_S, EnvFactory, ThreadHost
+from rl_agents.rollout.env_places import Places
 from rl_agents.rollout.env_process import ProcessHost, Recipe
 from rl_agents.rollout.process_state import enter_folder, working_folder
 from rl_agents.rollout.prompting import env_factory
@@ -63,7 +63,7 @@ class EnvPool:
         self._make_env, self._recipe, self._concurrency, self._name = make_env, recipe, concurrency, name
         self._start_timeout_s = start_timeout_s
         self.mode: Mode = "inline" if blocking == "auto" else blocking
-        self._gauge = Gauge(self.wake) if blocking == "auto" else None
+        self._gauge = Gauge(lambda: self._places.wake()) if blocking == "auto" else None
         self._measured = blocking == "auto"
         #: Where it was called before it was moved; None: it never was.
         self._before: Mode | None = None
@@ -78,8 +78,7 @@ class EnvPool:
         self._folders: dict[int, str] = {}
         #: A process in which an episode shows what the environment itself does; wanted, and there.
         self._suspected, self._witness, self._acquitted = False, cast(ProcessHost | None, None), 0
-        self._taken = 0
-        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._places = Places(lambda: self.limit)
 
     @property
     def side_by_side(self) -> bool:
@@ -103,14 +102,13 @@ class EnvPool:
 
     async def take_several(self, count: int) -> list[TextEnv]:
         """Return several at once: who holds one must not wait for another."""
-        await self._admitted(count)
+        await self._places.admitted(count)
         return await self._ready(count)
 
     async def take_spare(self) -> TextEnv | None:
         """Return one more for somebody who holds one already; None where that would mean to wait."""
-        if self._waiting or not self._fits(1):
+        if not self._places.spare():
             return None
-        self._taken += 1
         return (await self._ready(1))[0]
 
     def guard(self, env: TextEnv | None, task_id: str, seed: int, timeout_s: float) -> EnvGuard:
@@ -130,14 +128,14 @@ class EnvPool:
             self._stuck.append(self._hosts.pop(id(env)))
         else:
             self._keep(env)
-        self._release(1)
+        self._places.release(1)
 
     async def discard(self, env: TextEnv) -> None:
         """Close the environment of a failed episode; what it raises while closing no longer matters."""
         try:
             await self._close(env)
         finally:
-            self._release(1)
+            self._places.release(1)
 
     async def close(self) -> None:
         """Close all idle environments."""
@@ -153,7 +151,7 @@ class EnvPool:
         except BaseException:
             for env in envs:
                 self._keep(env)
-            self._release(count)
+            self._places.release(count)
             raise
         return envs
 
@@ -201,10 +199,10 @@ class EnvPool:
             return env
         self._gauge, self._measured = None, False  # it says by itself what it is
         if declared not in MOST:
-            self.wake()
+            self._places.wake()
             raise InputError(f"environment {self._name}: blocking={declared!a}: must be one of {', '.join(MOST)}")
         stays = declared == "inline" or not self._moves(declared)
-        self.wake()  # not before the mode is known, which says how many may live
+        self._places.wake()  # not before the mode is known, which says how many may live
         if stays:
             return env
         await self._close(env)
@@ -315,42 +313,6 @@ class EnvPool:
                 f"environment {self._name}: {reason}: later episodes play in {where} (env_blocking={mode})", flush=True
             )
         return True
-
-    # --- places ------------------------------------------------------------------------------------------------------
-
-    async def _admitted(self, count: int) -> None:
-        """Wait for places, in the order of asking."""
-        if not self._waiting and self._fits(count):
-            self._taken += count
-            return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((count, turn))
-        try:
-            await turn
-        except BaseException:
-            if turn.done() and not turn.cancelled():
-                self._release(count)
-            else:
-                with contextlib.suppress(ValueError):  # `wake` has passed over it
-                    self._waiting.remove((count, turn))
-                self.wake()
-            raise
-
-    def _fits(self, count: int) -> bool:
-        # Who needs more at once than may live gets them when nobody else has any.
-        return not self.limit or not self._taken or self._taken + count <= self.limit
-
-    def _release(self, count: int) -> None:
-        self._taken -= count
-        self.wake()
-
-    def wake(self) -> None:
-        """Let those in who wait, as far as there are places."""
-        while self._waiting and self._fits(self._waiting[0][0]):
-            count, turn = self._waiting.popleft()
-            if not turn.done():
-                self._taken += count
-                turn.set_result(None)
 
 
 def env_pool(settings: Settings) -> EnvPool:

@@ -1,4 +1,4 @@
-"""What a process has only once, as each episode's own: Python's and numpy's global generators, the working directory."""
+"""What a process has only once, as each episode's own: global random generators, the working directory."""
 
 from __future__ import annotations
 
