@@ -14,6 +14,8 @@ from collections.abc import Callable, Coroutine, Hashable
 from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
 
+from rl_agents.queues import Standing
+
 T = TypeVar("T")
 _lock = threading.Lock()
 #: By process: a fork has none of its parent's threads.
@@ -78,27 +80,32 @@ class Remembered(Generic[T]):
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._answers: dict[Hashable, Future[T]] = {}
+        self._answers: dict[Hashable, tuple[Future[T], Standing]] = {}
         self._lock = threading.Lock()
 
     async def get(self, key: Hashable, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Return the answer to ``key``; who stops waiting for it does not take it from the others."""
         with self._lock:
-            future = self._answers.get(key)
-            asked = future is None
-            if future is None:
-                future = self._answers[key] = begin(ask())
+            known = self._answers.get(key)
+            if known is None:
+                standing = Standing()
+                with standing.used():  # it is part of no asker's call: others wait for it, too
+                    future = begin(ask())
+                self._answers[key] = future, standing
                 while len(self._answers) > self._limit:
                     del self._answers[next(iter(self._answers))]
-        if asked:  # without the lock, which `_forget` takes, perhaps at once
+            else:
+                future, standing = known
+        if known is None:  # without the lock, which `_forget` takes, perhaps at once
             future.add_done_callback(lambda done: self._forget(key, done))
-        return await asyncio.shield(asyncio.wrap_future(future))
+        with standing.followed():
+            return await asyncio.shield(asyncio.wrap_future(future))
 
     def _forget(self, key: Hashable, done: Future[T]) -> None:
         """Forget a failure, also one that nobody waits for any more."""
         if done.cancelled() or done.exception() is not None:
             with self._lock:
-                if self._answers.get(key) is done:
+                if key in self._answers and self._answers[key][0] is done:
                     del self._answers[key]
 
 

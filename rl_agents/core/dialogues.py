@@ -24,8 +24,7 @@ from rl_agents.envs.base import TextEnv, env_spec, read_env_options, starter_spe
 from rl_agents.interrupts import event_loop
 from rl_agents.rollout.env_calls import EnvFailure, read_reset, read_step
 from rl_agents.rollout.env_guard import EnvGuard
-from rl_agents.rollout.env_pool import EnvPool
-from rl_agents.rollout.prompting import env_factory
+from rl_agents.rollout.env_pool import EnvPool, env_pool
 from rl_agents.rollout.turns import Limits, Player, next_dialogue
 from rl_agents.settings import Settings, context_window
 
@@ -95,7 +94,7 @@ def measure(settings: Settings, context: ContextPolicy, played: bool = True) -> 
     # A prompt may be longer than the tokenizer's limit here: that is what is to be found out.
     warned = getattr(context.template.tokenizer, "deprecation_warnings", {})
     warned["sequence-length-is-longer-than-the-specified-maximum"] = True
-    pool = EnvPool(env_factory(settings))
+    pool = env_pool(settings)
     with event_loop() as loop:
         read, garbled = loop.run(_readings(settings, player, pool, played))
     return _summary(settings, read, garbled)

@@ -22,7 +22,6 @@ from rl_agents.envs.base import (
     base_environment,
     borrowed,
     env_spec,
-    make_env,
     plain_options,
     read_env_options,
     starter_defaults,
@@ -36,7 +35,7 @@ from rl_agents.interrupts import event_loop
 from rl_agents.pool.files import pool_file
 from rl_agents.rollout.embedders import make_embedder
 from rl_agents.rollout.env_calls import EnvFailure
-from rl_agents.rollout.env_pool import EnvPool
+from rl_agents.rollout.env_pool import EnvPool, env_pool
 from rl_agents.rollout.truncation_rules import progress_window
 from rl_agents.settings import Settings, validate
 from rl_agents.settings.checks import check_room
@@ -279,7 +278,9 @@ def _check_environment(settings: Settings) -> None:
     if env_spec(settings.env).borrows:
         _check_agent(settings)
     if settings.env.startswith(PREFIX):
-        pool = EnvPool(lambda: make_env(settings.env, settings.env_options, settings.max_turns))
+        plain = copy.copy(settings)
+        plain.prompting = "direct"
+        pool = env_pool(plain)
         with event_loop() as loop, contextlib.suppress(EnvFailure):
             loop.run(_reset(pool, tasks[0], settings.env_timeout_s))
 

@@ -7,6 +7,8 @@ import contextlib
 from collections.abc import Awaitable, Callable, Generator
 from typing import Any, TypeVar
 
+from rl_agents.queues import Deadline
+
 T = TypeVar("T")
 #: Seconds that a cancelled call has for its clean-up, before nobody waits for it any more.
 CANCEL_S = 1.0
@@ -69,8 +71,14 @@ class Pieces:
                 go_on, value = pieces.throw, error
 
 
-async def within(seconds: float, pieces: Pieces, awaitable: Awaitable[T]) -> T:
-    """Await something that awaits ``pieces``, for ``seconds`` at most; 0 is no limit.
+async def over(task: asyncio.Future[Any], deadline: Deadline) -> None:
+    """Wait until ``task`` is done, or its time is over."""
+    while not task.done() and not deadline.problem():
+        await asyncio.wait({task}, timeout=deadline.pause)
+
+
+async def within(deadline: Deadline, pieces: Pieces, awaitable: Awaitable[T]) -> T:
+    """Await something that awaits ``pieces``, until its time is over.
 
     It is cancelled then, and `CANCEL_S` later left: a coroutine may swallow its cancellation. Where the loop stood
     still in the meantime, as a runner's does while nobody fetches its work, it gets that time back, once.
@@ -81,11 +89,10 @@ async def within(seconds: float, pieces: Pieces, awaitable: Awaitable[T]) -> T:
     """
     task: asyncio.Future[T] = asyncio.ensure_future(awaitable)
     try:
-        now = asyncio.get_running_loop().time
-        end = now() + seconds
-        await asyncio.wait({task}, timeout=seconds if seconds > 0 else None)
-        if not task.done() and (late := now() - end) > LATE_S:
-            await asyncio.wait({task}, timeout=min(late, seconds))
+        await over(task, deadline)
+        if not task.done() and not deadline.stuck and (late := -deadline.left) > LATE_S:
+            deadline.extend(late + min(late, deadline.seconds))
+            await over(task, deadline)
         if not task.done():
             raise TimeoutError
         if task.cancelled():

@@ -26,6 +26,7 @@ from rl_agents.errors import InputError
 from rl_agents.rollout.env_calls import EnvFailure, EnvReply, read_reset, read_step
 from rl_agents.rollout.env_guard import EnvGuard
 from rl_agents.rollout.env_pool import EnvPool
+from rl_agents.rollout.env_wire import opened
 from rl_agents.rollout.turns import Player, end_cause, is_success
 
 Branching = Literal["auto", "snapshot", "replay"]
@@ -160,6 +161,8 @@ async def copy_of(env: TextEnv, guard: EnvGuard) -> Any:
 async def restore(env: TextEnv, guard: EnvGuard, copy: Any) -> None:
     """Put the environment, and the generators that it draws from, back; raises as `EnvGuard.call` does."""
     snapshot, generators = (copy.snapshot, copy.generators) if isinstance(copy, Drawn) else (copy, None)
+    if not guard.apart:  # of an environment that was in a process of its own, by another runner
+        snapshot, generators = opened(snapshot), opened(generators)
     guard.process.resume(generators)
     await guard.call(env.restore, snapshot)  # type: ignore[attr-defined]
 

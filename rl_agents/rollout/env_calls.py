@@ -19,12 +19,16 @@ import numpy as np
 from rl_agents.chat.context import chat_text, further_text
 from rl_agents.envs import coroutines
 from rl_agents.errors import InputError
-from rl_agents.rollout.time_limits import CallTimeout, call_with_timeout
+from rl_agents.queues import Deadline
+from rl_agents.rollout.time_limits import CallTimeout, call_with_timeout, over
 
 T = TypeVar("T")
 #: Where a call passes through on its way to the environment.
 OURS = {
-    *(str(Path(__file__).with_name(f"{name}.py")) for name in ("env_guard", "env_hosts", "env_process", "time_limits")),
+    *(
+        str(Path(__file__).with_name(f"{name}.py"))
+        for name in ("env_guard", "env_hosts", "env_process", "process_state", "time_limits")
+    ),
     __file__,
     coroutines.__file__,
 }
@@ -93,9 +97,9 @@ def failure_of(call: Callable[..., Any], error: BaseException) -> EnvFailure:
     return EnvFailure(f"env_error: {type(error).__name__}: {error}{_place(error)}")
 
 
-def timed_out(call: Callable[..., Any], timeout_s: float) -> EnvFailure:
+def timed_out(call: Callable[..., Any], deadline: Deadline) -> EnvFailure:
     """Return the failure of a call that had no answer in time; its cause is a `CallTimeout`, as in the main thread."""
-    error = CallTimeout(f"no answer within {timeout_s:g} s")
+    error = over(deadline)
     failure = failure_of(call, error)
     failure.__cause__ = error
     return failure

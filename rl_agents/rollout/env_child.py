@@ -20,6 +20,7 @@ from rl_agents.rollout.env_calls import EnvFailure
 from rl_agents.rollout.env_guard import EnvGuard
 from rl_agents.rollout.env_pool import EnvPool
 from rl_agents.rollout.env_process import METHODS, WORDS, Answer, Call, Recipe
+from rl_agents.rollout.env_wire import MAX_BYTES, Sealed, opened
 from rl_agents.rollout.prompting import env_factory
 from rl_agents.settings import Settings
 
@@ -42,11 +43,16 @@ class Served:
         """Answer one call."""
         if call.order is not None:
             self.guard = self.pool.guard(self.env, "", call.order.seed, 0.0)
-            self.guard.process.resume(call.order.drawn)
+            self.guard.process.resume(opened(call.order.drawn))
         if call.name in WORDS:
             return Answer(await self.guard.call(getattr, self.env, call.name))
-        result = await self.guard.call(getattr(self.env, call.name), *call.args, **(call.kwargs or {}))
-        return Answer(result, drawn=self.guard.process.drawn() if call.name == "snapshot" else None)
+        result = await self.guard.call(getattr(self.env, call.name), *map(opened, call.args), **(call.kwargs or {}))
+        if call.name != "snapshot":
+            return Answer(result, touched=self.guard.process.touched() if call.watch else "")
+        try:
+            return Answer(Sealed.of(result), drawn=Sealed.of(self.guard.process.drawn()))
+        except Exception as error:  # whatever the object's own methods raise
+            return Answer(failure=f"env_garbage: its snapshot cannot be pickled: {type(error).__name__}: {error}")
 
 
 def _has(env: Any, name: str) -> bool:
@@ -89,16 +95,17 @@ def main(pipe: Connection) -> None:
 def send(pipe: Connection, answer: Answer) -> None:
     """Send an answer, or why it cannot be sent: an environment may put anything into ``info``."""
     try:
-        pipe.send(answer)
-    except (OSError, EOFError):
-        raise
-    except Exception as error:
-        pipe.send(Answer(failure=f"env_garbage: its answer cannot be sent to the runner: {error}"))
+        data = answer.to_bytes()
+    except Exception as error:  # whatever its objects' own methods raise
+        data = Answer(failure=f"env_garbage: its answer cannot be sent to the runner: {error}").to_bytes()
+    if len(data) > MAX_BYTES:
+        data = Answer(failure=f"env_garbage: its answer has {len(data)} bytes, more than {MAX_BYTES}").to_bytes()
+    pipe.send_bytes(data)
 
 
 if __name__ == "__main__":
     on_linux(PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the runner, which ends this process
-    os.set_inheritable(int(sys.argv[1]), False)  # not for programs that the environment starts: the runner unpickles
+    os.set_inheritable(int(sys.argv[1]), False)  # not for programs that the environment starts
     with contextlib.suppress(EOFError, OSError):
         main(Connection(int(sys.argv[1])))

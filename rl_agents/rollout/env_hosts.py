@@ -24,7 +24,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from rl_agents.envs.base import TextEnv
-from rl_agents.envs.coroutines import finished
+from rl_agents.envs.coroutines import over
+from rl_agents.queues import Deadline, Standing, current
 from rl_agents.rollout.env_calls import EnvFailure, call_env, timed_out
 from rl_agents.rollout.time_limits import CallTimeout
 
@@ -114,7 +115,7 @@ class Job:
     """A call on its way to a thread and back."""
 
     def __init__(self, call: Callable[[], Any]) -> None:
-        self.call, self.loop = call, asyncio.get_running_loop()
+        self.call, self.loop, self.standing = call, asyncio.get_running_loop(), current() or Standing()
         self.answer: asyncio.Future[Any] = self.loop.create_future()
 
     def told(self, result: Any, error: BaseException | None) -> None:
@@ -138,14 +139,13 @@ class ThreadHost:
         env: the environment, once it is made.
         over: the thread ends after the call that it is in.
         left: in the middle of a call, which took too long or which nobody waits for any more.
-        touched: what the environment has changed of the process; watched for where ``watches`` says so.
     """
 
     may_die = False
 
     def __init__(self, watches: bool = False) -> None:
         self.env: Any = None
-        self.over, self.left, self.touched, self._watches = False, False, "", watches
+        self.over, self.left, self._touched, self._watches = False, False, "", watches
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._runner: asyncio.Runner | None = None
         self._calling = False
@@ -157,13 +157,25 @@ class ThreadHost:
         """Whether the thread still runs."""
         return self._thread.is_alive()
 
+    @property
+    def touched(self) -> str:
+        """What changed of the process while a call was made, in words; seen where ``watches`` says so.
+
+        It may have been any other thread of the process: a suspicion, see `EnvPool`.
+        """
+        return self._touched
+
+    def forget(self) -> None:
+        """Look out for changes anew."""
+        self._touched = ""
+
     def begin(self, seed: int) -> EpisodeState:
         """See `Host`."""
         return NoState(seed)
 
-    async def make(self, make_env: EnvFactory) -> TextEnv:
-        """Make the environment in its thread; raises as `call` does."""
-        await self.call(0, self._make, make_env)
+    async def make(self, make_env: EnvFactory, timeout_s: float = 0.0) -> TextEnv:
+        """Make the environment in its thread; raises as `call` does. Who is late closes it there."""
+        await self.call(timeout_s, self.start, make_env)
         made: TextEnv = self.env
         return made
 
@@ -173,15 +185,16 @@ class ThreadHost:
             name = getattr(call, "__name__", "call")
             raise EnvFailure(f"env_error: {name}: the environment was left in the middle of an earlier call")
         job = Job(lambda: call_env(0, self._finished, call, *args, **kwargs))
+        deadline = Deadline(timeout_s)
         self._jobs.put(job)
         try:
-            await asyncio.wait({job.answer}, timeout=timeout_s if timeout_s > 0 else None)
+            await over(job.answer, deadline)
         finally:
             late = job.answer.cancel()
             if late:
                 self.abandon()
         if late:
-            raise timed_out(call, timeout_s)
+            raise timed_out(call, deadline)
         return job.answer.result()
 
     async def close(self) -> None:
@@ -208,7 +221,8 @@ class ThreadHost:
                 with contextlib.suppress(RuntimeError):  # it is closed
                     self._runner.get_loop().call_soon_threadsafe(lambda: None)
 
-    def _make(self, make_env: EnvFactory) -> None:
+    def start(self, make_env: EnvFactory) -> None:
+        """Make the environment, in the thread."""
         self.env = make_env()
 
     def _finished(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -216,7 +230,7 @@ class ThreadHost:
         answer = call(*args, **kwargs)
         if isinstance(answer, Awaitable):
             self._runner = self._runner or asyncio.Runner()
-            return self._runner.run(finished(answer))
+            return self._runner.run(part_of(current(), answer))
         return answer
 
     def _work(self) -> None:
@@ -232,19 +246,20 @@ class ThreadHost:
 
     def _answer(self, job: Job) -> None:
         swaps = Swaps.count  # read before the generators here, and after them below
-        before = _process() if self._watches else None
+        before = _process() if self._watches and not self.may_die else None
         try:
             self._calling = True
-            result, error = job.call(), None
+            with job.standing.used():  # in the thread's own context, which keeps what the environment sets there
+                result, error = job.call(), None
         except BaseException as raised:
             result, error = None, raised
         finally:
             self._calling = False
-        if before is not None and not self.touched:
+        if before is not None and not self._touched:
             now = _process()
             if now != before and swaps % 2 == 0 and swaps == Swaps.count:  # else an inline episode's were seen
                 folder = now[-1] != before[-1]
-                self.touched = "changes the working directory" if folder else "draws from global generators"
+                self._touched = "changes the working directory" if folder else "draws from global generators"
         job.told(result, error)
 
     def _close(self) -> None:
@@ -257,6 +272,12 @@ class ThreadHost:
         self._close()
         if self._runner is not None:
             self._runner.close()
+
+
+async def part_of(standing: Standing | None, answer: Awaitable[Any]) -> Any:
+    """Await a part of a call in a context that does not know of it."""
+    with (standing or Standing()).used():
+        return await answer
 
 
 def _process() -> tuple[Any, ...]:

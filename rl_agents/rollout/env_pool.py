@@ -10,18 +10,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections import deque
 from typing import Literal, cast
 
 from rl_agents.envs.base import TextEnv, env_spec
 from rl_agents.envs.spec import Blocking
 from rl_agents.errors import InputError
-from rl_agents.rollout.env_calls import call_env
+from rl_agents.rollout.env_calls import EnvFailure, call_env
 from rl_agents.rollout.env_gauge import Gauge
-from rl_agents.rollout.env_guard import EnvGuard, TaskWatch, enter_folder, working_folder
+from rl_agents.rollout.env_guard import EnvGuard
 from rl_agents.rollout.env_hosts import CLOSE_TIMEOUT_S, EnvFactory, ThreadHost
+from rl_agents.rollout.env_places import Places
 from rl_agents.rollout.env_process import ProcessHost, Recipe
+from rl_agents.rollout.process_state import enter_folder, working_folder
 from rl_agents.rollout.prompting import env_factory
+from rl_agents.rollout.task_watch import TaskWatch
+from rl_agents.rollout.time_limits import CallTimeout, debugger_active
 from rl_agents.settings import Settings
 
 Mode = Literal["inline", "thread", "process"]
@@ -29,6 +32,10 @@ Mode = Literal["inline", "thread", "process"]
 MOST: dict[Mode, int] = {"inline": 0, "thread": 256, "process": max(8, os.cpu_count() or 1)}
 #: Threads that hang in a call, beyond which later episodes play in processes, which can be killed.
 MAX_STUCK = 16
+#: Times that an environment is suspected and acquitted, before nobody asks any more who draws.
+MAX_ACQUITTED = 3
+#: What the making of environments is called among the tasks that hang: no task.
+START = ""
 
 
 class EnvPool:
@@ -40,6 +47,7 @@ class EnvPool:
         concurrency: environments alive at once; 0 takes `MOST`.
         recipe: how a process makes one; without it there are no processes.
         name: of the environment, for messages.
+        start_timeout_s: seconds that making one may take; 0 is no limit.
 
     Attributes:
         created: how many were created.
@@ -48,13 +56,14 @@ class EnvPool:
 
     def __init__(
         self, make_env: EnvFactory, blocking: Blocking = "inline", concurrency: int = 0, recipe: Recipe | None = None,
-        name: str = "",
+        name: str = "", start_timeout_s: float = 0.0,
     ) -> None:  # fmt: skip
         if blocking == "process" and recipe is None:
             raise ValueError("a process needs a recipe to make its environment")
         self._make_env, self._recipe, self._concurrency, self._name = make_env, recipe, concurrency, name
+        self._start_timeout_s = start_timeout_s
         self.mode: Mode = "inline" if blocking == "auto" else blocking
-        self._gauge = Gauge(self.wake) if blocking == "auto" else None
+        self._gauge = Gauge(lambda: self._places.wake()) if blocking == "auto" else None
         self._measured = blocking == "auto"
         #: Where it was called before it was moved; None: it never was.
         self._before: Mode | None = None
@@ -67,8 +76,9 @@ class EnvPool:
         self._stuck: list[ThreadHost] = []
         #: Working directories of environments whose construction changed it.
         self._folders: dict[int, str] = {}
-        self._taken = 0
-        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        #: A process in which an episode shows what the environment itself does; wanted, and there.
+        self._suspected, self._witness, self._acquitted = False, cast(ProcessHost | None, None), 0
+        self._places = Places(lambda: self.limit)
 
     @property
     def side_by_side(self) -> bool:
@@ -92,14 +102,13 @@ class EnvPool:
 
     async def take_several(self, count: int) -> list[TextEnv]:
         """Return several at once: who holds one must not wait for another."""
-        await self._admitted(count)
+        await self._places.admitted(count)
         return await self._ready(count)
 
     async def take_spare(self) -> TextEnv | None:
         """Return one more for somebody who holds one already; None where that would mean to wait."""
-        if self._waiting or not self._fits(1):
+        if not self._places.spare():
             return None
-        self._taken += 1
         return (await self._ready(1))[0]
 
     def guard(self, env: TextEnv | None, task_id: str, seed: int, timeout_s: float) -> EnvGuard:
@@ -119,19 +128,19 @@ class EnvPool:
             self._stuck.append(self._hosts.pop(id(env)))
         else:
             self._keep(env)
-        self._release(1)
+        self._places.release(1)
 
     async def discard(self, env: TextEnv) -> None:
         """Close the environment of a failed episode; what it raises while closing no longer matters."""
         try:
             await self._close(env)
         finally:
-            self._release(1)
+            self._places.release(1)
 
     async def close(self) -> None:
         """Close all idle environments."""
         idle, self._idle, self._outdated = self._idle + self._outdated, [], []
-        await asyncio.gather(*map(self._close, idle))
+        await asyncio.gather(*map(self._close, idle), return_exceptions=True)  # one is no reason to leave another
 
     async def _ready(self, count: int) -> list[TextEnv]:
         """Return environments for which there are places; what is not made gives its place back."""
@@ -142,7 +151,7 @@ class EnvPool:
         except BaseException:
             for env in envs:
                 self._keep(env)
-            self._release(count)
+            self._places.release(count)
             raise
         return envs
 
@@ -153,16 +162,33 @@ class EnvPool:
         self._settle()
         while self._outdated:
             await self._close(self._outdated.pop())
+        if self._suspected and (witness := await self._made_witness()) is not None:
+            return witness
         if self._idle:
             return self._idle.pop()
-        made = await (self._made_here() if self.mode == "inline" else self._made_elsewhere())
+        self.watch.check(START)
+        try:
+            made = await self._made()
+        except EnvFailure as failure:
+            if not isinstance(failure.__cause__, CallTimeout):
+                raise
+            named = EnvFailure(f"{failure} (env_start_timeout_s)")
+            self.watch.hung(START, str(named), reset=True)
+            raise named from failure.__cause__
         self.created += 1
         return made
 
+    async def _made(self) -> TextEnv:
+        return await (self._made_here() if self.mode == "inline" else self._made_elsewhere())
+
     async def _made_here(self) -> TextEnv:
         folder = working_folder()
+
+        def start() -> TextEnv:
+            return self._make_env()
+
         try:
-            env = call_env(0, self._make_env)
+            env = call_env(self._start_timeout_s, start)
             changed = working_folder()
         finally:
             enter_folder(folder, working_folder())
@@ -173,25 +199,41 @@ class EnvPool:
             return env
         self._gauge, self._measured = None, False  # it says by itself what it is
         if declared not in MOST:
-            self.wake()
+            self._places.wake()
             raise InputError(f"environment {self._name}: blocking={declared!a}: must be one of {', '.join(MOST)}")
         stays = declared == "inline" or not self._moves(declared)
-        self.wake()  # not before the mode is known, which says how many may live
+        self._places.wake()  # not before the mode is known, which says how many may live
         if stays:
             return env
         await self._close(env)
         return await self._made_elsewhere()
 
     async def _made_elsewhere(self) -> TextEnv:
-        host = ThreadHost(watches=self._measured) if self.mode == "thread" else ProcessHost(cast(Recipe, self._recipe))
+        watches = self._measured and self._acquitted < MAX_ACQUITTED and self._recipe is not None
+        host = ThreadHost(watches) if self.mode == "thread" else ProcessHost(cast(Recipe, self._recipe))
         try:
-            env = await host.make(self._make_env)
+            env = await host.make(self._make_env, 0 if debugger_active() else self._start_timeout_s)
         except BaseException as error:
             await self._end(host)
             if not isinstance(error, InputError) or not isinstance(host, ProcessHost) or not self._goes_back(error):
                 raise
-            return await (self._made_here() if self.mode == "inline" else self._made_elsewhere())
+            return await self._made()
         self._hosts[id(env)] = host
+        return env
+
+    async def _made_witness(self) -> TextEnv | None:
+        """Return the environment in a process that says what it changes there; None where it cannot be had."""
+        self._suspected = False
+        host = ProcessHost(cast(Recipe, self._recipe), watches=True)
+        try:
+            env = await host.make(self._make_env, 0 if debugger_active() else self._start_timeout_s)
+        except BaseException as error:
+            await self._end(host)
+            if not isinstance(error, EnvFailure | InputError):
+                raise
+            self._acquitted = MAX_ACQUITTED  # as far as anybody can see
+            return None
+        self._hosts[id(env)] = self._witness = host
         return env
 
     def _goes_back(self, error: InputError) -> bool:
@@ -239,8 +281,23 @@ class EnvPool:
             self._moves("process", f"{len(self._stuck)} threads hang in it")
 
     def _look_at(self, host: ThreadHost) -> None:
-        if self.mode == "thread" and host.touched:
+        """Draw conclusions from an episode.
+
+        A thread sees that somebody has drawn from the process's generators, and not who: the next episode is played in
+        a process, where nobody else is.
+        """
+        if self.mode != "thread":
+            return
+        if host is not self._witness:
+            if host.touched and self._witness is None and self._acquitted < MAX_ACQUITTED:
+                self._suspected = True
+            host.forget()
+            return
+        self._witness = None
+        if host.touched:
             self._moves("process", f"it {host.touched}, which threads share")
+        else:
+            self._acquitted += 1
 
     def _moves(self, mode: Mode, reason: str = "") -> bool:
         """Change the mode, if that is possible, and say so."""
@@ -257,42 +314,6 @@ class EnvPool:
             )
         return True
 
-    # --- places ------------------------------------------------------------------------------------------------------
-
-    async def _admitted(self, count: int) -> None:
-        """Wait for places, in the order of asking."""
-        if not self._waiting and self._fits(count):
-            self._taken += count
-            return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((count, turn))
-        try:
-            await turn
-        except BaseException:
-            if turn.done() and not turn.cancelled():
-                self._release(count)
-            else:
-                with contextlib.suppress(ValueError):  # `wake` has passed over it
-                    self._waiting.remove((count, turn))
-                self.wake()
-            raise
-
-    def _fits(self, count: int) -> bool:
-        # Who needs more at once than may live gets them when nobody else has any.
-        return not self.limit or not self._taken or self._taken + count <= self.limit
-
-    def _release(self, count: int) -> None:
-        self._taken -= count
-        self.wake()
-
-    def wake(self) -> None:
-        """Let those in who wait, as far as there are places."""
-        while self._waiting and self._fits(self._waiting[0][0]):
-            count, turn = self._waiting.popleft()
-            if not turn.done():
-                self._taken += count
-                turn.set_result(None)
-
 
 def env_pool(settings: Settings) -> EnvPool:
     """Return the pool of a run's environments; raises as `env_factory` does."""
@@ -301,4 +322,4 @@ def env_pool(settings: Settings) -> EnvPool:
     if blocking not in ("auto", *MOST):
         raise InputError(f"environment {spec.name}: blocking={blocking!a}: must be one of auto, {', '.join(MOST)}")
     make, recipe = env_factory(settings), Recipe.of(settings)
-    return EnvPool(make, blocking, settings.env_concurrency, recipe, settings.env)
+    return EnvPool(make, blocking, settings.env_concurrency, recipe, settings.env, settings.env_start_timeout_s)

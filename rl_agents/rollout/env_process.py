@@ -1,7 +1,8 @@
 """An environment in a process of its own, seen from the runner: an object that is called as the environment would be.
 
 The process is started below `rl_agents.gateway.child`, which kills all of it when it ends, when it is let go of, or
-when the runner dies, however that happens. What is said goes over a pipe that only the two of them hold.
+when the runner dies, however that happens. What is said goes over a pipe that only the two of them hold: orders
+pickled, which the process trusts, and answers as plain data (`env_wire`), of which the runner runs nothing.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from rl_agents.errors import InputError
 from rl_agents.gateway.launch import CHILD, kill_tree
 from rl_agents.rollout.env_calls import EnvFailure
 from rl_agents.rollout.env_hosts import EnvFactory, EpisodeState, NoState, ThreadHost
+from rl_agents.rollout.env_wire import MAX_BYTES, decode, encode
 from rl_agents.settings import Settings
 
 #: What an environment may have beside `reset` and `step`, and what of it is called.
@@ -66,12 +68,17 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What a process is asked: a method of the environment, or one of its `WORDS`."""
+    """What a process is asked: a method of the environment, or one of its `WORDS`.
+
+    Attributes:
+        watch: say what it has changed of the process.
+    """
 
     name: str
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] | None = None
     order: Order | None = None
+    watch: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +87,29 @@ class Answer:
 
     Attributes:
         failure: why there is no result, as an episode's ``end_cause``; ``user_error``: for the user to mend.
-        drawn: where the generators stand, after a snapshot.
+        drawn: where the generators stand, after a snapshot; sealed.
+        touched: what the episode has changed of the process, in words.
     """
 
     result: Any = None
     failure: str = ""
     user_error: bool = False
     drawn: Any = None
+    touched: str = ""
+
+    def to_bytes(self) -> bytes:
+        """Write it; raises as `encode` does."""
+        return encode([self.result, self.failure, self.user_error, self.drawn, self.touched])
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Answer:
+        """Read it.
+
+        Raises:
+            ValueError: it is none.
+        """
+        result, failure, user_error, drawn, touched = decode(data)
+        return cls(result, str(failure), user_error is True, drawn, str(touched))
 
 
 class ProcessEnv:
@@ -95,10 +118,12 @@ class ProcessEnv:
     Attributes:
         order: for the next call.
         drawn: where the generators stood at the last snapshot.
+        touched: what the environment has changed of its process, in words; seen where ``watches`` says so.
     """
 
-    def __init__(self, recipe: Recipe) -> None:
-        self._recipe = recipe
+    def __init__(self, recipe: Recipe, watches: bool = False) -> None:
+        self._recipe, self._watches = recipe, watches
+        self.touched = ""
         self._has: frozenset[str] = frozenset()
         self.order: Order | None = None
         self.drawn: Any = None
@@ -151,18 +176,20 @@ class ProcessEnv:
 
     def _ask(self, name: str, *args: Any, **kwargs: Any) -> Any:
         order, self.order = self.order, None
-        return self._asked(Call(name, args, kwargs, order))
+        return self._asked(Call(name, args, kwargs, order, self._watches))
 
     def _asked(self, message: Call | Recipe) -> Any:
         name = message.name if isinstance(message, Call) else "start"
         try:
             self._pipe.send(message)
-            answer: Answer = self._pipe.recv()
+            answer = Answer.from_bytes(self._pipe.recv_bytes(MAX_BYTES))
+        except ValueError as error:
+            raise EnvFailure(f"env_garbage: {name}: its process sent no answer: {str(error)[:80]!a}") from None
         except (EOFError, OSError):
             raise EnvFailure(f"env_died: {name}: the environment's process {self._ended()}") from None
         if answer.failure:
             raise (InputError if answer.user_error else EnvFailure)(answer.failure)
-        self.drawn = answer.drawn
+        self.drawn, self.touched = answer.drawn, self.touched or answer.touched
         return answer.result
 
     def _ended(self) -> str:
@@ -204,10 +231,15 @@ class ProcessHost(ThreadHost):
 
     may_die = True
 
-    def __init__(self, recipe: Recipe) -> None:
-        super().__init__()
+    def __init__(self, recipe: Recipe, watches: bool = False) -> None:
+        super().__init__(watches)
         self._recipe = recipe
         self._process: ProcessEnv | None = None
+
+    @property
+    def touched(self) -> str:
+        """See `ThreadHost`; nobody else is in the process."""
+        return self._process.touched if self._process is not None else ""
 
     def begin(self, seed: int) -> EpisodeState:
         """See `Host`."""
@@ -222,8 +254,9 @@ class ProcessHost(ThreadHost):
     def interrupt(self) -> None:
         """Nothing to interrupt: the thread waits for the process."""
 
-    def _make(self, make_env: EnvFactory) -> None:
-        self.env = self._process = ProcessEnv(self._recipe)
+    def start(self, make_env: EnvFactory) -> None:
+        """See `ThreadHost`; the environment is made as the recipe says."""
+        self.env = self._process = ProcessEnv(self._recipe, self._watches)
         if self.over:  # nobody waited so long
             self._process.kill()
         self._process.open()

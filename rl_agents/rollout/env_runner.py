@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import tempfile
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import replace
@@ -34,10 +35,10 @@ from rl_agents.rollout.agent_loop import Rollouts, collect_episodes
 from rl_agents.rollout.blackbox import collect_blackbox, load_black_box
 from rl_agents.rollout.branching import BranchSpec, Expansions, expand_all
 from rl_agents.rollout.branching_check import BranchingCheck, Reached, check_branching, confirm_branching
-from rl_agents.rollout.env_guard import CallNote
 from rl_agents.rollout.env_pool import env_pool
 from rl_agents.rollout.exchange import Batch, Workbench
 from rl_agents.rollout.recording import Recorder
+from rl_agents.rollout.task_watch import CallNote
 from rl_agents.rollout.turns import Limits, Player
 from rl_agents.settings import Settings
 
@@ -199,12 +200,14 @@ class TextEnvRunner(EnvRunner, Checkpointable):
         return (), {"config": self.config}
 
     def stop(self) -> None:
-        """Close environments and the event loop; the engine belongs to whoever made it."""
-        self._loop.run(self.pool.close())
-        close_hosts()
-        self._loop.close()
-        if self.pool.watch.note is not None:
-            self.pool.watch.note.close()
+        """Give up what is played, then close environments and the event loop; the engine is whoever's who made it."""
+        with contextlib.ExitStack() as last:  # each of these, whatever comes of those before it
+            if self.pool.watch.note is not None:
+                last.callback(self.pool.watch.note.close)
+            last.callback(self._loop.close)
+            last.callback(close_hosts)
+            last.callback(lambda: self._loop.run(self.pool.close()))
+            self._bench.stop()
 
 
 # --- what a batch asks for ---------------------------------------------------------------------------------------

@@ -69,6 +69,11 @@ class Workbench:
             self._tasks.clear()
             raise
 
+    def stop(self) -> None:
+        """Give up all batches, those that were dropped, too, and wait until they have let go of what they held."""
+        self._tasks.clear()
+        self._loop.run(_ended())
+
     async def _go_on(
         self, batches: Sequence[Batch], wait_s: float | None, enough: int | None, drop: Collection[int]
     ) -> None:
@@ -86,3 +91,11 @@ class Workbench:
             if len(tasks) - len(running) >= wanted or left == 0.0:
                 return
             await asyncio.wait(running, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+
+
+async def _ended() -> None:
+    """End all other tasks of the loop."""
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import gymnasium
@@ -144,10 +145,8 @@ def _next_trial(answer: tuple[str, dict[str, Any]]) -> StepResult:
 def env_factory(settings: Settings) -> Callable[[], TextEnv]:
     """Return what makes a run's environments, wrapped as its key ``prompting`` says.
 
-    Reflexion's attempts are ReAct episodes, as in its paper.
-
-    Raises:
-        InputError: examples are wanted, and the environment has no demonstrator that solves enough tasks.
+    Reflexion's attempts are ReAct episodes, as in its paper. Examples are played where the first environment is made;
+    there `InputError` is raised when no demonstrator solves enough tasks.
     """
 
     def bare() -> TextEnv:
@@ -155,11 +154,11 @@ def env_factory(settings: Settings) -> Callable[[], TextEnv]:
 
     if settings.prompting == "direct":
         return bare
-    shots = solved_examples(settings, bare) if settings.prompting_shots else []
+    shots = cache(lambda: solved_examples(settings, bare) if settings.prompting_shots else [])
     if settings.prompting == "react":
-        return lambda: ReAct(bare(), shots)
+        return lambda: ReAct(bare(), shots())
     max_turns = settings.max_turns or env_spec(settings.env).max_turns
-    return lambda: Reflexion(ReAct(bare(), shots), settings.prompting_trials, max_turns)
+    return lambda: Reflexion(ReAct(bare(), shots()), settings.prompting_trials, max_turns)
 
 
 def episode_turns(settings: Settings) -> int:

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, TypeVar
 
+from rl_agents.queues import Deadline
+
 T = TypeVar("T")
 #: Pauses between interruptions of code that swallows them, in turn: how long its `except` blocks take is not known.
 RELENTLESS_S = (2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4)
@@ -19,8 +21,18 @@ class CallTimeout(BaseException):
     """The call took too long. Not an `Exception`, so that ``except Exception`` in the callee does not swallow it."""
 
 
+class QueueTimeout(CallTimeout):
+    """The call's turn did not come: neither its environment nor its server is to blame."""
+
+
+def over(deadline: Deadline) -> CallTimeout:
+    """Return what is raised when a call's time is over."""
+    problem = deadline.problem() or f"no answer within {deadline.seconds:g} s"
+    return (QueueTimeout if deadline.stuck else CallTimeout)(problem)
+
+
 def call_with_timeout(seconds: float, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-    """Return ``call(*args, **kwargs)``, interrupted after ``seconds`` of wall-clock time.
+    """Return ``call(*args, **kwargs)``, interrupted after ``seconds`` of wall-clock time, less that in line for places.
 
     The limit does not apply (the call just runs) outside the main thread, under a debugger, where the platform has
     no interval timer, and for ``seconds <= 0``. It interrupts Python code, loops with a bare ``except:`` too, and
@@ -32,18 +44,21 @@ def call_with_timeout(seconds: float, call: Callable[..., T], *args: Any, **kwar
     """
     if seconds <= 0 or not _can_interrupt():
         return call(*args, **kwargs)
-    mine, inside, strikes = sys._getframe(), True, 0
+    mine, inside, strikes, deadline = sys._getframe(), True, 0, Deadline(seconds)
 
     def interrupt(signum: int, frame: FrameType | None) -> None:
         nonlocal strikes
         if frame is mine and not inside:
+            return
+        if not strikes and not deadline.problem() and deadline.pause:
+            signal.setitimer(signal.ITIMER_REAL, deadline.pause, max(seconds, 1.0))
             return
         strikes += 1
         if strikes > 1:
             # Something swallowed the first interruption. The next ones follow so soon that one of them strikes in the
             # `except` block or behind it, where nothing swallows it.
             signal.setitimer(signal.ITIMER_REAL, RELENTLESS_S[strikes % len(RELENTLESS_S)], 1e-3)
-        raise CallTimeout(f"no answer within {seconds:g} s")
+        raise over(deadline)
 
     started = time.monotonic()
     previous_handler = signal.signal(signal.SIGALRM, interrupt)

@@ -66,6 +66,9 @@ class RolloutKeys:
     env_timeout_s: float = key(
         60.0, "seconds that one reset or step of an environment may take; 0 is no limit", at_least=0
     )
+    env_start_timeout_s: float = key(
+        300.0, "seconds that making an environment may take, with what it loads; 0 is no limit", at_least=0
+    )
     env_blocking: Literal["auto", "inline", "thread", "process"] = key(
         "auto",
         "where environments are called: in the runner's loop, in threads or in processes; `auto` takes what the "

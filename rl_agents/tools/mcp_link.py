@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rl_agents.queues import Line, in_line
 from rl_agents.tools.mcp_servers import ServerSpec
 from rl_agents.tools.mcp_transport import MAX_MESSAGE, StderrTail, open_transport
 
@@ -46,6 +47,7 @@ class Link:
     def __init__(self, spec: ServerSpec, start_timeout_s: float, concurrency: int) -> None:
         self.spec, self._timeout_s, self._concurrency = spec, start_timeout_s, concurrency
         self._places = asyncio.Semaphore(concurrency)
+        self._line = Line(f"MCP server '{spec.name}', asked by {concurrency} at once,")
         self._alone = asyncio.Lock()
         self._under_way: set[_Attempt] = set()
         self._lock = asyncio.Lock()
@@ -65,9 +67,9 @@ class Link:
             Unreachable: it cannot be had any more.
             Exception: what else the SDK raises.
         """
-        lost = 0
+        lost, longest_s = 0, timeout_s + GRACE_S + CLOSE_TIMEOUT_S + self._timeout_s
         while True:
-            async with self._place(alone=lost == 2) as attempt:
+            async with self._place(longest_s, alone=lost == 2) as attempt:
                 session = await self.session()
                 try:
                     async with asyncio.timeout(timeout_s + GRACE_S):  # one that does not even read is as good as dead
@@ -81,22 +83,26 @@ class Link:
                         raise Lost(f"it died {('twice', 'three times')[lost - 2]}: {message_of(error)}") from error
 
     @contextlib.asynccontextmanager
-    async def _place(self, alone: bool) -> AsyncIterator[_Attempt]:
-        """Wait for a place among the calls under way, or until there are none."""
-        attempt, places = _Attempt(), 0
-        async with self._alone if alone else contextlib.nullcontext():
-            try:
+    async def _place(self, longest_s: float, alone: bool) -> AsyncIterator[_Attempt]:
+        """Wait for a place among the calls under way, or until there are none.
+
+        Args:
+            longest_s: seconds that a call may have a place.
+        """
+        attempt = _Attempt()
+        async with contextlib.AsyncExitStack() as held:
+            with in_line(self._line, longest_s):
+                if alone:
+                    await held.enter_async_context(self._alone)
                 for _ in range(self._concurrency if alone else 1):
                     await self._places.acquire()
-                    places += 1
-                for other in self._under_way:
-                    other.company = attempt.company = True
-                self._under_way.add(attempt)
-                yield attempt
-            finally:
-                self._under_way.discard(attempt)
-                for _ in range(places):
-                    self._places.release()
+                    held.callback(self._places.release)
+                    self._line.moves()
+            for other in self._under_way:
+                other.company = attempt.company = True
+            self._under_way.add(attempt)
+            held.callback(self._under_way.discard, attempt)
+            yield attempt
 
     async def open_and_list(self) -> list[Any]:
         """Connect and return the server's tools.

@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 
 from rl_agents.background import elsewhere
 from rl_agents.errors import InputError
+from rl_agents.queues import in_line
 from rl_agents.web.pacing import PATIENCE_S, LongPause, Pace, remaining_calls, told_to_wait, used_up
 
 #: Before the first retry; doubles with each.
@@ -69,12 +70,8 @@ class ModelServer:
             option: how the keys that describe it begin, for errors.
 
         Raises:
-            InputError: httpx is not installed, or the variable with the key is not set.
+            InputError: the variable with the key is not set.
         """
-        try:
-            import httpx  # noqa: F401
-        except ImportError as error:
-            raise InputError(f"{option}=openai needs httpx: pip install httpx") from error
         headers = {}
         if key_env:
             if not os.environ.get(key_env):
@@ -106,7 +103,8 @@ class _Transient(Exception):
 class _Peer:
     """What all calls of a server with one key share, in the background loop."""
 
-    def __init__(self, headers: Mapping[str, str]) -> None:
+    def __init__(self, headers: Mapping[str, str], name: str) -> None:
+        self._name = name
         self._headers = {"Accept-Encoding": "identity", **headers}  # a small reply cannot unpack into a large one
         self._idle: list[Any] = []
         self.paces: dict[int, Pace] = {}
@@ -129,7 +127,7 @@ class _Peer:
 
     def pace(self, bound: int) -> Pace:
         if bound not in self.paces:
-            self.paces[bound] = Pace(bound)
+            self.paces[bound] = Pace(bound, self._name)
         return self.paces[bound]
 
     def pause(self, seconds: float, *, restart: bool = True) -> None:
@@ -156,7 +154,7 @@ def _peer(server: ModelServer) -> _Peer:
         raise ServerError(str(error)) from None
     name = id(asyncio.get_running_loop()), f"{place.scheme}://{place.netloc}", key
     if name not in _peers:
-        _peers[name] = _Peer(server.headers)
+        _peers[name] = _Peer(server.headers, name[1])
     return _peers[name]
 
 
@@ -176,7 +174,8 @@ class _Call:
         problem = ""
         while True:
             try:
-                await pace.enter(ticket)
+                with in_line(pace.line, self.server.timeout_s):
+                    await pace.enter(ticket)
             except LongPause as error:
                 raise ServerError("; ".join(filter(None, [problem, str(error)]))) from None
             own_pause = 0.0

@@ -16,6 +16,8 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from heapq import heappop, heappush
 
+from rl_agents.queues import Line
+
 #: Limits that are told by name; the bare ones are GitHub's and the IETF draft's.
 LIMITS = (
     ("x-ratelimit-remaining-requests", "x-ratelimit-reset-requests"),
@@ -38,13 +40,18 @@ class LongPause(Exception):
 class Pace:
     """Lets calls of one server go; of one event loop.
 
+    Args:
+        server: whose, in messages.
+
     Attributes:
         bound: calls at once, at most.
         running: calls under way.
+        line: where calls stand that wait for a place, or for the end of a pause.
     """
 
-    def __init__(self, bound: int) -> None:
+    def __init__(self, bound: int, server: str = "a server") -> None:
         self.bound = bound
+        self.line = Line(f"{server}, asked by {bound} at once,")
         self.running = 0
         self._size = self._threshold = float(bound)
         self._until = 0.0
@@ -79,6 +86,7 @@ class Pace:
         if restart and not self.pause_left:  # several calls hear it at the same time
             self._threshold = max(1.0, self._size / 2)
         self._until = max(self._until, asyncio.get_running_loop().time() + seconds)
+        self.line.moves(seconds)
         if restart:
             self._size = 1.0
         if self.pause_left > PATIENCE_S:
@@ -119,6 +127,7 @@ class Pace:
                 return
             heappop(self._waiting)[1].set_result(None)
             self.running += 1
+            self.line.moves()
 
 
 def told_to_wait(headers: Mapping[str, str]) -> float | None:

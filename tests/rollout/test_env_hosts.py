@@ -85,7 +85,7 @@ def test_what_breaks_ends_its_own_episode(blocking: str) -> None:
     ends = {t.task_id: (t.end_cause, len(t.steps)) for t in play(pool, tasks, limits=limits)}
     close(pool)
     assert ends.pop("task-0") == ("terminated", 3)
-    assert all(steps == 2 for name, (_, steps) in ends.items() if name != "task-7")
+    assert all(steps == 2 for name, (_, steps) in ends.items() if name != "task-7"), ends
     causes = {name: cause for name, (cause, _) in ends.items()}
     source = Path(__file__).with_name("waiting.py").read_text().splitlines()
     line = source.index('        raise KeyError("no such thing")')
@@ -94,7 +94,7 @@ def test_what_breaks_ends_its_own_episode(blocking: str) -> None:
     assert causes["task-6"].startswith("env_error: SystemExit: 3 (waiting.py:")
     if blocking == "process":
         assert causes["task-4"] == "env_died: step: the environment's process ended with exit code 7"
-        assert "cannot be sent" in causes["task-7"] and "_thread.lock" in causes["task-7"]
+        assert causes["task-7"] == "terminated", "as inline: nobody looks at what it has in info"
 
 
 def test_a_coroutine_that_hangs_or_breaks_ends_its_own_episode() -> None:
@@ -174,7 +174,7 @@ def test_a_loop_is_interrupted_in_its_thread() -> None:
 
 def test_too_many_hanging_threads_move_the_environment_to_processes(capsys) -> None:
     pool = pool_of("Broken", "thread")
-    limits = Limits(5, 6, 600, env_timeout_s=0.05)
+    limits = Limits(5, 6, 600, env_timeout_s=0.3)
     specs = [EpisodeSpec("task-2", 0, number, seed=number) for number in range(20)]
 
     async def played() -> None:

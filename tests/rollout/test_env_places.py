@@ -21,9 +21,10 @@ from rl_agents.data.trajectory import EpisodeSpec
 from rl_agents.rollout.agent_loop import collect_episodes
 from rl_agents.rollout.branching import BranchPoint, BranchSpec, Expansion, expand_all
 from rl_agents.rollout.branching_check import check_branching, confirm_branching
-from rl_agents.rollout.env_guard import CallNote, EnvGuard, TaskWatch
+from rl_agents.rollout.env_guard import EnvGuard
 from rl_agents.rollout.env_hosts import ThreadHost
 from rl_agents.rollout.env_pool import EnvPool
+from rl_agents.rollout.task_watch import CallNote, TaskWatch
 from rl_agents.rollout.turns import Limits, Player
 
 
@@ -143,7 +144,8 @@ def test_of_several_calls_the_deadly_one_is_found(tmp_path) -> None:
     code = """
 import asyncio, os, sys
 from pathlib import Path
-from rl_agents.rollout.env_guard import CallNote, EnvGuard, TaskWatch
+from rl_agents.rollout.env_guard import EnvGuard
+from rl_agents.rollout.task_watch import CallNote, TaskWatch
 from rl_agents.rollout.env_hosts import ThreadHost
 import time
 watch = TaskWatch(note=CallNote(Path(sys.argv[1])))

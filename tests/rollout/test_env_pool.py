@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 from rollout.scripted import Countdown
-from rollout.test_env_hosts import environments, gone, pool_of
+from rollout.test_env_hosts import environments, gone, play, pool_of
 
 from rl_agents.envs import coroutines
 from rl_agents.rollout import env_hosts
 from rl_agents.rollout.env_calls import EnvFailure
 from rl_agents.rollout.env_guard import EnvGuard
 from rl_agents.rollout.env_hosts import ThreadHost
-from rl_agents.rollout.env_pool import EnvPool
+from rl_agents.rollout.env_pool import MAX_ACQUITTED, EnvPool
 
 
 def test_those_who_wait_and_those_who_play_are_cancelled_together() -> None:
@@ -42,42 +42,43 @@ def test_those_who_wait_and_those_who_play_are_cancelled_together() -> None:
     assert {type(end) for end in asyncio.run(work())} == {asyncio.CancelledError}
 
 
-def test_an_environment_in_a_thread_that_draws_is_noticed_when_it_is_given_back() -> None:
-    class Slow(Countdown):
-        def step(self, action: str) -> Any:
-            time.sleep(0.06)
-            return super().step(action)
+def test_an_environment_in_a_thread_that_draws_is_noticed_and_found_out_in_a_process(capsys) -> None:
+    pool = pool_of("LateDrawing", "auto")
+    play(pool, [0])
+    pool._settle()
+    assert pool.mode == "thread" and "threads of their own" in capsys.readouterr().out
+    play(pool, [1])
+    assert pool.mode == "thread", "somebody has drawn"
+    play(pool, [2])
+    assert pool.mode == "process", "it was the environment: nobody else is in the witness's process"
+    line = capsys.readouterr().out
+    assert "it draws from Python's or numpy's global generators, which threads share: later episodes play in" in line
+    asyncio.run(pool.close())
+    assert not pool._hosts
 
-    class Draws(Slow):
-        draws = False
 
-        def step(self, action: str) -> Any:
-            if Draws.draws:
-                random.random()
-            return super().step(action)
+def test_nobody_is_blamed_for_what_another_thread_draws(capsys) -> None:
+    pool, over = pool_of("Slow", "auto"), threading.Event()
 
-    pool = pool_of("Waiting", "auto")  # for its recipe
-    pool._make_env = Draws
+    def draws() -> None:
+        while not over.wait(0.001):
+            random.random()
 
-    async def episode() -> None:
-        env = await pool.take()
-        guard = pool.guard(env, "t", 1, 5.0)
-        await guard.call(env.reset, seed=1, options={"task_id": "3"})
-        for _ in range(3):
-            await guard.call(env.step, "go on")
-        pool.give_back(env)
-
-    async def work() -> None:
-        await episode()
-        pool._settle()
-        assert pool.mode == "thread"
-        Draws.draws = True
-        await episode()
-        assert pool.mode == "process"
-        await pool.close()
-        assert not pool._hosts
-
-    asyncio.run(work())
+    play(pool, [0])
+    pool._settle()
+    assert pool.mode == "thread"
+    bystander = threading.Thread(target=draws)
+    bystander.start()
+    try:
+        for task in range(1, 9):
+            assert play(pool, [task])[0].end_cause == "terminated"
+    finally:
+        over.set()
+        bystander.join()
+    assert pool.mode == "thread" and pool._acquitted == MAX_ACQUITTED, "it was looked at, and nothing was found"
+    assert "draws" not in capsys.readouterr().out
+    asyncio.run(pool.close())
+    assert not pool._hosts and gone(lambda: not environments(), 5.0)
 
 
 def test_idle_ones_of_another_mode_are_closed_first() -> None:
@@ -182,3 +183,16 @@ def test_a_loop_that_stood_still_costs_no_time(monkeypatch) -> None:
         task = runner.run(begun())
         time.sleep(0.4)  # as between two exchanges
         assert runner.run(ended(task)) == "answered"
+
+
+@pytest.mark.parametrize("blocking", ["inline", "thread", "process"])
+def test_what_is_never_made_ends_its_episodes_and_is_not_tried_for_each(blocking, tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("NOTED", str(tmp_path / "begun"))
+    limit = 5.0 if blocking == "process" else 1.0  # which has to start before it can hang
+    pool = pool_of("NeverMade", blocking, env_start_timeout_s=limit, env_concurrency=2)
+    begun = time.monotonic()
+    ends = {(t.end_cause, t.failed) for t in play(pool, range(12))}
+    assert ends == {(f"env_timeout: start: no answer within {limit:g} s (env_start_timeout_s)", True)}
+    assert time.monotonic() - begun < 20 and 1 <= (tmp_path / "begun").read_text().count("begun") <= 2
+    asyncio.run(pool.close())
+    assert gone(lambda: not environments() and not any(host.alive for host in pool._stuck), 5.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -13,14 +14,17 @@ from rollout.scripted import Broken, Countdown
 from tiny_models import tiny_qwen
 
 from rl_agents.algorithms import Settings
-from rl_agents.chat.context import make_context
+from rl_agents.chat.context import Dialogue, make_context
 from rl_agents.data.rows import lower
 from rl_agents.data.trajectory import EpisodeSpec
 from rl_agents.engines.torch_engine import TorchEngine
 from rl_agents.envs import base as envs
 from rl_agents.errors import InputError
 from rl_agents.rollout.agent_loop import Limits, play_episodes
+from rl_agents.rollout.branching import BranchPoint, BranchSpec
+from rl_agents.rollout.env_pool import EnvPool
 from rl_agents.rollout.env_runner import TextEnvRunner
+from rl_agents.rollout.exchange import Batch
 
 LIMITS = Limits(max_turns=5, max_response_tokens=6, max_model_len=400)
 
@@ -132,3 +136,36 @@ def test_the_runner_reports_what_a_person_has_to_mend(runner, monkeypatch):
     runner.pool._make_env = unconfigured
     result = runner.sample(specs(2))
     assert result.input_error == "data folder is missing" and result.unfinished == specs(2)
+
+
+class Alive(Countdown):
+    """Those that were made and not closed."""
+
+    all: ClassVar[set[Any]] = set()
+
+    def __init__(self):
+        Alive.all.add(self)
+
+    def close(self):
+        Alive.all.remove(self)
+
+
+class Silent:
+    """An engine that never answers."""
+
+    async def generate(self, prompt_ids, sampling):
+        await asyncio.sleep(600)
+
+
+@pytest.mark.parametrize("blocking", ["inline", "thread"])
+def test_a_runner_that_is_stopped_ends_its_episodes_before_it_closes_environments(runner, blocking, monkeypatch):
+    """A search gives its environment back when it is cancelled, however far it has come."""
+    runner.pool = EnvPool(Alive, blocking)
+    runner.set_engine(Silent())
+    start = BranchPoint("task-2", 7, dialogue=Dialogue.start("task 2 begins"), anchor="start")
+    jobs = [BranchSpec(number, start, (1, 2)) for number in range(3)]
+    played = Batch(0, "expand", jobs), Batch(1, "sample", [EpisodeSpec(f"task-{n}", n, 0, n) for n in range(3)])
+    assert runner.exchange(played, wait_s=0.3) == {} and len(Alive.all) == 6
+    runner.stop()
+    assert not Alive.all and not runner.in_progress
+    monkeypatch.setattr(runner, "stop", lambda: None)  # the fixture would do it once more

@@ -111,6 +111,13 @@ class SlowDrawing(Slow):
         return random.random()
 
 
+class LateDrawing(Slow):
+    """And draws, in all tasks but the first."""
+
+    def drawn(self) -> float:
+        return random.random() if self.task != "task-0" else 0.5
+
+
 class Windowed(Waiting):
     """Writes its own window, and says whether that is done where it was made."""
 
@@ -129,6 +136,38 @@ class Declared(Waiting):
 
     def drawn(self) -> float:
         return float(threading.get_ident())
+
+
+class Homed(Waiting):
+    """Says that it needs a process, and writes down in which it is made and called."""
+
+    blocking = "process"
+    longest_s = 0.0
+
+    def __init__(self) -> None:
+        self.noted()
+
+    def begun(self, seed: int | None, options: dict[str, Any] | None) -> Reset:
+        self.noted()
+        return super().begun(seed, options)
+
+    def stepped(self, action: str) -> Step:
+        self.noted()
+        return super().stepped(action)
+
+    def noted(self) -> None:
+        with open(os.environ["NOTED"], "a") as file:
+            file.write(f"{os.getpid()}\n")
+
+
+class NeverMade(Waiting):
+    """Hangs while it is made."""
+
+    def __init__(self) -> None:
+        with contextlib.suppress(KeyError), open(os.environ["NOTED"], "a") as file:
+            file.write("begun\n")
+        while True:
+            time.sleep(0.05)
 
 
 class Clinging(Waiting):

@@ -1,0 +1,190 @@
+"""Calls of environments that stand in line for a place at a judge or a tool: that time is not the server's."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from loopback import Reply, Request, loopback
+from rollout.test_env_hosts import play
+from rollout.waiting import Waiting
+
+from rl_agents import background
+from rl_agents.background import Remembered
+from rl_agents.queues import Line, Standing, in_line
+from rl_agents.rollout.env_calls import EnvFailure
+from rl_agents.rollout.env_guard import EnvGuard
+from rl_agents.rollout.env_pool import EnvPool
+from rl_agents.rollout.task_watch import TaskWatch
+from rl_agents.rollout.turns import Limits
+from rl_agents.tools.mcp_client import McpClient
+from rl_agents.tools.mcp_servers import ServerSpec
+from rl_agents.web.model_server import ModelServer
+
+LIMITS = Limits(max_turns=1, max_response_tokens=6, max_model_len=600, env_timeout_s=1.0)
+MCP_SERVER = str(Path(__file__).parents[1] / "tools" / "mcp_server.py")
+REMEMBERED: Remembered[Any] = Remembered(64)
+
+
+class Judged(Waiting):
+    """Asks a judge in every step, as a coroutine."""
+
+    longest_s = 0.0
+    server: ModelServer
+
+    async def asked(self) -> Any:
+        return await self.server.post("/judge", {"task": self.task})
+
+    async def step(self, action: str) -> Any:  # type: ignore[override]
+        await self.asked()
+        return self.stepped(action)
+
+
+class PlainlyJudged(Judged):
+    """The same as plain code."""
+
+    def step(self, action: str) -> Any:  # type: ignore[override]
+        background.wait(self.asked())
+        return self.stepped(action)
+
+
+class AloneJudged(PlainlyJudged):
+    """Plain code in the runner's loop, whose question stands behind others."""
+
+    others: Any = None
+
+    def step(self, action: str) -> Any:  # type: ignore[override]
+        self.others = [background.begin(self.server.post("/judge", {"task": "of others"})) for _ in range(5)]
+        time.sleep(0.05)
+        return super().step(action)
+
+
+class SharedJudged(Judged):
+    """The judge remembers; two episodes put each question."""
+
+    async def asked(self) -> Any:
+        question = int(self.task.removeprefix("task-")) // 2
+        return await REMEMBERED.get((self.server.url, question), super().asked)
+
+
+@pytest.fixture(autouse=True)
+def direct(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+
+
+def pool_of(kind: type[Judged], url: str, blocking: Any, **keys: Any) -> EnvPool:
+    limits = {"key_env": "", "timeout_s": 20.0, "retries": 0, "concurrency": 1, **keys}
+    own = type(kind.__name__, (kind,), {"server": ModelServer.connect(url, **limits)})
+    return EnvPool(own, blocking)
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize(
+    ("kind", "blocking", "episodes"),
+    [(Judged, "inline", 7), (Judged, "thread", 7), (PlainlyJudged, "thread", 7), (AloneJudged, "inline", 1),
+     (SharedJudged, "inline", 14)],
+)  # fmt: skip
+def test_who_waits_for_a_turn_at_the_judge_has_not_failed(kind: type[Judged], blocking: str, episodes: int) -> None:
+    async def slowly(request: Request) -> Reply:
+        await asyncio.sleep(0.3)
+        return Reply()
+
+    with loopback(slowly) as server:
+        pool, begun = pool_of(kind, server.url, blocking), time.monotonic()
+        ends = {t.end_cause for t in play(pool, range(episodes), limits=LIMITS)}
+        took = time.monotonic() - begun
+        asyncio.run(pool.close())
+    assert ends == {"max_turns"}
+    assert took > 1.5, "one after the other, which is longer than a step may take"
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize("blocking", ["inline", "thread"])
+def test_a_judge_that_never_answers_is_left_when_a_steps_own_time_is_over(blocking: str) -> None:
+    async def never(request: Request) -> Reply:
+        if request.body["task"] != "task-0":
+            return Reply()
+        await asyncio.sleep(30)
+        raise AssertionError
+
+    with loopback(never) as server:
+        pool, begun = pool_of(Judged, server.url, blocking), time.monotonic()
+        ends = {t.task_id: t.end_cause for t in play(pool, range(4), limits=LIMITS)}
+        took = time.monotonic() - begun
+        asyncio.run(pool.close())
+    assert ends.pop("task-0") == "env_timeout: step: no answer within 1 s"
+    assert set(ends.values()) == {"max_turns"}, "they had their turn when it was left"
+    assert took < 10
+
+
+@pytest.mark.servers
+def test_who_waits_for_a_turn_at_a_tool_has_not_failed() -> None:
+    client = McpClient([ServerSpec("tools", sys.executable, (MCP_SERVER,))], concurrency=1).open()
+    (wait,) = [tool for tool in client.tools if tool.name == "wait"]
+
+    async def step() -> str:
+        return await client.ask(wait, {"seconds": 0.3})
+
+    async def asked() -> list[Any]:
+        guards = [EnvGuard(f"task-{number}", 1, 1.0) for number in range(6)]
+        return await asyncio.gather(*(guard.call(step) for guard in guards), return_exceptions=True)
+
+    try:
+        assert asyncio.run(asked()) == ["at last"] * 6
+    finally:
+        client.close()
+
+
+@pytest.mark.parametrize("place", ["coroutine", "plain"])
+def test_a_queue_that_never_moves_ends_with_what_it_is(place: str) -> None:
+    line, watch = Line("the judge, asked by 1 at once,"), TaskWatch()
+
+    async def waits() -> None:
+        with in_line(line, 0.2):
+            await asyncio.sleep(30)
+
+    def waits_plainly() -> None:
+        background.wait(waits())
+
+    call: Any = waits if place == "coroutine" else waits_plainly
+    begun = time.monotonic()
+    for _ in range(4):  # the task is not to blame, and is not given up
+        with pytest.raises(EnvFailure, match=r"env_timeout: waits\w*: its turn did not come: the judge, asked by 1 "):
+            asyncio.run(EnvGuard("t", 1, 0.1, watch).call(call))
+    assert 0.8 <= time.monotonic() - begun < 10
+
+
+def test_a_queue_that_moves_may_take_as_long_as_it_takes() -> None:
+    line = Line("the judge")
+
+    async def waits() -> str:
+        with in_line(line, 0.1):
+            for _ in range(10):
+                await asyncio.sleep(0.05)
+                line.moves()
+        return "served"
+
+    assert asyncio.run(EnvGuard("t", 1, 0.1).call(waits)) == "served"
+
+
+def test_time_in_line_is_counted_once_and_only_while_there_is_any() -> None:
+    standing, line = Standing(), Line("x")
+
+    def stand(seconds: float) -> None:
+        with standing.used(), in_line(line, 1.0):
+            time.sleep(seconds)
+
+    threads = [threading.Thread(target=stand, args=(seconds,)) for seconds in (0.1, 0.2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert 0.2 <= standing.waited < 0.28
+    before = standing.waited
+    time.sleep(0.05)
+    assert standing.waited == before and not standing.in_line
