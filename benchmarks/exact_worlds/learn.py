@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from benchmarks.exact_worlds.methods import Maker
-from benchmarks.exact_worlds.walks import Budget, Sampler
+from benchmarks.exact_worlds.walks import Budget, Sampler, Steps
 from benchmarks.exact_worlds.world import World, gradient, policy, success
 from rl_agents.credit.statistics import FloatArray
 
@@ -59,14 +59,22 @@ class Curve:
     Attributes:
         steps: environment steps after each iteration, from 0 on, [iterations + 1].
         success: J of every seed's policy, [iterations + 1, seeds].
+        closed: share of the seeds whose search closed every start state.
     """
 
     steps: FloatArray
     success: FloatArray
+    closed: float = 0.0
 
 
-def learn(world: World, make: Maker, *, lr: float, seeds: int, iterations: int, seed: int = 0) -> Curve:
-    """Learn with one optimiser step per iteration."""
+def learn(
+    world: World, make: Maker, *, lr: float, seeds: int, iterations: int, seed: int = 0, trust: float = 0.0
+) -> Curve:
+    """Learn with one optimiser step per iteration.
+
+    Args:
+        trust: most KL(old, new) of the policy on the states that it met, in nats per step; 0: no limit.
+    """
     generator = np.random.default_rng(seed)
     weights = np.repeat(world.weights[None], seeds, axis=0)
     method, optimiser = make(world, seeds), Optimiser(lr)
@@ -78,7 +86,23 @@ def learn(world: World, make: Maker, *, lr: float, seeds: int, iterations: int, 
         batch = method(Sampler(world, chosen, generator), budget)
         steps = batch.steps
         ascent = gradient(world, chosen, steps.run, steps.state, steps.action, batch.advantages * steps.reach)
-        weights = weights + optimiser.step(ascent, np.abs(ascent).sum(axis=(1, 2)))
+        change = optimiser.step(ascent, np.abs(ascent).sum(axis=(1, 2)))
+        if trust:
+            change = change * _within(world, weights, change, batch.steps, trust)[:, None, None]
+        weights = weights + change
         chosen = policy(world, weights)
         reached.append(success(world, chosen))
     return Curve(np.arange(iterations + 1.0) * budget_of(world), np.array(reached))
+
+
+def _within(world: World, weights: FloatArray, change: FloatArray, steps: Steps, trust: float) -> FloatArray:
+    """Factor on each run's change, halved until KL on the visited states is within bounds, [runs]."""
+    old, runs = policy(world, weights), len(weights)
+    visits = np.bincount(steps.run * world.states + steps.state, steps.reach, runs * world.states).reshape(runs, -1)
+    visits = visits / np.maximum(visits.sum(axis=1, keepdims=True), 1e-9)
+    factor = np.ones(runs)
+    for _ in range(8):
+        new = policy(world, weights + factor[:, None, None] * change)
+        distance = (visits * (old * np.log(np.maximum(old, 1e-12) / np.maximum(new, 1e-12))).sum(axis=-1)).sum(axis=1)
+        factor = np.where(distance > trust, factor / 2, factor)
+    return factor

@@ -17,7 +17,7 @@ from rl_agents.credit.gae import discounted_returns, step_gae, whiten_steps
 from rl_agents.credit.gigpo import anchor_clusters, gigpo
 from rl_agents.credit.group import Std, grpo
 from rl_agents.credit.hgpo import hgpo
-from rl_agents.credit.statistics import FloatArray, IntArray
+from rl_agents.credit.statistics import FloatArray
 
 GROUP = 8
 
@@ -178,7 +178,7 @@ def chain_advantages(
 
 def chain_of(
     lam: float = 0.0, gamma: float = 0.95, keep: float = 0.7, prior: float = 1.0, size: int = 1, first: str = "count",
-    grpo_weight: float = 0.0,
+    imitate: float = 0.0,
 ) -> Maker:  # fmt: skip
     """Ordinary episodes whose critic is the chain of states.
 
@@ -187,11 +187,11 @@ def chain_of(
         keep: factor on earlier counts per iteration.
         size: episodes that start in one task.
         first: ``count``: the steps that are judged are counted first; ``judge``: they are counted afterwards.
-        grpo_weight: of GRPO's advantage beside it (needs ``size`` > 1).
+        imitate: weight of solved episodes of the last four iterations, by max(0, γ^(steps left) - V(s)) (self-imitation).
     """
 
     def make(world: World, runs: int) -> Method:
-        critic = ChainCritic(world, runs, gamma=gamma, keep=keep, prior=prior)
+        critic, solved = ChainCritic(world, runs, gamma=gamma, keep=keep, prior=prior), list[Steps]()
 
         def method(sampler: Sampler, budget: Budget) -> Batch:
             steps = episodes(sampler, budget, size)
@@ -201,15 +201,29 @@ def chain_of(
             advantages = chain_advantages(world, critic, steps, lam)
             if first != "count":
                 critic.count(steps)
-            if grpo_weight:
-                advantages = advantages + grpo_weight * episode_advantages(world, steps, "none")
-            return Batch(steps, advantages)
+            return (
+                _with_solved(world, critic, solved, Batch(steps, advantages), imitate)
+                if imitate
+                else Batch(steps, advantages)
+            )
 
         return method
 
     return make
 
 
-def index_of_following(steps: Steps) -> IntArray:
-    """The first step of every episode, in order."""
-    return np.asarray(np.flatnonzero(np.append(True, steps.following[:-1] < 0)))
+def _with_solved(world: World, critic: ChainCritic, solved: list[Steps], batch: Batch, weight: float) -> Batch:
+    """The batch and the solved episodes that are remembered, which this batch's then join."""
+    old = Steps.joined(solved)
+    left = discounted_returns(
+        rewards(world, old), old.following, np.zeros(len(old)), gamma=critic.gamma
+    )  # fmt: skip
+    gained = np.maximum(left - critic.values(old.run, old.state), 0.0)
+    old.reach = np.full(len(old), weight)
+    won = batch.steps.solved(world)[batch.steps.following < 0]
+    episode = (
+        np.cumsum(np.append(0, batch.steps.following[:-1] < 0)) if len(batch.steps) else np.zeros(0, dtype=np.int64)
+    )
+    solved.append(batch.steps.taken(won[episode]))
+    del solved[:-4]
+    return Batch(Steps.joined([batch.steps, old]), np.concatenate([batch.advantages, gained]))

@@ -17,7 +17,7 @@ from rl_agents.credit.statistics import FloatArray, IntArray
 from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.rollout.branching import BranchSpec, Child, Expansion
 from rl_agents.rollout.env_calls import EnvReply
-from rl_agents.search.explorer import Explorer, Request
+from rl_agents.search.explorer import Explorer, Request, SearchError
 from rl_agents.search.tree import Node
 
 #: Tasks that are searched side by side, and samples of a state at most.
@@ -56,9 +56,18 @@ class Samples(NamedTuple):
     advantage: FloatArray
     weight: FloatArray
 
+    @classmethod
+    def none(cls) -> Samples:
+        """No samples."""
+        return cls(*(np.zeros(0, dtype=np.int64) for _ in range(3)), np.zeros(0), np.zeros(0))
+
 
 class SearchRun:
-    """One run's search; set ``chosen`` [1, states, actions] before each tick."""
+    """One run's search; set ``chosen`` [1, states, actions] before each tick.
+
+    Attributes:
+        closed: every start state is closed: the product ends such a run, here its policy stays what it is.
+    """
 
     def __init__(self, world: World, method: SearchMethod, seed: int) -> None:
         self.world, self.method, self.settings = world, method, method.settings(world)
@@ -71,12 +80,17 @@ class SearchRun:
         self.chosen: FloatArray = np.zeros(0)
         self._chance = np.cumsum(world.chances, axis=-1)
         self._reach: dict[Node, float] = {}
+        self.closed = False
 
     def iteration(self) -> Iterator[Samples]:
         """The samples of one tick after the other."""
         self.explorer.begin_iteration()
-        while self.explorer.has_budget():
-            requests = self.explorer.select(self._expand)
+        while self.explorer.has_budget() and not self.closed:
+            try:
+                requests = self.explorer.select(self._expand)
+            except SearchError:
+                self.closed = True
+                break
             self._choice = np.cumsum(self.chosen[0], axis=-1)
             expansions = self._expand([request.spec for request in requests])
             origins = [request.search.current for request in requests]
@@ -143,15 +157,14 @@ class SearchRun:
         return found
 
 
-def learn_search(
-    world: World, method: SearchMethod, *, lr: float, seeds: int, iterations: int, seed: int = 0
-) -> Curve:
+def learn_search(world: World, method: SearchMethod, *, lr: float, seeds: int, iterations: int, seed: int = 0) -> Curve:
     """Learning curves of a search; one run after the other."""
-    curves = np.array([_one(world, method, lr, iterations, seed + 1000 * (1 + run)) for run in range(seeds)])
-    return Curve(np.arange(iterations + 1.0) * budget_of(world), curves.T)
+    found = [_one(world, method, lr, iterations, seed + 1000 * (1 + run)) for run in range(seeds)]
+    curves, closed = (np.array(part) for part in zip(*found, strict=True))
+    return Curve(np.arange(iterations + 1.0) * budget_of(world), curves.T, float(closed.mean()))
 
 
-def _one(world: World, method: SearchMethod, lr: float, iterations: int, seed: int) -> list[float]:
+def _one(world: World, method: SearchMethod, lr: float, iterations: int, seed: int) -> tuple[list[float], bool]:
     run, optimiser, weights = SearchRun(world, method, seed), Optimiser(lr), world.weights[None].copy()
     run.chosen = policy(world, weights)
     reached = [float(success(world, run.chosen)[0])]
@@ -166,7 +179,7 @@ def _one(world: World, method: SearchMethod, lr: float, iterations: int, seed: i
         weights = weights + _ascent(world, run, optimiser, gathered)
         run.chosen = policy(world, weights)
         reached.append(float(success(world, run.chosen)[0]))
-    return reached
+    return reached, run.closed
 
 
 def _ascent(world: World, run: SearchRun, optimiser: Optimiser, gathered: Sequence[Samples]) -> FloatArray:

@@ -65,7 +65,9 @@ def _branch(
     spread = critic.spread()
     free = steps.following >= 0 if len(steps) else np.zeros(0, dtype=np.bool_)
     while (able := budget.able()).size and free.any():
-        score = steps.reach * (spread[steps.run, world.names[steps.state]] + 1e-3) if choice == "spread" else steps.reach
+        score = (
+            steps.reach * (spread[steps.run, world.names[steps.state]] + 1e-3) if choice == "spread" else steps.reach
+        )
         score = np.where(free & np.isin(steps.run, able), score, 0.0)
         at = _drawn(sampler, steps.run, score, critic.counts.shape[0])
         if not at.size:

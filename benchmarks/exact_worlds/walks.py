@@ -41,6 +41,13 @@ class Steps:
         """The episode ends here, solved."""
         return np.asarray(self.after == world.won)
 
+    def taken(self, which: BoolArray) -> Steps:
+        """Only these steps; whole episodes."""
+        columns = {f.name: getattr(self, f.name)[which] for f in fields(self)}
+        place = np.cumsum(which) - 1
+        columns["following"] = np.where(columns["following"] < 0, -1, place[columns["following"]])
+        return Steps(**columns)
+
     @classmethod
     def none(cls) -> Steps:
         """No steps."""
