@@ -62,6 +62,7 @@ PARTS = {
     "no memory": Arm(chain_of(0.9, keep=0.0)),
     "γ=1": Arm(chain_of(0.9, gamma=1.0)),
     "judged before counted": Arm(chain_of(0.9, first="judge")),
+    "steppo, no groups": Arm(steppo_of(size=1)),
     "prior 0.1": Arm(chain_of(0.9, prior=0.1)),
     "imitation": Arm(chain_of(0.9, imitate=0.3)),
     "trust region": Arm(chain_of(0.9), trust=0.03),
@@ -91,9 +92,25 @@ SEARCHES = {
     "chain-search, by reach": _search("chain-search", reach=True),
     "chain-search, one update": _search("chain-search", update="iteration"),
 }
-ARMS: dict[str, Arm] = {**BASELINES, **CHAIN, **PARTS, **SEARCHES}
+#: The gate closes states to sampling no more, and so S(s') = 0 is left to what is mastered.
+OPEN = {
+    "3spo, no gate": _search(score_xi=1e9),
+    "no gate, unseen": _search(score_alpha=1.0, score_xi=1e9, novelty="unseen"),
+    "no gate, no novelty": _search(score_alpha=1.0, score_xi=1e9, novelty="none"),
+    "no gate, mean": _search(score_alpha=1.0, score_xi=1e9, step_norm="mean"),
+    "no gate, one path": _search(score_alpha=1.0, score_xi=1e9, search_max_finished=1),
+    "no gate, uniform n": _search(score_alpha=1.0, score_xi=1e9, search_rollouts="uniform"),
+    "no gate, by reach": _search(score_alpha=1.0, score_xi=1e9, reach=True),
+    "no gate, one update": _search("3spo", "iteration", score_alpha=1.0, score_xi=1e9),
+}
+ARMS: dict[str, Arm] = {**BASELINES, **CHAIN, **PARTS, **SEARCHES, **OPEN}
 #: Each kind is run by itself: searches cost a hundred times as much CPU.
-SETS = {"main": (*BASELINES, *CHAIN), "parts": ("chain λ=0.9", *PARTS), "searches": tuple(SEARCHES)}
+SETS = {
+    "main": (*BASELINES, *CHAIN),
+    "parts": ("grpo", "chain λ=0.9", *PARTS),
+    "searches": tuple(SEARCHES),
+    "open": tuple(OPEN),
+}
 
 
 @dataclass

@@ -111,14 +111,14 @@ def whitened(steps: Steps, advantages: FloatArray) -> FloatArray:
     return found
 
 
-def steppo_of(gamma: float = 0.99, lam: float = 1.0, rate: float = 0.3) -> Maker:
-    """StepPO: step GAE with a critic that learns from returns, whitened."""
+def steppo_of(gamma: float = 0.99, lam: float = 1.0, rate: float = 0.3, size: int = GROUP) -> Maker:
+    """StepPO: step GAE with a critic that learns from returns, whitened; ``size`` episodes start in one task."""
 
     def make(world: World, runs: int) -> Method:
         critic = ReturnCritic(world, runs, rate=rate)
 
         def method(sampler: Sampler, budget: Budget) -> Batch:
-            steps = episodes(sampler, budget, GROUP)
+            steps = episodes(sampler, budget, size)
             known = critic.values(steps.run, steps.state)
             gae = step_gae(
                 rewards(world, steps), known, steps.following, gamma=gamma, lam=lam, final_values=np.zeros(len(steps))
@@ -187,7 +187,7 @@ def chain_of(
         keep: factor on earlier counts per iteration.
         size: episodes that start in one task.
         first: ``count``: the steps that are judged are counted first; ``judge``: they are counted afterwards.
-        imitate: weight of solved episodes of the last four iterations, by max(0, γ^(steps left) - V(s)) (self-imitation).
+        imitate: weight of solved episodes of the last four iterations, by max(0, γ^(steps left) - V(s)).
     """
 
     def make(world: World, runs: int) -> Method:

@@ -70,7 +70,7 @@ def _played(world: World, arm: Arm, chosen: FloatArray, seed: int) -> tuple[IntA
     method, budget = arm.method(world, runs), Budget(budget_of(world), np.zeros(runs))
     generator = np.random.default_rng(seed)
     for _ in range(ITERATIONS):
-        budget.renew()
+        budget.left[:] = budget.steps  # nobody owes: every iteration has samples
         batch = method(Sampler(world, chosen, generator), budget)
     steps = batch.steps
     return steps.run, Samples(steps.state, steps.action, steps.time, batch.advantages, steps.reach)
