@@ -53,8 +53,8 @@ def main() -> None:
 def row(world: World, arm: Arm, seeds: int, iterations: int, lr: float | None = None) -> dict[str, Any]:
     """All figures of an arm in a world.
 
-    ``mean`` is the mean success of the curve after its start, ``final`` that of the last policies; ``below`` is the share
-    of seeds that end below the start; ``error`` is half a 95 % interval of each point, ``closed`` that of `Curve`.
+    ``mean`` is the mean success of the curve after its start, ``final`` that of the last policies; ``below`` is the
+    share of seeds that end below the start; ``error`` is half a 95 % interval of each point; ``closed``: see `Curve`.
     """
     began = time.process_time()
     found = arm.curve(world, seeds=seeds, iterations=iterations, lr=lr)

@@ -58,6 +58,9 @@ CHAIN = {
 #: The same with one thing changed.
 PARTS = {
     "groups of 8": Arm(chain_of(0.9, size=8)),
+    "λ=1, groups of 8": Arm(chain_of(1.0, size=8)),
+    "λ=1, judged before counted": Arm(chain_of(1.0, first="judge")),
+    "λ=0.95": Arm(chain_of(0.95)),
     "groups of 8, no memory": Arm(chain_of(0.9, size=8, keep=0.0)),
     "no memory": Arm(chain_of(0.9, keep=0.0)),
     "γ=1": Arm(chain_of(0.9, gamma=1.0)),
@@ -65,10 +68,10 @@ PARTS = {
     "steppo, no groups": Arm(steppo_of(size=1)),
     "prior 0.1": Arm(chain_of(0.9, prior=0.1)),
     "imitation": Arm(chain_of(0.9, imitate=0.3)),
-    "trust region": Arm(chain_of(0.9), trust=0.03),
+    "long steps": Arm(chain_of(0.9), lr=4.0),
+    "long steps, trust region": Arm(chain_of(0.9), lr=4.0, trust=0.01),
     "branch anywhere": Arm(branch_of("uniform")),
     "branch by spread": Arm(branch_of("spread")),
-    "branch, 7 siblings": Arm(branch_of("spread", siblings=7)),
     "branch, not weighed": Arm(branch_of("spread", weigh=False)),
 }
 #: 3SPO by the readings of its equations, and the search with values of the policy.

@@ -1,8 +1,8 @@
 """Branching on the policy's own way: episodes, and further continuations of states that were met on them.
 
 Reach: of n continuations of a state each stands for 1/n of what went through it. So steps that were sampled behind a
-branch weigh less, and the gradient's expectation is that of ordinary episodes, wherever one branches; what changes is its
-variance.
+branch weigh less, and the gradient's expectation is that of ordinary episodes, wherever one branches; what changes is
+its variance.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ from benchmarks.exact_worlds.critics import ChainCritic
 from benchmarks.exact_worlds.methods import Batch, Maker, Method, chain_advantages
 from benchmarks.exact_worlds.walks import Budget, Sampler, Steps
 from benchmarks.exact_worlds.world import World
-from rl_agents.credit.statistics import FloatArray, IntArray
+from rl_agents.credit.statistics import BoolArray, IntArray
 
 #: How a state to branch at is chosen.
 Choice = Literal["uniform", "spread"]
+#: Branches of an episode that lasts as long as it may, if it could branch again.
+RATE = 2.0
 
 
 def branch_of(
@@ -28,7 +30,7 @@ def branch_of(
     """Episodes from the start for one part of the budget, continuations of states on them for the rest.
 
     Args:
-        choice: ``uniform``: any step; ``spread``: by reach times the deviation of what a step there leads to (the chain's).
+        choice: ``uniform``: any step; ``spread``: by the deviation of what a step there leads to (the chain's).
         siblings: further continuations of a chosen state.
         whole: share of the budget for episodes from the start.
         weigh: by reach; without, a branch counts like an episode.
@@ -61,38 +63,45 @@ def branch_of(
 def _branch(
     world: World, sampler: Sampler, budget: Budget, steps: Steps, critic: ChainCritic, choice: Choice, siblings: int
 ) -> Steps:
-    """Branch until the budget is spent; an episode is branched again only behind its last branch."""
-    spread = critic.spread()
-    free = steps.following >= 0 if len(steps) else np.zeros(0, dtype=np.bool_)
-    while (able := budget.able()).size and free.any():
-        score = (
-            steps.reach * (spread[steps.run, world.names[steps.state]] + 1e-3) if choice == "spread" else steps.reach
-        )
-        score = np.where(free & np.isin(steps.run, able), score, 0.0)
-        at = _drawn(sampler, steps.run, score, critic.counts.shape[0])
-        if not at.size:
-            break
-        ends = np.flatnonzero(steps.following < 0)
-        last = ends[np.searchsorted(ends, at)]
-        for first, end in zip(at.tolist(), last.tolist(), strict=True):
-            steps.reach[first : end + 1] /= siblings + 1
-        begin = np.searchsorted(ends, at)
-        starts = np.where(begin > 0, ends[begin - 1] + 1, 0)
-        for first, end in zip(starts.tolist(), at.tolist(), strict=True):
-            free[first : end + 1] = False
-        who = np.repeat(at, siblings)
-        more = sampler.play(steps.run[who], steps.group[who], steps.state[who], steps.time[who], steps.reach[who])
-        budget.spend(more.run)
-        fresh = np.ones(len(more), dtype=np.bool_)
-        fresh[np.flatnonzero(np.append(True, more.following[:-1] < 0))] = False  # the state was branched at already
-        steps, free = Steps.joined([steps, more]), np.concatenate([free, fresh])
+    """Branch until the budget is spent, each episode once at most; further episodes from the start when none is left.
+
+    Where an episode is branched is decided on its way, by the states so far: a choice that looked at what came after
+    (how long it went on, say) would replace unusual continuations by usual ones.
+    """
+    waiting = _hits(world, sampler, steps, critic, choice)
+    while (able := budget.able()).size:
+        at = np.flatnonzero(waiting & np.isin(steps.run, able))
+        at = at[np.unique(steps.run[at], return_index=True)[1]]  # the first that waits, in each run
+        idle = np.setdiff1d(able, steps.run[at])
+        more = [_continued(sampler, steps, at, siblings)] if at.size else []
+        more += [sampler.one_group(idle, 1)] if idle.size else []
+        waiting[at] = False
+        for part in more:
+            budget.spend(part.run)
+            waiting = np.concatenate([waiting, _hits(world, sampler, part, critic, choice)])
+        steps = Steps.joined([steps, *more])
     return steps
 
 
-def _drawn(sampler: Sampler, run: IntArray, score: FloatArray, runs: int) -> IntArray:
-    """One step of each run with a score, with chances in proportion to the scores."""
-    with np.errstate(divide="ignore"):
-        keys = np.log(score) + sampler.generator.gumbel(size=score.size)
-    best = np.full(runs, -np.inf)
-    np.maximum.at(best, run, keys)
-    return np.flatnonzero((keys == best[run]) & (score > 0))
+def _hits(world: World, sampler: Sampler, steps: Steps, critic: ChainCritic, choice: Choice) -> BoolArray:
+    """The first step of each episode, behind its own first, at which chance says to branch."""
+    rate = np.full(len(steps), RATE / world.horizon)
+    if choice == "spread":
+        spread = critic.spread()
+        met = critic.counts.sum(axis=-1) > 0
+        usual = (spread * met).sum(axis=1) / np.maximum(met.sum(axis=1), 1) + 1e-6
+        rate *= (spread[steps.run, world.names[steps.state]] + 1e-6) / usual[steps.run]
+    hit = sampler.generator.random(len(steps)) < rate
+    hit[np.flatnonzero(np.append(True, steps.following[:-1] < 0))] = False  # a child's first step: the branch itself
+    before = np.cumsum(hit) - hit
+    first = np.append(True, steps.following[:-1] < 0)
+    return np.asarray(hit & (before == before[np.maximum.accumulate(np.where(first, np.arange(len(steps)), 0))]))
+
+
+def _continued(sampler: Sampler, steps: Steps, at: IntArray, siblings: int) -> Steps:
+    """Further continuations of the states of these steps; what went on from there shares its reach with them."""
+    ends = np.flatnonzero(steps.following < 0)
+    for first, last in zip(at.tolist(), ends[np.searchsorted(ends, at)].tolist(), strict=True):
+        steps.reach[first : last + 1] /= siblings + 1
+    who = np.repeat(at, siblings)
+    return sampler.play(steps.run[who], steps.group[who], steps.state[who], steps.time[who], steps.reach[who])

@@ -24,13 +24,13 @@ def chain_values(
 ) -> FloatArray:
     """V(s) = (W(s) + γ·Σ_s' N(s, s')·V(s') + γ·k·V̄)/(N(s) + k), V̄ = Σ N·V/Σ N; float64 [states] in [0, 1].
 
-    N(s) steps were sampled at s, N(s, s') of them led to s', W(s) ended solved, the others ended unsolved; k prior steps
-    lead to an average state. Swept until nothing moves.
+    N(s) steps were sampled at s, N(s, s') of them led to s', W(s) ended solved, the others ended unsolved; k prior
+    steps lead to an average state. Swept until nothing moves.
 
     Args:
         steps, solved: [states], N and W.
-        origin, target, weight: [links], the states s and s' of a link and N(s, s'); a target below 0 is a state at which
-            nothing was sampled, as good as its parent.
+        origin, target, weight: [links], the states s and s' of a link and N(s, s'); a target below 0 is a state at
+            which nothing was sampled, as good as its parent.
         gamma: γ per step.
         prior: k > 0.
         chain: [states], the number of a state's chain where there are several, each with its own V̄; None: one.

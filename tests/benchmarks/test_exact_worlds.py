@@ -49,7 +49,7 @@ def test_values_by_hand() -> None:
 def test_the_gradient_is_that_of_success() -> None:
     world = WORLDS["loops"]()
     exact = exact_gradient(world, policy(world, world.weights[None]))[0]
-    for part, action in ((0, 0), (3, 5), (12, 6)):
+    for part, action in ((0, 0), (3, 1), (12, 3)):
         nudge = np.zeros_like(world.weights)
         nudge[part, action] = 1e-4
         up, down = (success(world, policy(world, (world.weights + sign * nudge)[None]))[0] for sign in (1, -1))
@@ -65,7 +65,7 @@ def test_first_policies_succeed_as_often_as_they_should(name: str) -> None:
 
 
 def test_sampled_gradients_have_the_exact_one_as_their_mean() -> None:
-    """Σ (R - V_0)·∇log π over whole episodes is unbiased; and R alone in place of A would be off by its own noise only."""
+    """Σ (R - V_0)·∇log π over whole episodes is unbiased."""
     world, runs = three_states(), 4000
     chosen = policy(world, np.repeat(world.weights[None], runs, axis=0))
     steps = Sampler(world, chosen, np.random.default_rng(0)).one_group(np.arange(runs), 8)
@@ -89,9 +89,10 @@ def test_branches_weigh_what_the_policy_reaches(choice: str) -> None:
     sampler = Sampler(world, chosen, generator)
     whole = sampler.one_group(np.arange(runs), 4)
     steps = _branch(world, sampler, Budget(100, np.full(runs, 100.0)), whole, critic, choice, 3)  # type: ignore[arg-type]
-    assert len(steps) > 1.5 * len(whole)
+    assert len(steps) > 1.3 * len(whole) and steps.reach.min() < 0.3
     visits = np.zeros((world.horizon, world.states))
-    np.add.at(visits, (steps.time, steps.state), steps.reach / (4 * runs))
+    np.add.at(visits, (steps.time, steps.state), steps.reach)
+    visits /= visits[0].sum()  # episodes from the start
     expected = occupancy(world, chosen[:1])[:, 0]
     assert np.abs(visits - expected).max() < 0.03
     assert visits[3:].sum() == pytest.approx(expected[3:].sum(), rel=0.05)
