@@ -35,18 +35,17 @@ def main() -> None:
     parser.add_argument("--lr", type=float, help="length of an optimiser step, in place of the method's")
     parser.add_argument("--name", default="exact_worlds")
     args = parser.parse_args()
-    names = Chosen.of(args.methods).names
+    command = "python -m benchmarks.exact_worlds " + " ".join(sys.argv[1:])
     figures: dict[str, dict[str, Any]] = {}
     for name in args.worlds:
         world = WORLDS[name]()
         figures[name] = {}
-        for arm in names:
+        for arm in Chosen.of(args.methods).names:
             figures[name][arm] = row(world, ARMS[arm], args.seeds, args.iterations, args.lr)
             print(name, arm, {k: v for k, v in figures[name][arm].items() if not isinstance(v, list)}, flush=True)
+        write_figures(args.name, command.strip(), {"seeds": args.seeds, "worlds": figures})
     for column in ("mean", "final", "step_cosine", "mean_cosine", "cosine"):
         print(f"\n{column}\n{table(figures, column)}")
-    command = "python -m benchmarks.exact_worlds " + " ".join(sys.argv[1:])
-    write_figures(args.name, command.strip(), {"seeds": args.seeds, "worlds": figures})
     plot(figures, RESULTS / f"{args.name}.png", arms_of(figures), f"exact worlds, {args.seeds} seeds")
 
 
