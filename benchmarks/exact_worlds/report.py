@@ -40,7 +40,9 @@ def plot(figures: Figures, path: Path, arms: Sequence[str], title: str) -> None:
     rows = -(-len(figures) // 4)
     figure, axes = pyplot.subplots(rows, 4, figsize=(15, 3.2 * rows), squeeze=False)
     for axis, (world, found) in zip(axes.flat, figures.items(), strict=False):
-        for number, arm in enumerate(arm for arm in arms if arm in found):
+        for number, arm in enumerate(arms):
+            if "curve" not in found.get(arm, {}):
+                continue
             row = found[arm]
             steps, mean, error = (np.array(row[name]) for name in ("steps", "curve", "error"))
             axis.plot(steps / 1000, mean, color=f"C{number}", label=arm, linewidth=1.4)
@@ -49,7 +51,7 @@ def plot(figures: Figures, path: Path, arms: Sequence[str], title: str) -> None:
         axis.grid(alpha=0.3)
     for axis in axes.flat[len(figures) :]:
         axis.axis("off")
-    handles, labels = axes.flat[0].get_legend_handles_labels()
+    handles, labels = max((axis.get_legend_handles_labels() for axis in axes.flat), key=lambda found: len(found[1]))
     figure.legend(handles, labels, loc="lower right", fontsize="small", ncols=2)
     figure.suptitle(title)
     figure.supxlabel("thousand environment steps")
