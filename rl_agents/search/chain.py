@@ -19,12 +19,12 @@ from typing import Any
 
 import numpy as np
 
+from rl_agents.credit.chain import chain_values
 from rl_agents.credit.statistics import FloatArray
 from rl_agents.search.states import MAX_STATES, Outcomes
 
 #: Steps that the prior is worth.
 PRIOR_STEPS = 1.0
-MAX_SWEEPS, TOLERANCE = 200, 1e-5
 #: What has faded below this weight is forgotten.
 LEAST_WEIGHT = 1e-3
 
@@ -105,17 +105,11 @@ class StateChain:
         states = list(self._states.values())
         steps, solved = (np.array([getattr(s, name) for s in states]) for name in ("steps", "solved"))
         links = [(i, number.get(child, -1), w) for i, s in enumerate(states) for child, w in s.following.items()]
-        origin, target = (np.array([link[part] for link in links], dtype=np.int64) for part in (0, 1))
-        weight = np.array([link[2] for link in links])
-        values = np.array([self._values.get(key, self._mean) for key in number])
-        for _ in range(MAX_SWEEPS):
-            mean = float(values @ steps / steps.sum())
-            # A child at which nothing was sampled is as good as its parent.
-            there = np.where(target < 0, values[origin], values[target])
-            inflow = np.bincount(origin, weight * there, len(states)) + PRIOR_STEPS * mean
-            previous, values = values, (solved + self.gamma * inflow) / (steps + PRIOR_STEPS)
-            if np.abs(values - previous).max() < TOLERANCE:
-                break
+        origin, target, weight = (np.array([link[part] for link in links]) for part in range(3))
+        start = np.array([self._values.get(key, self._mean) for key in number])
+        values = chain_values(
+            steps, solved, origin, target, weight, gamma=self.gamma, prior=PRIOR_STEPS, start=start
+        )  # fmt: skip
         self._mean = float(values @ steps / steps.sum())
         self._values = dict(zip(number, values.tolist(), strict=True))
         self._solved = True

@@ -1,0 +1,84 @@
+"""Step advantages and learning curves in worlds where everything is known, at equal environment steps.
+
+    python -m benchmarks.exact_worlds                                          # baselines and the chain as a critic
+    python -m benchmarks.exact_worlds --methods searches --seeds 6 --name exact_worlds_searches
+    python -m benchmarks.exact_worlds --methods parts --worlds chain aliased --seeds 30 --name exact_worlds_parts
+
+``--methods`` takes names, or ``main``, ``parts``, ``searches``. Searches are those of the product and cost a hundred
+times as much: take few seeds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from typing import Any
+
+import numpy as np
+
+from benchmarks.exact_worlds.arms import ARMS, SETS, Arm, Chosen
+from benchmarks.exact_worlds.quality import quality
+from benchmarks.exact_worlds.report import arms_of, plot, table
+from benchmarks.exact_worlds.world import World
+from benchmarks.exact_worlds.worlds import WORLDS
+from benchmarks.report import RESULTS, write_figures
+
+
+def main() -> None:
+    """Measure, print the tables and write the files."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--worlds", nargs="+", default=list(WORLDS), choices=list(WORLDS))
+    parser.add_argument("--methods", nargs="+", default=["main"], choices=[*SETS, *ARMS], metavar="METHOD")
+    parser.add_argument("--seeds", type=int, default=100)
+    parser.add_argument("--iterations", type=int, default=40)
+    parser.add_argument("--lr", type=float, help="length of an optimiser step, in place of the method's")
+    parser.add_argument("--name", default="exact_worlds")
+    args = parser.parse_args()
+    command = "python -m benchmarks.exact_worlds " + " ".join(sys.argv[1:])
+    figures: dict[str, dict[str, Any]] = {}
+    for name in args.worlds:
+        world = WORLDS[name]()
+        figures[name] = {}
+        for arm in Chosen.of(args.methods).names:
+            figures[name][arm] = row(world, ARMS[arm], args.seeds, args.iterations, args.lr)
+            print(name, arm, {k: v for k, v in figures[name][arm].items() if not isinstance(v, list)}, flush=True)
+        write_figures(args.name, command.strip(), {"seeds": args.seeds, "worlds": figures})
+    for column in ("mean", "final", "step_cosine", "mean_cosine", "cosine"):
+        print(f"\n{column}\n{table(figures, column)}")
+    plot(figures, RESULTS / f"{args.name}.png", arms_of(figures), f"exact worlds, {args.seeds} seeds")
+
+
+def row(world: World, arm: Arm, seeds: int, iterations: int, lr: float | None = None) -> dict[str, Any]:
+    """All figures of an arm in a world.
+
+    ``mean`` is the mean success of the curve after its start, ``final`` that of the last policies; ``below`` is the
+    share of seeds that end below the start; ``error`` is half a 95 % interval of each point; ``closed``: see `Curve`.
+    """
+    began = time.process_time()
+    found = arm.curve(world, seeds=seeds, iterations=iterations, lr=lr)
+    seconds = time.process_time() - began
+    success = found.success
+    averages = success[1:].mean(axis=0)
+    figures: dict[str, Any] = {
+        "start": success[0].mean(),
+        "mean": averages.mean(),
+        "mean_error": 1.96 * averages.std(ddof=1) / np.sqrt(seeds),
+        "final": success[-1].mean(),
+        "final_error": 1.96 * success[-1].std(ddof=1) / np.sqrt(seeds),
+        "worst": success[-1].min(),
+        "below": float(np.mean(success[-1] < success[0] - 0.005)),
+        "closed": found.closed,
+        "cpu_s": seconds,
+        **quality(world, arm, runs=seeds),
+    }
+    error = 1.96 * success.std(axis=1, ddof=1) / np.sqrt(seeds)
+    curves = {"steps": found.steps, "curve": success.mean(axis=1), "error": error}
+    return {
+        **{key: float(f"{value:.4g}") for key, value in figures.items() if not np.isnan(value)},
+        **{key: [float(f"{value:.4g}") for value in values] for key, values in curves.items()},
+    }
+
+
+if __name__ == "__main__":
+    main()

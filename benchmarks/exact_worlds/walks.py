@@ -1,0 +1,158 @@
+"""Sampled steps of many runs at once: whole episodes, and continuations of states that were met."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from benchmarks.exact_worlds.world import World
+from rl_agents.credit.statistics import BoolArray, FloatArray, IntArray
+
+
+@dataclass
+class Steps:
+    """Sampled steps, all [steps]; the steps of an episode lie one after the other.
+
+    Attributes:
+        run, group, episode: numbers; a group's episodes start in the same state.
+        time: steps before this one in the episode.
+        after: the state that it led to, or the end (`World.won`, or the number behind it).
+        ended: the episode ends here, by itself or because it was cut.
+        following: index of the next step of the episode, -1 behind the last one.
+        reach: weight of the step in the gradient; 1 in ordinary episodes.
+    """
+
+    run: IntArray
+    group: IntArray
+    episode: IntArray
+    time: IntArray
+    state: IntArray
+    action: IntArray
+    after: IntArray
+    ended: BoolArray
+    following: IntArray
+    reach: FloatArray
+
+    def __len__(self) -> int:
+        return int(self.run.size)
+
+    def solved(self, world: World) -> BoolArray:
+        """The episode ends here, solved."""
+        return np.asarray(self.after == world.won)
+
+    def taken(self, which: BoolArray) -> Steps:
+        """Only these steps; whole episodes."""
+        columns = {f.name: getattr(self, f.name)[which] for f in fields(self)}
+        place = np.cumsum(which) - 1
+        columns["following"] = np.where(columns["following"] < 0, -1, place[columns["following"]])
+        return Steps(**columns)
+
+    @classmethod
+    def none(cls) -> Steps:
+        """No steps."""
+        numbers = np.zeros(0, dtype=np.int64)
+        return cls(*(numbers for _ in range(7)), np.zeros(0, dtype=np.bool_), numbers, np.zeros(0))
+
+    @classmethod
+    def joined(cls, parts: list[Steps]) -> Steps:
+        """One after the other; numbers of groups and episodes are kept, links are moved."""
+        if not parts:
+            return cls.none()
+        before = np.cumsum([0, *(len(part) for part in parts)])
+        columns = {f.name: np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(cls)}
+        shift = np.repeat(before[:-1], np.diff(before))
+        columns["following"] = np.where(columns["following"] < 0, -1, columns["following"] + shift)
+        return cls(**columns)
+
+
+class Sampler:
+    """Plays the policies of all runs; they share one stream of chance.
+
+    Args:
+        chosen: π(a|s), [runs, states, actions].
+    """
+
+    def __init__(self, world: World, chosen: FloatArray, generator: np.random.Generator) -> None:
+        self.world, self.chosen, self.generator = world, chosen, generator
+        self._choice = np.cumsum(chosen, axis=-1)
+        self._chance = np.cumsum(world.chances, axis=-1)
+        self.episodes = self.groups = 0
+
+    def actions(self, run: IntArray, state: IntArray) -> IntArray:
+        """One action for each."""
+        dice = self.generator.random(run.size)[:, None]
+        return np.minimum((dice >= self._choice[run, state]).sum(axis=1), self.world.actions - 1)
+
+    def outcomes(self, state: IntArray, action: IntArray) -> IntArray:
+        """What the world makes of each."""
+        dice = self.generator.random(state.size)[:, None]
+        return np.minimum((dice >= self._chance[state, action]).sum(axis=1), self.world.states + 1)
+
+    def starts(self, count: int) -> IntArray:
+        """Start states of so many tasks."""
+        return self.generator.choice(self.world.states, size=count, p=self.world.starts)
+
+    def play(self, run: IntArray, group: IntArray, state: IntArray, time: IntArray, reach: FloatArray) -> Steps:
+        """Play on from states [walkers] until each has ended; every walker is a new episode."""
+        world, walkers = self.world, np.arange(run.size)
+        state, time = state.copy(), time.copy()
+        rows: list[tuple[IntArray, ...]] = []
+        alive = walkers[(time < world.horizon) & (state < world.states)]
+        while alive.size:
+            here, clock = state[alive], time[alive]
+            action = self.actions(run[alive], here)
+            after = self.outcomes(here, action)
+            ended = (after >= world.states) | (clock + 1 >= world.horizon)
+            rows.append((alive, clock, here, action, after, ended))
+            state[alive], time[alive] = after, clock + 1
+            alive = alive[~ended]
+        columns = [np.concatenate([row[part] for row in rows]) for part in range(6)]
+        order = np.lexsort((columns[1], columns[0]))
+        walker, clock, here, action, after, ended = (column[order] for column in columns)
+        following = np.where(ended, -1, np.arange(1, order.size + 1))
+        first, self.episodes = self.episodes, self.episodes + run.size
+        return Steps(
+            run[walker], group[walker], first + walker, clock, here, action, after, ended, following, reach[walker]
+        )
+
+    def one_group(self, runs: IntArray, size: int) -> Steps:
+        """One group of episodes for each of these runs."""
+        starts = np.repeat(self.starts(runs.size), size)
+        group = np.repeat(self.groups + np.arange(runs.size), size)
+        self.groups += runs.size
+        run = np.repeat(runs, size)
+        return self.play(run, group, starts, np.zeros(run.size, dtype=np.int64), np.ones(run.size))
+
+
+@dataclass
+class Budget:
+    """Environment steps per iteration and run; what an iteration took beyond is missing from the next.
+
+    Attributes:
+        left: [runs].
+    """
+
+    steps: int
+    left: FloatArray
+
+    def renew(self) -> None:
+        """A new iteration begins."""
+        self.left += self.steps
+
+    def spend(self, run: IntArray) -> None:
+        """These steps were sampled."""
+        self.left -= np.bincount(run, minlength=self.left.size)
+
+    def able(self) -> IntArray:
+        """Runs that may sample on."""
+        return np.flatnonzero(self.left > 0)
+
+
+def episodes(sampler: Sampler, budget: Budget, size: int) -> Steps:
+    """Groups of whole episodes until every run's budget is spent."""
+    parts = []
+    while (runs := budget.able()).size:
+        parts.append(sampler.one_group(runs, size))
+        budget.spend(parts[-1].run)
+    return Steps.joined(parts)

@@ -1,0 +1,332 @@
+"""The worlds: what each is made of, how long it lasts and how often its first policy succeeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from benchmarks.exact_worlds.world import World, policy, success, values
+from rl_agents.credit.statistics import FloatArray, IntArray
+
+WON, LOST = "won", "lost"
+#: Where an action may lead: (chance, state), or one state for sure.
+Outcome = Sequence[tuple[float, Hashable]]
+#: Discount of the best policy that a first policy is drawn towards: it takes the short way.
+HASTE = 0.97
+#: Deviation of a first policy's own habits.
+HABITS = 0.5
+
+
+def build(
+    name: str,
+    starts: Sequence[Hashable],
+    actions: int,
+    step: Callable[[tuple[int, ...], int], Hashable | Outcome],
+    *,
+    horizon: int,
+    start: float,
+    name_of: Callable[[tuple[int, ...]], Hashable] | None = None,
+    parts_of: Callable[[tuple[int, ...]], Sequence[Hashable]] | None = None,
+    task_of: Callable[[tuple[int, ...]], int] | None = None,
+) -> World:
+    """Walk from the starts to every state, and set the first policy's success.
+
+    Args:
+        step: (state, action) -> where that leads; `WON` and `LOST` are the ends.
+        start: success of the first policy.
+        name_of: what estimators see of a state; None: all.
+        parts_of: features that are 1 in a state; None: the state itself.
+        task_of: the task of a state; None: there is one.
+    """
+    order, table = _explore(starts, actions, step)
+    number = {state: index for index, state in enumerate(order)}
+    ends = {WON: len(order), LOST: len(order) + 1}
+    chances = np.zeros((len(order), actions, len(order) + 2))
+    for (state, action), found in table.items():
+        for chance, after in found:
+            chances[number[state], action, ends.get(after, number.get(after, -1))] += chance  # type: ignore[call-overload]
+    first = np.bincount([number[state] for state in starts], minlength=len(order)) / len(starts)
+    world = World(
+        name, chances, first, horizon,
+        names=_numbered([name_of(s) if name_of else s for s in order]),
+        features=_features([parts_of(s) if parts_of else [s] for s in order]),
+        weights=np.zeros((0, 0)),
+        task=np.array([task_of(s) if task_of else 0 for s in order]),
+    )  # fmt: skip
+    return with_start(world, start)
+
+
+def _explore(
+    starts: Sequence[Hashable], actions: int, step: Callable[[tuple[int, ...], int], Hashable | Outcome]
+) -> tuple[list[tuple[int, ...]], dict[tuple[Hashable, int], Outcome]]:
+    order: list[tuple[int, ...]] = list(dict.fromkeys(starts))  # type: ignore[arg-type]
+    known, table = set(order), {}
+    for state in order:  # grows
+        for action in range(actions):
+            led = step(state, action)
+            table[(state, action)] = led if isinstance(led, list) else [(1.0, led)]
+            for _, after in table[(state, action)]:
+                if after not in (WON, LOST) and after not in known:
+                    known.add(after)
+                    order.append(after)
+    return order, table  # type: ignore[return-value]
+
+
+def _numbered(items: Sequence[Hashable]) -> IntArray:
+    known: dict[Hashable, int] = {}
+    return np.array([known.setdefault(item, len(known)) for item in items])
+
+
+def _features(parts: Sequence[Sequence[Hashable]]) -> FloatArray:
+    known: dict[Hashable, int] = {}
+    places = [[known.setdefault(part, len(known)) for part in own] for own in parts]
+    found = np.zeros((len(parts), len(known)))
+    for state, own in enumerate(places):
+        found[state, own] = 1.0
+    return found
+
+
+def best_actions(world: World) -> FloatArray:
+    """1 where an action is the best one by discounted success, [states, actions]; 0 where all are alike."""
+    worth = np.zeros(world.states + 2)
+    worth[world.won] = 1.0
+    q = np.zeros((world.states, world.actions))
+    for _ in range(4 * world.horizon):
+        q = HASTE * world.chances @ worth
+        worth[: world.states] = q.max(axis=1)
+    best = q >= q.max(axis=1, keepdims=True) - 1e-9
+    return np.where(best.all(axis=1, keepdims=True), 0.0, best)
+
+
+def with_start(world: World, start: float, seed: int = 0) -> World:
+    """The same world with a first policy of that success: habits by chance, and as much insight as that takes.
+
+    Raises:
+        ValueError: no amount of insight gives that success.
+    """
+    generator = np.random.default_rng(seed)
+    inverse = np.linalg.pinv(world.features)
+    habits = inverse @ generator.normal(0.0, HABITS, (world.states, world.actions))
+    insight = inverse @ best_actions(world)
+    low, high = -20.0, 20.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        reached = success(world, policy(world, (habits + middle * insight)[None]))[0]
+        low, high = (middle, high) if reached < start else (low, middle)
+    if abs(reached - start) > 1e-3:
+        raise ValueError(f"{world.name}: no first policy of success {start:g}, the nearest has {reached:.3f}")
+    return replace(world, weights=habits + middle * insight)
+
+
+# --- the worlds --------------------------------------------------------------------------------------------------
+
+
+def chain() -> World:
+    """Six locks of ten digits: one of three actions leads on, the next one back, the last nowhere."""
+
+    def step(state: tuple[int, ...], action: int) -> Hashable:
+        lock, place = state
+        kind = (action - (7 + lock) * place - lock * lock) % 3
+        if kind == 0:
+            return WON if place == 9 else (lock, place + 1)
+        return (lock, max(place - 1, 0)) if kind == 1 else state
+
+    return build("chain", [(lock, 0) for lock in range(6)], 3, step, horizon=30, start=0.08, task_of=lambda s: s[0])
+
+
+#: Where key and door are, task by task.
+CORRIDORS = [(key, door) for key in range(7) for door in range(7) if abs(key - door) > 3]
+
+
+def _corridor(state: tuple[int, ...], action: int) -> tuple[int, ...] | str:
+    """Seven places, a key in one, a door in another. Left, right, take, open."""
+    task, place, key = state
+    if action < 2:
+        return (task, int(np.clip(place + 2 * action - 1, 0, 6)), key)
+    if action == 2:
+        return (task, place, 1) if place == CORRIDORS[task][0] else state
+    return WON if place == CORRIDORS[task][1] and key else state
+
+
+def _corridor_parts(state: tuple[int, ...]) -> list[Hashable]:
+    """The policy reads where it is, and on which side what it needs next."""
+    task, place, key = state[:3]
+    return [("at", place, key), ("wanted", int(np.sign(CORRIDORS[task][key] - place)), key), ("task", task, key)]
+
+
+def _corridor_world(name: str, name_of: Callable[[tuple[int, ...]], Hashable] | None = None) -> World:
+    starts = [(task, 3, 0) for task in range(len(CORRIDORS))]
+    return build(
+        name, starts, 4, _corridor, horizon=24, start=0.06,
+        name_of=name_of, parts_of=_corridor_parts, task_of=lambda s: s[0],
+    )  # fmt: skip
+
+
+def key_door() -> World:
+    """Twelve corridors with a key and a door."""
+    return _corridor_world("key-door")
+
+
+def aliased() -> World:
+    """The same corridors; the policy knows whether it has the key, a state's name does not say so."""
+    return _corridor_world("aliased", lambda s: s[:2])
+
+
+def noisy() -> World:
+    """Half of these corridors; every state has one of four names, by chance, so that few states are met twice."""
+
+    def step(state: tuple[int, ...], action: int) -> Hashable | Outcome:
+        after = _corridor(state[:3], action)
+        return after if after == WON else [(1 / 4, (*after, nonce)) for nonce in range(4)]
+
+    starts = [(task, 3, 0, nonce) for task in range(0, len(CORRIDORS), 2) for nonce in range(4)]
+    return build(
+        "noisy", starts, 4, step, horizon=24, start=0.06, parts_of=_corridor_parts, task_of=lambda s: s[0]
+    )  # fmt: skip
+
+
+def deduction() -> World:
+    """Sixteen hypotheses: four questions halve them, a fifth says nothing, an answer is right by chance, and ends."""
+
+    def step(state: tuple[int, ...], action: int) -> Hashable | Outcome:
+        if action == 5:
+            right = 0.5 ** sum(bit == 2 for bit in state)
+            return [(right, WON), (1 - right, LOST)]
+        if action == 4 or state[action] != 2:
+            return state
+        return [(0.5, (*state[:action], bit, *state[action + 1 :])) for bit in (0, 1)]
+
+    return build("deduction", [(2, 2, 2, 2)], 6, step, horizon=7, start=0.35)
+
+
+def distractors() -> World:
+    """Eight places in a row; in each, something new can be looked at, four times over, and that never helps."""
+
+    def step(state: tuple[int, ...], action: int) -> Hashable:
+        place, seen = state
+        if action == 2:
+            return (place, min(seen + 1, 4))
+        if seen:
+            return (place, 0) if action == 1 else state
+        if action == 0:
+            return WON if place == 7 else (place + 1, 0)
+        return (max(place - 1, 0), 0)
+
+    return build("distractors", [(0, 0)], 3, step, horizon=30, start=0.06)
+
+
+def slippery() -> World:
+    """Four ways of eight places; the right action leads on in six of ten times, and back in one."""
+
+    def step(state: tuple[int, ...], action: int) -> Hashable | Outcome:
+        way, place = state
+        back, on = (way, max(place - 1, 0)), WON if place == 7 else (way, place + 1)
+        kind = (action - (5 + way) * place - way) % 3
+        if kind == 0:
+            return [(0.6, on), (0.3, state), (0.1, back)]
+        return [(0.2, on), (0.4, state), (0.4, back)] if kind == 1 else back
+
+    return build("slippery", [(way, 0) for way in range(4)], 3, step, horizon=30, start=0.1, task_of=lambda s: s[0])
+
+
+#: Rooms of switch and exit, task by task.
+RINGS = [(3, 9), (5, 2), (8, 4), (10, 7), (2, 11), (6, 1)]
+
+
+def loops() -> World:
+    """Twelve rooms in a ring: a switch in one opens the exit in another. Forth, back, across, use."""
+
+    def step(state: tuple[int, ...], action: int) -> Hashable:
+        task, room, opened = state
+        if action < 3:
+            return (task, (room + (1, -1, 6)[action]) % 12, opened)
+        if room != RINGS[task][opened]:
+            return state
+        return WON if opened else (task, room, 1)
+
+    def parts(state: tuple[int, ...]) -> list[Hashable]:
+        task, room, opened = state
+        return [("at", room, opened), ("wanted", (RINGS[task][opened] - room) % 12, opened), ("task", task, opened)]
+
+    starts = [(task, 0, 0) for task in range(len(RINGS))]
+    return build("loops", starts, 4, step, horizon=30, start=0.05, parts_of=parts, task_of=lambda s: s[0])
+
+
+TRAPS = {(1, 1), (1, 3), (2, 3), (3, 0), (3, 1), (4, 3)}
+
+
+def traps() -> World:
+    """Five by five fields, from corner to corner, past six fields that end it."""
+
+    def step(state: tuple[int, ...], action: int) -> Hashable:
+        moves = ((0, 1), (1, 0), (0, -1), (-1, 0))[action]
+        field = tuple(int(np.clip(at + by, 0, 4)) for at, by in zip(state, moves, strict=True))
+        return LOST if field in TRAPS else WON if field == (4, 4) else field
+
+    return build("traps", [(0, 0)], 4, step, horizon=20, start=0.1)
+
+
+QUESTS = [(4, 1, 5, 0), (0, 5, 3, 1), (5, 2, 4, 0), (1, 4, 0, 3)]
+
+
+def quest() -> World:
+    """Four things to do in order, at four of six places: fifty steps, and hardly ever a success."""
+
+    def step(state: tuple[int, ...], action: int) -> Hashable:
+        task, place, done = state
+        if action < 2:
+            return (task, int(np.clip(place + 2 * action - 1, 0, 5)), done)
+        if action == 2 and place == QUESTS[task][done]:
+            return WON if done == 3 else (task, place, done + 1)
+        return state
+
+    def parts(state: tuple[int, ...]) -> list[Hashable]:
+        task, place, done = state
+        return [("at", task, place, done), ("wanted", int(np.sign(QUESTS[task][done] - place)))]
+
+    starts = [(task, 2, 0) for task in range(len(QUESTS))]
+    return build("quest", starts, 4, step, horizon=50, start=0.02, parts_of=parts, task_of=lambda s: s[0])
+
+
+def household() -> World:
+    """Twenty tasks: fetch a thing from one of five rooms and put it into another, by way of the hall (room 5).
+
+    The policy reads the room that matters next and whether it is there: what it learns in a task holds in others.
+    """
+    tasks = [(thing, goal) for thing in range(5) for goal in range(5) if thing != goal]
+
+    def step(state: tuple[int, ...], action: int) -> Hashable:
+        task, room, holds = state
+        thing, goal = tasks[task]
+        if action < 5:
+            return (task, action, holds) if room == 5 else state
+        if action == 5:
+            return (task, 5, holds)
+        if action == 6:
+            return (task, room, 1) if room == thing else state
+        return WON if room == goal and holds else state
+
+    def parts(state: tuple[int, ...]) -> list[Hashable]:
+        task, room, holds = state
+        wanted = tasks[task][holds]
+        return [("at", room, holds), ("wanted", wanted, "hall" if room == 5 else room == wanted, holds)]
+
+    starts = [(task, 5, 0) for task in range(len(tasks))]
+    return build("household", starts, 8, step, horizon=30, start=0.05, parts_of=parts, task_of=lambda s: s[0])
+
+
+WORLDS: dict[str, Callable[[], World]] = {
+    "chain": chain, "key-door": key_door, "deduction": deduction, "distractors": distractors, "slippery": slippery,
+    "loops": loops, "traps": traps, "quest": quest, "household": household, "aliased": aliased, "noisy": noisy,
+}  # fmt: skip
+#: Worlds in which success takes many steps and is rare at first.
+LONG = ("chain", "key-door", "distractors", "slippery", "loops", "quest", "household", "aliased", "noisy")
+
+
+def describe(world: World) -> str:
+    """States, actions, horizon, success and mean length of the first policy's episodes."""
+    chosen = policy(world, world.weights[None])
+    start = values(world, chosen).values[0, 0] @ world.starts
+    return f"{world.states} states, {world.actions} actions, {world.horizon} steps, start {start:.2f}"

@@ -1,0 +1,133 @@
+"""The exact worlds: values against hand-worked numbers, gradients against differences, samplers against chances."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarks.exact_worlds.arms import ARMS
+from benchmarks.exact_worlds.critics import ChainCritic
+from benchmarks.exact_worlds.learn import budget_of
+from benchmarks.exact_worlds.quality import quality
+from benchmarks.exact_worlds.trees import _branch
+from benchmarks.exact_worlds.walks import Budget, Sampler, Steps, episodes
+from benchmarks.exact_worlds.world import World, exact_gradient, gradient, occupancy, policy, success, values
+from benchmarks.exact_worlds.worlds import LOST, WON, WORLDS, build
+from rl_agents.search.chain import StateChain
+from rl_agents.search.states import Outcomes
+
+
+def three_states() -> World:
+    """0: a gamble on 1, or 2 for sure; 1: won or lost; 2: won in one of five times, or round again."""
+
+    def step(state: tuple[int, ...], action: int) -> object:
+        if state == (0,):
+            return [(0.5, (1,)), (0.5, LOST)] if action == 0 else (2,)
+        if state == (1,):
+            return WON if action == 0 else LOST
+        return [(0.2, WON), (0.8, LOST)] if action == 0 else state
+
+    return build("three", [(0,)], 2, step, horizon=3, start=0.3)  # type: ignore[arg-type]
+
+
+def even(world: World, runs: int = 1) -> np.ndarray:
+    return np.full((runs, world.states, world.actions), 1 / world.actions)
+
+
+def test_values_by_hand() -> None:
+    """π = 1/2: V_2 = (0, .5, .1), V_1 = (.., .5, .5·.2 + .5·.1), V_0(0) = .5·(.5·.5) + .5·.15."""
+    world = three_states()
+    found = values(world, even(world))
+    assert found.values[2, 0] == pytest.approx([0.0, 0.5, 0.1])
+    assert found.values[1, 0, 1:] == pytest.approx([0.5, 0.15])
+    assert found.values[0, 0, 0] == pytest.approx(0.2)
+    assert found.advantages[0, 0, 0] == pytest.approx([0.05, -0.05])
+    assert success(world, even(world)) == pytest.approx([0.2])
+    assert occupancy(world, even(world))[:, 0] == pytest.approx(np.array([[1, 0, 0], [0, 0.25, 0.5], [0, 0, 0.25]]))
+
+
+def test_the_gradient_is_that_of_success() -> None:
+    world = WORLDS["loops"]()
+    exact = exact_gradient(world, policy(world, world.weights[None]))[0]
+    for part, action in ((0, 0), (3, 1), (12, 3)):
+        nudge = np.zeros_like(world.weights)
+        nudge[part, action] = 1e-4
+        up, down = (success(world, policy(world, (world.weights + sign * nudge)[None]))[0] for sign in (1, -1))
+        assert exact[part, action] == pytest.approx((up - down) / 2e-4, rel=1e-5, abs=1e-9)
+
+
+@pytest.mark.parametrize("name", list(WORLDS))
+def test_first_policies_succeed_as_often_as_they_should(name: str) -> None:
+    world = WORLDS[name]()
+    assert world.chances.sum(axis=-1) == pytest.approx(np.ones((world.states, world.actions)))
+    start = success(world, policy(world, world.weights[None]))[0]
+    assert start == pytest.approx({"deduction": 0.35}.get(name, start), abs=1e-3) and 0.015 < start < 0.36
+
+
+def test_sampled_gradients_have_the_exact_one_as_their_mean() -> None:
+    """Σ (R - V_0)·∇log π over whole episodes is unbiased."""
+    world, runs = three_states(), 4000
+    chosen = policy(world, np.repeat(world.weights[None], runs, axis=0))
+    steps = Sampler(world, chosen, np.random.default_rng(0)).one_group(np.arange(runs), 8)
+    ends = np.flatnonzero(steps.following < 0)
+    won = steps.solved(world)[ends][np.searchsorted(ends, np.arange(len(steps)))]
+    ascents = gradient(world, chosen, steps.run, steps.state, steps.action, (won - 0.3) / 8)
+    exact = exact_gradient(world, chosen[:1])[0]
+    error = ascents.std(axis=0) / np.sqrt(runs)
+    assert (np.abs(ascents.mean(axis=0) - exact) < 4 * error + 1e-12).all()
+    assert np.abs(exact).max() > 10 * error.max()
+
+
+@pytest.mark.parametrize("choice", ["uniform", "spread"])
+def test_branches_weigh_what_the_policy_reaches(choice: str) -> None:
+    """However a tree branches, its weighted visits are those of ordinary episodes."""
+    world, runs = WORLDS["traps"](), 400
+    chosen = policy(world, np.repeat(world.weights[None], runs, axis=0))
+    generator = np.random.default_rng(1)
+    critic = ChainCritic(world, runs, gamma=1.0, keep=1.0)
+    critic.count(Sampler(world, chosen, generator).one_group(np.arange(runs), 4))
+    sampler = Sampler(world, chosen, generator)
+    whole = sampler.one_group(np.arange(runs), 4)
+    steps = _branch(world, sampler, Budget(100, np.full(runs, 100.0)), whole, critic, choice, 3)  # type: ignore[arg-type]
+    assert len(steps) > 1.3 * len(whole) and steps.reach.min() < 0.3
+    visits = np.zeros((world.horizon, world.states))
+    np.add.at(visits, (steps.time, steps.state), steps.reach)
+    visits /= visits[0].sum()  # episodes from the start
+    expected = occupancy(world, chosen[:1])[:, 0]
+    assert np.abs(visits - expected).max() < 0.03
+    assert visits[3:].sum() == pytest.approx(expected[3:].sum(), rel=0.05)
+
+
+def test_the_critic_is_the_products_chain() -> None:
+    world = WORLDS["slippery"]()
+    chosen = policy(world, world.weights[None])
+    budget = Budget(500, np.full(1, 500.0))
+    steps = episodes(Sampler(world, chosen, np.random.default_rng(2)), budget, 4)
+    critic, chain = ChainCritic(world, 1, gamma=0.95, keep=1.0), StateChain(0.95)
+    critic.count(steps)
+    _observe(chain, world, steps)
+    met = np.unique(steps.state)
+    found = critic.values(np.zeros(met.size, dtype=np.int64), met)
+    assert found == pytest.approx(chain.values([str(state) for state in met]), abs=1e-4)
+    assert found.max() > found.min() + 0.01
+
+
+def _observe(chain: StateChain, world: World, steps: Steps) -> None:
+    for i in range(len(steps)):
+        outcome = Outcomes((str(steps.after[i]),), (bool(steps.ended[i]),), (bool(steps.solved(world)[i]),))
+        chain.observe(str(steps.state[i]), outcome)
+
+
+def test_curves_move_and_the_budget_is_kept() -> None:
+    world = WORLDS["traps"]()
+    curve = ARMS["chain λ=0.9"].curve(world, seeds=6, iterations=15)
+    assert curve.success[0] == pytest.approx(np.full(6, 0.1), abs=1e-3)
+    assert (curve.success[-1] > 0.5).all()
+    assert curve.steps[-1] == 15 * budget_of(world)
+
+
+def test_a_gate_inside_the_score_points_away_from_success() -> None:
+    """A closed state has S = 0, as if it were mastered: 3SPO's reward then pays for walking into a trap."""
+    world = WORLDS["traps"]()
+    gated, open_ = (quality(world, ARMS[name], runs=3) for name in ("3spo α=1", "3spo α=1, no gate"))
+    assert gated["step_cosine"] < 0.0 < 0.2 < open_["step_cosine"]
