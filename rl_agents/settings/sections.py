@@ -67,7 +67,7 @@ class RolloutKeys:
         60.0, "seconds that one reset or step of an environment may take; 0 is no limit", at_least=0
     )
     env_start_timeout_s: float = key(
-        300.0, "seconds that making an environment may take, with what it loads; 0 is no limit", at_least=0
+        1800.0, "seconds that making an environment may take, with what it loads; 0 is no limit", at_least=0
     )
     env_blocking: Literal["auto", "inline", "thread", "process"] = key(
         "auto",
