@@ -363,12 +363,11 @@ class AgentAlgorithm(Algorithm):
         weights have played ahead are given up.
         """
         coef = restore_policy(Path(folder), self.learner_group, self.explorer)
-        bad, workers = self.place.bad, self.rollout_workers
-        self._set_counters(
+        bad, version = self.place.bad, self.policy_version + 1
+        self._set_counters(  # deaths of env runners are known to the workers still
             Counters(
-                self.iteration, self.policy_version + 1, self.place.position, coef,
-                dict(bad.left_out), dict(bad.strikes), dict(workers.collector.deaths) if workers is not None else {},
-                self._restored_pool,
+                self.iteration, version, self.place.position, coef, dict(bad.left_out), dict(bad.strikes),
+                pool=self._restored_pool,
             )
         )  # fmt: skip
 

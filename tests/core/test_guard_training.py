@@ -148,3 +148,24 @@ def test_a_search_finds_the_same_with_and_without_the_guard(beginner_model_dir: 
         found.append([{k: v for k, v in m.items() if not k.startswith(skipped)} for m in metrics])
         algo.stop()
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("algo", ["3spo", "chain-search"])
+def test_a_search_goes_back_in_what_it_knows_and_on_in_its_tasks(
+    beginner_model_dir: Path, tmp_path: Path, algo: str
+) -> None:
+    run = build(beginner_model_dir, algo=algo, search_steps=64, lr=1e-3)
+    assert run.explorer is not None
+    run.train()
+    run.save_run_checkpoint(tmp_path / "000001")
+    known, old = run.explorer.states.to_json(), policy_weights(run)
+    run.train()
+    position = run.explorer.position
+    assert run.explorer.states.to_json() != known
+    run.go_back(tmp_path / "000001")
+    assert run.explorer.states.to_json() == known
+    assert all(torch.equal(tensor, old[name]) for name, tensor in policy_weights(run).items())
+    assert (run.iteration, run.explorer.position, run.explorer.searches) == (2, position, [])
+    assert run.train()["agent"]["search/sampled_steps"] > 0
+    assert run.iteration == 3 and run.explorer.position > position
+    run.stop()
