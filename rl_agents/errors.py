@@ -18,6 +18,10 @@ class RolloutError(RuntimeError):
     """Jobs could not be completed although env runners and engines were restarted."""
 
 
+class PolicyFell(RuntimeError):
+    """The policy's success fell below its start, and the key ``guard`` says that the run ends then."""
+
+
 class LearnerLost(RuntimeError):
     """A learner died or does not answer; new ones can go on from the last checkpoint."""
 

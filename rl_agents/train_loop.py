@@ -11,8 +11,9 @@ import psutil
 
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.engines.base import EngineError
-from rl_agents.errors import EpisodesFail, LearnerLost, RolloutError
+from rl_agents.errors import EpisodesFail, LearnerLost, PolicyFell, RolloutError
 from rl_agents.interrupts import Interrupts
+from rl_agents.reporting import guard
 from rl_agents.reporting.evaluation import evaluation_metrics
 from rl_agents.reporting.plots import plot_success
 from rl_agents.reporting.progress import Progress
@@ -63,6 +64,10 @@ class TrainableAgent(Protocol):
 
     def restore_run_checkpoint(self, folder: Path) -> None: ...
 
+    def go_back(self, folder: Path) -> None:
+        """Take up the weights, optimisers and states of a checkpoint; iterations, tasks and seeds go on."""
+        ...
+
     def restart_learners(self, checkpoint: Path | None) -> None:
         """Replace all learners; the new ones go on from ``checkpoint``, or from the beginning."""
         ...
@@ -107,6 +112,8 @@ class TrainLoop:
         self._completed = self._furthest = self.algo.iteration
         self._clean = True
         self._restarts_in_a_row = 0
+        #: The guard has said that the policy fell, and it has not recovered since.
+        self._fell = False
         #: Over the whole run, what it was resumed from included.
         self._restarts: int = last.get(RESTARTS, 0)
         self._trajectories = TrajectoryLog(self.folder.trajectories, self.algo.settings.save_trajectories)
@@ -122,6 +129,7 @@ class TrainLoop:
         Raises:
             EpisodesFail: environments broke too many episodes (after a checkpoint).
             RolloutError, EngineError: env runners or engines do not come back (after a checkpoint).
+            PolicyFell: the policy fell below its start, and ``guard`` ends the run (after a checkpoint).
         """
         status = "failed"
         try:
@@ -134,6 +142,10 @@ class TrainLoop:
             self.save()
         except NO_EPISODES as error:
             self._save_in_spite_of(error)
+            raise
+        except PolicyFell:
+            status = "fell"
+            self.save()
             raise
         finally:
             self.close(status)
@@ -153,6 +165,7 @@ class TrainLoop:
 
         Raises:
             LearnerLost: ``max_learner_restarts`` times in a row, without getting further.
+            PolicyFell: the policy fell below its start, and ``guard`` ends the run.
         """
         lost: LearnerLost | None = None
         while True:
@@ -187,15 +200,21 @@ class TrainLoop:
             self._log({"iteration": self._completed, **self._evaluate()})
         if self._completed >= total:
             return self._records[-1]
+        if self._completed == 0 and self.algo.settings.guard == "restore" and not self.folder.checkpoint(0).exists():
+            self.algo.save_run_checkpoint(self.folder.checkpoint(0))
         record = self._train_one()
+        ended = self._guard(record)
         try:
             settings = self.algo.settings
             if settings.eval_episodes and _due(self._completed, settings.eval_interval, total):
                 record.update(self._evaluate())
         finally:
             self._log(record)
-        if _due(self._completed, self.algo.settings.checkpoint_interval, total) or self._best == self._completed:
+        due = _due(self._completed, self.algo.settings.checkpoint_interval, total)
+        if due or self._best == self._completed or guard.RESTORED in record:
             self._save_checkpoint()
+        if ended:
+            raise PolicyFell(ended)
         self._watch.check_training()
         return record
 
@@ -237,6 +256,40 @@ class TrainLoop:
         metrics = {tag: float(value) for tag, value in result["agent"].items()}
         self._say(self._watch.after_training(self.algo.last_trajectories, metrics))
         return {"iteration": self._completed, "timing_s/iteration": time.monotonic() - started, **metrics}
+
+    def _guard(self, record: Record) -> str:
+        """Judge the policy's success so far, in ``record`` and once in words; return why the run ends, if it does."""
+        settings = self.algo.settings
+        if settings.guard == "off":
+            return ""
+        verdict = guard.judge([*self._records, record], settings.guard_z)
+        record.update(verdict.tags())
+        if not verdict.fallen:
+            self._fell = self._fell and verdict.below
+            return ""
+        restored = guard.restored_to(self._records)
+        if settings.guard == "stop" or (settings.guard == "restore" and restored):
+            again = f", for the second time: it went back to iteration {restored[-1]} before" if restored else ""
+            return f"{verdict.sentence()}{again} (guard={settings.guard})"
+        if not self._fell:
+            self._say([verdict.sentence()])
+        self._fell = True
+        if settings.guard == "restore":
+            self._restore_best(record)
+        return ""
+
+    def _restore_best(self, record: Record) -> None:
+        """Go on from the best checkpoint, and note so in ``record``; what is due with it is of those weights."""
+        checkpoints = dict(self.folder.complete_checkpoints())
+        best = guard.best_checkpoint(self._records, list(checkpoints))
+        if best is None:
+            self._say(["there is no checkpoint to go back to"])
+            return
+        self._say([f"it goes back to the checkpoint of iteration {best}, once (guard=restore)"])
+        self._clean = False
+        self.algo.go_back(checkpoints[best])
+        self._clean, self._fell = True, False
+        record[guard.RESTORED] = float(best)
 
     def _say(self, lines: list[str]) -> None:
         for line in lines:
@@ -282,7 +335,7 @@ class TrainLoop:
         target = self.folder.checkpoint(self._completed)
         if not target.exists():
             self.algo.save_run_checkpoint(target)
-        self.folder.prune_checkpoints(self.algo.settings.keep_checkpoints, self._best)
+        self.folder.prune_checkpoints(self.algo.settings.keep_checkpoints, self._kept())
         if draw := getattr(self.algo, "draw", None):
             draw(self.folder.path)
 
@@ -292,6 +345,14 @@ class TrainLoop:
         rates = {r["iteration"]: rate for r in self._records if (rate := r.get("eval/success_rate")) is not None}
         rates.pop(0, None)
         return max(rates, key=rates.__getitem__, default=None) if self.algo.settings.keep_best else None
+
+    def _kept(self) -> set[int | None]:
+        """Iterations whose checkpoints outlive newer ones; while the guard may go back to them, the start, too."""
+        kept: set[int | None] = {self._best}
+        if self.algo.settings.guard == "restore" and not guard.restored_to(self._records):
+            there = [iteration for iteration, _ in self.folder.complete_checkpoints()]
+            kept |= {0, guard.best_checkpoint(self._records, there)}
+        return kept
 
     def _summary(self, status: str) -> Record:
         settings, checkpoints = self.algo.settings, self.folder.complete_checkpoints()
@@ -313,11 +374,16 @@ class TrainLoop:
             "iterations": self._completed,
             "seconds": round(last.get("seconds", 0.0), 2),
             "cpu_seconds": round(last.get("cpu_seconds", 0.0), 2),
-            "sampled_tokens": self._sum("rollout/response_tokens"),
+            "sampled_tokens": self._sum("rollout/response_tokens") + self._sum("guard/response_tokens"),
             "rollout_turns": self._sum("rollout/turns"),
             "episodes": self._sum("rollout/episodes"),
             "failed_episodes": self._sum("rollout/failed_episodes"),
             "learner_restarts": self._restarts,
+            "policy_start": next((r[guard.START] for r in self._records[::-1] if r.get(guard.START) is not None), None),
+            "policy_end": next(
+                (r[guard.SUCCESS] for r in self._records[::-1] if r.get(guard.SUCCESS) is not None), None
+            ),
+            "restored_to": next(iter(guard.restored_to(self._records)), None),
             "checkpoint_best": next((self._relative(path) for n, path in checkpoints if n == self._best), None),
             "checkpoint": self._relative(checkpoints[-1][1]) if checkpoints else None,
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import textwrap
 import time
 from collections.abc import Mapping, Sequence
@@ -17,7 +18,7 @@ from rl_agents.cli.failures import report_crash
 from rl_agents.cli.parser import Parser
 from rl_agents.core.idle import layered
 from rl_agents.envs.base import env_spec
-from rl_agents.errors import EpisodesFail, InputError, unknown
+from rl_agents.errors import EpisodesFail, InputError, PolicyFell, unknown
 from rl_agents.interrupts import Interrupts
 from rl_agents.reporting.outputs import nothing_left
 from rl_agents.reporting.progress import make_progress
@@ -88,6 +89,9 @@ def run(argv: Sequence[str]) -> int:
             return 0 if _train(plan, interrupts) else 130
     except InputError:
         raise
+    except PolicyFell as error:
+        print(f"error: {error}\nResume with: python run.py --resume {plan.output} --set guard=warn", file=sys.stderr)
+        return 1
     except Exception as error:
         hint = f"Resume with: python run.py --resume {plan.output}" if _has_checkpoint(plan.output) else ""
         show = args.local and not isinstance(error, EpisodesFail)  # whose own traceback says nothing

@@ -14,7 +14,7 @@ from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.utils import force_list
 
 from rl_agents.algorithms import ALGORITHMS, Settings
-from rl_agents.core.checkpoint import Counters, restore_run, save_run, write_atomically
+from rl_agents.core.checkpoint import Counters, restore_policy, restore_run, save_run, write_atomically
 from rl_agents.core.config import BaseAgentConfig
 from rl_agents.core.experience import Expanding, Place
 from rl_agents.core.learner_group import start_learners
@@ -30,7 +30,8 @@ from rl_agents.core.starter import ensure_model
 from rl_agents.core.training_data import AgentTrainingData
 from rl_agents.data.failures import BadTasks
 from rl_agents.data.rows import Row, lower
-from rl_agents.data.tasks import MINIBATCHES, evaluation_specs, stream_seed
+from rl_agents.data.success import policy_sample
+from rl_agents.data.tasks import MINIBATCHES, evaluation_specs, guard_specs, stream_seed
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
 from rl_agents.engines.model_shape import context_limit, read_config
 from rl_agents.engines.select import resolve_engine
@@ -213,6 +214,8 @@ class AgentAlgorithm(Algorithm):
         self.last_trajectories = experience.played
         self._keep(experience.played)
         metrics = experience.metrics | self._learn(experience.chosen, experience.weights)
+        if self.settings.guard != "off" and self.recipe.source == "rollouts" and self.recorded is None:
+            metrics |= policy_sample(experience.played, self.settings.tasks_per_iteration)
         if self.pool is not None:
             self.pool.confirm(self.pipeline.recorded())
         self.pipeline.publish(self.policy_version)
@@ -221,9 +224,10 @@ class AgentAlgorithm(Algorithm):
 
     def _explore(self, explorer: Explorer) -> dict[str, float]:
         """Searches: siblings at one state of every active task, one update, and so on until the budget is spent."""
-        self.learning = True  # what a tick found out cannot be taken back
         workers = self._started_workers()
         workers.version = None  # a resumed run begins with fresh engines, too
+        guarded = self._play_for_guard(workers)
+        self.learning = True  # what a tick found out cannot be taken back
         beside: Order = "beside" if self.settings.num_env_runners else "after"
         expand, order = Expanding(workers.collector), beside if self.settings.lag else "before"
 
@@ -232,6 +236,7 @@ class AgentAlgorithm(Algorithm):
             return self._learn(samples, {}, update)
 
         finished, metrics = run_iteration(explorer, self._sync_engines, expand, learn, order)
+        metrics["search/syncs"] += bool(guarded)  # made before
         metrics["search/optimiser_steps"] *= self.settings.epochs * self.settings.minibatches
         self.last_trajectories = finished
         self._keep(finished)
@@ -240,7 +245,23 @@ class AgentAlgorithm(Algorithm):
         self.place = self.place.after(finished, explorer.position)
         explorer.left_out = self.place.bad.left_out
         metrics["rollout/resampled_episodes"] = expand.resampled
-        return {**metrics, **rollout_metrics(finished), **explorer.metrics()}
+        return {**metrics, **rollout_metrics(finished), **explorer.metrics(), **guarded}
+
+    def _play_for_guard(self, workers: RolloutWorkers) -> dict[str, float]:
+        """Tell the plain policy's success by episodes that nobody learns from: a search's own paths do not tell it."""
+        started, settings = time.perf_counter(), self.settings
+        count = 0 if settings.guard == "off" else settings.guard_episodes
+        if not count:
+            return {}
+        specs = guard_specs(self.train_tasks, self.iteration, count, settings.seed, self.place.bad.left_out)
+        self._sync_engines()
+        played = workers.collector.collect(specs).answers
+        return {
+            **policy_sample(played, count),
+            "guard/turns": float(sum(len(t.steps) for t in played)),
+            "guard/response_tokens": float(sum(t.response_tokens for t in played)),
+            "timing_s/guard": time.perf_counter() - started,
+        }
 
     def _learn(
         self, trajectories: Sequence[Trajectory], weights: Mapping[int, float], *update: int
@@ -334,6 +355,21 @@ class AgentAlgorithm(Algorithm):
         """Go on exactly where `save_run_checkpoint` was called; raises as `restore_run` does."""
         self._set_counters(restore_run(Path(folder), self.learner_group, self.settings, self.explorer))
         self._resume_pool()
+
+    def go_back(self, folder: Path) -> None:
+        """Take up the weights, optimisers and states of a checkpoint; iterations, tasks and seeds go on.
+
+        With the old counters the run would sample what it sampled before, and fall again. Episodes that the present
+        weights have played ahead are given up.
+        """
+        coef = restore_policy(Path(folder), self.learner_group, self.explorer)
+        bad, version = self.place.bad, self.policy_version + 1
+        self._set_counters(  # deaths of env runners are known to the workers still
+            Counters(
+                self.iteration, version, self.place.position, coef, dict(bad.left_out), dict(bad.strikes),
+                pool=self._restored_pool,
+            )
+        )  # fmt: skip
 
     def restart_learners(self, checkpoint: Path | None) -> None:
         """Replace all learners by new ones that go on from ``checkpoint``; None: from the beginning."""

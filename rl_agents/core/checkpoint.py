@@ -99,6 +99,27 @@ def restore_run(folder: Path, learners: Learners, settings: Settings, search: Ex
     return _counters(saved, config, settings)
 
 
+def restore_policy(folder: Path, learners: Learners, search: Explorer | None) -> float:
+    """Take back what was learned since `save_run`, and nothing else: weights, optimisers, what is known of states.
+
+    Searches under way are given up: they would go on where they stood, and find out the same again.
+
+    Returns:
+        The adaptive KL controller's value of then.
+
+    Raises:
+        InputError: no complete checkpoint.
+    """
+    state, saved = load_state(folder)
+    learners.load_full_state(state)
+    if search is not None:
+        data = load_search(folder)
+        search.states.load_json(data["statistics"])
+        search.versions.load_json(data.get("versions", {}))
+        search.searches = []
+    return float(saved["kl_in_reward_coef"])
+
+
 def _counters(saved: Mapping[str, Any], config: Mapping[str, Any], settings: Settings) -> Counters:
     """Read the counters; old checkpoints lack the last ones."""
     iteration = int(saved["iteration"])

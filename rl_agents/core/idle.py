@@ -16,8 +16,10 @@ from rl_agents.settings.sections import RewardKeys, TruncationKeys
 #: Keys of how training episodes are played and rewarded, which a pool has behind it; also what sft plays.
 PLAYING = {
     *option_types(TruncationKeys), *option_types(RewardKeys), *option_types(AsyncKeys), "max_generation_batches",
-    "demonstrations", "save_pool",
+    "demonstrations", "save_pool", "guard", "guard_z",
 }  # fmt: skip
+#: Keys of what sft does not do.
+SAMPLING = {*option_types(AsyncKeys), "guard", "guard_z"}
 
 
 def apply_defaults(settings: Settings, recipe: Recipe) -> None:
@@ -62,7 +64,7 @@ def idle_keys(settings: Settings) -> dict[str, str]:
             idle[name] = f"has no effect with algo {recipe.name}; it belongs to: {', '.join(sorted(users))}"
         elif missing := unmet({**general, **own}[name].metadata["needs"], settings):
             idle[name] = f"has no effect without {spoken(missing)}"
-        elif recipe.source == "demonstrations" and name in option_types(AsyncKeys):
+        elif recipe.source == "demonstrations" and name in SAMPLING:
             idle[name] = f"has no effect with algo {recipe.name}: it learns from demonstrations"
         elif settings.pool and name in (PLAYING if recipe.credit is None else PLAYING | {"group_size"}):
             idle[name] = f"has no effect with pool={settings.pool}: its sessions are learned from as they were recorded"

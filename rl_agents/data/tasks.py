@@ -13,7 +13,7 @@ from rl_agents.data.trajectory import EpisodeSpec
 
 Item = TypeVar("Item")
 
-TRAINING, EVALUATION, DEMONSTRATION, MINIBATCHES, SELECTION, SEARCH, SUBSTITUTE, RECORDED = range(8)
+TRAINING, EVALUATION, DEMONSTRATION, MINIBATCHES, SELECTION, SEARCH, SUBSTITUTE, RECORDED, GUARD = range(9)
 
 
 def stream_seed(*key: int) -> int:
@@ -33,9 +33,11 @@ def item_at(items: Sequence[Item], position: int, seed: int, stream: int) -> Ite
     return items[int(_permutation(len(items), stream_seed(seed, stream, epoch))[offset])]
 
 
-def task_at(tasks: Sequence[str], position: int, seed: int, left_out: Collection[str] = ()) -> str:
-    """Task number ``position`` of the training stream; another one, fixed by the position, in place of one left out."""
-    task = item_at(tasks, position, seed, TRAINING)
+def task_at(
+    tasks: Sequence[str], position: int, seed: int, left_out: Collection[str] = (), stream: int = TRAINING
+) -> str:
+    """Task number ``position`` of a stream; another one, fixed by the position, in place of one left out."""
+    task = item_at(tasks, position, seed, stream)
     if task not in left_out:
         return task
     good = [name for name in tasks if name not in left_out]
@@ -78,6 +80,17 @@ def training_specs(
         )
         for group in range(first_group, first_group + num_groups)
         for member in range(group_size)
+    ]
+
+
+def guard_specs(
+    tasks: Sequence[str], iteration: int, episodes: int, seed: int, left_out: Collection[str] = ()
+) -> list[EpisodeSpec]:
+    """Episodes that tell the plain policy's success beside a search: a stream of training tasks of their own."""
+    first = iteration * episodes
+    return [
+        EpisodeSpec(task_at(tasks, first + i, seed, left_out, GUARD), i, 0, stream_seed(seed, GUARD, iteration, i))
+        for i in range(episodes)
     ]
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 
 def plot_success(records: Sequence[Mapping[str, Any]], path: Path, title: str) -> bool:
-    """Draw success over iterations: training rollouts as a line, evaluations as points with their 95 % band.
+    """Draw success over iterations: training rollouts as a line, evaluations as points with their 95 % band, and what
+    the guard makes of the plain policy, with two standard errors and its start.
 
     Args:
         records: lines of metrics.jsonl.
@@ -33,6 +34,7 @@ def plot_success(records: Sequence[Mapping[str, Any]], path: Path, title: str) -
     axes = figure.add_subplot()
     if training:
         axes.plot(*zip(*training, strict=True), color="#6b7280", linewidth=1.2, label="training rollouts")
+    _draw_guard(axes, [r for r in records if r.get("guard/success") is not None])
     if evaluations:
         iterations = [r["iteration"] for r in evaluations]
         low, mean, high = ([r[f"eval/success_{part}"] for r in evaluations] for part in ("low", "rate", "high"))
@@ -55,3 +57,14 @@ def plot_success(records: Sequence[Mapping[str, Any]], path: Path, title: str) -
     axes.legend(fontsize=11, frameon=False, loc="best")
     figure.savefig(path)
     return True
+
+
+def _draw_guard(axes: Any, records: Sequence[Mapping[str, Any]]) -> None:
+    if not records:
+        return
+    iterations = [r["iteration"] for r in records]
+    mean, error = ([r[f"guard/success{part}"] for r in records] for part in ("", "_se"))
+    low, high = ([m + side * e for m, e in zip(mean, error, strict=True)] for side in (-2, 2))
+    axes.fill_between(iterations, low, high, color="#b45309", alpha=0.12, linewidth=0)
+    axes.plot(iterations, mean, color="#b45309", linewidth=1.6, label="policy on training tasks (guard)")
+    axes.axhline(records[-1]["guard/start"], color="#b45309", linewidth=1, linestyle=":", label="its start")

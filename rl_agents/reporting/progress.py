@@ -33,6 +33,8 @@ def _short_exponent(value: float) -> str:
 #: (label, tag, how to write the value; `z`: without the sign of a zero); a column whose tag is absent is left out.
 COLUMNS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("success", "rollout/success_rate", "{:.2f}".format),
+    ("policy", "guard/success", "{:.2f}".format),
+    ("below start", "guard/below", "{:.0f}".format),
     ("return", "rollout/return_mean", "{:z.2f}".format),
     ("turns", "rollout/turns_mean", "{:.1f}".format),
     ("tokens", "rollout/response_tokens", "{:.0f}".format),
@@ -51,6 +53,12 @@ def cells(record: Record) -> dict[str, str]:
     found = {label: write(record[tag]) for label, tag, write in COLUMNS if record.get(tag) is not None}
     if found.get("failed") == "0":
         del found["failed"]
+    if found.get("below start") == "0":
+        del found["below start"]
+    elif "below start" in found:
+        found["below start"] = f"{record['guard/start']:.2f}"
+    if "states" not in found and "below start" not in found:  # otherwise rollouts are the policy's
+        found.pop("policy", None)
     # The loss says something about supervised learning only, the gap only about sampled tokens.
     found.pop("loss" if "success" in found else "gap", None)
     return found

@@ -19,7 +19,7 @@ import math
 import os
 import re
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -170,10 +170,10 @@ class RunFolder:
         found = [path for path in self.checkpoints.iterdir() if path.is_dir() and _COMPLETE.fullmatch(path.name)]
         return sorted((int(path.name), path) for path in found)
 
-    def prune_checkpoints(self, keep: int, best: int | None = None) -> None:
-        """Delete all but the newest ``keep`` checkpoints and that of iteration ``best``; 0 keeps all."""
+    def prune_checkpoints(self, keep: int, kept: Collection[int | None] = ()) -> None:
+        """Delete all but the newest ``keep`` checkpoints and those of the iterations ``kept``; 0 keeps all."""
         older = self.complete_checkpoints()[:-keep] if keep else []
-        for path in [path for iteration, path in older if iteration != best]:
+        for path in [path for iteration, path in older if iteration not in kept]:
             # Under its old name a half-deleted folder would pass for a complete checkpoint.
             doomed = path.rename(path.with_name(f"{path.name}.deleted"))
             shutil.rmtree(doomed)

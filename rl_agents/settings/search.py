@@ -22,6 +22,10 @@ class SearchKeys:
     )  # fmt: skip
     search_max_finished: int = key(32, "finished trajectories after which a task is left", at_least=1)
     search_max_steps: int = key(0, "sampled actions after which a task is left; 0 is no limit", at_least=0)
+    guard_episodes: int = key(
+        16, "episodes of the plain policy that an iteration plays for the guard alone; 0: none, and no guard",
+        at_least=0, needs="guard!=off",
+    )  # fmt: skip
     search_rollouts: Literal["adaptive", "uniform"] = key("adaptive", "n(s) by score, or group_size everywhere")
     search_backtrack: bool = key(True, "siblings that are not followed wait on a frontier; off: they are forgotten")
     score_alpha: float = key(

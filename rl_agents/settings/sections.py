@@ -407,4 +407,10 @@ class ReportKeys:
     save_pool: bool = key(
         True, "write every step to pool.sqlite (docs/pool.md); a resumed run samples none of them again"
     )
+    guard: Literal["warn", "stop", "restore", "off"] = key(
+        "warn",
+        "the policy's success falls below its start by more than its noise: `warn` says so; `stop` ends the run; "
+        "`restore` goes on from the best checkpoint, and ends the run at the second time",
+    )
+    guard_z: float = key(3.5, "combined standard errors that are noise to the guard", above=0, needs="guard!=off")
     save_trajectories: int = key(16, "episodes of each iteration written to trajectories/", at_least=0)

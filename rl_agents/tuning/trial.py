@@ -14,7 +14,7 @@ from ray import tune
 
 from rl_agents.core.lengths import KEYS
 from rl_agents.core.resources import placement, set_engine_gpus
-from rl_agents.errors import EpisodesFail, InputError, unknown
+from rl_agents.errors import EpisodesFail, InputError, PolicyFell, unknown
 from rl_agents.interrupts import Interrupts
 from rl_agents.pool.files import Lock
 from rl_agents.reporting.run_folder import Record, RunFolder
@@ -121,6 +121,8 @@ class SweepTrial(tune.Trainable):
             self._note_value(record)
         except (InputError, EpisodesFail) as error:
             return self._end(BAD_INPUT, str(error))
+        except PolicyFell as error:
+            return self._end(DIVERGED, str(error))
         except Exception:
             self._keep_traceback()
             raise
