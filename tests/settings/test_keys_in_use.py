@@ -53,8 +53,7 @@ REASONS = {
     **dict.fromkeys(["guard", "guard_z", "guard_episodes"], "what a fall of the policy means is the user's to say"),
     **dict.fromkeys(["whiten", "gspo_token", "gigpo_omega"], ABLATION),
     **dict.fromkeys(
-        ["branching", "search_warmup", "search_max_steps", "search_backtrack", "score_clock", "novelty_decay",
-         "state_scope", "state_count", "state_terminal"], SEARCH,
+        ["branching", "search_warmup", "search_max_steps", "search_backtrack", "novelty_decay"], SEARCH,
     ),
 }  # fmt: skip
 
