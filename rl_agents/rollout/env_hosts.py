@@ -39,6 +39,8 @@ class Swaps:
 EnvFactory = Callable[[], TextEnv]
 #: Seconds that closing an environment may take.
 CLOSE_TIMEOUT_S = 10.0
+#: Further interruptions of a call that swallows them, a second apart.
+INTERRUPTIONS = 60
 
 
 class EpisodeState(Protocol):
@@ -209,7 +211,15 @@ class ThreadHost:
         """Leave the thread to itself, which is in a call."""
         self.over = self.left = True
         self._jobs.put(None)
-        self.interrupt()
+        threading.Thread(target=self._keep_interrupting, name="interrupts an environment", daemon=True).start()
+
+    def _keep_interrupting(self) -> None:
+        """Until the call is over: careless code swallows an interruption, and would take half of the process's time."""
+        for pause_s in (0.05, 0.2, *[1.0] * INTERRUPTIONS):
+            self.interrupt()
+            self._thread.join(pause_s)
+            if not self.alive:
+                return
 
     def interrupt(self) -> None:
         """Raise `CallTimeout` in the call that the thread is in."""

@@ -275,8 +275,6 @@ class EnvPool:
             self._gauge = None
             self._moves(gauge.verdict, gauge.reason)
         self._stuck = [host for host in self._stuck if host.alive]
-        for host in self._stuck:
-            host.interrupt()  # once more: something may have swallowed the first one
         if self.mode == "thread" and len(self._stuck) > MAX_STUCK:
             self._moves("process", f"{len(self._stuck)} threads hang in it")
 

@@ -166,10 +166,8 @@ def test_a_loop_is_interrupted_in_its_thread() -> None:
     before = threading.active_count()
     (episode,) = play(pool, [3], limits=Limits(5, 6, 600, env_timeout_s=0.2))
     assert episode.end_cause == "env_timeout: step: no answer within 0.2 s"
-    for _ in range(20):  # each taking interrupts once more what swallowed the interruption
-        play(pool, [0])
     close(pool)
-    assert gone(lambda: threading.active_count() <= before)
+    assert gone(lambda: threading.active_count() <= before), "it swallowed the first interruption, and nobody plays on"
 
 
 def test_too_many_hanging_threads_move_the_environment_to_processes(capsys) -> None:
