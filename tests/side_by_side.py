@@ -1,7 +1,8 @@
 """With ``pytest -n 3 --dist loadfile``: which files share a process, and what starts first.
 
-Files that use the one Ray session stay together, and files that start clusters and servers of their own; both begin
-at once, as they take longest and wait the most. The rest goes file by file to whoever is idle.
+Files that use a Ray session stay together, in two groups of which each has its own, and files that start clusters and
+servers of their own; all three begin at once, as they take longest and wait the most. The rest goes file by file to
+whoever is idle.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from typing import Any
 
 import pytest
 
-ORDER = ["session", "processes", ""]
+ORDER = ["training session", "session", "processes", ""]
+#: Folders whose tests train with actors: half of what needs a session.
+TRAINING = {"core", "search"}
 
 
 @functools.cache
@@ -23,7 +26,8 @@ def group_of(file: Path) -> str:
     """Read it from the text, as the process that hands out the tests has imported none of them."""
     text = file.read_text(encoding="utf-8") if file.is_file() else ""
     shared = "ray_session" in text or "engines.rig" in text  # the rig's engines live in the session, too
-    return "session" if shared else "processes" if "pytest.mark.ray" in text else ""
+    session = "training session" if file.parent.name in TRAINING else "session"
+    return session if shared else "processes" if "pytest.mark.ray" in text else ""
 
 
 def sort_items(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -33,12 +33,14 @@ def test_groups_stay_together_and_start_first(pytester: pytest.Pytester, monkeyp
     pytester.makepyfile(
         test_a=UNIT, test_b=UNIT, test_c=SESSION, test_d=PROCESS, test_e=SESSION, test_f=PROCESS, test_g=UNIT
     )
+    (pytester.mkdir("core") / "test_h.py").write_text(SESSION, encoding="utf-8")
     result = pytester.runpytest_subprocess("-v", "-n", "3", "--dist", "loadfile", "--no-loadscope-reorder")
-    result.assert_outcomes(passed=25)
+    result.assert_outcomes(passed=29)
     files = defaultdict[str, list[str]](list)
     for line in result.outlines:
         if "PASSED" in line:
             worker, name = line.split()[0], line.split("test_")[1][0]
             files[worker] += [name] if name not in files[worker] else []
-    assert {tuple(names[:2]) for names in files.values() if names[0] in "cd"} == {("c", "e"), ("d", "f")}
-    assert sorted(name for names in files.values() for name in names) == list("abcdefg"), "no file is played by two"
+    groups = {tuple(names[: 1 if names[0] == "h" else 2]) for names in files.values()}
+    assert groups == {("h",), ("c", "e"), ("d", "f")}
+    assert sorted(name for names in files.values() for name in names) == list("abcdefgh"), "no file is played by two"
