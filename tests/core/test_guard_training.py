@@ -67,7 +67,7 @@ def test_stop_ends_the_run_with_a_checkpoint_and_says_why(beginner_model_dir: Pa
 
 
 def test_off_says_nothing(beginner_model_dir: Path, tmp_path: Path) -> None:
-    algo = build(beginner_model_dir, guard="off", iterations=6)
+    algo = build(beginner_model_dir, guard="off", iterations=2)
     loop, shown = open_loop(algo, tmp_path / "run")
     assert loop.run()
     assert "below its start" not in shown.getvalue()
@@ -75,7 +75,7 @@ def test_off_says_nothing(beginner_model_dir: Path, tmp_path: Path) -> None:
     algo.stop()
 
 
-@pytest.mark.parametrize("keys", [{}, {"lag": 1}, {"eval_episodes": 0}])
+@pytest.mark.parametrize("keys", [{"lag": 1}, {"eval_episodes": 0}])
 def test_restore_goes_back_once_and_then_stops(beginner_model_dir: Path, tmp_path: Path, keys: dict[str, Any]) -> None:
     keys = {"guard": "restore", "iterations": 20, **keys}
     algo = build(beginner_model_dir, **keys)
@@ -108,7 +108,7 @@ def test_a_resumed_run_is_guarded_exactly(beginner_model_dir: Path, tmp_path: Pa
     whole.stop()
     assert any(guard.RESTORED in record for record in records)
     cuts = [iteration for iteration, _ in loop.folder.complete_checkpoints() if 0 < iteration < 8]
-    for cut in cuts[:1] + cuts[-1:]:
+    for cut in cuts[-1:]:
         second = build(beginner_model_dir, **keys)
         second.restore_run_checkpoint(loop.folder.checkpoint(cut))
         kept = [record for record in records if record["iteration"] <= cut]

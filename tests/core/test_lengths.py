@@ -25,6 +25,7 @@ from rl_agents.engines.vllm_common import GIB, engine_args
 from rl_agents.envs.base import ENVIRONMENTS, starter_spec, task_ids
 from rl_agents.errors import InputError
 from rl_agents.rollout.agent_loop import play_episodes
+from rl_agents.rollout.env_pool import EnvPool
 from rl_agents.rollout.prompting import env_factory
 from rl_agents.rollout.turns import Limits
 from rl_agents.tuning.sweep import load_sweep
@@ -161,7 +162,7 @@ def test_a_broken_environment_cannot_be_measured(model: Path, monkeypatch: pytes
 
         def close(self) -> None: ...
 
-    monkeypatch.setattr(dialogues, "env_factory", lambda settings: Broken)
+    monkeypatch.setattr(dialogues, "env_pool", lambda settings: EnvPool(Broken))  # type: ignore[arg-type]
     with pytest.raises(InputError, match=r"cannot be measured, guess_numbers fails: .*no boiler .*; set them$"):
         resolved(model)
 

@@ -15,7 +15,10 @@ from rl_agents.core.algorithm import AgentAlgorithm
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.pool.reader import PoolReader, Where
 
-SEARCH: dict[str, Any] = {"algo": "3spo", "search_steps": 60, "tasks_per_iteration": 4, "branching": "replay"}
+SEARCH: dict[str, Any] = {
+    "algo": "3spo", "search_steps": 60, "tasks_per_iteration": 4, "branching": "replay",
+    "guard_episodes": 0,  # they are no experience: a resumed run plays them again
+}  # fmt: skip
 
 
 def recorded(algo: AgentAlgorithm, path: Path, iterations: int) -> list[list[Trajectory]]:

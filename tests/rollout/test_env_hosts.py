@@ -172,7 +172,7 @@ def test_a_loop_is_interrupted_in_its_thread() -> None:
 
 def test_too_many_hanging_threads_move_the_environment_to_processes(capsys) -> None:
     pool = pool_of("Broken", "thread")
-    limits = Limits(5, 6, 600, env_timeout_s=0.3)
+    limits = Limits(5, 6, 600, env_timeout_s=1.5)  # all hang before the first is found to
     specs = [EpisodeSpec("task-2", 0, number, seed=number) for number in range(20)]
 
     async def played() -> None:
