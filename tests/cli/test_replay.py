@@ -17,12 +17,9 @@ from rl_agents.pool.packing import as_ids, as_sequence, pack, unpack
 KEYS = ["eval_episodes=0", "tasks_per_iteration=4", "group_size=4", "checkpoint_interval=1", "keep_checkpoints=0"]
 #: What decides about an update beside its rows, each in a run of its own.
 RUNS: dict[str, list[str]] = {
-    "grpo": ["algo=grpo", "kl_coef=0.01"],
-    "grpo, several optimiser steps": ["algo=grpo", "minibatches=3", "epochs=2", "old_logprobs=learner"],
+    "grpo, several optimiser steps": ["algo=grpo", "minibatches=3", "epochs=2", "old_logprobs=learner", "kl_coef=0.01"],
     "ppo": ["algo=ppo", "critic_warmup=1"],
     "reinforce++, adaptive KL": ["algo=reinforce++", "kl_in_reward_coef=0.1", "kl_controller=adaptive"],
-    "steppo": ["algo=steppo"],
-    "gigpo": ["algo=gigpo"],
     "vspo": ["algo=vspo"],
     "dapo": ["algo=dapo", "dynamic_sampling=true", "max_generation_batches=0", "tasks_per_iteration=2"],
     "gspo, window": ["algo=gspo", "context=window(1)"],
@@ -71,11 +68,10 @@ def test_a_stream_is_replayed_with_the_groups_that_it_took(
     stream = ["stream=true", "staleness=3", "num_env_runners=1", "engine=torch", "num_learners=0"]
     assert main([*argv, "--iterations", "3", "--set", *KEYS, *RUNS["dapo"], *stream]) == 0
     capsys.readouterr()
-    for range_ in ("0:3", "1:3"):
-        assert main(["replay", str(tmp_path / "run"), "--iterations", range_]) == 0
-        out = capsys.readouterr().out
-        assert out.splitlines()[-1] == f"replay of {range_}: equal bit for bit, credit and weights"
-        assert "credit equal" in out
+    assert main(["replay", str(tmp_path / "run"), "--iterations", "1:3"]) == 0
+    out = capsys.readouterr().out
+    assert out.splitlines()[-1] == "replay of 1:3: equal bit for bit, credit and weights"
+    assert "credit equal" in out
 
 
 def test_from_checkpoint_to_checkpoint(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

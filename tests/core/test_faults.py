@@ -175,7 +175,7 @@ def test_learners_that_keep_dying_end_the_run(ray_session: None, beginner_model_
         algo.stop()
 
 
-@pytest.mark.parametrize("keys", [{}, {"stream": True}], ids=["in turns", "stream"])
+@pytest.mark.parametrize("keys", [{"stream": True}], ids=["stream"])
 def test_a_learner_and_an_engine_that_die_together_are_both_replaced(
     ray_session: None, beginner_model_dir: Path, tmp_path: Path, keys: dict[str, Any]
 ) -> None:

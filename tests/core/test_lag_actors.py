@@ -46,7 +46,7 @@ def run(algo: AgentAlgorithm, hurry: bool) -> tuple[dict[str, torch.Tensor], lis
         algo.stop()
 
 
-@pytest.mark.parametrize(("lag", "runners"), [(1, 2), (2, 1)])
+@pytest.mark.parametrize(("lag", "runners"), [(2, 2)])
 def test_runners_and_timing_change_nothing(ray_session: None, beginner_model_dir: Path, lag: int, runners: int) -> None:
     reference, expected = run(build(beginner_model_dir, lag=lag), hurry=True)
     assert [(version, behind) for version, behind, _ in expected] == [
@@ -61,9 +61,8 @@ def test_runners_and_timing_change_nothing(ray_session: None, beginner_model_dir
     "keys",
     [
         {"algo": "vspo", "truncation": "t3"},
-        {"algo": "dapo", "max_generation_batches": 40},
     ],
-    ids=["vspo and T3", "dynamic sampling"],
+    ids=["vspo and T3"],
 )
 def test_methods_learn_with_actors_what_they_learn_in_one_process(
     ray_session: None, beginner_model_dir: Path, keys: dict[str, Any]
