@@ -10,7 +10,7 @@ from rl_agents.algorithms.keys import compose
 #: The order of listings; modules that are not named here follow.
 ORDER = (
     "sft", "ppo", "reinforce_pp", "reinforce_pp_baseline", "rloo", "grpo", "dr_grpo", "dapo", "gspo", "cispo",
-    "gigpo", "hgpo", "steppo", "three_spo", "chain_search", "vspo", "pivotrl",
+    "gigpo", "hgpo", "steppo", "chain_gae", "three_spo", "chain_search", "vspo", "pivotrl",
 )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from rl_agents.search.states import States
 from rl_agents.settings.options import key
@@ -69,6 +69,28 @@ Select = Callable[[Sequence["Trajectory"], Any, "np.random.Generator"], "Selecte
 ValueMask = Callable[["Row", Any], "FloatArray"]
 
 
+class Memory(Protocol):
+    """What an algorithm's credit knows from earlier iterations, and the credit itself.
+
+    It is saved with every checkpoint. A replay meets the same batches in the same order: it depends on them alone.
+    """
+
+    def credit(self, rows: Sequence[Row], trajectories: Sequence[Trajectory]) -> None:
+        """Fill ``advantages`` of every row; what these episodes taught is kept by `keep` only."""
+
+    def keep(self) -> None:
+        """The episodes that were credited last are learned from; without this call they leave no trace."""
+
+    def metrics(self) -> dict[str, float]:
+        """Metrics of the last credit."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data of what is kept; `load_json` is its inverse."""
+
+    def load_json(self, data: Mapping[str, Any]) -> None:
+        """Replace everything by what `to_json` returned."""
+
+
 @dataclass(frozen=True)
 class Recipe:
     """An algorithm: one choice for each part, and the keys that mean something to it.
@@ -79,6 +101,8 @@ class Recipe:
         reference: paper and section.
         policy_loss: objective per token.
         credit: advantages of rollouts; None for supervised recipes.
+        memory: what credit remembers of earlier iterations, made from the settings; None: nothing. Where there is one,
+            ``credit`` is that of a first iteration.
         select: which groups are learned from, and how much each counts; None for all alike.
         value_mask: where the critic is read and trained; None for every sampled token.
         keys: data class of the keys that it reads beyond those of every run; choosing another algorithm's is an error.
@@ -100,6 +124,7 @@ class Recipe:
     policy_loss: PolicyLoss
     keys: type
     credit: Credit | None = None
+    memory: Callable[[Any], Memory] | None = None
     select: Select | None = None
     value_mask: ValueMask | None = None
     defaults: Mapping[str, Any] = field(default_factory=dict)

@@ -16,18 +16,12 @@ from rl_agents.credit.statistics import FloatArray
 from rl_agents.credit.three_spo import StateScore, state_score
 from rl_agents.search.chain import StateChain
 from rl_agents.search.states import Outcomes
-from rl_agents.settings.options import key
-from rl_agents.settings.search import SearchKeys
-from rl_agents.settings.sections import DiscountKeys
+from rl_agents.settings.search import ChainKeys, SearchKeys
 
 
 @dataclass
-class ChainSearchKeys(SearchKeys, StepNormKeys, DualClipKeys, DiscountKeys):
-    """chain-search: how long sampled steps are remembered."""
-
-    state_decay: float = key(
-        1.0, "factor on all counts per iteration, below 1 to forget old policies", above=0, at_most=1
-    )
+class ChainSearchKeys(SearchKeys, StepNormKeys, DualClipKeys, ChainKeys):
+    """chain-search."""
 
 
 class ChainValues:

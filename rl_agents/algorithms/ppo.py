@@ -22,12 +22,17 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class GaeKeys(CriticKeys, DiscountKeys, PolicyGradientKeys):
-    """Generalised advantage estimation."""
+class LambdaKeys(DiscountKeys, PolicyGradientKeys):
+    """Generalised advantage estimation, whatever the values come from."""
 
     lam: float = key(1.0, "lambda of generalised advantage estimation", at_least=0, at_most=1)
     bootstrap_on_truncation: bool = key(False, "bootstrap the value of an episode cut by a limit (else 0)")
-    whiten: bool = key(True, "whiten advantages over the batch: ppo over tokens, steppo over steps")
+    whiten: bool = key(True, "whiten advantages over the batch: ppo over tokens, steppo and chain-gae over steps")
+
+
+@dataclass
+class GaeKeys(CriticKeys, LambdaKeys):
+    """Generalised advantage estimation with a critic."""
 
 
 @dataclass

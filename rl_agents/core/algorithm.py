@@ -14,6 +14,7 @@ from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.utils import force_list
 
 from rl_agents.algorithms import ALGORITHMS, Settings
+from rl_agents.algorithms.base import Memory
 from rl_agents.core.checkpoint import Counters, restore_policy, restore_run, save_run, write_atomically
 from rl_agents.core.config import BaseAgentConfig
 from rl_agents.core.experience import Expanding, Place
@@ -79,6 +80,8 @@ class AgentAlgorithm(Algorithm):
     place: Place
     kl_in_reward_coef: float
     explorer: Explorer | None
+    #: What credit knows from earlier iterations.
+    memory: Memory | None
 
     @classmethod
     def get_default_config(cls) -> AgentConfig:
@@ -138,6 +141,7 @@ class AgentAlgorithm(Algorithm):
     def _begin_anew(self) -> None:
         """Set all that a checkpoint holds, but for the learners, to that of a run that has done nothing."""
         self.explorer = self._new_explorer()
+        self.memory = self.recipe.memory(self.settings) if self.recipe.memory else None
         self._set_counters(Counters(0, 0, 0, self.settings.kl_in_reward_coef))
 
     def _new_explorer(self) -> Explorer | None:
@@ -275,7 +279,7 @@ class AgentAlgorithm(Algorithm):
         if self.rollout_workers is not None:
             self.rollout_workers.rest()
         self.learner_group.fill_scores(rows, self.recipe)
-        metrics = assign_credit(self.recipe, rows, trajectories, settings, weights, self.kl_in_reward_coef)
+        metrics = assign_credit(self.recipe, rows, trajectories, settings, weights, self.kl_in_reward_coef, self.memory)
         if not any(row.mask.any() for row in rows):
             return metrics | skipped
         rng = np.random.default_rng(stream_seed(settings.seed, MINIBATCHES, self.iteration, *update))
@@ -284,6 +288,8 @@ class AgentAlgorithm(Algorithm):
             return metrics | skipped
         self.learning = True
         self._keep_batch(rows, trajectories, *update)
+        if self.memory is not None:
+            self.memory.keep()
         metrics.update(self.learner_group.learn(data, train_policy=warm))
         self.policy_version += 1
         if settings.kl_controller == "adaptive":
@@ -349,11 +355,12 @@ class AgentAlgorithm(Algorithm):
             dict(bad.left_out), dict(bad.strikes), dict(workers.collector.losses.deaths) if workers is not None else {},
             self.pool.id if self.pool is not None else "", self.pipeline.in_flight(),
         )  # fmt: skip
-        save_run(folder, self.learner_group, counters, self.settings, self.explorer)
+        save_run(folder, self.learner_group, counters, self.settings, self.explorer, self.memory)
 
     def restore_run_checkpoint(self, folder: Path) -> None:
         """Go on exactly where `save_run_checkpoint` was called; raises as `restore_run` does."""
-        self._set_counters(restore_run(Path(folder), self.learner_group, self.settings, self.explorer))
+        group, settings = self.learner_group, self.settings
+        self._set_counters(restore_run(Path(folder), group, settings, self.explorer, self.memory))
         self._resume_pool()
 
     def go_back(self, folder: Path) -> None:
@@ -362,7 +369,7 @@ class AgentAlgorithm(Algorithm):
         With the old counters the run would sample what it sampled before, and fall again. Episodes that the present
         weights have played ahead are given up.
         """
-        coef = restore_policy(Path(folder), self.learner_group, self.explorer)
+        coef = restore_policy(Path(folder), self.learner_group, self.settings, self.explorer, self.memory)
         bad, version = self.place.bad, self.policy_version + 1
         self._set_counters(  # deaths of env runners are known to the workers still
             Counters(

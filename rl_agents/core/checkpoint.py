@@ -5,6 +5,7 @@
     state.json                  counters and what is not a tensor
     config.yaml                 the resolved configuration
     search.json                 searches under way and counts of states
+    memory.json                 what an algorithm's credit remembers of earlier iterations
 
 Nothing is pickled. A checkpoint appears under its name only when it is complete.
 """
@@ -23,6 +24,7 @@ import yaml
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
+from rl_agents.algorithms.base import Memory
 from rl_agents.durable import flush
 from rl_agents.errors import InputError
 from rl_agents.search.explorer import Explorer
@@ -33,6 +35,7 @@ from rl_agents.settings.migration import migrated
 STATE = "state.json"
 TENSORS = "training_state.safetensors"
 SEARCH = "search.json"
+MEMORY = "memory.json"
 FORMAT = 1
 
 
@@ -74,16 +77,27 @@ class Learners(Protocol):
     def load_full_state(self, state: dict[str, Any]) -> None: ...
 
 
-def save_run(folder: Path, learners: Learners, counters: Counters, settings: Settings, search: Explorer | None) -> None:
+def save_run(
+    folder: Path,
+    learners: Learners,
+    counters: Counters,
+    settings: Settings,
+    search: Explorer | None,
+    memory: Memory | None = None,
+) -> None:
     """Fill the existing ``folder``; `write_atomically` makes a checkpoint of it that is whole or absent."""
     learners.save_hf(folder / "hf")
     save_state(folder, learners.full_state(), asdict(counters), settings.to_dict())
     if search is not None:
-        save_search(folder, explorer_to_json(search))
+        save_part(folder, SEARCH, explorer_to_json(search))
+    if memory is not None:
+        save_part(folder, MEMORY, memory.to_json())
 
 
-def restore_run(folder: Path, learners: Learners, settings: Settings, search: Explorer | None) -> Counters:
-    """Set learners and search to what `save_run` found, and return the counters.
+def restore_run(
+    folder: Path, learners: Learners, settings: Settings, search: Explorer | None, memory: Memory | None = None
+) -> Counters:
+    """Set learners, search and memory to what `save_run` found, and return the counters.
 
     Raises:
         InputError: no complete checkpoint, or one of another algorithm or environment.
@@ -95,11 +109,15 @@ def restore_run(folder: Path, learners: Learners, settings: Settings, search: Ex
             raise InputError(f"{folder}: checkpoint of {name} {config[name]}, not {getattr(settings, name)}")
     learners.load_full_state(state)
     if search is not None:
-        load_explorer(search, load_search(folder))
+        load_explorer(search, load_part(folder, SEARCH, "a search"))
+    if memory is not None:
+        memory.load_json(load_part(folder, MEMORY, settings.algo))
     return _counters(saved, config, settings)
 
 
-def restore_policy(folder: Path, learners: Learners, search: Explorer | None) -> float:
+def restore_policy(
+    folder: Path, learners: Learners, settings: Settings, search: Explorer | None, memory: Memory | None = None
+) -> float:
     """Take back what was learned since `save_run`, and nothing else: weights, optimisers, what is known of states.
 
     Searches under way are given up: they would go on where they stood, and find out the same again.
@@ -113,10 +131,12 @@ def restore_policy(folder: Path, learners: Learners, search: Explorer | None) ->
     state, saved = load_state(folder)
     learners.load_full_state(state)
     if search is not None:
-        data = load_search(folder)
+        data = load_part(folder, SEARCH, "a search")
         search.states.load_json(data["statistics"])
         search.versions.load_json(data.get("versions", {}))
         search.searches = []
+    if memory is not None:
+        memory.load_json(load_part(folder, MEMORY, settings.algo))
     return float(saved["kl_in_reward_coef"])
 
 
@@ -188,24 +208,27 @@ def load_state(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     return unflatten({**tensors, **state["learner"]}), state["counters"]
 
 
-def save_search(folder: Path, search: dict[str, Any]) -> None:
-    """Write the searches of a run into ``folder``."""
-    (folder / SEARCH).write_text(json.dumps(search, separators=(",", ":")), encoding="utf-8")
+def save_part(folder: Path, name: str, data: dict[str, Any]) -> None:
+    """Write plain data of a run into ``folder``."""
+    (folder / name).write_text(json.dumps(data, separators=(",", ":")), encoding="utf-8")
 
 
-def load_search(folder: Path) -> dict[str, Any]:
-    """Return what `save_search` wrote.
+def load_part(folder: Path, name: str, owner: str) -> dict[str, Any]:
+    """Return what `save_part` wrote.
+
+    Args:
+        owner: what has such a part, for the error.
 
     Raises:
         InputError: it is missing or damaged.
     """
     try:
-        search: dict[str, Any] = json.loads((folder / SEARCH).read_text(encoding="utf-8"))
+        data: dict[str, Any] = json.loads((folder / name).read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise InputError(f"{folder}: no checkpoint of a search, {SEARCH} is missing") from None
+        raise InputError(f"{folder}: no checkpoint of {owner}, {name} is missing") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{folder}: damaged checkpoint: {SEARCH}: {error}") from None
-    return search
+        raise InputError(f"{folder}: damaged checkpoint: {name}: {error}") from None
+    return data
 
 
 SEPARATOR = "|"

@@ -18,7 +18,7 @@ import torch
 
 from rl_agents.algorithms import Settings
 from rl_agents.core.algorithm import AgentAlgorithm, AgentConfig
-from rl_agents.core.checkpoint import flatten, load_state
+from rl_agents.core.checkpoint import MEMORY, flatten, load_part, load_state
 from rl_agents.core.module import POLICY
 from rl_agents.core.pipeline import Sampled
 from rl_agents.core.replay_record import Record, Update
@@ -225,6 +225,10 @@ class Replay:
         for name in ("policy_version", "kl_in_reward_coef"):
             if (mine := getattr(self.algo, name)) != counters[name]:
                 lines.append(f"{name}: {counters[name]} saved, {mine} again")
+        if (memory := self.algo.memory) is not None:
+            saved_memory = load_part(folder, MEMORY, self.algo.settings.algo)
+            if json.loads(json.dumps(memory.to_json())) != saved_memory:
+                lines.append(f"{MEMORY}: what credit remembers is not what was saved")
         if not lines:
             self.equal.append(iteration)
             tensors = sum(torch.is_tensor(value) for value in state.values())

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rl_agents.algorithms.base import Recipe
+from rl_agents.algorithms.base import Memory, Recipe
 from rl_agents.data.rows import FloatArray, Row
 from rl_agents.data.steps import step_spans
 from rl_agents.data.trajectory import Trajectory
@@ -28,6 +28,7 @@ def assign_credit(
     settings: Settings,
     weights: Mapping[int, float],
     kl_coef: float,
+    memory: Memory | None = None,
 ) -> dict[str, float]:
     """Fill the rows' advantages from their rewards and drop what must not be learned from; return metrics.
 
@@ -39,12 +40,17 @@ def assign_credit(
         trajectories: what ``Row.trajectory`` counts.
         weights: factor on the advantages by group.
         kl_coef: current weight of the KL in the reward.
+        memory: of the recipe's credit, where it has one.
     """
     if recipe.credit is None:
         weigh_steps(rows, trajectories)
         return {}
     metrics = shape_rewards(rows, trajectories, settings, kl_coef)
-    recipe.credit(rows, trajectories, settings)
+    if memory is None:
+        recipe.credit(rows, trajectories, settings)
+    else:
+        memory.credit(rows, trajectories)
+        metrics.update(memory.metrics())
     weigh_groups(rows, weights)
     weigh_steps(rows, trajectories)
     metrics.update(credit_metrics(rows))

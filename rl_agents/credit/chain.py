@@ -12,7 +12,7 @@ MAX_SWEEPS, TOLERANCE = 200, 1e-5
 
 def chain_values(
     steps: ArrayLike,
-    solved: ArrayLike,
+    rewards: ArrayLike,
     origin: ArrayLike,
     target: ArrayLike,
     weight: ArrayLike,
@@ -22,13 +22,14 @@ def chain_values(
     chain: ArrayLike | None = None,
     start: ArrayLike | None = None,
 ) -> FloatArray:
-    """V(s) = (W(s) + γ·Σ_s' N(s, s')·V(s') + γ·k·V̄)/(N(s) + k), V̄ = Σ N·V/Σ N; float64 [states] in [0, 1].
+    """V(s) = (W(s) + γ·Σ_s' N(s, s')·V(s') + γ·k·V̄)/(N(s) + k), V̄ = Σ N·V/Σ N; float64 [states].
 
-    N(s) steps were sampled at s, N(s, s') of them led to s', W(s) ended solved, the others ended unsolved; k prior
-    steps lead to an average state. Swept until nothing moves.
+    N(s) steps were sampled at s, N(s, s') of them led to s', the others ended, W(s) is the sum of their rewards; k
+    prior steps lead to an average state. Where a reward is 1 for an end that is solved, and else 0, W(s) counts the
+    solved ones and V is in [0, 1]. Swept until nothing moves.
 
     Args:
-        steps, solved: [states], N and W.
+        steps, rewards: [states], N and W.
         origin, target, weight: [links], the states s and s' of a link and N(s, s'); a target below 0 is a state at
             which nothing was sampled, as good as its parent.
         gamma: γ per step.
@@ -38,7 +39,7 @@ def chain_values(
 
     Source: ours, docs/algorithms/chain-search.md.
     """
-    count, wins = np.asarray(steps, dtype=np.float64), np.asarray(solved, dtype=np.float64)
+    count, earned = np.asarray(steps, dtype=np.float64), np.asarray(rewards, dtype=np.float64)
     here, there = np.asarray(origin, dtype=np.int64), np.asarray(target, dtype=np.int64)
     links = np.asarray(weight, dtype=np.float64)
     of = np.zeros(count.size, dtype=np.int64) if chain is None else np.asarray(chain, dtype=np.int64)
@@ -49,7 +50,7 @@ def chain_values(
         mean = np.bincount(of, values * count) / total
         after = np.where(unknown, values[here], values[there])
         inflow = np.bincount(here, links * after, count.size) + prior * mean[of]
-        previous, values = values, (wins + gamma * inflow) / (count + prior)
+        previous, values = values, (earned + gamma * inflow) / (count + prior)
         if np.abs(values - previous).max() < TOLERANCE:
             break
     return values

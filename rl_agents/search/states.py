@@ -16,7 +16,7 @@ import numpy as np
 
 from rl_agents.credit.statistics import FloatArray
 from rl_agents.credit.three_spo import StateScore, novelty, novelty_weight, rollout_count, step_reward
-from rl_agents.settings.search import SearchKeys
+from rl_agents.settings.search import SearchKeys, StateKeys
 
 KEY_BYTES = 12
 #: States that a method keeps; beyond, those least recently counted are forgotten and unseen again.
@@ -87,7 +87,7 @@ def digest(*parts: str) -> str:
     return hashlib.blake2b("\0".join(parts).encode(), digest_size=KEY_BYTES).hexdigest()
 
 
-def state_key(task_id: str, text: str, settings: SearchKeys) -> str:
+def state_key(task_id: str, text: str, settings: StateKeys) -> str:
     """Return the key of a state: a digest of its text, and of the task with ``state_scope=task``."""
     scope = task_id if settings.state_scope == "task" else ""
     return digest(scope, "", text)  # the empty part: keys of earlier checkpoints stay valid

@@ -1,4 +1,4 @@
-"""Keys that all searches share (3spo, chain-search)."""
+"""Keys of states: what is one, the chain of them (chain-search, chain-gae), and searches (3spo, chain-search)."""
 
 from __future__ import annotations
 
@@ -6,10 +6,28 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rl_agents.settings.options import key
+from rl_agents.settings.sections import DiscountKeys
 
 
 @dataclass
-class SearchKeys:
+class StateKeys:
+    """What is one state (3spo, chain-search, chain-gae)."""
+
+    state_name: Literal["anchor", "observation"] = key("anchor", "what names a state: info['anchor'], or what is shown")
+    state_scope: Literal["global", "task"] = key("global", "equal states of different tasks are one (paper), or not")
+
+
+@dataclass
+class ChainKeys(DiscountKeys):
+    """The chain of states (chain-search, chain-gae): how long sampled steps are remembered."""
+
+    state_decay: float = key(
+        1.0, "factor on all counts per iteration, below 1 to forget old policies", above=0, at_most=1
+    )
+
+
+@dataclass
+class SearchKeys(StateKeys):
     """Searches (3spo, chain-search): where they branch, and what a step earns."""
 
     branching: Literal["auto", "snapshot", "replay"] = key(
@@ -47,5 +65,3 @@ class SearchKeys:
         0.0, "omega as a constant (ablation: 0.25); 0 is omega(N)", at_least=0, at_most=0.5, needs="novelty!=none"
     )
     success_weight: float = key(0.5, "weight of terminal success in a step's reward", at_least=0)
-    state_name: Literal["anchor", "observation"] = key("anchor", "what names a state: info['anchor'], or what is shown")
-    state_scope: Literal["global", "task"] = key("global", "equal states of different tasks are one (paper), or not")

@@ -73,7 +73,19 @@ def test_worked_example_with_other_credit(layout: str) -> None:
     assert [found[key] for key in sorted(found)] == pytest.approx(expected, abs=1e-6)
 
 
-ALGOS = ["steppo", "ppo", "reinforce++", "reinforce++-baseline", "grpo", "dr-grpo", "rloo", "gigpo", "hgpo", "dapo"]
+ALGOS = [
+    "steppo",
+    "chain-gae",
+    "ppo",
+    "reinforce++",
+    "reinforce++-baseline",
+    "grpo",
+    "dr-grpo",
+    "rloo",
+    "gigpo",
+    "hgpo",
+    "dapo",
+]
 
 
 @pytest.mark.parametrize("algo", ALGOS)
@@ -83,7 +95,7 @@ ALGOS = ["steppo", "ppo", "reinforce++", "reinforce++-baseline", "grpo", "dr-grp
 def test_a_chain_is_a_plain_dialogue(algo: str, layout: str, plain: list[Trajectory]) -> None:
     """Bit for bit, with histories that are rewritten in the middle, states that recur, and cut episodes."""
     plain[-1].group_id = 5
-    keys = {"bootstrap_on_truncation": True} if algo in ("steppo", "ppo") else {}
+    keys = {"bootstrap_on_truncation": True} if algo in ("steppo", "chain-gae", "ppo") else {}
     one = learned(algo, plain, layout, invalid_action_penalty=0.1, **keys)
     two = learned(algo, [chained(t) for t in plain], layout, invalid_action_penalty=0.1, **keys)
     assert len(one) == len(two)

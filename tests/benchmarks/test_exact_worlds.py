@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from algorithms.handmade import per_step, settings_of
 
 from benchmarks.exact_worlds.arms import ARMS
 from benchmarks.exact_worlds.critics import ChainCritic
 from benchmarks.exact_worlds.learn import budget_of
+from benchmarks.exact_worlds.methods import chain_of
 from benchmarks.exact_worlds.quality import quality
 from benchmarks.exact_worlds.trees import _branch
 from benchmarks.exact_worlds.walks import Budget, Sampler, Steps, episodes
 from benchmarks.exact_worlds.world import World, exact_gradient, gradient, occupancy, policy, success, values
 from benchmarks.exact_worlds.worlds import LOST, WON, WORLDS, build
+from rl_agents.algorithms.chain_gae import ChainCritic as Memory
+from rl_agents.data.rows import lower
+from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.search.chain import StateChain
 from rl_agents.search.states import Outcomes
 
@@ -131,3 +136,33 @@ def test_a_gate_inside_the_score_points_away_from_success() -> None:
     world = WORLDS["traps"]()
     gated, open_ = (quality(world, ARMS[name], runs=3) for name in ("3spo α=1", "3spo α=1, no gate"))
     assert gated["step_cosine"] < 0.0 < 0.2 < open_["step_cosine"]
+
+
+def played(world: World, steps: Steps) -> list[Trajectory]:
+    """The same episodes as a run would have them."""
+    found: dict[int, Trajectory] = {}
+    names, solved = world.names.tolist(), steps.solved(world)
+    for n, (group, number, state) in enumerate(zip(steps.group, steps.episode, steps.state, strict=True)):
+        trajectory = found.setdefault(int(number), Trajectory("task", int(group), 0, 0, terminated=True))
+        name, step = str(names[state]), len(trajectory.steps)
+        trajectory.steps.append(Step([step], [1], [0.0], 0, "stop", name, name, "", float(solved[n])))
+    return list(found.values())
+
+
+@pytest.mark.parametrize("name", ["slippery", "key-door"])
+def test_the_chain_as_critic_is_that_of_the_algorithm(name: str) -> None:
+    """Three iterations, the advantages of the same episodes."""
+    world = WORLDS[name]()
+    sampler = Sampler(world, policy(world, world.weights[None]), np.random.default_rng(0))
+    method, critic = chain_of(lam=0.95)(world, 1), Memory(settings_of("chain-gae", whiten=False))
+    budget, largest = Budget(5 * budget_of(world), np.zeros(1)), 0.0
+    for _ in range(3):
+        budget.renew()
+        batch = method(sampler, budget)
+        episodes_ = played(world, batch.steps)
+        rows = lower(episodes_, "merged")
+        critic.credit(rows, episodes_)
+        critic.keep()
+        assert per_step(rows) == pytest.approx(batch.advantages, abs=2e-3)
+        largest = max(largest, np.abs(batch.advantages).max())
+    assert largest > 0.1

@@ -28,7 +28,7 @@ ROWS = """
 --set clip_high=-1 => clip_high=-1.0: must not be negative
 --set gamma=1.5 algo=ppo => gamma=1.5: must be at most 1
 --set lam=2 algo=ppo => lam=2.0: must be at most 1
---set gamma=0.9 algo=grpo => key 'gamma' has no effect with algo grpo; it belongs to: chain-search, gigpo, hgpo, ppo,
+--set gamma=0.9 algo=grpo => key 'gamma' has no effect with algo grpo; it belongs to: chain-gae, chain-search, hgpo,
 --set kl_coef=-1 => kl_coef=-1.0: must not be negative
 --set kl_coef=x => kl_coef='x': a number is needed
 --set kl_estimator=k9 kl_coef=0.1 => kl_estimator='k9': valid: k1, abs, k2, k3, k3+

@@ -20,6 +20,7 @@ RUNS: dict[str, list[str]] = {
     "grpo, several optimiser steps": ["algo=grpo", "minibatches=3", "epochs=2", "old_logprobs=learner", "kl_coef=0.01"],
     "ppo": ["algo=ppo", "critic_warmup=1"],
     "reinforce++, adaptive KL": ["algo=reinforce++", "kl_in_reward_coef=0.1", "kl_controller=adaptive"],
+    "chain-gae, one behind": ["algo=chain-gae", "lag=1", "state_scope=task", "bootstrap_on_truncation=true"],
     "vspo": ["algo=vspo"],
     "dapo": ["algo=dapo", "dynamic_sampling=true", "max_generation_batches=0", "tasks_per_iteration=2"],
     "gspo, window": ["algo=gspo", "context=window(1)"],

@@ -32,7 +32,7 @@ def policy_weights(algo: AgentAlgorithm) -> dict[str, torch.Tensor]:
     }
 
 
-@pytest.mark.parametrize("algorithm", ["grpo", "ppo"])
+@pytest.mark.parametrize("algorithm", ["grpo", "ppo", "chain-gae"])
 def test_resume_is_exact(beginner_model_dir: Path, tmp_path: Path, algorithm: str) -> None:
     keys = {"algo": algorithm, "kl_coef": 0.01}
     whole = build(beginner_model_dir, **keys)

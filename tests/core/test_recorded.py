@@ -102,7 +102,7 @@ def likelihood(algo: AgentAlgorithm, trajectories: list[Trajectory]) -> float:
     return float(np.concatenate([row.old_logprobs[row.mask > 0] for row in rows]).mean())  # type: ignore[index]
 
 
-@pytest.mark.parametrize("algo", ["grpo", "steppo", "dapo"])
+@pytest.mark.parametrize("algo", ["grpo", "steppo", "chain-gae", "dapo"])
 def test_it_learns_without_engines_from_what_was_recorded(
     beginner_model_dir: Path, played: list[list[Trajectory]], pool_of: Callable[..., Path], algo: str
 ) -> None:

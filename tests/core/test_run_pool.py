@@ -76,7 +76,7 @@ def test_credit_is_the_mean_of_a_step_s_tokens(beginner_model_dir: Path, tmp_pat
             )
 
 
-@pytest.mark.parametrize("keys", [{"algo": "grpo"}, SEARCH], ids=["episodes", "search"])
+@pytest.mark.parametrize("keys", [{"algo": "grpo"}, {"algo": "chain-gae"}, SEARCH], ids=["episodes", "chain", "search"])
 def test_a_resumed_run_samples_nothing_again(beginner_model_dir: Path, tmp_path: Path, keys: dict[str, Any]) -> None:
     whole = build(beginner_model_dir, **keys)
     whole.open_pool(tmp_path / "pool.sqlite")

@@ -1,0 +1,218 @@
+"""chain-gae: its numbers by hand, names of states, trees of calls, and what it remembers when."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from algorithms.call_trees import step_advantage, trees, with_a_subagent
+from algorithms.handmade import credited, episode, per_step, settings_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rl_agents.algorithms.chain_gae import ChainCritic, state_names
+from rl_agents.core.algorithm import AgentAlgorithm, AgentConfig
+from rl_agents.credit.gae import whiten_steps
+from rl_agents.data.rows import Row, lower
+from rl_agents.data.steps import StepTable
+from rl_agents.data.trajectory import Trajectory
+from rl_agents.errors import InputError
+
+LAYOUTS = pytest.mark.parametrize("layout", ["merged", "per_step"])
+KEYS: dict[str, Any] = {"gamma": 0.9, "lam": 0.5, "whiten": False}
+#: a -> b -> c -> won; a -> b -> lost.
+WON, LOST = episode(0, [0, 0, 1], anchors="abc"), episode(1, [0, 0], anchors="ab")
+#: One prior step, V̄ = m: Vc = (1 + .9m)/2, Vb = (.9·Vc + .9m)/3, Va = (.9·2·Vb + .9m)/3, 5m = 2·Va + 2·Vb + Vc.
+VALUES = {"a": 0.304926, "b": 0.316654, "c": 0.672400}
+#: δ = -.019937, .288506, .3276 and -.019937, -.316654; A = δ + .45·A'.
+ADVANTAGES = [0.176230, 0.435926, 0.3276, -0.162431, -0.316654]
+#: What the chain's sweeps leave.
+NEAR = 2e-4
+
+
+def learned(critic: ChainCritic, episodes: list[Trajectory], layout: str = "merged") -> list[Row]:
+    rows = lower(episodes, layout)
+    critic.credit(rows, episodes)
+    critic.keep()
+    return rows
+
+
+@LAYOUTS
+def test_numbers_by_hand(layout: str) -> None:
+    rows = credited("chain-gae", [WON, LOST], layout, **KEYS)
+    assert per_step(rows) == pytest.approx(ADVANTAGES, abs=NEAR)
+    found = {(row.trajectory, int(row.segments[j])): (row.values[j], row.returns[j]) for row in rows
+             for j in np.flatnonzero(row.mask)}  # fmt: skip
+    assert [found[0, step][0] for step in range(3)] == pytest.approx([VALUES[name] for name in "abc"], abs=NEAR)
+    assert found[0, 1][1] == pytest.approx(VALUES["b"] + ADVANTAGES[1], abs=NEAR), "what the value should have been"
+
+
+def test_it_is_whitened_over_the_steps_of_the_batch() -> None:
+    plain = per_step(credited("chain-gae", [WON, LOST], **KEYS))
+    assert per_step(credited("chain-gae", [WON, LOST], **{**KEYS, "whiten": True})) == pytest.approx(
+        whiten_steps(plain), abs=1e-5
+    )
+
+
+def test_earlier_steps_fade_and_count() -> None:
+    """Half of the first batch, and one lost step at c: Vc = .275567.
+
+    Vc = (.5 + .9m)/2.5, Vb = (.45·Vc + .9m)/2, Va = (.9·Vb + .9m)/2, 3.5m = Va + Vb + 1.5·Vc.
+    """
+    critic = ChainCritic(settings_of("chain-gae", state_decay=0.5, **KEYS))
+    learned(critic, [WON, LOST])
+    assert per_step(learned(critic, [episode(2, [0], anchors="c")])) == pytest.approx([-0.275567], abs=NEAR)
+    assert critic.metrics() == {"chain/states_known": 3, "chain/visits_mean": 1.5}
+
+
+def test_what_is_not_kept_leaves_no_trace() -> None:
+    critic = ChainCritic(settings_of("chain-gae", **KEYS))
+    rows = lower([WON, LOST], "merged")
+    for _ in range(3):
+        critic.credit(rows, [WON, LOST])
+        assert per_step(rows) == pytest.approx(ADVANTAGES, abs=NEAR) and len(critic.chain) == 0
+    critic.keep()
+    assert len(critic.chain) == 3
+
+
+def test_what_is_remembered_travels_as_json() -> None:
+    one, other = (ChainCritic(settings_of("chain-gae", state_decay=0.7, **KEYS)) for _ in range(2))
+    learned(one, [WON, LOST])
+    other.load_json(json.loads(json.dumps(one.to_json())))
+    again, there = (learned(critic, [LOST, episode(2, [0.25, 0.5], anchors="cb")]) for critic in (one, other))
+    assert [row.advantages.tobytes() for row in again] == [row.advantages.tobytes() for row in there]
+    assert json.dumps(one.to_json()) == json.dumps(other.to_json())
+
+
+def test_an_episode_that_was_cut() -> None:
+    """It ended with nothing: Vb = (1 + .9m)/2, Va = (.9·Vb + .9m)/2, m = .807799.
+
+    Or it goes on, from a state as good as b: Vb = (1 + .9·Vb + .9m)/2, m = 3.625.
+    """
+    cut = episode(0, [0, 1], anchors="ab", terminated=False, truncated=True)
+    assert per_step(credited("chain-gae", [cut], **KEYS)) == pytest.approx([0.086491, 0.13649], abs=NEAR)
+    on = credited("chain-gae", [cut], bootstrap_on_truncation=True, **KEYS)
+    assert per_step(on) == pytest.approx([0.388125, 0.6125], abs=5 * NEAR)
+
+
+def test_rewards_of_any_size_and_prices_enter_the_values() -> None:
+    """One state, one step of reward 3 that could not be parsed, for 1: V = (2 + .9·V)/2, V = 1.818182; A = 2 - V."""
+    found = episode(0, [3.0], anchors="a")
+    found.steps[0].valid = False
+    rows = credited("chain-gae", [found], invalid_action_penalty=1.0, **KEYS)
+    assert per_step(rows) == pytest.approx([2 - 2 / 1.1], abs=NEAR)
+
+
+def test_names_of_states() -> None:
+    one, two = episode(0, [0, 1], anchors="ab"), episode(1, [0], anchors="a", task_id="other")
+    two.steps[0].observation = "seen"
+    rows = lower([one, two], "merged")
+    table = StepTable.build(rows, [one, two])
+
+    def names(**keys: str) -> list[str]:
+        return state_names(table, [one, two], settings_of("chain-gae", **keys))
+
+    first, second, third = names()
+    assert first == third != second, "the anchor, whatever the task"
+    assert len(set(names(state_scope="task"))) == 3
+    assert names(state_name="observation")[2] != first == names(state_name="observation")[0]
+
+
+@LAYOUTS
+def test_a_tree_goes_on_where_a_report_is_read(layout: str) -> None:
+    """A retry that was given up is not counted; a subagent's last state leads to the one that reads its report."""
+    tree = with_a_subagent()
+    for step, name in zip(tree.steps, "stxabc", strict=True):
+        step.anchor = name
+    critic = ChainCritic(settings_of("chain-gae", **KEYS))
+    learned(critic, [tree], layout)
+    states = critic.to_json()["states"].values()
+    assert len(critic.chain) == 5 and sum(weight for weight, *_ in states) == 5
+    ends = [rewards for _, rewards, following in states if not following]
+    assert ends == [1.0], "only the last word ends"
+
+
+@LAYOUTS
+@settings(max_examples=30, deadline=None)
+@given(st.lists(trees(), min_size=1, max_size=3), st.booleans())
+def test_it_is_step_gae_over_the_chains_values(layout: str, found: list[Trajectory], bootstrap: bool) -> None:
+    rows = credited("chain-gae", found, layout, bootstrap_on_truncation=bootstrap, invalid_action_penalty=0.3, **KEYS)
+    values = {(row.trajectory, int(row.segments[j])): float(row.values[j]) for row in rows
+              for j in np.flatnonzero(row.mask)}  # fmt: skip
+    expected = []
+    for number, trajectory in enumerate(found):
+        own = [values.get((number, t), 0.0) for t in range(len(trajectory.steps))]
+        expected += [
+            step_advantage(trajectory, t, own, 0.9, 0.5, bootstrap, 0.3)
+            for t in range(len(trajectory.steps)) if (number, t) in values
+        ]  # fmt: skip
+    assert per_step(rows) == pytest.approx(expected, abs=1e-5)
+
+
+# --- in a run -----------------------------------------------------------------------------------------------------
+
+
+def build(model_dir: Path, **keys: Any) -> AgentAlgorithm:
+    chosen = {"model": str(model_dir), "tasks_per_iteration": 12, "minibatches": 1, **keys, "algo": "chain-gae"}
+    return AgentConfig().environment("guess_numbers").training(**chosen).local().build_algo()
+
+
+def remembered(algo: AgentAlgorithm) -> ChainCritic:
+    assert isinstance(algo.memory, ChainCritic)
+    return algo.memory
+
+
+def test_a_run_counts_what_it_learned_from(beginner_model_dir: Path) -> None:
+    algo = build(beginner_model_dir, state_decay=1.0)
+    steps = 0
+    for _ in range(2):
+        metrics = algo.train()["agent"]
+        steps += sum(len(trajectory.steps) for trajectory in algo.last_trajectories)
+        assert metrics["chain/states_known"] == len(remembered(algo).chain) > 1
+        assert metrics["rollout/zero_advantage_share"] < 1 and "critic/explained_variance" in metrics
+    assert sum(weight for weight, *_ in remembered(algo).to_json()["states"].values()) == steps
+    assert algo.learner_group.full_state()["rl_module"].keys() == {"default_policy"}, "there is no critic network"
+    algo.stop()
+
+
+def test_an_iteration_that_is_not_learned_from_is_not_remembered(beginner_model_dir: Path) -> None:
+    keys = {"old_logprobs": "learner", "mismatch": "geo_rs", "mismatch_bounds": [5.0, 6.0]}
+    algo = build(beginner_model_dir, **keys)
+    assert algo.train()["agent"]["actor/skipped_iterations"] == 1 and len(remembered(algo).chain) == 0
+    algo.stop()
+
+
+def test_a_checkpoint_holds_what_is_remembered(beginner_model_dir: Path, tmp_path: Path) -> None:
+    algo = build(beginner_model_dir)
+    algo.train()
+    algo.save_run_checkpoint(tmp_path / "000001")
+    before = remembered(algo).to_json()
+    algo.train()
+    after = {name: tensor.clone() for name, tensor in policy(algo).items()}
+    assert remembered(algo).to_json() != before
+    algo.restore_run_checkpoint(tmp_path / "000001")
+    assert remembered(algo).to_json() == before
+    algo.train()
+    assert all(torch.equal(tensor, after[name]) for name, tensor in policy(algo).items())
+    (tmp_path / "000001" / "memory.json").unlink()
+    with pytest.raises(InputError, match=r"no checkpoint of chain-gae, memory\.json is missing"):
+        algo.restore_run_checkpoint(tmp_path / "000001")
+    algo.stop()
+
+
+def policy(algo: AgentAlgorithm) -> dict[str, torch.Tensor]:
+    found: dict[str, torch.Tensor] = algo.learner_group.full_state()["rl_module"]["default_policy"]
+    return found
+
+
+def test_learners_that_begin_anew_remember_nothing(beginner_model_dir: Path) -> None:
+    algo = build(beginner_model_dir)
+    algo.train()
+    assert len(remembered(algo).chain) > 0
+    algo.restart_learners(None)
+    assert len(remembered(algo).chain) == 0 and algo.iteration == 0
+    algo.stop()
