@@ -209,6 +209,17 @@ def policy(algo: AgentAlgorithm) -> dict[str, torch.Tensor]:
     return found
 
 
+def test_what_is_remembered_goes_back_with_the_policy(beginner_model_dir: Path, tmp_path: Path) -> None:
+    algo = build(beginner_model_dir)
+    algo.train()
+    algo.save_run_checkpoint(tmp_path / "000001")
+    before = remembered(algo).to_json()
+    algo.train()
+    algo.go_back(tmp_path / "000001")
+    assert remembered(algo).to_json() == before and algo.iteration == 2
+    algo.stop()
+
+
 def test_learners_that_begin_anew_remember_nothing(beginner_model_dir: Path) -> None:
     algo = build(beginner_model_dir)
     algo.train()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import sqlite3
@@ -94,6 +95,22 @@ def test_a_resumed_run_is_replayed_as_it_went_on(
     assert main(["replay", str(folder)]) == 2
     error = capsys.readouterr().err
     assert "the run went on with lr=0.001 in place of " in error and "; replay 0:2 and 2:4" in error
+
+
+def test_what_credit_remembers_comes_from_the_checkpoint_and_is_compared(
+    beginner_model_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = train(beginner_model_dir, tmp_path / "run", *RUNS["chain-gae"])
+    capsys.readouterr()
+    assert main(["replay", str(folder), "--iterations", "1:3"]) == 0
+    assert "replay of 1:3: equal bit for bit" in capsys.readouterr().out
+    for iteration, first in ((2, "checkpoint 2: memory.json: "), (1, "i1.g")):
+        memory = folder / "checkpoints" / f"00000{iteration}" / "memory.json"
+        data = json.loads(memory.read_text(encoding="utf-8"))
+        next(iter(data["states"].values()))[1] += 3.0  # rewards that nobody earned
+        memory.write_text(json.dumps(data), encoding="utf-8")
+        assert main(["replay", str(folder), "--iterations", "1:3"]) == 1
+        assert f"first: {first}" in capsys.readouterr().out
 
 
 def edit(folder: Path, *statement: Any) -> int:
