@@ -49,11 +49,15 @@ def main() -> None:
 
 def columns(budget: int) -> dict[str, Callable[[list[Run]], str]]:
     """Success at a third, two thirds and all of the budget, and the mean of the curve until then."""
-    parts = {f"at {part / 1000:.3g} k steps": part for part in (budget // 3, 2 * budget // 3, budget)}
-    found: dict[str, Callable[[list[Run]], str]] = {
-        name: lambda runs, part=part: text(at_budget(runs, part)) for name, part in parts.items()
+
+    def at(steps: int) -> Callable[[list[Run]], str]:
+        return lambda runs: text(at_budget(runs, steps))
+
+    parts = (budget // 3, 2 * budget // 3, budget)
+    return {
+        **{f"at {part / 1000:.3g} k steps": at(part) for part in parts},
+        "mean of the curve": lambda runs: text(mean_of_curve(runs, budget)),
     }
-    return {**found, "mean of the curve": lambda runs: text(mean_of_curve(runs, budget))}
 
 
 def mean_of_curve(runs: Sequence[Run], budget: int) -> dict[str, float]:
