@@ -47,6 +47,8 @@ MODEL_NOTE = "rl_agents.json"
 BFLOAT16_GAP = 0.02
 #: Critic's learning rate over the policy's beyond which a run says so.
 MAX_CRITIC_RATIO = 100.0
+#: Age in versions up to which truncated importance weights kept up with all others (`benchmarks.staleness`).
+MOST_TRUNCATED_AGE = 4
 
 
 def resolve(settings: Settings, with_model: bool = True) -> Settings:
@@ -189,9 +191,15 @@ def stale_cautions(settings: Settings, recipe: Recipe) -> list[str]:
             "run is resumed"
         ]
     )
-    if settings.mismatch != "none":
+    age = settings.staleness if settings.stream else settings.lag
+    mode = f"stream with staleness={age}" if settings.stream else f"lag={age}"
+    if settings.mismatch.endswith("tis") and age > MOST_TRUNCATED_AGE:
+        found.append(
+            f"{mode} with mismatch={settings.mismatch}: beyond {MOST_TRUNCATED_AGE}, truncated weights lost what was "
+            "learned (docs/algorithms/README.md); old_logprobs=engine mismatch=none, whose clip brakes, lost least"
+        )
+    if settings.mismatch != "none" or (settings.old_logprobs == "engine" and age > MOST_TRUNCATED_AGE):
         return found
-    mode = f"stream with staleness={settings.staleness}" if settings.stream else f"lag={settings.lag}"
     instead = f"mismatch={stale_correction(settings, recipe)}"
     if settings.old_logprobs == "learner":
         return [

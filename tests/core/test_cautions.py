@@ -82,6 +82,16 @@ def test_stale_rollouts_without_a_correction_are_named() -> None:
     assert not cautions(resolved(algo="grpo", lag=2)) + cautions(resolved(algo="grpo", old_logprobs="engine"))
 
 
+def test_what_fails_for_very_old_rollouts_is_named_and_what_does_not_fail_is_not() -> None:
+    assert not cautions(resolved(algo="grpo", lag=4))
+    (line,) = cautions(resolved(algo="grpo", lag=5))
+    assert line.startswith("lag=5 with mismatch=token_tis: beyond 4, truncated weights lost")
+    assert "old_logprobs=engine mismatch=none" in line
+    assert not cautions(resolved(algo="grpo", lag=5, old_logprobs="engine"))
+    (line,) = cautions(resolved(algo="steppo", stream=True, staleness=8, num_env_runners=1))
+    assert line.startswith("stream with staleness=8 with mismatch=step_tis: beyond 4")
+
+
 @pytest.mark.parametrize("file", PRESETS, ids=lambda file: file.stem)
 def test_no_preset_needs_a_caution(file: Path) -> None:
     settings = resolve(Settings.from_dict({**load_recipe(str(file)), "model": "starter"}))

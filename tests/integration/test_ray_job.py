@@ -17,6 +17,8 @@ from typing import Any
 
 import pytest
 
+from rl_agents.reporting.run_folder import RunFolder
+
 pytestmark = pytest.mark.ray  # starts processes of its own, unlike a unit test
 
 ROOT = Path(__file__).parents[2]
@@ -167,6 +169,8 @@ def test_a_job_trains_and_its_log_and_exit_code_can_be_read(
         "plain lines under a job"
     )
     assert json.loads((output / "summary.json").read_text())["status"] == "done"
+    for metrics in RunFolder(output).read_metrics()[-2:]:  # a search, on vLLM
+        assert metrics["search/optimiser_steps"] >= 1 and metrics["actor/engine_logprob_gap_max"] < 1e-4
 
     few = "--episodes 8 --seeds 1 --json --set engine=torch"
     code, log = submit(cluster, f"eval --checkpoint {output} {few}")

@@ -1,4 +1,4 @@
-"""Searches through env runner actors: the same as in one process, a killed runner costs time only, and vLLM."""
+"""Searches through env runner actors: the same as in one process, and a killed runner costs time only."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import signal
 import threading
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from rl_agents.core.algorithm import AgentAlgorithm, AgentConfig
 from rl_agents.search.saved import explorer_to_json
@@ -60,21 +58,3 @@ def test_a_killed_runner_changes_nothing(ray_session: None, beginner_model_dir: 
     finally:
         algo.stop()
         local.stop()
-
-
-def test_search_on_vllm(ray_session: None, beginner_model_dir: Path, tmp_path: Path) -> None:
-    pytest.importorskip("vllm", reason="vLLM is not installed")
-    algo = build(beginner_model_dir, engine="vllm", search_steps=60, engine_timeout_s=120.0)
-    try:
-        first = algo.train()["agent"]
-        algo.save_run_checkpoint(tmp_path / "000001")
-        algo.train()
-        known = tree(algo)["statistics"]["finished"]
-        algo.restore_run_checkpoint(tmp_path / "000001")
-        again = algo.train()["agent"]
-        assert algo.iteration == 2 and tree(algo)["statistics"]["finished"] == pytest.approx(known, rel=0.5)
-        for metrics in (first, again):
-            assert metrics["search/optimiser_steps"] >= 2 and metrics["actor/engine_logprob_gap_max"] < 1e-4
-        assert again["search/replayed_steps"] > 0, "snapshots are not in the checkpoint"
-    finally:
-        algo.stop()
