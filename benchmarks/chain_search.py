@@ -37,7 +37,7 @@ ABLATIONS: dict[str, tuple[str, ...]] = {
     "states named by the text": ("env.anchor=observation",),
 }
 #: Shortest mean length of an episode in training: how many iterations of whole episodes make up the budget.
-EPISODE_STEPS = {"alfworld": 14.0, "guess_numbers": 2.8}
+EPISODE_STEPS = {"alfworld": 14.0, "guess_numbers": 2.8, "circuit_decoding": 8.0, "webshop": 4.0}
 
 
 def main() -> None:
