@@ -46,42 +46,17 @@ def run(algo: AgentAlgorithm, hurry: bool) -> tuple[dict[str, torch.Tensor], lis
         algo.stop()
 
 
-@pytest.mark.parametrize(("lag", "runners"), [(2, 2)])
-def test_runners_and_timing_change_nothing(ray_session: None, beginner_model_dir: Path, lag: int, runners: int) -> None:
-    reference, expected = run(build(beginner_model_dir, lag=lag), hurry=True)
+@pytest.mark.parametrize(("algo", "lag", "runners"), [("vspo", 2, 2)])
+def test_runners_and_timing_change_nothing(
+    ray_session: None, beginner_model_dir: Path, algo: str, lag: int, runners: int
+) -> None:
+    reference, expected = run(build(beginner_model_dir, algo=algo, lag=lag), hurry=True)
     assert [(version, behind) for version, behind, _ in expected] == [
         (max(0, i - lag), min(lag, i)) for i in range(5)
     ], "all iterations learned something, by these versions"
-    weights, seen = run(build(beginner_model_dir, lag=lag, num_env_runners=runners), hurry=False)
+    weights, seen = run(build(beginner_model_dir, algo=algo, lag=lag, num_env_runners=runners), hurry=False)
     assert seen == expected
     assert all(torch.equal(tensor, weights[name]) for name, tensor in reference.items())
-
-
-@pytest.mark.parametrize(
-    "keys",
-    [
-        {"algo": "vspo", "truncation": "t3"},
-    ],
-    ids=["vspo and T3"],
-)
-def test_methods_learn_with_actors_what_they_learn_in_one_process(
-    ray_session: None, beginner_model_dir: Path, keys: dict[str, Any]
-) -> None:
-    game = {
-        "env": "guess_numbers",
-        "lag": 1,
-        "iterations": 3,
-        "max_turns": 0,
-        "max_response_tokens": 16,
-        "max_model_len": 512,
-    }
-    own = {name: value for name, value in KEYS.items() if not name.startswith("env.")} | game | keys
-    alone, actors = (
-        AgentConfig().training(**own, model=str(beginner_model_dir), num_env_runners=runners) for runners in (0, 2)
-    )
-    reference, expected = run(alone.local().build_algo(), hurry=True)
-    weights, seen = run(actors.build_algo(), hurry=True)
-    assert seen == expected and all(torch.equal(tensor, weights[name]) for name, tensor in reference.items())
 
 
 def test_lost_learners_go_back_and_what_was_in_flight_is_not_sampled_again(

@@ -183,19 +183,24 @@ def test_a_job_trains_and_its_log_and_exit_code_can_be_read(
 
 
 @pytest.mark.timeout(900)
-def test_a_sweep_as_a_job(cluster: Cluster, beginner_model_dir: Path, tmp_path: Path) -> None:
+def test_a_sweep_as_a_job_whose_trials_queue_for_all_of_their_actors(
+    cluster: Cluster, beginner_model_dir: Path, tmp_path: Path
+) -> None:
+    """Two trials of 2.5 CPUs on 4: together they would take what the actors of each other wait for."""
     keys = {
-        "model": str(beginner_model_dir), "engine": "torch", "num_env_runners": 0, "iterations": 1, "eval_episodes": 4,
+        "model": str(beginner_model_dir), "engine": "torch", "num_env_runners": 1, "iterations": 1, "eval_episodes": 4,
         "tasks_per_iteration": 2,
     }  # fmt: skip
-    sweep = tmp_path / "sweep.yaml"
+    sweep, output = tmp_path / "sweep.yaml", tmp_path / "out"
     recipe = str(ROOT / "tune_configs" / "recipes" / "guess_numbers_grpo.yaml")
-    sweep.write_text(json.dumps({"recipe": recipe, "set": keys, "space": {"lr": [3e-4]}}))
-    code, log = submit(cluster, f"tune {sweep} --output {tmp_path / 'out'}")
+    sweep.write_text(json.dumps({"recipe": recipe, "set": keys, "space": {"lr": [1e-4, 1e-3]}}))
+    code, log = submit(cluster, f"tune {sweep} --output {output}")
     assert code == 0, log
-    results = json.loads((tmp_path / "out" / "results.json").read_text())
-    statuses = [trial["status"] for point in results["points"] for trial in point["trials"]]
-    assert statuses == ["done"]
+    results = json.loads((output / "results.json").read_text())
+    assert [trial["status"] for point in results["points"] for trial in point["trials"]] == ["done", "done"]
+    for run in map(RunFolder, sorted((output / "trials").iterdir())):
+        assert [record["iteration"] for record in run.read_metrics()] == [0, 1]
+        assert run.load_settings().num_env_runners == 1
 
 
 def test_a_second_machine_joins_with_the_token(cluster: Cluster, tmp_path: Path) -> None:

@@ -139,16 +139,6 @@ def test_a_trial_that_can_never_fit_is_one_clear_line(
     assert "8 x env runner 0.5 CPU" in error and "the cluster has 1 node with 4 CPU" in error
 
 
-def test_trials_with_actors_queue_for_all_of_their_bundles(beginner_model_dir: Path, tmp_path: Path) -> None:
-    """Two trials of 2.5 CPUs on 4: together they would take what the actors of each other wait for."""
-    keys = {"iterations": 1, "num_env_runners": 1, "engine": "torch"}
-    path = write_sweep(tmp_path, beginner_model_dir, {"lr": [1e-4, 1e-3]}, keys, local=False)
-    output = tmp_path / "out"
-    assert tune(path, "--output", output) == 0
-    assert [iterations(run) for run in runs(output)] == [[0, 1], [0, 1]]
-    assert all(run.load_settings().num_env_runners == 1 for run in runs(output))
-
-
 def test_asha_stops_what_is_worse(beginner_model_dir: Path, tmp_path: Path) -> None:
     path = write_sweep(
         tmp_path, beginner_model_dir, {"group_size": [4, 2]}, {"iterations": 3},
