@@ -44,7 +44,7 @@ def main() -> None:
     args.name = args.name or f"chain_gae_{args.env}"
     arms = run_grid([arm(name, args.env, args.budget) for name in args.arms], args)
     print(markdown(arms, columns(args.budget)))
-    plot(arms, RESULTS / f"{args.name}.png", f"{args.env}, {args.seeds} seeds")
+    plot(arms, RESULTS / f"{args.name}.png", f"{args.env}, {args.seeds} seeds", METHODS)
 
 
 def columns(budget: int) -> dict[str, Callable[[list[Run]], str]]:

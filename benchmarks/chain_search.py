@@ -11,7 +11,7 @@ execution. Success is that of the plain policy on the test tasks at temperature 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from itertools import accumulate
 from pathlib import Path
 from statistics import fmean
@@ -91,8 +91,12 @@ def at_budget(runs: list[Run], budget: int) -> dict[str, float]:
     return found
 
 
-def plot(arms: dict[str, list[Run]], path: Path, title: str) -> None:
-    """Write a picture: test success over environment steps, mean over the seeds with the range of the seeds."""
+def plot(arms: dict[str, list[Run]], path: Path, title: str, whole: Collection[str] = METHODS) -> None:
+    """Write a picture: test success over environment steps, mean over the seeds with the range of the seeds.
+
+    Args:
+        whole: arms that are methods; changed ones are dotted.
+    """
     import matplotlib
 
     matplotlib.use("Agg")
@@ -103,9 +107,9 @@ def plot(arms: dict[str, list[Run]], path: Path, title: str) -> None:
         curves = [curve(run) for run in runs]
         grid = np.linspace(0, min(steps[-1] for steps, _ in curves), 50)
         lines = np.array([np.interp(grid, steps, success) for steps, success in curves])
-        style = "-" if name in METHODS else ":"
+        style = "-" if name in whole else ":"
         axis.plot(grid / 1000, lines.mean(axis=0), style, color=f"C{number}", label=name)
-        if name in METHODS:
+        if name in whole:
             axis.fill_between(grid / 1000, lines.min(axis=0), lines.max(axis=0), color=f"C{number}", alpha=0.15)
     axis.set(xlabel="thousand environment steps", ylabel="success on the test tasks", title=title, ylim=(0, 1))
     axis.grid(alpha=0.3)
