@@ -73,7 +73,7 @@ def arm(name: str, env: str, budget: int) -> Arm:
     iterations = math.ceil(budget / keys.get("search_steps", episodes * EPISODE_STEPS[env]))
     if name == "3spo":
         flags: tuple[str, ...] = ("--algo", "3spo", "--env", env)
-        own = tuple(f"{key}={keys[key]}" for key in SIZES)
+        own = (*(f"{key}={keys[key]}" for key in SIZES), "score_gate=score")
     else:
         flags, own = ("--config", str(file.relative_to(Path.cwd()))), ABLATIONS.get(name, ())
     return Arm(name, (*flags, *(part for key in (f"iterations={iterations}", *own) for part in ("--set", key))))

@@ -11,6 +11,7 @@ times as much: take few seeds.
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from typing import Any
@@ -34,19 +35,44 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, default=40)
     parser.add_argument("--lr", type=float, help="length of an optimiser step, in place of the method's")
     parser.add_argument("--name", default="exact_worlds")
+    parser.add_argument("--add", action="store_true", help="keep what the results' file has, and measure what it lacks")
+    parser.add_argument("--limit", type=float, default=float("inf"), help="seconds after which no row is begun")
     args = parser.parse_args()
     command = "python -m benchmarks.exact_worlds " + " ".join(sys.argv[1:])
-    figures: dict[str, dict[str, Any]] = {}
-    for name in args.worlds:
-        world = WORLDS[name]()
-        figures[name] = {}
-        for arm in Chosen.of(args.methods).names:
-            figures[name][arm] = row(world, ARMS[arm], args.seeds, args.iterations, args.lr)
-            print(name, arm, {k: v for k, v in figures[name][arm].items() if not isinstance(v, list)}, flush=True)
-        write_figures(args.name, command.strip(), {"seeds": args.seeds, "worlds": figures})
+    known = kept(args.name, args.seeds) if args.add else {}
+    figures: dict[str, dict[str, Any]] = known.pop("worlds", {})
+    began = time.monotonic()
+    for name, arm in [(name, arm) for name in args.worlds for arm in Chosen.of(args.methods).names]:
+        if arm in figures.setdefault(name, {}):
+            continue
+        if time.monotonic() - began > args.limit:
+            print(f"not begun after {args.limit:g} s: {name}, {arm} and what follows; --add goes on", flush=True)
+            break
+        figures[name][arm] = row(WORLDS[name](), ARMS[arm], args.seeds, args.iterations, args.lr)
+        print(name, arm, {k: v for k, v in figures[name][arm].items() if not isinstance(v, list)}, flush=True)
+        write_figures(
+            args.name, known.get("command", command.strip()), {**known, "seeds": args.seeds, "worlds": figures}
+        )
     for column in ("mean", "final", "step_cosine", "mean_cosine", "cosine"):
         print(f"\n{column}\n{table(figures, column)}")
     plot(figures, RESULTS / f"{args.name}.png", arms_of(figures), f"exact worlds, {args.seeds} seeds")
+
+
+def kept(name: str, seeds: int) -> dict[str, Any]:
+    """What the results' file has, or nothing; rows of other seeds are not mixed.
+
+    Raises:
+        SystemExit: it was measured with another number of seeds.
+    """
+    path = RESULTS / f"{name}.json"
+    if not path.exists():
+        return {}
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    if found["seeds"] != seeds:
+        raise SystemExit(
+            f"{path.name} has {found['seeds']} seeds, not {seeds}: --seeds {found['seeds']}, or another --name"
+        )
+    return found
 
 
 def row(world: World, arm: Arm, seeds: int, iterations: int, lr: float | None = None) -> dict[str, Any]:

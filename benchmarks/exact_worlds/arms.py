@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks.exact_worlds.learn import Curve, learn
 from benchmarks.exact_worlds.methods import Maker, chain_of, gigpo_of, grpo_of, hgpo_of, steppo_of, vine_of
+from benchmarks.exact_worlds.readings import BySamples, BySolved, KnownWay, UntilSolved
 from benchmarks.exact_worlds.searches import SearchMethod, learn_search
 from benchmarks.exact_worlds.trees import branch_of
 from benchmarks.exact_worlds.world import World
+from rl_agents.search.states import States
 
 #: Length of an optimiser step: one for all that learn from an iteration at once, and one for updates after each tick.
 LR, TICK_LR = 1.0, 0.3
@@ -38,7 +41,14 @@ class Arm:
 
 
 def _search(algo: str = "3spo", update: str = "tick", reach: bool = False, **keys: Any) -> Arm:
-    return Arm(SearchMethod(algo, keys, update, reach), TICK_LR if update == "tick" else LR)
+    """A search; 3SPO with the gate in S, as in equation 1."""
+    own = {"score_gate": "score", **keys} if algo == "3spo" else keys
+    return Arm(SearchMethod(algo, own, update, reach), TICK_LR if update == "tick" else LR)
+
+
+def _open(states: Callable[[Any], States] | None = None, **keys: Any) -> Arm:
+    """3SPO at α = 1 with the gate in n alone."""
+    return Arm(SearchMethod(keys={"score_alpha": 1.0, "score_gate": "count", **keys}, states=states), TICK_LR)
 
 
 BASELINES = {
@@ -108,13 +118,32 @@ OPEN = {
     "no gate, by reach": _search(score_alpha=1.0, score_xi=1e9, reach=True),
     "no gate, one update": _search("3spo", "iteration", score_alpha=1.0, score_xi=1e9),
 }
-ARMS: dict[str, Arm] = {**BASELINES, **CHAIN, **PARTS, **SEARCHES, **OPEN}
+#: The gate in n(s) alone; then what novelty and p are counted from.
+GATE = {
+    "gate at n, α=50": _open(score_alpha=50.0),
+    "gate at n": _open(),
+    "gate at n, no novelty": _open(novelty="none"),
+    "gate at n, novelty where unsolved": _open(UntilSolved),
+    "gate at n, novelty by solved": _open(BySolved),
+    "gate at n, novelty by samples": _open(BySamples),
+    "gate at n, until success": _open(novelty_until="solved"),
+    "chain's p": _open(score_rate="chain"),
+    "chain's p, no novelty": _open(score_rate="chain", novelty="none"),
+    "chain's p, until success": _open(score_rate="chain", novelty_until="solved"),
+    "chain's p, until a way is known": _open(KnownWay, score_rate="chain"),
+    "chain's p, until success, α=50": _open(score_rate="chain", novelty_until="solved", score_alpha=50.0),
+    "chain's p, until success, gate in S": _open(score_rate="chain", novelty_until="solved", score_gate="score"),
+    "chain's p, until success, uniform n": _open(score_rate="chain", novelty_until="solved", search_rollouts="uniform"),
+    "chain's p, until success, mean": _open(score_rate="chain", novelty_until="solved", step_norm="mean"),
+}
+ARMS: dict[str, Arm] = {**BASELINES, **CHAIN, **PARTS, **SEARCHES, **OPEN, **GATE}
 #: Each kind is run by itself: searches cost a hundred times as much CPU.
 SETS = {
     "main": (*BASELINES, *CHAIN),
     "parts": ("grpo", "chain λ=0.9", *PARTS),
     "searches": tuple(SEARCHES),
     "open": tuple(OPEN),
+    "gate": tuple(GATE),
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.rollout.branching import BranchSpec, Child, Expansion
 from rl_agents.rollout.env_calls import EnvReply
 from rl_agents.search.explorer import Explorer, Request, SearchError
+from rl_agents.search.states import States
 from rl_agents.search.tree import Node
 
 #: Tasks that are searched side by side, and samples of a state at most.
@@ -32,12 +33,14 @@ class SearchMethod:
         algo, keys: of the product.
         update: an optimiser step after each tick, as in the product, or after each iteration.
         reach: weigh a state by the chance that the policy comes there along the search's path.
+        states: what is known of states, made from the settings, where it is not the product's own.
     """
 
     algo: str = "3spo"
     keys: dict[str, Any] = field(default_factory=dict)
     update: str = "tick"
     reach: bool = False
+    states: Callable[[Any], States] | None = None
 
     def settings(self, world: World) -> Settings:
         """The run's keys."""
@@ -71,7 +74,7 @@ class SearchRun:
 
     def __init__(self, world: World, method: SearchMethod, seed: int) -> None:
         self.world, self.method, self.settings = world, method, method.settings(world)
-        make = ALGORITHMS[method.algo].states
+        make = method.states or ALGORITHMS[method.algo].states
         assert make is not None
         tasks = [str(start) for start in np.flatnonzero(world.starts)]
         self.explorer = Explorer(self.settings, tasks, make(self.settings), width=WIDTH, most=MOST, seed=seed)
@@ -94,10 +97,14 @@ class SearchRun:
             self._choice = np.cumsum(self.chosen[0], axis=-1)
             expansions = self._expand([request.spec for request in requests])
             origins = [request.search.current for request in requests]
+            self.look(requests, expansions)
             tick = self.explorer.update(requests, expansions)
             reach = self._follow(requests, origins, expansions)
             yield self._samples(tick.samples, reach)
         self.explorer.end_iteration()
+
+    def look(self, requests: Sequence[Request], expansions: Sequence[Expansion]) -> None:
+        """A tick was sampled and nothing of it is known yet (`benchmarks.exact_worlds.parts` looks here)."""
 
     def _samples(self, samples: Sequence[Trajectory], reach: dict[int, float]) -> Samples:
         rows = [(*s.steps[0].prompt_ids, s.steps[0].response_ids[0], s.group_id) for s in samples]
@@ -173,16 +180,16 @@ def _one(world: World, method: SearchMethod, lr: float, iterations: int, seed: i
         for samples in run.iteration():
             gathered.append(samples)
             if method.update == "tick":
-                weights = weights + _ascent(world, run, optimiser, gathered)
+                weights = weights + ascent_of(world, run, optimiser, gathered)
                 run.chosen = policy(world, weights)
                 gathered = []
-        weights = weights + _ascent(world, run, optimiser, gathered)
+        weights = weights + ascent_of(world, run, optimiser, gathered)
         run.chosen = policy(world, weights)
         reached.append(float(success(world, run.chosen)[0]))
     return reached, run.closed
 
 
-def _ascent(world: World, run: SearchRun, optimiser: Optimiser, gathered: Sequence[Samples]) -> FloatArray:
+def ascent_of(world: World, run: SearchRun, optimiser: Optimiser, gathered: Sequence[Samples]) -> FloatArray:
     """One optimiser step on these samples; their advantages are those of the policy that sampled them."""
     if not gathered or not any(np.abs(samples.advantage).any() for samples in gathered):
         return np.zeros_like(world.weights)[None]

@@ -15,9 +15,11 @@ from rl_agents.credit.group import grpo
 from rl_agents.credit.statistics import FloatArray
 from rl_agents.credit.three_spo import StateScore, state_score
 from rl_agents.data.steps import StepTable
+from rl_agents.search.chain import StateChain
 from rl_agents.search.states import MAX_STATES, Outcomes
 from rl_agents.settings.options import key
 from rl_agents.settings.search import SearchKeys
+from rl_agents.settings.sections import DiscountKeys
 
 if TYPE_CHECKING:
     from rl_agents.data.rows import Row
@@ -28,11 +30,18 @@ PRESET = "alfworld_chain_search_small.yaml"
 
 
 @dataclass
-class ThreeSpoKeys(SearchKeys, StepNormKeys, DualClipKeys):
+class ThreeSpoKeys(SearchKeys, StepNormKeys, DualClipKeys, DiscountKeys):
     """3spo: which states are closed, and how trajectories are counted."""
 
     score_xi: float = key(10.0, "failures from which a state may close", at_least=0)
     score_zeta: float = key(0.1, "success rate that keeps it open", at_least=0, at_most=1)
+    score_gate: Literal["count", "score"] = key(
+        "count", "what a closed state loses: its samples alone (n = 0), or S as well, as in equation 1, so that "
+        "S(s) - S(s') pays for walking into it",
+    )  # fmt: skip
+    score_rate: Literal["counts", "chain"] = key(
+        "counts", "p(s): share of solved trajectories (equation 1), or the value of the chain of all sampled steps"
+    )
     score_clock: Literal["depth", "global"] = key("depth", "t: depth in the trajectory, or finished trajectories")
     state_count: Literal["trajectory", "visit"] = key("trajectory", "a state counts once per trajectory, or per visit")
     state_terminal: Literal["counted", "ignored"] = key(
@@ -44,14 +53,14 @@ class StateCounts:
     """N_total and N_succ per state (3SPO, section 3.2), kept over the whole run, and the scores from them.
 
     Attributes:
-        finished: trajectories counted.
+        finished, solved: trajectories counted, and those of them that were solved.
     """
 
     once_per: Literal["search", "siblings"] = "search"
 
     def __init__(self, settings: ThreeSpoKeys, max_states: int = MAX_STATES) -> None:
         self.settings, self.max_states = settings, max_states
-        self.finished = 0
+        self.finished = self.solved = 0
         #: key -> (total, successes), least recently counted first.
         self._counts: dict[str, tuple[int, int]] = {}
 
@@ -77,6 +86,7 @@ class StateCounts:
             alpha=self.settings.score_alpha,
             xi=self.settings.score_xi,
             zeta=self.settings.score_zeta,
+            gate=self.settings.score_gate,
         )
 
     def progress(self, key: str, depth: int, outcomes: Outcomes) -> FloatArray:
@@ -95,6 +105,7 @@ class StateCounts:
     def finish(self, path: Sequence[str], success: bool, *, terminal: bool) -> None:
         """Count a finished trajectory at each distinct state of its path, or at every visit with ``state_count``."""
         self.finished += 1
+        self.solved += success
         counted = path[:-1] if terminal and self.settings.state_terminal == "ignored" else path
         for name in dict.fromkeys(counted) if self.settings.state_count == "trajectory" else counted:
             total, successes = self._counts.pop(name, (0, 0))
@@ -109,13 +120,69 @@ class StateCounts:
         """Plain data; `load_json` is its inverse."""
         total, successes = zip(*self._counts.values(), strict=True) if self._counts else ((), ())
         counts = {"keys": list(self._counts), "total": list(total), "successes": list(successes)}
-        return {"finished": self.finished, **counts}
+        return {"finished": self.finished, "solved": self.solved, **counts}
 
     def load_json(self, data: Mapping[str, Any]) -> None:
         """Replace everything by what `to_json` returned."""
         self.finished = int(data["finished"])
         rows = zip(data["keys"], data["total"], data["successes"], strict=True)
         self._counts = {str(key): (int(total), int(successes)) for key, total, successes in rows}
+        self.solved = int(data.get("solved", max(data["successes"], default=0)))  # earlier checkpoints: at least these
+
+
+class ChainRates(StateCounts):
+    """p(s) = V(s) of the Markov chain of all sampled steps (`rl_agents.search.chain`); the gate is that of the counts.
+
+    Counts know only of trajectories that ended. A path that a search leaves, at a closed state or because its actions
+    were executed before, is counted nowhere, so that p(s) = 1 wherever a success was met. The chain knows every step.
+    """
+
+    def __init__(self, settings: ThreeSpoKeys, max_states: int = MAX_STATES) -> None:
+        super().__init__(settings, max_states)
+        self.chain = StateChain(settings.gamma, max_states)
+
+    def visits(self, key: str) -> float:
+        """Actions sampled at a state."""
+        return self.chain.steps(key)
+
+    def score(self, keys: Sequence[str], depth: int) -> StateScore:
+        """S of eq. 1 with V(s) for p; a state without samples has S = 1."""
+        return self._scored(keys, depth, self.chain.values(keys, 0.0))
+
+    def progress(self, key: str, depth: int, outcomes: Outcomes) -> FloatArray:
+        """S(s) - S(s'), float64 [samples]; a state without samples is as good as the one before it, V(s') = V(s).
+
+        S(s') = 0 where a trajectory ended solved, 1 where it ended otherwise.
+        """
+        here = self.chain.values([key], 0.0)
+        before = self._scored([key], depth, here).score[0]
+        after = self._scored(outcomes.keys, depth + 1, self.chain.values(outcomes.keys, float(here[0]))).score
+        return np.asarray(before - np.where(outcomes.ended, 1.0 - np.asarray(outcomes.solved, dtype=np.float64), after))
+
+    def _scored(self, keys: Sequence[str], depth: int, rates: FloatArray) -> StateScore:
+        clock = depth if self.settings.score_clock == "depth" else 1 + self.finished
+        score = state_score(np.ones(len(keys)), rates, clock, alpha=self.settings.score_alpha, xi=np.inf, epsilon=0.0)
+        opened = super().score(keys, depth).open
+        gated = self.settings.score_gate == "score"
+        return StateScore(np.where(opened, score.score, 0.0) if gated else score.score, opened)
+
+    def observe(self, key: str, outcomes: Outcomes) -> None:
+        """Count the sampled steps, those that the search does not follow included."""
+        self.chain.observe(key, outcomes)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; `load_json` is its inverse."""
+        return {**super().to_json(), "chain": self.chain.to_json()}
+
+    def load_json(self, data: Mapping[str, Any]) -> None:
+        """Replace everything by what `to_json` returned."""
+        super().load_json(data)
+        self.chain.load_json(data["chain"])
+
+
+def states_of(settings: ThreeSpoKeys) -> StateCounts:
+    """What a run knows of states."""
+    return ChainRates(settings) if settings.score_rate == "chain" else StateCounts(settings)
 
 
 def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: ThreeSpoKeys) -> None:
@@ -134,16 +201,23 @@ RECIPE = Recipe(
     reference="3SPO: State-Score-Supervised Policy Optimization for LLM Agents, section 3 and algorithm 1",
     credit=credit,
     policy_loss=policy_loss,
-    defaults={"kl_coef": 0.01, "step_norm": "mean_std", "aggregation": "seq-mean-token-mean", "minibatches": 1},
+    defaults={
+        "kl_coef": 0.01,
+        "step_norm": "mean_std",
+        "aggregation": "seq-mean-token-mean",
+        "minibatches": 1,
+        "gamma": 0.95,
+    },
     keys=ThreeSpoKeys,
     source="search",
-    states=StateCounts,
+    states=states_of,
     grouped=True,
     stale_unit="step",
     preset=PRESET,
     preset_note=(
         "It runs chain-search: 3SPO's search with state values from the chain of all sampled steps,",
         "because the paper's own equations lower success at this size (docs/algorithms/chain-search.md).",
-        "For the paper's equations: --algo 3spo --env alfworld, or --config tune_configs/recipes/alfworld_3spo.yaml",
+        "The equations with the gate in n alone: --algo 3spo --env alfworld;",
+        "all as in the paper: --config tune_configs/recipes/alfworld_3spo.yaml, or score_gate=score",
     ),
 )

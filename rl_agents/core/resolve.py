@@ -245,6 +245,8 @@ def cautions(settings: Settings) -> list[str]:
             "novelty=none has omega = 0: the score difference weighs 1/2 at every visit; novelty=zero removes R_novel "
             "alone and leaves eq. 2's weight of 1/2 - omega(N)"
         )
+    if recipe.name == "3spo" and "gamma" in settings.explicit and settings.score_rate == "counts":
+        found.append("gamma has no effect with score_rate=counts: it discounts the values of score_rate=chain")
     return found
 
 

@@ -17,10 +17,11 @@ from numpy.typing import ArrayLike
 from rl_agents.credit.statistics import BoolArray, FloatArray, IntArray
 
 Novelty = Literal["changed", "unseen", "first_in_trajectory", "zero"]
+Gate = Literal["score", "count"]
 
 
 class StateScore(NamedTuple):
-    """``score`` S in [0, 1]; ``open``: the gate, false where the state keeps failing (then score is 0)."""
+    """``score`` S in [0, 1]; ``open``: the gate, false where the state keeps failing (by eq. 1 S = 0 then)."""
 
     score: FloatArray
     open: BoolArray
@@ -47,9 +48,14 @@ def state_score(
     alpha: float = 50.0,
     xi: float = 10.0,
     zeta: float = 0.1,
+    gate: Gate = "score",
     epsilon: float = 1e-6,
 ) -> StateScore:
-    """S = exp(-λ(t)·p)·1{N_fail < ξ or p > ζ}, p = N_succ/(N_total + ε) (3SPO, eq. 1).
+    """S = exp(-λ(t)·p)·1{N_fail < ξ or p > ζ}, p = N_succ/(N_total + ε) (3SPO, eq. 1); or S = exp(-λ(t)·p).
+
+    With ``gate="count"`` the indicator is in n(s) alone (`rollout_count`), and not in S. A closed state that never
+    succeeded has S = 1 then, and a step to it earns S(s) - 1 <= 0 in eq. 2. By eq. 1 it has S = 0, as a solved end has,
+    and the same step earns S(s), the most there is.
 
     Args:
         total, successes: N_total and N_succ of the state, arrays that broadcast; an unseen state (0, 0) has S = 1.
@@ -57,6 +63,7 @@ def state_score(
         alpha: α of `annealing`; 50 in the paper, 1 for graded counts.
         xi: ξ, number of failures from which a state may close (strict <).
         zeta: ζ, success rate that keeps it open (strict >).
+        gate: the indicator is part of S (``score``, the paper), or of n(s) only (``count``, ours).
         epsilon: ε.
 
     Raises:
@@ -66,9 +73,11 @@ def state_score(
     if np.any(wins > visits) or np.any(wins < 0):
         raise ValueError("successes must lie between 0 and total")
     rate = wins / (visits + epsilon)
-    gate = np.asarray((visits - wins < xi) | (rate > zeta))
-    score = np.where(gate, np.exp(-annealing(t, alpha) * rate), 0.0)
-    return StateScore(score, np.broadcast_to(gate, score.shape))
+    opened = np.asarray((visits - wins < xi) | (rate > zeta))
+    score = np.asarray(np.exp(-annealing(t, alpha) * rate))
+    if gate == "score":
+        score = np.where(opened, score, 0.0)
+    return StateScore(score, np.broadcast_to(opened, score.shape))
 
 
 def rollout_count(score: ArrayLike, gate: ArrayLike, *, maximum: int = 8) -> IntArray:

@@ -43,11 +43,12 @@ class States(Protocol):
 
     Attributes:
         once_per: equal actions at a state are followed once in a ``search``, or once among ``siblings``.
-        finished: trajectories that ended so far.
+        finished, solved: trajectories that ended so far, and those of them that were solved.
     """
 
     once_per: Literal["search", "siblings"]
     finished: int
+    solved: int
 
     def __len__(self) -> int:
         """States known."""
@@ -114,7 +115,8 @@ def step_rewards(path: Sequence[str], outcomes: Outcomes, states: States, settin
     """
     key, count = path[-1], len(outcomes.keys)
     weight, novel, gained = 0.0, np.zeros(count), np.zeros(count)
-    if settings.novelty != "none":
+    known = settings.novelty_until == "solved" and states.solved > 0
+    if settings.novelty != "none" and not known:
         fixed = settings.novelty_fixed or None
         weight = float(novelty_weight(states.visits(key), decay=settings.novelty_decay, fixed=fixed))
         novel = np.array(

@@ -39,6 +39,8 @@ def migrated(data: Mapping[str, Any]) -> dict[str, Any]:
     found = _with_one_turn_limit({name: value for name, value in data.items() if name not in RETIRED})
     if found.get("env") == "webshop":
         found.setdefault("env.hold_out_eval", True)  # what they trained on; a new run trains on these goals too
+    if found.get("algo") == "3spo" and found.get("state_value") != "chain":
+        found.setdefault("score_gate", "score")  # the only reading there was
     if found.keys().isdisjoint(REMOVED):
         return found
     _check(found, {name: (value,) for name, value in REMOVED.items()})

@@ -64,4 +64,8 @@ class SearchKeys(StateKeys):
     novelty_fixed: float = key(
         0.0, "omega as a constant (ablation: 0.25); 0 is omega(N)", at_least=0, at_most=0.5, needs="novelty!=none"
     )
+    novelty_until: Literal["always", "solved"] = key(
+        "always", "novelty pays in the whole run, or until its first success (as novelty=none from then on)",
+        needs="novelty!=none",
+    )  # fmt: skip
     success_weight: float = key(0.5, "weight of terminal success in a step's reward", at_least=0)

@@ -47,6 +47,17 @@ def test_gate_closes_only_with_many_failures_and_a_low_rate(total, wins, is_open
     assert (float(result.score) > 0) is is_open
 
 
+def test_a_gate_in_the_count_alone_leaves_the_score_as_it_is():
+    """exp(-50·ln 7·p) by hand; a closed state has n = 0 either way."""
+    total, wins = [10, 11, 10, 0], [0, 1, 1, 0]
+    paper, ours = (state_score(total, wins, 7, gate=gate) for gate in ("score", "count"))
+    assert paper.score == pytest.approx([0.0, 0.0, 5.94991e-5, 1.0], rel=1e-4)
+    assert ours.score == pytest.approx([1.0, 7 ** (-50 / 11), 5.94991e-5, 1.0], rel=1e-4)
+    assert paper.open.tolist() == ours.open.tolist() == [False, False, True, True]
+    for found in (paper, ours):
+        assert rollout_count(found.score, found.open).tolist() == [0, 0, 1, 8]
+
+
 def test_at_the_first_depth_the_score_is_zero_or_one():
     result = state_score([0, 10, 10, 12], [0, 10, 0, 2], 1)
     assert result.score.tolist() == [1.0, 1.0, 0.0, 1.0]

@@ -43,6 +43,15 @@ def test_the_gate_at_its_borders(total: int, wins: int, is_open: bool) -> None:
     assert opened is is_open and (score > 0) is is_open
 
 
+@pytest.mark.parametrize(
+    ("total", "wins", "score"), [(9, 0, 1.0), (10, 0, 1.0), (20, 1, 3**-0.05), (11, 2, 3 ** -(2 / 11))]
+)
+def test_where_the_gate_is_in_n_alone_the_score_is_that_of_the_rate(total: int, wins: int, score: float) -> None:
+    found, opened = look(counted(total, wins, score_gate="count"), 3)
+    assert found == pytest.approx(score, rel=1e-6)
+    assert opened is look(counted(total, wins, score_gate="score"), 3)[1], "which states are closed does not change"
+
+
 def test_alpha_can_be_chosen() -> None:
     assert look(counted(10, 1, score_alpha=50.0), 2)[0] == pytest.approx(0.03125, rel=1e-4)
     assert look(counted(10, 5, score_alpha=1.0), 7)[0] == pytest.approx(0.377965, rel=1e-5)

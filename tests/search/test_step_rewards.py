@@ -91,6 +91,20 @@ def test_a_hopeless_state_looks_mastered() -> None:
     assert gated == pytest.approx(0.5 * score("here", 2)) and gated > 0
 
 
+def test_with_the_gate_in_n_alone_a_hopeless_state_is_no_progress() -> None:
+    """α = 1: S(here) = 2^-0.5 = 0.70711 at depth 2, S(hopeless) = 1 as if unseen, S(good) = 1/3; half of each difference."""
+    found = rewards(["hopeless", "unseen", "good"], novelty="none", score_gate="count")
+    assert found == pytest.approx([-0.14645, -0.14645, 0.18689], abs=1e-5)
+    by_the_paper = rewards(["hopeless", "unseen", "good"], novelty="none", score_gate="score")
+    assert by_the_paper == pytest.approx([0.35355, -0.14645, 0.18689], abs=1e-5)
+
+
+def test_a_state_that_closed_at_a_low_rate_keeps_the_score_of_its_rate() -> None:
+    """(40, 2) is closed at p = 0.05: S = 3^-0.05 = 0.94655 at depth 3."""
+    (found,) = rewards(["low"], novelty="none", score_gate="count", counts={**COUNTS, "low": (40, 2)})
+    assert found == pytest.approx(0.5 * (2**-0.5 - 0.94655), abs=1e-5)
+
+
 def test_ends_are_counted_or_never_seen() -> None:
     counted = rewards(["won", "lost"], won="won", ended="lost", novelty="none")
     assert counted == pytest.approx([0.5 * score("here", 2) + 0.5, 0.5 * (score("here", 2) - 1.0)])
@@ -105,6 +119,9 @@ def test_ends_are_counted_or_never_seen() -> None:
         ({}, "hopeless", 0),
         ({}, "unseen", 8),
         ({"score_alpha": 50.0}, "here", 1),
+        ({"score_gate": "count"}, "hopeless", 0),
+        ({"score_gate": "score"}, "hopeless", 0),
+        ({"score_gate": "count"}, "here", 8 * 2**-0.5),
         ({"search_rollouts": "uniform"}, "hopeless", 8),
     ],
 )
