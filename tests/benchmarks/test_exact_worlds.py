@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from algorithms.handmade import per_step, settings_of
 
+from benchmarks.exact_worlds.__main__ import kept
 from benchmarks.exact_worlds.arms import ARMS
 from benchmarks.exact_worlds.critics import ChainCritic
 from benchmarks.exact_worlds.learn import budget_of
 from benchmarks.exact_worlds.methods import chain_of
+from benchmarks.exact_worlds.parts import PartsRun
 from benchmarks.exact_worlds.quality import quality
+from benchmarks.exact_worlds.searches import SearchMethod
 from benchmarks.exact_worlds.trees import _branch
 from benchmarks.exact_worlds.walks import Budget, Sampler, Steps, episodes
 from benchmarks.exact_worlds.world import World, exact_gradient, gradient, occupancy, policy, success, values
@@ -134,8 +139,30 @@ def test_curves_move_and_the_budget_is_kept() -> None:
 def test_a_gate_inside_the_score_points_away_from_success() -> None:
     """A closed state has S = 0, as if it were mastered: 3SPO's reward then pays for walking into a trap."""
     world = WORLDS["traps"]()
-    gated, open_ = (quality(world, ARMS[name], runs=3) for name in ("3spo α=1", "3spo α=1, no gate"))
-    assert gated["step_cosine"] < 0.0 < 0.2 < open_["step_cosine"]
+    names = ("3spo α=1", "3spo α=1, no gate", "gate at n")
+    gated, open_, moved = (quality(world, ARMS[name], runs=3)["step_cosine"] for name in names)
+    assert gated < 0.0 and min(open_, moved) > 0.2
+
+
+def test_the_parts_of_an_advantage_are_the_whole_one() -> None:
+    """Novelty, progress and success, each by itself, make up what the product learns from; its deviation is shared."""
+    world, arm = WORLDS["quest"](), ARMS["3spo"]
+    assert isinstance(arm.method, SearchMethod)
+    run = PartsRun(world, arm.method, 1000)
+    run.chosen = policy(world, world.weights[None])
+    whole = sum(float((samples.advantage**2).sum()) for samples in run.iteration())
+    novelty, progress, success_ = run.found.square
+    assert novelty == pytest.approx(whole, rel=1e-4), "before the first success novelty is all there is"
+    assert progress == success_ == 0.0 and run.found.gain[0] > 0
+
+
+def test_results_are_added_to_and_seeds_are_not_mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmarks.exact_worlds.__main__.RESULTS", tmp_path)
+    assert kept("none", 4) == {}
+    (tmp_path / "some.json").write_text('{"seeds": 4, "worlds": {"traps": {}}}')
+    assert kept("some", 4)["worlds"] == {"traps": {}}
+    with pytest.raises(SystemExit, match=r"some\.json has 4 seeds, not 8: --seeds 4, or another --name"):
+        kept("some", 8)
 
 
 def played(world: World, steps: Steps) -> list[Trajectory]:

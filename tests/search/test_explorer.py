@@ -187,8 +187,9 @@ def test_until_something_is_learned_the_search_samples_whole_episodes() -> None:
     assert request.rollouts == 3
 
 
-def test_a_closed_state_is_dropped_and_the_next_one_taken() -> None:
-    explorer, world = explorer_of(), World()
+@pytest.mark.parametrize(("gate", "mean"), [("score", 2 / 3), ("count", 1.0)])
+def test_a_closed_state_is_dropped_and_the_next_one_taken(gate: str, mean: float) -> None:
+    explorer, world = explorer_of(score_gate=gate), World()
     finish(explorer, "attic", success=False)
     world.tick(explorer)
     (search,) = explorer.searches
@@ -196,7 +197,7 @@ def test_a_closed_state_is_dropped_and_the_next_one_taken() -> None:
     (request,), _ = world.tick(explorer)
     assert request.spec.point.anchor == "barn"
     assert explorer.counts.rollouts == [3, 0, 3] and explorer.counts.backtracks == 1
-    assert explorer.metrics()["search/score_mean"] == pytest.approx(2 / 3), "S of a closed state is 0"
+    assert explorer.metrics()["search/score_mean"] == pytest.approx(mean), "S of a closed state is 0, by equation 1"
     assert [mark.outcome for mark in search.marks].count("closed") == 1
 
 

@@ -49,6 +49,13 @@ def test_the_papers_method_goes_on_as_it_is() -> None:
     assert restored(algo="3spo", score_preset="graded").score_alpha == 1.0
 
 
+def test_runs_from_before_the_gate_could_be_moved_keep_it_in_the_score() -> None:
+    assert restored(algo="3spo").score_gate == "score"
+    assert Settings.restored({"algo": "3spo"}).score_gate == "score"
+    assert Settings.restored({"algo": "3spo", "score_gate": "count"}).score_gate == "count"
+    assert Settings.from_dict({"algo": "3spo"}).score_gate == "count", "what a new run takes"
+
+
 def test_other_algorithms_keep_their_warm_up() -> None:
     settings = restored(algo="ppo", critic_warmup=2)
     assert (settings.algo, settings.critic_warmup, settings.search_warmup) == ("ppo", 2, 0)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from search.drawn import settings_of
 
-from rl_agents.algorithms.three_spo import StateCounts
-from rl_agents.search.states import state_key
+from rl_agents.algorithms.three_spo import ChainRates, StateCounts, states_of
+from rl_agents.search.states import Outcomes, state_key
 
 
 def counted(total: int, wins: int, **keys: object) -> StateCounts:
@@ -111,3 +111,55 @@ def test_counts_survive_json_in_their_order() -> None:
         finish(each, ["d"], True)
     assert other.to_json() == states.to_json()
     assert states.count("c") == (0, 0), "the oldest went, in both"
+    assert other.solved == states.solved == 2
+    earlier = {name: value for name, value in states.to_json().items() if name != "solved"}
+    other.load_json(earlier)
+    assert other.solved > 0, "what is solved stands in the counts of earlier checkpoints"
+
+
+def chain_of_three(**keys: object) -> ChainRates:
+    """Sampled at a: to b twice, lost once; at b: won once. No trajectory is counted."""
+    states = states_of(settings_of(score_rate="chain", gamma=0.5, **keys))
+    assert isinstance(states, ChainRates)
+    states.observe("a", Outcomes(("b", "b", "lost"), (False, False, True), (False, False, False)))
+    states.observe("b", Outcomes(("won",), (True,), (True,)))
+    return states
+
+
+#: V(b) = (1 + V̄/2)/2 and V(a) = (2·V(b)/2 + V̄/2)/4 with V̄ = (3·V(a) + V(b))/4 = 14/51.
+VALUE_A, VALUE_B = 1 / 8 + 3 / 16 * 14 / 51, 1 / 2 + 1 / 4 * 14 / 51
+
+
+def test_rates_of_the_chain_stand_where_shares_of_trajectories_stood() -> None:
+    """S = t^(-α·V): no trajectory is counted here, and yet a and b have rates; an unseen state has S = 1."""
+    states = chain_of_three()
+    assert states.count("b") == (0, 0) and states.visits("a") == 3.0
+    found = states.score(["a", "b", "unseen"], 4)
+    assert found.score == pytest.approx([4**-VALUE_A, 4**-VALUE_B, 1.0], abs=1e-4)
+    assert found.open.all()
+
+
+def test_progress_on_rates_of_the_chain() -> None:
+    """S(a) at depth 2 less S(s') at depth 3; an unseen state has V(a), a solved end S = 0, a lost one S = 1."""
+    outcomes = Outcomes(("b", "unseen", "won", "lost"), (False, False, True, True), (False, False, True, False))
+    here = 2**-VALUE_A
+    expected = [here - 3**-VALUE_B, here - 3**-VALUE_A, here, here - 1.0]
+    assert chain_of_three().progress("a", 2, outcomes) == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize("gate", ["count", "score"])
+def test_the_gate_of_rates_of_the_chain_is_that_of_the_counts(gate: str) -> None:
+    states = chain_of_three(score_gate=gate)
+    for _ in range(10):
+        finish(states, ["a"], False)
+    found = states.score(["a", "b"], 4)
+    assert found.open.tolist() == [False, True]
+    assert found.score == pytest.approx([4**-VALUE_A if gate == "count" else 0.0, 4**-VALUE_B], abs=1e-4)
+
+
+def test_rates_of_the_chain_survive_json() -> None:
+    states, other = chain_of_three(), states_of(settings_of(score_rate="chain", gamma=0.5))
+    finish(states, ["a", "b", "won"], True)
+    other.load_json(json.loads(json.dumps(states.to_json())))
+    assert other.to_json() == states.to_json()
+    assert other.score(["a"], 4).score == pytest.approx(states.score(["a"], 4).score, abs=1e-12)

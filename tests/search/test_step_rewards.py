@@ -86,13 +86,13 @@ def test_what_is_novel() -> None:
     }
 
 
-def test_a_hopeless_state_looks_mastered() -> None:
-    (gated,) = rewards(["hopeless"], novelty="none")
+def test_a_hopeless_state_looks_mastered_by_equation_1() -> None:
+    (gated,) = rewards(["hopeless"], novelty="none", score_gate="score")
     assert gated == pytest.approx(0.5 * score("here", 2)) and gated > 0
 
 
 def test_with_the_gate_in_n_alone_a_hopeless_state_is_no_progress() -> None:
-    """α = 1: S(here) = 2^-0.5 = 0.70711 at depth 2, S(hopeless) = 1 as if unseen, S(good) = 1/3; half of each difference."""
+    """α = 1: S(here) = 2^-0.5 = 0.70711, S(hopeless) = 1 as if unseen, S(good) = 1/3; half of each difference."""
     found = rewards(["hopeless", "unseen", "good"], novelty="none", score_gate="count")
     assert found == pytest.approx([-0.14645, -0.14645, 0.18689], abs=1e-5)
     by_the_paper = rewards(["hopeless", "unseen", "good"], novelty="none", score_gate="score")
@@ -110,6 +110,15 @@ def test_ends_are_counted_or_never_seen() -> None:
     assert counted == pytest.approx([0.5 * score("here", 2) + 0.5, 0.5 * (score("here", 2) - 1.0)])
     ignored = rewards(["won", "lost"], won="won", ended="lost", novelty="none", state_terminal="ignored")
     assert ignored == pytest.approx([0.5 * (score("here", 2) - 1.0) + 0.5, 0.5 * (score("here", 2) - 1.0)])
+
+
+def test_novelty_pays_until_the_first_success_anywhere() -> None:
+    failed = {"bad": (8, 0)}
+    assert rewards(["new", "here"], counts=failed, novelty_until="solved") == [0.5, 0.0], "nothing is solved yet"
+    half = [0.5 * (score("here", 2) - score(key, 3)) for key in ("good", "here")]
+    found = rewards(["good", "here"], novelty_until="solved")
+    assert found == pytest.approx(half), "from then on as with novelty=none"
+    assert rewards(["good", "here"], novelty_until="solved", novelty_fixed=0.25) == pytest.approx(half)
 
 
 @pytest.mark.parametrize(
