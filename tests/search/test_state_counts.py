@@ -39,7 +39,7 @@ def test_an_unseen_state_is_open_with_score_one() -> None:
     [(9, 0, True), (10, 0, False), (10, 1, True), (11, 1, False), (20, 2, False), (12, 2, True)],
 )
 def test_the_gate_at_its_borders(total: int, wins: int, is_open: bool) -> None:
-    score, opened = look(counted(total, wins), 3)
+    score, opened = look(counted(total, wins, score_gate="score"), 3)
     assert opened is is_open and (score > 0) is is_open
 
 
