@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from rl_agents.algorithms import ALGORITHMS
 from rl_agents.algorithms.base import PolicyGradientKeys, Recipe
+from rl_agents.algorithms.three_spo import ThreeSpoKeys
 from rl_agents.chat.context import load_tokenizer, make_context
 from rl_agents.core.idle import apply_defaults, refuse_idle, stale_correction
 from rl_agents.core.lengths import KEYS, fill_lengths
@@ -245,7 +246,7 @@ def cautions(settings: Settings) -> list[str]:
             "novelty=none has omega = 0: the score difference weighs 1/2 at every visit; novelty=zero removes R_novel "
             "alone and leaves eq. 2's weight of 1/2 - omega(N)"
         )
-    if recipe.name == "3spo" and "gamma" in settings.explicit and settings.score_rate == "counts":
+    if recipe.name == "3spo" and "gamma" in settings.explicit and cast(ThreeSpoKeys, settings).score_rate == "counts":
         found.append("gamma has no effect with score_rate=counts: it discounts the values of score_rate=chain")
     return found
 
