@@ -131,6 +131,7 @@ def test_replay_and_snapshot_give_the_same_tree() -> None:
     [
         {},
         {"algo": "chain-search", "search_max_finished": 8, "search_warmup": 0},
+        {"score_rate": "chain", "novelty_until": "solved"},
     ],
 )
 def test_a_search_goes_on_exactly_after_a_stop_between_any_two_ticks(keys: dict) -> None:
