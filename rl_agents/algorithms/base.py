@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
+    from rl_agents.data.again import Remembered
     from rl_agents.data.rows import FloatArray, Row
     from rl_agents.data.selection import Selected
     from rl_agents.data.trajectory import Trajectory
@@ -75,11 +76,25 @@ class Memory(Protocol):
     It is saved with every checkpoint. A replay meets the same batches in the same order: it depends on them alone.
     """
 
-    def credit(self, rows: Sequence[Row], trajectories: Sequence[Trajectory]) -> None:
-        """Fill ``advantages`` of every row; what these episodes taught is kept by `keep` only."""
+    def again(self, iteration: int) -> Sequence[Remembered]:
+        """Episodes of earlier iterations that ``iteration`` learns from again, beside its own."""
 
-    def keep(self) -> None:
-        """The episodes that were credited last are learned from; without this call they leave no trace."""
+    def credit(self, rows: Sequence[Row], trajectories: Sequence[Trajectory]) -> None:
+        """Fill ``advantages`` of every row; what these episodes taught is kept by `keep` only.
+
+        Args:
+            rows: those of `again` come last, and say so (`Row.again`).
+        """
+
+    def keep(self, iteration: int, sessions: Sequence[str]) -> None:
+        """The episodes that were credited last are learned from; without this call they leave no trace.
+
+        Args:
+            sessions: names in the pool of ``iteration``'s own episodes; empty ones where there is no pool.
+        """
+
+    def disown(self) -> None:
+        """The run goes on from another run's checkpoint: sessions that are remembered are in that one's pool."""
 
     def metrics(self) -> dict[str, float]:
         """Metrics of the last credit."""

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from rl_agents.algorithms.base import Recipe
 from rl_agents.algorithms.ppo import LambdaKeys
 from rl_agents.algorithms.steppo import RatioLevelKeys, policy_loss
-from rl_agents.credit.gae import Gae, step_gae, whiten_steps
+from rl_agents.credit.gae import Gae, gains, step_gae, whiten_steps
+from rl_agents.credit.statistics import BoolArray, FloatArray
+from rl_agents.data.again import Remembered, SolvedEpisodes
 from rl_agents.data.steps import StepTable
+from rl_agents.data.trajectory import Trajectory
 from rl_agents.search.chain import StateChain
 from rl_agents.search.states import state_key
+from rl_agents.settings.options import key
 from rl_agents.settings.search import ChainKeys, StateKeys
 
 if TYPE_CHECKING:
     from rl_agents.data.rows import Row
-    from rl_agents.data.trajectory import Trajectory
+    from rl_agents.settings import Settings
 
 #: Names the state behind a cut, at which nothing is ever sampled: the chain takes it for as good as the one before it.
 BEHIND_A_CUT = ""
@@ -29,19 +33,34 @@ BEHIND_A_CUT = ""
 class ChainGaeKeys(LambdaKeys, RatioLevelKeys, ChainKeys, StateKeys):
     """chain-gae."""
 
+    solved_again: int = key(
+        0, "iterations for which solved episodes are learned from again, where they went better than V; 0: none",
+        at_least=0,
+    )  # fmt: skip
+    solved_again_weight: float = key(0.3, "factor on their advantages", above=0, needs="solved_again")
+
 
 class ChainCritic:
     """V(s) of the chain of the steps of this and of earlier iterations, and step GAE over it.
 
     Attributes:
         chain: of all batches that were learned from.
+        solved: their solved episodes, at most as many as an iteration plays.
     """
 
     def __init__(self, settings: ChainGaeKeys) -> None:
+        run = cast("Settings", settings)
         self.settings = settings
         self.chain = StateChain(settings.gamma)
-        self._next = self.chain
+        # A pool's sessions come again by themselves, and who drew them when is in no pool.
+        iterations = 0 if run.pool else settings.solved_again
+        self.solved = SolvedEpisodes(iterations, run.tasks_per_iteration * run.group_size)
+        self._next, self._played = self.chain, list[Trajectory]()
         self._metrics: dict[str, float] = {}
+
+    def again(self, iteration: int) -> Sequence[Remembered]:
+        """Solved episodes of the last ``solved_again`` iterations, oldest first."""
+        return self.solved.again(iteration)
 
     def credit(self, rows: Sequence[Row], trajectories: Sequence[Trajectory]) -> None:
         """δ_t = r_t + γ·V(s_{t+1}) - V(s_t);  A_t = Σ_l (γλ)^l·δ_{t+l}, whitened over the batch's steps.
@@ -50,28 +69,42 @@ class ChainCritic:
         episode that was cut ended with nothing, or with ``bootstrap_on_truncation`` goes on from the value of its last
         state that has a name, the one before the last action. In a tree of calls t+1 is the step that reads what came
         of t.
+
+        Solved episodes that are learned from again are not counted again, and only ever pull: what they earned beyond
+        V, in the unit of the batch's own, A = w·max(0, G_t - V(s_t))/σ (`rl_agents.credit.gae.gains`).
         """
         settings = self.settings
         table = StepTable.build(rows, trajectories, settings.invalid_action_penalty)
         names, rewards = state_names(table, trajectories, settings), table.rewards - table.penalties
         goes_on = table.cut & settings.bootstrap_on_truncation
+        again = np.array([rows[number].again for number in table.rows], dtype=bool)
         self._next = chain = self.chain.faded(settings.state_decay)
-        for name, reward, after, cut in zip(
-            names, rewards.tolist(), table.following.tolist(), goes_on.tolist(), strict=True
-        ):
-            chain.count(name, reward, names[after] if after >= 0 else BEHIND_A_CUT if cut else None)
+        for t in np.flatnonzero(~again).tolist():
+            after = int(table.following[t])
+            chain.count(
+                names[t], float(rewards[t]), names[after] if after >= 0 else BEHIND_A_CUT if goes_on[t] else None
+            )
         values = chain.values(names)
-        gae = step_gae(
-            rewards, values, table.following, gamma=settings.gamma, lam=settings.lam, final_values=values * goes_on
-        )
-        table.spread(rows, whiten_steps(gae.advantages) if settings.whiten else gae.advantages)
+        final = values * goes_on
+        gae = step_gae(rewards, values, table.following, gamma=settings.gamma, lam=settings.lam, final_values=final)
+        gained = gains(rewards, values, table.following, gamma=settings.gamma, final_values=final)
+        table.spread(rows, _joined(gae.advantages, settings.solved_again_weight * gained, again, settings.whiten))
         _show(rows, table, gae)
-        visits = sum(chain.steps(name) for name in names) / max(len(names), 1)
-        self._metrics = {"chain/states_known": float(len(chain)), "chain/visits_mean": visits}
+        visits = sum(chain.steps(name) for name, old in zip(names, again, strict=True) if not old)
+        self._metrics = {"chain/states_known": float(len(chain)), "chain/visits_mean": visits / max((~again).sum(), 1)}
+        if again.any():
+            self._metrics["again/gain_share"] = float((gained[again] > 0).mean())
+        learned = {row.trajectory for row in rows if row.again}
+        self._played = [trajectory for n, trajectory in enumerate(trajectories) if n not in learned]
 
-    def keep(self) -> None:
-        """Remember the steps that were credited last."""
+    def keep(self, iteration: int, sessions: Sequence[str]) -> None:
+        """Remember the steps that were credited last, and the solved episodes among ``iteration``'s own."""
         self.chain = self._next
+        self.solved.keep(iteration, zip(sessions, self._played, strict=True))
+
+    def disown(self) -> None:
+        """See `rl_agents.algorithms.base.Memory.disown`."""
+        self.solved.disown()
 
     def metrics(self) -> dict[str, float]:
         """States known, and the mean weight of the steps at the states of the batch."""
@@ -79,11 +112,21 @@ class ChainCritic:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data; `load_json` is its inverse."""
-        return self.chain.to_json()
+        return {**self.chain.to_json(), "solved": self.solved.to_json()}
 
     def load_json(self, data: Mapping[str, Any]) -> None:
         """Replace everything by what `to_json` returned."""
         self.chain.load_json(data)
+        self.solved.load_json(data["solved"])
+
+
+def _joined(own: FloatArray, gained: FloatArray, again: BoolArray, whiten: bool) -> FloatArray:
+    """Advantages of the batch's own steps, whitened or not, and in their unit of those that are learned from again."""
+    found = np.where(again, gained, own)
+    if whiten:
+        found[~again] = whiten_steps(own[~again])
+        found[again] /= own[~again].std(ddof=1) + 1e-8  # and no mean: nothing that went well is pushed down
+    return found
 
 
 def state_names(table: StepTable, trajectories: Sequence[Trajectory], settings: StateKeys) -> list[str]:

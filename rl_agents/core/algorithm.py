@@ -21,7 +21,7 @@ from rl_agents.core.experience import Expanding, Place
 from rl_agents.core.learner_group import start_learners
 from rl_agents.core.resolve import check_context, resolve
 from rl_agents.core.resources import placement, run_bundles
-from rl_agents.core.rollout_metrics import rollout_metrics, staleness_metrics, updates_behind
+from rl_agents.core.rollout_metrics import again_metrics, rollout_metrics, staleness_metrics, updates_behind
 from rl_agents.core.rollout_workers import RolloutWorkers
 from rl_agents.core.run_pool import RunPool
 from rl_agents.core.session import join_session, quiet_libraries
@@ -174,15 +174,23 @@ class AgentAlgorithm(Algorithm):
             self._resume_pool()
         else:
             self.pool.begin()
+            self._disown()
             self._started_workers().collector.record(self.pool.recording({}))
+
+    def _disown(self) -> bool:
+        """Forget which sessions are remembered where those are of another run's pool; return whether they are."""
+        assert self.pool is not None
+        foreign = self._restored_pool not in (None, self.pool.id)
+        if foreign and self.memory is not None:
+            self.memory.disown()
+        return foreign
 
     def _resume_pool(self) -> None:
         """Serve again what had been sampled after the checkpoint, unless that is of another run."""
         if self.pool is None:
             return
         self.pool.resumed(self.iteration)
-        own = self._restored_pool in (None, self.pool.id)
-        recorded = self.pool.calls_since(self.pipeline.oldest()) if own else {}
+        recorded = {} if self._disown() else self.pool.calls_since(self.pipeline.oldest())
         if self.settings.stream:  # what came after the checkpoint was sampled by weights that are not made again
             recorded = {seed: call for seed, call in recorded.items() if call.policy_version <= self.policy_version}
         self.pipeline.served = {call.policy_version for call in recorded.values()}
@@ -273,39 +281,55 @@ class AgentAlgorithm(Algorithm):
         """Rows, credit, optimiser steps: the ``update``-th of an iteration; none when no episode teaches anything."""
         started, settings, skipped = time.perf_counter(), self.settings, {"actor/skipped_iterations": 1.0}
         warm = self.iteration >= settings.critic_warmup
-        rows = [row for row in lower(trajectories, settings.rows) if row.mask.any()]
-        if not rows:
+        again = self.memory.again(self.iteration) if self.memory is not None else ()
+        everything = [*trajectories, *(kept.trajectory for kept in again)]
+        rows = [row for row in lower(everything, settings.rows) if row.mask.any()]
+        for row in rows:
+            row.again = row.trajectory >= len(trajectories)
+        own = [row for row in rows if not row.again]
+        if not own:
             return skipped
         if self.rollout_workers is not None:
             self.rollout_workers.rest()
         self.learner_group.fill_scores(rows, self.recipe)
-        metrics = assign_credit(self.recipe, rows, trajectories, settings, weights, self.kl_in_reward_coef, self.memory)
-        if not any(row.mask.any() for row in rows):
+        metrics = assign_credit(self.recipe, rows, everything, settings, weights, self.kl_in_reward_coef, self.memory)
+        if not any(row.mask.any() for row in own):
             return metrics | skipped
         rng = np.random.default_rng(stream_seed(settings.seed, MINIBATCHES, self.iteration, *update))
         data = AgentTrainingData.build(rows, settings, rng, fold=self.explorer is not None)
         if not data.minibatches:  # siblings that all agree
             return metrics | skipped
         self.learning = True
-        self._keep_batch(rows, trajectories, *update)
+        metrics.update(again_metrics(rows, everything, self.policy_version))
+        sessions = self._sessions(trajectories, *update)
+        self._keep_batch(rows, everything, [*sessions, *(kept.session for kept in again)], *update)
         if self.memory is not None:
-            self.memory.keep()
+            self.memory.keep(self.iteration, sessions)
         metrics.update(self.learner_group.learn(data, train_policy=warm))
         self.policy_version += 1
         if settings.kl_controller == "adaptive":
-            self.kl_in_reward_coef = next_coefficient(self.kl_in_reward_coef, metrics, len(rows), settings)
+            self.kl_in_reward_coef = next_coefficient(self.kl_in_reward_coef, metrics, len(own), settings)
         return metrics | {"timing_s/learn": time.perf_counter() - started, **data.size(rows, settings.epochs)}
 
     def _keep(self, trajectories: Sequence[Trajectory], update: int | None = None) -> None:
         if self.pool is not None:
             self.pool.add_sessions(self.iteration, trajectories, update)
 
-    def _keep_batch(self, rows: Sequence[Row], trajectories: Sequence[Trajectory], *update: int) -> None:
+    def _sessions(self, trajectories: Sequence[Trajectory], *update: int) -> list[str]:
+        """Names of an update's own episodes in the pool; empty where there is none."""
+        if self.pool is None:
+            return [""] * len(trajectories)
+        return self.pool.names(self.iteration, trajectories, *update)
+
+    def _keep_batch(
+        self, rows: Sequence[Row], trajectories: Sequence[Trajectory], sessions: Sequence[str], *update: int
+    ) -> None:
         """Note what an update is about to learn from; versions of recorded sessions count another run's updates."""
         if self.recipe.credit is not None and self.recorded is None:
-            self.staleness += updates_behind(rows, trajectories, self.policy_version)
+            own = [row for row in rows if not row.again]
+            self.staleness += updates_behind(own, trajectories, self.policy_version)
         if self.pool is not None:
-            self.pool.add_batch(self.iteration, rows, trajectories, *update)
+            self.pool.add_batch(self.iteration, rows, sessions, *update)
 
     def _sync_engines(self) -> bool:
         """Give the engines the learners' weights; False when they have them."""

@@ -16,7 +16,7 @@ from rl_agents.settings.sections import RewardKeys, TruncationKeys
 #: Keys of how training episodes are played and rewarded, which a pool has behind it; also what sft plays.
 PLAYING = {
     *option_types(TruncationKeys), *option_types(RewardKeys), *option_types(AsyncKeys), "max_generation_batches",
-    "demonstrations", "save_pool", "guard", "guard_z",
+    "demonstrations", "save_pool", "guard", "guard_z", "solved_again", "solved_again_weight",
 }  # fmt: skip
 #: Keys of what sft does not do.
 SAMPLING = {*option_types(AsyncKeys), "guard", "guard_z"}

@@ -132,6 +132,7 @@ class AgentLearner(TorchLearner):
             if not part:
                 self._dummy_pass(networks)
                 continue
+            self._tag = "again" if rows[part[0]].again else "actor"
             batch = collate([rows[i] for i in part], self._device)
             batch["weights"] = pad_weights([minibatch.weights[i] for i in part], self._device)
             batch["value_weights"] = pad_weights([minibatch.value_weights[i] for i in part], self._device)
@@ -150,8 +151,16 @@ class AgentLearner(TorchLearner):
             self.sums.add(f"{prefix}/skipped_steps", float(not np.isfinite(norm)), how="max")
 
     def _parts(self, rows: Sequence[Row]) -> list[list[int]]:
-        """Row indices per forward pass; sharded learners do equally many, the last ones empty."""
-        parts = list(micro_batches(rows, self.settings.tokens_per_microbatch)) if rows else []
+        """Row indices per forward pass; sharded learners do equally many, the last ones empty.
+
+        What is learned from again is forwarded by itself, so that the metrics of the others are theirs alone.
+        """
+        kinds = [[i for i, row in enumerate(rows) if row.again == again] for again in (False, True)]
+        parts = [
+            [kind[i] for i in part]
+            for kind in kinds
+            for part in micro_batches([rows[i] for i in kind], self.settings.tokens_per_microbatch)
+        ]
         if self.sharded:
             parts += [[]] * (max_over_learners(len(parts), self._device) - len(parts))
         return parts
@@ -166,24 +175,24 @@ class AgentLearner(TorchLearner):
                 (0.0 * scores.sum()).backward()
 
     def _policy_loss(self, batch: dict[str, torch.Tensor], scores: dict[str, torch.Tensor]) -> torch.Tensor:
-        settings, mask, weights = self.settings, batch["mask"], batch["weights"]
+        settings, mask, weights, tag = self.settings, batch["mask"], batch["weights"], self._tag
         logprobs = scores["logprobs"]
         token_loss, details = self.recipe.policy_loss(LossInputs.from_batch(logprobs, batch), settings)
         if "correction" in batch:
             token_loss = token_loss * batch["correction"]
         loss = weighted_sum(token_loss, weights)
-        self.sums.add("actor/pg_loss", float(loss.detach()), how="sum")
+        self.sums.add(f"{tag}/pg_loss", float(loss.detach()), how="sum")
         if settings.kl_coef:
             kl = kl_penalty(logprobs, batch["reference_logprobs"], mask, settings.kl_estimator)
             loss = loss + settings.kl_coef * weighted_sum(kl, weights)
-            self.sums.add_tokens("actor/kl_reference", kl, mask)
+            self.sums.add_tokens(f"{tag}/kl_reference", kl, mask)
         if settings.entropy_coef:
             loss = loss - settings.entropy_coef * weighted_sum(scores["entropy"], weights)
-        self.sums.add_tokens("actor/entropy", scores["entropy"], mask)
+        self.sums.add_tokens(f"{tag}/entropy", scores["entropy"], mask)
         for name, value in details.items():
-            self.sums.add(f"actor/{name}", float(value), weight=float(mask.sum()))
+            self.sums.add(f"{tag}/{name}", float(value), weight=float(mask.sum()))
         # Before the first step the weights are those that sampled, so any difference is the engine's.
-        if self._before_first_step and self.recipe.credit is not None:
+        if self._before_first_step and tag == "actor" and self.recipe.credit is not None:
             gap = (logprobs.detach() - batch["logprobs"]).abs() * mask
             self.sums.add_tokens("actor/engine_logprob_gap_mean", gap, mask)
             self.sums.add("actor/engine_logprob_gap_max", float(gap.max()), how="max")

@@ -97,7 +97,11 @@ class AgentLearnerGroup(LearnerGroup):
         return [output[i] for i in range(len(rows))]
 
     def fill_scores(self, rows: Sequence[Row], recipe: Recipe) -> None:
-        """Fill what the networks say about the rows before the first optimiser step."""
+        """Fill what the networks say about the rows before the first optimiser step.
+
+        The denominator of what is learned from again is always the policy that sampled it: the learner's own
+        log-probabilities would say that it is new.
+        """
         settings = self.config.agent
         if recipe.critic:
             for row in rows:
@@ -108,7 +112,10 @@ class AgentLearnerGroup(LearnerGroup):
             for row, logprobs in zip(rows, self.score(rows, REFERENCE), strict=True):
                 row.reference_logprobs = logprobs
         if settings.old_logprobs == "learner" and recipe.credit is not None:
-            for row, logprobs in zip(rows, self.score(rows, POLICY), strict=True):
+            own = [row for row in rows if not row.again]
+            for row in rows:
+                row.old_logprobs = row.logprobs
+            for row, logprobs in zip(own, self.score(own, POLICY), strict=True):
                 row.old_logprobs = logprobs
 
     def export_weights(self) -> Any:

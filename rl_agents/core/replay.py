@@ -41,7 +41,9 @@ SHOWN = 5
 class Replayer(AgentAlgorithm):
     """A run's algorithm without engines and env runners; what its updates are worth is handed to `on_batch`."""
 
-    on_batch: Callable[[Sequence[Row], Sequence[Trajectory]], None]
+    on_batch: Callable[[Sequence[Row], Sequence[str]], None]
+    #: The update's own sessions.
+    names: tuple[str, ...]
 
     @classmethod
     def from_settings(cls, settings: Settings) -> Replayer:
@@ -50,14 +52,19 @@ class Replayer(AgentAlgorithm):
     def _started_workers(self) -> Any:
         """There are none, and nothing asks for them."""
 
-    def _keep_batch(self, rows: Sequence[Row], trajectories: Sequence[Trajectory], *update: int) -> None:
-        self.on_batch(rows, trajectories)
+    def _sessions(self, trajectories: Sequence[Trajectory], *update: int) -> list[str]:
+        return list(self.names)
+
+    def _keep_batch(
+        self, rows: Sequence[Row], trajectories: Sequence[Trajectory], sessions: Sequence[str], *update: int
+    ) -> None:
+        self.on_batch(rows, sessions)
 
     def learn_again(
         self, update: Update, trajectories: Sequence[Trajectory], weights: Mapping[int, float]
     ) -> dict[str, float]:
-        """Do one update of the record."""
-        self._iteration = update.iteration
+        """Do one update of the record; what it learns from again is what the memory says."""
+        self._iteration, self.names = update.iteration, update.sessions
         return self._learn(trajectories, weights, *(() if update.number is None else (update.number,)))
 
 
@@ -113,16 +120,17 @@ class Replay:
     def _iteration(self, iteration: int) -> None:
         updates = [update for update in self.record.updates if update.iteration == iteration]
         self._gap, before = 0.0, len(self.differences)
-        sessions = steps = 0
+        sessions = steps = again = 0
         for update in updates:
             trajectories = self.record.trajectories(update.sessions)
             sessions, steps = sessions + len(trajectories), steps + sum(len(t.steps) for t in trajectories)
+            again += len(update.again)
             self._learn(update, trajectories)
         found = len(self.differences) - before
         if not updates:
             self.say(f"iteration {iteration}: nothing was learned")
             return
-        what = f"{sessions} episodes, {steps} steps"
+        what = f"{sessions} episodes, {steps} steps" + (f", {again} episodes again" if again else "")
         if updates[0].number is not None:
             what = f"{len(updates)} updates, {sessions} samples"
         how = f"{found} differences" if found else "credit equal"
@@ -177,12 +185,12 @@ class Replay:
             self._note(f"iteration {update.iteration}: {min(others)} was learned from, and would not be chosen")
         return experience.weights
 
-    def _compare_credit(self, rows: Sequence[Row], trajectories: Sequence[Trajectory]) -> None:
+    def _compare_credit(self, rows: Sequence[Row], sessions: Sequence[str]) -> None:
         """Note steps that are worth something else, those of the largest difference first."""
         update = self._update
         assert update is not None
         recorded = self.record.credit(update)
-        records = batch_records(update.iteration, update.number or 0, rows, update.sessions)
+        records = batch_records(update.iteration, update.number or 0, rows, sessions)
         found = {(row.session, row.ordinal): row for row in records if isinstance(row, Credit)}
         unequal = [key for key in {**recorded, **found} if recorded.get(key) != found.get(key)]
         unequal.sort(key=lambda key: (-_distance(recorded.get(key), found.get(key)), key))

@@ -13,6 +13,7 @@ from rl_agents.data.trajectory import Trajectory
 from rl_agents.errors import InputError
 from rl_agents.pool.reader import PoolReader, Where
 from rl_agents.pool.records import Batch, Credit, Event
+from rl_agents.pool.schema import load_text
 
 
 @dataclass(frozen=True)
@@ -21,12 +22,14 @@ class Update:
 
     Attributes:
         number: within the iteration of a search; None: the iteration's only one.
-        sessions: in the order of its rows.
+        sessions: its own, in the order of its rows.
+        again: those of earlier iterations that it learned from again, behind them.
     """
 
     iteration: int
     number: int | None
     sessions: tuple[str, ...]
+    again: tuple[str, ...] = ()
 
 
 @dataclass
@@ -54,14 +57,13 @@ class Record:
             if start <= batch.iteration < end:
                 found[batch.iteration, batch.update].append(batch)
         search, stream = ALGORITHMS[settings.algo].source == "search", settings.stream
-        updates = [
-            Update(
-                iteration,
-                number if search else None,
-                tuple(batch.session for batch in sorted(batches, key=lambda batch: batch.position)),
-            )
-            for (iteration, number), batches in sorted(found.items())
-        ]
+        played = {load_text(name): iteration for name, iteration in reader.rows("SELECT id, iteration FROM sessions")}
+        updates = list[Update]()
+        for (iteration, number), batches in sorted(found.items()):
+            names = [batch.session for batch in sorted(batches, key=lambda batch: batch.position)]
+            own = tuple(name for name in names if played.get(name, iteration) == iteration)
+            again = tuple(name for name in names if name not in own)
+            updates.append(Update(iteration, number if search else None, own, again))
         without = set(range(start, end)) - {update.iteration for update in updates}
         for iteration in sorted(without):
             if next(reader.stored(Where(iteration=iteration)), None) is None:
@@ -78,7 +80,7 @@ class Record:
     def credit(self, update: Update) -> dict[tuple[str, int], Credit]:
         """What the update's steps were worth, by session and step; of a step that was learned from again the last."""
         at = (update.iteration, update.number or 0)
-        rows = [row for name in update.sessions for row in self.reader.credit(name)]
+        rows = [row for name in (*update.sessions, *update.again) for row in self.reader.credit(name)]
         return {(row.session, row.ordinal): row for row in rows if (row.iteration, row.update) == at}
 
     def by_version(self) -> dict[int, list[str]]:

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from rl_agents.algorithms import ALGORITHMS
 from rl_agents.algorithms.base import PolicyGradientKeys, Recipe
+from rl_agents.algorithms.chain_gae import ChainGaeKeys
 from rl_agents.algorithms.three_spo import ThreeSpoKeys
 from rl_agents.chat.context import load_tokenizer, make_context
 from rl_agents.core.idle import apply_defaults, refuse_idle, stale_correction
@@ -143,6 +144,11 @@ def _check_contradictions(settings: Settings, recipe: Recipe) -> None:
         raise InputError(
             f"top_p={settings.top_p:g} needs old_logprobs=learner: the engine's logprobs are those of the nucleus, the "
             "learner scores all tokens, so ratios would be wrong before the first step"
+        )
+    if settings.top_p < 1 and issubclass(recipe.keys, ChainGaeKeys) and cast(ChainGaeKeys, settings).solved_again:
+        raise InputError(
+            f"top_p={settings.top_p:g} does not go with solved_again: ratios of what is learned from again are against "
+            "the engine's logprobs, which are those of the nucleus then; leave top_p=1 or solved_again=0"
         )
     if recipe.source == "search" and settings.lr_decay:
         raise InputError(f"lr_decay={settings.lr_decay}: {recipe.name} does not know its number of optimiser steps")

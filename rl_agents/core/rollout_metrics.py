@@ -82,6 +82,25 @@ def updates_behind(rows: Sequence[Row], trajectories: Sequence[Trajectory], vers
     return Counter(version - step.policy_version for step in steps)
 
 
+def again_metrics(rows: Sequence[Row], trajectories: Sequence[Trajectory], version: int) -> dict[str, float]:
+    """What an update learns from again: episodes, their share of the sampled tokens, and how old they are.
+
+    Args:
+        rows, trajectories, version: see `updates_behind`.
+    """
+    again = [row for row in rows if row.again]
+    if not again:
+        return {}
+    behind = staleness_metrics(updates_behind(again, trajectories, version))
+    tokens = [sum(float(row.mask.sum()) for row in part) for part in (again, rows)]
+    return {
+        "again/episodes": float(len({row.trajectory for row in again})),
+        "again/token_share": tokens[0] / max(tokens[1], 1.0),
+        "again/staleness_mean": behind["rollout/staleness_mean"],
+        "again/staleness_max": behind["rollout/staleness_max"],
+    }
+
+
 def staleness_metrics(counts: Mapping[int, int]) -> dict[str, float]:
     """Mean, 95th percentile and maximum of the staleness of an iteration's steps; nothing where there are none.
 

@@ -88,7 +88,8 @@ class RunPool:
     def add_sessions(self, iteration: int, trajectories: Sequence[Trajectory], update: int | None = None) -> None:
         """Write episodes, or the siblings that the ``update``-th update of a search learns from."""
         kind: SessionKind = "episode" if update is None else "sample"
-        sessions = [self._session(self._name(iteration, t, update), kind, iteration, t) for t in trajectories]
+        names = self.names(iteration, trajectories, update)
+        sessions = [self._session(name, kind, iteration, t) for name, t in zip(names, trajectories, strict=True)]
         self._writer.add(*(record for session in sessions for record in session))
         if self.actor is not None:
             self._unconfirmed += [step for trajectory in trajectories for step in trajectory.steps]
@@ -107,16 +108,17 @@ class RunPool:
             self._writer.add(*(call_record(step, step.call) for step in self._unconfirmed if step.call))
         self._unconfirmed.clear()
 
-    def add_batch(
-        self, iteration: int, rows: Sequence[Row], trajectories: Sequence[Trajectory], update: int | None = None
-    ) -> None:
+    def names(self, iteration: int, trajectories: Sequence[Trajectory], update: int | None = None) -> list[str]:
+        """Names of the sessions that `add_sessions` writes."""
+        return [self._name(iteration, trajectory, update) for trajectory in trajectories]
+
+    def add_batch(self, iteration: int, rows: Sequence[Row], names: Sequence[str], update: int | None = None) -> None:
         """Write what an update learns from, and what its steps are worth.
 
         Args:
-            rows: with their credit; ``Row.trajectory`` counts ``trajectories``.
+            rows, names: see `batch_records`.
             update: its number within the iteration of a search; None: the iteration's only one.
         """
-        names = [self._name(iteration, trajectory, update) for trajectory in trajectories]
         self._writer.add(*batch_records(iteration, update or 0, rows, names))
 
     def checkpoint(self, iteration: int) -> None:
@@ -152,8 +154,9 @@ def batch_records(iteration: int, update: int, rows: Sequence[Row], names: Seque
 
     Args:
         rows: with their credit.
-        names: of the sessions that ``Row.trajectory`` counts.
+        names: of the sessions that ``Row.trajectory`` counts; what has an empty one is in no pool, and left out.
     """
+    rows = [row for row in rows if names[row.trajectory]]
     learned = dict.fromkeys(row.trajectory for row in rows)
     return [
         *(Batch(iteration, update, position, names[index]) for position, index in enumerate(learned)),

@@ -41,6 +41,9 @@ def assign_credit(
         weights: factor on the advantages by group.
         kl_coef: current weight of the KL in the reward.
         memory: of the recipe's credit, where it has one.
+
+    Of rows that are learned from again (`Row.again`) metrics, groups' weights and the mismatch correction say nothing:
+    their ratio is against the policy that sampled them.
     """
     if recipe.credit is None:
         weigh_steps(rows, trajectories)
@@ -51,14 +54,23 @@ def assign_credit(
     else:
         memory.credit(rows, trajectories)
         metrics.update(memory.metrics())
-    weigh_groups(rows, weights)
+    own = _own(rows)
+    weigh_groups(own, weights)
     weigh_steps(rows, trajectories)
-    metrics.update(credit_metrics(rows))
+    metrics.update(credit_metrics(own))
     if settings.overlong_filtering:
         metrics.update(filter_overlong(rows, trajectories))
     if settings.old_logprobs == "learner":
-        metrics.update(correct_mismatch(rows, settings))
+        metrics.update(correct_mismatch(own, settings))
+        if settings.mismatch != "none":
+            for row in rows:
+                row.correction = np.ones(len(row), np.float32) if row.again else row.correction
     return metrics
+
+
+def _own(rows: Sequence[Row]) -> list[Row]:
+    """Rows of the iteration's own episodes."""
+    return [row for row in rows if not row.again]
 
 
 def next_coefficient(coefficient: float, metrics: Mapping[str, float], rows: int, settings: Settings) -> float:
@@ -84,7 +96,8 @@ def _penalise_overlong(rows: Sequence[Row], trajectories: Sequence[Trajectory], 
     for row in rows:
         for step, *_ in step_spans(row):
             row.rewards[np.flatnonzero(row.segments == step)[-1]] += penalties[row.trajectory][step]
-    flat = [penalty for episode in penalties for penalty in episode]
+    own = sorted(set(range(len(trajectories))) - {row.trajectory for row in rows if row.again})
+    flat = [penalty for number in own for penalty in penalties[number]]
     return {"rollout/overlong_penalty": float(np.mean(flat)) if flat else 0.0}
 
 
@@ -100,7 +113,8 @@ def _subtract_kl(rows: Sequence[Row], settings: Settings, coefficient: float) ->
         lp, reference, mask = _tensors(old, row.reference_logprobs, row.mask)
         kl = kl_penalty(lp, reference, mask, settings.kl_in_reward_estimator)[0].numpy()
         row.rewards = row.rewards - np.float32(coefficient) * kl
-        total, tokens = total + float(kl.sum(dtype=np.float64)), tokens + float(row.mask.sum())
+        if not row.again:
+            total, tokens = total + float(kl.sum(dtype=np.float64)), tokens + float(row.mask.sum())
     return {"actor/reward_kl_penalty": total / max(tokens, 1.0), "actor/reward_kl_penalty_coeff": coefficient}
 
 
@@ -155,12 +169,13 @@ def weigh_steps(rows: Sequence[Row], trajectories: Sequence[Trajectory]) -> None
 
 def filter_overlong(rows: Sequence[Row], trajectories: Sequence[Trajectory]) -> dict[str, float]:
     """Take responses that were cut at the length limit out of the policy's loss and its denominators."""
-    before = sum(float(row.mask.sum()) for row in rows)
+    own = _own(rows)
+    before = sum(float(row.mask.sum()) for row in own)
     for row in rows:
         for step, *_ in step_spans(row):
             if trajectories[row.trajectory].steps[step].finish_reason == "length":
                 row.mask = np.where(row.segments == step, np.float32(0), row.mask)
-    kept = sum(float(row.mask.sum()) for row in rows)
+    kept = sum(float(row.mask.sum()) for row in own)
     return {"rollout/overlong_filtered_share": 1.0 - kept / before if before else 0.0}
 
 

@@ -177,7 +177,8 @@ def micro_batches(rows: Sequence[Row], max_tokens: int) -> Iterator[list[int]]:
         yield batch
 
 
-PER_TOKEN = [f.name for f in dataclasses.fields(Row) if f.name not in ("trajectory", "group_id", "terminated", "last")]
+OF_ROW = ("trajectory", "group_id", "terminated", "last", "again")
+PER_TOKEN = [f.name for f in dataclasses.fields(Row) if f.name not in OF_ROW]
 
 
 def collate(rows: Sequence[Row], device: torch.device | str = "cpu") -> dict[str, torch.Tensor]:

@@ -117,6 +117,23 @@ def step_gae(
     return Gae(advantages, advantages + value)
 
 
+def gains(
+    rewards: ArrayLike, values: ArrayLike, following: ArrayLike, *, gamma: float, final_values: ArrayLike
+) -> FloatArray:
+    """max(0, G_t - V_t), G_t = Σ_{k>=t} γ^{k-t} r_k: what steps of other policies earned beyond V, and never less.
+
+    Self-imitation (Oh et al. 2018, arXiv 1806.05635, equation 2). G is a lower bound of what can be had from s_t, no
+    estimate of what the policy has: where it is below V it says nothing.
+
+    Args:
+        rewards, values, following, final_values: as in `step_gae`, [steps].
+        gamma: γ per step.
+    """
+    zeros = np.zeros(np.asarray(rewards).size)
+    returns = step_gae(rewards, zeros, following, gamma=gamma, lam=1.0, final_values=final_values).advantages
+    return np.maximum(returns - np.asarray(values, dtype=np.float64), 0.0)
+
+
 def whiten_steps(advantages: ArrayLike) -> FloatArray:
     """(A - mean)/(sample std + 1e-8) over all steps of the batch (StepPO's code, not in its equations).
 

@@ -32,6 +32,7 @@ class Row:
         rewards: the step's reward at its last sampled token, 0 elsewhere.
         terminated: the row ends its trajectory by the task's own rules.
         last: the row ends its trajectory; in a tree of calls, one of its conversations.
+        again: an earlier update has learned from it already (`rl_agents.data.again`).
         advantages: credit per token (filled by the algorithm's credit function).
         values: critic's value of the prefix before the token (filled when there is a critic).
         value_mask: 1 where the critic is read and trained (filled with the values).
@@ -50,6 +51,7 @@ class Row:
     rewards: FloatArray
     terminated: bool = False
     last: bool = True
+    again: bool = False
     advantages: FloatArray | None = None
     values: FloatArray | None = None
     value_mask: FloatArray | None = None

@@ -34,10 +34,14 @@ ADVANTAGES = [0.176230, 0.435926, 0.3276, -0.162431, -0.316654]
 NEAR = 2e-4
 
 
-def learned(critic: ChainCritic, episodes: list[Trajectory], layout: str = "merged") -> list[Row]:
-    rows = lower(episodes, layout)
-    critic.credit(rows, episodes)
-    critic.keep()
+def learned(critic: ChainCritic, episodes: list[Trajectory], layout: str = "merged", iteration: int = 0) -> list[Row]:
+    """Learn from these episodes, and again from those that the critic remembers."""
+    everything = [*episodes, *(kept.trajectory for kept in critic.again(iteration))]
+    rows = lower(everything, layout)
+    for row in rows:
+        row.again = row.trajectory >= len(episodes)
+    critic.credit(rows, everything)
+    critic.keep(iteration, [f"i{iteration}.{n}" for n in range(len(episodes))])
     return rows
 
 
@@ -69,21 +73,71 @@ def test_earlier_steps_fade_and_count() -> None:
     assert critic.metrics() == {"chain/states_known": 3, "chain/visits_mean": 1.5}
 
 
+#: 0 - V(c), and max(0, G - V) of the solved episode: G = .81, .9, 1, V = .164866, .156461, .275567 (the test before).
+SECOND = [-0.275567]
+GAINS = [0.645134, 0.743539, 0.724433]
+
+
+@LAYOUTS
+def test_solved_episodes_come_again_and_are_not_counted_again(layout: str) -> None:
+    critic = ChainCritic(settings_of("chain-gae", state_decay=0.5, solved_again=1, **KEYS))
+    learned(critic, [WON, LOST], layout)
+    rows = learned(critic, [episode(2, [0], anchors="c")], layout, 1)
+    assert per_step(rows) == pytest.approx([*SECOND, *(0.3 * gain for gain in GAINS)], abs=NEAR)
+    assert critic.metrics() == {"chain/states_known": 3, "chain/visits_mean": 1.5, "again/gain_share": 1}
+    assert sum(weight for weight, *_ in critic.to_json()["states"].values()) == 3.5, "5 faded by half, and one"
+    assert not any(row.again for row in learned(critic, [LOST], layout, 2)), "one iteration later it is forgotten"
+
+
+def test_what_comes_again_is_in_the_unit_of_the_batch_and_never_pushed_down() -> None:
+    """A/σ, without the mean that the batch's own steps lose."""
+    plain, white = (
+        ChainCritic(settings_of("chain-gae", solved_again=2, solved_again_weight=1.0, **{**KEYS, "whiten": whiten}))
+        for whiten in (False, True)
+    )
+    batch = [LOST, episode(2, [0], anchors="c")]
+    for critic in (plain, white):
+        learned(critic, [WON, LOST])
+    bare, scaled = (per_step(learned(critic, batch, iteration=1)) for critic in (plain, white))
+    assert scaled[:3] == pytest.approx(whiten_steps(bare[:3]), abs=1e-5)
+    assert scaled[3:] == pytest.approx(np.array(bare[3:]) / np.std(bare[:3], ddof=1), abs=1e-4) and min(bare[3:]) > 0
+
+
+def test_what_went_worse_than_v_teaches_nothing() -> None:
+    """A detour a, a, a, c is worth .9^3 at first; once a has led to the end at once for long, V(a) is above it."""
+    critic = ChainCritic(settings_of("chain-gae", solved_again=1, **KEYS))
+    short = [episode(n, [1], anchors="a") for n in range(40)]
+    learned(critic, [*short, episode(40, [0, 0, 0, 1], anchors="aaac")])
+    rows = learned(critic, short, iteration=1)
+    found = per_step(rows)[len(short) :][-4:]
+    assert found[0] == found[1] == 0.0 < found[3]
+    assert 0 < critic.metrics()["again/gain_share"] < 1
+
+
+def test_sessions_of_a_pool_come_again_by_themselves() -> None:
+    critic = ChainCritic(settings_of("chain-gae", solved_again=2, pool="runs/other/pool.sqlite", **KEYS))
+    learned(critic, [WON, LOST])
+    assert critic.again(1) == []
+
+
 def test_what_is_not_kept_leaves_no_trace() -> None:
     critic = ChainCritic(settings_of("chain-gae", **KEYS))
     rows = lower([WON, LOST], "merged")
     for _ in range(3):
         critic.credit(rows, [WON, LOST])
         assert per_step(rows) == pytest.approx(ADVANTAGES, abs=NEAR) and len(critic.chain) == 0
-    critic.keep()
+    critic.keep(0, ["", ""])
     assert len(critic.chain) == 3
 
 
 def test_what_is_remembered_travels_as_json() -> None:
-    one, other = (ChainCritic(settings_of("chain-gae", state_decay=0.7, **KEYS)) for _ in range(2))
+    one, other = (ChainCritic(settings_of("chain-gae", state_decay=0.7, solved_again=2, **KEYS)) for _ in range(2))
     learned(one, [WON, LOST])
     other.load_json(json.loads(json.dumps(one.to_json())))
-    again, there = (learned(critic, [LOST, episode(2, [0.25, 0.5], anchors="cb")]) for critic in (one, other))
+    again, there = (
+        learned(critic, [LOST, episode(2, [0.25, 0.5], anchors="cb")], iteration=1) for critic in (one, other)
+    )
+    assert [row.again for row in there] == [False, False, True]
     assert [row.advantages.tobytes() for row in again] == [row.advantages.tobytes() for row in there]
     assert json.dumps(one.to_json()) == json.dumps(other.to_json())
 

@@ -173,23 +173,36 @@ def played(world: World, steps: Steps) -> list[Trajectory]:
         trajectory = found.setdefault(int(number), Trajectory("task", int(group), 0, 0, terminated=True))
         name, step = str(names[state]), len(trajectory.steps)
         trajectory.steps.append(Step([step], [1], [0.0], 0, "stop", name, name, "", float(solved[n])))
+        trajectory.success |= bool(solved[n])
     return list(found.values())
 
 
-@pytest.mark.parametrize("name", ["slippery", "key-door"])
-def test_the_chain_as_critic_is_that_of_the_algorithm(name: str) -> None:
-    """Three iterations, the advantages of the same episodes."""
+@pytest.mark.parametrize(
+    ("name", "imitate", "iterations"),
+    [("slippery", 0.0, 3), ("key-door", 0.0, 3), ("slippery", 0.3, 7), ("key-door", 0.3, 7)],
+)
+def test_the_chain_as_critic_is_that_of_the_algorithm(name: str, imitate: float, iterations: int) -> None:
+    """The advantages of the same episodes, and of those that were solved in the last four iterations."""
     world = WORLDS[name]()
     sampler = Sampler(world, policy(world, world.weights[None]), np.random.default_rng(0))
-    method, critic = chain_of(lam=0.95)(world, 1), Memory(settings_of("chain-gae", whiten=False))
-    budget, largest = Budget(5 * budget_of(world), np.zeros(1)), 0.0
-    for _ in range(3):
+    again = {"solved_again": 4, "solved_again_weight": imitate} if imitate else {}
+    method, critic = (
+        chain_of(lam=0.95, imitate=imitate)(world, 1),
+        Memory(settings_of("chain-gae", whiten=False, **again)),
+    )
+    budget, largest, solved = Budget(5 * budget_of(world), np.zeros(1)), 0.0, list[int]()
+    for iteration in range(iterations):
         budget.renew()
         batch = method(sampler, budget)
         episodes_ = played(world, batch.steps)
-        rows = lower(episodes_, "merged")
-        critic.credit(rows, episodes_)
-        critic.keep()
-        assert per_step(rows) == pytest.approx(batch.advantages, abs=2e-3)
+        own = len(episodes_) - (old := len(critic.again(iteration)))
+        assert old == sum(solved[-4:])
+        solved.append(sum(trajectory.success for trajectory in episodes_[:own]) if imitate else 0)
+        rows = lower([*episodes_[:own], *(kept.trajectory for kept in critic.again(iteration))], "merged")
+        for row in rows:
+            row.again = row.trajectory >= own
+        critic.credit(rows, [*episodes_[:own], *(kept.trajectory for kept in critic.again(iteration))])
+        critic.keep(iteration, [""] * own)
+        assert np.array(per_step(rows)) == pytest.approx(batch.advantages * batch.steps.reach, abs=2e-3)
         largest = max(largest, np.abs(batch.advantages).max())
-    assert largest > 0.1
+    assert largest > 0.1 and (sum(solved[:2]) > 0) == bool(imitate)

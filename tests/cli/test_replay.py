@@ -22,6 +22,8 @@ RUNS: dict[str, list[str]] = {
     "ppo": ["algo=ppo", "critic_warmup=1"],
     "reinforce++, adaptive KL": ["algo=reinforce++", "kl_in_reward_coef=0.1", "kl_controller=adaptive"],
     "chain-gae, one behind": ["algo=chain-gae", "lag=1", "state_scope=task", "bootstrap_on_truncation=true"],
+    "chain-gae, solved again": ["algo=chain-gae", "solved_again=2", "kl_coef=0.01", "minibatches=2"],
+    "chain-gae, solved again, one behind": ["algo=chain-gae", "solved_again=2", "lag=1", "solved_again_weight=1.0"],
     "vspo": ["algo=vspo"],
     "dapo": ["algo=dapo", "dynamic_sampling=true", "max_generation_batches=0", "tasks_per_iteration=2"],
     "gspo, window": ["algo=gspo", "context=window(1)"],
