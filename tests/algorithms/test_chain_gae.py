@@ -21,6 +21,7 @@ from rl_agents.data.rows import Row, lower
 from rl_agents.data.steps import StepTable
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.errors import InputError
+from rl_agents.pool.reader import PoolReader, Where
 
 LAYOUTS = pytest.mark.parametrize("layout", ["merged", "per_step"])
 KEYS: dict[str, Any] = {"gamma": 0.9, "lam": 0.5, "whiten": False}
@@ -280,4 +281,97 @@ def test_learners_that_begin_anew_remember_nothing(beginner_model_dir: Path) -> 
     assert len(remembered(algo).chain) > 0
     algo.restart_learners(None)
     assert len(remembered(algo).chain) == 0 and algo.iteration == 0
+    algo.stop()
+
+
+SOLVED: dict[str, Any] = {"solved_again": 2, "tasks_per_iteration": 24}
+
+
+def without_times(metrics: dict[str, float]) -> dict[str, float]:
+    return {name: value for name, value in metrics.items() if not name.startswith(("timing_s/", "perf/"))}
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [{}, {"lag": 1, "mismatch": "none", "old_logprobs": "engine"}, {"old_logprobs": "learner", "mismatch": "icepop"}],
+    ids=["in step", "one behind", "corrected"],
+)
+def test_a_resumed_run_learns_from_the_same_episodes_again(
+    beginner_model_dir: Path, tmp_path: Path, keys: dict[str, Any]
+) -> None:
+    """Equal bit for bit, and the pool names what was learned from again without holding it twice."""
+    whole = build(beginner_model_dir, **SOLVED, **keys)
+    whole.open_pool(tmp_path / "pool.sqlite")
+    for _ in range(2):
+        whole.train()
+    whole.save_run_checkpoint(tmp_path / "000002")
+    expected = [without_times(whole.train()["agent"]) for _ in range(2)]
+    weights = {name: tensor.clone() for name, tensor in policy(whole).items()}
+    whole.stop()
+    assert all(metrics["again/episodes"] > 0 for metrics in expected)
+
+    second = AgentAlgorithm.from_checkpoint(tmp_path / "000002")
+    second.open_pool(tmp_path / "pool.sqlite")
+    assert [without_times(second.train()["agent"]) for _ in range(2)] == expected
+    assert all(torch.equal(tensor, weights[name]) for name, tensor in policy(second).items())
+    second.save_run_checkpoint(tmp_path / "000004")
+    second.stop()
+    with PoolReader(tmp_path / "pool.sqlite") as pool:
+        born = {session.id: session.iteration for session in pool.sessions()}
+        solved = {session.id for session in pool.sessions(Where(success=True))}
+        batches = pool.batches()
+    again = [batch for batch in batches if born[batch.session] < batch.iteration]
+    assert len(born) == 4 * SOLVED["tasks_per_iteration"], "every episode is there once"
+    assert {batch.session for batch in again} <= solved and again
+    assert {batch.iteration - born[batch.session] for batch in again} == {1, 2}
+    assert len([batch for batch in again if batch.iteration >= 2]) == sum(m["again/episodes"] for m in expected)
+
+
+def test_rollout_metrics_are_of_new_episodes_alone(beginner_model_dir: Path) -> None:
+    """The second iteration, from the same weights in effect: with a rate of 0 both runs sample the same."""
+    keys = {"lr": 0.0, "old_logprobs": "learner", "mismatch": "token_tis", "kl_coef": 0.01}
+    plain, again = (build(beginner_model_dir, **{**SOLVED, "solved_again": n}, **keys) for n in (0, 2))
+    for run in (plain, again):
+        run.train()
+    solved = remembered(again).again(1)
+    one, other = (run.train()["agent"] for run in (plain, again))
+    more = {name for name in other.keys() - one.keys() if not name.startswith("again/")}
+    shared = {name for name in one if name.startswith(("rollout/", "rollout_corr/", "chain/", "end_cause/", "env/"))}
+    assert not more and shared and all(one[name] == other[name] for name in shared)
+    for name in ("actor/engine_logprob_gap_max", "actor/ratio_mean", "actor/entropy", "critic/explained_variance"):
+        assert one[name] == pytest.approx(other[name], abs=1e-6), name
+    tokens = sum(t.trajectory.response_tokens for t in solved)
+    assert other["again/episodes"] == len(solved) > 0
+    assert other["again/token_share"] == pytest.approx(tokens / (tokens + other["rollout/response_tokens"]))
+    assert other["again/staleness_mean"] == other["again/staleness_max"] == 1 and other["rollout/staleness_max"] == 0
+    plain.stop()
+    again.stop()
+
+
+@pytest.mark.parametrize("old", ["engine", "learner"])
+def test_the_ratio_of_what_comes_again_is_against_the_policy_that_sampled_it(
+    beginner_model_dir: Path, old: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One large step in between: the ratio of the old tokens is what it made of them; that of the new ones is 1."""
+    algo = build(beginner_model_dir, **SOLVED, lr=3e-3, old_logprobs=old, mismatch="none")
+    seen: list[tuple[list[Row], list[Trajectory]]] = []
+    keep = algo._keep_batch
+
+    def looked_at(rows: Any, trajectories: Any, *rest: Any) -> None:
+        seen.append((list(rows), list(trajectories)))
+        keep(rows, trajectories, *rest)
+
+    monkeypatch.setattr(algo, "_keep_batch", looked_at)
+    algo.train()
+    metrics = algo.train()["agent"]
+    rows, trajectories = seen[1]
+    before = {id(step): step for t in seen[0][1] for step in t.steps}
+    for row in (row for row in rows if row.again):
+        for step in trajectories[row.trajectory].steps:
+            assert step is before[id(step)] and step.policy_version == 0
+        told = [logprob for step in trajectories[row.trajectory].steps for logprob in step.logprobs]
+        denominator = row.logprobs if row.old_logprobs is None else row.old_logprobs
+        assert denominator[row.mask > 0].tolist() == pytest.approx(told, abs=1e-7)
+    assert abs(metrics["actor/ppo_kl"]) < 1e-4 < abs(metrics["again/ppo_kl"])
+    assert metrics["actor/engine_logprob_gap_max"] < 1e-4, "which is the engine's, and of new tokens"
     algo.stop()
