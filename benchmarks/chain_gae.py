@@ -29,6 +29,8 @@ PARTS: dict[str, tuple[str, ...]] = {
     "chain-gae, lambda 0.5": ("lam=0.5",),
     "chain-gae, lambda 1": ("lam=1",),
     "chain-gae, no memory": ("state_decay=0.001",),
+    "chain-gae, solved again": ("solved_again=4",),
+    "chain-gae, solved again, weight 1": ("solved_again=4", "solved_again_weight=1"),
     "chain-gae, groups of 8": ("group_size=8", "tasks_per_iteration=16"),
     "chain-gae, token-mean": ("aggregation=token-mean",),
 }

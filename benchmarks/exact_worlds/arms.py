@@ -67,6 +67,12 @@ CHAIN = {
     "chain λ=1": Arm(chain_of(1.0)),
     "chain λ=0.95, solved again": Arm(chain_of(0.95, imitate=0.3)),
 }
+#: Solved episodes again, bounded as in the product, by what their ratio does.
+AGAIN = {
+    "again, bounded": Arm(chain_of(0.95, imitate=0.3, bounded=True)),
+    "again, bounded, clipped": Arm(chain_of(0.95, imitate=0.3, bounded=True, ratio="clip")),
+    "again, bounded, truncated": Arm(chain_of(0.95, imitate=0.3, bounded=True, ratio="truncate")),
+}
 #: The same with one thing changed.
 PARTS = {
     "groups of 8": Arm(chain_of(0.9, size=8)),
@@ -136,10 +142,11 @@ GATE = {
     "chain's p, until success, uniform n": _open(score_rate="chain", novelty_until="solved", search_rollouts="uniform"),
     "chain's p, until success, mean": _open(score_rate="chain", novelty_until="solved", step_norm="mean"),
 }
-ARMS: dict[str, Arm] = {**BASELINES, **CHAIN, **PARTS, **SEARCHES, **OPEN, **GATE}
+ARMS: dict[str, Arm] = {**BASELINES, **CHAIN, **AGAIN, **PARTS, **SEARCHES, **OPEN, **GATE}
 #: Each kind is run by itself: searches cost a hundred times as much CPU.
 SETS = {
     "main": (*BASELINES, *CHAIN),
+    "again": ("grpo", "chain λ=0.95", "chain λ=0.95, solved again", *AGAIN),
     "parts": ("grpo", "chain λ=0.9", *PARTS),
     "searches": tuple(SEARCHES),
     "open": tuple(OPEN),

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
+from benchmarks.exact_worlds.again import Solved
 from benchmarks.exact_worlds.critics import ChainCritic, ReturnCritic
 from benchmarks.exact_worlds.walks import Budget, Sampler, Steps, episodes
 from benchmarks.exact_worlds.world import World
@@ -178,7 +180,7 @@ def chain_advantages(
 
 def chain_of(
     lam: float = 0.0, gamma: float = 0.95, keep: float = 0.7, prior: float = 1.0, size: int = 1, first: str = "count",
-    imitate: float = 0.0,
+    imitate: float = 0.0, bounded: bool = False, ratio: Literal["none", "clip", "truncate"] = "none",
 ) -> Maker:  # fmt: skip
     """Ordinary episodes whose critic is the chain of states.
 
@@ -187,11 +189,13 @@ def chain_of(
         keep: factor on earlier counts per iteration.
         size: episodes that start in one task.
         first: ``count``: the steps that are judged are counted first; ``judge``: they are counted afterwards.
-        imitate: weight of solved episodes of the last four iterations, by max(0, γ^(steps left) - V(s)).
+        imitate, bounded, ratio: weight of solved episodes of the last four iterations, and how they are learned from
+            (`Solved`); 0: they are not.
     """
 
     def make(world: World, runs: int) -> Method:
-        critic, solved = ChainCritic(world, runs, gamma=gamma, keep=keep, prior=prior), list[Steps]()
+        critic = ChainCritic(world, runs, gamma=gamma, keep=keep, prior=prior)
+        solved = Solved(imitate, bounded, ratio) if imitate else None
 
         def method(sampler: Sampler, budget: Budget) -> Batch:
             steps = episodes(sampler, budget, size)
@@ -201,29 +205,12 @@ def chain_of(
             advantages = chain_advantages(world, critic, steps, lam)
             if first != "count":
                 critic.count(steps)
-            return (
-                _with_solved(world, critic, solved, Batch(steps, advantages), imitate)
-                if imitate
-                else Batch(steps, advantages)
-            )
+            if solved is None:
+                return Batch(steps, advantages)
+            old, gained = solved.again(world, sampler, critic, steps)
+            solved.keep(world, sampler, steps)
+            return Batch(Steps.joined([steps, old]), np.concatenate([advantages, gained]))
 
         return method
 
     return make
-
-
-def _with_solved(world: World, critic: ChainCritic, solved: list[Steps], batch: Batch, weight: float) -> Batch:
-    """The batch and the solved episodes that are remembered, which this batch's then join."""
-    old = Steps.joined(solved)
-    left = discounted_returns(
-        rewards(world, old), old.following, np.zeros(len(old)), gamma=critic.gamma
-    )  # fmt: skip
-    gained = np.maximum(left - critic.values(old.run, old.state), 0.0)
-    old.reach = np.full(len(old), weight)
-    won = batch.steps.solved(world)[batch.steps.following < 0]
-    episode = (
-        np.cumsum(np.append(0, batch.steps.following[:-1] < 0)) if len(batch.steps) else np.zeros(0, dtype=np.int64)
-    )
-    solved.append(batch.steps.taken(won[episode]))
-    del solved[:-4]
-    return Batch(Steps.joined([batch.steps, old]), np.concatenate([batch.advantages, gained]))

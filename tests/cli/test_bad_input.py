@@ -45,6 +45,7 @@ CASES = [
     (["--algo", "vspo", "--set", "vspo_mode=none", "vspo_alpha=3"], "without vspo_mode other than none"),
     (["--pool", "nowhere"], "nowhere: no such pool"),
     (["--pool", "p", "--set", "group_size=4"], "key 'group_size' has no effect with pool=p"),
+    (["--pool", "p", "--algo", "chain-gae", "--set", "solved_again=4"], "key 'solved_again' has no effect with pool=p"),
     (["--pool", "p", "--set", "pool=q"], "pool is given twice"),
     (["--pool", "p", "--algo", "3spo", "--env", "alfworld"], "pool=p: 3spo samples at states of its own choice"),
     (["--algo", "grpo", "extra"], "unexpected argument 'extra'"),
