@@ -91,7 +91,8 @@ class ChainCritic:
         table.spread(rows, _joined(gae.advantages, settings.solved_again_weight * gained, again, settings.whiten))
         _show(rows, table, gae)
         visits = sum(chain.steps(name) for name, old in zip(names, again, strict=True) if not old)
-        self._metrics = {"chain/states_known": float(len(chain)), "chain/visits_mean": visits / max((~again).sum(), 1)}
+        own = max(int((~again).sum()), 1)
+        self._metrics = {"chain/states_known": float(len(chain)), "chain/visits_mean": visits / own}
         if again.any():
             self._metrics["again/gain_share"] = float((gained[again] > 0).mean())
         learned = {row.trajectory for row in rows if row.again}
@@ -117,7 +118,7 @@ class ChainCritic:
     def load_json(self, data: Mapping[str, Any]) -> None:
         """Replace everything by what `to_json` returned."""
         self.chain.load_json(data)
-        self.solved.load_json(data["solved"])
+        self.solved.load_json(data.get("solved", ()))
 
 
 def _joined(own: FloatArray, gained: FloatArray, again: BoolArray, whiten: bool) -> FloatArray:

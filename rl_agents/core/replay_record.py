@@ -62,7 +62,7 @@ class Record:
         for (iteration, number), batches in sorted(found.items()):
             names = [batch.session for batch in sorted(batches, key=lambda batch: batch.position)]
             own = tuple(name for name in names if played.get(name, iteration) == iteration)
-            again = tuple(name for name in names if name not in own)
+            again = tuple(name for name in names if played.get(name, iteration) != iteration)
             updates.append(Update(iteration, number if search else None, own, again))
         without = set(range(start, end)) - {update.iteration for update in updates}
         for iteration in sorted(without):

@@ -72,8 +72,9 @@ class SolvedEpisodes:
         ]
 
     def load_json(self, data: Sequence[Mapping[str, Any]]) -> None:
-        """Replace everything by what `to_json` returned."""
-        self._kept = [
+        """Replace everything by what `to_json` returned; of a run that was resumed without it nothing is kept."""
+        found = [
             Remembered(int(one["iteration"]), str(one["session"]), Trajectory.from_json(one["trajectory"]))
             for one in data
         ]
+        self._kept = found if self.iterations else []
