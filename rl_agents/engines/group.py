@@ -9,13 +9,12 @@ from dataclasses import replace
 from typing import Any
 
 import ray
-from ray.exceptions import ActorDiedError, GetTimeoutError, ObjectLostError, RayActorError, RayError
+from ray.exceptions import ActorDiedError, RayActorError, RayError
 from ray.rllib.utils.actor_manager import FaultTolerantActorManager
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from rl_agents.engines.actor import EngineActor
 from rl_agents.engines.base import EngineError, EngineSettings
-from rl_agents.engines.client import brief
 from rl_agents.engines.transfer.gloo import LOOPBACK
 from rl_agents.engines.transfer.links import GlooLink, StoreLink
 from rl_agents.engines.transfer.session import Outcome, RayPeers, Session, outcome_of
@@ -96,7 +95,7 @@ class InferenceGroup:
         self._last = (packed, version)
         everyone = list(range(len(self._actor_ids)))
         if self._session is self._store:
-            self._push(everyone, timeout_s)
+            self._complain(self._push(everyone, timeout_s), _sync_to(version))
             return
         weights = ray.get(packed) if isinstance(packed, ray.ObjectRef) else packed
         timeout_s += self._settings.switch_timeout_s if self._settings.weight_switch == "wait" else 0
@@ -155,8 +154,9 @@ class InferenceGroup:
         if broken and self._session is not self._store:
             self._session.close()  # with who is there now, the next sync makes a new group
         if broken and self._last is not None:
-            self._check_weights(broken)
-            self._push(broken, self._start_timeout_s)
+            problems = self._push(broken, self._start_timeout_s)
+            self._check_weights(problems)
+            self._complain(problems, _sync_to(self._last[1]))
         for index in broken if self._last is None else []:
             ray.get(self._handle(index).trust_checkpoint.remote())
         return broken
@@ -210,31 +210,30 @@ class InferenceGroup:
         wanted = None if self._last is None else self._last[1]
         return "ok" if alive and wanted in (None, version) else "stale"
 
-    def _push(self, indices: list[int], timeout_s: float) -> None:
-        """Send the last weights to engines ``indices`` through one copy in the object store."""
+    def _push(self, indices: list[int], timeout_s: float) -> dict[int, Outcome]:
+        """Send the last weights to engines ``indices`` through one copy in the object store; return what went wrong."""
         assert self._last is not None
         packed, version = self._last
         timeout_s += self._settings.switch_timeout_s if self._settings.weight_switch == "wait" else 0
         packed = packed() if callable(packed) else packed
         reference = packed if isinstance(packed, ray.ObjectRef) else ray.put(packed)
         self._last = (reference, version)
-        self._complain(self._store.update(indices, reference, version, timeout_s), _sync_to(version))
+        return self._store.update(indices, reference, version, timeout_s)
 
-    def _check_weights(self, broken: list[int]) -> None:
-        """Make sure that the last weights are still there: a learner owns what it exported, and takes it along."""
-        assert self._last is not None
-        packed, version = self._last
-        try:
-            if isinstance(packed, ray.ObjectRef):
-                ray.get(packed, timeout=self._start_timeout_s)
-        except GetTimeoutError:  # slow, or far away: who loads them finds out
-            return
-        except ObjectLostError as error:
-            names = ", ".join(map(str, broken))
+    def _check_weights(self, problems: Mapping[int, Outcome]) -> None:
+        """See whether engines found the last weights gone: a learner owns what it exported, and takes it along.
+
+        They find out, as those who load them: this process has the reference alone.
+
+        Raises:
+            LearnerLost: they did.
+        """
+        gone = {index: outcome for index, outcome in problems.items() if outcome.kind == "gone"}
+        if gone and self._last is not None:
             raise LearnerLost(
-                f"engine {names} came back, and the weights of version {version} are gone with the learner that held "
-                f"them ({brief(error)})"
-            ) from None
+                f"engine {', '.join(map(str, sorted(gone)))} came back, and the weights of version {self._last[1]} are "
+                f"gone with the learner that held them ({next(iter(gone.values())).text})"
+            )
 
     def _complain(self, problems: Mapping[int, Outcome], call: str) -> None:
         """Name the engines that did not do what they were asked.

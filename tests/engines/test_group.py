@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -161,6 +162,32 @@ def test_weights_that_are_gone_with_their_learner_are_the_learners_loss(group: I
     group.sync(changed(reference, 42), 42)
     assert group.restore() == []
     assert [c.policy_version for c in generate(RemoteEngine(group.handles()), SHORT, SHORT)] == [42, 42]
+
+
+def test_an_engine_that_comes_back_loads_weights_that_the_driver_never_does(
+    group: InferenceGroup, reference: Any, tmp_path: Path
+) -> None:
+    """They may lie on another machine, and be larger than the driver's."""
+    loaded = tmp_path / "loaded"
+
+    def load(packed: PackedWeights) -> PackedWeights:
+        with loaded.open("a") as file:
+            print(os.getpid(), file=file)
+        return packed
+
+    class Noting:
+        def __init__(self, packed: PackedWeights) -> None:
+            self.packed = packed
+
+        def __reduce__(self) -> Any:
+            return load, (self.packed,)
+
+    group.sync(ray.put(Noting(changed(reference, 43))), 43)
+    ray.kill(group.handles()[1], no_restart=False)
+    assert group.restore() == [1]
+    assert [c.policy_version for c in generate(RemoteEngine(group.handles()), SHORT, SHORT)] == [43, 43]
+    pids = loaded.read_text().split()
+    assert len(pids) == 3 and str(os.getpid()) not in pids
 
 
 def test_engines_that_do_not_fall_asleep_are_named(group: InferenceGroup) -> None:

@@ -25,7 +25,10 @@ TRIES = 2
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one engine's calls: ``ok``, ``failed`` (it lives), ``dead`` or ``late``, and why."""
+    """What came of one engine's calls, and why.
+
+    ``ok``; ``failed``: it lives; ``gone``: it lives, and what it was to load does not; ``dead``; ``late``.
+    """
 
     kind: str
     text: str = ""
@@ -236,7 +239,7 @@ class RayPeers:
 def outcome_of(reference: Any) -> Outcome:
     """Return what came of an actor's call that is over."""
     import ray
-    from ray.exceptions import RayActorError
+    from ray.exceptions import ObjectLostError, RayActorError
 
     from rl_agents.engines.client import brief
 
@@ -244,6 +247,8 @@ def outcome_of(reference: Any) -> Outcome:
         ray.get(reference)
     except RayActorError as error:
         return Outcome("dead", brief(error))
+    except ObjectLostError as error:  # of the call's argument: its cause is that error itself
+        return Outcome("gone", brief(getattr(error, "cause", error)))
     except Exception as error:
         return Outcome("failed", brief(error))
     return Outcome("ok")
