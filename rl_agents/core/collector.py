@@ -8,6 +8,7 @@ once, in threads of their own.
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from typing import Any, Generic, TypeVar
 from rl_agents.core.exchanges import Exchanges, Lost
 from rl_agents.core.losses import DIED, Losses, failed_episode
 from rl_agents.core.runner_calls import FlushRecorder, SetRecorder
-from rl_agents.core.runners import Runners
+from rl_agents.core.runners import RunnerLost, Runners
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
 from rl_agents.engines.group import InferenceGroup
 from rl_agents.errors import InputError, RolloutError
@@ -28,8 +29,10 @@ A = TypeVar("A")
 
 #: Rounds in a row that may bring nothing.
 MAX_ROUNDS = 6
-#: For what env runners recorded to reach the disk.
+#: For what env runners recorded to reach the disk; who is told to wait for it answers then in any case.
 FLUSH_S = 60.0
+#: For a runner to say that it is done. One that is in a long call, or hangs, does not: the driver writes for it.
+RECORDED_S = 5.0
 
 
 @dataclass
@@ -65,6 +68,8 @@ class Collector:
         self.runners = runners
         self.exchanges, self.losses = Exchanges(runners, timeout_s), Losses(runners, inference)
         self.closed = False
+        #: Questions of `recorded` that are under way to env runners which have not answered in time.
+        self._silent: dict[int, Any] = {}
 
     # --- submit all, wait for all ------------------------------------------------------------------------------
 
@@ -178,12 +183,40 @@ class Collector:
         self.losses.connect()
 
     def recorded(self) -> bool:
-        """Wait until all that env runners recorded is on disk; False when one was lost that may have known more."""
+        """Have env runners write all that they recorded; return whether it is on disk.
+
+        False where one was lost that may have known more, or does not answer within `RECORDED_S`. That one is in a long
+        call, or hangs: then it is replaced by the limit on its work, as ever. Until it has answered, nobody waits for
+        it here again.
+        """
         if not self.runners.remote:
             return True  # one process, one writer, one order
-        alive, lost = len(self.runners.ids()), self.exchanges.lost_since()
-        answers = self.runners.everybody(FlushRecorder(FLUSH_S), 2 * FLUSH_S)
-        return alive == self.runners.remote and not lost and len(answers) == alive and all(answers)
+        ids, lost = self.runners.ids(), self.exchanges.lost_since()
+        self._hear(self._silent, 0.0)
+        call = FlushRecorder(FLUSH_S)
+        asked = {runner: self.runners.send(runner, call) for runner in ids if runner not in self._silent}
+        answers = self._hear(asked, RECORDED_S)
+        for runner in asked:
+            print(
+                f"[rl_agents] env runner {runner} does not say within {RECORDED_S:g} s that its record is on disk: the "
+                f"driver writes it; if it hangs, it is replaced (sample_timeout_s={self.exchanges.timeout_s:g})",
+                flush=True,
+            )
+        self._silent |= asked
+        for runner in [runner for runner, on_disk in answers.items() if on_disk is None]:
+            self.runners.lose(runner, kill=False)
+        return len(ids) == self.runners.remote and not lost and len(answers) == len(ids) and all(answers.values())
+
+    def _hear(self, asked: dict[int, Any], wait_s: float) -> dict[int, bool | None]:
+        """Return the answers that come in time, None of who has died, and take their calls out of ``asked``."""
+        answers, end = dict[int, bool | None](), time.monotonic() + wait_s
+        while asked and (ready := self.runners.wait(list(asked.values()), max(0.0, end - time.monotonic()))):
+            for runner in [runner for runner, call in asked.items() if call in ready]:
+                try:
+                    answers[runner] = self.runners.answer(asked.pop(runner))
+                except RunnerLost:
+                    answers[runner] = None
+        return answers
 
     def first_attempt(self) -> int | None:
         """Return what the first attempt at something is called in the pool; None: nothing is recorded."""

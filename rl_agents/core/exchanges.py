@@ -183,7 +183,7 @@ class Exchanges:
         jobs = sum(len(batch.jobs) for batch in batches)
         event = f"env runner {runner} died with {jobs} jobs"
         if hangs:
-            event = f"env runner {runner} did not finish {jobs} jobs within {self.timeout_s:.0f} s"
+            event = f"env runner {runner} did not finish {jobs} jobs within {self.timeout_s:g} s (sample_timeout_s)"
         self.runners.lose(runner, kill=hangs)
         self._links[runner] = _Link()
         self._answers |= {batch.number: Lost(event) for batch in batches}

@@ -43,9 +43,6 @@ class Runners(Protocol):
     def answer(self, sent: Any) -> Any:
         """Return the answer; raises `RunnerLost`."""
 
-    def everybody(self, call: Call, timeout_s: float) -> list[Any]:
-        """Ask all that are alive, and return what came in time."""
-
     def lose(self, runner: int, *, kill: bool) -> None:
         """Ask a runner nothing until it is back; ``kill`` one that only hangs, so that it is restarted."""
 
@@ -92,11 +89,6 @@ class RunnerActors:
             return ray.get(sent)
         except RayError as error:
             raise RunnerLost(str(error)) from error
-
-    def everybody(self, call: Call, timeout_s: float) -> list[Any]:
-        """See `Runners`."""
-        results = self._manager.foreach_actor(call, timeout_seconds=timeout_s)
-        return [result.get() for result in results if result.ok]
 
     def lose(self, runner: int, *, kill: bool) -> None:
         """See `Runners`."""
@@ -179,10 +171,6 @@ class RunnerHere:
         if sent.value is None:
             raise RunnerLost("interrupted")
         return sent.value
-
-    def everybody(self, call: Call, timeout_s: float) -> list[Any]:
-        """See `Runners`."""
-        return [call(self._runner)]
 
     def lose(self, runner: int, *, kill: bool) -> None:
         """It is where we are."""

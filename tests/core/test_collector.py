@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import ray
+from ray.rllib.utils.actor_manager import FaultAwareApply, FaultTolerantActorManager
 
 from rl_agents.core.collector import Collector
 from rl_agents.core.exchanges import Lost
 from rl_agents.core.losses import COME_BACK_S, MAX_DEATHS
-from rl_agents.core.runners import RunnerLost
+from rl_agents.core.runners import RunnerLost, runners_of
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
 from rl_agents.errors import EpisodesFail, RolloutError
 from rl_agents.pool.store import PoolError
@@ -72,9 +75,6 @@ class Group:
         if sent.value is None:
             raise RunnerLost
         return sent.value
-
-    def everybody(self, call: Any, timeout_s: float) -> list[Any]:
-        return [call(self.runners[number]) for number in self.ids()]
 
     def lose(self, runner: int, *, kill: bool) -> None:
         self.healthy.discard(runner)
@@ -182,7 +182,7 @@ def test_a_runner_that_hangs_in_what_was_dropped_is_replaced_when_others_need_it
     collector.exchanges.drop([first])
     collected = collector.collect(specs(4))
     assert len(collected.answers) == 8 and group.killed == 1
-    assert collected.events == ["env runner 0 did not finish 8 jobs within 0 s"]
+    assert collected.events == ["env runner 0 did not finish 8 jobs within 0.3 s (sample_timeout_s)"]
 
 
 def test_time_in_which_nobody_fetches_is_not_the_runners() -> None:
@@ -209,9 +209,6 @@ class Slow(Group):
             return []
         self.runners[0].deadly = set()
         return super().come_back(wait_s)
-
-    def everybody(self, call: Any, timeout_s: float) -> list[Any]:
-        raise AssertionError("one who does not answer would hold all")
 
 
 def test_a_runner_that_takes_long_to_come_back_is_named_once_and_joins_later() -> None:
@@ -241,3 +238,46 @@ def test_a_pool_that_cannot_be_written_ends_no_env_runner(error: Exception) -> N
 
     runner = SimpleNamespace(recorder=Recorder(FullDisk()))
     assert TextEnvRunner.flush_recorder(runner, 1.0) is False  # type: ignore[arg-type]
+
+
+def test_a_runner_that_hangs_does_not_hold_up_what_waits_for_the_record(
+    ray_session: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A checkpoint does, and every iteration: the limit on work finds the runner, and nothing else waits for it."""
+
+    @ray.remote(num_cpus=0.1)
+    class Recording(FaultAwareApply):
+        def flush_recorder(self, timeout_s: float) -> bool:
+            return True
+
+    def hang(runner: Any) -> None:
+        while not (tmp_path / "released").exists():
+            time.sleep(0.05)
+
+    def recorded() -> tuple[bool, float]:
+        started = time.monotonic()
+        return collector.recorded(), time.monotonic() - started
+
+    manager = FaultTolerantActorManager([Recording.remote() for _ in range(2)])
+    group = SimpleNamespace(
+        _worker_manager=manager,
+        num_remote_env_runners=manager.num_actors,
+        healthy_env_runner_ids=manager.healthy_actor_ids,
+    )
+    runners = runners_of(group)
+    collector = Collector(runners, None, 600.0)
+    assert all(ray.get([actor.ping.remote() for actor in manager.actors().values()])) and recorded()[0]
+    released = runners.send(runners.ids()[1], hang)
+    on_disk, seconds = recorded()
+    assert not on_disk and seconds < 30, "its limit is 600 s"
+    assert f"env runner {runners.ids()[1]} does not say" in (shown := capsys.readouterr().out)
+    assert "(sample_timeout_s=600)" in shown
+    on_disk, seconds = recorded()
+    assert not on_disk and seconds < 2 and not capsys.readouterr().out, "it is waited for, and named, once"
+    (tmp_path / "released").touch()
+    ray.get([released, *collector._silent.values()])
+    assert recorded()[0]
+    ray.kill(manager.actors()[runners.ids()[0]])
+    dead = runners.ids()[0]
+    assert not recorded()[0] and runners.absent() == [dead]
+    manager.clear()

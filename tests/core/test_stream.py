@@ -119,9 +119,6 @@ class World:
         except Killed as error:
             raise RunnerLost from error
 
-    def everybody(self, call: Any, timeout_s: float) -> list[Any]:
-        return [self.send(number, call).result() for number in self.ids()]
-
     def lose(self, runner: int, *, kill: bool) -> None:
         self.alive.discard(runner)
 
