@@ -277,7 +277,9 @@ def test_a_runner_that_hangs_does_not_hold_up_what_waits_for_the_record(
     (tmp_path / "released").touch()
     ray.get([released, *collector._silent.values()])
     assert recorded()[0]
-    ray.kill(manager.actors()[runners.ids()[0]])
-    dead = runners.ids()[0]
-    assert not recorded()[0] and runners.absent() == [dead]
+    dead, end = runners.ids()[0], time.monotonic() + 30
+    ray.kill(manager.actors()[dead])
+    while (whole := recorded()[0]) and time.monotonic() < end:
+        time.sleep(0.1)
+    assert not whole and runners.absent() == [dead]
     manager.clear()
