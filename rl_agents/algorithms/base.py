@@ -106,6 +106,16 @@ class Memory(Protocol):
         """Replace everything by what `to_json` returned."""
 
 
+def never(settings: Any) -> bool:
+    """Whatever the keys say."""
+    return False
+
+
+def always(settings: Any) -> bool:
+    """Whatever the keys say."""
+    return True
+
+
 @dataclass(frozen=True)
 class Recipe:
     """An algorithm: one choice for each part, and the keys that mean something to it.
@@ -119,6 +129,8 @@ class Recipe:
         memory: what credit remembers of earlier iterations, made from the settings; None: nothing. Where there is one,
             ``credit`` is that of a first iteration.
         select: which groups are learned from, and how much each counts; None for all alike.
+        one_round: whether ``select`` never asks for further episodes with these keys; then judges of rewards hold up no
+            rollouts.
         value_mask: where the critic is read and trained; None for every sampled token.
         keys: data class of the keys that it reads beyond those of every run; choosing another algorithm's is an error.
         defaults: this recipe's defaults where they differ from `Settings`.
@@ -141,6 +153,7 @@ class Recipe:
     credit: Credit | None = None
     memory: Callable[[Any], Memory] | None = None
     select: Select | None = None
+    one_round: Callable[[Any], bool] = never
     value_mask: ValueMask | None = None
     defaults: Mapping[str, Any] = field(default_factory=dict)
     source: Literal["rollouts", "demonstrations", "search"] = "rollouts"

@@ -42,6 +42,11 @@ def select(trajectories: Sequence[Trajectory], settings: Settings, generator: np
     return Selected(first_groups(groups, keep, wanted), metrics=metrics)
 
 
+def one_round(settings: Settings) -> bool:
+    """Whether all groups are taken as they come."""
+    return not settings.dynamic_sampling
+
+
 def _metric(trajectory: Trajectory, settings: Settings) -> float:
     if settings.dynamic_sampling_metric == "success":
         return float(trajectory.success)
@@ -56,6 +61,7 @@ RECIPE = Recipe(
     credit=credit,
     policy_loss=policy_loss,
     select=select,
+    one_round=one_round,
     defaults={"clip_low": 0.2, "clip_high": 0.28, "dynamic_sampling": True, "overlong_factor": 1.0},
     keys=DapoKeys,
     grouped=True,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from rl_agents.algorithms.base import Recipe
-from rl_agents.algorithms.dapo import select
+from rl_agents.algorithms.dapo import one_round, select
 from rl_agents.algorithms.grpo import DualClipKeys, GroupKeys, policy_loss
 from rl_agents.credit.gae import discounted_returns
 from rl_agents.credit.gigpo import anchor_clusters, gigpo
@@ -88,6 +88,7 @@ RECIPE = Recipe(
     credit=credit,
     policy_loss=policy_loss,
     select=select,
+    one_round=one_round,
     defaults={"gamma": 0.95, "kl_coef": 0.01},
     keys=GigpoKeys,
     grouped=True,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rl_agents.algorithms.base import Recipe
+from rl_agents.algorithms.base import Recipe, always
 from rl_agents.algorithms.grpo import GroupAdvantageKeys, credit
 from rl_agents.algorithms.steppo import RatioLevelKeys, policy_loss
 from rl_agents.credit.pivot import exact_miss_rate, turn_profile
@@ -50,6 +50,7 @@ RECIPE = Recipe(
     credit=credit,
     policy_loss=policy_loss,
     select=select,
+    one_round=always,
     # Token ratios as in the public code. With its one update per rollout batch all ratios are 1 at any level.
     defaults={"ratio_level": "token", "clip_high": 0.28, "minibatches": 1},
     keys=PivotKeys,

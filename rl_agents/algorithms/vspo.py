@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from rl_agents.algorithms.base import Recipe
+from rl_agents.algorithms.base import Recipe, always
 from rl_agents.algorithms.grpo import GrpoKeys, credit, policy_loss
 from rl_agents.credit.vspo import vspo
 from rl_agents.data.selection import Selected
@@ -69,6 +69,7 @@ RECIPE = Recipe(
     credit=credit,
     policy_loss=policy_loss,
     select=select,
+    one_round=always,
     defaults={"aggregation": "seq-mean-token-mean", "kl_coef": 1e-3},
     keys=VspoKeys,
     grouped=True,

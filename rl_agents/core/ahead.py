@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from rl_agents.core.beside import POLL_S, Beside
-from rl_agents.core.experience import Place
+from rl_agents.core.experience import Experience, Place
 from rl_agents.core.pipeline import Pipeline, Producer
 from rl_agents.data.trajectory import Trajectory
 
@@ -17,8 +17,9 @@ from rl_agents.data.trajectory import Trajectory
 class Ahead(Pipeline):
     """Plays batch ``i`` as soon as the weights of iteration ``i - lag`` are published.
 
-    The thread alone plays, counts tasks and gives engines weights; the learners' thread exports these. What the thread
-    raises is raised by `next` when its batch is asked for, not before.
+    The thread alone plays, counts tasks and gives engines weights; the learners' thread exports these. Where a judge is
+    asked, each batch has a thread of its own for that, and the next one is played meanwhile. What a thread raises is
+    raised by `next` when its batch is asked for, not before.
     """
 
     def __init__(self, producer: Producer, lag: int, iterations: int) -> None:
@@ -85,6 +86,9 @@ class Ahead(Pipeline):
         with self._changed:
             if not self._beside.wait(lambda: iteration in self._batches):
                 raise self._beside.reason()
+            batch = self._batches[iteration]
+            if batch.judging is not None and not batch.judging.wait(lambda: batch.experience.unjudged is None):
+                raise batch.judging.reason()
 
     def _version_of(self, number: int) -> int:
         """See `Pipeline._version_of`; a batch that has failed, and is not there, had its weights all the same."""
@@ -107,12 +111,24 @@ class Ahead(Pipeline):
                 started = time.perf_counter()
                 self.producer.push(weights, version)
                 batch = self._played(number, version, started)
-                batch = replace(batch, recorded=self.producer.recorded())
+                judging = self._judging(batch.experience)
+                batch = replace(batch, judging=judging, recorded=self.producer.recorded())
                 with self._changed:
                     self._keep(number, batch)
                     self._changed.notify_all()
         finally:
             self._busy = False
+
+    def _judge(self, experience: Experience) -> None:
+        """Nobody waits for that here, see `_judging`."""
+
+    def _judging(self, experience: Experience) -> Beside | None:
+        """Begin to ask for the rewards of a batch; those of one that is given up are left to end by themselves."""
+        if experience.unjudged is None:
+            return None
+        judging = Beside("reward", self._changed)
+        judging.start(experience.judge)
+        return judging
 
     def _due(self) -> tuple[int, Any, int] | None:
         """Wait for a batch that may be played; return its number and weights, None at the end."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from rl_agents.algorithms.base import Recipe
-from rl_agents.core.collector import Collector
+from rl_agents.core.collector import Collected, Collector
 from rl_agents.core.rollout_metrics import rollout_metrics, truncation_metrics
 from rl_agents.data.failures import BadTasks, FailedEpisodes
 from rl_agents.data.selection import Selected, SelectionError
@@ -57,12 +57,23 @@ class Experience:
         played: all of them.
         chosen: those to learn from.
         weights: factor on the advantages by group id; absent is 1.
+        unjudged: gives the rewards that a judge is asked for, and chooses; None: that is done. What is played next
+            does not depend on it.
     """
 
     played: list[Trajectory]
     chosen: list[Trajectory]
     weights: Mapping[int, float] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
+    unjudged: Callable[[], Experience] | None = None
+
+    def judge(self) -> None:
+        """Do what is left to do; raises as `Episodes.choose` does, and `InputError` where a judge never answers."""
+        if self.unjudged is not None:
+            whole = self.unjudged()
+            self.chosen, self.weights = whole.chosen, whole.weights
+            self.metrics.update(whole.metrics)
+            self.unjudged = None
 
 
 @dataclass
@@ -80,15 +91,26 @@ class Episodes:
         Args:
             place: where the stream of tasks stands before this iteration.
 
+        Returns:
+            `Experience.unjudged`, where a judge is asked and one round is enough whatever it says.
+
         Raises:
             SelectionError: ``max_generation_batches`` rounds were not enough.
             EpisodesFail: the environment broke all episodes, and the recipe waits for others.
         """
 
         def play_round(played: list[Trajectory], missing: int) -> dict[str, float]:
-            return self._play_round(collector, iteration, place, played)
+            return self._rewarded(played, self._play_round(collector, iteration, place, played))
 
-        return self.choose(iteration, play_round)
+        if not self.reward.waits or not (self.recipe.select is None or self.recipe.one_round(self.settings)):
+            return self.choose(iteration, play_round)
+        collected = self._play_round(collector, iteration, place, [])
+
+        def judged_round(played: list[Trajectory], missing: int) -> dict[str, float]:
+            assert not played, f"{self.recipe.name}: `one_round` is true, and `select` asks for a further one"
+            return self._rewarded(played, collected)
+
+        return Experience(collected.answers, [], unjudged=lambda: self.choose(iteration, judged_round))
 
     def choose(self, iteration: int, more: Callable[[list[Trajectory], int], dict[str, float]]) -> Experience:
         """Take round after round until the recipe has enough groups to learn from; raises as `play` does.
@@ -115,9 +137,9 @@ class Episodes:
         return Experience(played, chosen, selected.weights, self._metrics(played, rounds) | dict(selected.metrics))
 
     def _play_round(
-        self, collector: Collector, iteration: int, place: Place, played: list[Trajectory]
-    ) -> dict[str, float]:
-        """Play the next ``tasks_per_iteration`` tasks, add their episodes to ``played`` and return reward metrics."""
+        self, collector: Collector, iteration: int, place: Place, played: Sequence[Trajectory]
+    ) -> Collected[Trajectory]:
+        """Play the ``tasks_per_iteration`` tasks that follow those of ``played``."""
         settings, groups = self.settings, len({t.group_id for t in played})
         specs = training_specs(
             self.tasks, iteration, settings.tasks_per_iteration, settings.group_size, settings.seed,
@@ -126,6 +148,10 @@ class Episodes:
         collected = collector.collect(specs, record=True)
         for event in collected.events:
             print(f"[rl_agents] {event}; its episodes are played again", flush=True)
+        return collected
+
+    def _rewarded(self, played: list[Trajectory], collected: Collected[Trajectory]) -> dict[str, float]:
+        """Reward the episodes of a round, add them to ``played`` and return metrics."""
         shaped = self.reward.apply(collected.answers)
         played.extend(collected.answers)
         return {**shaped, "rollout/resampled_episodes": float(collected.resampled)}

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from rl_agents.core.beside import Beside
 from rl_agents.core.experience import Episodes, Experience, Place
 from rl_agents.core.learner_group import AgentLearnerGroup
 from rl_agents.core.rollout_workers import RolloutWorkers
@@ -117,12 +118,14 @@ class Batch:
     Attributes:
         version: of the weights that sampled it.
         after: the place of the stream of tasks behind it.
+        judging: the thread in which its rewards are asked for; None: they are there.
         recorded: all that was sampled for it is in the pool; None: nobody has asked yet.
     """
 
     experience: Experience
     version: int
     after: Place
+    judging: Beside | None = None
     recorded: bool | None = None
 
 
@@ -253,6 +256,8 @@ class Pipeline:
         """Play the next batch by the weights that the engines have."""
         synced = time.perf_counter() - started
         experience = self.producer.play(number, self._playing)
+        after = self._playing.after(experience.played)  # whatever a judge says of them
+        self._judge(experience)
         if self.producer.samples:
             experience.metrics["timing_s/sync"] = synced
         experience.metrics["timing_s/rollout"] = time.perf_counter() - started
@@ -260,7 +265,11 @@ class Pipeline:
         if self.lag:
             first = 0 if oldest < version else self._first  # the pool has served what was in flight
             experience.metrics["rollout/lag"] = float(number - max(first, number - self.lag))
-        return Batch(experience, oldest, self._playing.after(experience.played))
+        return Batch(experience, oldest, after)
+
+    def _judge(self, experience: Experience) -> None:
+        """Ask for the rewards that were not given."""
+        experience.judge()
 
     def _keep(self, number: int, batch: Batch) -> None:
         self._batches[number], self._playing = batch, batch.after

@@ -1,5 +1,7 @@
 """Rewards of a stream's groups: given as soon as a group is complete, so that no learner waits for a judge.
 
+With ``lag`` whole batches are judged, see `rl_agents.core.ahead.Ahead`.
+
 A reward that asks somebody has a thread for each group under way; the judge's own bound (`judge_concurrency`) says how
 many questions it has at a time. Any other is worked out at once by whoever brings the group.
 """

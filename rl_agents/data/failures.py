@@ -58,6 +58,8 @@ class FailedEpisodes:
 
 #: Causes that are the task's doing at once, and those that have to show twice.
 AT_ONCE, TWICE = ("env_timeout", "env_died"), ("env_error", "env_garbage")
+#: The cause that is neither a task's doing nor its environment's.
+JUDGE = "judge_error"
 
 
 @dataclass
@@ -76,16 +78,18 @@ class BadTasks:
         """Return the tasks that are left out from now on.
 
         A task is, when all its episodes of a batch hung or ended their process, or when they raised or answered
-        nonsense in two batches. Where half of all episodes fail, the environment is to blame and no task.
+        nonsense in two batches. Where half of all episodes fail, the environment is to blame and no task. What judges
+        say changes nothing: it is known before they answer which tasks are drawn next.
         """
-        if not episodes or FailedEpisodes.of(episodes).share > 0.5:
+        broken = [episode for episode in episodes if episode.failed and _cause(episode) != JUDGE]
+        if not episodes or len(broken) > 0.5 * len(episodes):
             return {}
         by_task: dict[str, list[Trajectory]] = {}
         for episode in episodes:
             by_task.setdefault(episode.task_id, []).append(episode)
         new: dict[str, str] = {}
         for task, played in by_task.items():
-            causes = {episode.end_cause.partition(":")[0] for episode in played}
+            causes = {_cause(episode) for episode in played}
             if not all(episode.failed for episode in played) or not causes <= {*AT_ONCE, *TWICE}:
                 continue
             self.strikes[task] += 2 if causes & set(AT_ONCE) else 1
@@ -93,3 +97,7 @@ class BadTasks:
                 new[task] = played[0].end_cause
         self.left_out.update(new)
         return new
+
+
+def _cause(episode: Trajectory) -> str:
+    return episode.end_cause.partition(":")[0]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rl_agents.background import at_once, wait
+from rl_agents.data.failures import JUDGE
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.data.tree import last_word
 from rl_agents.errors import InputError
@@ -97,7 +98,7 @@ class ProgressiveReward:
             trajectory.facts["environment_return"] = trajectory.episode_return
             trajectory.facts["prs"] = score.parts()
             if failure:
-                trajectory.failed, trajectory.end_cause = True, f"judge_error: {failure}"
+                trajectory.failed, trajectory.end_cause = True, f"{JUDGE}: {failure}"
                 trajectory.metrics["judge_failed"] = 1.0
                 continue
             if self._answer_counts(score):

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rl_agents.data.failures import BadTasks
 from rl_agents.data.tasks import task_at, training_specs
 from rl_agents.data.trajectory import Trajectory
@@ -31,6 +33,13 @@ def test_a_task_that_raises_gets_a_second_chance_and_judges_blame_no_task() -> N
 def test_when_most_episodes_fail_no_task_is_to_blame() -> None:
     bad = BadTasks()
     assert bad.observe(group("a", "env_timeout: x") + group("b", "env_timeout: x")) == {}
+
+
+def test_what_judges_say_changes_nothing_of_what_is_drawn() -> None:
+    """They may answer after the next batch was begun."""
+    hung = group("hangs", "env_timeout: reset", "env_timeout: reset")
+    judged = [replace(t, failed=True, end_cause="judge_error: no verdict") for t in GOOD]
+    assert BadTasks().observe(judged + hung) == BadTasks().observe(GOOD + hung) == {"hangs": "env_timeout: reset"}
 
 
 def test_left_out_tasks_are_replaced_and_the_others_stay_in_place() -> None:
