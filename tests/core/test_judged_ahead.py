@@ -79,9 +79,14 @@ class Run:
     def batches(self) -> Iterator[Any]:
         for iteration in range(ITERATIONS):
             experience = self.pipeline.next(iteration)
-            yield [
-                (t.task_id, t.seed, t.failed, t.steps[-1].policy_version, t.episode_return) for t in experience.played
-            ], [t.seed for t in experience.chosen], experience.metrics["rollout/return_mean"]
+            yield (
+                [
+                    (t.task_id, t.seed, t.failed, t.steps[-1].policy_version, t.episode_return)
+                    for t in experience.played
+                ],
+                [t.seed for t in experience.chosen],
+                experience.metrics["rollout/return_mean"],
+            )
             time.sleep(0.02)
             self.learned += 1
             self.pipeline.publish(self.learned)
