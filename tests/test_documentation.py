@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +23,19 @@ ELSEWHERE = re.compile(r"[a-z]+:")
 #: Code that a page names: `function`, `function` (`rl_agents/folder/file.py`).
 SOURCE = re.compile(r"rl_agents/[\w/]+\.py")
 NAMED = re.compile(r"((?:`[\w.]+`, )*`[\w.]+`) \(`(rl_agents/[\w/]+\.py)`")
+#: What is installed by the project's name comes from the package index, where that name is somebody else's.
+BY_NAME = re.compile(r"\binstall[^\n]*[\s'\"`=]rl[-_]agents(?![\w/.-])|\brl[-_]agents\[[a-z]")
+#: From the checkout.
+EXTRA = re.compile(r"pip install (?:-e|--editable) '\.\[([\w,-]+)\]'")
+TEXTS = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "Makefile", "run.py", "pyproject.toml")),
+    *(
+        path
+        for folder in ("rl_agents", "docs", "tests", "clusters", "benchmarks", "tune_configs")
+        for path in sorted((ROOT / folder).rglob("*"))
+        if path.suffix in {".py", ".md", ".yaml", ".sh", ".toml", ".txt"} or path.name == "Dockerfile"
+    ),
+]
 
 
 def links_in(text: str) -> Iterator[str]:
@@ -94,3 +108,20 @@ def test_a_broken_link_is_found(tmp_path):
     page.write_text("\n".join(lines), "utf-8")
     found = [problem for link in links_in(page.read_text("utf-8")) if (problem := problem_of(page, link))]
     assert found == ["a.md: no such file", "#three: no such heading"]
+
+
+def test_no_text_tells_people_to_install_a_strangers_project():
+    texts = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in TEXTS}
+    assert [f"{name}: {found[0]}" for name, text in texts.items() for found in BY_NAME.finditer(text)] == []
+    names = {extra for text in texts.values() for found in EXTRA.findall(text) for extra in found.split(",")}
+    known = tomllib.loads(texts["pyproject.toml"])["project"]["optional-dependencies"]
+    assert {"mcp", "postgres", "vllm-cpu"} <= names <= set(known)
+
+
+@pytest.mark.parametrize(
+    "by", ["pip install {}", "pip install '{}[mcp]'", 'uv pip install "{}"', "get {}[alfworld] there"]
+)
+def test_an_installation_by_name_is_found(by):
+    for name in ("rl-agents", "rl_agents"):
+        assert BY_NAME.search(by.format(name))
+    assert not BY_NAME.search("pip install -e '.[mcp]' in the checkout, where rl_agents/tools is")

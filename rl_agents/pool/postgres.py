@@ -48,7 +48,7 @@ class PostgresConnection:
         try:
             import psycopg
         except ImportError:
-            raise InputError("a pool in PostgreSQL needs psycopg: pip install 'rl-agents[postgres]'") from None
+            raise InputError("a pool in PostgreSQL needs psycopg: pip install -e '.[postgres]'") from None
         try:
             self._connection = psycopg.connect(address, autocommit=True, application_name="rl_agents pool")
         except psycopg.Error as error:

@@ -1,6 +1,6 @@
 """A client of MCP servers (Model Context Protocol): their tools, awaited on any event loop or called from plain code.
 
-The protocol is the official SDK's (``pip install 'rl-agents[mcp]'``). One thread runs the event loop of a client; each
+The protocol is the official SDK's (``pip install -e '.[mcp]'``). One thread runs the event loop of a client; each
 server has a task there that opens its connection, and closes it where it was opened. A started server's process ends
 with its connection. What servers send is text to us: nothing of it is evaluated.
 """
@@ -191,7 +191,7 @@ def require_sdk() -> None:
     try:
         from mcp import Client  # noqa: F401
     except ImportError as error:
-        raise InputError("MCP servers need the official SDK: pip install 'rl-agents[mcp]' (mcp>=2)") from error
+        raise InputError("MCP servers need the official SDK: pip install -e '.[mcp]' (mcp>=2)") from error
 
 
 def name_tools(found: Sequence[tuple[str, Sequence[Any]]]) -> tuple[McpTool, ...]:

@@ -57,7 +57,7 @@ def test_auto_takes_vllm_where_it_can_run(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_vllm_asked_for_but_missing_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(select, "find_spec", lambda name: None)
-    with pytest.raises(InputError, match=r"pip install 'rl_agents\[vllm"):
+    with pytest.raises(InputError, match=r"pip install -e '\.\[vllm"):
         resolve_engine("vllm")
 
 

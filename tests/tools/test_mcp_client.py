@@ -235,7 +235,7 @@ def test_a_server_that_does_not_start_is_one_line(spec: ServerSpec, problem: str
 
 def test_a_missing_sdk_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mcp", None)
-    with pytest.raises(InputError, match=r"pip install 'rl-agents\[mcp\]'"):
+    with pytest.raises(InputError, match=r"pip install -e '\.\[mcp\]'"):
         McpClient([STDIO])
 
 

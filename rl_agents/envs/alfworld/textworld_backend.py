@@ -157,7 +157,7 @@ class Server:
             self._forget_root()
             raise InputError(
                 f"env.textworld_python={self.python}: the TextWorld engine does not start: {answer['error']}; "
-                "install rl-agents[alfworld] there, or use env.backend=native"
+                "pip install -e '.[alfworld]' there, or use env.backend=native"
             )
         return self._root
 

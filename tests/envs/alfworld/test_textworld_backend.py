@@ -34,7 +34,7 @@ def textworld_python() -> str | None:
 
 PYTHON = textworld_python()
 needs_textworld = pytest.mark.skipif(
-    PYTHON is None, reason=f"no TextWorld: install rl-agents[alfworld] or set {textworld_backend.PYTHON_VARIABLE}"
+    PYTHON is None, reason=f"no TextWorld: pip install -e '.[alfworld]' or set {textworld_backend.PYTHON_VARIABLE}"
 )
 GAME = generated_file("small/heat/kitchen-3/17")
 OTHER = generated_file("small/look/bedroom-2/1")
