@@ -14,13 +14,12 @@ from typing import Any
 from rl_agents.algorithms import Settings
 from rl_agents.cli.parser import Parser
 from rl_agents.data.tasks import stream_seed
-from rl_agents.envs.base import TextEnv, base_environment, env_spec, make_env, read_env_options, starter_spec, task_ids
-from rl_agents.envs.coroutines import finished
-from rl_agents.envs.gymnasium_adapter import TextAdapter
+from rl_agents.envs.base import TextEnv, base_environment, env_spec, read_env_options, starter_spec, task_ids
 from rl_agents.envs.spec import StarterSpec
 from rl_agents.errors import InputError, nearest
 from rl_agents.rollout.env_calls import EnvFailure, EnvReply, read_reset, read_step
 from rl_agents.rollout.env_guard import EnvGuard
+from rl_agents.rollout.env_pool import EnvPool, env_pool
 from rl_agents.rollout.turns import end_cause, is_success
 from rl_agents.settings import parse_assignments
 
@@ -60,20 +59,23 @@ def run(argv: Sequence[str]) -> int:
         raise InputError("--episodes must be at least 1, and --seed at least 0")
     settings, starter = play_settings(args)
     tasks = [args.task] if args.task else task_ids(settings.env, args.split, settings.env_options)
-    env = make_env(settings.env, settings.env_options, settings.max_turns)
     policy = Policy(settings, starter, args.policy, tasks)
     keys = " ".join(f"env.{name}={value}" for name, value in settings.env_options.items())
-    print(f"{settings.env}, policy {args.policy}: {policy.means(env)}\n{keys or 'all keys at their defaults'}")
-    outcomes = []
+    outcomes, envs = [], env_pool(settings)
     # Not `asyncio.run`, which would keep Ctrl-C from somebody who is asked for an action.
     with contextlib.closing(asyncio.new_event_loop()) as loop:
+        env = loop.run_until_complete(made(envs, settings.env))
         try:
+            print(f"{settings.env}, policy {args.policy}: {policy.means()}\n{keys or 'all keys at their defaults'}")
             for number in range(args.episodes):
+                if outcomes and outcomes[-1].failed:
+                    loop.run_until_complete(envs.discard(env))
+                    env = loop.run_until_complete(made(envs, settings.env))
                 task, seed = tasks[number % len(tasks)], stream_seed(args.seed, number)
-                act = policy.start(env, task, seed)
-                outcomes.append(loop.run_until_complete(play(env, task, seed, act, settings)))
+                act, guard = policy.start(env, task, seed), envs.guard(env, task, seed, settings.env_timeout_s)
+                outcomes.append(loop.run_until_complete(play(env, guard, act, settings)))
         finally:
-            loop.run_until_complete(finished(env.close()))
+            loop.run_until_complete(envs.discard(env))
     failed = sum(outcome.failed for outcome in outcomes)
     mean = sum(outcome.total for outcome in outcomes) / len(outcomes)
     solved = sum(outcome.success for outcome in outcomes)
@@ -111,9 +113,21 @@ class Outcome:
     failed: bool
 
 
-async def play(env: TextEnv, task: str, seed: int, act: Act, settings: Settings) -> Outcome:
+async def made(envs: EnvPool, name: str) -> TextEnv:
+    """Return an environment, made where training would make it and within its limit.
+
+    Raises:
+        InputError: it cannot be made.
+    """
+    try:
+        return await envs.take()
+    except EnvFailure as failure:
+        raise InputError(f"environment {name} fails: {failure}") from None
+
+
+async def play(env: TextEnv, guard: EnvGuard, act: Act, settings: Settings) -> Outcome:
     """Play an episode and print it; calls are guarded and read as in training."""
-    guard = EnvGuard(task, seed, 0.0 if settings.env_timeout_s <= 0 else settings.env_timeout_s)
+    task, seed = guard.task_id, guard.process.seed
     print(f"\n=== task {task}, seed {seed}")
     total, turns, cause, answer = 0.0, 0, "", EnvReply("")
     try:
@@ -152,7 +166,7 @@ class Policy:
         if name == "scripted" and starter is None:
             raise InputError(f"environment {settings.env} has no scripted player; use --policy random or human")
 
-    def means(self, env: TextEnv) -> str:
+    def means(self) -> str:
         """Say what the policy's name means in this environment."""
         if self.name == "human":
             return "one line of stdin per turn, an empty line or the end of the input stops"
@@ -178,8 +192,10 @@ class Policy:
         return iter([action for _, action in player(task, rng, self.options, self.settings.max_turns)])
 
     def _drawn(self, env: TextEnv, answer: EnvReply, info: Mapping[str, Any], rng: random.Random) -> str:
-        if isinstance(env, TextAdapter) and (number := env.random_action(rng)) is not None:
-            return number
+        if draw := getattr(env, "random_action", None):  # with a generator of its own: it may be another process's
+            number: str | None = draw(random.Random(rng.getrandbits(32)))
+            if number is not None:
+                return number
         if admissible := [str(action) for action in info.get("admissible_actions") or ()]:
             return rng.choice(admissible)
         if self.starter is not None and not self._known:

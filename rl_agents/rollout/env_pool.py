@@ -92,6 +92,11 @@ class EnvPool:
             return 1  # the first one is measured before others do the same
         return self._concurrency or MOST[self.mode]
 
+    @property
+    def hanging(self) -> bool:
+        """Whether a thread of an environment was left in a call that goes on."""
+        return any(host.left and host.alive for host in (*self._hosts.values(), *self._stuck))
+
     async def take(self) -> TextEnv:
         """Return an environment that nobody else uses, as soon as there may be one.
 

@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from rl_agents.engines.base import Completion, EngineError, Sampling, Weights
-from rl_agents.envs.coroutines import finished
+from rl_agents.envs.base import TextEnv
 from rl_agents.rollout.agent_loop import Episode
+from rl_agents.rollout.env_guard import EnvGuard
+from rl_agents.rollout.env_pool import EnvPool, env_pool
 from rl_agents.rollout.truncation_rules import question_of
 from rl_agents.serving.protocol import SessionRequest
 from rl_agents.settings import Settings
@@ -41,16 +43,22 @@ class LoopEngine:
 
 
 class Worker:
-    """One thread that makes a session's calls, one at a time."""
+    """One thread that makes a session's calls, one at a time, and holds its environment.
 
-    def __init__(self) -> None:
+    What has to be called in a process, or in a thread of its own, is (`rl_agents.rollout.env_pool`); this thread waits.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        """Begin without an environment; raises as `env_pool` does."""
+        self._envs: EnvPool = env_pool(settings)
+        self._env: TextEnv | None = None
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="agent-session")
         self._call: asyncio.Future[Any] | None = None
         #: Of the thread, for the session's life: an environment written as coroutines keeps what belongs to a loop.
         self.loop = asyncio.Runner()
 
-    async def call(self, timeout_s: float, func: Callable[..., T], *args: Any) -> T:
-        """Run ``func`` in the thread.
+    async def call(self, timeout_s: float | None, func: Callable[..., T], *args: Any) -> T:
+        """Run ``func`` in the thread; without a limit for None.
 
         Raises:
             TimeoutError: it has not returned; the thread stays `busy` until it does.
@@ -63,15 +71,35 @@ class Worker:
         """Whether a call is in progress, one that was given up included."""
         return self._call is not None and not self._call.done()
 
-    def stop(self, last: Callable[[], Any]) -> None:
-        """Have the thread call ``last`` and end; returns at once."""
-        self._pool.submit(last)
+    @property
+    def hangs(self) -> bool:
+        """Whether the environment holds a thread that was to be done with it: this one, or its own."""
+        return self.busy or self._envs.hanging
+
+    def make(self) -> None:
+        """Make the environment; in the thread.
+
+        Raises:
+            EnvFailure, InputError: it cannot be made.
+        """
+        self._env = self.loop.run(self._envs.take())
+
+    def episode(self, make: Callable[[TextEnv, EnvGuard], Episode], task_id: str, seed: int, limit_s: float) -> Episode:
+        """Begin an episode in the environment; in the thread."""
+        assert self._env is not None
+        episode = make(self._env, self._envs.guard(self._env, task_id, seed, limit_s))
+        self.loop.run(episode.begin())
+        return episode
+
+    def stop(self) -> None:
+        """Have the thread close the environment and end; returns at once."""
+        self._pool.submit(self._close)
         self._pool.submit(self.loop.close)
         self._pool.shutdown(wait=False)
 
-    def run(self, call: Callable[[], Any]) -> None:
-        """Call a function, a coroutine function or another; in the thread."""
-        self.loop.run(finished(call()))
+    def _close(self) -> None:
+        if self._env is not None:
+            self.loop.run(self._envs.discard(self._env))
 
 
 @dataclass
@@ -123,10 +151,6 @@ class Session:
             "end_cause": trajectory.end_cause,
             "metrics": trajectory.metrics,
         }
-
-    def close(self) -> None:
-        """Close the environment, in the session's thread."""
-        self.worker.run(self.episode.env.close)
 
     def play(self, action: str | None) -> dict[str, Any]:
         """Play one turn in the session's thread; it is on record even when nobody waits for it any more."""

@@ -1,25 +1,25 @@
 """Agent sessions: the trained agent, or a person in its place, acts in an environment turn by turn.
 
 A session is an episode of `rl_agents.rollout.agent_loop`: prompts, exact tokens and context are those of training.
-Each session has a thread of its own, which creates the environment and makes all calls to it: environments may block,
-and may hold objects that belong to a thread.
+Each session has a thread of its own, which has the environment made and makes all calls to it: environments may block,
+and may hold objects that belong to a thread. Time limits are those of training.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import copy
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from rl_agents.chat.context import ContextPolicy
 from rl_agents.data.trajectory import EpisodeSpec
-from rl_agents.envs.base import env_spec, plain_options, read_env_options, task_ids
+from rl_agents.envs.base import TextEnv, env_spec, plain_options, read_env_options, task_ids
 from rl_agents.errors import InputError, unknown
 from rl_agents.rollout.agent_loop import Episode
 from rl_agents.rollout.env_calls import EnvFailure, call_env
-from rl_agents.rollout.prompting import env_factory
+from rl_agents.rollout.env_guard import EnvGuard
 from rl_agents.rollout.turns import Limits
 from rl_agents.serving.options import ServingOptions
 from rl_agents.serving.protocol import SessionRequest
@@ -27,8 +27,9 @@ from rl_agents.serving.session import Generate, LoopEngine, Session, Worker
 from rl_agents.settings import Settings
 from rl_agents.web.errors import ApiError, bad_request, public
 
-#: Seconds that creating and resetting an environment may take: some read gigabytes first.
-OPENING_S = 120.0
+T = TypeVar("T")
+#: Seconds that a limit is looked at later here than where the environment is called, if it is called elsewhere.
+LATER_S = 0.5
 
 
 class Sessions:
@@ -51,7 +52,7 @@ class Sessions:
     @property
     def count(self) -> int:
         """Sessions that hold a place, those being opened and those that hang included."""
-        self._stuck = [worker for worker in self._stuck if worker.busy]
+        self._stuck = [worker for worker in self._stuck if worker.hangs]
         return len(self._open) + self._opening + len(self._stuck)
 
     async def create(self, request: SessionRequest, generate: Generate, label: str) -> Session:
@@ -69,16 +70,12 @@ class Sessions:
         self.sweep()
         if self.count >= self._options.max_sessions:
             raise ApiError(429, f"all {self._options.max_sessions} sessions are in use; close one", "too_many_sessions")
+        worker, engine = Worker(settings), LoopEngine(generate, asyncio.get_running_loop())
         self._opening += 1
-        worker, engine = Worker(), LoopEngine(generate, asyncio.get_running_loop())
         try:
-            episode = await worker.call(OPENING_S, self._begin, settings, request, engine, worker)
-        except TimeoutError:
-            self._stuck.append(worker)
-            worker.stop(lambda: None)
-            raise ApiError(502, f"{settings.env} did not start within {OPENING_S:g} s", "environment_failed") from None
+            episode = await self._opened(settings, request, engine, worker)
         except (InputError, EnvFailure) as error:
-            worker.stop(lambda: None)
+            self._let_go(worker)
             status, code = (400, "invalid_value") if isinstance(error, InputError) else (502, "environment_failed")
             raise ApiError(status, f"{settings.env}: {public(error)}", code) from None
         finally:
@@ -147,9 +144,12 @@ class Sessions:
     def _end(self, session: Session) -> None:
         """Let go of a session; one whose environment hangs keeps its place, and is closed when that returns."""
         self._open.pop(session.id, None)
-        if session.worker.busy:
-            self._stuck.append(session.worker)
-        session.worker.stop(session.close)
+        self._let_go(session.worker)
+
+    def _let_go(self, worker: Worker) -> None:
+        if worker.hangs:
+            self._stuck.append(worker)
+        worker.stop()
 
     def _session_settings(self, request: SessionRequest) -> Settings:
         """Return the run's settings with the session's environment and options.
@@ -174,29 +174,48 @@ class Sessions:
             raise bad_request(public(error), "options") from None
         return settings
 
-    def _begin(self, settings: Settings, request: SessionRequest, engine: LoopEngine, worker: Worker) -> Episode:
-        """Create the environment and reset it; runs in the session's thread.
+    async def _opened(self, settings: Settings, request: SessionRequest, engine: LoopEngine, worker: Worker) -> Episode:
+        """Have the environment made and reset, within the limits of a run.
 
         Raises:
-            EnvFailure: the environment failed.
+            EnvFailure: the environment failed, or took too long.
             InputError: no such task, or options that the environment refuses.
         """
-        # The thread has no signals: `Sessions` limits the time from outside.
-        env = call_env(0, env_factory(settings))
-        try:
-            task_id = request.task_id
-            if task_id is None:
-                tasks = call_env(0, task_ids, settings.env, request.split, settings.env_options)
-                task_id = tasks[request.seed % len(tasks)]
-            temperature = settings.eval_temperature if request.temperature is None else request.temperature
-            limits = Limits.from_settings(settings).for_evaluation(temperature)
-            spec = EpisodeSpec(task_id, 0, 0, request.seed)
-            episode = Episode(spec, env, engine, self._context, limits)
-            worker.loop.run(episode.begin())
-            if episode.trajectory.failed:
-                raise EnvFailure(episode.trajectory.end_cause)
-        except BaseException:
-            with contextlib.suppress(Exception):
-                worker.run(env.close)
-            raise
+        limit_s = settings.env_start_timeout_s
+        task_id = await _within(limit_s, "start", " (env_start_timeout_s)", worker, _make, settings, request, worker)
+        return await _within(
+            settings.env_timeout_s, "reset", "", worker, self._begin, task_id, settings, request, engine, worker
+        )
+
+    def _begin(
+        self, task_id: str, settings: Settings, request: SessionRequest, engine: LoopEngine, worker: Worker
+    ) -> Episode:
+        """Reset the environment; runs in the session's thread, and raises as `_opened` does."""
+        temperature = settings.eval_temperature if request.temperature is None else request.temperature
+        limits = Limits.from_settings(settings).for_evaluation(temperature)
+        spec = EpisodeSpec(task_id, 0, 0, request.seed)
+
+        def make(env: TextEnv, guard: EnvGuard) -> Episode:
+            return Episode(spec, env, engine, self._context, limits, guard)
+
+        episode = worker.episode(make, task_id, request.seed, limits.env_timeout_s)
+        if episode.trajectory.failed:
+            raise EnvFailure(episode.trajectory.end_cause)
         return episode
+
+
+async def _within(limit_s: float, name: str, key: str, worker: Worker, call: Callable[..., T], *args: Any) -> T:
+    """Make a call in the session's thread; where that thread calls the environment, nothing else limits its time."""
+    try:
+        return await worker.call(limit_s + LATER_S if limit_s else None, call, *args)
+    except TimeoutError:
+        raise EnvFailure(f"env_timeout: {name}: no answer within {limit_s:g} s{key}") from None
+
+
+def _make(settings: Settings, request: SessionRequest, worker: Worker) -> str:
+    """Make the environment and return the task; runs in the session's thread."""
+    worker.make()
+    if request.task_id is not None:
+        return request.task_id
+    tasks = call_env(0, task_ids, settings.env, request.split, settings.env_options)
+    return tasks[request.seed % len(tasks)]

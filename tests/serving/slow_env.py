@@ -24,15 +24,22 @@ class SlowOptions:
 
 
 class SlowEnv(gymnasium.Env[str, str]):
-    """The task's name says what the second step (or the reset) does: ``plain``, ``hang``, ``raise``, ``no-reset``."""
+    """The task's name says what the second step (or the reset) does: ``plain``, ``hang``, ``raise``, ``no-reset``,
+    ``hang-reset``. Of size 7 it is not made before `RELEASE`.
+    """
 
     def __init__(self, size: int) -> None:
+        self._task = "new"
         if size > 9:
             raise InputError(f"env.size={size}: at most 9")
+        if size == 7:
+            RELEASE.wait(30)
         self._thread = threading.current_thread()
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         self._task, self._turn = (options or {})["task_id"], 0
+        if self._task == "hang-reset":
+            RELEASE.wait(30)
         if self._task == "no-reset":
             raise RuntimeError("no board")
         return "hello", {}

@@ -177,6 +177,31 @@ def test_a_hanging_environment_keeps_its_place_until_it_returns(server: Server) 
     close(server, third)
 
 
+@pytest.mark.parametrize("blocking", ["auto", "thread"])
+def test_an_environment_that_does_not_begin_has_the_time_of_a_run_and_keeps_its_place(
+    tmp_path: Path, blocking: str
+) -> None:
+    slow_env.RELEASE.clear()
+    slow_env.CLOSED.clear()
+    options = {"env": "slow", "max_model_len": MAX_TOKENS, "max_response_tokens": 6, "session_options": "size"}
+    limits = {"env_start_timeout_s": 0.4, "env_timeout_s": 0.3, "max_sessions": 2, "env_blocking": blocking}
+    server = Server(write_model(tmp_path / "greeter", ["hello"]), **options, **limits)
+    late = server.request("POST", "/agent/sessions", {"task_id": "plain", "options": {"size": 7}})
+    message = "slow: env_timeout: start: no answer within 0.4 s (env_start_timeout_s)"
+    assert problem(late) == (502, "environment_failed", message)
+    late = server.request("POST", "/agent/sessions", {"task_id": "hang-reset"})
+    assert problem(late) == (502, "environment_failed", "slow: env_timeout: reset: no answer within 0.3 s")
+    assert problem(server.request("POST", "/agent/sessions", {}))[:2] == (429, "too_many_sessions")
+    slow_env.RELEASE.set()
+    for _ in range(200):
+        if server.service.sessions.count == 0 and len(slow_env.CLOSED) == 2:
+            break
+        server.run(asyncio.sleep(0.02))
+    assert sorted(slow_env.CLOSED) == ["hang-reset", "new"] and server.service.sessions.count == 0
+    close(server, start(server, task_id="plain"))
+    server.close()
+
+
 def test_idle_sessions_are_closed(server: Server) -> None:
     session, kept = start(server, task_id="plain"), start(server, task_id="plain")
     sessions = server.service.sessions
