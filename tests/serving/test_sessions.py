@@ -181,11 +181,12 @@ def test_a_hanging_environment_keeps_its_place_until_it_returns(server: Server) 
 def test_an_environment_that_does_not_begin_has_the_time_of_a_run_and_keeps_its_place(
     tmp_path: Path, blocking: str
 ) -> None:
-    slow_env.RELEASE.clear()
-    slow_env.CLOSED.clear()
+    slow_env.RELEASE.set()
     options = {"env": "slow", "max_model_len": MAX_TOKENS, "max_response_tokens": 6, "session_options": "size"}
     limits = {"env_start_timeout_s": 0.4, "env_timeout_s": 0.3, "max_sessions": 2, "env_blocking": blocking}
     server = Server(write_model(tmp_path / "greeter", ["hello"]), **options, **limits)
+    slow_env.RELEASE.clear()
+    slow_env.CLOSED.clear()
     late = server.request("POST", "/agent/sessions", {"task_id": "plain", "options": {"size": 7}})
     message = "slow: env_timeout: start: no answer within 0.4 s (env_start_timeout_s)"
     assert problem(late) == (502, "environment_failed", message)
