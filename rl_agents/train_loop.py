@@ -4,76 +4,22 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Protocol
 
-import psutil
-
-from rl_agents.data.trajectory import Trajectory
 from rl_agents.engines.base import EngineError
 from rl_agents.errors import EpisodesFail, LearnerLost, PolicyFell, RolloutError
 from rl_agents.interrupts import Interrupts
 from rl_agents.reporting import guard
+from rl_agents.reporting.cpu_time import cpu_seconds
 from rl_agents.reporting.evaluation import evaluation_metrics
+from rl_agents.reporting.kept import best_iteration, kept_iterations
 from rl_agents.reporting.plots import plot_success
 from rl_agents.reporting.progress import Progress
 from rl_agents.reporting.run_folder import Record, RunFolder
+from rl_agents.reporting.summary import run_summary
 from rl_agents.reporting.tensorboard import TensorBoardLog
 from rl_agents.reporting.trajectory_log import TrajectoryLog
 from rl_agents.reporting.watch import EpisodeWatch
-from rl_agents.settings import Settings
-
-
-class TrainableAgent(Protocol):
-    """What the loop needs of an algorithm.
-
-    An optional attribute ``learning`` is false only while `train` can be left without a trace: from its start to
-    the first optimiser step. There a signal ends the rollouts at once; otherwise, and where the attribute is
-    missing, it waits for the iteration under way. An optional method ``draw(folder)`` writes pictures of the
-    algorithm's own; it is called with every checkpoint. An optional method ``open_pool(file)`` is called once, before
-    the first iteration. An optional attribute ``staleness`` counts the last iteration's steps by their staleness.
-    """
-
-    @property
-    def settings(self) -> Settings: ...
-
-    @property
-    def iteration(self) -> int:
-        """Completed iterations."""
-        ...
-
-    @property
-    def engine_description(self) -> str: ...
-
-    @property
-    def last_trajectories(self) -> list[Trajectory]: ...
-
-    def train(self) -> dict[str, Any]:
-        """Do one iteration; ``result["agent"]`` holds its metrics by tag."""
-        ...
-
-    def evaluate_policy(
-        self, split: str = "test", episodes: int = 128, temperature: float = 1.0, seed: int = 0
-    ) -> list[Trajectory]:
-        """Play episodes of a task set without learning."""
-        ...
-
-    def save_run_checkpoint(self, folder: Path) -> None:
-        """Write everything that a resumed run needs; ``folder`` appears only when it is complete."""
-        ...
-
-    def restore_run_checkpoint(self, folder: Path) -> None: ...
-
-    def go_back(self, folder: Path) -> None:
-        """Take up the weights, optimisers and states of a checkpoint; iterations, tasks and seeds go on."""
-        ...
-
-    def restart_learners(self, checkpoint: Path | None) -> None:
-        """Replace all learners; the new ones go on from ``checkpoint``, or from the beginning."""
-        ...
-
-    def stop(self) -> None: ...
-
+from rl_agents.trainable import TrainableAgent
 
 #: What ends the playing for good while the learners are as they were: a checkpoint can be written first.
 NO_EPISODES = (EpisodesFail, RolloutError, EngineError)
@@ -234,7 +180,10 @@ class TrainLoop:
         """Write the summary with ``status`` (done, interrupted, failed) and the plot; nothing is trained any more."""
         self.progress.stop()
         self._tensorboard.close()
-        self.folder.write_summary(self._summary(status))
+        summary = run_summary(
+            self.algo, self.folder, self._records, status, self._completed, self._restarts, self._best
+        )
+        self.folder.write_summary(summary)
         if status != "failed":
             settings = self.algo.settings
             plot_success(self._records, self.folder.plot_file, f"{settings.algo} on {settings.env}")
@@ -335,82 +284,15 @@ class TrainLoop:
         target = self.folder.checkpoint(self._completed)
         if not target.exists():
             self.algo.save_run_checkpoint(target)
-        self.folder.prune_checkpoints(self.algo.settings.keep_checkpoints, self._kept())
+        kept = kept_iterations(self._records, self.algo.settings, self.folder)
+        self.folder.prune_checkpoints(self.algo.settings.keep_checkpoints, kept)
         if draw := getattr(self.algo, "draw", None):
             draw(self.folder.path)
 
     @property
     def _best(self) -> int | None:
-        """Iteration of the best evaluation of trained weights, the first of equals; None with ``keep_best=false``."""
-        rates = {r["iteration"]: rate for r in self._records if (rate := r.get("eval/success_rate")) is not None}
-        rates.pop(0, None)
-        return max(rates, key=rates.__getitem__, default=None) if self.algo.settings.keep_best else None
-
-    def _kept(self) -> set[int | None]:
-        """Iterations whose checkpoints outlive newer ones; while the guard may go back to them, the start, too."""
-        kept: set[int | None] = {self._best}
-        if self.algo.settings.guard == "restore" and not guard.restored_to(self._records):
-            there = [iteration for iteration, _ in self.folder.complete_checkpoints()]
-            kept |= {0, guard.best_checkpoint(self._records, there)}
-        return kept
-
-    def _summary(self, status: str) -> Record:
-        settings, checkpoints = self.algo.settings, self.folder.complete_checkpoints()
-        evaluations = [r for r in self._records if r.get("eval/success_rate") is not None]
-        start = next((r for r in evaluations if r["iteration"] == 0), None)
-        end = next((r for r in evaluations if r["iteration"] == settings.iterations), None)
-        best = max(evaluations, key=lambda r: r["eval/success_rate"], default=None)
-        last = self._records[-1] if self._records else {}
-        return {
-            "status": status,
-            "algorithm": settings.algo,
-            "env": settings.env,
-            "engine": self.algo.engine_description,
-            "seed": settings.seed,
-            **_evaluation("success_start", start),
-            **_evaluation("success_end", end),
-            **_evaluation("success_best", best),
-            "success_best_iteration": best["iteration"] if best else None,
-            "iterations": self._completed,
-            "seconds": round(last.get("seconds", 0.0), 2),
-            "cpu_seconds": round(last.get("cpu_seconds", 0.0), 2),
-            "sampled_tokens": self._sum("rollout/response_tokens") + self._sum("guard/response_tokens"),
-            "rollout_turns": self._sum("rollout/turns"),
-            "episodes": self._sum("rollout/episodes"),
-            "failed_episodes": self._sum("rollout/failed_episodes"),
-            "learner_restarts": self._restarts,
-            "policy_start": next((r[guard.START] for r in self._records[::-1] if r.get(guard.START) is not None), None),
-            "policy_end": next(
-                (r[guard.SUCCESS] for r in self._records[::-1] if r.get(guard.SUCCESS) is not None), None
-            ),
-            "restored_to": next(iter(guard.restored_to(self._records)), None),
-            "checkpoint_best": next((self._relative(path) for n, path in checkpoints if n == self._best), None),
-            "checkpoint": self._relative(checkpoints[-1][1]) if checkpoints else None,
-        }
-
-    def _relative(self, path: Path) -> str:
-        return str(path.relative_to(self.folder.path))
-
-    def _sum(self, tag: str) -> int:
-        return round(sum(record.get(tag) or 0 for record in self._records))
+        return best_iteration(self._records, self.algo.settings)
 
 
 def _due(iteration: int, interval: int, total: int) -> bool:
     return iteration == total or (interval > 0 and iteration % interval == 0)
-
-
-def _evaluation(name: str, record: Record | None) -> Record:
-    interval = [record["eval/success_low"], record["eval/success_high"]] if record else None
-    return {name: record["eval/success_rate"] if record else None, f"{name}_interval": interval}
-
-
-def cpu_seconds() -> float:
-    """CPU time of this process and its descendants so far, among them the actors of a Ray started here."""
-    total, me = 0.0, psutil.Process()
-    for process in [me, *me.children(recursive=True)]:
-        try:
-            times = process.cpu_times()
-        except (psutil.NoSuchProcess, psutil.AccessDenied):
-            continue
-        total += times.user + times.system + times.children_user + times.children_system
-    return total

@@ -27,7 +27,7 @@ from rl_agents.settings import load_recipe, parse_assignments, validate
 from rl_agents.settings.settings import LOCAL_KEYS
 
 if TYPE_CHECKING:
-    from rl_agents.train_loop import TrainableAgent
+    from rl_agents.trainable import TrainableAgent
 
 #: Printed whether or not they differ from the defaults.
 ESSENTIAL_KEYS = ("algo", "env", "model", "engine", "seed", "iterations")

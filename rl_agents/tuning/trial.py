@@ -18,7 +18,8 @@ from rl_agents.errors import EpisodesFail, InputError, PolicyFell, unknown
 from rl_agents.interrupts import Interrupts
 from rl_agents.pool.files import Lock
 from rl_agents.reporting.run_folder import Record, RunFolder
-from rl_agents.train_loop import TrainableAgent, TrainLoop
+from rl_agents.train_loop import TrainLoop
+from rl_agents.trainable import TrainableAgent
 from rl_agents.tuning.schedulers import ITERATION, VALUE
 from rl_agents.tuning.sweep import Sweep
 
