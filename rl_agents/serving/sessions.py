@@ -78,6 +78,9 @@ class Sessions:
             self._let_go(worker)
             status, code = (400, "invalid_value") if isinstance(error, InputError) else (502, "environment_failed")
             raise ApiError(status, f"{settings.env}: {public(error)}", code) from None
+        except asyncio.CancelledError:  # whoever asked has left
+            self._let_go(worker)
+            raise
         finally:
             self._opening -= 1
         session = Session(settings, request, worker, episode, label=label)
