@@ -61,7 +61,8 @@ def run(argv: Sequence[str]) -> int:
     tasks = [args.task] if args.task else task_ids(settings.env, args.split, settings.env_options)
     policy = Policy(settings, starter, args.policy, tasks)
     keys = " ".join(f"env.{name}={value}" for name, value in settings.env_options.items())
-    outcomes, envs = [], env_pool(settings)
+    outcomes: list[Outcome] = []
+    envs = env_pool(settings)
     # Not `asyncio.run`, which would keep Ctrl-C from somebody who is asked for an action.
     with contextlib.closing(asyncio.new_event_loop()) as loop:
         env = loop.run_until_complete(made(envs, settings.env))
