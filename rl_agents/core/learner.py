@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,8 @@ from rl_agents.core.sharding import (
     max_over_learners,
     shard_network,
 )
+from rl_agents.core.shared_attention import pack_rows
+from rl_agents.core.shared_rows import passes
 from rl_agents.core.training_data import AgentTrainingData, Minibatch, collate, micro_batches, pad_weights
 from rl_agents.data.rows import FloatArray, Row
 from rl_agents.engines.weights import PackedWeights, pack
@@ -128,7 +130,7 @@ class AgentLearner(TorchLearner):
 
     def _optimizer_step(self, rows: list[Row], minibatch: Minibatch, networks: list[str]) -> None:
         self.optimizers.zero_grad()
-        for part in self._parts(rows):
+        for part, packed in self._parts(rows):
             if not part:
                 self._dummy_pass(networks)
                 continue
@@ -137,7 +139,7 @@ class AgentLearner(TorchLearner):
             batch["weights"] = pad_weights([minibatch.weights[i] for i in part], self._device)
             batch["value_weights"] = pad_weights([minibatch.value_weights[i] for i in part], self._device)
             for network in networks:
-                output = self._forward(network, batch, entropy_gradient=self.settings.entropy_coef > 0)
+                output = self._forward(network, batch, packed, entropy_gradient=self.settings.entropy_coef > 0)
                 self.compute_loss_for_module(
                     module_id=network, config=self.config, batch=batch, fwd_out=output
                 ).backward()
@@ -150,20 +152,27 @@ class AgentLearner(TorchLearner):
                 self.sums.add(f"{prefix}/lr", self.optimizers.rates[network])
             self.sums.add(f"{prefix}/skipped_steps", float(not np.isfinite(norm)), how="max")
 
-    def _parts(self, rows: Sequence[Row]) -> list[list[int]]:
-        """Row indices per forward pass; sharded learners do equally many, the last ones empty.
+    def _parts(self, rows: Sequence[Row]) -> list[tuple[list[int], bool]]:
+        """Row indices per forward pass, and whether it is packed; sharded learners do equally many, the last empty.
 
         What is learned from again is forwarded by itself, so that the metrics of the others are theirs alone.
         """
         kinds = [[i for i, row in enumerate(rows) if row.again == again] for again in (False, True)]
         parts = [
-            [kind[i] for i in part]
+            ([kind[i] for i in part], packed)
             for kind in kinds
-            for part in micro_batches([rows[i] for i in kind], self.settings.tokens_per_microbatch)
+            for part, packed in self._passes([rows[i] for i in kind])
         ]
         if self.sharded:
-            parts += [[]] * (max_over_learners(len(parts), self._device) - len(parts))
+            parts += [([], False)] * (max_over_learners(len(parts), self._device) - len(parts))
         return parts
+
+    def _passes(self, rows: Sequence[Row]) -> Iterator[tuple[list[int], bool]]:
+        limit, packed, alone = self.settings.tokens_per_microbatch, list[list[int]](), list(range(len(rows)))
+        if self.settings.row_prefixes == "shared":
+            packed, alone = passes([row.input_ids for row in rows], limit, self.policy.width)
+        yield from ((part, True) for part in packed)
+        yield from (([alone[i] for i in part], False) for part in micro_batches([rows[i] for i in alone], limit))
 
     def _dummy_pass(self, networks: Sequence[str]) -> None:
         """Forward, and where gradients are on backward, a token that counts for nothing: the others gather weights."""
@@ -209,9 +218,13 @@ class AgentLearner(TorchLearner):
             self.sums.add(f"critic/{name}", float(value), weight=float(mask.sum()))
         return loss
 
-    def _forward(self, network: str, batch: dict[str, torch.Tensor], **extra: Any) -> dict[str, torch.Tensor]:
+    def _forward(
+        self, network: str, batch: dict[str, torch.Tensor], packed: bool = False, **extra: Any
+    ) -> dict[str, torch.Tensor]:
         mask = batch.get("value_mask", batch["mask"]) if network == CRITIC else batch["mask"]
         inputs = {"input_ids": batch["input_ids"], "mask": mask, "temperature": self.settings.temperature}
+        if packed:
+            inputs["packed"] = pack_rows(batch["input_ids"], mask, self.module[network].width)
         return self.module[network].forward_train({**inputs, **extra})  # type: ignore[no-any-return]
 
     # --- what the driver asks for between updates --------------------------------------------------------------
@@ -220,12 +233,12 @@ class AgentLearner(TorchLearner):
     def score(self, rows: Sequence[Row], network: str) -> list[FloatArray]:
         """Per-token log-probabilities (policy, reference) or values (critic) of rows, in their order."""
         output: list[FloatArray] = [np.zeros(0, np.float32)] * len(rows)
-        for part in self._parts(rows):
+        for part, packed in self._parts(rows):
             if not part:
                 self._dummy_pass([network])
                 continue
             batch = collate([rows[i] for i in part], self._device)
-            scores = self._forward(network, batch)["values" if network == CRITIC else "logprobs"].cpu().numpy()
+            scores = self._forward(network, batch, packed)["values" if network == CRITIC else "logprobs"].cpu().numpy()
             for i, line in zip(part, scores, strict=True):
                 output[i] = line[: len(rows[i])].astype(np.float32)
         return output

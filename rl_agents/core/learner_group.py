@@ -15,7 +15,7 @@ from rl_agents.algorithms.base import Recipe
 from rl_agents.core.learner_metrics import reduce_metrics
 from rl_agents.core.module import CRITIC, POLICY, REFERENCE
 from rl_agents.core.resources import LEARNER, cluster_nodes, describe_placement, free_resources, named_bundles, place
-from rl_agents.core.training_data import AgentTrainingData, split_by_tokens
+from rl_agents.core.training_data import AgentTrainingData, split_rows
 from rl_agents.data.rows import FloatArray, Row
 from rl_agents.engines.client import brief
 from rl_agents.engines.transfer.native import NativeSession, PolicySource
@@ -81,14 +81,14 @@ class AgentLearnerGroup(LearnerGroup):
         training_data.validate()
         if self.is_local:
             return [self._learner.update(training_data, train_policy=train_policy)]
-        shards = training_data.shard(len(self))
+        shards = training_data.shard(len(self), shared=self._shared)
         return self._call([_Update(shard, train_policy) for shard, _ in shards], "learning")
 
     def score(self, rows: Sequence[Row], network: str) -> list[FloatArray]:
         """Per-token log-probabilities or values of ``rows``, forwarded in shards by all learners."""
         if self.is_local:
             return self._learner.score(rows, network)  # type: ignore[no-any-return]
-        shards = split_by_tokens(rows, len(self))
+        shards = split_rows(rows, len(self), shared=self._shared)
         functions = [_ScoreShard([rows[i] for i in shard], network) for shard in shards]
         results = self._call(functions, f"scoring rows with the {network}")
         output: dict[int, FloatArray] = {}
@@ -117,6 +117,11 @@ class AgentLearnerGroup(LearnerGroup):
                 row.old_logprobs = row.logprobs
             for row, logprobs in zip(own, self.score(own, POLICY), strict=True):
                 row.old_logprobs = logprobs
+
+    @property
+    def _shared(self) -> bool:
+        """Whether rows share what they begin with."""
+        return bool(self.config.agent.row_prefixes == "shared")
 
     def export_weights(self) -> Any:
         """The policy's packed weights, or a reference to them in the object store (remote learners)."""

@@ -13,7 +13,8 @@ from torch import nn
 
 from rl_agents.algorithms import ALGORITHMS
 from rl_agents.core.hf import load_backbone, load_causal_lm
-from rl_agents.objectives.likelihood import log_distribution, token_entropy
+from rl_agents.core.shared_attention import Packed, check_seen, enable
+from rl_agents.objectives.likelihood import at_least_float32, log_distribution, token_entropy
 from rl_agents.rollout.env_runner import TEXT_SPACE
 from rl_agents.settings import Settings
 
@@ -25,6 +26,8 @@ REFERENCE = "reference"
 def module_specs(settings: Settings, model_dir: str) -> MultiRLModuleSpec:
     """Policy, and critic and reference where the algorithm needs them."""
     base: dict[str, Any] = {"model_dir": model_dir, "dtype": settings.dtype}
+    if settings.row_prefixes == "shared":
+        base["shared_rows"] = settings.max_model_len
     policy = {
         **base,
         "lora_rank": settings.lora_rank,
@@ -54,6 +57,7 @@ class Network(TorchRLModule):
 
     Attributes:
         autocast: cast here; false where FSDP2 gathers the weights in ``dtype`` already.
+        width: of the residual stream.
     """
 
     autocast = True
@@ -67,12 +71,20 @@ class Network(TorchRLModule):
         """Context in which to calculate."""
         return torch.autocast(device.type, self.dtype, enabled=self.autocast and self.dtype != torch.float32)
 
+    def prepare(self, model: Any) -> Any:
+        """A loaded model without dropout and, where rows share tokens, with the attention that keeps them apart."""
+        _disable_dropout(model)
+        if longest := self.model_config.get("shared_rows"):
+            enable(model, self.model_config["model_dir"], longest)
+        self.width: int = model.config.get_text_config().hidden_size
+        return model
+
 
 class CausalLMModule(Network):
     """A Hugging Face causal language model, whole or with LoRA adapters.
 
     ``model_config`` keys: ``model_dir``, ``dtype``, ``lora_rank``, ``lora_alpha``, ``gradient_checkpointing``,
-    ``frozen`` (the reference).
+    ``frozen`` (the reference), ``shared_rows`` (tokens of the longest row, where rows share tokens).
     """
 
     lm: nn.Module
@@ -80,8 +92,7 @@ class CausalLMModule(Network):
     def setup(self) -> None:
         config = self.model_config
         kept = config["dtype"] if config.get("frozen") or config.get("lora_rank") else "float32"
-        self.lm = load_causal_lm(config["model_dir"], kept)
-        _disable_dropout(self.lm)
+        self.lm = self.prepare(load_causal_lm(config["model_dir"], kept))
         if config.get("frozen"):
             self.lm.requires_grad_(False)
             return
@@ -94,13 +105,16 @@ class CausalLMModule(Network):
         """Score the tokens of a right-padded batch.
 
         Args:
-            batch: ``input_ids`` [B, L]; ``mask`` [B, L], 1 where a token is scored; ``temperature``.
+            batch: ``input_ids`` [B, L]; ``mask`` [B, L], 1 where a token is scored; ``temperature``; ``packed``: the
+                same rows as one sequence, which is forwarded instead.
 
         Returns:
             ``logprobs`` [B, L]: log p(input_ids[t] | input_ids[<t]) where ``mask`` is 1, else 0; ``entropy`` [B, L]:
             entropy of the distribution that token t was drawn from (no gradient unless ``entropy_gradient``).
         """
         ids, mask = batch["input_ids"], batch["mask"]
+        if batch.get("packed"):
+            return self._packed(batch, batch["packed"])
         # Only positions that some row scores go through the vocabulary head: it dominates small models' cost.
         positions = torch.nonzero(mask[:, 1:].any(0)).squeeze(1)
         with self.precision(ids.device):
@@ -108,12 +122,32 @@ class CausalLMModule(Network):
         log_probs = log_distribution(logits, batch["temperature"])
         targets = ids[:, 1:][:, positions].unsqueeze(-1)
         kept = mask[:, 1:][:, positions]
-        logprobs = torch.zeros(mask.shape, device=log_probs.device)
+        logprobs = torch.zeros(mask.shape, dtype=log_probs.dtype, device=log_probs.device)
         logprobs[:, positions + 1] = log_probs.gather(-1, targets).squeeze(-1) * kept
         with torch.set_grad_enabled(bool(batch.get("entropy_gradient")) and torch.is_grad_enabled()):
             entropy = torch.zeros_like(logprobs)
             entropy[:, positions + 1] = token_entropy(log_probs) * kept
         return {"logprobs": logprobs, "entropy": entropy}
+
+    def _packed(self, batch: dict[str, Any], packed: Packed) -> dict[str, torch.Tensor]:
+        """As `_forward`; a distribution that several rows draw from is calculated once."""
+        rows, columns = torch.nonzero(batch["mask"][:, 1:], as_tuple=True)
+        with self.precision(columns.device):
+            logits = self.lm(
+                input_ids=packed.input_ids,
+                position_ids=packed.position_ids,
+                use_cache=False,
+                logits_to_keep=packed.read,
+                shared_rows=packed,
+            ).logits[0]
+        check_seen(packed, self.lm)
+        log_probs = log_distribution(logits, batch["temperature"])
+        logprobs = log_probs[packed.source, batch["input_ids"][rows, columns + 1]]
+        with torch.set_grad_enabled(bool(batch.get("entropy_gradient")) and torch.is_grad_enabled()):
+            entropy = token_entropy(log_probs)[packed.source]
+        empty = torch.zeros(batch["mask"].shape, dtype=log_probs.dtype, device=log_probs.device)
+        places = (rows, columns + 1)
+        return {"logprobs": empty.index_put(places, logprobs), "entropy": empty.index_put(places, entropy)}
 
     def merged_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Yield (Hugging Face name, tensor in ``dtype``) of the plain model, adapters merged, a tied head once."""
@@ -138,8 +172,7 @@ class ValueModule(Network):
     """A critic: the backbone of a language model and a linear head that starts at zero."""
 
     def setup(self) -> None:
-        self.backbone = load_backbone(self.model_config["model_dir"], "float32")
-        _disable_dropout(self.backbone)
+        self.backbone = self.prepare(load_backbone(self.model_config["model_dir"], "float32"))
         self.head = nn.Linear(self.backbone.config.hidden_size, 1, bias=True)
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
@@ -151,12 +184,25 @@ class ValueModule(Network):
         """
         mask = batch["mask"]
         rows, columns = torch.nonzero(mask[:, 1:], as_tuple=True)
-        end = int(columns.max()) + 1 if columns.numel() else 1
-        with self.precision(mask.device):
-            hidden = self.backbone(input_ids=batch["input_ids"][:, :end], use_cache=False).last_hidden_state
-        values = self.head(hidden[rows, columns].to(self.head.weight.dtype)).squeeze(-1).float()
+        if batch.get("packed"):
+            hidden = self._packed(batch["packed"])
+        else:
+            end = int(columns.max()) + 1 if columns.numel() else 1
+            with self.precision(mask.device):
+                hidden = self.backbone(input_ids=batch["input_ids"][:, :end], use_cache=False).last_hidden_state
+            hidden = hidden[rows, columns]
+        values = at_least_float32(self.head(hidden.to(self.head.weight.dtype)).squeeze(-1))
         scattered = torch.zeros(mask.shape, dtype=values.dtype, device=values.device)
         return {"values": scattered.index_put((rows, columns + 1), values)}
+
+    def _packed(self, packed: Packed) -> torch.Tensor:
+        """The hidden states that predict the scored tokens, [scored tokens, width]."""
+        with self.precision(packed.read.device):
+            hidden = self.backbone(
+                input_ids=packed.input_ids, position_ids=packed.position_ids, use_cache=False, shared_rows=packed
+            ).last_hidden_state[0]
+        check_seen(packed, self.backbone)
+        return hidden[packed.read[packed.source]]
 
 
 def _with_lora(model: nn.Module, rank: int, alpha: float) -> nn.Module:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from ray.rllib.core.learner.training_data import TrainingData
 
+from rl_agents.core.shared_rows import split_shared
 from rl_agents.data.rows import FloatArray, Row
 from rl_agents.objectives.aggregation import aggregation_weights
 from rl_agents.settings import Settings
@@ -46,10 +47,10 @@ class AgentTrainingData(TrainingData):
             raise ValueError("no rows to learn from")
 
     def shard(
-        self, num_shards: int, len_lookback_buffer: int | None = None, **kwargs: Any
+        self, num_shards: int, len_lookback_buffer: int | None = None, *, shared: bool = False, **kwargs: Any
     ) -> list[tuple[AgentTrainingData, dict[str, Any]]]:
-        """Split the rows over learners, longest first to the one with the fewest tokens."""
-        return [(self._subset(indices), {}) for indices in split_by_tokens(self.rows, num_shards)]
+        """Split the rows over learners, see `split_rows`."""
+        return [(self._subset(indices), {}) for indices in split_rows(self.rows, num_shards, shared=shared)]
 
     def _subset(self, indices: list[int]) -> AgentTrainingData:
         local = {row: position for position, row in enumerate(indices)}
@@ -145,6 +146,11 @@ def token_weights(rows: Sequence[Row], masks: Sequence[FloatArray], settings: Se
         divide_by_rows=settings.divide_by_rows,
     )
     return [w.astype(np.float32) for w in weights]
+
+
+def split_rows(rows: Sequence[Row], num_shards: int, *, shared: bool) -> list[list[int]]:
+    """Row indices per learner, with about equally many tokens; rows that share some together where they are shared."""
+    return split_shared([row.input_ids for row in rows], num_shards) if shared else split_by_tokens(rows, num_shards)
 
 
 def split_by_tokens(rows: Sequence[Row], num_shards: int) -> list[list[int]]:

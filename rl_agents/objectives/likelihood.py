@@ -10,7 +10,12 @@ from rl_agents.objectives.masks import masked
 
 def log_distribution(logits: Tensor, temperature: float) -> Tensor:
     """log p = log softmax(z / T) in float32, [..., vocabulary]; T > 0 is the sampling temperature of the rollouts."""
-    return torch.log_softmax(logits.float() / temperature, dim=-1)
+    return torch.log_softmax(at_least_float32(logits) / temperature, dim=-1)
+
+
+def at_least_float32(tensor: Tensor) -> Tensor:
+    """Return half precision as float32, and anything else as it is."""
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
 def token_entropy(log_probs: Tensor) -> Tensor:

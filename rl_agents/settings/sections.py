@@ -371,6 +371,9 @@ class OptimiserKeys:
     tokens_per_microbatch: int = key(
         16384, "padded tokens per forward pass; gradients accumulate over micro-batches", at_least=1
     )
+    row_prefixes: Literal["flat", "shared"] = key(
+        "flat", "`shared`: tokens that rows begin with alike are forwarded once where that pays; the same gradients"
+    )
     num_learners: int = key(0, "learner actors; 0 learns in the driver process", at_least=0)
     gpus_per_learner: float = key(0.0, "GPUs of one learner", at_least=0)
     learner_sharding: Literal["none", "fsdp"] = key(

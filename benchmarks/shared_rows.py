@@ -1,0 +1,240 @@
+"""What forwarding shared tokens once saves the learner: ``python -m benchmarks.shared_rows``.
+
+The learner's own updates (GRPO's loss, one optimiser step, learning rate 0) and scoring passes over made-up rows, with
+``row_prefixes=flat`` and ``shared`` in turn: process CPU time, tokens that went through the embedding, bytes kept
+for the backward pass at most, and the relative error of the gradient. One thread, float32, Qwen2-shaped models.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.report import write_figures
+from rl_agents import AgentConfig
+from rl_agents.algorithms import Settings
+from rl_agents.core.learner_group import AgentLearnerGroup
+from rl_agents.core.module import POLICY
+from rl_agents.core.training_data import AgentTrainingData
+from rl_agents.data.rows import Row
+
+VOCABULARY = 128
+MODELS = {"0.1 M": (64, 2), "3 M": (256, 4)}
+Parts = list[tuple[np.ndarray, bool]]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Rows of one kind; ``make`` gives each as parts of ids with whether they were sampled."""
+
+    name: str
+    make: Callable[[np.random.Generator], list[Parts]]
+
+
+def tokens(rng: np.random.Generator, low: int, high: int | None = None) -> np.ndarray:
+    """Random ids, between ``low`` and ``high`` of them."""
+    return rng.integers(0, VOCABULARY, low if high is None else int(rng.integers(low, high + 1)))
+
+
+def siblings(states: int, n: int, prompt: int, shortest: int, longest: int, common: int = 0) -> Callable[..., Any]:
+    """Samples of the same prompts; ``common`` tokens begin all of them."""
+
+    def make(rng: np.random.Generator) -> list[Parts]:
+        beginning, rows = tokens(rng, common), list[Parts]()
+        for _ in range(states):
+            read = np.concatenate([beginning, tokens(rng, prompt - common)])
+            rows += [[(read, False), (tokens(rng, shortest, longest), True)] for _ in range(n)]
+        return rows
+
+    return make
+
+
+def tree(depth: int, prompt: int, step: int) -> Callable[..., Any]:
+    """Leaves of a tree in which every call has two continuations: forks of a client's history, deep searches."""
+
+    def grow(rng: np.random.Generator, path: Parts, left: int) -> list[Parts]:
+        if not left:
+            return [path]
+        steps = [[(tokens(rng, step), True), (tokens(rng, step), False)] for _ in range(2)]
+        return [row for ahead in steps for row in grow(rng, path + ahead, left - 1)]
+
+    return lambda rng: grow(rng, [(tokens(rng, prompt), False)], depth)
+
+
+def chat(turns: int, prompt: int, response: int, observation: int) -> Callable[..., Any]:
+    """One row a turn of a growing dialogue."""
+
+    def make(rng: np.random.Generator) -> list[Parts]:
+        read, rows = tokens(rng, prompt), list[Parts]()
+        for _ in range(turns):
+            said = tokens(rng, response)
+            rows.append([(read, False), (said, True)])
+            read = np.concatenate([read, said, tokens(rng, observation)])
+        return rows
+
+    return make
+
+
+SHAPES = (
+    Shape("3SPO siblings, prompt 200, 8 x 16-32, 4 states", siblings(4, 8, 200, 16, 32)),
+    Shape("3SPO siblings, prompt 800, 8 x 16-32, 2 states", siblings(2, 8, 800, 16, 32)),
+    Shape("group of 8, prompt 512, 64-160", siblings(1, 8, 512, 64, 160)),
+    Shape("tree of calls, depth 6, prompt 100, steps of 10", tree(6, 100, 10)),
+    Shape("tree of calls, depth 4, prompt 200, steps of 20", tree(4, 200, 20)),
+    Shape("dialogue of 20 turns, a row each", chat(20, 60, 20, 20)),
+    Shape("short prompts: 20, 8 x 4-10, 8 states", siblings(8, 8, 20, 4, 10)),
+    Shape("long answers: prompt 60, 8 x 200-400", siblings(1, 8, 60, 200, 400)),
+    Shape("system prompt of 50 only, 24 rows of 250", siblings(24, 1, 220, 20, 40, common=50)),
+    Shape("nothing shared, 32 rows of 90-140", siblings(32, 1, 80, 10, 60)),
+)
+
+
+def rows_of(shape: Shape, seed: int = 0) -> list[Row]:
+    """Rows as a policy gradient reads them."""
+    rng, rows = np.random.default_rng(seed), list[Row]()
+    for index, parts in enumerate(shape.make(rng)):
+        ids = np.concatenate([part for part, _ in parts]).astype(np.int32)
+        mask = np.concatenate([np.full(len(part), sampled, np.float32) for part, sampled in parts])
+        zeros, advantages = np.zeros(len(ids), np.float32), rng.standard_normal(1, np.float32) * mask
+        rows.append(Row(index, 0, ids, mask, -mask, mask.astype(np.int32) - 1, zeros, advantages=advantages))
+    return rows
+
+
+class Side:
+    """A learner of one layout of rows.
+
+    Attributes:
+        forwarded: tokens that went through the policy's embedding.
+    """
+
+    def __init__(self, folder: str, prefixes: str) -> None:
+        config = AgentConfig()
+        keys = {"algo": "grpo", "lr": 0.0, "grad_clip": 0.0, "kl_coef": 0.0, "minibatches": 1, "row_prefixes": prefixes}
+        config.agent = Settings.from_dict(
+            {**keys, "model": folder, "max_model_len": 4096, "tokens_per_microbatch": 4096}
+        )
+        config.model_dir = folder
+        config.apply_settings()
+        group = config.build_learner_group(rl_module_spec=config.get_multi_rl_module_spec())
+        self.group: AgentLearnerGroup = group  # type: ignore[assignment]
+        self.policy, self.settings, self.forwarded = self.group._learner.policy, config.agent, 0  # type: ignore[union-attr]
+        self.policy.lm.get_input_embeddings().register_forward_hook(self._count)  # type: ignore[operator]
+
+    def _count(self, module: torch.nn.Module, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
+        self.forwarded += inputs[0].numel()
+
+    def learn(self, rows: list[Row]) -> None:
+        """One optimiser step."""
+        self.group.learn(AgentTrainingData.build(rows, self.settings, np.random.default_rng(0)))
+
+    def score(self, rows: list[Row]) -> None:
+        """Log-probabilities of all rows."""
+        self.group.score(rows, POLICY)
+
+    def gradient(self) -> torch.Tensor:
+        """The last step's."""
+        return torch.cat([p.grad.flatten() for p in self.policy.parameters() if p.grad is not None])
+
+    def kept(self, rows: list[Row]) -> int:
+        """Largest number of bytes that autograd keeps at a time, without the weights."""
+        weights = {p.untyped_storage().data_ptr() for p in self.policy.parameters()}
+        alive, peak = dict[int, int](), 0
+
+        def pack(tensor: torch.Tensor) -> torch.Tensor:
+            nonlocal peak
+            storage = tensor.untyped_storage()
+            if storage.data_ptr() not in weights:
+                alive[storage.data_ptr()] = storage.nbytes()
+                peak = max(peak, sum(alive.values()))
+            return tensor
+
+        def backward_done(module: torch.nn.Module, inputs: Any) -> None:
+            alive.clear()
+
+        handle = self.policy.lm.register_forward_pre_hook(backward_done)  # type: ignore[operator]
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            self.learn(rows)
+        handle.remove()
+        return peak
+
+
+def seconds(work: Callable[[list[Row]], None], rows: list[Row]) -> float:
+    """Process CPU time."""
+    began = time.process_time()
+    work(rows)
+    return time.process_time() - began
+
+
+def measure(flat: Side, shared: Side, shape: Shape, rounds: int) -> dict[str, Any]:
+    """Figures of one shape; ratios are medians over rounds of both sides in turn, after one that does not count."""
+    rows, times = rows_of(shape), list[tuple[float, ...]]()
+    for _ in range(rounds + 1):
+        works = (flat.learn, shared.learn, flat.score, shared.score)
+        times.append(tuple(seconds(work, rows) for work in works))
+    counts = []
+    for side in (flat, shared):
+        side.forwarded = 0
+        side.learn(rows)
+        counts.append(side.forwarded)
+    difference = (flat.gradient() - shared.gradient()).norm() / flat.gradient().norm()
+    update, score = ([t[i] / t[i + 1] for t in times[1:]] for i in (0, 2))
+    return {
+        "shape": shape.name,
+        "tokens_flat": counts[0],
+        "tokens_shared": counts[1],
+        "token_ratio": round(counts[0] / counts[1], 2),
+        "flat_ms": round(1000 * statistics.median(t[0] for t in times[1:]), 1),
+        "update_ratio": round(statistics.median(update), 2),
+        "update_ratios": [round(ratio, 2) for ratio in update],
+        "score_ratio": round(statistics.median(score), 2),
+        "kept_mib_flat": round(flat.kept(rows) / 2**20, 1),
+        "kept_mib_shared": round(shared.kept(rows) / 2**20, 1),
+        "gradient_error": float(f"{float(difference):.1e}"),
+    }
+
+
+def make_model(folder: str, width: int, layers: int) -> None:
+    """Write a model with random weights."""
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    torch.manual_seed(0)
+    config = Qwen2Config(
+        vocab_size=VOCABULARY, hidden_size=width, intermediate_size=4 * width, num_hidden_layers=layers,
+        num_attention_heads=4, num_key_value_heads=4, tie_word_embeddings=True, max_position_embeddings=4096,
+    )  # fmt: skip
+    Qwen2ForCausalLM(config).save_pretrained(folder)
+
+
+def main() -> None:
+    """Measure all shapes with all models, print a table and write the results."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
+    parser.add_argument("--name", default="shared_rows")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    results: dict[str, list[dict[str, Any]]] = {}
+    for name in args.models:
+        with tempfile.TemporaryDirectory() as folder:
+            make_model(folder, *MODELS[name])
+            flat, shared = Side(folder, "flat"), Side(folder, "shared")
+            results[name] = []
+            for shape in SHAPES:
+                found = measure(flat, shared, shape, args.rounds)
+                results[name].append(found)
+                print(f"{name:6}", *(f"{k}={v}" for k, v in found.items() if k != "update_ratios"), flush=True)
+    if args.name:
+        command = f"python -m benchmarks.shared_rows --rounds {args.rounds}"
+        write_figures(args.name, command, {"rounds": args.rounds, "models": results})
+
+
+if __name__ == "__main__":
+    main()
