@@ -12,6 +12,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from rl_agents.core.hf import check_model_dir
+from rl_agents.core.shared_attention import enable
 from rl_agents.engines.model_shape import read_config
 from rl_agents.errors import InputError
 
@@ -98,8 +99,28 @@ def _damage(path: Path, error: str) -> str:
     return f"is no whole safetensors file: {reason}"
 
 
+def check_sharing(folder: Path, longest: int) -> None:
+    """Refuse a model that cannot forward what rows begin with alike once.
+
+    Args:
+        longest: tokens of a row at most.
+
+    Raises:
+        InputError: see `rl_agents.core.shared_attention.enable`.
+    """
+    enable(_empty_model(folder), str(folder), longest)
+
+
 def _expected_shapes(folder: Path) -> Shapes:
-    """Return the shapes of the model that config.json describes, without its weights.
+    """Return the shapes of the model that config.json describes, without its weights."""
+    model = _empty_model(folder)
+    tied = set(getattr(model, "all_tied_weights_keys", None) or ())
+    tied |= {"lm_head.weight"} if getattr(model.config, "tie_word_embeddings", False) else set()
+    return {name: tuple(value.shape) for name, value in model.state_dict().items() if name not in tied}
+
+
+def _empty_model(folder: Path) -> Any:
+    """Return the model that config.json describes, without its weights.
 
     Raises:
         InputError: transformers knows no such causal language model.
@@ -109,13 +130,10 @@ def _expected_shapes(folder: Path) -> Shapes:
     try:
         config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(config)
+            return AutoModelForCausalLM.from_config(config)
     except Exception as error:  # the many configurations raise many types
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise InputError(f"model={folder}: config.json is no causal language model's: {reason}") from None
-    tied = set(getattr(model, "all_tied_weights_keys", None) or ())
-    tied |= {"lm_head.weight"} if getattr(config, "tie_word_embeddings", False) else set()
-    return {name: tuple(value.shape) for name, value in model.state_dict().items() if name not in tied}
 
 
 def _check_shapes(folder: Path, wanted: Shapes, found: Shapes) -> None:

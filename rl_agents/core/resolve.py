@@ -332,7 +332,7 @@ def _check_model(settings: Settings, made_for: Mapping[str, Any]) -> None:
     """Check the model's folder, and fill in the lengths that nobody chose (`rl_agents.core.lengths`)."""
     if settings.model == "starter":
         return
-    from rl_agents.core.model_check import check_model, check_vocabulary
+    from rl_agents.core.model_check import check_model, check_sharing, check_vocabulary
 
     folder = check_model(settings.model)
     config = read_config(folder)
@@ -344,6 +344,8 @@ def _check_model(settings: Settings, made_for: Mapping[str, Any]) -> None:
         fill_lengths(settings, context, settings.explicit | made_for.keys(), limit)
     if not settings.complete or "max_model_len" in settings.explicit:
         check_context(settings, limit)
+    if settings.row_prefixes == "shared":
+        check_sharing(folder, settings.max_model_len)
 
 
 def check_context(settings: Settings, limit: int | None) -> None:

@@ -16,7 +16,7 @@ from ray import cloudpickle
 from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.core.algorithm import AgentConfig
 from rl_agents.core.learner_group import AgentLearnerGroup
-from rl_agents.core.training_data import AgentTrainingData
+from rl_agents.core.training_data import PER_TOKEN, AgentTrainingData
 from rl_agents.data.rows import Row
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # learner actors cannot import tests
@@ -62,10 +62,29 @@ def build_group(model_dir: str, **keys: object) -> tuple[AgentLearnerGroup, Sett
     return group, config.agent
 
 
-def prepared_rows(settings: Settings) -> list[Row]:
+def family_rows() -> list[Row]:
+    """Random rows of which four each begin with the same 60 tokens, half of them sampled; pairs go on alike."""
+    rng, rows = np.random.default_rng(1), random_rows(12, 60)
+    beginnings = rng.integers(0, 60, (3, 60)).astype(np.int32)
+    for index, row in enumerate(rows):
+        beginning = beginnings[index % 3]
+        if index >= 6:
+            row.input_ids[:4] = rows[index % 3].input_ids[:4]
+        for name in PER_TOKEN:
+            if (old := getattr(row, name)) is not None:
+                new = beginning if name == "input_ids" else np.resize(old, 60).astype(old.dtype)
+                setattr(row, name, np.concatenate([new, old]))
+        row.mask[0] = 0
+        row.segments = numbered_runs(row.mask)
+        for name in ("logprobs", "advantages", "values", "returns", "reference_logprobs"):
+            setattr(row, name, getattr(row, name) * row.mask)
+    return rows
+
+
+def prepared_rows(settings: Settings, families: bool = False) -> list[Row]:
     """Random rows with the marks that the algorithm's learner reads; some tokens are corrected, a row is rejected."""
     recipe = ALGORITHMS[settings.algo]
-    rows = random_rows(12, 60)
+    rows = family_rows() if families else random_rows(12, 60)
     for row in rows:
         if recipe.value_mask is not None:
             row.value_mask = recipe.value_mask(row, settings)
@@ -90,14 +109,14 @@ Update = tuple[dict[str, torch.Tensor], dict[str, float]]
 
 
 class Learners:
-    """A group that is built once and plays every algorithm: it has policy and critic."""
+    """A group that is built once and plays every algorithm: it has policy and critic, and may share rows or not."""
 
-    def __init__(self, model_dir: str, num_learners: int, sharding: str = "none") -> None:
-        keys = {"num_learners": num_learners, "learner_sharding": sharding, "grad_clip": 0.5}
+    def __init__(self, model_dir: str, num_learners: int, sharding: str = "none", prefixes: str = "shared") -> None:
+        keys = {"num_learners": num_learners, "learner_sharding": sharding, "grad_clip": 0.5, "row_prefixes": prefixes}
         self.group, _ = build_group(model_dir, **keys)
         self.start = copy.deepcopy(self.group.full_state())  # a local group's state shares memory with its weights
 
-    def updated(self, algo: str = "ppo", **keys: object) -> Update:
+    def updated(self, algo: str = "ppo", families: bool = False, **keys: object) -> Update:
         """First moments after one optimiser step (a tenth of the clipped gradient) and the metrics of the step.
 
         Weights would not do: Adam divides by the gradient's size, which blows the noise of tiny gradients up.
@@ -110,7 +129,7 @@ class Learners:
             Become(settings)(self.group._learner)
         else:
             self.group._call([Become(settings)] * len(self.group), "changing settings")
-        data = AgentTrainingData.build(prepared_rows(settings), settings, np.random.default_rng(0))
+        data = AgentTrainingData.build(prepared_rows(settings, families), settings, np.random.default_rng(0))
         metrics = self.group.learn(data)
         moments = self.group.full_state()["optimizer"]["moments"]
         return {name: t.clone() for name, t in moments.items() if name.endswith("exp_avg")}, metrics
@@ -123,7 +142,7 @@ def largest_difference(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -
 
 @pytest.fixture(scope="module")
 def local(tiny_model_dir: str) -> Learners:
-    return Learners(tiny_model_dir, 0)
+    return Learners(tiny_model_dir, 0, prefixes="flat")
 
 
 @pytest.fixture(scope="module", params=[(1, "none"), (2, "none"), (2, "fsdp")], ids=["one", "two", "sharded"])
@@ -150,6 +169,19 @@ def test_same_update_with_remote_learners(local: Learners, remote: Learners, var
     assert largest_difference(expected[0], moments[0]) < 1e-5
     for name in ("actor/pg_loss", "actor/kl_reference", "critic/value_loss"):
         assert moments[1][name] == pytest.approx(expected[1][name], rel=1e-4, abs=1e-7), name
+
+
+def test_shared_rows_give_the_same_update_with_any_learners(local: Learners, remote: Learners) -> None:
+    """Each learner gets a part of the trie, and sharded ones go through equally many passes."""
+    keys = {"families": True, "tokens_per_microbatch": 150}
+    expected, found = local.updated(**keys), remote.updated(**keys, row_prefixes="shared")
+    assert largest_difference(expected[0], found[0]) < 1e-5
+    for name in ("actor/pg_loss", "actor/kl_reference", "critic/value_loss"):
+        assert found[1][name] == pytest.approx(expected[1][name], rel=1e-4, abs=1e-7), name
+    rows = family_rows()
+    for network in ("default_policy", "critic", "reference"):
+        pairs = zip(local.group.score(rows, network), remote.group.score(rows, network), strict=True)
+        assert all(found == pytest.approx(expected, abs=1e-5) for expected, found in pairs), network
 
 
 def test_sharded_learners_hold_half_of_the_numbers_each(local: Learners, remote: Learners) -> None:
