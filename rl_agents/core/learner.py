@@ -44,10 +44,14 @@ class AgentLearner(TorchLearner):
 
     Gradients are sums of globally weighted token losses. With several learners they are added up once per
     optimiser step, so neither the number of learners nor the micro-batch size changes an update.
+
+    Attributes:
+        forwarded: tokens that went through networks so far, padding included.
     """
 
     settings: Settings
     recipe: Recipe
+    forwarded = 0
 
     def build(self) -> None:
         self.settings = self.config.agent
@@ -130,6 +134,7 @@ class AgentLearner(TorchLearner):
 
     def _optimizer_step(self, rows: list[Row], minibatch: Minibatch, networks: list[str]) -> None:
         self.optimizers.zero_grad()
+        before = self.forwarded
         for part, packed in self._parts(rows):
             if not part:
                 self._dummy_pass(networks)
@@ -143,6 +148,9 @@ class AgentLearner(TorchLearner):
                 self.compute_loss_for_module(
                     module_id=network, config=self.config, batch=batch, fwd_out=output
                 ).backward()
+        if self.settings.row_prefixes == "shared" and rows:
+            tokens = sum(map(len, rows)) * len(networks)
+            self.sums.add("rows/forwarded_share", (self.forwarded - before) / tokens, weight=tokens)
         if self.distributed and not self.sharded:
             _sum_gradients(self.optimizers.parameters())
         for network, norm in self.optimizers.step(networks).items():
@@ -223,8 +231,11 @@ class AgentLearner(TorchLearner):
     ) -> dict[str, torch.Tensor]:
         mask = batch.get("value_mask", batch["mask"]) if network == CRITIC else batch["mask"]
         inputs = {"input_ids": batch["input_ids"], "mask": mask, "temperature": self.settings.temperature}
+        ids = batch["input_ids"]
         if packed:
-            inputs["packed"] = pack_rows(batch["input_ids"], mask, self.module[network].width)
+            inputs["packed"] = rows = pack_rows(ids, mask, self.module[network].width)
+            ids = rows.input_ids
+        self.forwarded += ids.numel()
         return self.module[network].forward_train({**inputs, **extra})  # type: ignore[no-any-return]
 
     # --- what the driver asks for between updates --------------------------------------------------------------

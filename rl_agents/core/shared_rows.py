@@ -102,7 +102,7 @@ def passes(ids: Sequence[NDArray[np.integer]], max_tokens: int, width: float) ->
     for start, end in pairwise(starts):
         (packed if _pays(trie, start, end, width) else alone).extend(range(start, end))
     cuts = _cuts(trie, packed, max_tokens)
-    return [[trie.order[place] for place in part] for part in cuts], [trie.order[place] for place in alone]
+    return [[trie.order[place] for place in part] for part in cuts], sorted(trie.order[place] for place in alone)
 
 
 def _pays(trie: Walk, start: int, end: int, width: float) -> bool:
