@@ -27,7 +27,7 @@ from rl_agents.core.training_data import AgentTrainingData
 from rl_agents.data.rows import Row
 
 VOCABULARY = 128
-MODELS = {"0.1 M": (64, 2), "3 M": (256, 4)}
+MODELS = {"0.1 M": (64, 2), "2 M": (256, 2)}
 Parts = list[tuple[np.ndarray, bool]]
 
 
@@ -216,7 +216,7 @@ def make_model(folder: str, width: int, layers: int) -> None:
 def main() -> None:
     """Measure all shapes with all models, print a table and write the results."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
     parser.add_argument("--name", default="shared_rows")
     args = parser.parse_args()

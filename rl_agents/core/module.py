@@ -217,7 +217,7 @@ def _disable_dropout(model: nn.Module) -> None:
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
-        if hasattr(module, "attention_dropout"):
+        if isinstance(getattr(module, "attention_dropout", None), float):
             module.attention_dropout = 0.0
 
 

@@ -49,7 +49,8 @@ Batch = tuple[torch.Tensor, torch.Tensor]
 def saved(folder: Path, model: Any) -> Path:
     torch.manual_seed(0)
     for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.2)
+        if parameter.dim() > 1:
+            torch.nn.init.normal_(parameter, std=0.2)
     model.save_pretrained(folder)
     return folder
 
