@@ -10,8 +10,9 @@ What a row costs, in units of one token's pass through the linear layers of a ne
   alone    L·(1 + L/(12·h))                           a token is 24·h² flops, each of its L/2 pairs of attention 4·h
   branch   (L - p)·(1 + L/(6·h)) + COPY·L/h + BRANCH  its attention is masked, so it calculates (L - p)·L pairs
 
-`COPY` is for the keys and values that each branch gets a copy of, and for putting tokens in and out of rows; both
-constants are measured (benchmarks/shared_rows.py) and on the side of rows that are alone.
+`COPY` is for the keys and values that each branch gets a copy of, and for putting tokens in and out of rows: packing
+rows that share nothing made updates 6 % slower at width 64. Where these formulas see a small gain, there is one
+(benchmarks/shared_rows.py; float32 on a CPU).
 """
 
 from __future__ import annotations
