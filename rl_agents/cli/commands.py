@@ -12,6 +12,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "gateway": ("rl_agents.cli.gateway", "serve a model to agents of any framework; every call is kept as a step"),
     "sft": ("rl_agents.cli.sft", "build an environment's starter model by imitation"),
     "play": ("rl_agents.cli.play", "show an environment: a random, scripted or human player, its rewards"),
+    "view": (
+        "rl_agents.cli.view",
+        "look at runs: curves, episodes, tokens, trees, why a step got its advantage",
+    ),
     "pool": ("rl_agents.cli.pool", "list, read, curate and export what a run sampled"),
     "replay": ("rl_agents.cli.replay", "repeat a run's learning from its pool, and compare it with the record"),
     "list": ("rl_agents.cli.listing", "list algorithms, environments, engines, truncation rules or keys"),

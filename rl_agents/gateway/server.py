@@ -10,12 +10,10 @@ import asyncio
 import contextlib
 import hashlib
 import logging
-import socket
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from types import ModuleType
 from typing import Any, TypeVar
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -30,14 +28,13 @@ from rl_agents.gateway.gateway import Gateway
 from rl_agents.gateway.service import OnEnd, Service, body_of
 from rl_agents.tools.strict_json import canonical
 from rl_agents.web.errors import ApiError, http_error
+from rl_agents.web.listening import listening
 from rl_agents.web.security import Guard, Keys, digest, is_loopback
 
 logger = logging.getLogger("rl_agents.gateway")
 
 MAX_BODY_BYTES = 32 * 2**20
 RETRIES = "x-stainless-retry-count"
-#: Seconds for which a server that ends lets its connections finish.
-GRACE_S = 5
 #: What nginx writes for a client that left.
 CLIENT_LEFT = 499
 EVENT_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
@@ -155,15 +152,6 @@ async def _on_bug(request: Request, error: Exception) -> Response:
     return await _on_api_error(request, ApiError(500, "internal error; see the gateway's log", "internal_error"))
 
 
-class _Server(uvicorn.Server):
-    """Leaves signals to the program that it runs in."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Change nothing."""
-        yield
-
-
 @contextlib.asynccontextmanager
 async def serving(
     gateway: Gateway, admin_key: str = "", host: str = "127.0.0.1", port: int = 0, on_end: OnEnd | None = None,
@@ -179,21 +167,5 @@ async def serving(
         OSError: the address cannot be listened on.
     """
     app = make_app(gateway, digest(admin_key) if admin_key else "", on_end, is_loopback(host), max_body_bytes)
-    config = uvicorn.Config(
-        app, log_level="warning", access_log=False, lifespan="off", timeout_keep_alive=65,
-        timeout_graceful_shutdown=GRACE_S, backlog=2048,
-    )  # fmt: skip
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-        server = _Server(config)
-        task = asyncio.create_task(server.serve([listener]), name="gateway server")
-        try:
-            while not server.started and not task.done():
-                await asyncio.sleep(0.001)
-            name = f"[{host}]" if ":" in host else host
-            yield f"http://{name}:{listener.getsockname()[1]}"
-        finally:
-            server.should_exit = True
-            await task
+    async with listening(app, host, port, "gateway server") as address:
+        yield address

@@ -252,10 +252,12 @@ class Explorer:
         if request.rollouts < 2 or len(usable) < 2:
             return []
         search, group = request.search, request.spec.group_id
+        facts = {"search": {"score": request.score, "rollouts": request.rollouts}}
         return [
             Trajectory(
                 search.task_id, group, member, search.seed, [replace(item.child.step, reward=item.reward)],
                 terminated=True, end_cause=item.child.end_cause or "branched", success=item.child.success,
+                facts=facts,
             )
             for member, item in enumerate(usable)
         ]  # fmt: skip

@@ -197,7 +197,7 @@ class Search:
         self.marks.append(Mark(origin.place, node.depth, item.reward, outcome))
 
     def trajectory(self, last: Node, end_cause: str, *, success: bool = False, failed: bool = False) -> Trajectory:
-        """The path to ``last`` as a finished episode, numbered within the task."""
+        """The path to ``last`` as a finished episode, numbered within the task; facts hold S and n of its states."""
         trajectory = Trajectory(
             self.task_id, self.number, self.finished, self.seed, last.steps(),
             terminated=end_cause == "terminated",
@@ -209,4 +209,6 @@ class Search:
         )  # fmt: skip
         if last.answer.references:
             trajectory.facts["references"] = last.answer.references
+        chosen = [self.marks[node.place] for node in last.path()[:-1]]
+        trajectory.facts["search"] = {"scores": [m.score for m in chosen], "rollouts": [m.rollouts for m in chosen]}
         return trajectory

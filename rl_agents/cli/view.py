@@ -1,0 +1,113 @@
+"""``python run.py view``: pages about runs, while they go on and afterwards."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import secrets
+import socket
+import sys
+import webbrowser
+from collections.abc import Sequence
+from pathlib import Path
+
+from rl_agents.cli.parser import Parser
+from rl_agents.cli.serve import check_port
+from rl_agents.errors import InputError
+from rl_agents.interrupts import EXIT_CODE, Interrupts, event_loop
+from rl_agents.view.digest import digest
+from rl_agents.view.export import export
+from rl_agents.view.runs import Catalog, find_runs
+from rl_agents.view.server import make_app
+from rl_agents.web.listening import listening
+from rl_agents.web.security import is_loopback
+
+WAKE_S = 0.2
+#: Where the pages are looked for first, and how many ports on.
+PORT, PORTS = 8200, 20
+
+
+def build_parser() -> Parser:
+    """Return the parser of the view command."""
+    parser = Parser(
+        "view", "Look at runs: curves, groups, episodes, tokens, search trees, and why a step got its advantage.",
+        epilog="the pages only read; docs/view.md",
+    )  # fmt: skip
+    add = parser.add_argument
+    add("runs", nargs="+", metavar="RUN", help="folders of runs or sweeps, or a pool's file")
+    add("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1); others need a token")
+    add("--port", type=int, metavar="N", help=f"port (default: the first free one from {PORT})")
+    add("--open", action="store_true", help="open the page in a browser")
+    add("--token", action="store_true", help="ask for a token also on this machine, which other users may share")
+    add("--edit", action="store_true", help="allow decisions on the page: exclude, relabel, note (asks for a token)")
+    add("--export", type=Path, metavar="FOLDER", help="write the pages into a new folder that opens without a server")
+    add("--last", type=int, metavar="N", help="with --export: the newest N iterations (default: 3; 0: all)")
+    add("--text", action="store_true", help="print a digest for a terminal instead")
+    return parser
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run the view command; return its exit code."""
+    args = build_parser().parse(argv, mixed=True)
+    _check(args)
+    catalog = find_runs(args.runs, args.edit)
+    if args.text:
+        print(digest(catalog))
+        return 0
+    if args.export is not None:
+        print(export(catalog, args.export, 3 if args.last is None else args.last))
+        return 0
+    if args.port is not None:
+        check_port(args.host, args.port)
+    port = args.port if args.port is not None else _free_port(args.host)
+    token = secrets.token_urlsafe(24) if args.token or args.edit or not is_loopback(args.host) else ""
+    with Interrupts() as interrupts, event_loop() as runner:
+        runner.run(_serve(args, catalog, port, token, interrupts))
+    return EXIT_CODE
+
+
+def _check(args: argparse.Namespace) -> None:
+    if args.last is not None and args.export is None:
+        raise InputError("--last is for --export FOLDER")
+    if args.last is not None and args.last < 0:
+        raise InputError(f"--last {args.last}: must be 0 or more")
+    if args.text and (args.export is not None or args.edit):
+        raise InputError("--text prints and is done; leave out --export and --edit")
+    if args.export is not None and args.edit:
+        raise InputError("--edit needs the server; an export only shows")
+
+
+def _free_port(host: str) -> int:
+    """Return the first free port from `PORT` on; 0, any, where there is none."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    for port in range(PORT, PORT + PORTS):
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((host, port))
+            except OSError as error:
+                if isinstance(error, socket.gaierror):
+                    raise InputError(f"--host {host}: {error.strerror}") from None
+                continue
+        return port
+    return 0
+
+
+async def _serve(args: argparse.Namespace, catalog: Catalog, port: int, token: str, interrupts: Interrupts) -> None:
+    """Serve until a signal."""
+    try:
+        async with listening(make_app(catalog, token), args.host, port, "run explorer") as url:
+            address = f"{url}/#token={token}" if token else f"{url}/"
+            print(f"{_what(catalog)} at {address}\nstop  Ctrl-C", flush=True)
+            if args.open:
+                webbrowser.open(address)
+            while not interrupts.requested:
+                await asyncio.sleep(WAKE_S)
+    except OSError as error:
+        raise InputError(f"cannot listen on {args.host} port {port}: {error.strerror or error}") from None
+    print("stopping", file=sys.stderr, flush=True)
+
+
+def _what(catalog: Catalog) -> str:
+    names = list(catalog.runs)
+    return names[0] if len(names) == 1 else f"{len(names)} runs"

@@ -1,0 +1,175 @@
+"use strict";
+// The namespace of all scripts, the making of elements, questions to the server (or to an export), and routes.
+// Nothing here ever parses text as HTML: elements are made by name, and text is text.
+window.view = {};
+
+(() => {
+  const V = window.view;
+  const SVG = "http://www.w3.org/2000/svg";
+  const POLL_MS = 2000;
+  const TOKEN = "rl_agents.token";
+
+  // --- elements ----------------------------------------------------------------------------------------------------
+
+  function fill(node, options, children) {
+    for (const [name, value] of Object.entries(options || {})) {
+      if (value === null || value === undefined || value === false) continue;
+      if (name === "on") for (const [event, call] of Object.entries(value)) node.addEventListener(event, call);
+      else if (name === "style") for (const [key, item] of Object.entries(value)) node.style.setProperty(key, item);
+      else node.setAttribute(name, value === true ? "" : String(value));
+    }
+    for (const child of children.flat(Infinity)) {
+      if (child === null || child === undefined || child === false) continue;
+      node.append(child instanceof Node ? child : document.createTextNode(String(child)));
+    }
+    return node;
+  }
+  V.el = (name, options, ...children) => fill(document.createElement(name), options, children);
+  V.svg = (name, options, ...children) => fill(document.createElementNS(SVG, name), options, children);
+  V.link = (href, options, ...children) => V.el("a", { href, ...options }, ...children);
+
+  // --- questions ---------------------------------------------------------------------------------------------------
+
+  const exported = () => window.exported; // set by data/index.js of an export
+  V.isExport = () => Boolean(exported());
+
+  V.query = (values) => {
+    const given = Object.entries(values).filter(([, value]) => value !== null && value !== undefined && value !== "");
+    return given.map(([name, value]) => `${encodeURIComponent(name)}=${encodeURIComponent(value)}`).sort().join("&");
+  };
+
+  V.ask = async (view, values = {}) => {
+    const key = `${view}?${V.query(values)}`;
+    return exported() ? fromExport(key) : read(await fetch(`api/${key}`, { headers: headers(), cache: "no-store" }));
+  };
+
+  V.tell = async (values) => {
+    const options = { method: "POST", headers: { ...headers(), "Content-Type": "application/json" } };
+    return read(await fetch("decide", { ...options, body: JSON.stringify(values) }));
+  };
+
+  async function read(response) {
+    const data = await response.json().catch(() => ({}));
+    if (!response.ok) throw new Error(data.error ? data.error.message : `the server answered ${response.status}`);
+    return data;
+  }
+
+  function headers() {
+    const token = sessionStorage.getItem(TOKEN);
+    return token ? { Authorization: `Bearer ${token}` } : {};
+  }
+
+  const shards = new Map();
+  async function fromExport(key) {
+    const shard = exported().places[key];
+    if (shard === undefined) throw new Error(`This export does not hold that (${exported().note}).`);
+    if (!shards.has(shard)) shards.set(shard, load(shard));
+    return (await shards.get(shard))[key];
+  }
+
+  function load(shard) {
+    return new Promise((done, fail) => {
+      const script = V.el("script", { src: `data/${Number(shard)}.js` });
+      script.onload = () => done(exported().shards[shard]);
+      script.onerror = () => fail(new Error(`data/${Number(shard)}.js is missing from this export`));
+      document.head.append(script);
+    });
+  }
+
+  // A token in the address's fragment is kept for this tab and taken out of sight.
+  V.takeToken = () => {
+    const found = /^#token=([\w-]+)$/.exec(location.hash);
+    if (!found) return;
+    sessionStorage.setItem(TOKEN, found[1]);
+    history.replaceState(null, "", location.pathname);
+  };
+
+  // --- routes: #/name/part/part?key=value ---------------------------------------------------------------------------
+
+  const routes = new Map();
+  V.route = (name, show, options = {}) => routes.set(name, { show, ...options });
+  V.to = (name, parts = [], values = {}) => {
+    const query = V.query(values);
+    return `#/${[name, ...parts].map(encodeURIComponent).join("/")}${query ? `?${query}` : ""}`;
+  };
+  V.place = () => {
+    const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
+    const [name, ...parts] = path.split("/").map(decoded);
+    return { name: name || "start", parts, values: Object.fromEntries(new URLSearchParams(query)) };
+  };
+  // Changes the address's query without another entry in the history, and without drawing anew.
+  V.note = (values) => {
+    const { name, parts, values: before } = V.place();
+    history.replaceState(null, "", V.to(name, parts, { ...before, ...values }));
+  };
+
+  function decoded(text) {
+    try {
+      return decodeURIComponent(text);
+    } catch {
+      return text;
+    }
+  }
+
+  let drawing = 0;
+  // Draws the page of the address; `again`: it is there already and only what changed on disk is to be shown.
+  V.draw = async (again = false) => {
+    const mine = ++drawing;
+    const place = V.place();
+    const main = document.getElementById("main");
+    const route = routes.get(place.name);
+    if (!again) main.setAttribute("aria-busy", "true");
+    try {
+      if (!route) throw new Error(`There is no page "${place.name}".`);
+      const page = await route.show(place);
+      if (mine !== drawing) return;
+      swap(main, page, again);
+    } catch (error) {
+      if (mine !== drawing) return;
+      V.crumbs([["", "not found"]]);
+      main.replaceChildren(V.el("p", { class: "problem", role: "alert" }, error.message));
+    } finally {
+      if (mine === drawing) main.removeAttribute("aria-busy");
+    }
+  };
+
+  function swap(main, page, again) {
+    const focus = again && document.activeElement ? document.activeElement.getAttribute("href") : null;
+    const open = again ? [...main.querySelectorAll("details[open][data-key]")].map((d) => d.dataset.key) : [];
+    main.replaceChildren(page.body);
+    for (const details of main.querySelectorAll("details[data-key]"))
+      if (open.includes(details.dataset.key)) details.open = true;
+    if (again) {
+      const same = focus && [...main.querySelectorAll("a")].find((a) => a.getAttribute("href") === focus);
+      if (same) same.focus({ preventScroll: true });
+    } else {
+      window.scrollTo(0, 0);
+      main.focus({ preventScroll: true });
+      if (page.ready) page.ready();
+    }
+    document.title = page.title;
+  }
+
+  // --- live ----------------------------------------------------------------------------------------------------------
+
+  let stamps = null;
+  V.watch = () => {
+    if (!exported()) setInterval(look, POLL_MS);
+  };
+  async function look() {
+    if (document.hidden) return;
+    const live = document.getElementById("live");
+    try {
+      const now = JSON.stringify((await V.ask("state")).stamps);
+      const changed = stamps !== null && now !== stamps;
+      stamps = now;
+      live.textContent = "";
+      const route = routes.get(V.place().name);
+      if (changed && route && route.live && !typing()) await V.draw(true);
+    } catch {
+      live.textContent = "not connected";
+    }
+  }
+  const typing = () => /^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement ? document.activeElement.tagName : "");
+  V.typing = typing;
+})();

@@ -1,0 +1,43 @@
+"use strict";
+// Decisions about an episode: shown to everybody, made where the command line allows it.
+(() => {
+  const V = window.view;
+  const { el } = V;
+
+  const worded = (d) => `${d.verdict}${d.value === null ? "" : ` ${V.num(d.value)}`}${d.ordinal < 0 ? "" : ` step ${d.ordinal}`}`;
+
+  V.decisions = (run, data) => {
+    if (!V.edit && !data.decisions.length) return null;
+    const rows = data.decisions.map((d) => el("li", { class: d.undone ? "undone" : null }, el("b", {}, worded(d)), d.by ? ` by ${d.by}` : "", d.why ? [": ", V.marked(d.why)] : "", d.undone ? " (taken back)" : V.edit ? [" ", button("undo", () => send({ run, session: data.id, undo: d.number }))] : null));
+    return V.panel("Decisions", rows.length ? el("ul", {}, rows) : null, V.edit ? form(run, data, -1) : null);
+  };
+
+  V.stepEditor = (run, data, step) => (V.edit ? el("details", { class: "quiet-box" }, el("summary", {}, "Decide about this step"), form(run, data, step.ordinal)) : null);
+
+  const button = (name, act) => el("button", { type: "button", class: "small", on: { click: act } }, name);
+
+  function form(run, data, ordinal) {
+    const why = el("input", { placeholder: "why", "aria-label": "Why", size: 28, maxlength: 2000 });
+    const value = el("input", { placeholder: "value", "aria-label": "Value", size: 6, inputmode: "decimal" });
+    const problem = el("span", { class: "problem", role: "alert" });
+    const decide = (verdict, numeric) => async () => {
+      const number = value.value.trim() === "" ? NaN : Number(value.value);
+      if (numeric && !Number.isFinite(number)) {
+        problem.textContent = `${verdict} needs a number`;
+        value.focus();
+        return;
+      }
+      try {
+        await send({ run, session: data.id, ordinal, verdict, why: why.value, ...(numeric ? { value: number } : {}) });
+      } catch (error) {
+        problem.textContent = error.message;
+      }
+    };
+    return el("div", { class: "filters" }, why, value, button("exclude", decide("exclude")), button("keep (a note)", decide("keep")), button("set reward", decide("reward", true)), button("set weight", decide("weight", true)), problem);
+  }
+
+  async function send(values) {
+    await V.tell(values);
+    await V.draw(true);
+  }
+})();

@@ -1,0 +1,81 @@
+"""What steps were worth: the last credit of every step, read for many sessions at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rl_agents.pool.reader import PAGE, TAKEN_BACK, PoolReader
+from rl_agents.pool.schema import load_text
+
+#: So many of the lowest and of the highest advantages of an iteration are named.
+EXTREMES = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """Of one step: means over its sampled tokens, in the last update that learned from it."""
+
+    advantage: float
+    value: float | None
+    iteration: int
+    update: int
+
+
+def worth_of(reader: PoolReader, sessions: Sequence[str]) -> dict[str, dict[int, Worth]]:
+    """Return session -> ordinal -> what the step was worth; sessions that nobody learned from are missing."""
+    found: dict[str, dict[int, Worth]] = {}
+    for part in parts(sessions):
+        query = (
+            'SELECT session, ordinal, advantage, value, iteration, "update" FROM credit '
+            f"WHERE session IN ({marks(part)}) ORDER BY number"
+        )
+        for session, ordinal, advantage, value, iteration, update in reader.rows(query, *part):
+            worth = Worth(float(advantage), None if value is None else float(value), iteration, update)
+            found.setdefault(load_text(session), {})[ordinal] = worth
+    return found
+
+
+def extremes(reader: PoolReader, iteration: int, most: int = EXTREMES) -> dict[str, Any]:
+    """Return the steps of an iteration's sessions with the lowest and with the highest advantages, zeros left out.
+
+    ``learned``: an update has learned from the iteration.
+    """
+    learned = reader.one(
+        "SELECT 1 FROM sessions JOIN credit c ON c.session = sessions.id WHERE sessions.iteration = ? LIMIT 1", iteration
+    )
+    return {
+        "learned": learned is not None,
+        "lowest": _ordered(reader, iteration, most, "ASC"),
+        "highest": _ordered(reader, iteration, most, "DESC"),
+    }
+
+
+def _ordered(reader: PoolReader, iteration: int, most: int, order: str) -> list[dict[str, Any]]:
+    # Of a session that was learned from again after a resumption the last row counts.
+    query = (
+        "SELECT c.session, c.ordinal, c.advantage, c.value, sessions.task_id, sessions.kind, substr(o.action, 1, 160), "
+        "o.reward FROM sessions JOIN credit c ON c.session = sessions.id "
+        "JOIN outcomes o ON o.session = c.session AND o.ordinal = c.ordinal "
+        f"WHERE sessions.iteration = ? AND c.advantage != 0 AND NOT EXISTS ({TAKEN_BACK}) AND NOT EXISTS (SELECT 1 FROM credit later "
+        "WHERE later.session = c.session AND later.ordinal = c.ordinal AND later.number > c.number) "
+        f"ORDER BY c.advantage {order}, c.number LIMIT ?"
+    )
+    names = ("session", "ordinal", "advantage", "value", "task", "kind", "action", "reward")
+    rows = [dict(zip(names, row, strict=True)) for row in reader.rows(query, iteration, most)]
+    for row in rows:
+        row.update({name: load_text(row[name]) for name in ("session", "task", "kind", "action")})
+        row["reward"], row["advantage"] = float(row["reward"]), float(row["advantage"])
+    return rows
+
+
+def parts(ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Yield ids in parts of as many as a query takes."""
+    for at in range(0, len(ids), PAGE):
+        yield ids[at : at + PAGE]
+
+
+def marks(values: Sequence[Any]) -> str:
+    """Return as many question marks."""
+    return ", ".join("?" * len(values))

@@ -1,0 +1,54 @@
+"""A server on an event loop that belongs to somebody else: it listens before it says so, and leaves signals alone."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import uvicorn
+
+#: Seconds for which a server that ends lets its connections finish.
+GRACE_S = 5
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to the program that it runs in."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Change nothing."""
+        yield
+
+
+@contextlib.asynccontextmanager
+async def listening(app: Any, host: str, port: int, name: str) -> AsyncIterator[str]:
+    """Serve an ASGI application on the current event loop; yields its address.
+
+    Args:
+        port: 0: a free one.
+        name: of the server's task.
+
+    Raises:
+        OSError: the address cannot be listened on.
+    """
+    config = uvicorn.Config(
+        app, log_level="warning", access_log=False, lifespan="off", timeout_keep_alive=65,
+        timeout_graceful_shutdown=GRACE_S, backlog=2048,
+    )  # fmt: skip
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        server = _Server(config)
+        task = asyncio.create_task(server.serve([listener]), name=name)
+        try:
+            while not server.started and not task.done():
+                await asyncio.sleep(0.001)
+            shown = f"[{host}]" if ":" in host else host
+            yield f"http://{shown}:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            await task
