@@ -42,9 +42,8 @@ def extremes(reader: PoolReader, iteration: int, most: int = EXTREMES) -> dict[s
 
     ``learned``: an update has learned from the iteration.
     """
-    learned = reader.one(
-        "SELECT 1 FROM sessions JOIN credit c ON c.session = sessions.id WHERE sessions.iteration = ? LIMIT 1", iteration
-    )
+    query = "SELECT 1 FROM sessions s JOIN credit c ON c.session = s.id WHERE s.iteration = ? LIMIT 1"
+    learned = reader.one(query, iteration)
     return {
         "learned": learned is not None,
         "lowest": _ordered(reader, iteration, most, "ASC"),
@@ -58,7 +57,8 @@ def _ordered(reader: PoolReader, iteration: int, most: int, order: str) -> list[
         "SELECT c.session, c.ordinal, c.advantage, c.value, sessions.task_id, sessions.kind, substr(o.action, 1, 160), "
         "o.reward FROM sessions JOIN credit c ON c.session = sessions.id "
         "JOIN outcomes o ON o.session = c.session AND o.ordinal = c.ordinal "
-        f"WHERE sessions.iteration = ? AND c.advantage != 0 AND NOT EXISTS ({TAKEN_BACK}) AND NOT EXISTS (SELECT 1 FROM credit later "
+        f"WHERE sessions.iteration = ? AND c.advantage != 0 AND NOT EXISTS ({TAKEN_BACK}) "
+        "AND NOT EXISTS (SELECT 1 FROM credit later "
         "WHERE later.session = c.session AND later.ordinal = c.ordinal AND later.number > c.number) "
         f"ORDER BY c.advantage {order}, c.number LIMIT ?"
     )
