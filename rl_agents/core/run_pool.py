@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import ray
+from numpy.typing import NDArray
 from ray.exceptions import RayError
 
 from rl_agents.core.runner_calls import SetRecorder
@@ -174,9 +175,15 @@ def _local_writer(path: Path) -> PoolWriter:
 
 
 def _worth(row: Row) -> Iterator[tuple[int, float, float | None]]:
-    """(step, mean advantage, mean value) of every step of a row."""
+    """(step, mean advantage, mean value where the critic is read) of every step of a row."""
     assert row.advantages is not None
     for step, *_ in step_spans(row):
         tokens = (row.segments == step) & (row.mask > 0)
-        value = None if row.values is None else float(row.values[tokens].mean(dtype=np.float64))
-        yield step, float(row.advantages[tokens].mean(dtype=np.float64)), value
+        yield step, float(row.advantages[tokens].mean(dtype=np.float64)), _value(row, tokens)
+
+
+def _value(row: Row, tokens: NDArray[np.bool_]) -> float | None:
+    if row.values is None:
+        return None
+    read = tokens if row.value_mask is None else tokens & (row.value_mask > 0)
+    return float(row.values[read if read.any() else tokens].mean(dtype=np.float64))

@@ -116,7 +116,10 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Credit:
-    """What one session's step was worth in one update; means over the step's sampled tokens, None: not computed."""
+    """What one session's step was worth in one update; means over the step's sampled tokens, None: not computed.
+
+    The value is the mean over those tokens that the critic is read at: with StepPO the state's, before the first token.
+    """
 
     iteration: int
     update: int

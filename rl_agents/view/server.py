@@ -24,7 +24,7 @@ from rl_agents.web.security import Guard, Keys, digest
 logger = logging.getLogger("rl_agents.view")
 
 STATIC = Path(__file__).parent / "static"
-KINDS = {".js": "text/javascript", ".css": "text/css"}
+KINDS = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 MAX_BODY_BYTES = 100_000
 #: Answers that are worked out at once; a page asks for a few at a time.
 THREADS = 4

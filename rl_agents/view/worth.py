@@ -10,7 +10,7 @@ from rl_agents.pool.reader import PAGE, TAKEN_BACK, PoolReader
 from rl_agents.pool.schema import load_text
 
 #: So many of the lowest and of the highest advantages of an iteration are named.
-EXTREMES = 12
+EXTREMES = 8
 
 
 @dataclass(frozen=True, slots=True)

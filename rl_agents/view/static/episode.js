@@ -33,13 +33,13 @@
     const cut = f.truncation ? Object.entries(f.truncation).map(([k, v]) => `${k} ${v}`).join(", ") : null;
     return el("header", {},
       el("div", { class: "between" }, el("h1", {}, V.result(data), " ", data.id, el("span", { class: "quiet" }, ` \u00b7 ${V.kindName(data.kind)}`)), el("nav", { "aria-label": "Members beside" }, beside(data.siblings[place - 1], "prev", "\u2190 member"), " ", beside(data.siblings[place + 1], "next", "member \u2192"))),
-      V.facts([["task", V.link(V.to("task", [data.task_id], { run, session: data.id }), { title: "the same task elsewhere" }, V.marked(data.task_id))], ["return", V.num(data.return)], ["steps", V.num(data.steps.length)], ["tokens", V.num(data.tokens)], ["ended by", data.end_cause || "unknown"], ["cut by a rule", cut], ["state", data.learned_in < 0 ? data.state : `${data.state} by ${V.iterationName(data.learned_in)}`], ["seed", data.seed], ...Object.entries(data.metrics).map(([k, v]) => [k, V.num(v)])]),
+      V.facts([["task", V.link(V.to("task", [data.task_id], { run, session: data.id }), { title: "the same task elsewhere" }, V.marked(data.task_id))], ["return", V.num(data.return)], ["steps", V.num(data.steps.length)], ["tokens", V.num(data.tokens)], ["ended by", data.end_cause || "unknown"], ["cut by a rule", cut], ...(data.kind === "sample" ? [["S(s) and n(s) of the state", f.search ? `${V.num(f.search.score)}, ${f.search.rollouts}` : null], ["search", V.link(V.to("tree", [run, data.seed], { state: data.steps[0].call }), {}, "its tree")]] : []), ["state", data.learned_in < 0 ? data.state : `${data.state} by ${V.iterationName(data.learned_in)}`], ["seed", data.seed], ...Object.entries(data.metrics).map(([k, v]) => [k, V.num(v)])]),
       f.prs ? V.panel("Reward by part", V.facts([...Object.entries(f.prs).map(([k, v]) => [k, typeof v === "number" ? V.num(v) : String(v)]), ["what the environment paid", f.environment_return === undefined ? null : V.num(f.environment_return)]])) : null,
       rest(f));
   }
 
   function rest(facts) {
-    const known = ["prs", "truncation", "environment_return"];
+    const known = ["prs", "truncation", "environment_return", "search"];
     const others = Object.entries(facts).filter(([name]) => !known.includes(name));
     return others.length ? el("details", { class: "quiet-box", "data-key": "facts" }, el("summary", {}, `Facts: ${others.map(([name]) => name).join(", ")}`), others.map(([name, value]) => [el("h3", {}, name), V.block(JSON.stringify(value, null, 1).slice(0, 20000))])) : null;
   }
@@ -89,7 +89,7 @@
     const divided = /\//.test(w.formula);
     const sum = [V.num(data.return), " \u2212 ", V.num(w.mean)];
     const spelled = w.kind === "leave one out" ? null : el("p", { class: "sum" }, divided ? ["(", sum, ") / ", V.num(w.deviation)] : sum, " = ", el("b", {}, V.signed(w.result)));
-    return el("div", {}, el("p", {}, `A = ${w.formula}: this one's ${own} R = ${V.num(data.return)} against the ${w.members} members of its group, whose mean is ${V.num(w.mean)}. Every step of it gets the same.`), spelled, siblings(data));
+    return el("div", {}, el("p", {}, `A = ${w.formula}: this one's ${own} R = ${V.num(data.return)} against the ${w.members} members of its group, whose mean is ${V.num(w.mean)}.${data.steps.length > 1 ? " Every step of it gets the same." : ""}`), spelled, siblings(data));
   }
 
   function byValues(w) {

@@ -51,8 +51,7 @@
     if (!step) return null;
     const notes = [step.reward ? `reward ${V.num(step.reward)}` : null, step.value === null ? null : `value ${V.num(step.value, 2)}`].filter(Boolean).join(" \u00b7 ");
     return el("div", { class: `step ${parted === number ? "parts" : ""}` },
-      parted === number ? el("span", { class: "badge" }, "departs here") : null,
-      el("div", { class: "figures" }, step.advantage === null ? null : V.advantage(step.advantage, limit), step.valid ? null : el("span", { class: "badge warn" }, "invalid"), step.finish === "length" ? el("span", { class: "badge warn" }, "cut") : null, el("span", { class: "quiet" }, notes)),
+      el("div", { class: "figures" }, parted === number ? el("span", { class: "badge" }, "departs here") : null, step.advantage === null ? null : V.advantage(step.advantage, limit), step.valid ? null : el("span", { class: "badge warn" }, "invalid"), step.finish === "length" ? el("span", { class: "badge warn" }, "cut") : null, el("span", { class: "quiet" }, notes)),
       el("details", { "data-key": `${member.id}.${number}` }, el("summary", {}, V.line(step.observation || "(nothing)", 70)), V.block(step.observation)),
       V.link(V.to("e", [run, member.id], { step: number }), { class: "plain action" }, V.block(step.action)),
       step.cut.action ? el("span", { class: "quiet" }, `${V.num(step.cut.action)} characters`) : null);

@@ -28,7 +28,7 @@
 
   // Blue above zero, orange below: told apart by everybody; the sign is always written beside.
   V.diverging = (value, limit) => {
-    if (value === null || value === undefined || !limit) return "transparent";
+    if (!value || !limit) return "transparent";
     const share = Math.min(1, Math.abs(value) / limit);
     return `rgb(${value < 0 ? "213 94 0" : "0 114 178"} / ${(0.08 + 0.6 * share).toFixed(3)})`;
   };
@@ -93,7 +93,7 @@
   // --- pieces of pages ------------------------------------------------------------------------------------------------
 
   V.result = (row) => {
-    const [sign, word, name] = row.failed ? ["!", "broken", "failed"] : row.success ? ["\u2713", "solved", "solved"] : ["\u00d7", "not solved", "unsolved"];
+    const [sign, word, name] = row.cause === "branched" ? ["\u00b7", "goes on", "unsolved"] : row.failed ? ["!", "broken", "failed"] : row.success ? ["\u2713", "solved", "solved"] : ["\u00d7", "not solved", "unsolved"];
     return el("span", { class: `result ${name}`, title: word }, el("span", { "aria-hidden": "true" }, sign), el("span", { class: "away" }, word));
   };
   V.cell = (value, options) => el("td", options, value);

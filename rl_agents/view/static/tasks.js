@@ -71,9 +71,11 @@
     return { title: `\u201c${text}\u201d in ${name}`, body: el("div", {}, el("h1", {}, "Words in episodes"), other, list, said) };
   });
 
+  const flat = (text) => text.replace(/\s+/g, " ");
+
   async function search(run, text, list, said, before) {
     const data = await V.ask("search", { run, text, before });
-    list.append(...data.hits.map((hit) => el("li", {}, V.link(V.to("e", [run, hit.session], { step: hit.ordinal }), { "data-row": true }, el("span", { class: "where" }, `${hit.session} \u00b7 step ${hit.ordinal} \u00b7 ${hit.part === "action" ? "agent" : "environment"}`), el("span", { class: "said" }, V.line(hit.lead, 200), " ", el("mark", {}, V.marked(hit.hit)), " ", V.line(hit.tail, 200))))));
+    list.append(...data.hits.map((hit) => el("li", {}, V.link(V.to("e", [run, hit.session], { step: hit.ordinal }), { "data-row": true }, el("span", { class: "where" }, `${hit.session} \u00b7 step ${hit.ordinal} \u00b7 ${hit.part === "action" ? "agent" : "environment"}`), el("span", { class: "said" }, V.marked(flat(hit.lead)), el("mark", {}, V.marked(hit.hit)), V.marked(flat(hit.tail)))))));
     const found = V.count(list.children.length, "hit");
     if (data.next === null) said.replaceChildren(`${found}; all episodes were looked through.`);
     else {

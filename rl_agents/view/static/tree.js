@@ -3,7 +3,7 @@
 (() => {
   const V = window.view;
   const { el, svg } = V;
-  const DX = 26, DY = 74, R = 10, PAD = 26;
+  const LEAF = 15, GAP = 11, DY = 66, R = 10, PAD = 28;
 
   V.route("searches", async ({ parts: [run] }) => {
     const data = await V.ask("searches", { run });
@@ -18,7 +18,7 @@
     V.crumbs([[V.to("run", [run]), run], [V.to("searches", [run]), "searches"], ["", data.task]]);
     const nodes = place(data.nodes);
     const ticks = Math.max(0, ...data.nodes.map((n) => n.tick || 0));
-    const picture = el("div", { class: "wide tree-box" });
+    const picture = el("div", { class: "wide tree-box", tabindex: 0, role: "region", "aria-label": "The tree" });
     const detail = el("section", { class: "panel", "aria-live": "polite" }, el("p", { class: "quiet" }, "Choose a state to see what was sampled in it."));
     const said = el("output", {});
     let shown = Math.min(ticks, values.tick === undefined ? ticks : Number(values.tick) || 0), chosen = values.state || null;
@@ -39,25 +39,40 @@
       V.note({ tick: shown === ticks ? "" : shown });
       draw();
     });
+    const fit = el("input", { type: "checkbox", on: { change: () => { picture.classList.toggle("fit", fit.checked); middle(picture, nodes); } } });
     draw();
     if (chosen && nodes.has(chosen)) detail.replaceChildren(...about(run, nodes, nodes.get(chosen)));
     const body = el("div", {}, el("h1", {}, "Search tree", el("span", { class: "quiet" }, ` \u00b7 ${run}`)),
       V.facts([["task", V.link(V.to("task", [data.task], { run }), {}, V.marked(data.task))], ["paths that ended", V.num(data.finished)], ["solved", V.num(data.solved)], ["states", V.num(data.nodes.length)]]),
-      el("div", { class: "between" }, el("label", { class: "slider" }, "ticks ", slider, said), legend(data)), picture, detail);
-    return { title: `tree of ${data.task}`, body };
+      el("div", { class: "between" }, el("label", { class: "slider" }, "ticks ", slider, said), el("label", {}, fit, " all of it"), legend(data)), picture, detail);
+    const ready = () => {
+      const natural = Number(picture.firstChild.getAttribute("width"));
+      fit.checked = natural > picture.clientWidth && natural < 1.7 * picture.clientWidth;
+      picture.classList.toggle("fit", fit.checked);
+      middle(picture, nodes);
+    };
+    return { title: `tree of ${data.task}`, body, ready };
   });
+
+  // Scrolls to the start state.
+  function middle(picture, nodes) {
+    picture.scrollLeft = PAD + nodes.get("0").x - picture.clientWidth / 2;
+  }
 
   // Leaves side by side in depth-first order, a parent in the middle of its children.
   function place(list) {
     const nodes = new Map(list.map((n) => [n.id, { ...n, children: [] }]));
     for (const n of nodes.values()) if (n.parent !== null && nodes.has(n.parent)) nodes.get(n.parent).children.push(n);
-    let leaves = 0;
+    let x = 0, before = null;
     const order = [], stack = [nodes.get("0")];
     while (stack.length) {
       const n = stack.pop();
       order.push(n);
       stack.push(...[...n.children].reverse());
-      if (!n.children.length) n.x = leaves++;
+      if (n.children.length) continue;
+      if (before) x += LEAF + (before.parent === n.parent ? 0 : GAP);
+      n.x = x;
+      before = n;
     }
     for (const n of order.reverse()) if (n.children.length) n.x = (n.children[0].x + n.children.at(-1).x) / 2;
     return nodes;
@@ -67,8 +82,8 @@
 
   function paint(nodes, tick, chosen, choose) {
     const all = [...nodes.values()].filter((n) => n.x !== undefined);
-    const width = (Math.max(...all.map((n) => n.x)) + 1) * DX + 2 * PAD, height = Math.max(...all.map((n) => n.depth)) * DY + PAD;
-    const at = (n) => [PAD + n.x * DX + DX / 2, (n.depth - 1) * DY + PAD];
+    const width = Math.max(...all.map((n) => n.x)) + 2 * PAD, height = Math.max(...all.map((n) => n.depth)) * DY + PAD;
+    const at = (n) => [PAD + n.x, (n.depth - 1) * DY + PAD];
     const seen = all.filter((n) => visible(n, nodes, tick));
     const lines = seen.filter((n) => n.parent !== null).map((n) => {
       const [x1, y1] = at(nodes.get(n.parent)), [x2, y2] = at(n);
@@ -98,9 +113,9 @@
     return node;
   }
   const shape = (outcome) =>
-    outcome === "success" ? svg("path", { d: "M0-9 2.6-2.9 9-2.6 4 1.6 5.6 8 0 4.4-5.6 8-4 1.6-9-2.6-2.6-2.9Z" })
-      : outcome === "failure" ? svg("path", { d: "M-6-6 6 6M6-6-6 6" })
-        : svg("circle", { r: 4.5 });
+    outcome === "success" ? svg("path", { d: "M0-8 2.3-2.6 8-2.3 3.6 1.4 5 7.1 0 3.9-5 7.1-3.6 1.4-8-2.3-2.3-2.6Z" })
+      : outcome === "failure" ? svg("path", { d: "M-5-5 5 5M5-5-5 5" })
+        : svg("circle", { r: 4 });
   const label = (n, open) => [n.parent === null ? "start" : `depth ${n.depth}`, open ? `n ${n.n}` : n.outcome === "open" ? "frontier: not expanded" : n.outcome, n.score === null || !open ? null : `S ${V.num(n.score, 2)}`, n.advantage === null ? null : `advantage ${V.signed(n.advantage)}`, n.action.replace(/\s+/g, " ").slice(0, 80)].filter(Boolean).join(", ");
 
   function legend(data) {
