@@ -38,23 +38,23 @@ def plot_success(records: Sequence[Mapping[str, Any]], path: Path, title: str) -
     if evaluations:
         iterations = [r["iteration"] for r in evaluations]
         low, mean, high = ([r[f"eval/success_{part}"] for r in evaluations] for part in ("low", "rate", "high"))
-        axes.fill_between(iterations, low, high, color="#1d4ed8", alpha=0.15, linewidth=0, label="95 % interval")
-        axes.plot(iterations, mean, "o-", color="#1d4ed8", linewidth=2, markersize=5, label="test tasks")
+        axes.fill_between(iterations, low, high, color="#0072b2", alpha=0.15, linewidth=0, label="95 % interval")
+        axes.plot(iterations, mean, "o-", color="#0072b2", linewidth=2, markersize=5, label="test tasks")
         for index in {0, len(mean) - 1}:
             axes.annotate(
                 f"{mean[index]:.2f}", (iterations[index], mean[index]), xytext=(0, 9),
-                textcoords="offset points", ha="center", fontsize=11, color="#1e3a8a",
+                textcoords="offset points", ha="center", fontsize=13, color="#00476e",
             )  # fmt: skip
-    axes.set_title(title, fontsize=13)
-    axes.set_xlabel("iteration", fontsize=12)
+    axes.set_title(title, fontsize=15)
+    axes.set_xlabel("completed iterations", fontsize=14)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set_ylabel("success rate", fontsize=12)
+    axes.set_ylabel("success (share of episodes)", fontsize=14)
     axes.set_ylim(0, 1.02)
     axes.margins(x=0.04)
-    axes.tick_params(labelsize=11)
+    axes.tick_params(labelsize=13)
     axes.grid(True, color="#e5e7eb")
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(fontsize=11, frameon=False, loc="best")
+    figure.legend(fontsize=12.5, frameon=False, loc="outside lower center", ncols=3)
     figure.savefig(path)
     return True
 
@@ -65,6 +65,6 @@ def _draw_guard(axes: Any, records: Sequence[Mapping[str, Any]]) -> None:
     iterations = [r["iteration"] for r in records]
     mean, error = ([r[f"guard/success{part}"] for r in records] for part in ("", "_se"))
     low, high = ([m + side * e for m, e in zip(mean, error, strict=True)] for side in (-2, 2))
-    axes.fill_between(iterations, low, high, color="#b45309", alpha=0.12, linewidth=0)
-    axes.plot(iterations, mean, color="#b45309", linewidth=1.6, label="policy on training tasks (guard)")
-    axes.axhline(records[-1]["guard/start"], color="#b45309", linewidth=1, linestyle=":", label="its start")
+    axes.fill_between(iterations, low, high, color="#d55e00", alpha=0.12, linewidth=0)
+    axes.plot(iterations, mean, color="#d55e00", linewidth=1.6, label="plain policy, training tasks (guard)")
+    axes.axhline(records[-1]["guard/start"], color="#d55e00", linewidth=1, linestyle=":", label="its start")

@@ -67,13 +67,16 @@ def _heat_map(figure: Any, sweep: Sweep, points: Sequence[PointResult]) -> None:
         for column, text in enumerate(line):
             dark = means[row][column] <= middle
             colour = "black" if math.isnan(means[row][column]) or not dark else "white"
-            axes.text(column, row, text, ha="center", va="center", fontsize=11, color=colour)
+            axes.text(column, row, text, ha="center", va="center", fontsize=13, color=colour)
     axes.set_xticks(range(len(columns)), [short(value) for value in columns])
     axes.set_yticks(range(len(rows)), [short(value) for value in rows])
-    axes.set_xlabel(column_key, fontsize=12)
-    axes.set_ylabel(row_key, fontsize=12)
-    axes.set_title(sweep.name, fontsize=13)
-    figure.colorbar(image, ax=axes, label=sweep.metric)
+    axes.tick_params(labelsize=13)
+    axes.set_xlabel(column_key, fontsize=14)
+    axes.set_ylabel(row_key, fontsize=14)
+    axes.set_title(sweep.name, fontsize=15)
+    bar = figure.colorbar(image, ax=axes)
+    bar.set_label(f"{sweep.metric}, mean of the seeds", fontsize=13)
+    bar.ax.tick_params(labelsize=12)
 
 
 def _colour_range(points: Sequence[PointResult]) -> tuple[float, float]:

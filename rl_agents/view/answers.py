@@ -28,7 +28,6 @@ VIEWS: dict[str, Callable[[Asked], dict[str, Any]]] = {
     "searches": trees.searches,
     "tree": trees.tree,
     "task": tasks.task,
-    "compare": tasks.compare,
     "search": tasks.search,
     "sweep": sweeps.sweep,
 }

@@ -23,8 +23,8 @@ from rl_agents.web.errors import ApiError
 
 #: The same as the server sends, as far as a page can say so itself; of a page from disk ``self`` is its folder's files.
 POLICY = (
-    "default-src 'none'; script-src 'self' file:; style-src 'self' file:; img-src 'self' file:; base-uri 'none'; form-action 'none'; "
-    "require-trusted-types-for 'script'; trusted-types bundle"
+    "default-src 'none'; script-src 'self' file:; style-src 'self' file:; img-src 'self' file:; base-uri 'none'; "
+    "form-action 'none'; require-trusted-types-for 'script'; trusted-types bundle"
 )
 #: Characters of JSON that would end a script or a line of one.
 ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}

@@ -1,4 +1,4 @@
-"""One task over iterations and runs, two episodes of it beside each other, and a search for words in all of them."""
+"""One task over iterations and runs, and a search for words in all episodes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 from rl_agents.pool.reader import TAKEN_BACK, PoolReader, Where
 from rl_agents.pool.schema import load_text
 from rl_agents.view.asked import Asked
-from rl_agents.view.episodes import LONG, find, steps_of
 from rl_agents.view.groups import session_row
 from rl_agents.view.runs import Run
 from rl_agents.view.worth import worth_of
@@ -39,35 +38,6 @@ def _history(run: Run, name: str) -> list[dict[str, Any]]:
              "kind": one.session.kind, "group": one.session.group_id}
             for one in reader.stored(Where(ids=ids))
         ]  # fmt: skip
-
-
-def compare(asked: Asked) -> dict[str, Any]:
-    """Two sessions beside each other, and the first step at which they differ."""
-    run, other = asked.run, asked.catalog.run(asked.text("other_run", asked.text("run")))
-    left, right = _side(run, asked.text("session")), _side(other, asked.text("other"))
-    return {"sides": [left, right], **_difference(left["steps"], right["steps"])}
-
-
-def _side(run: Run, session: str) -> dict[str, Any]:
-    with run.reader() as reader:
-        stored = find(reader, session)
-        worth = worth_of(reader, [session])
-        s = stored.session
-        return {
-            "run": run.name, "iteration": s.iteration, "task": s.task_id, "group": s.group_id, "seed": str(s.seed),
-            "kind": s.kind, **session_row(stored, worth.get(session, {})), "list": (), "count": stored.steps,
-            "steps": steps_of(reader, stored, worth, LONG),
-        }  # fmt: skip
-
-
-def _difference(left: list[dict[str, Any]], right: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the first step that differs and what of it; None where one is the beginning of the other."""
-    for number, (a, b) in enumerate(zip(left, right, strict=False)):
-        for part in ("observation", "action"):
-            if a[part] != b[part]:
-                return {"differs": number, "part": part}
-    same = len(left) == len(right)
-    return {"differs": None if same else min(len(left), len(right)), "part": "" if same else "length"}
 
 
 def search(asked: Asked) -> dict[str, Any]:

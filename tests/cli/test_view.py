@@ -1,0 +1,68 @@
+"""``run.py view``: the digest, the export, and every mistake as one line with exit code 2."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from view.made_run import write_run
+
+from rl_agents.cli import main
+
+
+@pytest.fixture
+def run_folder(tmp_path):
+    return write_run(tmp_path / "run")
+
+
+def test_the_digest(run_folder, capsys):
+    assert main(["view", str(run_folder), "--text"]) == 0
+    said = capsys.readouterr().out
+    assert "run: grpo on made, seed 0" in said and "iteration 3 of 3" in said
+    assert "-1.500  i2.g0.m0 step 0: <script>" in said and "return 0, group mean 0.75" in said
+    assert "\x1b" not in said and "\u202e" not in said
+
+
+def test_the_export_is_whole_and_safe(run_folder, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert main(["view", str(run_folder), "--export", str(out), "--last", "1"]) == 0
+    assert re.search(r"the newest 1 iterations of each run, 8 sessions, \d", capsys.readouterr().out)
+    index = json.loads((out / "data" / "index.js").read_text("ascii").removeprefix("window.exported=").rstrip(";\n"))
+    assert index["places"]["episode?run=run&session=i2.g0.m0"] and "episode?run=run&session=i1.g0.m0" not in str(index)
+    for file in (out / "data").iterdir():
+        assert not set("<>&\u2028") & set(file.read_text("ascii")), file
+    assert "Content-Security-Policy" in (out / "index.html").read_text("utf-8")
+    assert main(["view", str(run_folder), "--export", str(out)]) == 2
+    assert "exists and is not empty" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["RUN/../rum"], "rum: no such folder: did you mean 'run'?"),
+        (["RUN/.."], "not the output folder of a run (no config.yaml, no pool.sqlite)"),
+        (["RUN/config.yaml"], "config.yaml: not a pool, or a damaged one"),
+        (["RUN", "--port", "70000"], "--port 70000: must be between 1 and 65535"),
+        (["RUN", "--last", "2"], "--last is for --export FOLDER"),
+        (["RUN", "--export", "RUN/x", "--last", "-1"], "--last -1: must be 0 or more"),
+        (["RUN", "--export", "RUN/x", "--edit"], "--edit needs the server"),
+        (["RUN", "--text", "--edit"], "leave out --export and --edit"),
+        (["RUN", "--exprot", "x"], "unknown flag '--exprot': did you mean '--export'?"),
+        ([], "RUN"),
+    ],
+)
+def test_mistakes_are_one_line(run_folder, capsys, argv, words):
+    assert main(["view", *(word.replace("RUN", str(run_folder)) for word in argv)]) == 2
+    said = capsys.readouterr()
+    assert said.err.count("\n") == 1 and words in said.err and not said.out
+
+
+def test_a_pool_alone_and_a_sweep(run_folder, tmp_path, capsys):
+    assert main(["view", str(run_folder / "pool.sqlite"), "--text"]) == 0
+    assert "iteration i2: 8 episodes" in capsys.readouterr().out
+    sweep = tmp_path / "sweep"
+    write_run(sweep / "trials" / "a-0")
+    write_run(sweep / "trials" / "a-1", seed=1)
+    assert main(["view", str(sweep), "--text"]) == 0
+    assert "sweep/a-0: grpo" in capsys.readouterr().out

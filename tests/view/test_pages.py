@@ -1,0 +1,157 @@
+"""Every page in a real Chromium, from a server and from disk, with model output that tries to be more than text."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from view.made_run import search_records, write_run
+
+from rl_agents.pool.store import PoolWriter
+from rl_agents.view.export import export
+from rl_agents.view.runs import find_runs
+
+pytestmark = pytest.mark.servers
+ROOT = Path(__file__).parents[2]
+#: Address and a text that the page shows.
+PAGES = {
+    "#/": "rollout/success_rate",
+    "#/run/run": "All keys of the run",
+    "#/i/run/2": "Lowest advantages",
+    "#/g/run/1/0?kind=episode": "departs here",
+    "#/e/run/i1.g0.m0?step=0": "(0 \u2212 0.750) / 0.500 = \u22121.50",
+    "#/e/run/i1.g1.m0": "988,000 more characters",
+    "#/t/run/i1.g0.m0/0": "surprise",
+    "#/searches/run": "task/a",
+    "#/tree/run/77": "tick 2 of 2: 6 states, 2 expanded",
+    "#/task/task%20b": "compare with",
+    "#/diff/run/i0.g0.m1/run/i2.g0.m1": "They are the same",
+    "#/diff/run/i0.g0.m0/run/i0.g0.m1": "The first step that differs is step 0: another action.",
+    "#/nothing": "There is no page",
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = write_run(tmp_path_factory.mktemp("pages") / "run")
+    with PoolWriter(folder / "pool.sqlite") as pool:
+        pool.add(*search_records())
+    return folder
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    api = pytest.importorskip("playwright.sync_api", reason="needs the package playwright")
+    executable = os.environ.get("RL_AGENTS_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    if executable is None:
+        pytest.skip("needs a Chromium (RL_AGENTS_CHROMIUM=PATH)")
+    with api.sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path) -> Iterator[str]:
+    command = [sys.executable, "run.py", "view", str(folder), "--edit"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        assert process.stdout is not None
+        address = re.fullmatch(r"run at (http://\S+/#token=[\w-]+)\n", process.stdout.readline())
+        assert address is not None
+        yield address[1]
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+
+
+@pytest.fixture
+def page(browser: Any) -> Iterator[Any]:
+    """A page that must neither fail nor break its policy, nor ask anybody else for anything."""
+    page, wrong = browser.new_page(), list[str]()
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("console", lambda said: wrong.append(said.text) if said.type == "error" else None)
+    page.on("request", lambda asked: wrong.append(asked.url) if not re.match(LOCAL, asked.url) else None)
+    yield page
+    struck = page.evaluate("window.struck")
+    page.close()
+    assert (wrong, struck) == ([], None)
+
+
+LOCAL = r"http://127\.0\.0\.1:\d+/|file:///"
+
+
+def visit(page: Any, base: str) -> None:
+    for place, text in PAGES.items():
+        page.goto(base + place)
+        page.wait_for_function("text => document.querySelector('main').innerText.includes(text)", arg=text)
+        assert page.locator("main script, main img, main b script").count() == 0
+
+
+def test_every_page_from_the_server(page, server):
+    page.goto(server)
+    page.wait_for_selector("text=success in rollouts")
+    assert "token" not in page.url  # it is out of sight
+    visit(page, server.partition("#")[0])
+
+
+def test_what_a_model_wrote_is_text(page, server):
+    page.goto(server)
+    page.goto(server.partition("#")[0] + "#/e/run/i1.g0.m0")
+    said = page.locator("#step-0 pre.agent")
+    assert "<script>window.struck = 1</script><img src=x" in said.inner_text()
+    marks = said.locator(".hidden-char").all_inner_texts()
+    assert marks == ["U+202E", "U+202C", "U+001B", "U+D83D", "U+2028"]
+    page.goto(server.partition("#")[0] + "#/e/run/i1.g1.m0")
+    button = page.locator("#step-0 button", has_text="988,000 more characters")
+    button.click()
+    page.wait_for_selector("text=788,000 more characters")
+
+
+def test_the_worst_step_and_why_in_two_clicks(page, server):
+    page.goto(server)
+    page.click("tbody tr a.go")
+    page.click("section:has-text('Lowest advantages') li:first-child a")
+    page.wait_for_selector("li.card.marked details.why[open]")
+    assert "A = (R \u2212 mean of the group) / standard deviation" in page.locator(".card.marked").inner_text()
+
+
+def test_keys(page, server):
+    page.goto(server)
+    page.goto(server.partition("#")[0] + "#/i/run/1")
+    page.wait_for_selector("[data-row]")
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    focused = page.evaluate("document.activeElement.getAttribute('href')")
+    assert focused == "#/e/run/i1.g0.m0?step=1"
+    page.keyboard.press("]")
+    page.wait_for_function("location.hash === '#/i/run/2'")
+    page.keyboard.press("u")
+    page.wait_for_function("location.hash === '#/run/run'")
+    page.keyboard.press("/")
+    page.keyboard.type("lamp")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".hits mark")
+
+
+def test_decisions_on_the_page(page, server):
+    page.goto(server)
+    page.goto(server.partition("#")[0] + "#/e/run/i0.g0.m2")
+    section = page.locator("section", has_text="Decisions")
+    section.get_by_label("Why").fill("<b>odd</b>")
+    section.get_by_role("button", name="exclude").click()
+    page.wait_for_selector("section li:has-text('exclude')")
+    assert "<b>odd</b>" in section.inner_text()
+    section.get_by_role("button", name="undo").click()
+    page.wait_for_selector("section li.undone")
+
+
+def test_every_page_from_disk(page, folder, tmp_path):
+    export(find_runs([str(folder)]), tmp_path / "out", 0)
+    visit(page, (tmp_path / "out" / "index.html").as_uri())
