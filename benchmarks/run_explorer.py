@@ -2,8 +2,8 @@
 
     python -m benchmarks.run_explorer [--episodes 100000] [--folder DIR]
 
-Episodes of two steps in groups of eight, 1,000 of them an iteration, with text, credit and metrics. The pages' questions are
-asked over HTTP, each three times, of a server that has just been started; the first and the median time are printed.
+Episodes of two steps in groups of eight, 1,000 of them an iteration, with text, credit and metrics. What pages ask is
+asked over HTTP, three times each, of a server that has just been started; the first and the median time are printed.
 """
 
 from __future__ import annotations

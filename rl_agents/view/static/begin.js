@@ -3,13 +3,30 @@
 (() => {
   const V = window.view;
   const { el } = V;
-  const KEYS = [["j, k", "next and previous row or step"], ["Enter", "open it"], ["[ and ]", "page before and after"], ["u", "one level up"], ["/", "find words"], ["\u2190 \u2192", "move along tokens"], ["?", "these keys"]];
+  const KEYS = [
+    ["j, k", "next and previous row or step"],
+    ["Enter", "open it"],
+    ["[ and ]", "page before and after"],
+    ["u", "one level up"],
+    ["/", "find words"],
+    ["\u2190 \u2192", "move along tokens"],
+    ["?", "these keys"],
+  ];
   const dialog = document.getElementById("keys");
-  dialog.append(el("h2", { id: "keys-title" }, "Keys"), el("dl", { class: "facts" }, KEYS.map(([key, what]) => el("div", {}, el("dt", {}, el("kbd", {}, key)), el("dd", {}, what)))), el("form", { method: "dialog" }, el("button", {}, "Close")));
+  dialog.append(
+    el("h2", { id: "keys-title" }, "Keys"),
+    el(
+      "dl",
+      { class: "facts" },
+      KEYS.map(([key, what]) => el("div", {}, el("dt", {}, el("kbd", {}, key)), el("dd", {}, what))),
+    ),
+    el("form", { method: "dialog" }, el("button", {}, "Close")),
+  );
   document.getElementById("help").addEventListener("click", () => dialog.showModal());
 
   const THEME = "rl_agents.theme";
-  const paint = (theme) => (theme ? document.documentElement.setAttribute("data-theme", theme) : document.documentElement.removeAttribute("data-theme"));
+  const paint = (theme) =>
+    theme ? document.documentElement.setAttribute("data-theme", theme) : document.documentElement.removeAttribute("data-theme");
   const remembered = () => {
     try {
       return localStorage.getItem(THEME);
@@ -19,7 +36,9 @@
   };
   paint(remembered());
   document.getElementById("theme").addEventListener("click", () => {
-    const dark = document.documentElement.dataset.theme ? document.documentElement.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+    const dark = document.documentElement.dataset.theme
+      ? document.documentElement.dataset.theme === "dark"
+      : matchMedia("(prefers-color-scheme: dark)").matches;
     paint(dark ? "light" : "dark");
     try {
       localStorage.setItem(THEME, dark ? "light" : "dark");
@@ -49,9 +68,16 @@
     next.scrollIntoView({ block: "nearest" });
   };
   const ACTS = {
-    j: () => move(1), k: () => move(-1), "?": () => dialog.showModal(), "/": () => document.getElementById("words").focus(),
-    "[": () => follow("main a[rel=prev]"), "]": () => follow("main a[rel=next]"),
-    u: () => { const up = [...document.querySelectorAll("#crumbs a")].at(-1); if (up) location.hash = up.getAttribute("href"); },
+    j: () => move(1),
+    k: () => move(-1),
+    "?": () => dialog.showModal(),
+    "/": () => document.getElementById("words").focus(),
+    "[": () => follow("main a[rel=prev]"),
+    "]": () => follow("main a[rel=next]"),
+    u: () => {
+      const up = [...document.querySelectorAll("#crumbs a")].at(-1);
+      if (up) location.hash = up.getAttribute("href");
+    },
   };
   document.addEventListener("keydown", (event) => {
     if (event.key === "Escape" && V.typing()) document.activeElement.blur();
@@ -66,8 +92,13 @@
     document.getElementById("main").focus();
   });
   V.takeToken();
-  V.ask("runs").then((data) => { V.edit = data.edit; }).catch(() => {}).finally(() => {
-    V.draw();
-    V.watch();
-  });
+  V.ask("runs")
+    .then((data) => {
+      V.edit = data.edit;
+    })
+    .catch(() => {})
+    .finally(() => {
+      V.draw();
+      V.watch();
+    });
 })();

@@ -3,17 +3,27 @@
 (() => {
   const V = window.view;
   const { el, svg } = V;
-  const WIDTH = 340, HEIGHT = 168, LEFT = 46, RIGHT = 10, TOP = 10, BOTTOM = 22;
+  const WIDTH = 340,
+    HEIGHT = 168,
+    LEFT = 46,
+    RIGHT = 10,
+    TOP = 10,
+    BOTTOM = 22;
   // Okabe and Ito's colours; dashes tell apart what has the same colour.
   V.colours = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8c6d00", "#56b4e9", "#7b5ea7", "#5b6770"];
   const DASHES = ["", "6 3", "2 2", "8 3 2 3"];
-  V.stroke = (index) => ({ stroke: V.colours[index % V.colours.length], "stroke-dasharray": DASHES[Math.floor(index / V.colours.length) % DASHES.length] || null });
+  V.stroke = (index) => ({
+    stroke: V.colours[index % V.colours.length],
+    "stroke-dasharray": DASHES[Math.floor(index / V.colours.length) % DASHES.length] || null,
+  });
 
   // [[at, low, mean, high]...] of several curves, at the places that any of them has.
   V.band = (curves) => {
     const at = new Map();
     for (const curve of curves) for (const [x, y] of curve) at.set(x, [...(at.get(x) || []), y]);
-    return [...at.entries()].sort((a, b) => a[0] - b[0]).map(([x, ys]) => [x, Math.min(...ys), ys.reduce((s, y) => s + y, 0) / ys.length, Math.max(...ys)]);
+    return [...at.entries()]
+      .sort((a, b) => a[0] - b[0])
+      .map(([x, ys]) => [x, Math.min(...ys), ys.reduce((s, y) => s + y, 0) / ys.length, Math.max(...ys)]);
   };
 
   function ticks(low, high, most) {
@@ -21,7 +31,8 @@
     const power = 10 ** Math.floor(Math.log10(raw));
     const step = [1, 2, 2.5, 5, 10].map((m) => m * power).find((s) => s >= raw * 0.999);
     const found = [];
-    for (let at = Math.ceil(low / step - 1e-9) * step; at <= high + step * 1e-6; at += step) found.push(Math.abs(at) < step * 1e-6 ? 0 : at);
+    for (let at = Math.ceil(low / step - 1e-9) * step; at <= high + step * 1e-6; at += step)
+      found.push(Math.abs(at) < step * 1e-6 ? 0 : at);
     return found;
   }
 
@@ -46,7 +57,12 @@
     const x = (v) => LEFT + ((v - first) / (last - first)) * (WIDTH - LEFT - RIGHT);
     const y = (v) => HEIGHT - BOTTOM - ((v - low) / (high - low)) * (HEIGHT - TOP - BOTTOM);
     const newest = drawn.map((line) => `${line.name}: ${V.num(line.points.at(-1)[2])} after ${line.points.at(-1)[0]}`).join("; ");
-    const picture = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "chart", role: "img", "aria-label": `${title}. ${newest}` }, grid(x, y, [first, last], [low, high]), drawn.map((line) => curve(line, x, y)));
+    const picture = svg(
+      "svg",
+      { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "chart", role: "img", "aria-label": `${title}. ${newest}` },
+      grid(x, y, [first, last], [low, high]),
+      drawn.map((line) => curve(line, x, y)),
+    );
     const cursor = svg("g", { class: "cursor", visibility: "hidden" }, svg("line", { y1: TOP, y2: HEIGHT - BOTTOM }));
     picture.append(cursor);
     const said = el("figcaption", {}, el("span", { class: "tag" }, title), el("output", {}));
@@ -60,19 +76,30 @@
   };
 
   function grid(x, y, [first, last], [low, high]) {
-    const rows = ticks(low, high, 4).map((v) => [svg("line", { class: "grid", x1: LEFT, x2: WIDTH - RIGHT, y1: y(v), y2: y(v) }), svg("text", { class: "tick", x: LEFT - 6, y: y(v) + 3.5, "text-anchor": "end" }, short(v))]);
-    const columns = ticks(first, last, 5).filter(Number.isInteger).map((v) => svg("text", { class: "tick", x: x(v), y: HEIGHT - 6, "text-anchor": "middle" }, v));
+    const rows = ticks(low, high, 4).map((v) => [
+      svg("line", { class: "grid", x1: LEFT, x2: WIDTH - RIGHT, y1: y(v), y2: y(v) }),
+      svg("text", { class: "tick", x: LEFT - 6, y: y(v) + 3.5, "text-anchor": "end" }, short(v)),
+    ]);
+    const columns = ticks(first, last, 5)
+      .filter(Number.isInteger)
+      .map((v) => svg("text", { class: "tick", x: x(v), y: HEIGHT - 6, "text-anchor": "middle" }, v));
     return [...rows, ...columns];
   }
-  const short = (v) => (Math.abs(v) >= 1e4 || (v && Math.abs(v) < 1e-3) ? v.toExponential(0).replace("e+", "e") : String(+v.toPrecision(4))).replace("-", "\u2212");
+  const short = (v) =>
+    (Math.abs(v) >= 1e4 || (v && Math.abs(v) < 1e-3) ? v.toExponential(0).replace("e+", "e") : String(+v.toPrecision(4))).replace(
+      "-",
+      "\u2212",
+    );
 
   function curve(line, x, y) {
     const style = V.stroke(line.index);
-    const path = (points) => points.map(([at, value], i) => `${i ? "L" : "M"}${x(at).toFixed(1)} ${y(value).toFixed(1)}`).join("");
+    const path = (points) =>
+      points.map(([at, value], i) => `${i ? "L" : "M"}${x(at).toFixed(1)} ${y(value).toFixed(1)}`).join("");
     const mean = line.points.map(([at, , value]) => [at, value]);
     const parts = [];
     if (line.points.some(([, a, , b]) => b > a)) {
-      const outline = path(line.points.map(([at, , , b]) => [at, b])) + path(line.points.map(([at, a]) => [at, a]).reverse()).replace("M", "L");
+      const outline =
+        path(line.points.map(([at, , , b]) => [at, b])) + path(line.points.map(([at, a]) => [at, a]).reverse()).replace("M", "L");
       parts.push(svg("path", { d: `${outline}Z`, fill: style.stroke, "fill-opacity": 0.16 }));
     }
     parts.push(svg("path", { d: path(mean), fill: "none", ...style, "stroke-width": 1.7, "stroke-linejoin": "round" }));
@@ -82,9 +109,10 @@
 
   function nearest(event, picture, lines, { first, last }) {
     const box = picture.getBoundingClientRect();
-    const at = first + (((event.clientX - box.left) / box.width) * WIDTH - LEFT) / (WIDTH - LEFT - RIGHT) * (last - first);
+    const at = first + ((((event.clientX - box.left) / box.width) * WIDTH - LEFT) / (WIDTH - LEFT - RIGHT)) * (last - first);
     let best = null;
-    for (const line of lines) for (const p of line.points) if (!best || Math.abs(p[0] - at) < Math.abs(best.at - at)) best = { at: p[0], line };
+    for (const line of lines)
+      for (const p of line.points) if (!best || Math.abs(p[0] - at) < Math.abs(best.at - at)) best = { at: p[0], line };
     return best;
   }
 
@@ -94,16 +122,22 @@
     scale.cursor.firstChild.setAttribute("x1", scale.x(at));
     scale.cursor.firstChild.setAttribute("x2", scale.x(at));
     const values = lines.map((line) => [line, line.points.find(([p]) => p === at)]).filter(([, p]) => p);
-    scale.said.lastChild.replaceChildren(`${at}: `, ...values.slice(0, 4).map(([line, p]) => el("b", { style: { color: V.stroke(line.index).stroke } }, `${V.num(p[2])} `)));
+    scale.said.lastChild.replaceChildren(
+      `${at}: `,
+      ...values.slice(0, 4).map(([line, p]) => el("b", { style: { color: V.stroke(line.index).stroke } }, `${V.num(p[2])} `)),
+    );
   }
 
   // Where values lie between low and high: a strip for one line of a table.
   V.strip = (values, low, high, mark = null) => {
     const x = (v) => 4 + ((v - low) / (high - low || 1)) * 92;
     const label = `returns ${values.map((v) => V.num(v)).join(", ")}`;
-    return svg("svg", { viewBox: "0 0 100 14", class: "strip", role: "img", "aria-label": label },
+    return svg(
+      "svg",
+      { viewBox: "0 0 100 14", class: "strip", role: "img", "aria-label": label },
       svg("line", { class: "grid", x1: 4, x2: 96, y1: 7, y2: 7 }),
       values.map((v) => svg("circle", { cx: x(v), cy: 7, r: 3.4, class: "dot" })),
-      mark === null ? null : svg("path", { d: `M${x(mark)} 1v12`, class: "mean" }));
+      mark === null ? null : svg("path", { d: `M${x(mark)} 1v12`, class: "mean" }),
+    );
   };
 })();

@@ -35,7 +35,10 @@ window.view = {};
 
   V.query = (values) => {
     const given = Object.entries(values).filter(([, value]) => value !== null && value !== undefined && value !== "");
-    return given.map(([name, value]) => `${encodeURIComponent(name)}=${encodeURIComponent(value)}`).sort().join("&");
+    return given
+      .map(([name, value]) => `${encodeURIComponent(name)}=${encodeURIComponent(value)}`)
+      .sort()
+      .join("&");
   };
 
   V.ask = async (view, values = {}) => {
@@ -64,7 +67,10 @@ window.view = {};
     if (!/^data\/\d+\.js$/.test(url)) throw new TypeError(url);
     return url;
   };
-  const bundle = exported() && window.trustedTypes ? window.trustedTypes.createPolicy("bundle", { createScriptURL: numbered }) : { createScriptURL: numbered };
+  const bundle =
+    exported() && window.trustedTypes
+      ? window.trustedTypes.createPolicy("bundle", { createScriptURL: numbered })
+      : { createScriptURL: numbered };
 
   const shards = new Map();
   async function fromExport(key) {
@@ -145,8 +151,7 @@ window.view = {};
     const focus = again && document.activeElement ? document.activeElement.getAttribute("href") : null;
     const open = again ? [...main.querySelectorAll("details[open][data-key]")].map((d) => d.dataset.key) : [];
     main.replaceChildren(page.body);
-    for (const details of main.querySelectorAll("details[data-key]"))
-      if (open.includes(details.dataset.key)) details.open = true;
+    for (const details of main.querySelectorAll("details[data-key]")) if (open.includes(details.dataset.key)) details.open = true;
     if (again) {
       const same = focus && [...main.querySelectorAll("a")].find((a) => a.getAttribute("href") === focus);
       if (same) same.focus({ preventScroll: true });

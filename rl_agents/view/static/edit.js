@@ -8,11 +8,23 @@
 
   V.decisions = (run, data) => {
     if (!V.edit && !data.decisions.length) return null;
-    const rows = data.decisions.map((d) => el("li", { class: d.undone ? "undone" : null }, el("b", {}, worded(d)), d.by ? ` by ${d.by}` : "", d.why ? [": ", V.marked(d.why)] : "", d.undone ? " (taken back)" : V.edit ? [" ", button("undo", () => send({ run, session: data.id, undo: d.number }))] : null));
+    const rows = data.decisions.map((d) =>
+      el(
+        "li",
+        { class: d.undone ? "undone" : null },
+        el("b", {}, worded(d)),
+        d.by ? ` by ${d.by}` : "",
+        d.why ? [": ", V.marked(d.why)] : "",
+        d.undone ? " (taken back)" : V.edit ? [" ", button("undo", () => send({ run, session: data.id, undo: d.number }))] : null,
+      ),
+    );
     return V.panel("Decisions", rows.length ? el("ul", {}, rows) : null, V.edit ? form(run, data, -1) : null);
   };
 
-  V.stepEditor = (run, data, step) => (V.edit ? el("details", { class: "quiet-box" }, el("summary", {}, "Decide about this step"), form(run, data, step.ordinal)) : null);
+  V.stepEditor = (run, data, step) =>
+    V.edit
+      ? el("details", { class: "quiet-box" }, el("summary", {}, "Decide about this step"), form(run, data, step.ordinal))
+      : null;
 
   const button = (name, act) => el("button", { type: "button", class: "small", on: { click: act } }, name);
 
@@ -33,7 +45,17 @@
         problem.textContent = error.message;
       }
     };
-    return el("div", { class: "filters" }, why, value, button("exclude", decide("exclude")), button("keep (a note)", decide("keep")), button("set reward", decide("reward", true)), button("set weight", decide("weight", true)), problem);
+    return el(
+      "div",
+      { class: "filters" },
+      why,
+      value,
+      button("exclude", decide("exclude")),
+      button("keep (a note)", decide("keep")),
+      button("set reward", decide("reward", true)),
+      button("set weight", decide("weight", true)),
+      problem,
+    );
   }
 
   async function send(values) {

@@ -32,7 +32,13 @@
     const share = Math.min(1, Math.abs(value) / limit);
     return `rgb(${value < 0 ? "213 94 0" : "0 114 178"} / ${(0.08 + 0.6 * share).toFixed(3)})`;
   };
-  const CIVIDIS = [[0, 32, 77], [65, 77, 107], [124, 123, 120], [185, 172, 112], [255, 234, 70]];
+  const CIVIDIS = [
+    [0, 32, 77],
+    [65, 77, 107],
+    [124, 123, 120],
+    [185, 172, 112],
+    [255, 234, 70],
+  ];
   V.sequential = (share) => {
     const at = Math.max(0, Math.min(1, share)) * (CIVIDIS.length - 1);
     const low = Math.min(CIVIDIS.length - 2, Math.floor(at));
@@ -56,7 +62,10 @@
     let last = 0;
     for (const found of text.matchAll(HIDDEN)) {
       const code = found[0].charCodeAt(0).toString(16).toUpperCase().padStart(4, "0");
-      parts.push(text.slice(last, found.index), el("span", { class: "hidden-char", title: "a character that shows nothing by itself" }, `U+${code}`));
+      parts.push(
+        text.slice(last, found.index),
+        el("span", { class: "hidden-char", title: "a character that shows nothing by itself" }, `U+${code}`),
+      );
       last = found.index + found[0].length;
     }
     parts.push(text.slice(last));
@@ -65,7 +74,11 @@
 
   // A block of text; `more` fetches what was left out of a long one.
   V.block = (text, options = {}) => {
-    const pre = el("pre", { class: `text ${options.class || ""}`, dir: "auto", tabindex: options.cut ? "0" : null }, text ? V.marked(text) : el("span", { class: "quiet" }, "(empty)"));
+    const pre = el(
+      "pre",
+      { class: `text ${options.class || ""}`, dir: "auto", tabindex: options.cut ? "0" : null },
+      text ? V.marked(text) : el("span", { class: "quiet" }, "(empty)"),
+    );
     if (!options.cut) return pre;
     const left = options.cut - text.length;
     const button = el("button", { type: "button", class: "small" }, `${V.num(left)} more characters`);
@@ -93,13 +106,41 @@
   // --- pieces of pages ------------------------------------------------------------------------------------------------
 
   V.result = (row) => {
-    const [sign, word, name] = row.cause === "branched" ? ["\u00b7", "goes on", "unsolved"] : row.failed ? ["!", "broken", "failed"] : row.success ? ["\u2713", "solved", "solved"] : ["\u00d7", "not solved", "unsolved"];
-    return el("span", { class: `result ${name}`, title: word }, el("span", { "aria-hidden": "true" }, sign), el("span", { class: "away" }, word));
+    const [sign, word, name] =
+      row.cause === "branched"
+        ? ["\u00b7", "goes on", "unsolved"]
+        : row.failed
+          ? ["!", "broken", "failed"]
+          : row.success
+            ? ["\u2713", "solved", "solved"]
+            : ["\u00d7", "not solved", "unsolved"];
+    return el(
+      "span",
+      { class: `result ${name}`, title: word },
+      el("span", { "aria-hidden": "true" }, sign),
+      el("span", { class: "away" }, word),
+    );
   };
   V.cell = (value, options) => el("td", options, value);
   V.number = (value, options = {}) => el("td", { class: "n", ...options }, value);
-  V.head = (...names) => el("thead", {}, el("tr", {}, names.map((name) => el("th", { scope: "col", class: /^#/.test(name) ? "n" : null }, name.replace(/^#/, "")))));
-  V.facts = (pairs) => el("dl", { class: "facts" }, pairs.filter(([, value]) => value !== null && value !== undefined && value !== "").map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
+  V.head = (...names) =>
+    el(
+      "thead",
+      {},
+      el(
+        "tr",
+        {},
+        names.map((name) => el("th", { scope: "col", class: /^#/.test(name) ? "n" : null }, name.replace(/^#/, ""))),
+      ),
+    );
+  V.facts = (pairs) =>
+    el(
+      "dl",
+      { class: "facts" },
+      pairs
+        .filter(([, value]) => value !== null && value !== undefined && value !== "")
+        .map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))),
+    );
   V.panel = (title, ...body) => el("section", { class: "panel" }, title ? el("h2", {}, title) : null, ...body);
   V.empty = (text, hint = "") => el("p", { class: "empty" }, text, hint ? el("span", { class: "quiet" }, ` ${hint}`) : null);
   V.crumbs = (parts) => {

@@ -3,25 +3,75 @@
 (() => {
   const V = window.view;
   const { el, svg } = V;
-  const LEAF = 15, GAP = 11, DY = 66, R = 10, PAD = 28;
+  const LEAF = 15,
+    GAP = 11,
+    DY = 66,
+    R = 10,
+    PAD = 28;
 
-  V.route("searches", async ({ parts: [run] }) => {
-    const data = await V.ask("searches", { run });
-    V.crumbs([[V.to("run", [run]), run], ["", "searches"]]);
-    const span = (row) => (row.first === row.last ? V.iterationName(row.first) : `${V.iterationName(row.first)} to ${V.iterationName(row.last)}`);
-    const rows = data.rows.map((row) => el("tr", {}, el("th", { scope: "row" }, V.link(V.to("tree", [run, row.seed]), { "data-row": true }, V.line(row.task, 60))), V.cell(span(row)), V.number(V.num(row.samples)), V.number(V.num(row.finished)), V.number(V.num(row.solved))));
-    return { title: `searches \u00b7 ${run}`, body: el("div", {}, el("h1", {}, "Searches"), rows.length ? el("div", { class: "wide" }, el("table", { class: "rows" }, V.head("task", "iterations", "#siblings", "#paths that ended", "#solved"), el("tbody", {}, rows))) : V.empty("This run has no search.", "3spo and chain-search have.")) };
-  }, { live: true });
+  V.route(
+    "searches",
+    async ({ parts: [run] }) => {
+      const data = await V.ask("searches", { run });
+      V.crumbs([
+        [V.to("run", [run]), run],
+        ["", "searches"],
+      ]);
+      const span = (row) =>
+        row.first === row.last ? V.iterationName(row.first) : `${V.iterationName(row.first)} to ${V.iterationName(row.last)}`;
+      const rows = data.rows.map((row) =>
+        el(
+          "tr",
+          {},
+          el("th", { scope: "row" }, V.link(V.to("tree", [run, row.seed]), { "data-row": true }, V.line(row.task, 60))),
+          V.cell(span(row)),
+          V.number(V.num(row.samples)),
+          V.number(V.num(row.finished)),
+          V.number(V.num(row.solved)),
+        ),
+      );
+      return {
+        title: `searches \u00b7 ${run}`,
+        body: el(
+          "div",
+          {},
+          el("h1", {}, "Searches"),
+          rows.length
+            ? el(
+                "div",
+                { class: "wide" },
+                el(
+                  "table",
+                  { class: "rows" },
+                  V.head("task", "iterations", "#siblings", "#paths that ended", "#solved"),
+                  el("tbody", {}, rows),
+                ),
+              )
+            : V.empty("This run has no search.", "3spo and chain-search have."),
+        ),
+      };
+    },
+    { live: true },
+  );
 
   V.route("tree", async ({ parts: [run, seed], values }) => {
     const data = await V.ask("tree", { run, seed });
-    V.crumbs([[V.to("run", [run]), run], [V.to("searches", [run]), "searches"], ["", data.task]]);
+    V.crumbs([
+      [V.to("run", [run]), run],
+      [V.to("searches", [run]), "searches"],
+      ["", data.task],
+    ]);
     const nodes = place(data.nodes);
     const ticks = Math.max(0, ...data.nodes.map((n) => n.tick || 0));
     const picture = el("div", { class: "wide tree-box", tabindex: 0, role: "region", "aria-label": "The tree" });
-    const detail = el("section", { class: "panel", "aria-live": "polite" }, el("p", { class: "quiet" }, "Choose a state to see what was sampled in it."));
+    const detail = el(
+      "section",
+      { class: "panel", "aria-live": "polite" },
+      el("p", { class: "quiet" }, "Choose a state to see what was sampled in it."),
+    );
     const said = el("output", {});
-    let shown = Math.min(ticks, values.tick === undefined ? ticks : Number(values.tick) || 0), chosen = values.state || null;
+    let shown = Math.min(ticks, values.tick === undefined ? ticks : Number(values.tick) || 0),
+      chosen = values.state || null;
     const choose = (node) => {
       chosen = node.id;
       V.note({ state: node.id });
@@ -39,12 +89,37 @@
       V.note({ tick: shown === ticks ? "" : shown });
       draw();
     });
-    const fit = el("input", { type: "checkbox", on: { change: () => { picture.classList.toggle("fit", fit.checked); middle(picture, nodes); } } });
+    const fit = el("input", {
+      type: "checkbox",
+      on: {
+        change: () => {
+          picture.classList.toggle("fit", fit.checked);
+          middle(picture, nodes);
+        },
+      },
+    });
     draw();
     if (chosen && nodes.has(chosen)) detail.replaceChildren(...about(run, nodes, nodes.get(chosen)));
-    const body = el("div", {}, el("h1", {}, "Search tree", el("span", { class: "quiet" }, ` \u00b7 ${run}`)),
-      V.facts([["task", V.link(V.to("task", [data.task], { run }), {}, V.marked(data.task))], ["paths that ended", V.num(data.finished)], ["solved", V.num(data.solved)], ["states", V.num(data.nodes.length)]]),
-      el("div", { class: "between" }, el("label", { class: "slider" }, "ticks ", slider, said), el("label", {}, fit, " all of it"), legend(data)), picture, detail);
+    const body = el(
+      "div",
+      {},
+      el("h1", {}, "Search tree", el("span", { class: "quiet" }, ` \u00b7 ${run}`)),
+      V.facts([
+        ["task", V.link(V.to("task", [data.task], { run }), {}, V.marked(data.task))],
+        ["paths that ended", V.num(data.finished)],
+        ["solved", V.num(data.solved)],
+        ["states", V.num(data.nodes.length)],
+      ]),
+      el(
+        "div",
+        { class: "between" },
+        el("label", { class: "slider" }, "ticks ", slider, said),
+        el("label", {}, fit, " all of it"),
+        legend(data),
+      ),
+      picture,
+      detail,
+    );
     const ready = () => {
       const natural = Number(picture.firstChild.getAttribute("width"));
       fit.checked = natural > picture.clientWidth && natural < 1.7 * picture.clientWidth;
@@ -63,8 +138,10 @@
   function place(list) {
     const nodes = new Map(list.map((n) => [n.id, { ...n, children: [] }]));
     for (const n of nodes.values()) if (n.parent !== null && nodes.has(n.parent)) nodes.get(n.parent).children.push(n);
-    let x = 0, before = null;
-    const order = [], stack = [nodes.get("0")];
+    let x = 0,
+      before = null;
+    const order = [],
+      stack = [nodes.get("0")];
     while (stack.length) {
       const n = stack.pop();
       order.push(n);
@@ -78,29 +155,58 @@
     return nodes;
   }
 
-  const visible = (n, nodes, tick) => n.parent === null || (nodes.has(n.parent) && (nodes.get(n.parent).tick || Infinity) <= tick);
+  const visible = (n, nodes, tick) =>
+    n.parent === null || (nodes.has(n.parent) && (nodes.get(n.parent).tick || Infinity) <= tick);
 
   function paint(nodes, tick, chosen, choose) {
     const all = [...nodes.values()].filter((n) => n.x !== undefined);
-    const width = Math.max(...all.map((n) => n.x)) + 2 * PAD, height = Math.max(...all.map((n) => n.depth)) * DY + PAD;
+    const width = Math.max(...all.map((n) => n.x)) + 2 * PAD,
+      height = Math.max(...all.map((n) => n.depth)) * DY + PAD;
     const at = (n) => [PAD + n.x, (n.depth - 1) * DY + PAD];
     const seen = all.filter((n) => visible(n, nodes, tick));
-    const lines = seen.filter((n) => n.parent !== null).map((n) => {
-      const [x1, y1] = at(nodes.get(n.parent)), [x2, y2] = at(n);
-      return svg("path", { class: "edge", d: `M${x1} ${y1}C${x1} ${(y1 + y2) / 2} ${x2} ${(y1 + y2) / 2} ${x2} ${y2}` });
-    });
-    const depths = Array.from({ length: Math.max(...all.map((n) => n.depth)) }, (_, i) => svg("text", { class: "tick", x: 4, y: i * DY + PAD + 4 }, i + 1));
+    const lines = seen
+      .filter((n) => n.parent !== null)
+      .map((n) => {
+        const [x1, y1] = at(nodes.get(n.parent)),
+          [x2, y2] = at(n);
+        return svg("path", { class: "edge", d: `M${x1} ${y1}C${x1} ${(y1 + y2) / 2} ${x2} ${(y1 + y2) / 2} ${x2} ${y2}` });
+      });
+    const depths = Array.from({ length: Math.max(...all.map((n) => n.depth)) }, (_, i) =>
+      svg("text", { class: "tick", x: 4, y: i * DY + PAD + 4 }, i + 1),
+    );
     const marks = seen.map((n) => mark(n, at(n), tick, n.id === chosen, choose));
-    return svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, class: "tree", role: "group", "aria-label": "States by depth, the start on top" }, lines, depths, marks);
+    return svg(
+      "svg",
+      {
+        viewBox: `0 0 ${width} ${height}`,
+        width,
+        height,
+        class: "tree",
+        role: "group",
+        "aria-label": "States by depth, the start on top",
+      },
+      lines,
+      depths,
+      marks,
+    );
   }
 
   function mark(n, [x, y], tick, chosen, choose) {
     const open = n.tick && n.tick <= tick;
-    const node = svg("g", { class: `node ${open ? "expanded" : n.outcome} ${chosen ? "chosen" : ""}`, tabindex: 0, role: "button", transform: `translate(${x} ${y})`, "aria-label": label(n, open) });
+    const node = svg("g", {
+      class: `node ${open ? "expanded" : n.outcome} ${chosen ? "chosen" : ""}`,
+      tabindex: 0,
+      role: "button",
+      transform: `translate(${x} ${y})`,
+      "aria-label": label(n, open),
+    });
     if (open) {
       const size = Math.min(16, R + 1.1 * Math.sqrt(n.n));
       const known = n.score !== null;
-      node.append(svg("circle", { r: size, fill: known ? V.sequential(n.score) : "var(--panel)" }), svg("text", { y: 3.8, "text-anchor": "middle", fill: known ? V.onSequential(n.score) : "currentColor" }, n.n));
+      node.append(
+        svg("circle", { r: size, fill: known ? V.sequential(n.score) : "var(--panel)" }),
+        svg("text", { y: 3.8, "text-anchor": "middle", fill: known ? V.onSequential(n.score) : "currentColor" }, n.n),
+      );
     } else node.append(shape(n.outcome));
     node.append(svg("title", {}, label(n, open)));
     const act = () => choose(n);
@@ -113,22 +219,86 @@
     return node;
   }
   const shape = (outcome) =>
-    outcome === "success" ? svg("path", { d: "M0-8 2.3-2.6 8-2.3 3.6 1.4 5 7.1 0 3.9-5 7.1-3.6 1.4-8-2.3-2.3-2.6Z" })
-      : outcome === "failure" ? svg("path", { d: "M-5-5 5 5M5-5-5 5" })
+    outcome === "success"
+      ? svg("path", { d: "M0-8 2.3-2.6 8-2.3 3.6 1.4 5 7.1 0 3.9-5 7.1-3.6 1.4-8-2.3-2.3-2.6Z" })
+      : outcome === "failure"
+        ? svg("path", { d: "M-5-5 5 5M5-5-5 5" })
         : svg("circle", { r: 4 });
-  const label = (n, open) => [n.parent === null ? "start" : `depth ${n.depth}`, open ? `n ${n.n}` : n.outcome === "open" ? "frontier: not expanded" : n.outcome, n.score === null || !open ? null : `S ${V.num(n.score, 2)}`, n.advantage === null ? null : `advantage ${V.signed(n.advantage)}`, n.action.replace(/\s+/g, " ").slice(0, 80)].filter(Boolean).join(", ");
+  const label = (n, open) =>
+    [
+      n.parent === null ? "start" : `depth ${n.depth}`,
+      open ? `n ${n.n}` : n.outcome === "open" ? "frontier: not expanded" : n.outcome,
+      n.score === null || !open ? null : `S ${V.num(n.score, 2)}`,
+      n.advantage === null ? null : `advantage ${V.signed(n.advantage)}`,
+      n.action.replace(/\s+/g, " ").slice(0, 80),
+    ]
+      .filter(Boolean)
+      .join(", ");
 
   function legend(data) {
     const item = (picture, text) => el("span", { class: "patch" }, picture, text);
-    const small = (outcome) => svg("svg", { viewBox: "-11 -11 22 22", class: "tree key-shape", "aria-hidden": "true" }, svg("g", { class: `node ${outcome}` }, shape(outcome)));
-    const bar = el("span", { class: "ramp" }, [0, 0.25, 0.5, 0.75, 1].map((s) => el("span", { style: { "background-color": V.sequential(s) } })));
-    return el("div", { class: "scale" }, data.scores ? item(bar, "S(s) 0 to 1") : item(null, "S(s) was not recorded"), item(null, "number: n(s) siblings"), item(small("success"), "solved"), item(small("failure"), "ended unsolved"), item(small("open"), "frontier"));
+    const small = (outcome) =>
+      svg(
+        "svg",
+        { viewBox: "-11 -11 22 22", class: "tree key-shape", "aria-hidden": "true" },
+        svg("g", { class: `node ${outcome}` }, shape(outcome)),
+      );
+    const bar = el(
+      "span",
+      { class: "ramp" },
+      [0, 0.25, 0.5, 0.75, 1].map((s) => el("span", { style: { "background-color": V.sequential(s) } })),
+    );
+    return el(
+      "div",
+      { class: "scale" },
+      data.scores ? item(bar, "S(s) 0 to 1") : item(null, "S(s) was not recorded"),
+      item(null, "number: n(s) siblings"),
+      item(small("success"), "solved"),
+      item(small("failure"), "ended unsolved"),
+      item(small("open"), "frontier"),
+    );
   }
 
   function about(run, nodes, n) {
     const siblings = n.parent === null ? [] : nodes.get(n.parent).children;
-    const table = (list, title) => list.length ? [el("h3", {}, title), el("table", { class: "rows small" }, V.head("#reward", "#advantage", "", "action", "version", "session"), el("tbody", {}, list.map((c) => el("tr", { class: c.id === n.id ? "this" : null }, V.number(V.num(c.reward)), V.number(c.advantage === null ? "\u2013" : V.advantage(c.advantage)), V.cell(c.outcome === "open" ? "" : V.result({ success: c.outcome === "success" })), V.cell(V.line(c.action || "(not part of a path yet)", 120)), V.number(c.version ?? ""), V.cell(c.session ? V.link(V.to("e", [run, c.session]), {}, c.session) : "")))))] : [];
-    return [el("h2", {}, n.parent === null ? "The start state" : `A state at depth ${n.depth}`), V.facts([["S(s)", n.score === null ? null : V.num(n.score)], ["n(s)", V.num(n.n)], ["expanded at tick", n.tick], ["reached by weights of version", n.version]]),
-      n.observation ? V.block(n.observation) : null, ...table(n.children, "Sampled here"), ...table(siblings, "Its siblings, with itself")].filter(Boolean);
+    const table = (list, title) =>
+      list.length
+        ? [
+            el("h3", {}, title),
+            el(
+              "table",
+              { class: "rows small" },
+              V.head("#reward", "#advantage", "", "action", "version", "session"),
+              el(
+                "tbody",
+                {},
+                list.map((c) =>
+                  el(
+                    "tr",
+                    { class: c.id === n.id ? "this" : null },
+                    V.number(V.num(c.reward)),
+                    V.number(c.advantage === null ? "\u2013" : V.advantage(c.advantage)),
+                    V.cell(c.outcome === "open" ? "" : V.result({ success: c.outcome === "success" })),
+                    V.cell(V.line(c.action || "(not part of a path yet)", 120)),
+                    V.number(c.version ?? ""),
+                    V.cell(c.session ? V.link(V.to("e", [run, c.session]), {}, c.session) : ""),
+                  ),
+                ),
+              ),
+            ),
+          ]
+        : [];
+    return [
+      el("h2", {}, n.parent === null ? "The start state" : `A state at depth ${n.depth}`),
+      V.facts([
+        ["S(s)", n.score === null ? null : V.num(n.score)],
+        ["n(s)", V.num(n.n)],
+        ["expanded at tick", n.tick],
+        ["reached by weights of version", n.version],
+      ]),
+      n.observation ? V.block(n.observation) : null,
+      ...table(n.children, "Sampled here"),
+      ...table(siblings, "Its siblings, with itself"),
+    ].filter(Boolean);
   }
 })();
