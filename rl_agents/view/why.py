@@ -55,7 +55,9 @@ def from_group(units: Sequence[Unit], name: str) -> dict[str, Any] | None:
     for kind, words, formula in GROUP_FORMULAS:
         values = formula(totals)
         if all(_agree(values[index], units[index].advantage) for index in known):
-            return {"kind": kind, "formula": words, "result": float(values[place]), **group_figures(totals)}
+            figures, result = group_figures(totals), float(values[place])
+            divisor = (totals[place] - figures["mean"]) / result if abs(result) > TOLERANCE else figures["deviation"]
+            return {"kind": kind, "formula": words, "result": result, "divisor": divisor, **figures}
     return None
 
 

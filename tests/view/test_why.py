@@ -26,6 +26,7 @@ def test_of_a_group(returns, advantages, formula):
     found = from_group(units(returns, advantages), "m0")
     assert found is not None and found["formula"] == formula
     assert found["result"] == pytest.approx(advantages[0], abs=1e-5) and found["mean"] == 0.75
+    assert -0.75 / found["divisor"] == pytest.approx(advantages[0], abs=1e-5)
 
 
 @pytest.mark.parametrize(

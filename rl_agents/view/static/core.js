@@ -7,6 +7,7 @@ window.view = {};
   const V = window.view;
   const SVG = "http://www.w3.org/2000/svg";
   const POLL_MS = 2000;
+  const REST = 100;
   const TOKEN = "rl_agents.token";
 
   // --- elements ----------------------------------------------------------------------------------------------------
@@ -166,19 +167,27 @@ window.view = {};
   // --- live ----------------------------------------------------------------------------------------------------------
 
   let stamps = null;
+  let changed = false;
+  let restsUntil = 0;
   V.watch = () => {
     if (!exported()) setInterval(look, POLL_MS);
   };
+  // Asks whether something was written, and draws anew; drawing takes at most a hundredth of the time, so that a run that
+  // shares the machine does not feel it.
   async function look() {
     if (document.hidden) return;
     const live = document.getElementById("live");
     try {
       const now = JSON.stringify((await V.ask("state")).stamps);
-      const changed = stamps !== null && now !== stamps;
+      changed ||= stamps !== null && now !== stamps;
       stamps = now;
       live.textContent = "";
       const route = routes.get(V.place().name);
-      if (changed && route && route.live && !typing()) await V.draw(true);
+      if (!changed || !route || !route.live || typing() || performance.now() < restsUntil) return;
+      changed = false;
+      const started = performance.now();
+      await V.draw(true);
+      restsUntil = performance.now() + REST * (performance.now() - started);
     } catch {
       live.textContent = "not connected";
     }
