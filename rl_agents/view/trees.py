@@ -17,8 +17,9 @@ from rl_agents.view.asked import Asked
 from rl_agents.view.worth import worth_of
 from rl_agents.web.errors import ApiError
 
-#: Searches in the list, characters of an action or an observation, and calls that are looked through for open ones.
-LISTED, TEXT, CALLS = 300, 400, 200_000
+#: Searches in the list, characters of an action or an observation, and rows after the last known call that are looked
+#: through for open ones.
+LISTED, TEXT, AFTER = 300, 400, 20_000
 
 
 @dataclass(slots=True)
@@ -141,8 +142,8 @@ def _open_calls(reader: PoolReader, nodes: dict[int, Node]) -> None:
     orders = [node.order for node in nodes.values() if node.order]
     if not orders:
         return
-    query = "SELECT id, number, parent, policy_version FROM calls WHERE number >= ? ORDER BY number LIMIT ?"
-    for call, order, parent, version in reader.rows(query, min(orders), CALLS):
+    query = "SELECT id, number, parent, policy_version FROM calls WHERE number BETWEEN ? AND ? ORDER BY number"
+    for call, order, parent, version in reader.rows(query, min(orders), max(orders) + AFTER):
         if parent and parent in nodes and call not in nodes:
             nodes[call] = Node(parent, order, version=version)
 

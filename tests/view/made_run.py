@@ -77,6 +77,37 @@ def step(number: int, ordinal: int, text: str) -> Step:
     )  # fmt: skip
 
 
+def gateway_records() -> Iterator[Record]:
+    """A session of an agent that asks a subagent (steps 2 and 3), whose report step 4 reads; step 1 was given up."""
+    steps = [step(900, ordinal, text) for ordinal, text in enumerate(("plan", "plan again", "sub 1", "sub 2", "done"))]
+    steps = [replace(one, next_step=after) for one, after in zip(steps, (4, -2, None, None, -1), strict=True)]
+    played = Trajectory("task/a", 50, 0, 900, steps, True, False, "terminated", success=True)
+    calls = [one.call for one in steps]
+    yield from session_records(
+        played, "sub", kind="gateway", iteration=0, env="blackbox", parents=[0, 0, 0, calls[2], calls[0]]
+    )
+
+
+def write_sweep(folder: Path) -> Path:
+    """Write a sweep over two keys with one run each; return its folder."""
+    points = []
+    for number, (t, alpha) in enumerate((t, alpha) for t in (0.5, 1.0) for alpha in (1, 2)):
+        write_run(folder / "trials" / f"p{number}", iterations=1)
+        interval = {"mean": 0.1 * number, "low": 0.0, "high": 0.5, "n": 1}
+        keys = {"vspo_temperature": t, "vspo_alpha": alpha}
+        points.append({"keys": keys, "interval": interval, "status": "done", "trials": [{"name": f"p{number}"}]})
+    results = {
+        "sweep": "s",
+        "status": "done",
+        "metric": "eval/success_rate",
+        "mode": "max",
+        "seeds": 1,
+        "points": points,
+    }
+    (folder / "results.json").write_text(json.dumps(results))
+    return folder
+
+
 def search_records(seed: int = 77) -> Iterator[Record]:
     """A search: three siblings at the start; the second is gone on from, and one of its two children solves."""
     siblings = [step(seed, ordinal, f"first {ordinal}") for ordinal in range(3)]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from view.made_run import search_records, write_run
+from view.made_run import gateway_records, search_records, write_run, write_sweep
 
 from rl_agents.pool.store import PoolWriter
 from rl_agents.view.export import export
@@ -35,6 +35,8 @@ PAGES = {
     "#/task/task%20b": "compare with",
     "#/diff/run/i0.g0.m1/run/i2.g0.m1": "They are the same",
     "#/diff/run/i0.g0.m0/run/i0.g0.m1": "The first step that differs is step 0: another action.",
+    "#/e/run/sub": "One lane for each conversation",
+    "#/sweep/sweep": "eval/success_rate by vspo_temperature and vspo_alpha",
     "#/nothing": "There is no page",
 }
 
@@ -43,7 +45,8 @@ PAGES = {
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = write_run(tmp_path_factory.mktemp("pages") / "run")
     with PoolWriter(folder / "pool.sqlite") as pool:
-        pool.add(*search_records())
+        pool.add(*search_records(), *gateway_records())
+    write_sweep(folder.with_name("sweep"))
     return folder
 
 
@@ -61,10 +64,10 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def server(folder: Path) -> Iterator[str]:
-    command = [sys.executable, "run.py", "view", str(folder), "--edit"]
+    command = [sys.executable, "run.py", "view", str(folder), str(folder.with_name("sweep")), "--edit"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
         assert process.stdout is not None
-        address = re.fullmatch(r"run at (http://\S+/#token=[\w-]+)\n", process.stdout.readline())
+        address = re.fullmatch(r"5 runs at (http://\S+/#token=[\w-]+)\n", process.stdout.readline())
         assert address is not None
         yield address[1]
         process.send_signal(signal.SIGINT)
@@ -116,7 +119,7 @@ def test_what_a_model_wrote_is_text(page, server):
 
 def test_the_worst_step_and_why_in_two_clicks(page, server):
     page.goto(server)
-    page.click("tbody tr a.go")
+    page.click("tbody tr:first-child a.go")
     page.click("section:has-text('Lowest advantages') li:first-child a")
     page.wait_for_selector("li.card.marked details.why[open]")
     assert "A = (R \u2212 mean of the group) / standard deviation" in page.locator(".card.marked").inner_text()
@@ -153,5 +156,5 @@ def test_decisions_on_the_page(page, server):
 
 
 def test_every_page_from_disk(page, folder, tmp_path):
-    export(find_runs([str(folder)]), tmp_path / "out", 0)
+    export(find_runs([str(folder), str(folder.with_name("sweep"))]), tmp_path / "out", 0)
     visit(page, (tmp_path / "out" / "index.html").as_uri())

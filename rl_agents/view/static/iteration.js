@@ -29,7 +29,7 @@
       const body = el(
         "div",
         {},
-        head(run, data),
+        head(run, data, values.kind ? { kind: values.kind } : {}),
         extremes(run, steps),
         V.isExport() ? null : filters(run, iteration, values, data),
         groups(run, data, values),
@@ -39,8 +39,8 @@
     { live: true },
   );
 
-  function head(run, data) {
-    const go = (to, rel, text) => (to === null ? null : V.link(V.to("i", [run, to]), { rel, class: "go" }, text));
+  function head(run, data, chosen) {
+    const go = (to, rel, text) => (to === null ? null : V.link(V.to("i", [run, to], chosen), { rel, class: "go" }, text));
     const kinds = Object.entries(data.kinds).map(([kind, count]) =>
       V.link(
         V.to("i", [run, data.iteration], { kind }),

@@ -21,13 +21,7 @@
     const spelled =
       w.kind === "leave one out"
         ? null
-        : el(
-            "p",
-            { class: "sum" },
-            divided ? ["(", sum, ") / ", V.num(w.divisor)] : sum,
-            " = ",
-            el("b", {}, V.signed(w.result)),
-          );
+        : el("p", { class: "sum" }, divided ? ["(", sum, ") / ", V.num(w.divisor)] : sum, " = ", el("b", {}, V.signed(w.result)));
     return el(
       "div",
       {},
