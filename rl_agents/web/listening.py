@@ -39,7 +39,8 @@ async def listening(app: Any, host: str, port: int, name: str) -> AsyncIterator[
         timeout_graceful_shutdown=GRACE_S, backlog=2048,
     )  # fmt: skip
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as listener:
+    # Asyncio sends without delay (TCP_NODELAY) only where the protocol is named: else answers take 40 ms longer.
+    with socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
         server = _Server(config)
