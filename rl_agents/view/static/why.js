@@ -14,10 +14,13 @@
     );
   };
 
+  // A term that is taken away: below zero in brackets.
+  const signedTerm = (value) => (value < 0 ? `(${V.num(value)})` : V.num(value));
+
   function byGroup(data, w) {
     const own = data.kind === "sample" ? "reward" : "return";
     const divided = /\//.test(w.formula);
-    const sum = [V.num(data.return), " \u2212 ", V.num(w.mean)];
+    const sum = `${V.num(data.return)} \u2212 ${signedTerm(w.mean)}`;
     const spelled =
       w.kind === "leave one out"
         ? null
@@ -50,7 +53,7 @@
         { class: "sum" },
         whitened
           ? [
-              `(${V.num(w.gae)} \u2212 ${V.num(w.mean)}) / ${V.num(w.deviation)} = `,
+              `(${V.num(w.gae)} \u2212 ${signedTerm(w.mean)}) / ${V.num(w.deviation)} = `,
               el("b", {}, V.signed(w.result)),
               el(
                 "span",
