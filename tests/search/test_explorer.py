@@ -64,6 +64,8 @@ def test_the_hand_drawn_world_node_by_node() -> None:
     assert (request.score, request.rollouts) == (1.0, 3)
     assert [t.steps[0].action for t in tick.samples] == ["door", "jump", "wait"]
     assert rewards(tick.samples) == [1.0, 0.5, 0.0]
+    assert [t.facts["search"] for t in tick.samples] == [{"score": 1.0, "rollouts": 3}] * 3, "for the pool"
+    assert tick.finished[0].facts["search"] == {"scores": [1.0, 1.0], "rollouts": [3, 3]}
     assert [(t.success, t.end_cause, len(t.steps)) for t in tick.finished] == [
         (True, "terminated", 2),
         (False, "terminated", 2),
@@ -76,6 +78,7 @@ def test_the_hand_drawn_world_node_by_node() -> None:
     (request,), tick = world.tick(explorer)  # attic again, depth 3, (2, 1): S = 3^-1/2, n = ceil(3 S) = 2
     score = math.exp(-math.log(3) * 1 / (2 + 1e-6))
     assert (request.score, request.rollouts) == (pytest.approx(score, abs=1e-12), 2)
+    assert tick.finished[0].facts["search"]["scores"] == [1.0, 1.0, request.score]
     omega = 0.5 * math.exp(-0.1 * 2)
     expected = [omega + (0.5 - omega) * score + 0.5, omega + (0.5 - omega) * (score - 1.0)]
     assert rewards(tick.samples) == pytest.approx(expected, abs=1e-12)
