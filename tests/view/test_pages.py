@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from view.made_run import gateway_records, search_records, write_run, write_sweep
+from view.made_run import gateway_records, group_records, search_records, write_run, write_sweep
 
 from rl_agents.pool.store import PoolWriter
 from rl_agents.view.export import export
@@ -153,6 +153,17 @@ def test_decisions_on_the_page(page, server):
     assert "<b>odd</b>" in section.inner_text()
     section.get_by_role("button", name="undo").click()
     page.wait_for_selector("section li.undone")
+
+
+def test_a_page_follows_a_run_that_is_written(page, server, folder):
+    page.goto(server)
+    page.goto(server.partition("#")[0] + "#/run/run")
+    page.wait_for_selector("tbody th:has-text('i2')")
+    page.focus("tbody tr:first-child a")
+    with PoolWriter(folder / "pool.sqlite") as pool:
+        pool.add(*group_records(3, 0))
+    page.wait_for_selector("tbody tr:first-child th:has-text('i3')", timeout=20_000)
+    assert page.evaluate("document.activeElement.textContent") == "i2"  # who reads stays where they are
 
 
 def test_every_page_from_disk(page, folder, tmp_path):
