@@ -15,6 +15,7 @@ import numpy as np
 
 from rl_agents.credit.gae import step_gae
 from rl_agents.credit.group import grpo, leave_one_out, rloo
+from rl_agents.credit.statistics import FloatArray
 
 #: How far a number that was computed again, in another order and precision, may be off.
 TOLERANCE = 2e-3
@@ -28,7 +29,7 @@ class Unit(NamedTuple):
     advantage: float | None
 
 
-Formula = Callable[[Sequence[float]], Sequence[float]]
+Formula = Callable[[Sequence[float]], FloatArray]
 #: Name, formula in words, and what it computes from the returns of a group.
 GROUP_FORMULAS: tuple[tuple[str, str, Formula], ...] = (
     ("standardised", "(R − mean of the group) / standard deviation", lambda r: grpo(r, [0] * len(r))),
@@ -54,7 +55,7 @@ def from_group(units: Sequence[Unit], name: str) -> dict[str, Any] | None:
         return None
     for kind, words, formula in GROUP_FORMULAS:
         values = formula(totals)
-        if all(_agree(values[index], units[index].advantage) for index in known):
+        if all(_agree(float(values[index]), units[index].advantage) for index in known):
             figures, result = group_figures(totals), float(values[place])
             divisor = (totals[place] - figures["mean"]) / result if abs(result) > TOLERANCE else figures["deviation"]
             return {"kind": kind, "formula": words, "result": result, "divisor": divisor, **figures}
