@@ -97,8 +97,6 @@
       V.edit = data.edit;
     })
     .catch(() => {})
-    .finally(() => {
-      V.draw();
-      V.watch();
-    });
+    .then(V.watch)
+    .then(() => V.draw());
 })();

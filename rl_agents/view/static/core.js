@@ -169,8 +169,10 @@ window.view = {};
   let stamps = null;
   let changed = false;
   let restsUntil = 0;
-  V.watch = () => {
-    if (!exported()) setInterval(look, POLL_MS);
+  V.watch = async () => {
+    if (exported()) return;
+    await look(); // how things stood before the first page was drawn
+    setInterval(look, POLL_MS);
   };
   // Asks whether something was written, and draws anew; drawing takes at most a hundredth of the time, so that a run that
   // shares the machine does not feel it.
