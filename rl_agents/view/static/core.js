@@ -8,6 +8,7 @@ window.view = {};
   const SVG = "http://www.w3.org/2000/svg";
   const POLL_MS = 2000;
   const REST = 100;
+  const LONGEST_REST_MS = 10000;
   const TOKEN = "rl_agents.token";
 
   // --- elements ----------------------------------------------------------------------------------------------------
@@ -174,7 +175,7 @@ window.view = {};
     await look(); // how things stood before the first page was drawn
     setInterval(look, POLL_MS);
   };
-  // Asks whether something was written, and draws anew; drawing takes at most a hundredth of the time, so that a run that
+  // Asks whether something was written, and draws anew; about a hundredth of the time is spent on drawing, so that a run that
   // shares the machine does not feel it.
   async function look() {
     if (document.hidden) return;
@@ -189,7 +190,7 @@ window.view = {};
       changed = false;
       const started = performance.now();
       await V.draw(true);
-      restsUntil = performance.now() + REST * (performance.now() - started);
+      restsUntil = performance.now() + Math.min(LONGEST_REST_MS, REST * (performance.now() - started));
     } catch {
       live.textContent = "not connected";
     }
