@@ -209,6 +209,6 @@ class Search:
         )  # fmt: skip
         if last.answer.references:
             trajectory.facts["references"] = last.answer.references
-        chosen = [self.marks[node.place] for node in last.path()[:-1]]
-        trajectory.facts["search"] = {"scores": [m.score for m in chosen], "rollouts": [m.rollouts for m in chosen]}
+        if chosen := [self.marks[node.place] for node in last.path()[:-1] if node.place < len(self.marks)]:
+            trajectory.facts["search"] = {"scores": [m.score for m in chosen], "rollouts": [m.rollouts for m in chosen]}
         return trajectory
