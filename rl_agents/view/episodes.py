@@ -90,6 +90,7 @@ def text(asked: Asked) -> dict[str, Any]:
 def steps_of(
     reader: PoolReader, stored: Stored, worth: Mapping[str, Mapping[int, Worth]], most: int
 ) -> list[dict[str, Any]]:
+    """Return a session's steps, decisions applied, with at most ``most`` characters of each text."""
     outcomes = reader.outcomes(stored.session.id)
     rewards = stored.decision.rewards_of(len(outcomes))
     known = worth.get(stored.session.id, {})
