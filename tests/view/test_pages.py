@@ -35,6 +35,7 @@ PAGES = {
     "#/task/task%20b": "compare with",
     "#/diff/run/i0.g0.m1/run/i2.g0.m1": "They are the same",
     "#/diff/run/i0.g0.m0/run/i0.g0.m1": "The first step that differs is step 0: another action.",
+    "#/e/run/i0.g9.m0?step=0": "among its siblings",
     "#/e/run/sub": "One lane for each conversation",
     "#/sweep/sweep": "eval/success_rate by vspo_temperature and vspo_alpha",
     "#/nothing": "There is no page",

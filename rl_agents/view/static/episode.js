@@ -54,7 +54,7 @@
       el(
         "div",
         { class: "between" },
-        el("h1", {}, V.result(data), " ", data.id, el("span", { class: "quiet" }, ` \u00b7 ${V.kindName(data.kind)}`)),
+        el("h1", {}, V.result(data), " ", data.id, el("span", { class: "quiet" }, ` \u00b7 ${V.kindName(data.kind, 1)}`)),
         el(
           "nav",
           { "aria-label": "Members beside" },
@@ -91,7 +91,7 @@
         ? V.panel(
             "Reward by part",
             V.facts([
-              ...Object.entries(f.prs).map(([k, v]) => [k, typeof v === "number" ? V.num(v) : String(v)]),
+              ...Object.entries(f.prs).map(([k, v]) => [k, v === null || typeof v === "number" ? V.num(v) : String(v)]),
               ["what the environment paid", f.environment_return === undefined ? null : V.num(f.environment_return)],
             ]),
           )

@@ -45,7 +45,7 @@
       V.link(
         V.to("i", [run, data.iteration], { kind }),
         { class: "tab", "aria-current": kind === data.kind ? "true" : null },
-        `${V.kindName(kind)} ${V.num(count)}`,
+        `${V.num(count)} ${V.kindName(kind, count)}`,
       ),
     );
     return el(
@@ -62,8 +62,8 @@
       ),
     );
   }
-  V.kindName = (kind) =>
-    ({ episode: "episodes", sample: "siblings", gateway: "gateway sessions", evaluation: "evaluation" })[kind] || kind;
+  const NAMES = { episode: "episode", sample: "sibling", gateway: "gateway session", evaluation: "evaluation" };
+  V.kindName = (kind, count = 2) => `${NAMES[kind] || kind}${count === 1 ? "" : "s"}`;
 
   function extremes(run, steps) {
     if (!steps.lowest.length)

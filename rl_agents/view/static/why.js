@@ -10,7 +10,13 @@
       "details",
       { class: "why", open, "data-key": `why-${step.ordinal}` },
       el("summary", {}, "Why this advantage?"),
-      step.why ? (step.why.by === "group" ? byGroup(data, step.why) : byValues(step.why)) : unexplained(data, step),
+      step.sample
+        ? bySiblings(data, step)
+        : step.why
+          ? step.why.by === "group"
+            ? byGroup(data, step.why)
+            : byValues(step.why)
+          : unexplained(data, step),
     );
   };
 
@@ -35,6 +41,16 @@
       ),
       spelled,
       siblings(data),
+    );
+  }
+
+  function bySiblings(data, step) {
+    return el(
+      "p",
+      {},
+      `It is compared with what else was sampled in the same state; its reward there was ${V.num(step.step_reward)}: `,
+      V.link(V.to("e", [data.run, step.sample], { step: 0 }), {}, "among its siblings"),
+      ".",
     );
   }
 
