@@ -28,7 +28,7 @@ ROWS = """
 --set clip_high=-1 => clip_high=-1.0: must not be negative
 --set gamma=1.5 algo=ppo => gamma=1.5: must be at most 1
 --set lam=2 algo=ppo => lam=2.0: must be at most 1
---set gamma=0.9 algo=grpo => key 'gamma' has no effect with algo grpo; it belongs to: 3spo, chain-gae, chain-search, gigpo,
+--set gamma=0.9 algo=grpo => key 'gamma' has no effect with algo grpo; it belongs to: 3spo, chain-gae, chain-search,
 --set solved_again=2 algo=grpo => key 'solved_again' has no effect with algo grpo; it belongs to: chain-gae
 --set solved_again=-1 algo=chain-gae => solved_again=-1: must not be negative
 --set solved_again_weight=0.5 algo=chain-gae => key 'solved_again_weight' has no effect without solved_again
