@@ -54,7 +54,7 @@ alfworld: .venv-alfworld/.ready
 clients: .venv-clients/.ready
 
 demo: .venv/.ready
-	$(PY) run.py --algo 3spo
+	$(PY) run.py --config tune_configs/recipes/alfworld_chain_gae_small.yaml
 
 test: .venv/.ready
 	$(PY) -m pytest $(SIDE_BY_SIDE)

@@ -100,6 +100,7 @@ def coerce(name: str, value: Any, kind: Any) -> Any:
         InputError: it cannot be read so.
     """
     if typing.get_origin(kind) is Literal:
+        value = {False: "off", True: "on"}[value] if isinstance(value, bool) else value  # as YAML reads these words
         if value not in typing.get_args(kind):
             raise InputError(f"{name}='{value}': valid: {', '.join(map(str, typing.get_args(kind)))}")
         return value

@@ -38,6 +38,7 @@ def test_declarations_are_read_with_types_defaults_and_inheritance() -> None:
     made = read_options(Example, {"mode": "slow", "rate": "1e-1", "pair": [0, 0.5], "limit": None, "count": 4.0})
     assert (made.rate, made.pair, made.limit, made.count) == (0.1, [0.0, 0.5], None, 4)
     assert read_options(Example, {"limit": 3}).limit == 3
+    assert read_options(Example, {"mode": False}).mode == "off", "YAML reads the word so"
 
 
 @pytest.mark.parametrize(
@@ -45,6 +46,7 @@ def test_declarations_are_read_with_types_defaults_and_inheritance() -> None:
     [
         ({"cuont": 1}, "unknown key 'x.cuont': did you mean 'x.count'?"),
         ({"mode": "fats"}, "x.mode='fats': valid: off, fast, slow"),
+        ({"mode": True}, "x.mode='on': valid: off, fast, slow"),
         ({"count": 2.5}, "x.count='2.5': a whole number is needed"),
         ({"count": True}, "x.count='True': a whole number is needed"),
         ({"count": 10}, "x.count=10: must be at most 9"),

@@ -129,7 +129,7 @@ def test_the_worst_step_and_why_in_two_clicks(page, server):
 def test_keys(page, server):
     page.goto(server)
     page.goto(server.partition("#")[0] + "#/i/run/1")
-    page.wait_for_selector("[data-row]")
+    page.wait_for_selector("[data-row][href='#/e/run/i1.g0.m0?step=1']")  # rows of the page before are gone
     page.keyboard.press("j")
     page.keyboard.press("j")
     focused = page.evaluate("document.activeElement.getAttribute('href')")
