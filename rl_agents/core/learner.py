@@ -150,7 +150,7 @@ class AgentLearner(TorchLearner):
                 ).backward()
         if self.settings.row_prefixes == "shared" and rows:
             tokens = sum(map(len, rows)) * len(networks)
-            self.sums.add("rows/forwarded_share", (self.forwarded - before) / tokens, weight=tokens)
+            self.sums.add("actor/forwarded_share", (self.forwarded - before) / tokens, weight=tokens)
         if self.distributed and not self.sharded:
             _sum_gradients(self.optimizers.parameters())
         for network, norm in self.optimizers.step(networks).items():

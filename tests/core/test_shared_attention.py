@@ -185,7 +185,7 @@ def test_every_algorithm_makes_the_same_update(single: Learners, double: Learner
     keys = {"families": True, **(BONUS if "sft" not in variant else {}), **VARIANTS[variant]}
     for learners, tolerance, relative in ((double, 1e-10, 1e-5), (single, 2e-6, 1e-4)):
         flat, shared = learners.updated(**keys), learners.updated(**keys, row_prefixes="shared")
-        assert 0.2 < shared[1].pop("rows/forwarded_share") < 0.7
+        assert 0.2 < shared[1].pop("actor/forwarded_share") < 0.7
         assert largest_difference(flat[0], shared[0]) < tolerance
         assert set(flat[1]) == set(shared[1])
         for name, value in flat[1].items():
