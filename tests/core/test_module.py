@@ -55,7 +55,7 @@ def bonus(logits: torch.Tensor, coefficient: float) -> tuple[torch.Tensor, float
     scores = forward(logits, [[0, 1, 2, 0]], mask, entropy_gradient=coefficient > 0)
     settings = Settings.from_dict({"algo": "grpo", "entropy_coef": coefficient})
     learner = SimpleNamespace(
-        settings=settings, recipe=ALGORITHMS["grpo"], sums=LearnerMetrics(), _before_first_step=False
+        settings=settings, recipe=ALGORITHMS["grpo"], sums=LearnerMetrics(), _before_first_step=False, _tag="actor"
     )
     old = scores["logprobs"].detach()
     batch = {"mask": torch.tensor(mask), "logprobs": old, "advantages": torch.zeros(1, 4)}
