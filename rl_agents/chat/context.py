@@ -359,16 +359,27 @@ def load_tokenizer(model_dir: str | Path) -> Any:
     """
     if not Path(model_dir).is_dir():
         raise InputError(f"{model_dir}: no such model folder")
-    from transformers import AutoTokenizer, PreTrainedTokenizerFast
-
     try:
-        # transformers 5 loads every tokenizer beside a Qwen2 model as Qwen2's, which splits words anew and drops
-        # those it does not know. A folder that says it holds a plain tokenizer.json is taken at its word.
-        loader = PreTrainedTokenizerFast if _plain_tokenizer(Path(model_dir)) else AutoTokenizer
-        return loader.from_pretrained(str(model_dir), local_files_only=True)
+        return _tokenizer_loader(Path(model_dir)).from_pretrained(str(model_dir), local_files_only=True)
     except Exception as error:  # the loaders of the many formats raise many types
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise InputError(f"{model_dir}: no tokenizer that transformers can load: {reason}") from error
+
+
+def _tokenizer_loader(folder: Path) -> Any:
+    """The class that loads a folder's tokenizer.
+
+    transformers 5 loads every tokenizer beside a Qwen2 model as Qwen2's, which splits words anew and drops those it
+    does not know. A folder that says it holds a plain tokenizer.json is taken at its word. The other loader takes
+    three seconds to import, in every env runner.
+    """
+    if _plain_tokenizer(folder):
+        from transformers import PreTrainedTokenizerFast
+
+        return PreTrainedTokenizerFast
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer
 
 
 def _plain_tokenizer(folder: Path) -> bool:

@@ -26,6 +26,7 @@ from rl_agents.core.sharding import (
     learner_mesh,
     load_full_state_dict,
     max_over_learners,
+    release,
     shard_network,
 )
 from rl_agents.core.shared_attention import pack_rows
@@ -252,6 +253,8 @@ class AgentLearner(TorchLearner):
             scores = self._forward(network, batch, packed)["values" if network == CRITIC else "logprobs"].cpu().numpy()
             for i, line in zip(part, scores, strict=True):
                 output[i] = line[: len(rows[i])].astype(np.float32)
+        if self.sharded:
+            release(self.module[network])
         return output
 
     @property

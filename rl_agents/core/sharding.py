@@ -46,6 +46,12 @@ def shard_network(network: Network, mesh: DeviceMesh) -> None:
             module.set_force_sum_reduction_for_comms(True)
 
 
+def release(network: nn.Module) -> None:
+    """Give back what a forward pass without a backward pass leaves gathered: embeddings and head."""
+    if isinstance(network, FSDPModule):
+        network.reshard()
+
+
 def _decoder_layers(network: nn.Module) -> list[nn.Module]:
     """The repeated blocks: members of the longest ModuleList, as in every decoder of Hugging Face."""
     lists = [list(module) for module in network.modules() if isinstance(module, nn.ModuleList)]

@@ -59,29 +59,6 @@ def test_runners_and_timing_change_nothing(
     assert all(torch.equal(tensor, weights[name]) for name, tensor in reference.items())
 
 
-def test_solved_episodes_come_again_with_actors_as_in_one_process(ray_session: None, beginner_model_dir: Path) -> None:
-    """The same episodes; their ratios read the engine's log-probabilities, so the last bits are the batches'."""
-    own = {name: value for name, value in KEYS.items() if not name.startswith("env.")} | {
-        "env": "guess_numbers", "algo": "chain-gae", "lag": 1, "iterations": 4, "solved_again": 2, "group_size": 2,
-        "tasks_per_iteration": 8, "max_turns": 0, "max_response_tokens": 16, "max_model_len": 512,
-    }  # fmt: skip
-    found = []
-    for runners in (0, 2):
-        config = AgentConfig().training(**own, model=str(beginner_model_dir), num_env_runners=runners)
-        algo = (config if runners else config.local()).build_algo()
-        metrics = [algo.train()["agent"] for _ in range(4)]
-        assert algo.memory is not None
-        again = [kept.trajectory for kept in algo.memory.again(4)]
-        found.append((metrics, [(t.seed, [s.response_ids for s in t.steps]) for t in again], policy_weights(algo)))
-        algo.stop()
-    (alone, kept, weights), (actors, others, theirs) = found
-    assert kept == others and len(kept) > 0
-    for name in ("again/episodes", "again/token_share", "again/staleness_mean", "rollout/success_rate"):
-        assert [m.get(name) for m in alone] == [m.get(name) for m in actors], name
-    assert alone[-1]["again/staleness_max"] > alone[-1]["rollout/staleness_max"] == 1
-    assert all(torch.allclose(tensor, theirs[name], atol=1e-4) for name, tensor in weights.items())
-
-
 def test_lost_learners_go_back_and_what_was_in_flight_is_not_sampled_again(
     ray_session: None, beginner_model_dir: Path, tmp_path: Path
 ) -> None:

@@ -188,7 +188,7 @@ def test_sharded_learners_hold_half_of_the_numbers_each(local: Learners, remote:
     held = [answer.get() for answer in remote.group.foreach_learner(numbers_held)]
     share = 2 if remote.group.config.agent.learner_sharding == "fsdp" else 1
     full = numbers_held(local.group._learner)
-    assert all(abs(mine - full / share) < 0.02 * full for mine in held)
+    assert all(abs(mine - full / share) < 0.02 * full for mine in held), (held, full)
 
 
 def numbers_held(learner: Any) -> int:

@@ -260,7 +260,7 @@ def test_interpreter_without_the_engine_is_an_input_error(tmp_path: Path) -> Non
     silent = tmp_path / "silent"
     silent.write_text("#!/bin/sh\necho out of luck >&2\n")
     silent.chmod(0o755)
-    with pytest.raises(InputError, match="does not start: out of luck; install"):
+    with pytest.raises(InputError, match="does not start: out of luck; pip install"):
         TextWorldBackend(str(silent)).reset(GAME)
 
 
