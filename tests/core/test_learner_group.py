@@ -145,7 +145,7 @@ def local(tiny_model_dir: str) -> Learners:
     return Learners(tiny_model_dir, 0, prefixes="flat")
 
 
-@pytest.fixture(scope="module", params=[(1, "none"), (2, "none"), (2, "fsdp")], ids=["one", "two", "sharded"])
+@pytest.fixture(scope="module", params=[(2, "none"), (2, "fsdp")], ids=["two", "sharded"])
 def remote(ray_session: None, tiny_model_dir: str, request: pytest.FixtureRequest) -> Iterator[Learners]:
     learners = Learners(tiny_model_dir, *request.param)
     yield learners
