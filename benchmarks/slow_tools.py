@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import math
 import os
+from pathlib import Path
 from statistics import NormalDist
 from typing import Any
 
@@ -42,7 +43,7 @@ def install() -> None:
         return quick_reset(self, seed=seed, options=options)
 
     async def step(self: Any, action: str) -> Any:
-        await asyncio.sleep(latency_s(self.state.task.id, self.tool_seed, self.state.turns))
+        await asyncio.sleep(latency_s(repr(self.state.task), self.tool_seed, self.state.turns))
         return quick_step(self, action)
 
     GuessNumbersEnv.reset, GuessNumbersEnv.step = reset, step  # type: ignore[method-assign, assignment]
@@ -52,7 +53,11 @@ def start_session(actors: int) -> None:
     """Start Ray with slow tools in all of its workers and in this process."""
     os.environ[SWITCH] = "1"
     install()
+    paths = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]  # workers must find this module
     ray.init(
         num_cpus=actors + 1, include_dashboard=False, logging_level="ERROR", log_to_driver=False,
-        runtime_env={"worker_process_setup_hook": "benchmarks.slow_tools.install", "env_vars": {SWITCH: "1"}},
+        runtime_env={
+            "worker_process_setup_hook": "benchmarks.slow_tools.install",
+            "env_vars": {SWITCH: "1", "PYTHONPATH": os.pathsep.join(filter(None, paths))},
+        },
     )  # fmt: skip
