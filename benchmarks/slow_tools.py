@@ -43,7 +43,7 @@ def install() -> None:
         return quick_reset(self, seed=seed, options=options)
 
     async def step(self: Any, action: str) -> Any:
-        await asyncio.sleep(latency_s(repr(self.state.task), self.tool_seed, self.state.turns))
+        await asyncio.sleep(latency_s(self.state.task.task_id, self.tool_seed, self.state.turns))
         return quick_step(self, action)
 
     GuessNumbersEnv.reset, GuessNumbersEnv.step = reset, step  # type: ignore[method-assign, assignment]

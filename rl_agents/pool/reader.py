@@ -38,6 +38,7 @@ TAKEN_BACK = (
     "AND e.iteration <= sessions.iteration"
 )
 Kept = TypeVar("Kept")
+T = TypeVar("T")
 State = Literal["ready", "leased", "trained"]
 
 
@@ -121,9 +122,8 @@ class PoolReader:
         tests, values = [], []
         if from_version is not None:
             tests, values = ["policy_version >= ?"], [from_version]
-        parts = [None] if ids is None else [ids[at : at + PAGE] for at in range(0, len(ids), PAGE)]
-        for part in parts:
-            chosen = [] if part is None else [f"id IN ({_marks(part)})"]
+        for part in [None] if ids is None else parts(ids):
+            chosen = [] if part is None else [f"id IN ({marks(part)})"]
             for row in self._pages("calls", self._columns, [*tests, *chosen], [*values, *(part or ())]):
                 yield self._calls.whole(row[1:])
 
@@ -158,9 +158,8 @@ class PoolReader:
         rows = ROWS[Session]
         tests, values = _conditions(where)
         ids = where.ids
-        parts = [None] if ids is None else [ids[at : at + PAGE] for at in range(0, len(ids), PAGE)]
-        for part in parts:
-            chosen = [] if part is None else [f"id IN ({_marks(part)})"]
+        for part in [None] if ids is None else parts(ids):
+            chosen = [] if part is None else [f"id IN ({marks(part)})"]
             page: list[Session] = []
             for row in self._pages("sessions", rows.columns, [*tests, *chosen], [*values, *(part or ())]):
                 page.append(rows.record(row[1:]))
@@ -257,17 +256,17 @@ class PoolReader:
 
     def _decisions(self, ids: Sequence[str]) -> dict[str, Decision]:
         rows = ROWS[Curation]
-        query = f"SELECT number, {rows.columns} FROM curation WHERE session IN ({_marks(ids)})"
+        query = f"SELECT number, {rows.columns} FROM curation WHERE session IN ({marks(ids)})"
         return effective((row[0], rows.record(row[1:])) for row in self._connection.execute(query, ids))
 
     def _states(self, ids: Sequence[str]) -> dict[str, tuple[State, int]]:
-        query = f"SELECT session, state, iteration FROM lease WHERE session IN ({_marks(ids)})"
+        query = f"SELECT session, state, iteration FROM lease WHERE session IN ({marks(ids)})"
         return {session: (state, iteration) for session, state, iteration in self._connection.execute(query, ids)}
 
     def _totals(self, ids: Sequence[str]) -> dict[str, tuple[int, float, int]]:
         query = (
             "SELECT o.session, count(*), sum(o.reward), coalesce(sum(c.response_tokens), 0) FROM outcomes o "
-            f"LEFT JOIN calls c ON c.id = o.call WHERE o.session IN ({_marks(ids)}) GROUP BY o.session"
+            f"LEFT JOIN calls c ON c.id = o.call WHERE o.session IN ({marks(ids)}) GROUP BY o.session"
         )
         return {
             row[0]: (row[1], math.nan if row[2] is None else row[2], row[3])
@@ -301,5 +300,12 @@ def _wanted(stored: Stored, where: Where) -> bool:
     )
 
 
-def _marks(values: Sequence[Any]) -> str:
+def parts(ids: Sequence[T]) -> Iterator[Sequence[T]]:
+    """Yield ids in parts of as many as a query takes."""
+    for at in range(0, len(ids), PAGE):
+        yield ids[at : at + PAGE]
+
+
+def marks(values: Sequence[Any]) -> str:
+    """Return as many question marks as there are values."""
     return ", ".join("?" * len(values))

@@ -142,15 +142,13 @@ def _from_samples(reader: PoolReader, session: Session, steps: Sequence[dict[str
 def _calls(reader: PoolReader, ids: Sequence[int]) -> dict[int, dict[str, Any]]:
     """Sizes and versions of calls, without their ids; the mean log-probability says how sure the policy was."""
     found: dict[int, dict[str, Any]] = {}
-    for at in range(0, len(ids), 256):
-        part = ids[at : at + 256]
-        for call in reader.calls(part):
-            mean = sum(call.logprobs) / len(call.logprobs) if call.logprobs else None
-            found[call.id] = {
-                "prompt_tokens": len(call.prompt_ids), "tokens": len(call.response_ids), "logprob": mean,
-                "version": call.policy_version, "spans": call.version_spans, "finish": call.finish_reason,
-                "parent": str(call.parent),
-            }  # fmt: skip
+    for call in reader.calls(ids):
+        mean = sum(call.logprobs) / len(call.logprobs) if call.logprobs else None
+        found[call.id] = {
+            "prompt_tokens": len(call.prompt_ids), "tokens": len(call.response_ids), "logprob": mean,
+            "version": call.policy_version, "spans": call.version_spans, "finish": call.finish_reason,
+            "parent": str(call.parent),
+        }  # fmt: skip
     return found
 
 

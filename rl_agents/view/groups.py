@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rl_agents.pool.reader import TAKEN_BACK, PoolReader, Stored, Where
+from rl_agents.pool.reader import TAKEN_BACK, PoolReader, Stored, Where, marks, parts
 from rl_agents.pool.schema import load_text
 from rl_agents.view.asked import Asked
-from rl_agents.view.worth import Worth, extremes, marks, parts, worth_of
+from rl_agents.view.worth import Worth, extremes, worth_of
 
 #: Groups of a page, and how many are read at once to find them.
 PAGE, READ = 60, 20

@@ -88,14 +88,16 @@ class Run:
 
     def stamp(self) -> str:
         """Return a word that changes when the run writes something."""
-        files = (self.folder.metrics_file, self.pool, Path(f"{self.pool}-wal"))
-        return "-".join(f"{size:x}.{at // 1_000_000:x}" for size, at in map(_written, files))
+        return "-".join(f"{size:x}.{at // 1_000_000:x}" for size, at in self._files())
 
     def is_live(self) -> bool:
         """Whether somebody writes to it now, or did a moment ago."""
-        files = (self.folder.metrics_file, self.pool, Path(f"{self.pool}-wal"))
-        newest = max(at for _, at in map(_written, files))
+        newest = max(at for _, at in self._files())
         return time.time() - newest / 1e9 < LIVE_S and self.summary().get("status") != "done"
+
+    def _files(self) -> list[Written]:
+        """How the files stand that a run writes all the time."""
+        return [_written(file) for file in (self.folder.metrics_file, self.pool, Path(f"{self.pool}-wal"))]
 
 
 def _plain_yaml(path: Path) -> Record:

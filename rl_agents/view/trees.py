@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rl_agents.pool.reader import TAKEN_BACK, PoolReader, Stored, Where
+from rl_agents.pool.reader import TAKEN_BACK, PoolReader, Stored, Where, marks, parts
 from rl_agents.pool.schema import load_text
 from rl_agents.view.asked import Asked
 from rl_agents.view.worth import worth_of
@@ -122,10 +122,8 @@ def _score(facts: Mapping[str, Any], number: int, sample: bool) -> float | None:
 def _heads(reader: PoolReader, ids: Sequence[int]) -> dict[int, tuple[int, int, int]]:
     """Call -> (number in the pool, parent, policy version)."""
     found: dict[int, tuple[int, int, int]] = {}
-    for at in range(0, len(ids), 256):
-        part = ids[at : at + 256]
-        marks = ", ".join("?" * len(part))
-        query = f"SELECT id, number, parent, policy_version FROM calls WHERE id IN ({marks})"
+    for part in parts(ids):
+        query = f"SELECT id, number, parent, policy_version FROM calls WHERE id IN ({marks(part)})"
         found.update({row[0]: (row[1], row[2], row[3]) for row in reader.rows(query, *part)})
     return found
 

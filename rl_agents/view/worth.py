@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rl_agents.pool.reader import PAGE, TAKEN_BACK, PoolReader
+from rl_agents.pool.reader import TAKEN_BACK, PoolReader, marks, parts
 from rl_agents.pool.schema import load_text
 
 #: So many of the lowest and of the highest advantages of an iteration are named.
@@ -68,14 +68,3 @@ def _ordered(reader: PoolReader, iteration: int, most: int, order: str) -> list[
         row.update({name: load_text(row[name]) for name in ("session", "task", "kind", "action")})
         row["reward"], row["advantage"] = float(row["reward"]), float(row["advantage"])
     return rows
-
-
-def parts(ids: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Yield ids in parts of as many as a query takes."""
-    for at in range(0, len(ids), PAGE):
-        yield ids[at : at + PAGE]
-
-
-def marks(values: Sequence[Any]) -> str:
-    """Return as many question marks."""
-    return ", ".join("?" * len(values))

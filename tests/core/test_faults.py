@@ -175,12 +175,11 @@ def test_learners_that_keep_dying_end_the_run(ray_session: None, beginner_model_
         algo.stop()
 
 
-@pytest.mark.parametrize("keys", [{"stream": True}], ids=["stream"])
 def test_a_learner_and_an_engine_that_die_together_are_both_replaced(
-    ray_session: None, beginner_model_dir: Path, tmp_path: Path, keys: dict[str, Any]
+    ray_session: None, beginner_model_dir: Path, tmp_path: Path
 ) -> None:
     """The engine's weights were the learner's, and are gone with it: all go on from the last checkpoint."""
-    algo = build(beginner_model_dir, num_env_runners=1, num_learners=1, iterations=3, eval_episodes=0, **keys)
+    algo = build(beginner_model_dir, num_env_runners=1, num_learners=1, iterations=3, eval_episodes=0, stream=True)
     folder, shown = RunFolder.create(tmp_path / "run", algo.settings), io.StringIO()
     loop = TrainLoop(algo, folder, PlainProgress(shown), Interrupts())
     try:

@@ -157,21 +157,12 @@
     };
     const add = (rows) => body.append(...rows.map((row) => group(run, data, row, scale)));
     add(data.rows);
-    const table = el(
-      "div",
-      { class: "wide" },
-      el(
-        "table",
-        { class: "rows" },
-        V.head("group", "task", "members", "returns", "#mean", "#lowest advantage", "#highest", "#invalid", "#steps", "ended by"),
-        body,
-      ),
-    );
+    const heads = ["group", "task", "members", "returns", "#mean", "#lowest advantage", "#highest", "#invalid", "#steps", "ended by"];
     return el(
       "section",
       {},
       el("h2", {}, data.kind === "sample" ? "States with their siblings" : "Groups"),
-      table,
+      V.table(heads, body),
       more(run, data, values, add),
     );
   }

@@ -133,6 +133,8 @@
         names.map((name) => el("th", { scope: "col", class: /^#/.test(name) ? "n" : null }, name.replace(/^#/, ""))),
       ),
     );
+  // A table with these heads (# before those of numbers) and this tbody; a wide one scrolls by itself.
+  V.table = (names, body) => el("div", { class: "wide" }, el("table", { class: "rows" }, V.head(...names), body));
   V.facts = (pairs) =>
     el(
       "dl",

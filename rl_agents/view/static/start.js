@@ -71,26 +71,20 @@
       "section",
       {},
       el("h1", {}, "Runs"),
-      el(
-        "div",
-        { class: "wide" },
-        el(
-          "table",
-          { class: "rows" },
-          V.head(
-            "run",
-            "algorithm",
-            "environment",
-            "#seed",
-            "state",
-            "#iterations",
-            "#success in rollouts",
-            "#success on test tasks",
-            "#time",
-            "last iteration",
-          ),
-          el("tbody", {}, rows),
-        ),
+      V.table(
+        [
+          "run",
+          "algorithm",
+          "environment",
+          "#seed",
+          "state",
+          "#iterations",
+          "#success in rollouts",
+          "#success on test tasks",
+          "#time",
+          "last iteration",
+        ],
+        el("tbody", {}, rows),
       ),
     );
   }
@@ -194,26 +188,20 @@
           ]),
         ),
         rows.length
-          ? el(
-              "div",
-              { class: "wide" },
-              el(
-                "table",
-                { class: "rows" },
-                V.head(
-                  "iteration",
-                  "#success",
-                  "#return",
-                  "#turns",
-                  "#zero advantage",
-                  "#invalid",
-                  "#broken",
-                  "#entropy",
-                  "#largest gap",
-                  "ended by",
-                ),
-                el("tbody", {}, rows),
-              ),
+          ? V.table(
+              [
+                "iteration",
+                "#success",
+                "#return",
+                "#turns",
+                "#zero advantage",
+                "#invalid",
+                "#broken",
+                "#entropy",
+                "#largest gap",
+                "ended by",
+              ],
+              el("tbody", {}, rows),
             )
           : V.empty("No iteration yet."),
         el(

@@ -89,26 +89,20 @@
     const ordered = [...points].sort((a, b) => sign * ((mean(a) ?? -Infinity) - (mean(b) ?? -Infinity)));
     const trials = (point) =>
       point.trials.map((t, i) => [i ? " " : "", runs[t.name] ? V.link(V.to("run", [runs[t.name]]), {}, t.name) : t.name]);
-    return el(
-      "div",
-      { class: "wide" },
+    return V.table(
+      [...keys, `#${r.metric}`, "95 % interval", "state", "runs"],
       el(
-        "table",
-        { class: "rows" },
-        V.head(...keys, `#${r.metric}`, "95 % interval", "state", "runs"),
-        el(
-          "tbody",
-          {},
-          ordered.map((p) =>
-            el(
-              "tr",
-              {},
-              keys.map((k) => V.cell(String(p.keys[k]))),
-              V.number(V.num(mean(p), 3)),
-              V.cell(p.interval && p.interval.low !== null ? `[${V.num(p.interval.low, 3)}, ${V.num(p.interval.high, 3)}]` : ""),
-              V.cell(p.status),
-              V.cell(trials(p)),
-            ),
+        "tbody",
+        {},
+        ordered.map((p) =>
+          el(
+            "tr",
+            {},
+            keys.map((k) => V.cell(String(p.keys[k]))),
+            V.number(V.num(mean(p), 3)),
+            V.cell(p.interval && p.interval.low !== null ? `[${V.num(p.interval.low, 3)}, ${V.num(p.interval.high, 3)}]` : ""),
+            V.cell(p.status),
+            V.cell(trials(p)),
           ),
         ),
       ),

@@ -46,15 +46,9 @@
     });
     return V.panel(
       run,
-      el(
-        "div",
-        { class: "wide" },
-        el(
-          "table",
-          { class: "rows" },
-          V.head("episode", "iteration", "", "#return", "#lowest advantage", "#steps", "ended by", ""),
-          el("tbody", {}, body),
-        ),
+      V.table(
+        ["episode", "iteration", "", "#return", "#lowest advantage", "#steps", "ended by", ""],
+        el("tbody", {}, body),
       ),
     );
   }

@@ -37,16 +37,7 @@
           {},
           el("h1", {}, "Searches"),
           rows.length
-            ? el(
-                "div",
-                { class: "wide" },
-                el(
-                  "table",
-                  { class: "rows" },
-                  V.head("task", "iterations", "#siblings", "#paths that ended", "#solved"),
-                  el("tbody", {}, rows),
-                ),
-              )
+            ? V.table(["task", "iterations", "#siblings", "#paths that ended", "#solved"], el("tbody", {}, rows))
             : V.empty("This run has no search.", "3spo and chain-search have."),
         ),
       };
