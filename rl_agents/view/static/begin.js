@@ -86,7 +86,6 @@
     ACTS[event.key]();
   });
 
-  window.addEventListener("hashchange", () => V.draw());
   document.querySelector(".skip").addEventListener("click", (event) => {
     event.preventDefault();
     document.getElementById("main").focus();
@@ -98,5 +97,9 @@
     })
     .catch(() => {})
     .then(V.watch)
-    .then(() => V.draw());
+    .then(() => {
+      // From here on, so that no late first drawing takes away what somebody has begun to type.
+      window.addEventListener("hashchange", () => V.draw());
+      return V.draw();
+    });
 })();
