@@ -4,7 +4,7 @@
     python -m benchmarks.asynchrony --seeds 3 --quick-tools   # none: what overlap alone brings on this machine
 
 Every arm makes the same number of optimiser steps. Learner idle: the part of an iteration in which it waited for
-rollouts. Writes results/asynchrony*.json.
+rollouts; engine idle: in which no response was being sampled. Writes results/asynchrony*.json.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ from statistics import fmean
 
 from benchmarks.grid import Arm, Run, grid_parser, markdown, run_cell, run_grid
 from benchmarks.slow_tools import start_session
+from rl_agents.core.algorithm import AgentAlgorithm
+from rl_agents.core.starter import ensure_model
+from rl_agents.settings import Settings
 
 #: Iterations of 8 groups of 8 episodes; one evaluation before and one after.
 COMMON = ("tasks_per_iteration=8", "group_size=8", "eval_interval=0", "eval_episodes=382", "checkpoint_interval=0")
@@ -46,11 +49,14 @@ def main() -> None:
     parser.add_argument("--quick-tools", action="store_true", help="environments that answer at once")
     args = parser.parse_args()
     args.name += "_quick" if args.quick_tools else ""
+    # Here, where tools are quick: its demonstrations are thousands of steps.
+    ensure_model(Settings.from_dict({"env": "guess_numbers"}), AgentAlgorithm.from_settings)
     runs = run_grid(arms(args.iterations), args, partial(cell, slow=not args.quick_tools))
     base = seconds(runs["lag 0"])
     columns = {
         "seconds an iteration": lambda own: f"{seconds(own):.1f}",
         "times lag 0's speed": lambda own: f"{base / seconds(own):.2f}",
+        "engine idle": lambda own: f"{1 - fmean(run['engine_busy'] for run in own):.2f}",
         "learner idle": lambda own: f"{fmean(waited(run) / run['iteration_seconds'] for run in own):.2f}",
         "staleness mean (most)": lambda own: (
             f"{fmean(run['staleness'] for run in own):.1f} ({max(run['staleness_max'] for run in own):.1f})"

@@ -36,6 +36,7 @@ MEANS = {
     "rollout_seconds": "timing_s/rollout",
     "wait_seconds": "timing_s/wait_rollout",
     "learn_seconds": "timing_s/learn",
+    "engine_busy": "perf/engine_busy_share",
     "staleness_max": "rollout/staleness_max",
     "unique_states": "rollout/unique_states_per_step",
     "tokens_per_s": "perf/tokens_per_s",

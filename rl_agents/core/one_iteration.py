@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ class OneIteration(RunParts):
 
     def training_step(self) -> dict[str, float]:
         """tasks -> rollouts -> rows -> credit -> optimiser steps -> engines; returns this iteration's metrics."""
-        started = time.perf_counter()
+        started, busy = time.perf_counter(), self._engines_busy()
         self.learning = False
         self.staleness.clear()
         metrics = self._play_and_learn() if self.explorer is None else self._explore(self.explorer)
@@ -43,6 +44,9 @@ class OneIteration(RunParts):
         tokens = searched or sum(t.response_tokens for t in self.last_trajectories)
         metrics.update({"timing_s/iteration": elapsed, "perf/tokens_per_s": tokens / elapsed})
         metrics.update(staleness_metrics(self.staleness))
+        now = self._engines_busy()
+        if worked := [now[i] - busy[i] for i in now.keys() & busy.keys() if now[i] >= busy[i]]:  # less: it has restarted
+            metrics["perf/engine_busy_share"] = fmean(worked) / elapsed
         return metrics
 
     def _play_and_learn(self) -> dict[str, float]:
@@ -135,6 +139,11 @@ class OneIteration(RunParts):
         if settings.kl_controller == "adaptive":
             self.kl_in_reward_coef = next_coefficient(self.kl_in_reward_coef, metrics, len(own), settings)
         return metrics | {"timing_s/learn": time.perf_counter() - started, **data.size(rows, settings.epochs)}
+
+    def _engines_busy(self) -> dict[int, float]:
+        """Seconds in which each engine has sampled so far; empty without actors."""
+        group = self.rollout_workers.engine_group if self.rollout_workers is not None else None
+        return group.busy_seconds() if group is not None else {}
 
     def _keep(self, trajectories: Sequence[Trajectory], update: int | None = None) -> None:
         if self.pool is not None:

@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 
 from rl_agents.engines.base import Completion, EngineError, EngineSettings, Sampling
+from rl_agents.engines.switch import OverlapClock
 from rl_agents.engines.transfer.states import Call, State
 
 #: A request on the wire: its id (unique within a client), prompt tokens, sampling.
@@ -80,6 +81,7 @@ class EngineActor:
         self._clients: dict[str, _Client] = {}
         self._engine: Any = build_engine(settings)
         self._version = 0
+        self._busy = OverlapClock()
         self._needs_weights = _was_restarted()
 
     async def ping(self) -> str:
@@ -207,18 +209,25 @@ class EngineActor:
             "outstanding": sum(len(client.tasks) for client in self._clients.values()),
         }
 
+    async def busy_seconds(self) -> float:
+        """Return the seconds so far in which at least one response was being sampled."""
+        return self._busy.seconds()
+
     async def close(self) -> None:
         """Stop the engine."""
         self._engine.close()
 
     async def _generate(self, client: _Client, request_id: int, prompt_ids: list[int], sampling: Sampling) -> None:
         reply: Completion | str
+        self._busy.begin()
         try:
             if self._needs_weights:
                 raise EngineError(_NO_WEIGHTS)
             reply = await self._engine.generate(prompt_ids, sampling)
         except Exception as error:
             reply = f"{self.name}: {error}"
+        finally:
+            self._busy.end()
         client.add((request_id, reply))
 
     def _held_s(self) -> float:

@@ -23,6 +23,8 @@ from rl_agents.errors import LearnerLost
 
 #: Seconds that a healthy engine may take to answer a ping.
 PING_S = 10.0
+#: Seconds that one may take to tell a figure that nothing depends on.
+FIGURE_S = 1.0
 #: Seconds after which an engine that starts is asked again: a call made while Ray restarts it may be lost.
 STARTED_S = 30.0
 #: Calls in a row that must fail with `ActorDiedError` before an actor counts as gone for good: a call that was
@@ -165,6 +167,16 @@ class InferenceGroup:
         """Return `EngineActor.stats` of the engines that answer, in the order of their indices."""
         results = self._manager.foreach_actor("stats", timeout_seconds=PING_S)
         return [result.get() for result in results.ignore_errors()]
+
+    def busy_seconds(self) -> dict[int, float]:
+        """Return `EngineActor.busy_seconds` by engine, without those that do not answer at once: a figure, no more."""
+        calls = {index: handle.busy_seconds.remote() for index, handle in enumerate(self.handles())}
+        done, _ = ray.wait(list(calls.values()), num_returns=len(calls), timeout=FIGURE_S)
+        told = {}
+        for index, call in calls.items():
+            with contextlib.suppress(RayError):  # dead: whoever needs the engine will find out
+                told.update({index: ray.get(call)} if call in done else {})
+        return told
 
     def stop(self) -> None:
         """End all engines and free their processes."""

@@ -15,30 +15,27 @@ from dataclasses import dataclass, field
 from rl_agents.engines.base import EngineError
 
 
-class HoldClock:
-    """Seconds for which calls were held back for new weights, since the start.
-
-    Clients do not count them as time without an answer.
-    """
+class OverlapClock:
+    """Seconds since the start in which at least one of some things was under way; they may overlap."""
 
     def __init__(self) -> None:
-        self._total, self._since, self._syncs = 0.0, 0.0, 0
+        self._total, self._since, self._count = 0.0, 0.0, 0
 
     def begin(self) -> None:
-        """A sync begins; several may overlap."""
-        if not self._syncs:
+        """One begins."""
+        if not self._count:
             self._since = time.monotonic()
-        self._syncs += 1
+        self._count += 1
 
     def end(self) -> None:
-        """A sync is over, however it ended."""
-        self._syncs -= 1
-        if not self._syncs:
+        """One is over, however it ended."""
+        self._count -= 1
+        if not self._count:
             self._total += time.monotonic() - self._since
 
     def seconds(self) -> float:
-        """Return the seconds so far, those of a sync under way among them."""
-        return self._total + (time.monotonic() - self._since if self._syncs else 0.0)
+        """Return the seconds so far, those of what is under way among them."""
+        return self._total + (time.monotonic() - self._since if self._count else 0.0)
 
 
 @dataclass(eq=False, slots=True)
@@ -71,7 +68,8 @@ class Gate:
             patience_s: seconds that a sync waits for running calls.
             keep: syncs wait for nothing and hold nothing back.
         """
-        self.held = HoldClock()
+        #: Times in which calls are held back for new weights; clients do not count them as time without an answer.
+        self.held = OverlapClock()
         self._room, self._patience_s, self._keep = room, patience_s, keep
         self._running: set[Running] = set()
         self._waiting: dict[asyncio.Future[None], Running] = {}

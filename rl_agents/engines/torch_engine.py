@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from rl_agents.engines.base import Completion, EngineError, EngineSettings, OnTokens, Sampling, Weights
-from rl_agents.engines.switch import HoldClock, Running, overdue
+from rl_agents.engines.switch import OverlapClock, Running, overdue
 from rl_agents.engines.torch_cache import SlotCache
 from rl_agents.engines.torch_model import check_attention, fitting_parameters, load_model
 from rl_agents.engines.torch_sampling import draw, uniforms
@@ -57,7 +57,7 @@ class TorchEngine:
         check_attention(self.model.config, max_model_len)
         self.device, self.max_model_len, self.max_batch, self.seed = self.model.device, max_model_len, max_batch, seed
         self.version = 0
-        self.held = HoldClock()
+        self.held = OverlapClock()
         self._keep, self._patience_s, self._syncs = weight_switch == "keep", switch_timeout_s, 0
         self.sampled_tokens = self.prompt_tokens = self.cached_tokens = 0
         self._cache = SlotCache(self.model.config.num_hidden_layers, max_batch, max_model_len)

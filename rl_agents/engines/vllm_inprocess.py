@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from rl_agents.engines.base import Completion, EngineError, EngineSettings, OnTokens, Sampling, Weights
-from rl_agents.engines.switch import HoldClock, Running, overdue
+from rl_agents.engines.switch import OverlapClock, Running, overdue
 from rl_agents.engines.transfer.port import Port
 from rl_agents.engines.vllm_common import (
     Counters,
@@ -71,7 +71,7 @@ class VLLMInProcessEngine:
         """
         self.version = 0
         self.counters = Counters()
-        self.held = HoldClock()
+        self.held = OverlapClock()
         self.salted = True  # a test switches it off to show what a stale cache does
         self.dead: str | None = None
         self._keep, self._patience_s = settings.weight_switch == "keep", settings.switch_timeout_s

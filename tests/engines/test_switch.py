@@ -12,7 +12,7 @@ import pytest
 
 from rl_agents.engines import Completion, EngineError, select
 from rl_agents.engines.base import check_completion, stamp
-from rl_agents.engines.switch import Gate, HoldClock, Running
+from rl_agents.engines.switch import Gate, OverlapClock, Running
 from rl_agents.errors import InputError
 
 
@@ -163,7 +163,7 @@ def test_a_sync_that_waits_too_long_names_the_calls_and_lets_others_go() -> None
 
 def test_the_clock_counts_overlapping_syncs_once() -> None:
     async def scenario() -> float:
-        clock = HoldClock()
+        clock = OverlapClock()
         assert clock.seconds() == 0
         clock.begin()
         clock.begin()
