@@ -34,18 +34,19 @@ RECORDED = re.compile(r"(\d+) recorded calls after the checkpoint")
 
 
 def main() -> None:
-    """Run both, print what differs, write results/pool_kills.json."""
+    """Run both, print what differs, write results/NAME.json."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--iterations", type=int, default=60)
     parser.add_argument("--algo", default="grpo")
     parser.add_argument("--set", nargs="*", default=[])
+    parser.add_argument("--name", default="pool_kills", help="results/NAME.json")
     args = parser.parse_args()
     flags = ["--algo", args.algo, "--iterations", str(args.iterations), "--set", *args.set]
     with tempfile.TemporaryDirectory() as scratch:
         result = compare(Path(scratch), flags, args.kills, random.Random(0))
     print(json.dumps(result))
-    (RESULTS / "pool_kills.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    (RESULTS / f"{args.name}.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
 def compare(scratch: Path, flags: list[str], kills: int, rng: random.Random) -> dict[str, Any]:

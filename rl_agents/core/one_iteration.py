@@ -45,7 +45,8 @@ class OneIteration(RunParts):
         metrics.update({"timing_s/iteration": elapsed, "perf/tokens_per_s": tokens / elapsed})
         metrics.update(staleness_metrics(self.staleness))
         now = self._engines_busy()
-        if worked := [now[i] - busy[i] for i in now.keys() & busy.keys() if now[i] >= busy[i]]:  # less: it has restarted
+        # Less than before: it has restarted.
+        if worked := [now[i] - busy[i] for i in now.keys() & busy.keys() if now[i] >= busy[i]]:
             metrics["perf/engine_busy_share"] = fmean(worked) / elapsed
         return metrics
 

@@ -106,10 +106,14 @@ def test_a_killed_engine_fails_its_requests_and_restore_pushes_the_last_weights(
 
 
 def test_two_engines_share_the_requests(group: InferenceGroup) -> None:
-    before = [stats["sampled_tokens"] for stats in group.stats()]
+    before, busy = [stats["sampled_tokens"] for stats in group.stats()], group.busy_seconds()
+    started = time.monotonic()
     generate(RemoteEngine(group.handles()), *[SHORT] * 20)
-    after = [stats["sampled_tokens"] for stats in group.stats()]
+    after, lasted = [stats["sampled_tokens"] for stats in group.stats()], time.monotonic() - started
     assert [b - a for a, b in zip(before, after, strict=True)] == [80, 80]
+    then = group.busy_seconds()
+    assert all(0 < then[i] - busy[i] < lasted for i in (0, 1))
+    assert group.busy_seconds() == then, "nobody asks for anything now"
 
 
 def test_a_caller_that_comes_back_drops_what_it_had_asked_for(group: InferenceGroup) -> None:
