@@ -1,4 +1,4 @@
-"""chain-gae against GRPO, GiGPO and StepPO at equal environment steps, and its parts.
+"""chain-gae against GRPO, GiGPO, HGPO, StepPO and readings of 3SPO at equal environment steps, and its parts.
 
     python -m benchmarks.chain_gae --local --jobs 2 --set eval_episodes=382 eval_interval=5
     python -m benchmarks.chain_gae --local --jobs 2 --set eval_interval=5 --env alfworld --budget 44000
@@ -15,14 +15,20 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.chain_search import EPISODE_STEPS, at_budget, curve, plot
+from benchmarks.chain_search import EPISODE_STEPS, at_budget, curve, plot, three_spo
 from benchmarks.grid import RESULTS, Arm, Run, grid_parser, markdown, run_grid, text
 from benchmarks.learning_curves import preset
 from rl_agents.reporting.statistics import student_interval
 from rl_agents.settings import load_recipe
 
 #: Methods, by their small presets.
-METHODS = ("chain-gae", "grpo", "gigpo", "steppo")
+METHODS = ("chain-gae", "grpo", "gigpo", "steppo", "hgpo")
+#: Readings of 3SPO: as published, today's defaults, and what the exact worlds say of repairs (docs/algorithms/3spo.md).
+SEARCHES: dict[str, tuple[str, ...]] = {
+    "3spo, published": ("score_gate=score",),
+    "3spo": (),
+    "3spo, repaired": ("score_alpha=1", "score_rate=chain", "novelty_until=solved"),
+}
 #: What is changed of chain-gae.
 PARTS: dict[str, tuple[str, ...]] = {
     "chain-gae, lambda 0": ("lam=0",),
@@ -40,7 +46,7 @@ def main() -> None:
     """Run, print the table and write the files."""
     parser = grid_parser(__doc__, "")
     parser.add_argument("--env", default="guess_numbers", choices=list(EPISODE_STEPS))
-    parser.add_argument("--arms", nargs="+", default=list(METHODS), choices=[*METHODS, *PARTS])
+    parser.add_argument("--arms", nargs="+", default=[*METHODS, *SEARCHES], choices=[*METHODS, *SEARCHES, *PARTS])
     parser.add_argument("--budget", type=int, default=12_000, help="environment steps at which arms are compared")
     args = parser.parse_args()
     args.name = args.name or f"chain_gae_{args.env}"
@@ -71,6 +77,8 @@ def mean_of_curve(runs: Sequence[Run], budget: int) -> dict[str, float]:
 
 def arm(name: str, env: str, budget: int) -> Arm:
     """The flags of a method, or of a changed chain-gae, for as many iterations as the budget takes."""
+    if name in SEARCHES:
+        return three_spo(name, env, budget, *SEARCHES[name])
     file = preset(name if name in METHODS else "chain-gae", env)
     keys = load_recipe(str(file))
     episodes = keys["tasks_per_iteration"] * keys["group_size"]

@@ -72,11 +72,17 @@ def arm(name: str, env: str, budget: int) -> Arm:
     episodes = keys["tasks_per_iteration"] * keys.get("group_size", 8)
     iterations = math.ceil(budget / keys.get("search_steps", episodes * EPISODE_STEPS[env]))
     if name == "3spo":
-        flags: tuple[str, ...] = ("--algo", "3spo", "--env", env)
-        own = (*(f"{key}={keys[key]}" for key in SIZES), "score_gate=score")
-    else:
-        flags, own = ("--config", str(file.relative_to(Path.cwd()))), ABLATIONS.get(name, ())
+        return three_spo(name, env, budget, "score_gate=score")
+    flags, own = ("--config", str(file.relative_to(Path.cwd()))), ABLATIONS.get(name, ())
     return Arm(name, (*flags, *(part for key in (f"iterations={iterations}", *own) for part in ("--set", key))))
+
+
+def three_spo(name: str, env: str, budget: int, *own: str) -> Arm:
+    """3SPO with the sizes of chain-search's preset, and keys of its own."""
+    keys = load_recipe(str(preset("chain-search", env)))
+    iterations = math.ceil(budget / keys["search_steps"])
+    given = (f"iterations={iterations}", *(f"{key}={keys[key]}" for key in SIZES), *own)
+    return Arm(name, ("--algo", "3spo", "--env", env, *(part for key in given for part in ("--set", key))))
 
 
 def curve(run: Run) -> tuple[list[int], list[float]]:
