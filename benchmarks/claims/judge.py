@@ -1,0 +1,104 @@
+"""Verdicts: paired differences, their intervals, and what they could have told.
+
+Runs of one seed share tasks and random numbers as far as they sample the same; the difference within a seed is one
+observation. Seeds are added in `LOOKS`; an interval holds for all looks together (Bonferroni), so that stopping at the
+first that is decided errs in 5 % of the cases at most.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import stdev
+
+from rl_agents.reporting.statistics import Interval, student_interval, student_quantile
+
+#: Numbers of seeds at which one looks, and may stop.
+LOOKS = (3, 5, 10, 20)
+ERROR, POWER = 0.05, 0.8
+CONFIDENCE = 1 - ERROR / len(LOOKS)
+MOST_SEEDS = 1000
+
+HOLDS, DIRECTION, NOTHING, CONTRADICTED, UNTOLD = (
+    "holds", "holds in direction", "does not show", "contradicted", "not measured",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What the seeds of one comparison say; signs are such that above 0 speaks for the claim.
+
+    Attributes:
+        effect: mean paired difference and its interval at `CONFIDENCE`.
+        spread: standard deviation of the paired differences.
+        resolution: effect that as many seeds would find in `POWER` of the cases.
+        wanted: seeds that would find the paper's effect as surely; None: the paper gives none in this unit.
+    """
+
+    effect: Interval
+    spread: float
+    resolution: float
+    wanted: int | None
+
+    @property
+    def verdict(self) -> str:
+        """In one word or three."""
+        if self.effect.n < 2 or math.isnan(self.effect.mean):
+            return UNTOLD
+        if self.effect.low > 0:
+            return HOLDS
+        if self.effect.high < 0:
+            return CONTRADICTED
+        return DIRECTION if self.effect.mean > 0 else NOTHING
+
+
+def find(differences: Sequence[float], paper: float | None) -> Finding:
+    """Judge paired differences.
+
+    Args:
+        differences: one for each seed, above 0 where it speaks for the claim.
+        paper: the paper's effect in the same unit and sign.
+    """
+    told = [value for value in differences if not math.isnan(value)]
+    if len(told) < 2:
+        mean = told[0] if told else math.nan
+        return Finding(Interval(mean, math.nan, math.nan, len(told)), math.nan, math.nan, None)
+    spread = stdev(told)
+    wanted = seeds_for(paper, spread) if paper is not None and paper > 0 else None
+    return Finding(student_interval(told, CONFIDENCE), spread, resolution(spread, len(told)), wanted)
+
+
+def resolution(spread: float, seeds: int) -> float:
+    """Return the smallest effect that n seeds find with probability p = `POWER`.
+
+    (t(1 - e/2, n - 1) + t(p, n - 1)) s / sqrt(n), with e = 1 - `CONFIDENCE` and Student's quantiles t.
+    """
+    freedom = seeds - 1
+    sure = student_quantile(0.5 + CONFIDENCE / 2, freedom) + student_quantile(POWER, freedom)
+    return sure * spread / math.sqrt(seeds)
+
+
+def seeds_for(effect: float, spread: float) -> int:
+    """Return how many seeds find ``effect`` with probability `POWER`; `MOST_SEEDS` stands for as many or more."""
+    return next((n for n in range(2, MOST_SEEDS) if resolution(spread, n) <= effect), MOST_SEEDS)
+
+
+def together(verdicts: Sequence[str]) -> str:
+    """The verdict on a claim that is made of several comparisons.
+
+    It holds where all do, is contradicted where one is, and shows in its direction where all do at least.
+    """
+    told = [verdict for verdict in verdicts if verdict != UNTOLD]
+    if not told:
+        return UNTOLD
+    if CONTRADICTED in told:
+        return CONTRADICTED if len(set(told)) == 1 else "mixed: " + ", ".join(_counted(told))
+    if len(set(told)) == 1:
+        return told[0]
+    return DIRECTION if NOTHING not in told else "mixed: " + ", ".join(_counted(told))
+
+
+def _counted(verdicts: Sequence[str]) -> list[str]:
+    order = (HOLDS, DIRECTION, NOTHING, CONTRADICTED)
+    return [f"{verdicts.count(verdict)} {verdict}" for verdict in order if verdict in verdicts]

@@ -1,0 +1,171 @@
+"""docs/claims.md and its pictures, from the results on file."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from benchmarks.claims.judge import CONFIDENCE, LOOKS, MOST_SEEDS, POWER, UNTOLD, Finding, find, together
+from benchmarks.claims.registry import CLAIMS, Claim, Comparison
+from benchmarks.grid import RESULTS, Run
+
+DOCS = Path(__file__).parents[2] / "docs"
+IMAGES = DOCS / "images" / "claims"
+HEAD = f"""# The papers' claims, and what shows here
+
+Written by `python -m benchmarks.claims`; edit benchmarks/claims/registry.py, not this page.
+`python -m benchmarks.claims 4 --until 10` runs more seeds of claim 4, stops when it is decided, and writes this again.
+
+These are small models on two cores. A claim that does not show here may hold where it was made; the column *could have
+seen* says how small an effect our seeds would have found.
+
+**How it is judged.** Runs of one seed are paired. The interval is Student's over the paired differences, at
+{CONFIDENCE:.2%}. So looking at {", ".join(map(str, LOOKS))} seeds, and stopping at the first that decides, errs in 5 %.
+
+- *holds*: the interval is on the claim's side; *holds in direction*: only the mean is
+- *does not show*: not even the mean; *contradicted*: the interval is on the other side
+- *could have seen*: the effect that so many seeds find in {POWER:.0%} of the cases
+- *seeds needed*: as many find the paper's effect as surely, and what they cost
+"""
+COLUMNS = (
+    "compared (benchmarks/results)", "measure", "effect", "paper's", "verdict", "seeds", "could have seen",
+    "seeds needed (CPU-hours)",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A comparison and what was found; ``cpu_hours``: of all its runs, ``per_seed``: of one seed of both arms."""
+
+    comparison: Comparison
+    finding: Finding
+    cpu_hours: float
+    per_seed: float
+
+
+@cache
+def results(file: str) -> Mapping[str, Any]:
+    """The arms on file; empty where nothing was measured."""
+    path = RESULTS / f"{file}.json"
+    arms: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))["arms"] if path.is_file() else {}
+    return arms
+
+
+def paired(comparison: Comparison) -> list[tuple[Run, Run]]:
+    """Runs of both arms, by seed."""
+    arms = results(comparison.file)
+    ours, other = (arms.get(name, {}).get("runs", {}) for name in (comparison.ours, comparison.other))
+    return [(ours[seed], other[seed]) for seed in sorted(ours.keys() & other.keys(), key=int)]
+
+
+def judge(comparison: Comparison) -> Judged:
+    """Judge by what is on file."""
+    pairs = paired(comparison)
+    finding = find([comparison.sign * comparison.measure.difference(*pair) for pair in pairs], comparison.paper)
+    hours = [sum(run["cpu_seconds"] for run in pair) / 3600 for pair in pairs]
+    return Judged(comparison, finding, sum(hours), fmean(hours) if hours else math.nan)
+
+
+def write() -> Mapping[int, str]:
+    """Write the page and its pictures; return the verdicts by claim."""
+    IMAGES.mkdir(parents=True, exist_ok=True)
+    judged = {claim.number: [judge(comparison) for comparison in claim.comparisons] for claim in CLAIMS}
+    for claim in CLAIMS:
+        picture(claim, judged[claim.number], IMAGES / f"{claim.number}.png")
+    (DOCS / "claims.md").write_text(page(judged), encoding="utf-8")
+    return {number: verdict(own) for number, own in judged.items()}
+
+
+def verdict(judged: Sequence[Judged]) -> str:
+    """On the whole claim."""
+    return together([own.finding.verdict for own in judged])
+
+
+def page(judged: Mapping[int, Sequence[Judged]]) -> str:
+    """The text."""
+    overview = ["| claim | paper | verdict | seeds | CPU-hours |", "|---|---|---|---|---|"]
+    for claim in CLAIMS:
+        own = judged[claim.number]
+        seeds = sorted({one.finding.effect.n for one in own})
+        overview.append(
+            f"| [{claim.number}](#claim-{claim.number}). {claim.said} | {claim.source} | **{verdict(own)}** "
+            f"| {' to '.join(map(str, seeds[:1] + seeds[1:][-1:]))} | {sum(one.cpu_hours for one in own):.1f} |"
+        )
+    parts = [section(claim, judged[claim.number]) for claim in CLAIMS]
+    return "\n".join([HEAD, *overview, "", *parts])
+
+
+def section(claim: Claim, judged: Sequence[Judged]) -> str:
+    """A claim's own part."""
+    lines = [
+        f"## Claim {claim.number}",
+        f"{claim.said} ({claim.source})",
+        f"**{verdict(judged).capitalize()}.** {claim.reading}",
+        f"![differences with intervals, and the paper's](images/claims/{claim.number}.png)",
+        "\n".join(
+            [f"| {' | '.join(COLUMNS)} |", f"|{'---|' * len(COLUMNS)}", *(row(own) for own in judged)],
+        ),
+        f"    {claim.own_command or f'python -m benchmarks.claims {claim.number} --until 10'}",
+    ]
+    return "\n\n".join(lines) + "\n"
+
+
+def row(judged: Judged) -> str:
+    """One comparison; effects above 0 speak for the claim."""
+    comparison, found = judged.comparison, judged.finding
+    cells = [
+        f"{comparison.ours} against {comparison.other} ({comparison.file})",
+        comparison.measure.name + ("" if comparison.sign > 0 else ", less is better"),
+        effect(found),
+        "-" if comparison.paper is None else f"{comparison.paper:+.3f}",
+        found.verdict,
+        str(found.effect.n),
+        "-" if math.isnan(found.resolution) else f"{found.resolution:.3f}",
+        "-" if found.wanted is None else needed(found.wanted, judged.per_seed),
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def effect(found: Finding) -> str:
+    """Mean and interval."""
+    if found.verdict == UNTOLD:
+        return "-"
+    own = found.effect
+    return f"{own.mean:+.3f} [{own.low:+.3f}, {own.high:+.3f}]"
+
+
+def needed(seeds: int, per_seed: float) -> str:
+    """Seeds and what they cost."""
+    most = "or more " if seeds >= MOST_SEEDS else ""
+    return f"{seeds} {most}({seeds * per_seed:.1f})"
+
+
+def picture(claim: Claim, judged: Sequence[Judged], path: Path) -> None:
+    """Draw the effects with their intervals, and the paper's beside them."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    told = [own for own in judged if own.finding.verdict != UNTOLD]
+    figure, axis = pyplot.subplots(figsize=(7, 1.1 + 0.55 * max(1, len(told))), layout="constrained")
+    for number, own in enumerate(told):
+        found = own.finding.effect
+        spread = [[found.mean - found.low], [found.high - found.mean]]
+        axis.errorbar([found.mean], [number], xerr=spread, fmt="o", color="#0072B2", capsize=3)
+        if own.comparison.paper is not None:
+            axis.plot([own.comparison.paper], [number], "D", color="#D55E00", fillstyle="none")
+    axis.axvline(0, color="0.6", linewidth=1)
+    names = [f"{own.comparison.ours}\nagainst {own.comparison.other}\n({own.comparison.file})" for own in told]
+    axis.set_yticks(range(len(told)), names, fontsize=7)
+    axis.set_ylim(max(1, len(told)) - 0.5, -0.5)
+    axis.set_title(f"claim {claim.number}: effect (dot, {CONFIDENCE:.1%} interval), the paper's (diamond)", fontsize=9)
+    axis.set_xlabel("in favour of the claim is to the right", fontsize=8)
+    figure.savefig(path, dpi=100)
+    pyplot.close(figure)

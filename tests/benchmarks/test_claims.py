@@ -1,0 +1,58 @@
+"""docs/claims.md is what benchmarks/claims makes of the results on file, and its rules are those that it states."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from benchmarks.claims import page
+from benchmarks.claims.judge import CONTRADICTED, DIRECTION, HOLDS, NOTHING, UNTOLD, find, seeds_for, together
+from benchmarks.claims.registry import CLAIMS
+from benchmarks.grid import RESULTS
+
+
+def test_the_page_is_that_of_the_results() -> None:
+    judged = {claim.number: [page.judge(comparison) for comparison in claim.comparisons] for claim in CLAIMS}
+    assert (page.DOCS / "claims.md").read_text(encoding="utf-8") == page.page(judged), "python -m benchmarks.claims"
+    assert all((page.IMAGES / f"{claim.number}.png").is_file() for claim in CLAIMS)
+
+
+def test_there_are_twelve_and_their_arms_were_run() -> None:
+    assert [claim.number for claim in CLAIMS] == list(range(1, 13))
+    for claim in CLAIMS:
+        for comparison in claim.comparisons:
+            assert (RESULTS / f"{comparison.file}.json").is_file(), comparison
+            assert page.paired(comparison), comparison
+
+
+def test_power_by_hand() -> None:
+    """Mean 0.10, s = 0.02, n = 3: half width t(0.99375, 2) s / sqrt(3) = 8.860 * 0.011547 = 0.1023."""
+    found = find([0.08, 0.10, 0.12], paper=0.05)
+    assert (found.effect.mean, found.spread) == pytest.approx((0.10, 0.02))
+    assert found.effect.low == pytest.approx(0.10 - 0.1023, abs=2e-4)
+    assert found.verdict == DIRECTION, "98.75 %, not 95 %: its interval would be above 0"
+    # t(0.8, 2) = 1.0607, so that 3 seeds find (8.860 + 1.061) * 0.011547 = 0.1146 in four of five cases.
+    assert found.resolution == pytest.approx(0.1146, abs=2e-4)
+    # n = 4: (5.392 + 0.978) * 0.02 / 2 = 0.0637; n = 5: (4.315 + 0.941) * 0.02 / sqrt(5) = 0.0470.
+    assert found.wanted == seeds_for(0.05, 0.02) == 5
+
+
+@pytest.mark.parametrize(
+    ("differences", "verdict"),
+    [
+        ([0.1, 0.1001, 0.0999], HOLDS), ([-0.1, -0.1001, -0.0999], CONTRADICTED), ([0.3, -0.1, 0.0], DIRECTION),
+        ([-0.3, 0.1, 0.0], NOTHING), ([0.1], UNTOLD), ([], UNTOLD), ([math.nan, math.nan, 0.1], UNTOLD),
+    ],
+)  # fmt: skip
+def test_verdicts(differences: list[float], verdict: str) -> None:
+    assert find(differences, None).verdict == verdict
+
+
+def test_a_claim_of_several_comparisons() -> None:
+    assert together([HOLDS, HOLDS]) == HOLDS
+    assert together([HOLDS, DIRECTION]) == DIRECTION
+    assert together([HOLDS, UNTOLD]) == HOLDS
+    assert together([HOLDS, NOTHING]) == f"mixed: 1 {HOLDS}, 1 {NOTHING}"
+    assert together([CONTRADICTED, CONTRADICTED]) == CONTRADICTED
+    assert together([UNTOLD]) == UNTOLD
