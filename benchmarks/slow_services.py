@@ -163,7 +163,8 @@ async def serve_judge() -> None:
 @contextmanager
 def judge() -> Iterator[dict[str, Any]]:
     """The keys of a judge that runs meanwhile."""
-    process = subprocess.Popen([sys.executable, __file__, "--serve-judge"], stdout=subprocess.PIPE, text=True)
+    command = [sys.executable, "-m", "benchmarks.slow_services", "--serve-judge"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
         url = f"http://127.0.0.1:{int(process.stdout.readline())}/v1"
