@@ -11,6 +11,8 @@ from rl_agents.engines.model_shape import WIDTHS, ModelShape
 GB = 1e9
 #: Share of a GPU to plan with: the rest is CUDA's context, NCCL's buffers and fragmentation.
 USABLE = 0.85
+#: Bytes of logits that a learner has in memory at once: of more scored tokens they are calculated in pieces.
+LOGITS_AT_ONCE = 2 << 30
 #: Numbers of learners that are tried.
 LEARNERS = (1, 2, 4, 8, 16, 32, 64)
 #: Shapes of the models that presets name, from their config.json: layers, hidden, feed-forward, heads, KV heads, head
@@ -48,7 +50,7 @@ def learner_memory(settings: Settings, shape: ModelShape, learners: int, scored:
     """Return what one of ``learners`` that share the weights needs.
 
     Args:
-        scored: sampled tokens of a micro-batch, of which logits are kept.
+        scored: sampled tokens of a micro-batch; their logits are calculated in pieces where they are many.
     """
     parameters, width = shape.parameters, WIDTHS[settings.dtype]
     trained = width * parameters if settings.lora_rank else 16 * parameters
@@ -60,7 +62,7 @@ def learner_memory(settings: Settings, shape: ModelShape, learners: int, scored:
     inner = width * tokens * (8 * shape.hidden + 3 * active_feed_forward(shape))
     kept = width * tokens * shape.hidden * shape.layers
     activations = kept + inner if settings.gradient_checkpointing else kept + inner * shape.layers
-    logits = (width + 12) * scored * shape.vocabulary
+    logits = min((width + 12) * scored * shape.vocabulary, LOGITS_AT_ONCE)
     return LearnerMemory((trained + critic + reference) / learners / GB, (gathered + activations + logits) / GB)
 
 

@@ -14,6 +14,7 @@ from torch import nn
 from rl_agents.algorithms import ALGORITHMS
 from rl_agents.core.hf import load_backbone, load_causal_lm
 from rl_agents.core.shared_attention import Packed, check_seen, enable
+from rl_agents.core.vocabulary_head import piece_size, score_in_pieces
 from rl_agents.objectives.likelihood import at_least_float32, log_distribution, token_entropy
 from rl_agents.rollout.env_runner import TEXT_SPACE
 from rl_agents.settings import Settings
@@ -85,14 +86,19 @@ class CausalLMModule(Network):
 
     ``model_config`` keys: ``model_dir``, ``dtype``, ``lora_rank``, ``lora_alpha``, ``gradient_checkpointing``,
     ``frozen`` (the reference), ``shared_rows`` (tokens of the longest row, where rows share tokens).
+
+    Attributes:
+        piece: states that go through the vocabulary head at once; None: all of a micro-batch.
     """
 
     lm: nn.Module
+    piece: int | None = None
 
     def setup(self) -> None:
         config = self.model_config
         kept = config["dtype"] if config.get("frozen") or config.get("lora_rank") else "float32"
         self.lm = self.prepare(load_causal_lm(config["model_dir"], kept))
+        self.piece = piece_size(self.lm)
         if config.get("frozen"):
             self.lm.requires_grad_(False)
             return
@@ -113,10 +119,14 @@ class CausalLMModule(Network):
             entropy of the distribution that token t was drawn from (no gradient unless ``entropy_gradient``).
         """
         ids, mask = batch["input_ids"], batch["mask"]
-        if batch.get("packed"):
-            return self._packed(batch, batch["packed"])
         # Only positions that some row scores go through the vocabulary head: it dominates small models' cost.
         positions = torch.nonzero(mask[:, 1:].any(0)).squeeze(1)
+        packed = batch.get("packed")
+        distributions = len(packed.read) if packed else len(ids) * len(positions)
+        if self.piece is not None and distributions > self.piece:
+            return self._in_pieces(batch, packed)
+        if packed:
+            return self._packed(batch, packed)
         with self.precision(ids.device):
             logits = self.lm(input_ids=ids[:, :-1], use_cache=False, logits_to_keep=positions).logits
         log_probs = log_distribution(logits, batch["temperature"])
@@ -147,6 +157,25 @@ class CausalLMModule(Network):
             entropy = token_entropy(log_probs)[packed.source]
         empty = torch.zeros(batch["mask"].shape, dtype=log_probs.dtype, device=log_probs.device)
         places = (rows, columns + 1)
+        return {"logprobs": empty.index_put(places, logprobs), "entropy": empty.index_put(places, entropy)}
+
+    def _in_pieces(self, batch: dict[str, Any], packed: Packed | None) -> dict[str, torch.Tensor]:
+        """As `_forward` and `_packed`, never with all logits in memory."""
+        ids, mask = batch["input_ids"], batch["mask"]
+        rows, columns = torch.nonzero(mask[:, 1:], as_tuple=True)
+        lm = self.lm.get_base_model() if self.model_config.get("lora_rank") else self.lm
+        with self.precision(ids.device):
+            if packed:
+                hidden = _packed_states(lm.base_model, packed, seen_by=self.lm)[packed.read]
+                source = packed.source
+            else:
+                hidden = lm.base_model(input_ids=ids[:, :-1], use_cache=False).last_hidden_state[rows, columns]
+                source = torch.arange(len(rows), device=rows.device)
+            logprobs, entropy = score_in_pieces(
+                lm.get_output_embeddings(), hidden, source, ids[rows, columns + 1], batch["temperature"],
+                bool(batch.get("entropy_gradient")), self.piece or len(rows),
+            )  # fmt: skip
+        empty, places = logprobs.new_zeros(mask.shape), (rows, columns + 1)
         return {"logprobs": empty.index_put(places, logprobs), "entropy": empty.index_put(places, entropy)}
 
     def merged_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
@@ -198,11 +227,16 @@ class ValueModule(Network):
     def _packed(self, packed: Packed) -> torch.Tensor:
         """The hidden states that predict the scored tokens, [scored tokens, width]."""
         with self.precision(packed.read.device):
-            hidden = self.backbone(
-                input_ids=packed.input_ids, position_ids=packed.position_ids, use_cache=False, shared_rows=packed
-            ).last_hidden_state[0]
-        check_seen(packed, self.backbone)
-        return hidden[packed.read[packed.source]]
+            return _packed_states(self.backbone, packed, seen_by=self.backbone)[packed.read[packed.source]]
+
+
+def _packed_states(backbone: nn.Module, packed: Packed, seen_by: nn.Module) -> torch.Tensor:
+    """Last hidden states of rows that are packed into one sequence, [tokens, width]."""
+    hidden: torch.Tensor = backbone(
+        input_ids=packed.input_ids, position_ids=packed.position_ids, use_cache=False, shared_rows=packed
+    ).last_hidden_state[0]
+    check_seen(packed, seen_by)
+    return hidden
 
 
 def _with_lora(model: nn.Module, rank: int, alpha: float) -> nn.Module:
