@@ -22,7 +22,7 @@ export RL_AGENTS_TEXTWORLD_PYTHON ?= $(if $(wildcard .venv-alfworld/.ready),$(CU
 # says who goes where.
 SIDE_BY_SIDE := -n 3 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo alfworld clients test test-unit check bench clean
+.PHONY: demo alfworld clients wheel test test-unit check bench clean
 
 .venv/.ready: pyproject.toml $(CONSTRAINTS) | $(UV)
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
@@ -53,6 +53,11 @@ alfworld: .venv-alfworld/.ready
 
 clients: .venv-clients/.ready
 
+# dist/rl_agents_ray-VERSION-py3-none-any.whl, for machines without the repository: docs/install.md
+wheel: | $(UV)
+	$(UV) build --quiet --wheel --python $(PYTHON) --out-dir dist
+	@ls dist/*.whl
+
 demo: .venv/.ready
 	$(PY) run.py --config tune_configs/recipes/alfworld_chain_gae_small.yaml
 
@@ -74,4 +79,4 @@ bench: .venv/.ready
 	$(PY) -m benchmarks.learning_curves --algos grpo ppo
 
 clean:
-	rm -rf .venv .venv-alfworld .venv-clients .uv runs *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .venv-alfworld .venv-clients .uv runs build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

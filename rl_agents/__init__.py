@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rl_agents.version import __version__
+
 if TYPE_CHECKING:
     from rl_agents.core.algorithm import AgentAlgorithm, AgentConfig
 
-__version__ = "0.1.0"
 __all__ = ["AgentAlgorithm", "AgentConfig", "__version__"]
 
 

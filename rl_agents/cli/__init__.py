@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from rl_agents.cli.commands import COMMANDS
 from rl_agents.cli.failures import one_line, report_crash
 from rl_agents.errors import InputError, unknown
+from rl_agents.installation import as_called
 
 EXIT_DONE, EXIT_FAILED, EXIT_BAD_INPUT, EXIT_INTERRUPTED = 0, 1, 2, 130
 
@@ -24,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code: int = importlib.import_module(COMMANDS[command][0]).run(rest)
         return code
     except InputError as error:
-        print(f"error: {one_line(error)}", file=sys.stderr)
+        print(f"error: {as_called(one_line(error))}", file=sys.stderr)
         return EXIT_BAD_INPUT
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED

@@ -8,7 +8,8 @@ import os
 
 from rl_agents.algorithms import Settings
 from rl_agents.errors import InputError
-from rl_agents.settings import load_recipe, parse_assignments, validate
+from rl_agents.settings import parse_assignments, validate
+from rl_agents.settings.presets import load_preset
 
 
 def examine_cluster(args: argparse.Namespace) -> int:
@@ -20,7 +21,7 @@ def examine_cluster(args: argparse.Namespace) -> int:
     from rl_agents.core.resources import actors, cluster_nodes, describe_placement, obstacle, set_engine_gpus
 
     settings = Settings()
-    settings.update({**(load_recipe(args.config) if args.config else {}), **parse_assignments(args.set)})
+    settings.update({**(load_preset(args.config) if args.config else {}), **parse_assignments(args.set)})
     validate(settings)
     connect()
     nodes = cluster_nodes()

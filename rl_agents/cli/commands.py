@@ -18,6 +18,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "pool": ("rl_agents.cli.pool", "list, read, curate and export what a run sampled"),
     "replay": ("rl_agents.cli.replay", "repeat a run's learning from its pool, and compare it with the record"),
-    "list": ("rl_agents.cli.listing", "list algorithms, environments, engines, truncation rules or keys"),
+    "list": (
+        "rl_agents.cli.listing",
+        "list algorithms, environments, engines, recipes, sweeps, keys, or the keys' schema",
+    ),
+    "completion": ("rl_agents.cli.completion", "print the script with which bash or zsh completes all of this"),
     "doctor": ("rl_agents.cli.doctor", "report what is installed, what will run, and how to fix the rest"),
 }

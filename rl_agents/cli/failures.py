@@ -8,6 +8,7 @@ import tempfile
 import traceback
 from pathlib import Path
 
+from rl_agents.installation import as_called
 from rl_agents.reporting.outputs import ERROR_LOG
 
 TRACEBACK_VARIABLE = "RL_AGENTS_TRACEBACK"
@@ -42,5 +43,8 @@ def report_crash(error: Exception, folder: Path | None = None, show: bool = Fals
         print(text, file=sys.stderr, end="")
     message = one_line(error)
     message = message if len(message) <= 300 else message[:297] + "..."
-    print(f"error: {type(error).__name__}: {message} (traceback: {log}){' ' + hint if hint else ''}", file=sys.stderr)
+    print(
+        f"error: {type(error).__name__}: {message} (traceback: {log}){' ' + as_called(hint) if hint else ''}",
+        file=sys.stderr,
+    )
     return 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import typing
@@ -13,10 +14,15 @@ from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.algorithms.keys import readers, sections
 from rl_agents.cli.parser import Parser
 from rl_agents.envs.base import ENVIRONMENTS
+from rl_agents.installation import as_called, presets_folder
 from rl_agents.rollout.truncation_rules import RULES
 from rl_agents.settings.options import option_types, range_text, spoken
+from rl_agents.settings.presets import Kind, preset_files
+from rl_agents.settings.schema import recipe_schema
 
 Entry = dict[str, Any]
+PRESETS = ("recipes", "sweeps")
+KINDS = ("algorithms", "environments", "engines", "truncation_rules", *PRESETS)
 
 ENGINES: list[Entry] = [
     {
@@ -51,27 +57,53 @@ ADAPTER: Entry = {
 
 def build_parser() -> Parser:
     """Return the parser of the list command."""
-    parser = Parser("list", "List algorithms, environments, engines and truncation rules, or all keys.")
+    parser = Parser("list", "List algorithms, environments, engines and truncation rules, or presets, or all keys.")
+    parser.add_argument("what", nargs="?", choices=KINDS, help="list only these")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--keys", action="store_true", help="list the keys of --set and of presets instead")
+    parser.add_argument("--schema", action="store_true", help="print the JSON schema of recipes, for editors")
     return parser
 
 
 def run(argv: Sequence[str]) -> int:
     """Run the list command; return its exit code."""
     args = build_parser().parse(argv)
-    listing: Any = settings_keys() if args.keys else catalogue()
-    if args.json:
+    listing: Any = settings_keys() if args.keys else schema() if args.schema else listed(args.what)
+    if args.json or args.schema:
         print(json.dumps(listing, indent=2))
     elif args.keys:
         print_keys(listing)
     else:
         for kind, entries in listing.items():
-            print(f"{kind.replace('_', ' ')}:")
+            print(f"{kind.replace('_', ' ')}:" + (f" (in {presets_folder() / kind})" if kind in PRESETS else ""))
             width = max(len(entry["name"]) for entry in entries)
             for entry in entries:
-                print(f"  {entry['name']:{width}}  {entry['summary']}")
+                print(as_called(f"  {entry['name']:{width}}  {entry['summary']}"))
     return 0
+
+
+def listed(what: str | None) -> dict[str, list[Entry]]:
+    """Return one kind of things, or all but the presets."""
+    if what in PRESETS:
+        return {what: presets(typing.cast(Kind, what))}
+    everything = catalogue()
+    return {what: everything[what]} if what else everything
+
+
+def presets(kind: Kind) -> list[Entry]:
+    """Return the recipes or sweeps of the package; a summary is what the file begins with."""
+    found = []
+    for name, path in preset_files(kind).items():
+        first = path.read_text(encoding="utf-8").partition("\n")[0]
+        found.append({"name": name, "summary": first.lstrip("# "), "reference": f"tune_configs/{kind}/{path.name}"})
+    return found
+
+
+def schema() -> dict[str, Any]:
+    """Return the JSON schema of a recipe file."""
+    choices = {"algo": ALGORITHMS, "env": [*ENVIRONMENTS, "..."]}
+    own = {name: spec.options for name, spec in ENVIRONMENTS.items() if dataclasses.is_dataclass(spec.options)}
+    return recipe_schema(Settings, choices, own, left_out="env_options")
 
 
 def catalogue() -> dict[str, list[Entry]]:
@@ -115,7 +147,7 @@ def print_keys(entries: Sequence[Entry]) -> None:
         print(f"\n{section}" + (f" ({', '.join(shared)})" if shared else ""))
         for entry in own:
             print(f"  {entry['name']} = {_literal(entry['default'])}")
-            print(f"      {entry['summary']} ({_details(entry, shared)})")
+            print(f"      {as_called(entry['summary'])} ({_details(entry, shared)})")
 
 
 def _details(entry: Entry, shared: Sequence[str]) -> str:

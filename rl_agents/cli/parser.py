@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from rl_agents.errors import InputError, unknown
+from rl_agents.installation import as_called, called
 
 
 class Parser(argparse.ArgumentParser):
@@ -14,12 +15,16 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, command: str, description: str, epilog: str = "") -> None:
         super().__init__(
-            prog=f"run.py {command}".strip(),
+            prog=f"{'run.py' if called() == 'python run.py' else called()} {command}".strip(),
             description=description,
             epilog=epilog,
             allow_abbrev=False,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
+
+    def format_help(self) -> str:
+        """Return the help, with the command line as it was called."""
+        return as_called(super().format_help())
 
     def error(self, message: str) -> NoReturn:
         """Raise what argparse would have printed."""

@@ -12,6 +12,7 @@ from rl_agents.chat.context import ChatTemplate, chat_text, load_tokenizer
 from rl_agents.cli.parser import Parser
 from rl_agents.envs.base import env_spec, read_env_options
 from rl_agents.errors import InputError, unknown
+from rl_agents.installation import as_called, called
 from rl_agents.pivot.demonstrations import demonstrated_records, has_expert
 from rl_agents.reporting.outputs import check_writable, nothing_left
 from rl_agents.settings import parse_assignments
@@ -34,7 +35,7 @@ def run(argv: Sequence[str]) -> int:
     if not argv:
         raise InputError(f"pivot needs a step: {', '.join(STEPS)} (see run.py pivot --help)")
     if argv[0] in ("-h", "--help"):
-        print(f"usage: run.py pivot STEP ...\n\n{SUMMARY}\n\nsteps (run.py pivot STEP --help):\n{steps}")
+        print(as_called(f"usage: run.py pivot STEP ...\n\n{SUMMARY}\n\nsteps (run.py pivot STEP --help):\n{steps}"))
         return 0
     if argv[0] not in STEPS:
         raise unknown("step of pivot", argv[0], STEPS)
@@ -183,7 +184,7 @@ def filter_turns(argv: Sequence[str]) -> int:
     uniform = float((variance <= rule.min_variance).mean())
     print(f"{uniform:.0%} of {len(mean)} turns are uninformative; {int(keep.sum())} are kept")
     print(f"pivots: {output}\npicture: {picture}")
-    print(f"train with: python run.py --algo pivotrl --env pivot --set env.pivots={output} model=DIR")
+    print(f"train with: {called()} --algo pivotrl --env pivot --set env.pivots={output} model=DIR")
     return 0
 
 

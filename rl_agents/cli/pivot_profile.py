@@ -17,6 +17,7 @@ from rl_agents.chat.context import ChatTemplate, chat_text, load_tokenizer
 from rl_agents.cli.parser import Parser
 from rl_agents.envs.base import env_spec, plain_options, read_env_options
 from rl_agents.errors import InputError
+from rl_agents.installation import called
 from rl_agents.pivot.profile import (
     UNIFORM,
     Outcomes,
@@ -88,7 +89,7 @@ def _profile(args: argparse.Namespace, folder: Path) -> int:
 
     (folder / SUMMARY_FILE).write_text(json.dumps(json_safe(summary), indent=1) + "\n", "utf-8")
     print(_sentence(summary))
-    print(f"profile: {path}\nnext: python run.py pivot filter --traces {folder}")
+    print(f"profile: {path}\nnext: {called()} pivot filter --traces {folder}")
     return 0
 
 

@@ -20,6 +20,7 @@ from rl_agents.cli.pool_text import (
     statistics_text,
 )
 from rl_agents.errors import InputError, nearest, unknown
+from rl_agents.installation import as_called
 from rl_agents.pool.curation import WHOLE, curate
 from rl_agents.pool.export import export, plain
 from rl_agents.pool.files import Place, pool_file
@@ -48,7 +49,8 @@ def run(argv: Sequence[str]) -> int:
     """Run one action; return its exit code."""
     if not argv or argv[0] in ("-h", "--help"):
         lines = "\n".join(f"  {name:10} {summary}" for name, summary in ACTIONS.items())
-        print(f"usage: run.py pool RUN ACTION ...\n\n{SUMMARY}\n\nactions (run.py pool RUN ACTION --help):\n{lines}")
+        usage = f"usage: run.py pool RUN ACTION ...\n\n{SUMMARY}\n\nactions (run.py pool RUN ACTION --help):\n{lines}"
+        print(as_called(usage))
         return 0
     if len(argv) < 2 or argv[1] not in ACTIONS:
         if len(argv) < 2 or argv[1] in ("-h", "--help"):

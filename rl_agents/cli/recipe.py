@@ -8,7 +8,8 @@ from dataclasses import asdict
 
 from rl_agents.cli.train import chosen_settings
 from rl_agents.errors import InputError
-from rl_agents.settings import load_recipe, parse_assignments
+from rl_agents.settings import parse_assignments
+from rl_agents.settings.presets import load_preset
 
 
 def examine_recipe(args: argparse.Namespace) -> int:
@@ -21,7 +22,7 @@ def examine_recipe(args: argparse.Namespace) -> int:
 
     if args.gpu_memory <= 0:
         raise InputError(f"--gpu-memory {args.gpu_memory:g}: must be above 0")
-    recipe = load_recipe(args.config) if args.config else {}
+    recipe = load_preset(args.config) if args.config else {}
     settings = chosen_settings(recipe, parse_assignments(args.set), args.config)
     findings = check_settings(settings, args.gpu_memory)
     failed = any(finding.status == "fails" for finding in findings)

@@ -19,11 +19,13 @@ from rl_agents.cli.parser import Parser
 from rl_agents.core.idle import layered
 from rl_agents.envs.base import env_spec
 from rl_agents.errors import EpisodesFail, InputError, PolicyFell, unknown
+from rl_agents.installation import called, version_text
 from rl_agents.interrupts import Interrupts
 from rl_agents.reporting.outputs import nothing_left
 from rl_agents.reporting.progress import make_progress
 from rl_agents.reporting.run_folder import RunFolder
 from rl_agents.settings import load_recipe, parse_assignments, validate
+from rl_agents.settings.presets import load_preset, preset_files, preset_path
 from rl_agents.settings.settings import LOCAL_KEYS
 
 if TYPE_CHECKING:
@@ -31,8 +33,6 @@ if TYPE_CHECKING:
 
 #: Printed whether or not they differ from the defaults.
 ESSENTIAL_KEYS = ("algo", "env", "model", "engine", "seed", "iterations")
-#: Beside the package in a checkout.
-RECIPES = Path(__file__).parents[2] / "tune_configs" / "recipes"
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class RunPlan:
 
 def build_parser() -> Parser:
     """Return the parser of the train command, which is also the parser of ``run.py`` itself."""
-    commands = "\n".join(f"  {name:8}{summary}" for name, (_, summary) in COMMANDS.items())
+    commands = "\n".join(f"  {name:11}{summary}" for name, (_, summary) in COMMANDS.items())
     parser = Parser(
         "", "Train an LLM agent with reinforcement learning.",
         epilog=f"commands (run.py COMMAND --help):\n{commands}\n\nexit codes: 0 done, 1 failed, 2 bad input, "
@@ -60,7 +60,7 @@ def build_parser() -> Parser:
     parser.add_argument("--env", metavar="NAME", help="environment (default: guess_numbers); `run.py list` lists them")
     parser.add_argument("--model", metavar="DIR", help="Hugging Face model folder (default: the environment's starter)")
     parser.add_argument("--pool", metavar="PATH", help="learn from the sessions of a pool (file or run folder) alone")
-    parser.add_argument("--config", metavar="F.yaml", help="preset: a YAML file of keys")
+    parser.add_argument("--config", metavar="RECIPE", help="a recipe: its name (`run.py list recipes`), or a YAML file")
     parser.add_settings_flag()
     parser.add_argument("--iterations", type=int, metavar="N", help="total number of training iterations")
     parser.add_argument("--output", type=Path, metavar="DIR", help="output folder (default: runs/ENV-ALGO-TIME)")
@@ -69,12 +69,16 @@ def build_parser() -> Parser:
     )
     parser.add_argument("--seed", type=int, metavar="N", help="random seed (default: 0)")
     parser.add_argument("--local", action="store_true", help="no actors: everything in this process")
+    parser.add_argument("--version", action="store_true", help="print version, commit and the libraries' versions")
     return parser
 
 
 def run(argv: Sequence[str]) -> int:
     """Run the train command; return its exit code."""
     args = build_parser().parse(argv)
+    if args.version:
+        print(version_text())
+        return 0
     plan = plan_resume(args) if args.resume else plan_new(args)
     if plan.resumed and plan.resumed[0] == plan.settings.iterations and _is_finished(plan):
         print(f"{plan.output} has finished its {plan.settings.iterations} iterations; raise --iterations to continue")
@@ -90,7 +94,7 @@ def run(argv: Sequence[str]) -> int:
     except InputError:
         raise
     except PolicyFell as error:
-        print(f"error: {error}\nResume with: python run.py --resume {plan.output} --set guard=warn", file=sys.stderr)
+        print(f"error: {error}\nResume with: {called()} --resume {plan.output} --set guard=warn", file=sys.stderr)
         return 1
     except Exception as error:
         hint = f"Resume with: python run.py --resume {plan.output}" if _has_checkpoint(plan.output) else ""
@@ -115,7 +119,7 @@ def plan_new(args: argparse.Namespace) -> RunPlan:
     flags, file = named_flags(args), args.config
     if not file and (file := preset_file(flags)):
         del flags["algo"]  # the preset names its own
-    preset = load_recipe(file) if file else {}
+    preset = load_preset(file) if file else {}
     settings = chosen_settings(preset, {**(LOCAL_KEYS if args.local else {}), **flags}, file)
     if args.local:
         settings.make_local({**preset, **flags})
@@ -132,12 +136,10 @@ def preset_file(flags: Mapping[str, Any]) -> str:
     algo = ALGORITHMS.get(str(flags.get("algo", "")))
     if algo is None or not algo.preset or not flags.keys().isdisjoint(("env", "model")):
         return ""
-    path = RECIPES / algo.preset
-    if not path.is_file():
-        return ""
+    path = preset_path(algo.preset)
     lines = (f"--algo {algo.name} without --env takes the preset tune_configs/recipes/{algo.preset}", *algo.preset_note)
     print("\n  ".join(lines), flush=True)
-    return str(path)
+    return path
 
 
 def without_preset(settings: Settings) -> str:
@@ -145,7 +147,7 @@ def without_preset(settings: Settings) -> str:
     text = f"--algo {settings.algo} on {settings.env} without --config: the defaults of the algorithm, not a paper's"
     fitting = [
         path.name
-        for path in sorted(RECIPES.glob("*.yaml"))
+        for path in preset_files().values()
         if (keys := load_recipe(str(path))).get("algo") == settings.algo
         and keys.get("env", "guess_numbers") == settings.env
         and keys.get("model", "starter") != "starter"
@@ -295,7 +297,7 @@ def _print_outcome(folder: RunFolder, done: bool) -> None:
             f"{summary['seconds']:.0f} s"
         )
     if not done:
-        print(f"stopped after iteration {summary['iterations']}; resume with: python run.py --resume {folder.path}")
+        print(f"stopped after iteration {summary['iterations']}; resume with: {called()} --resume {folder.path}")
     print(f"output: {folder.path}", flush=True)
 
 

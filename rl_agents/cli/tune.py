@@ -17,10 +17,12 @@ from rl_agents.cli.failures import report_crash
 from rl_agents.cli.parser import Parser
 from rl_agents.cli.train import named_flags, resolve_settings
 from rl_agents.errors import InputError
+from rl_agents.installation import called
 from rl_agents.interrupts import Interrupts
 from rl_agents.reporting.outputs import nothing_left
 from rl_agents.reporting.run_folder import RunFolder
 from rl_agents.settings import Settings
+from rl_agents.settings.presets import preset_path
 from rl_agents.tuning.sweep import Sweep, load_sweep
 
 SWEEP_FILE = "sweep.yaml"
@@ -42,7 +44,9 @@ class SweepPlan:
 def build_parser() -> Parser:
     """Return the parser of the tune command."""
     parser = Parser("tune", "Run a sweep: one preset with varying keys, each run a trial of Ray Tune.")
-    parser.add_argument("sweep", nargs="?", type=Path, metavar="SWEEP.yaml", help="sweep file (docs/tuning.md)")
+    named = "its name (`run.py list sweeps`), or a file (docs/tuning.md)"
+    parser.add_argument("sweep", nargs="?", type=Path, metavar="SWEEP", help=named)
+    parser.add_argument("--config", type=Path, metavar="SWEEP", help="the same")
     parser.add_argument("--output", type=Path, metavar="DIR", help="output folder (default: runs/sweep-NAME-TIME)")
     parser.add_argument("--resume", type=Path, metavar="DIR", help="continue the sweep in DIR")
     parser.add_argument("--local", action="store_true", help="no actors: each trial in one process")
@@ -95,14 +99,17 @@ def plan_new(args: argparse.Namespace) -> SweepPlan:
     Raises:
         InputError: anything wrong with the file, a key, the output folder, or the settings of any trial.
     """
-    if args.sweep is None:
+    if args.sweep and args.config:
+        raise InputError(f"--config {args.config} beside {args.sweep}: one sweep at a time")
+    named = args.sweep or args.config
+    if named is None:
         raise InputError(
             "tune needs a sweep file, such as tune_configs/sweeps/vspo_small.yaml (see run.py tune --help)"
         )
-    sweep = load_sweep(args.sweep, named_flags(args), args.local)
+    sweep = load_sweep(Path(preset_path(str(named), "sweeps")), named_flags(args), args.local)
     output = args.output or _default_output(sweep.name)
     RunFolder.check_free(output)
-    return SweepPlan(sweep, output.resolve(), resolve_trials(sweep, str(args.sweep)))
+    return SweepPlan(sweep, output.resolve(), resolve_trials(sweep, str(named)))
 
 
 def plan_resume(args: argparse.Namespace) -> SweepPlan:
@@ -114,8 +121,8 @@ def plan_resume(args: argparse.Namespace) -> SweepPlan:
     file = args.resume / SWEEP_FILE
     if not file.is_file():
         raise InputError(f"--resume {args.resume}: not the output folder of a sweep (no sweep.yaml)")
-    flags = {"a sweep file": args.sweep, "--set": args.set or None, "--output": args.output, "--seed": args.seed}
-    for flag, given in {**flags, "--iterations": args.iterations}.items():
+    flags = {"a sweep file": args.sweep or args.config, "--set": args.set or None, "--output": args.output}
+    for flag, given in {**flags, "--seed": args.seed, "--iterations": args.iterations}.items():
         if given is not None:
             raise InputError(f"{flag} with --resume: the sweep continues as {file} describes it")
     sweep = load_sweep(file)
@@ -188,11 +195,11 @@ def print_outcome(plan: SweepPlan, results: Mapping[str, Any], interrupted: bool
     """Print the table and what to do with it."""
     print("\n" + (plan.output / "results.md").read_text(encoding="utf-8"))
     if results["best"] is not None:
-        print(f"best preset: python run.py --config {plan.output / 'best.yaml'}")
+        print(f"best preset: {called()} --config {plan.output / 'best.yaml'}")
     if results["plot"]:
         print(f"plot: {plan.output / results['plot']}")
     if interrupted or results["status"] != "done":
-        print(f"not all trials are done; resume with: python run.py tune --resume {plan.output}")
+        print(f"not all trials are done; resume with: {called()} tune --resume {plan.output}")
     print(f"output: {plan.output}", flush=True)
 
 

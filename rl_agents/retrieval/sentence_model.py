@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_agents.errors import InputError
+from rl_agents.installation import pip_install
 
 
 @lru_cache(maxsize=2)  # every store of a process asks
@@ -27,7 +28,7 @@ def load_sentence_model(folder: str, key: str, extra: str) -> Any:
     try:
         from sentence_transformers import SentenceTransformer
     except ImportError as error:
-        raise InputError(f"{key}={folder} needs sentence-transformers: pip install -e '.[{extra}]'") from error
+        raise InputError(f"{key}={folder} needs sentence-transformers: pip install {pip_install(extra)}") from error
     try:
         return SentenceTransformer(folder, local_files_only=True)
     except Exception as error:  # the loaders raise many types

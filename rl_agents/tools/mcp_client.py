@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
 from rl_agents.errors import InputError
+from rl_agents.installation import pip_install
 from rl_agents.tools.calls import Tool, read_tool
 from rl_agents.tools.mcp_link import CLOSE_TIMEOUT_S, GRACE_S, Link, Lost, Unreachable, message_of, timed_out
 from rl_agents.tools.mcp_servers import ServerSpec
@@ -191,7 +192,7 @@ def require_sdk() -> None:
     try:
         from mcp import Client  # noqa: F401
     except ImportError as error:
-        raise InputError("MCP servers need the official SDK: pip install -e '.[mcp]' (mcp>=2)") from error
+        raise InputError(f"MCP servers need the official SDK: pip install {pip_install('mcp')} (mcp>=2)") from error
 
 
 def name_tools(found: Sequence[tuple[str, Sequence[Any]]]) -> tuple[McpTool, ...]:

@@ -17,6 +17,7 @@ from rl_agents.errors import InputError, unknown
 from rl_agents.settings import load_recipe
 from rl_agents.settings.names import unknown_key
 from rl_agents.settings.options import key, option_types, read_options
+from rl_agents.settings.presets import load_preset, preset_files
 from rl_agents.settings.sections import EngineKeys, ModelKeys, RunKeys
 from rl_agents.settings.settings import LOCAL_KEYS
 from rl_agents.tuning.space import Choice, Range, TrialSpec, expand, parse_choice
@@ -168,7 +169,11 @@ def _sweep(data: dict[str, Any], folder: Path, assignments: Mapping[str, Any], l
 
 
 def _recipe(data: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    return load_recipe(str(folder / str(data["recipe"]))) if "recipe" in data else {}
+    if "recipe" not in data:
+        return {}
+    file = folder / str(data["recipe"])
+    by_name = not file.is_file() and file.parent == folder and str(data["recipe"]) in preset_files()
+    return load_preset(str(data["recipe"])) if by_name else load_recipe(str(file))
 
 
 def _mapping(data: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -188,7 +193,7 @@ def _check(sweep: Sweep, assignments: Mapping[str, Any]) -> None:
     if not re.fullmatch(r"[\w.-]+", sweep.name):
         raise InputError(f"name='{sweep.name}': letters, digits, dots and dashes only, it names a folder")
     if not sweep.space:
-        raise InputError("space: no key varies; for one run use: python run.py --config RECIPE")
+        raise InputError("space: no key varies; for one run use: run.py --config RECIPE")
     valid = option_types(Settings)
     for where, names in (("space", sweep.space), ("set", sweep.keys)):
         for name in names:

@@ -25,6 +25,7 @@ from pathlib import Path
 from rl_agents.envs.alfworld.game_file import GameFile
 from rl_agents.envs.alfworld.textworld_client import BranchPoint, Observation, Worker, WorkerError, observation, step
 from rl_agents.errors import InputError
+from rl_agents.installation import pip_install
 
 PYTHON_VARIABLE = "RL_AGENTS_TEXTWORLD_PYTHON"
 WORKER = Path(__file__).with_name("textworld_worker.py")
@@ -157,7 +158,7 @@ class Server:
             self._forget_root()
             raise InputError(
                 f"env.textworld_python={self.python}: the TextWorld engine does not start: {answer['error']}; "
-                "pip install -e '.[alfworld]' there, or use env.backend=native"
+                f"pip install {pip_install('alfworld')} there, or use env.backend=native"
             )
         return self._root
 

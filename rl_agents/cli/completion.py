@@ -1,0 +1,80 @@
+"""``rl-agents completion bash``: a script with which the shell completes commands, flags, names and keys (shtab)."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+from collections.abc import Sequence
+from typing import Any
+
+import shtab
+
+import rl_agents.envs  # noqa: F401  (registers the built-in environments)
+from rl_agents.algorithms import ALGORITHMS, Settings
+from rl_agents.cli.commands import COMMANDS
+from rl_agents.cli.parser import Parser
+from rl_agents.envs.base import ENVIRONMENTS
+from rl_agents.installation import SCRIPT
+from rl_agents.settings.options import option_types
+from rl_agents.settings.presets import preset_files
+
+SHELLS = ("bash", "zsh")
+#: Arguments that name files or folders.
+PATHS = {
+    "model": shtab.DIR, "pool": shtab.FILE, "output": shtab.FILE, "resume": shtab.DIR, "checkpoint": shtab.DIR,
+    "runs": shtab.DIR, "run": shtab.DIR, "export": shtab.DIR, "traces": shtab.FILE,
+}  # fmt: skip
+
+
+def build_parser() -> Parser:
+    """Return the parser of the completion command."""
+    parser = Parser(
+        "completion", "Print the script with which a shell completes commands, flags, algorithms, recipes and keys.",
+        epilog=f"bash: {SCRIPT} completion bash > ~/.local/share/bash-completion/completions/{SCRIPT}\n"
+        f"zsh:  {SCRIPT} completion zsh > DIR/_{SCRIPT}, with DIR in $fpath",
+    )  # fmt: skip
+    parser.add_argument("shell", choices=SHELLS, help="whose script")
+    return parser
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run the completion command; return its exit code."""
+    print(shtab.complete(whole_parser(), shell=build_parser().parse(argv).shell))
+    return 0
+
+
+def whole_parser() -> argparse.ArgumentParser:
+    """Return one parser of everything: the train command's, with the other commands below it."""
+    whole = _parser_of("train")
+    whole.prog = SCRIPT
+    below = whole.add_subparsers(parser_class=lambda prog, command: _parser_of(command))  # type: ignore[type-var]
+    for name, (_, summary) in COMMANDS.items():
+        below.add_parser(name, help=summary, command=name)
+    return whole
+
+
+def _parser_of(command: str) -> argparse.ArgumentParser:
+    """The parser of a command with what its values may be; those that read their action first complete files only."""
+    build = getattr(importlib.import_module(COMMANDS[command][0]), "build_parser", None)
+    parser: argparse.ArgumentParser = build() if build else Parser(command, COMMANDS[command][1])
+    for action in parser._actions:
+        if action.choices is None and (complete := _values(action.dest, command)):
+            action.complete = complete  # type: ignore[attr-defined]  # where shtab looks
+    return parser
+
+
+def _values(name: str, command: str) -> Any:
+    """Return how shtab completes the argument called ``name``; None for one of which nothing is known."""
+    words = {
+        "algo": ALGORITHMS, "env": ENVIRONMENTS, "set": [f"{key}=" for key in option_types(Settings)],
+        "config": preset_files("sweeps" if command == "tune" else "recipes"), "sweep": preset_files("sweeps"),
+    }  # fmt: skip
+    if name not in words:
+        return PATHS.get(name)
+    listed, function = " ".join(words[name]), f"_rl_agents_{name}_{command}"
+    files = 'compgen -f -- "$1"' if name in ("config", "sweep") else ":"
+    return {
+        "bash": function,
+        "zsh": f"({listed})",
+        "preamble": {"bash": f'{function}() {{ compgen -W "{listed}" -- "$1"; {files}; }}'},
+    }

