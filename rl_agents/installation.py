@@ -82,7 +82,7 @@ def package_commit() -> str:
     return COMMIT_FILE.read_text(encoding="utf-8").strip() if COMMIT_FILE.is_file() else ""
 
 
-def build() -> dict[str, Any]:
+def this_build() -> dict[str, Any]:
     """Return what a run was made with: version, commit, Python and the versions of `RECORDED` that are installed."""
     packages = {name: found for name in RECORDED if (found := _version(name))}
     return {
@@ -95,7 +95,7 @@ def build() -> dict[str, Any]:
 
 def version_text() -> str:
     """Return what ``--version`` prints: one line for this package, one for what it stands on."""
-    now = build()
+    now = this_build()
     libraries = [f"python {now['python']}", *(f"{name} {found}" for name, found in now["packages"].items())]
     commit = f" (commit {now['commit']})" if now["commit"] else ""
     return f"{DISTRIBUTION} {now['version']}{commit}\n{', '.join(libraries)}"

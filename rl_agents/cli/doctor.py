@@ -105,7 +105,7 @@ def build_parser() -> Parser:
     )
     parser.add_argument(
         "--config", metavar="RECIPE",
-        help="check a recipe by name or file: keys, batch, lengths, pairs of keys, memory; with --cluster: place the run",
+        help="check a recipe by name or file: keys, batch, lengths, pairs of keys, memory; --cluster: place its run",
     )  # fmt: skip
     parser.add_argument(
         "--gpu-memory", type=float, default=80.0, metavar="GB", help="with --config: memory of a GPU (default: 80)"

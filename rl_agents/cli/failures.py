@@ -43,8 +43,6 @@ def report_crash(error: Exception, folder: Path | None = None, show: bool = Fals
         print(text, file=sys.stderr, end="")
     message = one_line(error)
     message = message if len(message) <= 300 else message[:297] + "..."
-    print(
-        f"error: {type(error).__name__}: {message} (traceback: {log}){' ' + as_called(hint) if hint else ''}",
-        file=sys.stderr,
-    )
+    hint = f" {as_called(hint)}" if hint else ""
+    print(f"error: {type(error).__name__}: {message} (traceback: {log}){hint}", file=sys.stderr)
     return 1

@@ -25,7 +25,7 @@ from rl_agents.reporting.outputs import nothing_left
 from rl_agents.reporting.progress import make_progress
 from rl_agents.reporting.run_folder import RunFolder
 from rl_agents.settings import load_recipe, parse_assignments, validate
-from rl_agents.settings.presets import load_preset, preset_files, preset_path
+from rl_agents.settings.presets import load_preset, preset_files
 from rl_agents.settings.settings import LOCAL_KEYS
 
 if TYPE_CHECKING:
@@ -136,10 +136,9 @@ def preset_file(flags: Mapping[str, Any]) -> str:
     algo = ALGORITHMS.get(str(flags.get("algo", "")))
     if algo is None or not algo.preset or not flags.keys().isdisjoint(("env", "model")):
         return ""
-    path = preset_path(algo.preset)
     lines = (f"--algo {algo.name} without --env takes the preset tune_configs/recipes/{algo.preset}", *algo.preset_note)
     print("\n  ".join(lines), flush=True)
-    return path
+    return str(preset_files()[Path(algo.preset).stem])
 
 
 def without_preset(settings: Settings) -> str:

@@ -28,7 +28,7 @@ import yaml
 
 from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.errors import InputError, unknown
-from rl_agents.installation import build
+from rl_agents.installation import this_build
 from rl_agents.reporting.outputs import ERROR_LOG, check_writable
 from rl_agents.settings import load_recipe
 
@@ -128,7 +128,7 @@ class RunFolder:
     def _note_build(self) -> None:
         """Add this build to build.json, unless it is the last one's; a run may go on with another one."""
         builds = self.read_builds()
-        now = {"from_iteration": self.read_metrics()[-1]["iteration"] if self.read_metrics() else 0, **build()}
+        now = {"from_iteration": self.read_metrics()[-1]["iteration"] if self.read_metrics() else 0, **this_build()}
         if not builds or {**builds[-1], "from_iteration": 0} != {**now, "from_iteration": 0}:
             write_atomically(self.build_file, json.dumps([*builds, now], indent=2) + "\n")
 

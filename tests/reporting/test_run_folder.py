@@ -88,3 +88,14 @@ def test_summary_round_trip(folder: RunFolder) -> None:
     folder.write_summary({"success_end": 0.5})
     assert folder.read_summary() == {"success_end": 0.5}
     assert not [path for path in folder.path.iterdir() if path.name.endswith(".draft")]
+
+
+def test_what_a_run_was_made_with_and_what_it_goes_on_with(folder: RunFolder, monkeypatch) -> None:
+    (first,) = folder.read_builds()
+    assert first["from_iteration"] == 0 and first["version"] and first["packages"]["torch"] and "commit" in first
+    folder.append_metrics({"iteration": 3})
+    folder.save_settings(Settings())
+    assert folder.read_builds() == [first], "the same build goes on"
+    monkeypatch.setattr("rl_agents.installation.__version__", "9.9")
+    folder.save_settings(Settings())
+    assert [(b["from_iteration"], b["version"]) for b in folder.read_builds()] == [(0, first["version"]), (3, "9.9")]
