@@ -20,8 +20,6 @@ pytestmark = pytest.mark.servers  # no server; it builds, installs and trains in
 ROOT = Path(__file__).parents[1]
 SOURCES = ("rl_agents", "tune_configs", "pyproject.toml", "setup.py", "README.md", "LICENSE")
 BUILD = "import sys; from setuptools import build_meta; print(build_meta.build_wheel(sys.argv[1]))"
-#: Enough to speak.
-TAUGHT = ["demonstrations=64", "tasks_per_iteration=64", "minibatches=4"]
 KEYS = ["tasks_per_iteration=2", "group_size=2", "eval_episodes=4", "max_turns=3"]
 
 
@@ -96,18 +94,14 @@ def test_it_lists_helps_and_refuses_from_any_folder(installed: Path, tmp_path: P
 
 
 def test_3spo_is_the_same_as_in_the_repository(installed: Path, tmp_path: Path) -> None:
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "file").touch()
-    stopped = call(installed, tmp_path, "--algo", "3spo", "--output", "full")
-    assert stopped.returncode == 2 and "--output full: not empty" in stopped.stderr
-    assert "takes the preset tune_configs/recipes/alfworld_chain_search_small.yaml" in stopped.stdout
+    stopped = call(installed, tmp_path, "--algo", "3spo", "--set", "groupsize=4")
+    assert stopped.stdout.startswith("--algo 3spo without --env takes the preset tune_configs/recipes/alfworld_chain")
+    assert (stopped.returncode, stopped.stderr) == (2, "error: unknown key 'groupsize': did you mean 'group_size'?\n")
 
 
-def test_it_trains(installed: Path, tmp_path: Path) -> None:
-    taught = call(installed, tmp_path, "sft", "--iterations", "1", "--output", "starter", "--set", *TAUGHT, script=True)
-    assert taught.returncode == 0, taught.stderr
-    argv = ["--config", "guess_numbers_grpo", "--model", "starter", "--local", "--iterations", "1", "--output", "run"]
-    trained = call(installed, tmp_path, *argv, "--set", *KEYS, script=True)
+def test_it_trains(installed: Path, tmp_path: Path, beginner_model_dir: Path) -> None:
+    argv = ["--config", "guess_numbers_grpo", "--model", str(beginner_model_dir), "--iterations", "1", "--local"]
+    trained = call(installed, tmp_path, *argv, "--output", "run", "--set", *KEYS, script=True)
     assert trained.returncode == 0, trained.stderr
     run = tmp_path / "run"
     assert json.loads((run / "summary.json").read_text(encoding="utf-8"))["status"] == "done"

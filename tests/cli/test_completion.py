@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -47,7 +49,8 @@ def test_bash_completes(script: Path, words: str, wanted: set[str]) -> None:
 
 
 def test_every_command_and_zsh(capsys: pytest.CaptureFixture[str], script: Path) -> None:
-    assert all(f"'{name}'" in script.read_text(encoding="utf-8") for name in COMMANDS)
+    (commands,) = re.findall(r"^_shtab_rl_agents_subparsers=\((.*)\)", script.read_text(encoding="utf-8"), re.MULTILINE)
+    assert set(shlex.split(commands)) == set(COMMANDS)
     assert main(["completion", "zsh"]) == 0
     assert capsys.readouterr().out.startswith("#compdef rl-agents")
     assert main(["completion", "cmd"]) == 2

@@ -21,6 +21,9 @@ SCHEMA = schema()
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 
 
+FLOAT, BOOL = "tag:yaml.org,2002:float", "tag:yaml.org,2002:bool"
+
+
 class Editor(yaml.SafeLoader):
     """YAML 1.2, as editors read it: 1e-4 is a number, and `on` a text."""
 
@@ -31,12 +34,9 @@ Editor.yaml_implicit_resolvers = {
     ]
     for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
-Editor.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile("true|false"), list("tf"))
-Editor.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"[-+]?(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][-+]?\d+)?$"),
-    list("-+.0123456789"),
-)
+Editor.add_implicit_resolver(BOOL, re.compile("(true|false)$"), list("tf"))
+NUMBER = re.compile(r"[-+]?(\d+\.\d*|\.\d+|\d+(?=[eE]))([eE][-+]?\d+)?$")
+Editor.add_implicit_resolver(FLOAT, NUMBER, list("-+.0123456789"))
 
 
 def problems(keys: Any) -> list[str]:
@@ -61,8 +61,8 @@ def test_all_defaults_pass() -> None:
 
 REFUSED = [
     {"algo": "grop"}, {"env": "gues_numbers"}, {"lr": "fast"}, {"group_size": 0}, {"group_size": 2.5}, {"top_p": 1.5},
-    {"truncation": "t4"}, {"seed": -1}, {"gradient_checkpointing": 1}, {"groupsize": 4}, {"env": "alfworld", "env.x": 1},
-    {"env": "guess_numbers", "env.prompt": "short"}, {"betas": 0.9},
+    {"truncation": "t4"}, {"seed": -1}, {"gradient_checkpointing": 1}, {"groupsize": 4},
+    {"env": "alfworld", "env.x": 1}, {"env": "guess_numbers", "env.prompt": "short"}, {"betas": 0.9},
 ]  # fmt: skip
 
 
