@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import importlib
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, cast
 
 import shtab
 
@@ -47,7 +47,7 @@ def whole_parser() -> argparse.ArgumentParser:
     """Return one parser of everything: the train command's, with the other commands below it."""
     whole = _parser_of("train")
     whole.prog = SCRIPT
-    below = whole.add_subparsers(parser_class=lambda prog, command: _parser_of(command))  # type: ignore[type-var]
+    below: Any = whole.add_subparsers(parser_class=cast(Any, lambda prog, command: _parser_of(command)))
     for name, (_, summary) in COMMANDS.items():
         below.add_parser(name, help=summary, command=name)
     return whole
@@ -65,7 +65,7 @@ def _parser_of(command: str) -> argparse.ArgumentParser:
 
 def _values(name: str, command: str) -> Any:
     """Return how shtab completes the argument called ``name``; None for one of which nothing is known."""
-    words = {
+    words: dict[str, Iterable[str]] = {
         "algo": ALGORITHMS, "env": ENVIRONMENTS, "set": [f"{key}=" for key in option_types(Settings)],
         "config": preset_files("sweeps" if command == "tune" else "recipes"), "sweep": preset_files("sweeps"),
     }  # fmt: skip
