@@ -12,6 +12,7 @@ import shtab
 import rl_agents.envs  # noqa: F401  (registers the built-in environments)
 from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.cli.commands import COMMANDS
+from rl_agents.cli.listing import KINDS
 from rl_agents.cli.parser import Parser
 from rl_agents.envs.base import ENVIRONMENTS
 from rl_agents.installation import SCRIPT
@@ -68,6 +69,7 @@ def _values(name: str, command: str) -> Any:
     words: dict[str, Iterable[str]] = {
         "algo": ALGORITHMS, "env": ENVIRONMENTS, "set": [f"{key}=" for key in option_types(Settings)],
         "config": preset_files("sweeps" if command == "tune" else "recipes"), "sweep": preset_files("sweeps"),
+        "what": KINDS,
     }  # fmt: skip
     if name not in words:
         return PATHS.get(name)

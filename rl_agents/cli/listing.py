@@ -14,6 +14,7 @@ from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.algorithms.keys import readers, sections
 from rl_agents.cli.parser import Parser
 from rl_agents.envs.base import ENVIRONMENTS
+from rl_agents.errors import unknown
 from rl_agents.installation import as_called, presets_folder
 from rl_agents.rollout.truncation_rules import RULES
 from rl_agents.settings.options import option_types, range_text, spoken
@@ -58,7 +59,7 @@ ADAPTER: Entry = {
 def build_parser() -> Parser:
     """Return the parser of the list command."""
     parser = Parser("list", "List algorithms, environments, engines and truncation rules, or presets, or all keys.")
-    parser.add_argument("what", nargs="?", choices=KINDS, help="list only these")
+    parser.add_argument("what", nargs="?", metavar="WHAT", help=f"list only these: {', '.join(KINDS)}")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--keys", action="store_true", help="list the keys of --set and of presets instead")
     parser.add_argument("--schema", action="store_true", help="print the JSON schema of recipes, for editors")
@@ -83,7 +84,13 @@ def run(argv: Sequence[str]) -> int:
 
 
 def listed(what: str | None) -> dict[str, list[Entry]]:
-    """Return one kind of things, or all but the presets."""
+    """Return one kind of things, or all but the presets.
+
+    Raises:
+        InputError: there is no such kind.
+    """
+    if what is not None and what not in KINDS:
+        raise unknown("kind of things", what, KINDS)
     if what in PRESETS:
         return {what: presets(typing.cast(Kind, what))}
     everything = catalogue()
