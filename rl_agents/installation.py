@@ -54,7 +54,7 @@ def pip_install(extra: str = "") -> str:
         lines = []
     wanted = re.compile(rf"extra *== *['\"]{extra}['\"]") if extra else re.compile(r"^(?!.*\bextra\b)")
     found = [name.strip() for name, _, marker in lines if wanted.search(marker)]
-    return " ".join(f"'{name}'" for name in found) or f"'{DISTRIBUTION}{f'[{extra}]' if extra else ''}'"
+    return " ".join(f"'{name}'" for name in found) or (f"'WHEEL[{extra}]'" if extra else "WHEEL")
 
 
 def git_commit(folder: Path) -> str:

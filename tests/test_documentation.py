@@ -23,8 +23,10 @@ ELSEWHERE = re.compile(r"[a-z]+:")
 #: Code that a page names: `function`, `function` (`rl_agents/folder/file.py`).
 SOURCE = re.compile(r"rl_agents/[\w/]+\.py")
 NAMED = re.compile(r"((?:`[\w.]+`, )*`[\w.]+`) \(`(rl_agents/[\w/]+\.py)`")
-#: What is installed by the project's name comes from the package index, where that name is somebody else's.
-BY_NAME = re.compile(r"\binstall[^\n]*[\s'\"`=]rl[-_]agents(?![\w/.-])|\brl[-_]agents\[[a-z]")
+#: What is installed by a name comes from the package index: rl-agents is somebody else's, rl-agents-ray nobody's yet.
+BY_NAME = re.compile(
+    r"\binstall(?![\w./-])[^\n]*[\s'\"`=]rl[-_]agents(?:[-_]ray)?(?![\w/.-])|\brl[-_]agents(?:[-_]ray)?\[[a-z]"
+)
 #: From the checkout.
 EXTRA = re.compile(r"pip install (?:-e|--editable) '\.\[([\w,-]+)\]'")
 TEXTS = [
@@ -122,6 +124,8 @@ def test_no_text_tells_people_to_install_a_strangers_project():
     "by", ["pip install {}", "pip install '{}[mcp]'", 'uv pip install "{}"', "get {}[alfworld] there"]
 )
 def test_an_installation_by_name_is_found(by):
-    for name in ("rl-agents", "rl_agents"):
+    for name in ("rl-agents", "rl_agents", "rl-agents-ray"):
         assert BY_NAME.search(by.format(name))
     assert not BY_NAME.search("pip install -e '.[mcp]' in the checkout, where rl_agents/tools is")
+    assert not BY_NAME.search("pip install 'dist/rl_agents_ray-0.1.0-py3-none-any.whl[mcp]'")
+    assert not BY_NAME.search("[how](install.md), then: `rl-agents --help`")

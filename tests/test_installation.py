@@ -61,7 +61,7 @@ def test_what_is_missing_is_named_for_the_checkout_and_for_the_wheel(monkeypatch
     assert pip_install("vllm") == "'vllm>=0.29'"
     assert pip_install() == "'numpy' 'ray[rllib]==2.60.*' 'tomli'"
     monkeypatch.setattr(installation, "requires", lambda name: None)
-    assert pip_install("mcp") == "'rl-agents-ray[mcp]'"
+    assert (pip_install(), pip_install("mcp")) == ("WHEEL", "'WHEEL[mcp]'")
 
 
 def test_a_commit_is_a_checkouts_own(tmp_path: Path) -> None:
