@@ -225,7 +225,8 @@ def _every(records: Sequence[Run], tag: str) -> list[float]:
 
 def _steps(record: Run) -> int:
     """Sampled actions of an iteration; the paths of a search share steps, so it counts them itself."""
-    return int(record.get("search/sampled_steps", record["rollout/turns"]))
+    sampled = record.get("search/sampled_steps", record.get("rollout/turns"))  # a search may finish no path
+    return int(sampled or 0)
 
 
 def _optimiser_steps(record: Run, settings: Settings) -> int:
