@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rl_agents.startup import settle_ray_worker
 from rl_agents.version import __version__
 
 if TYPE_CHECKING:
     from rl_agents.core.algorithm import AgentAlgorithm, AgentConfig
+
+settle_ray_worker()  # here, as an actor's class brings most of its imports along
 
 __all__ = ["AgentAlgorithm", "AgentConfig", "__version__"]
 

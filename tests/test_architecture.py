@@ -8,10 +8,10 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[1]
 #: From the ground up; whoever stands higher may import what stands lower. The package itself is the roof.
 FLOORS = (
-    "version", "errors", "installation", "interrupts", "queues", "background", "cache", "durable", "settings", "tools",
-    "chat", "web", "data", "pool", "credit", "objectives", "retrieval", "traces", "rewards", "engines", "gateway",
-    "envs", "rollout", "search", "algorithms", "core", "pivot", "trainable", "reporting", "train_loop", "tuning",
-    "view", "serving", "cli", "__main__", "",
+    "version", "errors", "startup", "installation", "interrupts", "queues", "background", "cache", "durable",
+    "settings", "tools", "chat", "web", "data", "pool", "credit", "objectives", "retrieval", "traces", "rewards",
+    "engines", "gateway", "envs", "rollout", "search", "algorithms", "core", "pivot", "trainable", "reporting",
+    "train_loop", "tuning", "view", "serving", "cli", "__main__", "",
 )  # fmt: skip
 #: Libraries that take long to import: what needs them may be imported late.
 HEAVY = {"torch", "vllm", "ray", "transformers", "tokenizers", "matplotlib", "pyarrow", "sentence_transformers", "peft"}

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 from rl_agents.errors import InputError
 from rl_agents.settings import context_window
+from rl_agents.startup import leave_out_sklearn
 
 History = tuple[tuple[str, str], ...]
 """(observation, action) pairs of an episode, oldest first."""
@@ -377,6 +378,7 @@ def _tokenizer_loader(folder: Path) -> Any:
         from transformers import PreTrainedTokenizerFast
 
         return PreTrainedTokenizerFast
+    leave_out_sklearn()
     from transformers import AutoTokenizer
 
     return AutoTokenizer

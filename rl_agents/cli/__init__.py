@@ -14,12 +14,14 @@ from rl_agents.cli.commands import COMMANDS
 from rl_agents.cli.failures import one_line, report_crash
 from rl_agents.errors import InputError, unknown
 from rl_agents.installation import as_called
+from rl_agents.startup import collect_less_often
 
 EXIT_DONE, EXIT_FAILED, EXIT_BAD_INPUT, EXIT_INTERRUPTED = 0, 1, 2, 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; never raises for a user error."""
+    collect_less_often()
     try:
         command, rest = _split(list(sys.argv[1:] if argv is None else argv))
         code: int = importlib.import_module(COMMANDS[command][0]).run(rest)

@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 from rl_agents.errors import InputError
+from rl_agents.startup import leave_out_sklearn
 
 TOKENIZER_FILES = (
     "config.json",
@@ -45,6 +46,7 @@ def check_model_dir(model_dir: str | Path) -> Path:
 
 def load_causal_lm(model_dir: str | Path, dtype: str) -> Any:
     """Load a causal language model from a local folder; safetensors only, no remote code."""
+    leave_out_sklearn()
     from transformers import AutoModelForCausalLM
 
     return AutoModelForCausalLM.from_pretrained(model_dir, **_load_options(dtype))
@@ -52,6 +54,7 @@ def load_causal_lm(model_dir: str | Path, dtype: str) -> Any:
 
 def load_backbone(model_dir: str | Path, dtype: str) -> Any:
     """Load the model without its vocabulary head (for critics)."""
+    leave_out_sklearn()
     from transformers import AutoModel
 
     return AutoModel.from_pretrained(model_dir, **_load_options(dtype))

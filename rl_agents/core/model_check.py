@@ -15,6 +15,7 @@ from rl_agents.core.hf import check_model_dir
 from rl_agents.core.shared_attention import enable
 from rl_agents.engines.model_shape import read_config
 from rl_agents.errors import InputError
+from rl_agents.startup import leave_out_sklearn
 
 #: Any of them is a tokenizer.
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "tekken.json")
@@ -125,6 +126,7 @@ def _empty_model(folder: Path) -> Any:
     Raises:
         InputError: transformers knows no such causal language model.
     """
+    leave_out_sklearn()
     from transformers import AutoConfig, AutoModelForCausalLM
 
     try:

@@ -49,7 +49,7 @@ class Replayer(AgentAlgorithm):
     def from_settings(cls, settings: Settings) -> Replayer:
         return cls(config=AgentConfig.from_settings(settings))
 
-    def _started_workers(self) -> Any:
+    def _start_workers(self) -> None:
         """There are none, and nothing asks for them."""
 
     def _sessions(self, trajectories: Sequence[Trajectory], *update: int) -> list[str]:

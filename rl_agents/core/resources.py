@@ -14,6 +14,7 @@ Bundles, in the order that actors are pinned to:
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -126,6 +127,21 @@ def free_resources() -> list[Bundle]:
 def actors(settings: Settings) -> list[tuple[str, Bundle]]:
     """Return (whose, bundle) for every actor of a run; its driver takes nothing that Ray counts, outside of Tune."""
     return [process for process in named_bundles(settings) if process[0] != DRIVER]
+
+
+def room_for_all(settings: Settings) -> bool:
+    """Whether all actors of a run find room now, so that they may start side by side.
+
+    Where they do not, engines start first: who is late would find that another has taken its place. So it is inside a
+    placement group (a Tune trial), where learners take any bundle that is free.
+    """
+    import ray
+
+    if ray.util.get_current_placement_group() is not None:
+        return False
+    asked = copy.copy(settings)
+    set_engine_gpus(asked, sum(node.get("GPU", 0) for node in cluster_nodes()))
+    return place(actors(asked), free_resources()).unplaced is None
 
 
 def obstacle(processes: Sequence[tuple[str, Bundle]], nodes: Sequence[Mapping[str, float]], what: str) -> str:

@@ -12,7 +12,7 @@ from ray.rllib.env.env_runner_group import EnvRunnerGroup
 
 from rl_agents.core.collector import Collector
 from rl_agents.core.learner_group import AgentLearnerGroup
-from rl_agents.core.resources import first_engine_bundle, node_share
+from rl_agents.core.resources import first_engine_bundle, node_share, room_for_all
 from rl_agents.core.runners import runners_of
 from rl_agents.data.tasks import SEARCH, stream_seed
 from rl_agents.data.trajectory import EpisodeSpec
@@ -40,6 +40,8 @@ class RolloutWorkers:
     def __init__(self, config: Any, kind: str) -> None:
         """Start engines, then env runners (RLlib pins runner i to bundle i, where an engine without one could sit).
 
+        Engines, which take longest, may still be on their way: `await_start` comes before all else.
+
         Args:
             config: an `AgentConfig` with ``model_dir``.
             kind: of the engines, as `resolve_engine` says.
@@ -54,6 +56,15 @@ class RolloutWorkers:
         else:
             self.env_runners = EnvRunnerGroup(config=config, local_env_runner=False)
         self.collector = Collector(runners_of(self.env_runners), self.engine_group, self._settings.sample_timeout_s)
+
+    def await_start(self) -> None:
+        """Wait for the engines, and give them to the env runners.
+
+        Raises:
+            EngineError: an engine does not start.
+        """
+        if self.engine_group is not None:
+            self.engine_group.await_start()
         self.collector.losses.connect()
 
     def _start_engines(self, model_dir: str, kind: str) -> None:
@@ -71,6 +82,7 @@ class RolloutWorkers:
                 first_bundle=first_engine_bundle(settings),
                 num_gpus=settings.gpus_per_engine or None,
                 resources=node_share(settings.rollout_nodes),
+                wait=not room_for_all(settings),
             )
 
     def check_branching(self, tasks: Sequence[str]) -> None:

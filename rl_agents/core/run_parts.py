@@ -76,9 +76,14 @@ class RunParts(Algorithm):
         self.callbacks = [callback() for callback in force_list(self.config.callbacks_class)]
         self._begin_anew()
         if self.recipe.source != "demonstrations" and self.recorded is None:
-            self._started_workers()
+            self._start_workers()
         self._set_up_metrics()
-        self.learner_group = start_learners(self.config)
+        self.learner_group = start_learners(self.config)  # while engines start
+        try:
+            self._await_workers()
+        except BaseException:
+            self.learner_group.abandon()
+            raise
 
     def _begin_anew(self) -> None:
         """Set all that a checkpoint holds, but for the learners, to that of a run that has done nothing."""
@@ -96,11 +101,23 @@ class RunParts(Algorithm):
     def _started_workers(self) -> RolloutWorkers:
         """Engines and env runners; where nobody plays for training the first evaluation starts them."""
         if self.rollout_workers is None:
-            self.rollout_workers = RolloutWorkers(self.config, self.kind)
-            self.env_runner_group = self.rollout_workers.env_runners
-            if self.recipe.source == "search":
-                self.rollout_workers.check_branching(self.train_tasks)
+            self._start_workers()
+            self._await_workers()
+        assert self.rollout_workers is not None
         return self.rollout_workers
+
+    def _start_workers(self) -> None:
+        """Start them; engines may need longer than this call."""
+        self.rollout_workers = RolloutWorkers(self.config, self.kind)
+        self.env_runner_group = self.rollout_workers.env_runners
+
+    def _await_workers(self) -> None:
+        """Wait until they can be asked; see that a search can go back to states."""
+        if self.rollout_workers is None:
+            return
+        self.rollout_workers.await_start()
+        if self.recipe.source == "search":
+            self.rollout_workers.check_branching(self.train_tasks)
 
     def open_pool(self, path: Path) -> None:
         """Write what is sampled and learned from now on to the pool at ``path``; a resumed run goes on in its own.

@@ -15,6 +15,7 @@ from rl_agents.envs.base import env_spec
 from rl_agents.envs.gymnasium_registry import OWN_MODULES
 from rl_agents.errors import InputError
 from rl_agents.settings import Settings
+from rl_agents.startup import leave_out_sklearn
 
 #: For a node's answer whether it can import an environment's module; who takes longer may still start.
 IMPORT_TIMEOUT_S = 60.0
@@ -24,6 +25,7 @@ JOB_CONFIG = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 
 def quiet_libraries() -> None:
     """Silence what Ray and transformers say at every start about themselves and not about the run."""
+    leave_out_sklearn()
     from transformers.utils import logging as transformers_logging
 
     transformers_logging.disable_progress_bar()

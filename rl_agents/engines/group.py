@@ -44,6 +44,7 @@ class InferenceGroup:
         num_cpus: float | None = None,
         resources: Mapping[str, float] | None = None,
         start_timeout_s: float = 300.0,
+        wait: bool = True,
     ) -> None:
         """Start the actors and wait until they answer.
 
@@ -57,6 +58,7 @@ class InferenceGroup:
             num_cpus: per engine, for Ray's accounting; None: ``settings.threads``.
             resources: custom ones, per engine.
             start_timeout_s: for one engine to start, in seconds.
+            wait: until they answer; False: call `await_start` before anything else.
 
         Raises:
             ValueError: inside a placement group without ``first_bundle``.
@@ -77,7 +79,16 @@ class InferenceGroup:
         self._session = Session(peers, GlooLink(settings.tensor_parallel, self._meet_at)) if gloo else self._store
         self._manager = FaultTolerantActorManager([self._create(index) for index in range(num_engines)])
         self._actor_ids = self._manager.actor_ids()
-        for index in range(num_engines):
+        if wait:
+            self.await_start()
+
+    def await_start(self) -> None:
+        """Wait until all engines answer.
+
+        Raises:
+            EngineError: an engine does not start.
+        """
+        for index in range(len(self._actor_ids)):
             self._await_start(index)
 
     def handles(self) -> list[Any]:

@@ -10,6 +10,7 @@ import torch
 
 from rl_agents.engines.base import EngineError, Weights
 from rl_agents.errors import InputError
+from rl_agents.startup import leave_out_sklearn
 
 
 def load_model(model_dir: str | Path, dtype: str | torch.dtype, device: str | torch.device | None) -> torch.nn.Module:
@@ -18,6 +19,7 @@ def load_model(model_dir: str | Path, dtype: str | torch.dtype, device: str | to
     Raises:
         InputError: it holds no model.
     """
+    leave_out_sklearn()
     from transformers import AutoModelForCausalLM
 
     if not (Path(model_dir) / "config.json").is_file():

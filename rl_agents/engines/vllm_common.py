@@ -12,6 +12,7 @@ from typing import Any
 
 from rl_agents.engines.base import Completion, EngineSettings, Sampling, stamp
 from rl_agents.engines.model_shape import model_shape, read_config
+from rl_agents.startup import leave_out_sklearn
 
 GIB = 1 << 30
 #: Tokens of a block of the KV cache on CPUs.
@@ -23,10 +24,11 @@ RECEIVER = {way: f"rl_{way}" for way in ("object_store", "gloo", "nccl", "ipc")}
 
 
 def prepare_environment() -> None:
-    """Set the variables that vLLM reads when it is imported. Call before the first import of vllm."""
+    """Set the variables that vLLM reads when it is imported, and spare what it need not import. Call before that."""
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    leave_out_sklearn()
 
 
 def engine_args(settings: EngineSettings, is_cpu: bool) -> dict[str, Any]:
