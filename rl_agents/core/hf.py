@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from rl_agents.errors import InputError
 from rl_agents.startup import leave_out_sklearn
 
 TOKENIZER_FILES = (
@@ -26,22 +25,6 @@ TOKENIZER_FILES = (
     "chat_template.jinja",
     "rl_agents.json",
 )
-
-
-def check_model_dir(model_dir: str | Path) -> Path:
-    """Return the folder as a path.
-
-    Raises:
-        InputError: the folder or its config.json or its safetensors weights are missing.
-    """
-    folder = Path(model_dir)
-    if not folder.is_dir():
-        raise InputError(f"model={model_dir}: no such folder")
-    if not (folder / "config.json").is_file():
-        raise InputError(f"model={model_dir}: no config.json; a Hugging Face model folder is needed")
-    if not any(folder.glob("*.safetensors")):
-        raise InputError(f"model={model_dir}: no *.safetensors weights (other formats are not loaded)")
-    return folder
 
 
 def load_causal_lm(model_dir: str | Path, dtype: str) -> Any:

@@ -11,9 +11,8 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 
-from rl_agents.core.hf import check_model_dir
 from rl_agents.core.shared_attention import enable
-from rl_agents.engines.model_shape import read_config
+from rl_agents.engines.model_shape import check_model_dir, read_config
 from rl_agents.errors import InputError
 from rl_agents.startup import leave_out_sklearn
 

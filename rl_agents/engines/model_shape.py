@@ -49,6 +49,22 @@ class ModelShape:
         return 2 * self.layers * self.kv_heads * self.head_dim * WIDTHS[dtype]
 
 
+def check_model_dir(model_dir: str | Path) -> Path:
+    """Return the folder as a path.
+
+    Raises:
+        InputError: the folder or its config.json or its safetensors weights are missing.
+    """
+    folder = Path(model_dir)
+    if not folder.is_dir():
+        raise InputError(f"model={model_dir}: no such folder")
+    if not (folder / "config.json").is_file():
+        raise InputError(f"model={model_dir}: no config.json; a Hugging Face model folder is needed")
+    if not any(folder.glob("*.safetensors")):
+        raise InputError(f"model={model_dir}: no *.safetensors weights (other formats are not loaded)")
+    return folder
+
+
 def model_shape(config: Mapping[str, Any]) -> ModelShape | None:
     """Read a Hugging Face configuration; None where it is no decoder of the usual form."""
     config = config.get("text_config") or config

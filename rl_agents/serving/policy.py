@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rl_agents.engines.base import EngineError, EngineSettings, Sampling
+from rl_agents.engines.model_shape import check_model_dir
 from rl_agents.errors import InputError
 
 if TYPE_CHECKING:
@@ -227,7 +228,6 @@ def read_weights(checkpoint: Checkpoint) -> dict[str, torch.Tensor]:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    from rl_agents.core.hf import check_model_dir
     from rl_agents.engines.weights import untied
 
     folder = check_model_dir(checkpoint.hf_dir)

@@ -12,8 +12,8 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from rl_agents.algorithms import Settings
-from rl_agents.core.hf import check_model_dir
 from rl_agents.core.resolve import MODEL_NOTE, resolve
+from rl_agents.engines.model_shape import check_model_dir
 from rl_agents.errors import InputError
 from rl_agents.reporting.run_folder import RunFolder, restored_settings
 

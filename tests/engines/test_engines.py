@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import sys
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from engines.rig import TOLERANCE, Rig, change_engine, prompts, teacher
 
 from rl_agents.engines import Completion, EngineError, Sampling
 from rl_agents.engines.client import RemoteEngine
+from rl_agents.startup import NEW_CONTAINERS
 
 
 def test_logprobs_equal_teacher_forcing_after_each_sync(rig: Rig) -> None:
@@ -22,6 +25,14 @@ def test_logprobs_equal_teacher_forcing_after_each_sync(rig: Rig) -> None:
         worst = max(rig.worst_logprob(p, c) for p, c in zip(same_prompts, results, strict=True))
         assert worst <= TOLERANCE, f"after sync {seed + 1}"
         assert {c.policy_version for c in results} == {rig.version}
+
+
+def test_its_process_has_started_without_what_it_does_not_use(rig: Rig) -> None:
+    def look(actor: Any) -> tuple[int, list[str]]:
+        unused = ("sklearn", "pandas", "ray.rllib", "ray.tune", "matplotlib", "tensorboard", "sentence_transformers")
+        return gc.get_threshold()[0], [name for name in unused if name in sys.modules]
+
+    assert ray.get(rig.group.handles()[0].apply.remote(look)) == (NEW_CONTAINERS, [])
 
 
 def test_what_is_heard_while_sampling_is_the_completion(rig: Rig) -> None:

@@ -153,10 +153,11 @@ def test_asha_stops_what_is_worse(beginner_model_dir: Path, tmp_path: Path) -> N
 
 
 def test_population_based_training_takes_over_weights_and_a_new_rate(beginner_model_dir: Path, tmp_path: Path) -> None:
-    # The second's rate is the lower one: whoever comes first, it is the one to take over.
+    # The second's rate is the lower one: whoever comes first, it is the one to take over. Each look (after 2 and after 4
+    # iterations) may end a process and start another, which takes ten times as long as an iteration.
     path = write_sweep(
-        tmp_path, beginner_model_dir, {"lr": {"low": 1e-4, "high": 1e-3}}, {"iterations": 5},
-        samples=2, metric="actor/lr", pbt={"interval": 1, "quantile": 0.5, "resample": 0.0},
+        tmp_path, beginner_model_dir, {"lr": {"low": 1e-4, "high": 1e-3}}, {"iterations": 6},
+        samples=2, metric="actor/lr", pbt={"interval": 2, "quantile": 0.5, "resample": 0.0},
     )  # fmt: skip
     output = tmp_path / "out"
     assert tune(path, "--output", output) == 0
@@ -172,7 +173,7 @@ def test_population_based_training_takes_over_weights_and_a_new_rate(beginner_mo
     donor = RunFolder(output / "trials" / event["from"])
     # Members do not wait for each other: who takes over one that is ahead never does the iterations between.
     done = iterations(run)
-    assert (done[0], done[-1]) == (0, 5) and done == sorted(set(done)) and after in done
+    assert (done[0], done[-1]) == (0, 6) and done == sorted(set(done)) and after in done
     assert run.load_settings().lr == event["keys"]["lr"]
     assert event["keys"]["lr"] not in [spec.keys["lr"] for spec in load_sweep(path).trials]
 
