@@ -153,8 +153,8 @@ def test_asha_stops_what_is_worse(beginner_model_dir: Path, tmp_path: Path) -> N
 
 
 def test_population_based_training_takes_over_weights_and_a_new_rate(beginner_model_dir: Path, tmp_path: Path) -> None:
-    # The second's rate is the lower one: whoever comes first, it is the one to take over. Each look (after 2 and after 4
-    # iterations) may end a process and start another, which takes ten times as long as an iteration.
+    # The second's rate is the lower one: whoever comes first, it is the one to take over. Each look (after 2 and after
+    # 4 iterations) may end a process and start another, which takes ten times as long as an iteration.
     path = write_sweep(
         tmp_path, beginner_model_dir, {"lr": {"low": 1e-4, "high": 1e-3}}, {"iterations": 6},
         samples=2, metric="actor/lr", pbt={"interval": 2, "quantile": 0.5, "resample": 0.0},
