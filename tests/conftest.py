@@ -36,6 +36,8 @@ from first_cause import pytest_runtest_setup  # noqa: F401  (a hook)
 from judge_server import vllm_judge
 from side_by_side import pytest_xdist_make_scheduler  # noqa: F401  (a hook)
 
+from rl_agents.startup import collect_less_often
+
 with contextlib.suppress(ImportError):
     import setuptools  # noqa: F401  (vLLM does so late; on Python 3.11 that fails after somebody has imported pip)
 
@@ -44,6 +46,7 @@ VOCABULARY = 200
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    collect_less_often()
     config.addinivalue_line("markers", "ray: starts Ray or vLLM")
     config.addinivalue_line("markers", "rllib: runs RLlib's algorithm in the test's own process")
     config.addinivalue_line("markers", "servers: starts small servers of its own, and waits for those that hang")

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from tokenizers import AddedToken, Regex, Tokenizer, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+
+from rl_agents.startup import leave_out_sklearn
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 PAD, UNKNOWN, END_OF_TURN, SYSTEM, USER, ASSISTANT = "<pad>", "<unk>", "<end>", "<system>", "<user>", "<assistant>"
 SPECIAL_TOKENS = (PAD, UNKNOWN, END_OF_TURN, SYSTEM, USER, ASSISTANT)
@@ -43,6 +47,8 @@ def word_tokenizer(words: Sequence[str], tags: Sequence[str], max_tokens: int) -
         tags: tag names, such as ``think``; their tokens need no spaces around them.
         max_tokens: context length.
     """
+    from transformers import PreTrainedTokenizerFast
+
     vocabulary = [*SPECIAL_TOKENS, *tag_words(tags), *words]
     backend = Tokenizer(models.WordLevel({word: i for i, word in enumerate(vocabulary)}, unk_token=UNKNOWN))
     pattern = rf"</?(?:{'|'.join(re.escape(tag) for tag in tags)})>"
@@ -83,6 +89,9 @@ def small_qwen3(
         compose_embeddings: called with the embedding matrix (vocabulary, hidden) and the vocabulary, to overwrite rows
             in place: words that share parts then share what the model learns about them.
     """
+    leave_out_sklearn()
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
     config = Qwen3Config(
         vocab_size=len(tokenizer),
         hidden_size=hidden_size,

@@ -8,10 +8,9 @@ so that what the model learns about one mug holds for every mug.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from rl_agents.envs.alfworld.compact import KEPT_WORDS, VERBS
 from rl_agents.envs.alfworld.demonstrator import demonstrate, demonstrate_well
@@ -19,6 +18,9 @@ from rl_agents.envs.alfworld.families import FAMILIES
 from rl_agents.envs.alfworld.scenes import HOLDS, LAMPS
 from rl_agents.envs.small_model import IMITATION, INIT_STD, small_qwen3, word_tokenizer
 from rl_agents.envs.spec import StarterSpec
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 MAX_TOKENS = 512
 #: Things of a type are numbered from 1; the generated games stay below this.

@@ -7,15 +7,17 @@ candidates, so each turn only has to thin out the last list.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from rl_agents.envs.circuit_decoding.demonstrator import demonstrate
 from rl_agents.envs.circuit_decoding.rules import INPUTS, LABELS, functions
 from rl_agents.envs.small_model import IMITATION, INIT_STD, small_qwen3, word_tokenizer
 from rl_agents.envs.spec import StarterSpec
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 MAX_TOKENS = 1024
 TAGS = ("think", "interact", "answer")

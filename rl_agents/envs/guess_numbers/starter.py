@@ -10,14 +10,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
-
-from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
+from typing import TYPE_CHECKING, Any
 
 from rl_agents.envs.guess_numbers.demonstrator import demonstrate
 from rl_agents.envs.guess_numbers.rules import SUBGROUPS, codes, feedback_word
 from rl_agents.envs.small_model import IMITATION, small_qwen3, sum_parts, word_tokenizer
 from rl_agents.envs.spec import StarterSpec
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 MAX_TOKENS = 512
 TAGS = ("think", "interact", "answer")

@@ -7,15 +7,16 @@ as a few words that are JSON together.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
-
-from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
+from typing import TYPE_CHECKING, Any
 
 from rl_agents.envs.long_form_qa.almanac import ASPECTS, TOWNS, value_word
 from rl_agents.envs.long_form_qa.demonstrator import demonstrate
 from rl_agents.envs.long_form_qa.prompts import INVALID, NOTHING
 from rl_agents.envs.small_model import IMITATION, small_qwen3, word_tokenizer
 from rl_agents.envs.spec import StarterSpec
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 MAX_TOKENS = 256
 TAGS = ("think", "answer", "tool_call", "tool_response")

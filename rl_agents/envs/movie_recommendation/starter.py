@@ -10,9 +10,7 @@ import itertools
 from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
-from typing import Any
-
-from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
+from typing import TYPE_CHECKING, Any
 
 from rl_agents.envs.movie_recommendation.demonstrator import demonstrate_spare
 from rl_agents.envs.movie_recommendation.prompts import (
@@ -27,6 +25,9 @@ from rl_agents.envs.preferences import Movie, shown_vector
 from rl_agents.envs.small_model import IMITATION, small_qwen3, sum_parts, word_tokenizer
 from rl_agents.envs.spec import StarterSpec
 from rl_agents.envs.tags import MALFORMED_REASONS
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 MAX_TOKENS = 256
 TAGS = ("think", "interact", "answer")

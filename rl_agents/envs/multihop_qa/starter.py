@@ -7,16 +7,18 @@ What it writes is copied from the question and from the results: two layers are 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from rl_agents.envs.multihop_qa.demonstrator import CALL_BEGIN, CALL_END, QUESTIONS, demonstrate, demonstrate_well
 from rl_agents.envs.multihop_qa.prompts import COMPACT_ANSWER_NOW
 from rl_agents.envs.multihop_qa.world import ASIDES, RELATIONS, SIZES
 from rl_agents.envs.small_model import IMITATION, INIT_STD, small_qwen3, word_tokenizer
 from rl_agents.envs.spec import StarterSpec
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 MAX_TOKENS = 512
 TAGS = ("answer", "tool_call", "tool_response")

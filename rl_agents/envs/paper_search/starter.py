@@ -7,9 +7,7 @@ JSON of a call is one token before its argument and one behind it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
-
-from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
+from typing import TYPE_CHECKING, Any
 
 from rl_agents.envs.paper_search.demonstrator import SMALL, demonstrate, demonstrate_well
 from rl_agents.envs.paper_search.expert import CLOSING, opening
@@ -19,6 +17,9 @@ from rl_agents.envs.paper_search.state import EXPAND, SEARCH
 from rl_agents.envs.paper_search.topics import SMALL_JARGON, SMALL_METHODS, SMALL_SUBJECTS
 from rl_agents.envs.small_model import IMITATION, small_qwen3, word_tokenizer
 from rl_agents.envs.spec import StarterSpec
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 MAX_TOKENS = 512
 TAGS = ("tool_call", "answer")

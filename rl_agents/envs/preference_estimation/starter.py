@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from rl_agents.envs.preference_estimation.demonstrator import demonstrate_spare
 from rl_agents.envs.preference_estimation.prompts import (
@@ -26,6 +25,9 @@ from rl_agents.envs.preference_estimation.tasks import STARTER_SETTING
 from rl_agents.envs.small_model import IMITATION, INIT_STD, small_qwen3, word_tokenizer
 from rl_agents.envs.spec import StarterSpec
 from rl_agents.envs.tags import MALFORMED_REASONS
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 MAX_TOKENS = 512
 TAGS = ("interact", "answer")

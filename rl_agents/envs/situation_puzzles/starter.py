@@ -7,10 +7,7 @@ for each of them. A scene, a slot and a value are one token each, and an answer 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
-
-import torch
-from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
+from typing import TYPE_CHECKING, Any
 
 from rl_agents.envs.situation_puzzles.demonstrator import demonstrate
 from rl_agents.envs.situation_puzzles.prompts import NO_QUESTION, TOO_LONG
@@ -19,6 +16,10 @@ from rl_agents.envs.situation_puzzles.themes import Theme, themes
 from rl_agents.envs.small_model import IMITATION, small_qwen3, sum_parts, word_tokenizer
 from rl_agents.envs.spec import StarterSpec
 from rl_agents.envs.tags import MALFORMED_REASONS
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 MAX_TOKENS = 256
 TAGS = ("think", "interact", "answer")

@@ -7,9 +7,7 @@ so one token. Most of what it writes is copied from the request: two layers are 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
-
-from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
+from typing import TYPE_CHECKING, Any
 
 from rl_agents.envs.small_model import IMITATION, small_qwen3, word_tokenizer
 from rl_agents.envs.spec import StarterSpec
@@ -22,6 +20,9 @@ from rl_agents.envs.webshop.generated import (
     SMALL_SIZES,
 )
 from rl_agents.envs.webshop.prompts import COMPACT_PROBLEMS
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 MAX_TOKENS = 512
 
