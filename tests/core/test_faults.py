@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import os
 import signal
@@ -15,6 +16,7 @@ import pytest
 import ray
 
 from rl_agents.core.algorithm import AgentAlgorithm, AgentConfig
+from rl_agents.core.resources import room_for_all
 from rl_agents.errors import LearnerLost
 from rl_agents.interrupts import Interrupts
 from rl_agents.pool.reader import PoolReader, Where
@@ -61,6 +63,14 @@ def check_iteration(algo: AgentAlgorithm) -> dict[str, float]:
     assert metrics["rollout/episodes"] == 16
     assert {step.policy_version for t in algo.last_trajectories for step in t.steps} == {algo.policy_version - 1}
     return metrics
+
+
+def test_actors_start_side_by_side_where_all_find_room_beside_who_is_there(algo: AgentAlgorithm) -> None:
+    settings = copy.copy(algo.settings)  # its engine and env runners have two of the four CPUs
+    settings.num_env_runners = 1
+    assert room_for_all(settings)
+    settings.num_env_runners = 3
+    assert not room_for_all(settings)
 
 
 def test_a_killed_env_runner_is_replaced_and_its_episodes_are_played_again(algo: AgentAlgorithm) -> None:
