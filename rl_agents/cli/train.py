@@ -254,8 +254,8 @@ def resolve_settings(settings: Settings) -> Settings:
         raise unknown("algorithm", settings.algo, ALGORITHMS)
     env_spec(settings.env)
     validate(settings)
-    if settings.model != "starter":
-        check_model_dir(settings.model)
+    if settings.model != "starter" and not Path(settings.model).is_dir():
+        check_model_dir(settings.model)  # what else may be wrong with a folder comes in its turn
     from rl_agents.core.resolve import resolve
 
     resolved: Settings = resolve(settings)
