@@ -17,7 +17,6 @@ from rl_agents.cli.commands import COMMANDS
 from rl_agents.cli.failures import report_crash
 from rl_agents.cli.parser import Parser
 from rl_agents.core.idle import layered
-from rl_agents.engines.model_shape import check_model_dir
 from rl_agents.envs.base import env_spec
 from rl_agents.errors import EpisodesFail, InputError, PolicyFell, unknown
 from rl_agents.installation import called, version_text
@@ -249,13 +248,11 @@ def resolve_settings(settings: Settings) -> Settings:
     Raises:
         InputError: anything that cannot work, the cheap checks first.
     """
-    # Typing errors and missing folders are reported before torch is imported, which takes seconds.
+    # Typing errors are reported before torch is imported, which takes seconds.
     if settings.algo not in ALGORITHMS:
         raise unknown("algorithm", settings.algo, ALGORITHMS)
     env_spec(settings.env)
     validate(settings)
-    if settings.model != "starter" and not Path(settings.model).is_dir():
-        check_model_dir(settings.model)  # what else may be wrong with a folder comes in its turn
     from rl_agents.core.resolve import resolve
 
     resolved: Settings = resolve(settings)

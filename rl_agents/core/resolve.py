@@ -17,7 +17,7 @@ from rl_agents.algorithms.three_spo import ThreeSpoKeys
 from rl_agents.chat.context import load_tokenizer, make_context
 from rl_agents.core.idle import apply_defaults, refuse_idle, stale_correction
 from rl_agents.core.lengths import KEYS, fill_lengths
-from rl_agents.engines.model_shape import context_limit, model_shape, read_config
+from rl_agents.engines.model_shape import check_model_dir, context_limit, model_shape, read_config
 from rl_agents.engines.transfer.choose import check_sleep, choose_transfer
 from rl_agents.envs.base import (
     EnvSpec,
@@ -332,6 +332,7 @@ def _check_model(settings: Settings, made_for: Mapping[str, Any]) -> None:
     """Check the model's folder, and fill in the lengths that nobody chose (`rl_agents.core.lengths`)."""
     if settings.model == "starter":
         return
+    check_model_dir(settings.model)  # before torch is imported, which takes seconds
     from rl_agents.core.model_check import check_model, check_sharing, check_vocabulary
 
     folder = check_model(settings.model)
