@@ -36,6 +36,7 @@ ACTIONS = {
     "keep": "take an exclusion back",
     "reward": "set the reward of a session (of its last step), or of one step",
     "weight": "set how much a session, or one of its steps, counts",
+    "note": "leave words about sessions, or one of their steps; nothing else changes",
     "decisions": "list what was decided, with numbers to undo it by",
     "undo": "take decisions back",
     "export": "write sessions as .jsonl or .parquet",
@@ -113,14 +114,21 @@ def _decide(verdict: str) -> Callable[[Parser, str, Sequence[str]], None]:
     def decide(parser: Parser, place: str, argv: Sequence[str]) -> None:
         if verdict in ("reward", "weight"):
             parser.add_argument("value", type=float, help="number")
+        if verdict == "note":
+            parser.add_argument("text", help="the words, for others")
         parser.add_argument(
             "sessions", nargs="*", metavar="SESSION", help="ids, or their beginnings; or use the filters"
         )
         _add_filters(parser)
         parser.add_argument("--step", type=int, default=WHOLE, metavar="N", help="only this step, from 0")
         parser.add_argument("--by", default=_user(), metavar="NAME", help=f"who decides (default: {_user()})")
-        parser.add_argument("--why", default="", metavar="TEXT", help="the reason, for others")
+        if verdict != "note":
+            parser.add_argument("--why", default="", metavar="TEXT", help="the reason, for others")
         args = parser.parse(argv, mixed=True)
+        if verdict == "note":
+            if not args.text.strip():
+                raise InputError("note: needs text")
+            args.why = args.text
         _record(pool_file(place), verdict, args)  # type: ignore[arg-type]
 
     return decide

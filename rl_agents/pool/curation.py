@@ -77,6 +77,8 @@ def effective(rows: Iterable[tuple[int, Curation]]) -> dict[str, Decision]:
 
 
 def _decide(before: Decision, row: Curation) -> Decision:
+    if row.verdict == "note":  # words for people; it must not lift an exclusion
+        return before
     whole, value = row.ordinal == WHOLE, row.value
     if row.verdict == "reward" and value is not None:
         others = {ordinal: reward for ordinal, reward in before.rewards.items() if ordinal != row.ordinal}

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 SessionKind = Literal["episode", "sample", "gateway", "evaluation"]
-#: What people may decide about a session or a step; ``weight`` and ``reward`` carry a value.
-Verdict = Literal["exclude", "keep", "reward", "weight"]
+#: What people may decide about a session or a step; ``weight`` and ``reward`` carry a value, ``note`` only a text.
+Verdict = Literal["exclude", "keep", "reward", "weight", "note"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from rl_agents.view.episodes import find
 from rl_agents.view.runs import Catalog
 from rl_agents.web.errors import ApiError, bad_request
 
-VERDICTS = ("exclude", "keep", "reward", "weight")
+VERDICTS = ("exclude", "keep", "reward", "weight", "note")
 WHY = 2_000
 
 
@@ -24,7 +24,7 @@ def decide(catalog: Catalog, data: Mapping[str, Any]) -> dict[str, Any]:
 
     Args:
         data: ``run``, ``session`` and either ``verdict`` (with ``value``, ``ordinal``, ``why``) or ``undo``, a number.
-            A note is a decision that changes nothing: ``keep`` with a reason.
+            A ``note`` changes nothing and needs its text in ``why``.
 
     Raises:
         ApiError: 403 without ``--edit``, 400 for what makes no sense, 404 for what is not there.
@@ -55,6 +55,8 @@ def _decision(session: str, steps: int, data: Mapping[str, Any]) -> Curation:
             raise bad_request("value: a weight is 0 or above", "value")
     else:
         value = None
+    if verdict == "note" and not _why(data).strip():
+        raise bad_request("why: a note needs text", "why")
     return Curation(session, verdict, ordinal, None if value is None else float(value), _user(), _why(data))
 
 

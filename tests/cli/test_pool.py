@@ -201,6 +201,7 @@ POOL show i00 => session 'i00': several begin so: i00-g0-m3, i00-g0-m2 ...
 POOL show open => session 'open' has not ended
 POOL exclude => which sessions? name some, or choose them by filters
 POOL exclude i00-g0-m0 --failed => name sessions, or choose them by filters, not both
+POOL note => the following arguments are required: text
 POOL exclude --min-return 99 => no session matches
 POOL exclude i00-g0-m0 --step 3 => --step 3: session 'i00-g0-m0' has steps 0 to 2
 POOL exclude i00-g0-m0 --step -2 => --step -2: session 'i00-g0-m0' has steps 0 to 2
@@ -235,6 +236,13 @@ def test_bad_input_is_one_line(run_folder, tmp_path, capsys, line, monkeypatch):
     assert words in said.err
     assert [file for file in sorted(tmp_path.iterdir()) if file not in before and "pool.sqlite" not in file.name] == []
     assert (tmp_path / "taken.jsonl").read_text() == "mine"
+
+
+def test_a_note_leaves_an_exclusion(run_folder, capsys):
+    call(capsys, run_folder, "exclude", NAMES[0])
+    assert call(capsys, run_folder, "note", "looks odd", NAMES[0]) == f"note: {NAMES[0]} (undo 2 takes it back)\n"
+    assert NAMES[0] in call(capsys, run_folder, "list", "--excluded")
+    assert "looks odd" in call(capsys, run_folder, "decisions")
 
 
 def test_an_undone_decision_is_not_undone_again(run_folder, capsys):

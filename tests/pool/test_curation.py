@@ -25,6 +25,15 @@ def test_later_decisions_win():
     assert decide(Curation("other", "exclude")).empty
 
 
+def test_a_note_changes_nothing():
+    assert decide(Curation("s", "note", why="odd")).empty
+    excluded = decide(Curation("s", "exclude"), Curation("s", "exclude", 1), Curation("s", "weight", value=2.0))
+    noted = (Curation("s", "note", why="odd"), Curation("s", "note", 1, why="odd"))
+    assert decide(
+        Curation("s", "exclude"), Curation("s", "exclude", 1), Curation("s", "weight", value=2.0), *noted
+    ) == (excluded)
+
+
 def test_an_undone_decision_never_was():
     exclude, undo = Curation("s", "exclude"), Curation("s", "exclude", undoes=1)
     assert decide(exclude, undo).empty

@@ -187,8 +187,9 @@ def test_decisions(tmp_path):
     assert data["return"] == 1.0 and data["decisions"][0]["undone"]
     curate(folder / "pool.sqlite", [Curation("i1.g0.m1", "exclude")])
     assert [r["group"] for r in ask(catalog, "groups", run="run", iteration=1, outcome="excluded")["rows"]] == [0]
-    for wrong in ({"verdict": "delete"}, {"verdict": "weight", "value": -1}, {"verdict": "exclude", "ordinal": 2},
-                  {"verdict": "reward", "value": "1"}, {"undo": number}, {"undo": 99}):  # fmt: skip
+    decide(catalog, {**place, "verdict": "note", "why": "odd"})
+    for wrong in ({"verdict": "delete"}, {"verdict": "note", "why": " "}, {"verdict": "weight", "value": -1},
+                  {"verdict": "exclude", "ordinal": 2}, {"verdict": "reward", "value": "1"}, {"undo": number}, {"undo": 99}):  # fmt: skip
         with pytest.raises(ApiError) as refusal:
             decide(catalog, {**place, **wrong})
         assert refusal.value.status == 400

@@ -156,6 +156,19 @@ def test_decisions_on_the_page(page, server):
     page.wait_for_selector("section li.undone")
 
 
+def test_a_decision_keeps_what_is_typed_elsewhere(page, server):
+    page.goto(server)
+    page.goto(server.partition("#")[0] + "#/e/run/i0.g0.m2")
+    page.locator("#step-0 summary", has_text="Decide about this step").click()
+    page.locator("#step-0").get_by_label("Why").fill("half a sen")
+    section = page.locator("section", has_text="Decisions")
+    section.get_by_label("Why").fill("a word")
+    section.get_by_role("button", name="note").click()
+    page.wait_for_selector("section li:has-text('note')")
+    assert page.locator("#step-0").get_by_label("Why").input_value() == "half a sen"
+    assert section.get_by_label("Why").input_value() == ""  # that form was sent
+
+
 def test_a_page_follows_a_run_that_is_written(page, server, folder):
     page.goto(server)
     page.goto(server.partition("#")[0] + "#/run/run")

@@ -152,7 +152,9 @@ window.view = {};
   function swap(main, page, again) {
     const focus = again && document.activeElement ? document.activeElement.getAttribute("href") : null;
     const open = again ? [...main.querySelectorAll("details[open][data-key]")].map((d) => d.dataset.key) : [];
+    const typed = again ? written(main) : [];
     main.replaceChildren(page.body);
+    typed.forEach((one) => write(main, one));
     for (const details of main.querySelectorAll("details[data-key]")) if (open.includes(details.dataset.key)) details.open = true;
     if (again) {
       const same = focus && [...main.querySelectorAll("a")].find((a) => a.getAttribute("href") === focus);
@@ -163,6 +165,25 @@ window.view = {};
       if (page.ready) page.ready();
     }
     document.title = page.title;
+  }
+
+  // What stands in the fields of forms (`data-form` names a form), to be written again on the page drawn anew.
+  const written = (main) =>
+    [...main.querySelectorAll("[data-form] input")]
+      .filter((field) => field.value || field === document.activeElement)
+      .map((field) => ({
+        form: field.closest("[data-form]").dataset.form,
+        label: field.getAttribute("aria-label"),
+        value: field.value,
+        focused: field === document.activeElement,
+      }));
+  function write(main, { form, label, value, focused }) {
+    const field = main.querySelector(`[data-form="${CSS.escape(form)}"] input[aria-label="${label}"]`);
+    if (!field) return;
+    field.value = value;
+    const box = field.closest("details");
+    if (box) box.open = true;
+    if (focused) field.focus({ preventScroll: true });
   }
 
   // --- live ----------------------------------------------------------------------------------------------------------

@@ -39,27 +39,39 @@
         value.focus();
         return;
       }
+      if (verdict === "note" && !why.value.trim()) {
+        problem.textContent = "a note needs text";
+        why.focus();
+        return;
+      }
       try {
-        await send({ run, session: data.id, ordinal, verdict, why: why.value, ...(numeric ? { value: number } : {}) });
+        const sent = why.value;
+        await send({ run, session: data.id, ordinal, verdict, why: sent, ...(numeric ? { value: number } : {}) }, () => {
+          if (why.value === sent) why.value = "";
+          value.value = "";
+        });
       } catch (error) {
         problem.textContent = error.message;
       }
     };
     return el(
       "div",
-      { class: "filters" },
+      { class: "filters", "data-form": `${run}/${data.id}/${ordinal}` },
       why,
       value,
       button("exclude", decide("exclude")),
-      button("keep (a note)", decide("keep")),
+      button("keep", decide("keep")),
+      button("note", decide("note")),
       button("set reward", decide("reward", true)),
       button("set weight", decide("weight", true)),
       problem,
     );
   }
 
-  async function send(values) {
+  // `told` empties the form that was sent; what stands in the others outlives the drawing.
+  async function send(values, told = () => {}) {
     await V.tell(values);
+    told();
     await V.draw(true);
   }
 })();
