@@ -189,7 +189,8 @@ def test_decisions(tmp_path):
     assert [r["group"] for r in ask(catalog, "groups", run="run", iteration=1, outcome="excluded")["rows"]] == [0]
     decide(catalog, {**place, "verdict": "note", "why": "odd"})
     for wrong in ({"verdict": "delete"}, {"verdict": "note", "why": " "}, {"verdict": "weight", "value": -1},
-                  {"verdict": "exclude", "ordinal": 2}, {"verdict": "reward", "value": "1"}, {"undo": number}, {"undo": 99}):  # fmt: skip
+                  {"verdict": "exclude", "ordinal": 2},
+                  {"verdict": "reward", "value": "1"}, {"undo": number}, {"undo": 99}):  # fmt: skip
         with pytest.raises(ApiError) as refusal:
             decide(catalog, {**place, **wrong})
         assert refusal.value.status == 400
