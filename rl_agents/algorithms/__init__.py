@@ -5,7 +5,9 @@ import pkgutil
 from typing import TYPE_CHECKING
 
 from rl_agents.algorithms.base import Recipe
-from rl_agents.algorithms.keys import compose
+from rl_agents.algorithms.keys import compose, extend
+from rl_agents.errors import InputError
+from rl_agents.plugins import claim
 
 #: The order of listings; modules that are not named here follow.
 ORDER = (
@@ -32,4 +34,20 @@ else:
     #: The settings of a run: every key of the framework and of all algorithms.
     Settings = compose(ALGORITHMS.values(), __name__)
 
-__all__ = ["ALGORITHMS", "Recipe", "Settings"]
+
+def register(recipe: Recipe) -> Recipe:
+    """Add an algorithm of a plugin, with its keys; returns it.
+
+    Raises:
+        InputError: its name is taken, or a key of it means something else to another algorithm.
+    """
+    claim("algorithm", recipe.name, ALGORITHMS)
+    try:
+        extend(Settings, [*ALGORITHMS.values(), recipe])
+    except TypeError as error:
+        raise InputError(f"algorithm {error}") from error
+    ALGORITHMS[recipe.name] = recipe
+    return recipe
+
+
+__all__ = ["ALGORITHMS", "Recipe", "Settings", "register"]

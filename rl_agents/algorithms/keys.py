@@ -9,7 +9,7 @@ from typing import Any
 
 from rl_agents.algorithms.base import Recipe
 from rl_agents.settings import Settings
-from rl_agents.settings.options import option_types
+from rl_agents.settings.options import forget_types, option_types
 
 Field = dataclasses.Field[Any]
 
@@ -35,6 +35,23 @@ def compose(recipes: Iterable[Recipe], module: str) -> type[Settings]:
                 raise TypeError(f"{recipe.name}: key {field.name} has another type or default elsewhere")
     added = [entry for name, entry in own.items() if name not in framework]
     return dataclasses.make_dataclass("Settings", added, bases=(Settings,), namespace={"__module__": module})
+
+
+def extend(settings: type[Settings], recipes: Iterable[Recipe]) -> None:
+    """Give the class of a run's settings, in place, the keys that ``recipes`` have and it lacks.
+
+    In place, because everybody imports the class by name, and settings of another process are made of it.
+    """
+    fresh = compose(recipes, settings.__module__)
+    known = {field.name for field in dataclasses.fields(settings)}
+    for field in dataclasses.fields(fresh):
+        if field.name not in known:
+            settings.__annotations__[field.name] = fresh.__annotations__[field.name]
+            if field.default is not dataclasses.MISSING:
+                setattr(settings, field.name, field.default)
+    for name in ("__dataclass_fields__", "__init__", "__repr__", "__eq__", "__match_args__"):
+        setattr(settings, name, getattr(fresh, name))
+    forget_types()
 
 
 def _copy(field: Field) -> Field:

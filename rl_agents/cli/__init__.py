@@ -10,6 +10,7 @@ import signal
 import sys
 from collections.abc import Sequence
 
+from rl_agents import plugins
 from rl_agents.cli.commands import COMMANDS
 from rl_agents.cli.failures import one_line, report_crash
 from rl_agents.errors import InputError, unknown
@@ -23,8 +24,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; never raises for a user error."""
     collect_less_often()
     try:
-        command, rest = _split(list(sys.argv[1:] if argv is None else argv))
-        code: int = importlib.import_module(COMMANDS[command][0]).run(rest)
+        own, arguments = _imports(list(sys.argv[1:] if argv is None else argv))
+        command, rest = _split(arguments)
+        module = importlib.import_module(COMMANDS[command][0])
+        plugins.load(own)
+        plugins.ASKED[:] = map(plugins.located, own)
+        code: int = module.run(rest)
         return code
     except InputError as error:
         print(f"error: {as_called(one_line(error))}", file=sys.stderr)
@@ -39,6 +44,28 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_DONE
     except Exception as error:
         return report_crash(error)
+    finally:
+        plugins.ASKED.clear()
+
+
+def _imports(argv: list[str]) -> tuple[list[str], list[str]]:
+    """Take every ``--import MODULE`` out of the arguments of any command; return the modules and the rest.
+
+    Raises:
+        InputError: the flag without a module.
+    """
+    own: list[str] = []
+    rest: list[str] = []
+    words = iter(argv)
+    for word in words:
+        flag, equals, value = word.partition("=")
+        if flag != "--import":
+            rest.append(word)
+        elif (name := value if equals else next(words, "")) and not name.startswith("-"):
+            own.append(plugins.located(name))
+        else:
+            raise InputError("--import needs a module or a file, such as --import my_module")
+    return own, rest
 
 
 def _split(argv: list[str]) -> tuple[str, list[str]]:

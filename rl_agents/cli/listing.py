@@ -13,9 +13,11 @@ import rl_agents.envs  # noqa: F401  (registers the built-in environments)
 from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.algorithms.keys import readers, sections
 from rl_agents.cli.parser import Parser
-from rl_agents.envs.base import ENVIRONMENTS
+from rl_agents.envs.base import CLASSES, ENVIRONMENTS
 from rl_agents.errors import unknown
 from rl_agents.installation import as_called, presets_folder
+from rl_agents.plugins import ORIGINS
+from rl_agents.rewards.base import REWARDS
 from rl_agents.rollout.truncation_rules import RULES
 from rl_agents.settings.options import option_types, range_text, spoken
 from rl_agents.settings.presets import Kind, preset_files
@@ -23,7 +25,7 @@ from rl_agents.settings.schema import recipe_schema
 
 Entry = dict[str, Any]
 PRESETS = ("recipes", "sweeps")
-KINDS = ("algorithms", "environments", "engines", "truncation_rules", *PRESETS)
+KINDS = ("algorithms", "environments", "engines", "truncation_rules", "rewards", *PRESETS)
 
 ENGINES: list[Entry] = [
     {
@@ -117,10 +119,11 @@ def catalogue() -> dict[str, list[Entry]]:
     """Return everything that can be named, each with name, summary and reference."""
 
     return {
-        "algorithms": _entries(ALGORITHMS),
-        "environments": [*_entries(ENVIRONMENTS), ADAPTER],
+        "algorithms": _entries(ALGORITHMS, "algorithm"),
+        "environments": [*_entries(ENVIRONMENTS, "environment"), *_classes(), ADAPTER],
         "engines": ENGINES,
-        "truncation_rules": [*NO_TRUNCATION, *_entries(RULES)],
+        "truncation_rules": [*NO_TRUNCATION, *_entries(RULES, "truncation rule")],
+        "rewards": _entries(REWARDS, "reward"),
     }
 
 
@@ -163,8 +166,22 @@ def _details(entry: Entry, shared: Sequence[str]) -> str:
     return "; ".join(filter(None, (entry["type"], entry["range"], needs, users)))
 
 
-def _entries(registry: Mapping[str, Any]) -> list[Entry]:
-    return [{"name": item.name, "summary": item.summary, "reference": item.reference} for item in registry.values()]
+def _entries(registry: Mapping[str, Any], kind: str) -> list[Entry]:
+    return [
+        {"name": item.name, "summary": item.summary + _origin(kind, item.name), "reference": item.reference}
+        for item in registry.values()
+    ]
+
+
+def _classes() -> list[Entry]:
+    return [
+        {"name": name, "summary": full + _origin("environment", name), "reference": full}
+        for name, full in CLASSES.items()
+    ]
+
+
+def _origin(kind: str, name: str) -> str:
+    return f" ({ORIGINS[kind, name]})" if (kind, name) in ORIGINS else ""
 
 
 def _type_name(kind: Any) -> str:

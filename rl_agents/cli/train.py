@@ -54,7 +54,8 @@ def build_parser() -> Parser:
     parser = Parser(
         "", "Train an LLM agent with reinforcement learning.",
         epilog=f"commands (run.py COMMAND --help):\n{commands}\n\nexit codes: 0 done, 1 failed, 2 bad input, "
-        "130 interrupted after a checkpoint",
+        "130 interrupted after a checkpoint\n\n"
+        "--import MODULE, with any command: load algorithms, environments and rewards of your own",
     )  # fmt: skip
     parser.add_argument("--algo", metavar="NAME", help="algorithm (default: grpo); `run.py list` lists them")
     parser.add_argument("--env", metavar="NAME", help="environment (default: guess_numbers); `run.py list` lists them")

@@ -35,10 +35,11 @@ from rl_agents.envs.gymnasium_adapter import PREFIX
 from rl_agents.errors import InputError, unknown
 from rl_agents.interrupts import event_loop
 from rl_agents.pool.files import pool_file
+from rl_agents.rewards.base import REWARDS
 from rl_agents.rollout.embedders import make_embedder
 from rl_agents.rollout.env_calls import EnvFailure
 from rl_agents.rollout.env_pool import EnvPool, env_pool
-from rl_agents.rollout.truncation_rules import progress_window
+from rl_agents.rollout.truncation_rules import check_rule, progress_window
 from rl_agents.settings import Settings, validate
 from rl_agents.settings.checks import check_room
 from rl_agents.settings.search import SearchKeys
@@ -76,6 +77,9 @@ def resolve(settings: Settings, with_model: bool = True) -> Settings:
     settings.env_options = plain_options(read_env_options(spec, settings.env_options, chosen))
     base = env_spec(base_environment(settings.env, settings.env_options))
     settings.max_turns = settings.max_turns or base.max_turns
+    check_rule(settings)
+    if settings.reward not in REWARDS:
+        raise unknown("reward", settings.reward, REWARDS)
     _check_truncation(settings, recipe, base)
     check_recipe(settings, recipe)
     _check_environment(settings)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import ray
@@ -12,8 +13,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rl_agents.core.resources import actors, cluster_nodes, describe_placement, obstacle
 from rl_agents.envs.base import env_spec
-from rl_agents.envs.gymnasium_registry import OWN_MODULES
 from rl_agents.errors import InputError
+from rl_agents.plugins import OWN_MODULES, load
 from rl_agents.settings import Settings
 from rl_agents.startup import leave_out_sklearn
 
@@ -75,8 +76,8 @@ def shipped_modules() -> dict[str, Any]:
     return {"runtime_env": {"py_modules": [str(path) for path in OWN_MODULES.values()]}}
 
 
-def check_modules(env: str) -> None:
-    """Let every node import the module of an environment of the user's own, before anything starts there.
+def check_modules(env: str, plugins: Sequence[str] = ()) -> None:
+    """Let every node import plugins and the module of an environment of the user's own, before anything starts there.
 
     Raises:
         InputError: a node cannot.
@@ -87,7 +88,7 @@ def check_modules(env: str) -> None:
     problems = {
         node["NodeManagerAddress"]: imported.options(
             scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=True)
-        ).remote(env)
+        ).remote(env, plugins)
         for node in ray.nodes()
         if node["Alive"]
     }
@@ -101,8 +102,9 @@ def check_modules(env: str) -> None:
             raise InputError(f"on node {address}: {problem}")
 
 
-def _import_problem(env: str) -> str:
+def _import_problem(env: str, plugins: Sequence[str]) -> str:
     try:
+        load(plugins)
         env_spec(env)
     except InputError as error:
         return str(error)
@@ -115,7 +117,7 @@ def join_session(settings: Settings) -> None:
         return
     ensure_ray(settings.num_engines + settings.num_env_runners + settings.num_learners)
     if ray.util.get_current_placement_group() is None:
-        check_modules(settings.env)
+        check_modules(settings.env, settings.plugins)
         show_placement(settings)
 
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import gymnasium
 
@@ -19,6 +19,7 @@ from rl_agents.envs.gymnasium_adapter import PREFIX, adapter_spec
 from rl_agents.envs.gymnasium_players import players_starter
 from rl_agents.envs.spec import EnvSpec, StarterSpec, TextEnv
 from rl_agents.errors import InputError, unknown
+from rl_agents.plugins import claim
 from rl_agents.settings.options import read_options
 
 #: The order of listings; environments that are not named here follow.
@@ -29,15 +30,39 @@ ORDER = (
 )  # fmt: skip
 
 ENVIRONMENTS: dict[str, EnvSpec] = {}
+#: Plain names of gymnasium classes that plugins registered -> ``gymnasium:<module>:<class>``.
+CLASSES: dict[str, str] = {}
+
+GymClass = TypeVar("GymClass", bound=type[gymnasium.Env[Any, Any]])
 
 
 def register(spec: EnvSpec) -> None:
-    """Add an environment to the registry and to gymnasium's."""
+    """Add an environment to the registry and to gymnasium's.
+
+    Raises:
+        InputError: a plugin takes a name that is taken.
+    """
+    claim("environment", spec.name, {**ENVIRONMENTS, **CLASSES})
     ENVIRONMENTS[spec.name] = spec
     if spec.gym_id not in gymnasium.registry:
         gymnasium.register(
             spec.gym_id, "rl_agents.envs.base:named_env", disable_env_checker=True, kwargs={"environment": spec.name}
         )
+
+
+def environment(name: str) -> Callable[[GymClass], GymClass]:
+    """Decorate a gymnasium class of your own: ``--env name`` plays it as ``gymnasium:<module>:<class>`` does.
+
+    Raises:
+        InputError: the name is taken.
+    """
+
+    def registered(made: GymClass) -> GymClass:
+        claim("environment", name, {**ENVIRONMENTS, **CLASSES})
+        CLASSES[name] = f"{PREFIX}{made.__module__}:{made.__name__}"
+        return made
+
+    return registered
 
 
 def discover() -> None:
@@ -53,16 +78,17 @@ def env_spec(name: str) -> EnvSpec:
     Raises:
         InputError: unknown name; the message offers the nearest.
     """
+    name = CLASSES.get(name, name)
     if name.startswith(PREFIX):
         return adapter_spec(name)
     if name not in ENVIRONMENTS:
-        raise unknown("environment", name, [*ENVIRONMENTS, f"{PREFIX}<id>"])
+        raise unknown("environment", name, [*ENVIRONMENTS, *CLASSES, f"{PREFIX}<id>"])
     return ENVIRONMENTS[name]
 
 
 def is_environment(name: str) -> bool:
     """Whether ``name`` is an environment's (of gymnasium's: by its form alone)."""
-    return name.startswith(PREFIX) or name in ENVIRONMENTS
+    return name.startswith(PREFIX) or name in ENVIRONMENTS or name in CLASSES
 
 
 def base_environment(name: str, options: Mapping[str, Any]) -> str:
@@ -144,6 +170,7 @@ def starter_spec(name: str) -> StarterSpec:
     Raises:
         InputError: it has none, so that a model folder must be given.
     """
+    name = CLASSES.get(name, name)
     if name.startswith(PREFIX):
         return players_starter(name)
     spec: StarterSpec | None = _part(env_spec(name), "starter", "STARTER")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from rl_agents.data.trajectory import Trajectory
+from rl_agents.errors import unknown
+from rl_agents.plugins import claim
 from rl_agents.rewards.progressive import ProgressiveReward
 from rl_agents.settings import Settings
 
@@ -47,12 +50,88 @@ class EnvironmentReward:
         return {}
 
 
+@dataclass(frozen=True)
+class ScoredReward:
+    """What `reward` makes of a function: its score is the episode's whole return, earned by the last step.
+
+    Attributes:
+        waits: the function asks somebody, so that scores take long.
+    """
+
+    name: str
+    score: Callable[[Trajectory], float]
+    waits: bool = False
+
+    def apply(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:
+        """See `Reward.apply`."""
+        for trajectory in trajectories:
+            if trajectory.failed or not trajectory.steps:
+                continue
+            try:
+                score = float(self.score(trajectory))
+            except Exception as error:
+                trajectory.failed = True
+                trajectory.end_cause = f"judge_error: reward {self.name}: {type(error).__name__}: {error}"
+                continue
+            trajectory.facts["environment_return"] = trajectory.episode_return
+            for step in trajectory.steps:
+                step.reward = 0.0
+            trajectory.steps[-1].reward = score
+        return self.metrics(trajectories)
+
+    def metrics(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:
+        """See `Reward.metrics`."""
+        return {}
+
+
+@dataclass(frozen=True)
+class RewardEntry:
+    """A reward as `run.py list` shows it."""
+
+    name: str
+    summary: str
+    reference: str
+    build: Callable[[Settings], Reward]
+
+
+REWARDS: dict[str, RewardEntry] = {
+    entry.name: entry
+    for entry in (
+        RewardEntry("environment", "the rewards that the environment gave", "-", lambda settings: EnvironmentReward()),
+        RewardEntry("prs", "progressive reward shaping", "docs/rewards.md", ProgressiveReward.from_settings),
+    )
+}
+
+
+def register(entry: RewardEntry) -> None:
+    """Add a reward of a plugin.
+
+    Raises:
+        InputError: its name is taken.
+    """
+    claim("reward", entry.name, REWARDS)
+    REWARDS[entry.name] = entry
+
+
+def reward(
+    name: str, summary: str, waits: bool = False
+) -> Callable[[Callable[[Trajectory], float]], Callable[[Trajectory], float]]:
+    """Decorate a function that scores one finished episode: ``reward=name`` learns from its score (`ScoredReward`)."""
+
+    def registered(score: Callable[[Trajectory], float]) -> Callable[[Trajectory], float]:
+        made = ScoredReward(name, score, waits)
+        register(RewardEntry(name, summary, score.__module__, lambda settings: made))
+        return score
+
+    return registered
+
+
 def make_reward(settings: Settings) -> Reward:
     """Build what the key ``reward`` names.
 
     Raises:
-        InputError: the judge lacks its API key or its client.
+        InputError: unknown name (the nearest is named), or the judge lacks its API key or its client.
     """
-    if settings.reward == "environment":
-        return EnvironmentReward()
-    return ProgressiveReward.from_settings(settings)
+    if settings.reward not in REWARDS:
+        raise unknown("reward", settings.reward, REWARDS)
+    return REWARDS[settings.reward].build(settings)

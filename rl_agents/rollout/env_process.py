@@ -26,7 +26,7 @@ from rl_agents.settings import Settings
 #: What an environment may have beside `reset` and `step`, and what of it is called.
 METHODS, WORDS = ("snapshot", "restore", "render_window", "random_action"), ("answer_instruction",)
 #: The keys that say how an environment is made.
-KEYS = ("env", "max_turns", "prompting", "prompting_shots", "prompting_trials")
+KEYS = ("plugins", "env", "max_turns", "prompting", "prompting_shots", "prompting_trials")
 #: Seconds between the end of the pipe and that of the process.
 END_S = 5.0
 

@@ -16,7 +16,8 @@ from typing import Protocol
 import numpy as np
 
 from rl_agents.envs.base import EnvSpec, env_spec
-from rl_agents.errors import InputError
+from rl_agents.errors import InputError, unknown
+from rl_agents.plugins import claim
 from rl_agents.rollout.embedders import Embedder, Vector, make_embedder
 from rl_agents.rollout.truncation import StallMode, StallWindow, random_trigger, similarity_trigger
 from rl_agents.settings import Settings
@@ -201,3 +202,23 @@ RULES: dict[str, RuleEntry] = {
         ),
     )
 }
+
+
+def register(entry: RuleEntry) -> None:
+    """Add a truncation rule of a plugin.
+
+    Raises:
+        InputError: its name is taken.
+    """
+    claim("truncation rule", entry.name, {**RULES, "none": None})
+    RULES[entry.name] = entry
+
+
+def check_rule(settings: Settings) -> None:
+    """Refuse a rule that there is none of.
+
+    Raises:
+        InputError: the nearest is named.
+    """
+    if settings.truncation not in ("none", *RULES):
+        raise unknown("truncation", settings.truncation, ["none", *RULES])

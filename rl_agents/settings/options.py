@@ -58,6 +58,11 @@ def option_types(cls: type) -> Mapping[str, Any]:
     return _option_types(typing.cast(Any, cls))
 
 
+def forget_types() -> None:
+    """A class has got further keys."""
+    _option_types.cache_clear()
+
+
 @cache
 def _option_types(cls: Any) -> Mapping[str, Any]:
     hints = typing.get_type_hints(cls)

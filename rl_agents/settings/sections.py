@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from rl_agents.plugins import ASKED
 from rl_agents.settings.options import key
 
 
@@ -19,6 +20,7 @@ class RunKeys:
 
     algo: str = key("grpo", "algorithm, see `run.py list`")
     env: str = key("guess_numbers", "environment, see `run.py list`")
+    plugins: list[str] = key(ASKED, "modules or files of your own that register algorithms, environments, rewards")
     env_options: dict[str, Any] = key({}, "the environment's own keys, written env.KEY")
     seed: int = key(
         0, "seed of the run; every episode's stream derives from (seed, iteration, group, member)",
@@ -104,8 +106,10 @@ class PoolKeys:
 class TruncationKeys:
     """Truncation (T3), in training only."""
 
-    truncation: Literal["none", "t3", "similarity", "random"] = key(
-        "none", "stop episodes whose belief no longer moves: progress rule, repeated questions, or a coin (control)"
+    truncation: str = key(
+        "none",
+        "none, t3, similarity, random or a plugin's: stop episodes whose belief no longer moves, by a progress rule, "
+        "repeated questions, or a coin (control)",
     )
     truncation_window: int = key(
         0, "k, steps without progress that fire it; 0 takes the environment's", at_least=0, needs="truncation=t3"
@@ -142,7 +146,7 @@ JUDGE_SERVER = (*JUDGED, "judge=openai")
 class RewardKeys:
     """What an episode earns."""
 
-    reward: Literal["environment", "prs"] = key("environment", "the environment's, or progressive reward shaping")
+    reward: str = key("environment", "environment, prs (progressive reward shaping) or a plugin's")
     prs_form: Literal["short", "long", "general"] = key(
         "short",
         "`short`: answers of a few words; `long`: the judge comes before them; `general`: sums of sigmoids",

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Self
 
+from rl_agents import plugins
 from rl_agents.errors import InputError
 from rl_agents.settings.asynchrony import AsyncKeys
 from rl_agents.settings.migration import migrated
@@ -72,6 +73,11 @@ class Settings(
         #: What was measured of prompts and lengths, for a run's first lines; empty until it is (`core.lengths`).
         self.lengths = ""
 
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        # Whoever receives settings from another process needs what their names stand for.
+        self.__dict__.update(state)
+        plugins.load(state.get("plugins", ()))
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data in declaration order, ``env.KEY`` flattened; `from_dict` is its inverse."""
         data = dataclasses.asdict(self)
@@ -102,11 +108,16 @@ class Settings(
         return settings
 
     def update(self, data: Mapping[str, Any]) -> None:
-        """Set keys in place; values are checked against the field's type.
+        """Set keys in place; values are checked against the field's type. Plugins that they name are loaded first.
 
         Raises:
-            InputError: unknown key or a value of the wrong type.
+            InputError: unknown key, a value of the wrong type, or a plugin that cannot be loaded.
         """
+        if "plugins" in data:
+            named = [*plugins.ASKED, *coerce("plugins", data["plugins"], list[str])]
+            plugins.load(named)
+            data = {**data, "plugins": list(dict.fromkeys(map(plugins.located, named)))}
+        plugins.load()
         types = option_types(type(self))
         for name, value in data.items():
             if name.startswith("env."):

@@ -159,6 +159,8 @@ def _sweep(data: dict[str, Any], folder: Path, assignments: Mapping[str, Any], l
             raise InputError(f"{unknown('key of a sweep', name, PLAIN_KEYS + NESTED_KEYS)}{hint}")
     space = {str(name): parse_choice(str(name), value) for name, value in _mapping(data, "space").items()}
     keys = {**_recipe(data, folder), **_mapping(data, "set"), **assignments}
+    if plugins := Settings.from_dict({"plugins": keys.get("plugins", [])}).plugins:
+        keys["plugins"] = plugins  # with those of --import, which trials are not told otherwise
     options = read_options(SweepOptions, {name: data[name] for name in PLAIN_KEYS if name in data})
     sweep = Sweep(
         keys=keys, space=space, asha=_part(data, "asha", Asha), pbt=_part(data, "pbt", Pbt), source=data,

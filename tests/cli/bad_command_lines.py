@@ -75,11 +75,11 @@ ROWS = """
 --set learner_sharding=fsdp => learner_sharding=fsdp needs num_learners of 2 or more, not 0
 --set learner_sharding=zero3 => learner_sharding='zero3': valid: none, fsdp
 --set optimizer=muon learner_sharding=fsdp num_learners=2 => learner_sharding=fsdp with optimizer=muon: Muon needs who
---set truncation=t4 => truncation='t4': valid: none, t3, similarity, random
+--set truncation=t4 => unknown truncation 't4': did you mean 't3'?
 --set truncation_window=3 => key 'truncation_window' has no effect without truncation=t3
 --set truncation=t3 truncation_window=-1 => truncation_window=-1: must not be negative
 --set truncation_min_turns=2 => key 'truncation_min_turns' has no effect without truncation other than none
---set reward=judge => reward='judge': valid: environment, prs
+--set reward=judge => unknown reward 'judge': valid: environment, prs
 --set reward=prs prs_thresholds=[1] => key 'prs_thresholds' has no effect without prs_form=general
 --set judge=openai => key 'judge' has no effect without reward=prs
 --set reward=prs prs_form=general judge=openai => judge=openai needs judge_url

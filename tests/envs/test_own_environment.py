@@ -17,8 +17,8 @@ from pathlib import Path
 import gymnasium
 import pytest
 
+from rl_agents import plugins
 from rl_agents.cli import main
-from rl_agents.envs import gymnasium_registry
 from rl_agents.envs.base import env_spec, make_env, read_env_options, starter_spec, task_ids
 from rl_agents.errors import InputError
 from rl_agents.rollout.branching import takes_snapshots
@@ -39,7 +39,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     before = set(sys.modules)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [part for part in sys.path if part])
-    gymnasium_registry.OWN_MODULES.clear()
+    plugins.OWN_MODULES.clear()
     monkeypatch.setenv("RL_AGENTS_CACHE", str(tmp_path / "cache"))
     yield tmp_path
     for name in set(sys.modules) - before:

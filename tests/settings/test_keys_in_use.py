@@ -25,6 +25,7 @@ SEARCH = "choices of the search"
 #: Keys that nothing in the repository sets, and why they are there.
 REASONS = {
     "env_options": "written env.KEY",
+    "plugins": "modules of the user's own",
     "max_failed_share": "how much of an environment may fail is the user's to say",
     "lora_rank": "memory of the user's GPUs",
     "lora_alpha": "memory of the user's GPUs",
@@ -72,4 +73,4 @@ def test_every_key_is_in_use_or_has_a_reason() -> None:
 
 def test_the_number_of_keys_is_known() -> None:
     """Raise it deliberately: each key is one more thing to understand, and to test beside all others."""
-    assert len(option_types(Settings)) == 176
+    assert len(option_types(Settings)) == 177

@@ -1,0 +1,152 @@
+"""Modules of the user's own: found, imported once in each process, and remembered for the machines that need them.
+
+A plugin is a module that registers algorithms, environments, rewards or truncation rules when it is imported. It is
+named by the key ``plugins``, by ``--import``, or by an entry point of an installed package (`GROUPS`). `Settings` loads
+the plugins that it names when it is filled and when a process receives it, so that no other code has to.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import site
+import sys
+import traceback
+from collections.abc import Iterable, Mapping
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+from rl_agents.errors import InputError
+
+#: Entry points that are imported in every process; the name says what the module registers, for readers.
+GROUPS = tuple(f"rl_agents.{kind}" for kind in ("algorithms", "environments", "rewards", "truncation_rules"))
+#: Files of the user's own modules, by name: what the workers of a cluster have to be given.
+OWN_MODULES: dict[str, Path] = {}
+#: Modules of ``--import``: the default of the key ``plugins``.
+ASKED: list[str] = []
+#: (kind, name) -> where what a plugin registered comes from.
+ORIGINS: dict[tuple[str, str], str] = {}
+
+_loaded: set[str] = set()
+_loading: list[str] = []
+
+
+def load(names: Iterable[str] = ()) -> None:
+    """Import the plugins of installed packages and those of ``names``; each once in a process.
+
+    Args:
+        names: modules, or files ``path/name.py``, which are imported as ``name``.
+
+    Raises:
+        InputError: one cannot be imported, or registers a name that is taken; distribution, file and line are named.
+    """
+    if "" not in _loaded and not _loading:
+        for entry in (entry for group in GROUPS for entry in entry_points(group=group)):
+            _load(entry.module, f"entry point {entry.name} of package {entry.dist.name if entry.dist else '?'}")
+        _loaded.add("")
+    for name in names:
+        _load(name, f"plugin {name}")
+
+
+def _load(name: str, origin: str) -> None:
+    module = _module_name(name)
+    if module in _loaded or origin in _loading:
+        return
+    _loading.append(origin)
+    try:
+        home = own_module(module, origin)
+        file = Path(getattr(home, "__file__", None) or name)
+        if name.endswith(".py") and Path(name).is_file() and not file.samefile(name):
+            raise InputError(f"{origin}: a module {module} is {file} already: give the file another name")
+    finally:
+        _loading.remove(origin)
+    _loaded.add(module)
+
+
+def located(name: str) -> str:
+    """Return a file, or a module of one file that is the user's own, as an absolute path; other modules by name.
+
+    So other processes of this machine find it, and later runs from any folder.
+    """
+    if name.endswith(".py"):
+        return str(Path(name).resolve())
+    own = OWN_MODULES.get(name)
+    return str(own) if own and own.is_file() else name
+
+
+def _module_name(name: str) -> str:
+    """Return the module of a plugin's name; a file's folder is added to where Python looks for modules."""
+    if not name.endswith(".py"):
+        return name
+    path = Path(name).resolve()
+    if path.is_file() and str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))
+    return path.stem  # on another node only the module is there, which Ray brought
+
+
+def claim(kind: str, name: str, known: Mapping[str, Any]) -> None:
+    """Note who registers ``name``; whoever registers something calls it first.
+
+    Args:
+        kind: what it is, such as ``algorithm``.
+        known: what is registered under which name so far.
+
+    Raises:
+        InputError: the name is taken by something built in, or by another plugin.
+    """
+    origin = _loading[-1] if _loading else ""
+    before = ORIGINS.get((kind, name), "built in")
+    if name in known and origin and before != origin:
+        raise InputError(f"{origin} registers the {kind} '{name}', which is {before}: give it another name")
+    if origin:
+        ORIGINS[kind, name] = origin
+
+
+def own_module(module: str, wanted: str) -> Any:
+    """Import a module from wherever Python finds modules or from the current folder, and note it in `OWN_MODULES`.
+
+    Args:
+        wanted: what it is imported for, as messages begin.
+
+    Raises:
+        InputError: there is none, or it cannot be imported; the line is named.
+    """
+    folder = os.getcwd()
+    if folder not in sys.path and "" not in sys.path:
+        sys.path.append(folder)  # at the end: a file here must not take the place of an installed module
+    importlib.invalidate_caches()
+    try:
+        home = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name != module.partition(".")[0]:
+            raise InputError(f"{wanted}: {_place(error, module)} needs {error.name}, which is "
+                             "not installed") from error  # fmt: skip
+        raise InputError(
+            f"{wanted}: there is no module {module} in {folder} or among the installed ones; "
+            f"start from the folder that holds {module.partition('.')[0]}.py, or add that folder to PYTHONPATH"
+        ) from error
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(
+            f"{wanted}: {_place(error, module)} cannot be imported: {type(error).__name__}: {error}"
+        ) from error
+    _remember(module.partition(".")[0])
+    return home
+
+
+def _place(error: BaseException, module: str) -> str:
+    """Return the module, with the line of its own or of what it imports that failed."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
+    own = [frame for frame in frames if frame.filename != __file__]
+    return f"module {module} ({own[-1].filename}, line {own[-1].lineno})" if own else f"module {module}"
+
+
+def _remember(name: str) -> None:
+    """Note a top-level module that no package manager has put on every machine."""
+    module = sys.modules[name]
+    path = Path([*getattr(module, "__path__", ()), module.__file__ or ""][0]).resolve()
+    installed = [*site.getsitepackages(), site.getusersitepackages(), os.path.dirname(os.__file__)]
+    if name != "rl_agents" and not any(path.is_relative_to(Path(folder).resolve()) for folder in installed):
+        OWN_MODULES[name] = path

@@ -1,0 +1,178 @@
+"""Modules of the user's own: the three files of docs/plugins.md, errors, and what `run.py new` writes."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from rl_agents import plugins
+from rl_agents.algorithms import ALGORITHMS, Settings
+from rl_agents.cli import main
+from rl_agents.envs import base
+from rl_agents.rewards.base import REWARDS
+from rl_agents.settings.options import forget_types
+
+ROOT = Path(__file__).parents[1]
+EXAMPLES = ROOT / "docs" / "examples" / "plugins"
+NAMES = ["median_algorithm", "lock_environment", "brief_reward"]
+IMPORTS = [word for name in NAMES for word in ("--import", name)]
+FEW = [
+    "tasks_per_iteration=2", "group_size=2", "minibatches=1", "eval_episodes=2", "reward=own-brief", "iterations=1",
+]  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The user's folder, with the example's files; what a test registers is forgotten."""
+    for name in NAMES:
+        shutil.copy(EXAMPLES / f"{name}.py", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RL_AGENTS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(sys, "path", [part for part in sys.path if part])
+    monkeypatch.setattr(plugins, "_loaded", set(plugins._loaded))
+    monkeypatch.setattr(Settings, "__annotations__", dict(Settings.__annotations__))
+    for name in ("__dataclass_fields__", "__init__", "__repr__", "__eq__", "__match_args__"):
+        monkeypatch.setattr(Settings, name, getattr(Settings, name))
+    registries: list[dict[Any, Any]] = [ALGORITHMS, base.CLASSES, REWARDS, plugins.ORIGINS, plugins.OWN_MODULES]
+    before, modules = [dict(registry) for registry in registries], set(sys.modules)
+    yield tmp_path
+    for registry, old in zip(registries, before, strict=True):
+        registry.clear()
+        registry.update(old)
+    for name in set(sys.modules) - modules:
+        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
+    monkeypatch.undo()
+    forget_types()
+
+
+def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """A command in a process of its own, where nothing is registered yet."""
+    command = [sys.executable, str(ROOT / "run.py"), *words]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_the_three_files_are_short() -> None:
+    lines = sum(len((EXAMPLES / f"{name}.py").read_text().splitlines()) for name in NAMES)
+    assert lines <= 120
+
+
+def test_the_list_shows_where_a_plugin_comes_from(folder: Path) -> None:
+    listed = run(folder, "list", "--json", *IMPORTS)
+    assert listed.returncode == 0, listed.stderr
+    entries = {entry["name"]: entry["summary"] for kind in json.loads(listed.stdout).values() for entry in kind}
+    assert entries["own-median"].endswith("(plugin median_algorithm)")
+    assert entries["own-lock"].endswith("(plugin lock_environment)")
+    assert entries["own-brief"].endswith("(plugin brief_reward)")
+
+
+BROKEN = {
+    "typo": ("import gymnasium\nMine = Gym\n", "typo.py, line 2) cannot be imported: NameError"),
+    "twice": (
+        "from rl_agents.algorithms import ALGORITHMS, register\nregister(ALGORITHMS['grpo'])\n",
+        "plugin twice registers the algorithm 'grpo', which is built in: give it another name",
+    ),
+    "nowhere": ("", "plugin nowhere: there is no module nowhere in"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_line_and_exit_code_2(name: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text, message = BROKEN[name]
+    if text:
+        (folder / f"{name}.py").write_text(text)
+    assert main(["list", "--import", name]) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+    assert not plugins.ASKED
+
+
+def test_unknown_names_suggest_those_of_plugins(folder: Path) -> None:
+    for words, near in ((["--algo", "own-medan"], "own-median"), (["--env", "own-lok"], "own-lock")):
+        done = run(folder, *IMPORTS, *words)
+        assert done.returncode == 2 and f"did you mean '{near}'?" in done.stderr
+
+
+def test_settings_bring_their_plugins_along(folder: Path) -> None:
+    """A process that is sent settings, or reads a run's config.yaml, knows what they name."""
+    (folder / "sent.py").write_text(
+        "import pickle, sys\nsettings = pickle.load(open('settings', 'rb'))\n"
+        "from rl_agents.algorithms import ALGORITHMS, Settings\n"
+        "assert settings.algo in ALGORITHMS and settings.own_median_weight == 0.5\n"
+        "assert Settings().own_median_weight == 1.0\n"
+    )
+    settings = Settings.from_dict({"plugins": ["median_algorithm.py"], "algo": "own-median", "own_median_weight": 0.5})
+    assert settings.plugins == [str(folder / "median_algorithm.py")]
+    assert Settings.restored(settings.to_dict()) == settings
+    (folder / "settings").write_bytes(pickle.dumps(settings))
+    elsewhere = folder / "elsewhere"
+    elsewhere.mkdir()
+    shutil.move(folder / "settings", elsewhere)
+    shutil.move(folder / "sent.py", elsewhere)
+    environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(
+        [sys.executable, "sent.py"], cwd=elsewhere, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_entry_points_are_loaded_and_named(folder: Path) -> None:
+    info = folder / "acme-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[rl_agents.rewards]\nbrief = brief_reward\n")
+    code = (
+        "import sys; sys.path.insert(0, '.'); import rl_agents.rewards.base; from rl_agents import plugins\n"
+        "plugins.load(); print(plugins.ORIGINS['reward', 'own-brief'])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "entry point brief of package acme", done.stderr
+    (folder / "brief_reward.py").write_text("1 / 0\n")
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False)
+    assert "entry point brief of package acme: module brief_reward" in done.stderr and "line 1)" in done.stderr
+
+
+def test_what_new_writes_passes_its_tests(tmp_path: Path) -> None:
+    for kind in ("algorithm", "environment", "reward"):
+        assert main(["new", kind, f"mine_{kind}", "--folder", str(tmp_path)]) == 0
+    assert main(["new", "reward", "mine_reward", "--folder", str(tmp_path)]) == 2
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), "."]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0 and "3 passed" in done.stdout, done.stdout
+
+
+@pytest.mark.rllib
+def test_the_three_files_train_in_one_process(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sft = ["--output", "m", "--set", "minibatches=1", "iterations=1", "demonstrations=16"]
+    assert main(["sft", *IMPORTS, "--env", "own-lock", *sft]) == 0, capsys.readouterr().err
+    flags = ["--algo", "own-median", "--env", "own-lock", "--local", "--output", "run", "--set", "model=m", *FEW]
+    assert main([*IMPORTS, *flags]) == 0, capsys.readouterr().err
+    assert yaml.safe_load((folder / "run" / "config.yaml").read_text())["plugins"] == [
+        str(folder / f"{name}.py") for name in NAMES
+    ]
+    assert main(["--resume", "run", "--iterations", "2"]) == 0, capsys.readouterr().err
+    assert "own-median" in ALGORITHMS and "own-lock" in base.CLASSES
+
+
+@pytest.mark.timeout(300)
+def test_a_sweep_whose_trials_have_actors(ray_session: None, folder: Path, beginner_model_dir: Path) -> None:
+    keys = {
+        "plugins": NAMES, "algo": "own-median", "env": "own-lock", "model": str(beginner_model_dir), "engine": "torch",
+        "num_env_runners": 1, "num_learners": 1, "max_response_tokens": 8, "max_model_len": 256, "save_trajectories": 0,
+        **{name: yaml.safe_load(value) for name, value in (item.split("=") for item in FEW)}, "eval_episodes": 0,
+    }  # fmt: skip
+    sweep = {"set": keys, "space": {"own_median_weight": [0.5]}, "metric": "rollout/success_rate"}
+    (folder / "sweep.yaml").write_text(yaml.safe_dump(sweep))
+    assert main(["tune", "sweep.yaml", "--output", "sweep"]) == 0
+    saved = [yaml.safe_load(path.read_text()) for path in (folder / "sweep" / "trials").glob("*/config.yaml")]
+    assert sorted(run["own_median_weight"] for run in saved) == [0.5]
+    assert all((run["algo"], run["num_learners"]) == ("own-median", 1) for run in saved)
