@@ -10,8 +10,8 @@ ROOT = Path(__file__).parents[1]
 FLOORS = (
     "version", "errors", "startup", "installation", "interrupts", "queues", "background", "cache", "durable",
     "plugins", "settings", "tools", "chat", "web", "data", "pool", "credit", "objectives", "retrieval", "traces",
-    "rewards", "engines", "gateway", "envs", "rollout", "search", "algorithms", "core", "pivot", "trainable", "reporting",
-    "train_loop", "tuning", "view", "serving", "cli", "__main__", "",
+    "rewards", "engines", "gateway", "envs", "rollout", "search", "algorithms", "core", "pivot", "trainable",
+    "reporting", "train_loop", "tuning", "view", "serving", "cli", "__main__", "",
 )  # fmt: skip
 #: Libraries that take long to import: what needs them may be imported late.
 HEAVY = {"torch", "vllm", "ray", "transformers", "tokenizers", "matplotlib", "pyarrow", "sentence_transformers", "peft"}
