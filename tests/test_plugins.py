@@ -67,9 +67,10 @@ def test_the_three_files_are_short() -> None:
 
 
 def test_the_list_shows_where_a_plugin_comes_from(folder: Path) -> None:
-    listed = run(folder, "list", "--json", *IMPORTS)
-    assert listed.returncode == 0, listed.stderr
-    entries = {entry["name"]: entry["summary"] for kind in json.loads(listed.stdout).values() for entry in kind}
+    listed = [run(folder, "list", *kind, "--json", *IMPORTS) for kind in ((), ("rewards",))]
+    assert [done.returncode for done in listed] == [0, 0], listed
+    kinds = [kind for done in listed for kind in json.loads(done.stdout).values()]
+    entries = {entry["name"]: entry["summary"] for kind in kinds for entry in kind}
     assert entries["own-median"].endswith("(plugin median_algorithm)")
     assert entries["own-lock"].endswith("(plugin lock_environment)")
     assert entries["own-brief"].endswith("(plugin brief_reward)")

@@ -71,7 +71,7 @@ def build_parser() -> Parser:
 def run(argv: Sequence[str]) -> int:
     """Run the list command; return its exit code."""
     args = build_parser().parse(argv)
-    listing: Any = settings_keys() if args.keys else schema() if args.schema else listed(args.what)
+    listing: Any = settings_keys() if args.keys else schema() if args.schema else listed(args.what, args.json)
     if args.json or args.schema:
         print(json.dumps(listing, indent=2))
     elif args.keys:
@@ -85,8 +85,8 @@ def run(argv: Sequence[str]) -> int:
     return 0
 
 
-def listed(what: str | None) -> dict[str, list[Entry]]:
-    """Return one kind of things, or all but the presets.
+def listed(what: str | None, for_programs: bool = False) -> dict[str, list[Entry]]:
+    """Return one kind of things, or all but the presets; programs are promised the four kinds of the first version.
 
     Raises:
         InputError: there is no such kind.
@@ -96,6 +96,8 @@ def listed(what: str | None) -> dict[str, list[Entry]]:
     if what in PRESETS:
         return {what: presets(typing.cast(Kind, what))}
     everything = catalogue()
+    if what is None and for_programs:
+        del everything["rewards"]
     return {what: everything[what]} if what else everything
 
 
@@ -110,7 +112,12 @@ def presets(kind: Kind) -> list[Entry]:
 
 def schema() -> dict[str, Any]:
     """Return the JSON schema of a recipe file."""
-    choices = {"algo": ALGORITHMS, "env": [*ENVIRONMENTS, "..."]}
+    choices = {
+        "algo": ALGORITHMS,
+        "env": [*ENVIRONMENTS, "..."],
+        "reward": REWARDS,
+        "truncation": [entry["name"] for entry in catalogue()["truncation_rules"]],
+    }
     own = {name: spec.options for name, spec in ENVIRONMENTS.items() if dataclasses.is_dataclass(spec.options)}
     return recipe_schema(Settings, choices, own, left_out="env_options")
 

@@ -98,7 +98,7 @@ REWARDS: dict[str, RewardEntry] = {
     entry.name: entry
     for entry in (
         RewardEntry("environment", "the rewards that the environment gave", "-", lambda settings: EnvironmentReward()),
-        RewardEntry("prs", "progressive reward shaping", "docs/rewards.md", ProgressiveReward.from_settings),
+        RewardEntry("prs", "progressive reward shaping", "docs/algorithms/prs.md", ProgressiveReward.from_settings),
     )
 }
 

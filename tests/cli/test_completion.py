@@ -38,7 +38,7 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("--config guess_numbers_da", {"guess_numbers_dapo"}),
         ("tune vspo", {"vspo_paper", "vspo_small"}),
         ("--set group", {"group_size=", "group_statistics="}),
-        ("list re", {"recipes"}),
+        ("list re", {"recipes", "rewards"}),
         ("serve --hos", {"--host"}),
     ],
 )
