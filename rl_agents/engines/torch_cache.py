@@ -16,12 +16,14 @@ class Window:
 
     Attributes:
         low, high: the rows, a contiguous range of slots.
+        rows: (rows, 1) their slots.
         columns: (rows, tokens) where each new key and value goes.
         length: keys visible to the longest row.
     """
 
     low: int = 0
     high: int = 0
+    rows: torch.Tensor = field(default_factory=lambda: torch.zeros(0, 1, dtype=torch.long))
     columns: torch.Tensor = field(default_factory=lambda: torch.zeros(0, 0, dtype=torch.long))
     length: int = 0
 
@@ -49,18 +51,21 @@ class SlotLayer(CacheLayerMixin):
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         window = self.window
-        rows = torch.arange(window.low, window.high, device=key_states.device)[:, None]
         seen = []
         for memory, states in ((self.keys, key_states), (self.values, value_states)):
-            memory[rows, window.columns] = states.transpose(1, 2)
+            memory[window.rows, window.columns] = states.transpose(1, 2)
             seen.append(memory[window.low : window.high, : window.length].transpose(1, 2))
         return seen[0], seen[1]
 
     def move(self, targets: list[int], sources: list[int], length: int) -> None:
         """Set slot ``targets[i]`` to what ``sources[i]`` held; both lists name the same slots."""
         if self.is_initialized:
-            for memory in (self.keys, self.values):
-                memory[targets, :length] = memory[sources, :length]
+            self.copy(targets, sources, length)
+
+    def copy(self, targets: list[int], sources: list[int], length: int) -> None:
+        """Give each slot of ``targets`` the first ``length`` positions of its source."""
+        for memory in (self.keys, self.values):
+            memory[targets, :length] = memory[sources, :length]
 
     def grow(self, capacity: int) -> None:
         """Make room for ``capacity`` positions."""
@@ -106,7 +111,13 @@ class SlotCache(Cache):
     def aim(self, low: int, high: int, columns: torch.Tensor, length: int) -> None:
         """Choose what the next forward pass writes and sees."""
         self.window.low, self.window.high = low, high
+        self.window.rows = torch.arange(low, high, device=columns.device)[:, None]
         self.window.columns, self.window.length = columns, length
+
+    def copy(self, targets: list[int], sources: list[int], length: int) -> None:
+        """Give each slot of ``targets`` what its source holds, up to ``length``."""
+        for layer in self.layers:
+            layer.copy(targets, sources, length)  # type: ignore[attr-defined]
 
     def gather(self, slots: Sequence[int], low: int, length: int) -> list[tuple[int, int]]:
         """Bring ``slots`` (all >= ``low``) into the range that starts at ``low``; no slot holds more than ``length``.
@@ -121,3 +132,26 @@ class SlotCache(Cache):
             for layer in self.layers:
                 layer.move(holes + movers, movers + holes, length)
         return list(zip(holes, movers, strict=True))
+
+
+def aligned(
+    starts: list[int], ends: list[int], spare: int, device: torch.device, dtype: torch.dtype
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Lay out one pass over tokens ``[start, end)`` of each row, padded on the left.
+
+    Args:
+        spare: the column that takes the keys of padding.
+
+    Returns:
+        Positions (rows, width), columns of the new keys (rows, width), and the additive mask (rows, 1, width, keys).
+    """
+    width, keys = max(end - start for start, end in zip(starts, ends, strict=True)), max(ends)
+    position = torch.tensor(ends, device=device)[:, None] + torch.arange(-width, 0, device=device)
+    columns = position
+    if width > 1:
+        padding = position < torch.tensor(starts, device=device)[:, None]
+        columns = torch.where(padding, spare, position)
+        position = torch.where(padding, 0, position)
+    visible = torch.arange(keys, device=device) <= position[:, :, None]
+    mask = torch.zeros(visible.shape, dtype=dtype, device=device).masked_fill_(~visible, torch.finfo(dtype).min)
+    return position, columns, mask[:, None]

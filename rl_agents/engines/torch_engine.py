@@ -4,7 +4,8 @@ Best for models of up to about two million parameters: nothing to install, no se
 that are copied in place. Requests run on the event loop itself (no threads, no timers): the same coroutines
 in the same order give the same bits. Each decoding step takes all running requests; waiting ones join between
 steps. A slot keeps its keys and values when its request is done, so that the next turn of an episode, whose
-prompt begins with the same tokens, computes only what is new.
+prompt begins with the same tokens, computes only what is new. Requests that join together with the same prompt
+(members of a group, siblings of a searched state) have it computed once, and each gets a copy.
 """
 
 from __future__ import annotations
@@ -19,14 +20,30 @@ import torch
 
 from rl_agents.engines.base import Completion, EngineError, EngineSettings, OnTokens, Sampling, Weights
 from rl_agents.engines.switch import OverlapClock, Running, overdue
-from rl_agents.engines.torch_cache import SlotCache
+from rl_agents.engines.torch_cache import SlotCache, aligned
 from rl_agents.engines.torch_model import check_attention, fitting_parameters, load_model
 from rl_agents.engines.torch_sampling import draw, uniforms
-from rl_agents.engines.torch_slots import Request, Slot, choose_slots, completion_of, last_tokens, within_budget
+from rl_agents.engines.torch_slots import (
+    Request,
+    Slot,
+    by_width,
+    choose_slots,
+    completion_of,
+    last_tokens,
+    twins,
+    within_budget,
+)  # fmt: skip
 
 
 class TorchEngine:
-    """See the module docstring. Slots ``[0, running)`` of the cache hold the running requests."""
+    """See the module docstring. Slots ``[0, running)`` of the cache hold the running requests.
+
+    Attributes:
+        sampled_tokens, prompt_tokens, cached_tokens: totals; of the prompts' tokens those whose keys were there, or
+            another request's of the same pass.
+        passes, prefill_tokens, decode_tokens: forward passes of the model, and tokens that went through it, padding
+            included, in passes over prompts and over one token a request.
+    """
 
     def __init__(
         self,
@@ -60,6 +77,7 @@ class TorchEngine:
         self.held = OverlapClock()
         self._keep, self._patience_s, self._syncs = weight_switch == "keep", switch_timeout_s, 0
         self.sampled_tokens = self.prompt_tokens = self.cached_tokens = 0
+        self.passes = self.prefill_tokens = self.decode_tokens = 0
         self._cache = SlotCache(self.model.config.num_hidden_layers, max_batch, max_model_len)
         self._slots = [Slot() for _ in range(max_batch)]
         self._running = self._clock = self._requests = 0
@@ -157,7 +175,7 @@ class TorchEngine:
                 if self._may_admit() and len(self._waiting) * 4 >= self._running:
                     self._admit()
                 else:
-                    self._advance(0, self._running)
+                    self._advance()
                 await asyncio.sleep(0)
                 if not self._running:
                     await self._settle()
@@ -186,33 +204,61 @@ class TorchEngine:
 
     @torch.inference_mode()
     def _admit(self) -> None:
-        """Give slots to waiting requests and compute their prompts in one pass."""
+        """Give slots to waiting requests, compute their prompts and sample one token each."""
         self._waiting = [request for request in self._waiting if not request.future.done()]
-        free = self.max_batch - self._running
-        chosen = choose_slots(self._slots, self._running, self._waiting[:free])
-        chosen = within_budget(chosen, self._waiting, self._slots)
+        able = self._waiting[: self.max_batch - self._running]
+        first = twins(able)
+        chosen = within_budget(choose_slots(self._slots, self._running, able, first), able, self._slots, first)
         if not chosen:
             return
-        requests = self._waiting[: len(chosen)]
-        del self._waiting[: len(chosen)]
+        joining = [self._slots[index] for index in chosen]
         now = time.monotonic()
-        for request, slot in zip(requests, chosen, strict=True):
-            self._slots[slot].request = request
+        for request, slot in zip(able, joining, strict=False):
+            slot.request = request
             request.since = request.since or now
+            self.prompt_tokens += len(request.tokens)
+        del self._waiting[: len(chosen)]
         low = self._running
-        self._exchange(chosen, low)
+        logits = self._prefill(joining, [joining[index] for index in first[: len(chosen)]])
         self._running += len(chosen)
-        self.prompt_tokens += sum(len(request.tokens) for request in requests)
-        self.cached_tokens += sum(slot.length for slot in self._slots[low : self._running])
-        self._advance(low, self._running)
+        self._sample(low, self._running, logits)
+
+    def _prefill(self, joining: list[Slot], same: list[Slot]) -> torch.Tensor:
+        """Bring ``joining`` behind the running slots and compute what they lack; return the logits in their new order.
+
+        Args:
+            same: for each the one whose prompt it has, itself or another, which is computed in its stead.
+        """
+        low = start = self._running
+        leaders = [slot for slot, other in zip(joining, same, strict=True) if slot is other]
+        missing = [len(slot.request.tokens) - slot.length for slot in leaders]  # type: ignore[union-attr]
+        logits = []
+        for part in by_width(missing):
+            self._bring([leaders[index] for index in part], low)
+            self.cached_tokens += sum(leaders[index].length for index in part)
+            logits.append(self._forward(low, low + len(part)))
+            low += len(part)
+        leader_of = {slot: other for slot, other in zip(joining, same, strict=True) if slot is not other}
+        if not leader_of:
+            return torch.cat(logits)
+        self._bring(list(leader_of), low)
+        place = {slot: index for index, slot in enumerate(self._slots)}
+        sources = [place[leader_of[slot]] for slot in self._slots[low : low + len(leader_of)]]
+        for slot, leader in leader_of.items():
+            slot.length = leader.length
+            self.cached_tokens += slot.length
+        self._cache.copy(list(range(low, low + len(sources))), sources, max(slot.length for slot in leader_of))
+        return torch.cat(logits)[[*range(low - start), *(source - start for source in sources)]]
 
     @torch.inference_mode()
-    def _advance(self, low: int, high: int) -> None:
-        """Compute what slots ``[low, high)`` lack, sample one token each, retire the finished."""
-        if low == high:
-            return
+    def _advance(self) -> None:
+        """Sample one more token for every running request."""
+        if self._running:
+            self._sample(0, self._running, self._forward(0, self._running))
+
+    def _sample(self, low: int, high: int, logits: torch.Tensor) -> None:
+        """Sample one token for each of slots ``[low, high)``, retire the finished."""
         slots = self._slots[low:high]
-        logits = self._forward(slots, low, high)
         temperature, top_p = self._sampling_rows(low, high)
         chance = [s.request.uniforms[len(s.request.logprobs)] for s in slots]  # type: ignore[union-attr]
         uniform = torch.tensor(chance, dtype=torch.float64, device=self.device)
@@ -224,30 +270,27 @@ class TorchEngine:
         if ended:
             self._retire(set(ended))
 
-    def _forward(self, slots: list[Slot], low: int, high: int) -> torch.Tensor:
-        """Return the logits after each slot's last token. Shorter rows are padded on the left."""
+    def _forward(self, low: int, high: int) -> torch.Tensor:
+        """Compute what slots ``[low, high)`` lack; return the logits after each one's last token."""
+        slots = self._slots[low:high]
         starts = [slot.length for slot in slots]
         ends = [len(slot.request.tokens) for slot in slots]  # type: ignore[union-attr]
-        width = max(end - start for start, end in zip(starts, ends, strict=True))
         self._cache.reserve(max(ends))
+        position, columns, mask = aligned(starts, ends, self._cache.spare, self.device, self.model.dtype)
+        width = position.shape[1]
         ids = [last_tokens(slot.request.tokens, start, width) for slot, start in zip(slots, starts, strict=True)]  # type: ignore[union-attr]
-        end = torch.tensor(ends, device=self.device)[:, None]
-        position = end + torch.arange(-width, 0, device=self.device)
-        columns = position
-        if width > 1:
-            padding = position < torch.tensor(starts, device=self.device)[:, None]
-            columns = torch.where(padding, self._cache.spare, position)
-            position = torch.where(padding, 0, position)
-        visible = torch.arange(max(ends), device=self.device) <= position[:, :, None]
-        hidden = torch.finfo(self.model.dtype).min
-        mask = torch.zeros(visible.shape, dtype=self.model.dtype, device=self.device).masked_fill_(~visible, hidden)
         self._cache.aim(low, high, columns, max(ends))
         output = self.model(
-            input_ids=torch.tensor(ids, device=self.device), attention_mask=mask[:, None], position_ids=position,
+            input_ids=torch.tensor(ids, device=self.device), attention_mask=mask, position_ids=position,
             past_key_values=self._cache, use_cache=True, logits_to_keep=1,
         )  # fmt: skip
         for slot, length in zip(slots, ends, strict=True):
             slot.length = length
+        self.passes += 1
+        if low == 0 and high == self._running:
+            self.decode_tokens += position.numel()
+        else:
+            self.prefill_tokens += position.numel()
         return output.logits[:, -1]
 
     def _sampling_rows(self, low: int, high: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -286,14 +329,15 @@ class TorchEngine:
             assert slot.request is not None
             slot.tokens = tuple(slot.request.tokens[: slot.length])
             slot.request, slot.last_used = None, self._clock
-        alive = [index for index in range(self._running) if index not in ended]
-        self._exchange(alive, 0)
+        alive = [slot for index, slot in enumerate(self._slots[: self._running]) if index not in ended]
+        self._bring(alive, 0)
         self._running, self._rows = len(alive), None
 
     @torch.inference_mode()
-    def _exchange(self, slots: list[int], low: int) -> None:
+    def _bring(self, slots: list[Slot], low: int) -> None:
         """Bring ``slots`` into the range that starts at ``low``, records and keys alike."""
+        place = {slot: index for index, slot in enumerate(self._slots)}
         length = max(slot.length for slot in self._slots)
-        for a, b in self._cache.gather(slots, low, length):
+        for a, b in self._cache.gather([place[slot] for slot in slots], low, length):
             self._slots[a], self._slots[b] = self._slots[b], self._slots[a]
         self._rows = None

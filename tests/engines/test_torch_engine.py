@@ -13,6 +13,7 @@ from transformers import AutoModelForCausalLM
 from rl_agents.engines import Completion, EngineError, Sampling
 from rl_agents.engines.torch_engine import TorchEngine
 from rl_agents.engines.torch_sampling import draw, uniforms
+from rl_agents.engines.torch_slots import PASS_TOKENS, by_width
 from rl_agents.errors import InputError
 
 
@@ -206,3 +207,44 @@ def test_draw_keeps_each_row_to_its_own_settings() -> None:
 def test_uniforms_do_not_depend_on_how_many_are_asked_for() -> None:
     assert uniforms(7, 100)[:10] == uniforms(7, 10)
     assert uniforms(7, 10) != uniforms(8, 10)
+
+
+def test_equal_prompts_are_computed_once_and_answered_apart(tiny_model_dir: Path) -> None:
+    """Siblings of three states join together; each answers as it does alone, by its own seed and from its own copy."""
+    prompts = [[5 + state, *range(20, 60 + 7 * state)] for state in range(3)]
+    asked = [(prompt, Sampling(12, seed=index)) for index, prompt in enumerate(prompts * 4)]
+
+    async def together(engine: TorchEngine) -> list[Completion]:
+        return await asyncio.gather(*[engine.generate(prompt, sampling) for prompt, sampling in asked])
+
+    engine = TorchEngine(tiny_model_dir)
+    answers = asyncio.run(together(engine))
+    widest = max(map(len, prompts))
+    assert sum(map(len, prompts)) <= engine.prefill_tokens <= 3 * widest
+    assert engine.cached_tokens == 3 * sum(map(len, prompts))
+    assert len({tuple(answer.token_ids) for answer in answers}) == len(asked)
+    for (prompt, sampling), answer in zip(asked, answers, strict=True):
+        alone = asyncio.run(TorchEngine(engine.model).generate(prompt, sampling))
+        assert answer.token_ids == alone.token_ids
+        assert answer.logprobs == pytest.approx(alone.logprobs, abs=1e-4)
+
+
+def test_prompts_of_very_different_lengths_are_not_padded_to_the_longest(tiny_model_dir: Path) -> None:
+    prompts = [[index + 5] * (400 if index in (3, 7) else 9) for index in range(20)]
+
+    async def together(engine: TorchEngine) -> list[Completion]:
+        return await asyncio.gather(*[engine.generate(p, Sampling(6, seed=i)) for i, p in enumerate(prompts)])
+
+    engine = TorchEngine(tiny_model_dir)
+    answers = asyncio.run(together(engine))
+    assert engine.prefill_tokens == sum(map(len, prompts)), "one pass of 20 rows would be 8,000 tokens"
+    for index, answer in enumerate(answers):
+        alone = TorchEngine(engine.model).generate(prompts[index], Sampling(6, seed=index))
+        assert answer.token_ids == asyncio.run(alone).token_ids
+
+
+def test_passes_are_cut_where_padding_costs_more_than_a_pass() -> None:
+    assert by_width([5, 6, 7]) == [[2, 1, 0]]
+    assert by_width([10] * 100) == [list(range(100))]
+    assert by_width([300, *[4] * 50, 290]) == [[0, 51], list(range(1, 51))]
+    assert by_width([PASS_TOKENS + 2, 1]) == [[0], [1]] and by_width([PASS_TOKENS + 1, 1]) == [[0, 1]]
