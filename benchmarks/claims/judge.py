@@ -20,9 +20,8 @@ ERROR, POWER = 0.05, 0.8
 CONFIDENCE = 1 - ERROR / len(LOOKS)
 MOST_SEEDS = 1000
 
-HOLDS, DIRECTION, NOTHING, CONTRADICTED, UNTOLD = (
-    "holds", "holds in direction", "does not show", "contradicted", "not measured",
-)  # fmt: skip
+HOLDS, DIRECTION, NOTHING, CONTRADICTED = "holds", "holds in direction", "does not show", "contradicted"
+TOO_FEW, UNTOLD = "too few seeds", "not measured"
 
 
 @dataclass(frozen=True)
@@ -44,8 +43,10 @@ class Finding:
     @property
     def verdict(self) -> str:
         """In one word or three."""
-        if self.effect.n < 2 or math.isnan(self.effect.mean):
+        if math.isnan(self.effect.mean):
             return UNTOLD
+        if self.effect.n < LOOKS[0]:
+            return TOO_FEW
         if self.effect.low > 0:
             return HOLDS
         if self.effect.high < 0:
@@ -89,9 +90,9 @@ def together(verdicts: Sequence[str]) -> str:
 
     It holds where all do, is contradicted where one is, and shows in its direction where all do at least.
     """
-    told = [verdict for verdict in verdicts if verdict != UNTOLD]
+    told = [verdict for verdict in verdicts if verdict not in (TOO_FEW, UNTOLD)]
     if not told:
-        return UNTOLD
+        return TOO_FEW if TOO_FEW in verdicts else UNTOLD
     if CONTRADICTED in told:
         return CONTRADICTED if len(set(told)) == 1 else "mixed: " + ", ".join(_counted(told))
     if len(set(told)) == 1:

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from benchmarks.claims.judge import CONFIDENCE, LOOKS, MOST_SEEDS, POWER, UNTOLD, Finding, find, together
+from benchmarks.claims.judge import CONFIDENCE, LOOKS, MOST_SEEDS, POWER, Finding, find, together
 from benchmarks.claims.registry import CLAIMS, Claim, Comparison
 from benchmarks.grid import RESULTS, Run
 
@@ -134,9 +134,9 @@ def row(judged: Judged) -> str:
 
 def effect(found: Finding) -> str:
     """Mean and interval."""
-    if found.verdict == UNTOLD:
-        return "-"
     own = found.effect
+    if math.isnan(own.low):
+        return "-"
     return f"{own.mean:+.3f} [{own.low:+.3f}, {own.high:+.3f}]"
 
 
@@ -153,7 +153,7 @@ def picture(claim: Claim, judged: Sequence[Judged], path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    told = [own for own in judged if own.finding.verdict != UNTOLD]
+    told = [own for own in judged if not math.isnan(own.finding.effect.low)]
     figure, axis = pyplot.subplots(figsize=(7, 1.1 + 0.55 * max(1, len(told))), layout="constrained")
     for number, own in enumerate(told):
         found = own.finding.effect

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from benchmarks.claims import page
-from benchmarks.claims.judge import CONTRADICTED, DIRECTION, HOLDS, NOTHING, UNTOLD, find, seeds_for, together
+from benchmarks.claims.judge import CONTRADICTED, DIRECTION, HOLDS, NOTHING, TOO_FEW, UNTOLD, find, seeds_for, together
 from benchmarks.claims.registry import CLAIMS
 from benchmarks.grid import RESULTS
 
@@ -42,7 +42,7 @@ def test_power_by_hand() -> None:
     ("differences", "verdict"),
     [
         ([0.1, 0.1001, 0.0999], HOLDS), ([-0.1, -0.1001, -0.0999], CONTRADICTED), ([0.3, -0.1, 0.0], DIRECTION),
-        ([-0.3, 0.1, 0.0], NOTHING), ([0.1], UNTOLD), ([], UNTOLD), ([math.nan, math.nan, 0.1], UNTOLD),
+        ([-0.3, 0.1, 0.0], NOTHING), ([0.1, 0.11], TOO_FEW), ([], UNTOLD), ([math.nan, math.nan, 0.1], TOO_FEW),
     ],
 )  # fmt: skip
 def test_verdicts(differences: list[float], verdict: str) -> None:
@@ -56,3 +56,4 @@ def test_a_claim_of_several_comparisons() -> None:
     assert together([HOLDS, NOTHING]) == f"mixed: 1 {HOLDS}, 1 {NOTHING}"
     assert together([CONTRADICTED, CONTRADICTED]) == CONTRADICTED
     assert together([UNTOLD]) == UNTOLD
+    assert together([UNTOLD, TOO_FEW]) == TOO_FEW
