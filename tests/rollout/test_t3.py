@@ -296,7 +296,7 @@ def test_embedder_folders_are_checked(tmp_path):
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"truncation": "t4"}, "valid: none, t3, similarity, random"),
+        ({"truncation": "t4"}, "unknown truncation 't4': did you mean 't3'"),
         (
             {"truncation_window": 2},
             "'truncation_window' has no effect without truncation=t3",
