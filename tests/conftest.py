@@ -23,6 +23,8 @@ os.environ.setdefault("RAY_agent_register_timeout_ms", "180000")
 os.environ.setdefault("RAY_worker_register_timeout_seconds", "180")
 os.environ.setdefault("RAY_DASHBOARD_STARTUP_TIMEOUT_S", "180")
 os.environ.setdefault("RAY_DASHBOARD_SUBPROCESS_MODULE_WAIT_READY_TIMEOUT", "120")
+# Ray starts its workers at niceness 15: beside the other test process each would get 3 % of a core.
+os.environ.setdefault("RAY_worker_niceness", "0")
 # A node that is told to stop has nothing to hand over; it would wait for 30 seconds.
 os.environ.setdefault("RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S", "0")
 
