@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ SPLITS = {
     "test_unseen": (134, UNSEEN_LAYOUTS, 0),
 }
 DIGEST_DIGITS = 12
+#: Training tasks that there can be: numbers up to the first of ``test_seen``, in the family with the fewest rooms.
+MAX_TRAIN_TASKS = 300_000
 
 
 def panel_file(size: str) -> Path:
@@ -51,6 +54,26 @@ def generated_tasks(size: str, split: str) -> list[str]:
     panel = load_panel(panel_file(size))
     check_split(split, panel)
     return list(panel[split])
+
+
+@lru_cache(maxsize=4)
+def training_tasks(size: str, count: int) -> tuple[str, ...]:
+    """Return ``count`` ids to train on: the first of the panel, beyond it what the generator makes of other numbers.
+
+    Families take turns throughout. Ids differ from those of the test sets; games are compared with the test games in
+    the panel only, so that beyond it one may be a test game under another number.
+
+    Raises:
+        InputError: unknown size; the panel file was changed.
+    """
+    tasks = generated_tasks(size, "train")
+    if count <= len(tasks):
+        return tuple(tasks[:count])
+    _, layouts, first = SPLITS["train"]
+    used = set(tasks)
+    streams = [(task for task in _candidates(size, family, layouts, first) if task not in used) for family in FAMILIES]
+    more = (next(streams[n % len(streams)]) for n in range(count - len(tasks)))
+    return (*tasks, *more)
 
 
 def frozen_panel(size: str) -> dict[str, Any]:

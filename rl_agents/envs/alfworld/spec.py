@@ -17,6 +17,10 @@ class AlfworldOptions:
     size: Literal["small", "full"] = key(
         "small", "generated games: about 7 places and things, or like the official ones"
     )
+    train_tasks: int = key(
+        1200, "generated games to train on: the first of the panel, and beyond its 1200 as many as you like",
+        at_least=1, at_most=300_000,
+    )  # fmt: skip
     test: Literal["seen", "unseen"] = key("seen", "rooms of the test tasks")
     data: str = key("", "folder of the official games (made by alfworld-download); empty plays generated ones")
     skip_bad_games: bool = key(False, "play the rest when files of some official games are broken", needs="data")

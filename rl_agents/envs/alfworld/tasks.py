@@ -13,7 +13,7 @@ from rl_agents.envs.alfworld.game_file import GameFile
 from rl_agents.envs.alfworld.generator import generated_file
 from rl_agents.envs.alfworld.native import NativeGame
 from rl_agents.envs.alfworld.official import official_file, official_games
-from rl_agents.envs.alfworld.panel import generated_tasks
+from rl_agents.envs.alfworld.panel import generated_tasks, training_tasks
 from rl_agents.envs.alfworld.spec import AlfworldOptions
 from rl_agents.errors import unknown
 
@@ -32,6 +32,8 @@ def task_ids(split: str, options: AlfworldOptions) -> list[str]:
     name = "train" if split == "train" else f"test_{options.test}"
     if options.data:
         return list(_official_ids(options.data, name, options.skip_bad_games))
+    if split == "train":
+        return list(training_tasks(options.size, options.train_tasks))
     return generated_tasks(options.size, name)
 
 

@@ -27,6 +27,8 @@ from rl_agents.envs.alfworld.generator import (
 )
 from rl_agents.envs.alfworld.native import NativeGame
 from rl_agents.envs.alfworld.scenes import FAMILY_ROOMS, ROOMS, SIZES, TRAIN_LAYOUTS, UNSEEN_LAYOUTS, layout
+from rl_agents.envs.alfworld.spec import AlfworldOptions
+from rl_agents.envs.alfworld.tasks import task_ids
 from rl_agents.errors import InputError
 
 SPLITS = ("train", "test_seen", "test_unseen")
@@ -85,6 +87,18 @@ def test_no_test_game_is_a_training_game_under_another_id(size: str) -> None:
     }
     assert not games["train"] & (games["test_seen"] | games["test_unseen"])
     assert len(games["test_seen"]) == 140
+
+
+def test_training_goes_on_beyond_the_panel() -> None:
+    panel_tasks, tasks = panel.generated_tasks("small", "train"), panel.training_tasks("small", 30_000)
+    assert list(panel.training_tasks("small", 7)) == panel_tasks[:7] and list(tasks[:1200]) == panel_tasks
+    assert len(set(tasks)) == 30_000
+    assert set(tasks).isdisjoint(panel.generated_tasks("small", "test_seen"))
+    assert {task.split("/")[2] for task in tasks} == {task.split("/")[2] for task in panel_tasks}
+    families = Counter(task.split("/")[1] for task in tasks)
+    assert max(families.values()) == min(families.values())
+    assert generated_file(tasks[-1]).walkthrough
+    assert task_ids("train", AlfworldOptions(train_tasks=1201))[-1] == tasks[1200]
 
 
 @pytest.mark.parametrize("size", SIZES)

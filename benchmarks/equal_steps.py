@@ -1,0 +1,117 @@
+"""Every method on one task, from one weak start, at equal environment steps and with equal keys.
+
+    python -m benchmarks.equal_steps --local --jobs 2 --seeds 10                 # household tasks, start about 0.1
+    python -m benchmarks.equal_steps --local --jobs 2 --seeds 10 --world taxi
+
+The start is imitated from few demonstrations and made once (``runs/starts``). Rate, price of invalid actions, episodes
+of an iteration and names of states are the same for all; what belongs to a method alone (clip, gamma, critic) is that
+of its small preset. A search steps after every tick, so that its rate is lower. Success is that of the plain policy on
+the test tasks at temperature 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.chain_gae import columns
+from benchmarks.chain_search import plot
+from benchmarks.grid import RESULTS, Arm, grid_parser, markdown, run_command, run_grid
+
+EPISODES = 128
+
+
+@dataclass(frozen=True)
+class World:
+    """A task and the start on it.
+
+    Attributes:
+        env: its name.
+        sft: what the start is made with, beside the environment's defaults for a starter.
+        keys: of every arm.
+        steps: of the shortest episodes in training, in the mean: how many iterations the budget takes.
+        budget: environment steps at which methods are compared.
+    """
+
+    env: str
+    sft: tuple[str, ...]
+    keys: tuple[str, ...]
+    steps: float
+    budget: int
+
+
+WORLDS = {
+    "alfworld": World(
+        "alfworld", ("iterations=5",),
+        ("env.train_tasks=50000", "env.anchor=role", "invalid_action_penalty=0.05"), 17.0, 44_000,
+    ),
+    "taxi": World("gymnasium:benchmarks.toy_text:Taxi", (), ("invalid_action_penalty=0.05",), 20.0, 44_000),
+    "lake": World("gymnasium:benchmarks.toy_text:Lake", (), ("invalid_action_penalty=0.05",), 14.0, 44_000),
+}  # fmt: skip
+GROUPS = ("tasks_per_iteration=16", "group_size=8", "lr=1e-3")
+SINGLE = (f"tasks_per_iteration={EPISODES}", "group_size=1", "lr=1e-3")
+CRITIC = ("critic_lr=1e-3", "critic_warmup=2")
+SEARCH = ("tasks_per_iteration=64", "search_steps=2200", "lr=3e-4")
+METHODS: dict[str, tuple[str, ...]] = {
+    "grpo": ("algo=grpo", *GROUPS),
+    "rloo": ("algo=rloo", *GROUPS),
+    "dapo": ("algo=dapo", *GROUPS),
+    "gspo": ("algo=gspo", *GROUPS, "clip_low=0.02", "clip_high=0.03"),
+    "cispo": ("algo=cispo", *GROUPS),
+    "reinforce++": ("algo=reinforce++", *SINGLE),
+    "vspo": ("algo=vspo", *GROUPS),
+    "vspo, random draws": ("algo=vspo", *GROUPS, "vspo_mode=random"),
+    "gigpo": ("algo=gigpo", *GROUPS, "gamma=0.95", "step_norm=mean_std"),
+    "hgpo": ("algo=hgpo", *GROUPS, "gamma=0.95", "step_norm=mean_std"),
+    "steppo": ("algo=steppo", *SINGLE, *CRITIC, "gamma=0.99", "clip_low=0.02", "clip_high=0.03"),
+    "ppo": ("algo=ppo", *SINGLE, *CRITIC, "lam=0.95"),
+    "3spo, published": ("algo=3spo", *SEARCH, "score_gate=score"),
+    "3spo, repaired search": (
+        "algo=3spo", *SEARCH, "score_alpha=1", "score_rate=chain", "novelty_until=solved", "search_max_finished=8",
+    ),
+    "chain-search": ("algo=chain-search", *SEARCH),
+    "chain-gae": ("algo=chain-gae", *SINGLE),
+    "chain-gae, solved again": ("algo=chain-gae", *SINGLE, "solved_again=4"),
+}  # fmt: skip
+
+
+def main() -> None:
+    """Run, print the table and write the files."""
+    parser = grid_parser(__doc__, "")
+    parser.add_argument("--world", default="alfworld", choices=list(WORLDS))
+    parser.add_argument("--arms", nargs="+", default=list(METHODS), choices=list(METHODS))
+    parser.add_argument("--budget", type=int, default=0, help="environment steps at which arms are compared")
+    args = parser.parse_args()
+    args.name = args.name or f"equal_steps_{args.world}"
+    world = WORLDS[args.world]
+    budget = args.budget or world.budget
+    start = build_start(args.world)
+    arms = run_grid([arm(name, world, start, budget) for name in args.arms], args)
+    print(markdown(arms, columns(budget)))
+    plot(arms, RESULTS / f"{args.name}.png", f"{args.world}, {args.seeds} seeds", METHODS)
+
+
+def build_start(name: str) -> Path:
+    """Return the folder of the world's start, from the repository's root; made when it is absent."""
+    world, folder = WORLDS[name], Path("runs") / "starts" / name
+    if not folder.is_dir():
+        run_command(["sft", "--env", world.env, "--output", str(folder), *sets(world.sft)])
+    return folder
+
+
+def arm(name: str, world: World, start: Path, budget: int) -> Arm:
+    """The flags of a method, for as many iterations as the budget takes."""
+    steps = 2200 if "search_steps=2200" in METHODS[name] else EPISODES * world.steps
+    keys = (*METHODS[name], f"env={world.env}", f"model={start}", *world.keys)
+    return Arm(name, sets((*keys, f"iterations={math.ceil(budget / steps)}")))
+
+
+def sets(keys: Sequence[str]) -> tuple[str, ...]:
+    """As flags of ``run.py``."""
+    return tuple(part for key in keys for part in ("--set", key))
+
+
+if __name__ == "__main__":
+    main()
