@@ -45,10 +45,10 @@ class World:
 WORLDS = {
     "alfworld": World(
         "alfworld", ("iterations=5",),
-        ("env.train_tasks=50000", "env.anchor=role", "invalid_action_penalty=0.05"), 17.0, 44_000,
+        ("env.train_tasks=50000", "env.anchor=role"), 17.0, 44_000,
     ),
-    "taxi": World("gymnasium:benchmarks.toy_text:Taxi", (), ("invalid_action_penalty=0.05",), 20.0, 44_000),
-    "lake": World("gymnasium:benchmarks.toy_text:Lake", (), ("invalid_action_penalty=0.05",), 14.0, 44_000),
+    "taxi": World("gymnasium:benchmarks.toy_text:Taxi", ("iterations=8",), (), 20.0, 44_000),
+    "lake": World("gymnasium:benchmarks.toy_text:Lake", (), (), 14.0, 44_000),
 }  # fmt: skip
 GROUPS = ("tasks_per_iteration=16", "group_size=8", "lr=1e-3")
 SINGLE = (f"tasks_per_iteration={EPISODES}", "group_size=1", "lr=1e-3")

@@ -142,7 +142,9 @@ class Recipe:
             samples are single actions, else a token; a ``ratio_level`` among its keys says so instead.
         preset: recipe file of tune_configs/recipes that the command line takes, with its algorithm, when it is given
             neither an environment nor a recipe; empty: the defaults.
-        preset_note: lines that it prints then, where the recipe's algorithm is another one.
+        stand_in: algorithm that the command line runs in this one's place, where neither a recipe nor a key of this
+            one alone is given; empty: none.
+        stand_in_note: lines that it prints then.
     """
 
     name: str
@@ -162,4 +164,5 @@ class Recipe:
     grouped: bool = False
     stale_unit: Literal["token", "step"] = "token"
     preset: str = ""
-    preset_note: tuple[str, ...] = ()
+    stand_in: str = ""
+    stand_in_note: tuple[str, ...] = ()

@@ -11,7 +11,7 @@ import numpy as np
 from rl_agents.algorithms.base import Recipe
 from rl_agents.algorithms.gigpo import StepNormKeys
 from rl_agents.algorithms.grpo import DualClipKeys, policy_loss
-from rl_agents.algorithms.three_spo import PRESET, credit
+from rl_agents.algorithms.three_spo import credit
 from rl_agents.credit.statistics import FloatArray
 from rl_agents.credit.three_spo import StateScore, state_score
 from rl_agents.search.chain import StateChain
@@ -107,5 +107,5 @@ RECIPE = Recipe(
     states=ChainValues,
     grouped=True,
     stale_unit="step",
-    preset=PRESET,
+    preset="alfworld_chain_search_small.yaml",
 )

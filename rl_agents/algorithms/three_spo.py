@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from rl_agents.data.rows import Row
     from rl_agents.data.trajectory import Trajectory
 
-#: The preset that the command line takes for this method and for chain-search, which the preset runs.
-PRESET = "alfworld_chain_search_small.yaml"
-
 
 @dataclass
 class ThreeSpoKeys(SearchKeys, StepNormKeys, DualClipKeys, DiscountKeys):
@@ -213,11 +210,12 @@ RECIPE = Recipe(
     states=states_of,
     grouped=True,
     stale_unit="step",
-    preset=PRESET,
-    preset_note=(
-        "It runs chain-search: 3SPO's search with state values from the chain of all sampled steps,",
-        "because the paper's own equations lower success at this size (docs/algorithms/chain-search.md).",
-        "The equations with the gate in n alone: --algo 3spo --env alfworld;",
-        "all as in the paper: --config tune_configs/recipes/alfworld_3spo.yaml, or score_gate=score",
+    preset="alfworld_chain_gae_small.yaml",
+    stand_in="chain-gae",
+    stand_in_note=(
+        "--algo 3spo runs chain-gae: values of states, as 3SPO scores them, learned from whole episodes without its",
+        "search, whose step rewards lowered success wherever a model was trained (docs/algorithms/3spo.md#finding).",
+        "The search itself: name one of its keys, such as --set score_gate=score (all as in the paper), or its",
+        "preset, --config alfworld_3spo; with values of the chain: --algo chain-search",
     ),
 )

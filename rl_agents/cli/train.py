@@ -8,11 +8,12 @@ import textwrap
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rl_agents.algorithms import ALGORITHMS, Settings
+from rl_agents.algorithms.base import Recipe
 from rl_agents.cli.commands import COMMANDS
 from rl_agents.cli.failures import report_crash
 from rl_agents.cli.parser import Parser
@@ -118,8 +119,8 @@ def plan_new(args: argparse.Namespace) -> RunPlan:
         InputError: anything wrong with flags, preset or output folder.
     """
     flags, file = named_flags(args), args.config
-    if not file and (file := preset_file(flags)):
-        del flags["algo"]  # the preset names its own
+    if not file:
+        flags, file = chosen_algorithm(flags)
     preset = load_preset(file) if file else {}
     settings = chosen_settings(preset, {**(LOCAL_KEYS if args.local else {}), **flags}, file)
     if args.local:
@@ -132,14 +133,30 @@ def plan_new(args: argparse.Namespace) -> RunPlan:
     return RunPlan(settings, output)
 
 
-def preset_file(flags: Mapping[str, Any]) -> str:
-    """The preset of an algorithm that is named without environment and model; empty where there is none."""
+def chosen_algorithm(flags: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    """What ``--algo`` means where no recipe is named: flags, and the preset to take (empty: none); says what changes.
+
+    An algorithm may have a stand-in, which runs unless a key is given that the stand-in does not have. One that is
+    named without environment and model may bring its preset, which names the algorithm itself.
+    """
     algo = ALGORITHMS.get(str(flags.get("algo", "")))
-    if algo is None or not algo.preset or not flags.keys().isdisjoint(("env", "model")):
-        return ""
-    lines = (f"--algo {algo.name} without --env takes the preset tune_configs/recipes/{algo.preset}", *algo.preset_note)
-    print("\n  ".join(lines), flush=True)
-    return str(preset_files()[Path(algo.preset).stem])
+    if algo is None:
+        return dict(flags), ""
+    alone = True
+    if algo.stand_in:
+        alone = flags.keys().isdisjoint(own_keys(algo) - own_keys(ALGORITHMS[algo.stand_in]))
+        if alone:
+            print("\n  ".join(algo.stand_in_note), flush=True)
+            flags = {**flags, "algo": algo.stand_in}
+    if not (alone and algo.preset and flags.keys().isdisjoint(("env", "model"))):
+        return dict(flags), ""
+    print(f"--algo {algo.name} without --env takes the preset tune_configs/recipes/{algo.preset}", flush=True)
+    return {name: value for name, value in flags.items() if name != "algo"}, str(preset_files()[Path(algo.preset).stem])
+
+
+def own_keys(algo: Recipe) -> set[str]:
+    """Names of the keys that an algorithm reads beyond those of every run."""
+    return {field.name for field in fields(algo.keys)}
 
 
 def without_preset(settings: Settings) -> str:

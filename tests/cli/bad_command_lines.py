@@ -110,8 +110,8 @@ ROWS = """
 --algo 3spo --env guess_numbers --set novelty=newest => novelty='newest': valid: changed, unseen, first_in_trajectory,
 --algo 3spo --env guess_numbers --set score_zeta=2 => score_zeta=2.0: must be at most 1
 --algo 3spo --env guess_numbers --set search_steps=0 => search_steps=0: must be at least 1
---algo 3spo --env guess_numbers --set truncation=t3 => truncation=t3 does not go with algo 3spo: it rewards single ste
---algo 3spo --env guess_numbers --set lr_decay=0.1 => lr_decay=0.1: 3spo does not know its number of optimiser steps
+--algo 3spo --set search_steps=9 truncation=t3 => truncation=t3 does not go with algo 3spo: it rewards single ste
+--algo 3spo --set search_steps=9 lr_decay=0.1 => lr_decay=0.1: 3spo does not know its number of optimiser steps
 --algo vspo --set vspo_temperature=0 => vspo_temperature=0.0: must be above 0
 --algo steppo --set steppo_credit=x => steppo_credit='x': valid: step_gae, token_gae
 --algo hgpo --set hgpo_history=-1 => hgpo_history=-1: must not be negative
@@ -124,7 +124,7 @@ ROWS = """
 --set stream=true num_env_runners=0 => stream needs num_env_runners of 1 or more
 --algo sft --set lag=1 => key 'lag' has no effect with algo sft: it learns from demonstrations
 --algo sft --set stream=true => key 'stream' has no effect with algo sft: it learns from demonstrations
---algo 3spo --env guess_numbers --set lag=2 => lag=2: 3spo chooses states by what its last samples were worth
+--algo 3spo --set search_steps=9 lag=2 => lag=2: 3spo chooses states by what its last samples were worth
 --algo chain-search --env guess_numbers --set stream=true => stream: chain-search chooses states by what its last samp
 --set env.prompt= => env.prompt='': valid: paper, compact
 --set env.prompt=chatty => env.prompt='chatty': valid: paper, compact

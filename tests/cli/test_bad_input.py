@@ -47,7 +47,10 @@ CASES = [
     (["--pool", "p", "--set", "group_size=4"], "key 'group_size' has no effect with pool=p"),
     (["--pool", "p", "--algo", "chain-gae", "--set", "solved_again=4"], "key 'solved_again' has no effect with pool=p"),
     (["--pool", "p", "--set", "pool=q"], "pool is given twice"),
-    (["--pool", "p", "--algo", "3spo", "--env", "alfworld"], "pool=p: 3spo samples at states of its own choice"),
+    (
+        ["--pool", "p", "--algo", "3spo", "--set", "score_xi=1"],
+        "pool=p: 3spo samples at states of its own choice",
+    ),
     (["--algo", "grpo", "extra"], "unexpected argument 'extra'"),
     (["trian"], "unknown command 'trian': did you mean 'train'?"),
     (["eval"], "eval needs one of --checkpoint DIR, --model DIR and --compare DIR DIR ..."),

@@ -217,14 +217,30 @@ def test_an_algorithm_may_bring_its_preset(agents, tmp_path, capsys) -> None:
 
     bare = config("bare", "3spo", "--set", "eval_episodes=32", "lr=1e-5")
     said = capsys.readouterr().out
-    for line in ("alfworld_chain_search_small.yaml", "It runs chain-search", "--algo 3spo --env alfworld"):
+    for line in ("alfworld_chain_gae_small.yaml", "--algo 3spo runs chain-gae", "--set score_gate=score"):
         assert line in said
-    assert (bare["algo"], bare["env"], bare["gamma"], bare["lr"]) == ("chain-search", "alfworld", 0.95, 1e-5)
-    assert json.loads((tmp_path / "bare" / "summary.json").read_text())["algorithm"] == "chain-search"
-    named = config("named", "chain-search", "--set", "eval_episodes=32", "lr=1e-5")
-    assert named == bare and "It runs" not in capsys.readouterr().out
-    paper = config("paper", "3spo", "--env", "guess_numbers", "--set", "eval_episodes=32")
-    assert (paper["algo"], paper["score_alpha"]) == ("3spo", 50.0)
+    assert (bare["algo"], bare["env"], bare["gamma"], bare["lr"]) == ("chain-gae", "alfworld", 0.95, 1e-5)
+    assert json.loads((tmp_path / "bare" / "summary.json").read_text())["algorithm"] == "chain-gae"
+    search = config("search", "chain-search", "--set", "eval_episodes=32", "lr=1e-5")
+    said = capsys.readouterr().out
+    assert (search["algo"], search["env"]) == ("chain-search", "alfworld") and "3spo" not in said
+    assert "alfworld_chain_search_small.yaml" in said
+
+
+def test_3spo_by_name_alone_runs_what_won_and_with_a_key_of_the_search_the_search(agents, tmp_path, capsys) -> None:
+    def config(name: str, *flags: str) -> dict:
+        assert main(["--algo", "3spo", "--iterations", "1", "--output", str(tmp_path / name), *flags]) == 0
+        return yaml.safe_load((tmp_path / name / "config.yaml").read_text())
+
+    here = ("--env", "guess_numbers", "--set", "eval_episodes=32")
+    assert config("alone", *here, "gamma=0.9")["algo"] == "chain-gae", "gamma is a key of both"
+    assert "--algo 3spo runs chain-gae" in capsys.readouterr().out
+    paper = config("paper", *here, "score_gate=score")
+    assert (paper["algo"], paper["score_alpha"], paper["env"]) == ("3spo", 50.0, "guess_numbers")
+    assert "chain-gae" not in capsys.readouterr().out
+    assert config("bare", "--set", "eval_episodes=32", "search_steps=64")["env"] == "guess_numbers", "no preset either"
+    recipe = config("recipe", "--config", "guess_numbers_3spo", "--set", "eval_episodes=32")
+    assert recipe["algo"] == "3spo" and "chain-gae" not in capsys.readouterr().out
 
 
 def test_local_means_no_actors_and_the_torch_engine(agents, tmp_path) -> None:
