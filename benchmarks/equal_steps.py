@@ -45,7 +45,7 @@ class World:
 WORLDS = {
     "alfworld": World(
         "alfworld", ("iterations=5",),
-        ("env.train_tasks=50000", "env.anchor=role"), 17.0, 44_000,
+        ("env.train_tasks=50000", "env.anchor=role"), 22.0, 44_000,
     ),
     "taxi": World("gymnasium:benchmarks.toy_text:Taxi", ("iterations=8",), (), 20.0, 44_000),
     "lake": World("gymnasium:benchmarks.toy_text:Lake", (), (), 14.0, 44_000),
