@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 import subprocess
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 import yaml
+
+from rl_agents.cli.train import build_parser
+from rl_agents.settings.presets import preset_files
 
 CLUSTERS = Path(__file__).parents[1] / "clusters"
 SHARED = Path(os.environ.get("RL_AGENTS_SHARED_DATA", Path(__file__).parents[2] / "shared" / "data"))
@@ -76,11 +82,32 @@ def test_ray_serve_accepts_the_application() -> None:
     assert [app.import_path for app in schema.applications] == ["rl_agents.serving.app:build"]
 
 
-@pytest.mark.parametrize("path", [CLUSTERS / "aws.yaml", CLUSTERS / "slurm.sh", *KUBERAY], ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path", [*CLUSTERS.glob("*.yaml"), CLUSTERS / "slurm.sh", *KUBERAY], ids=lambda path: path.name
+)
 def test_recipes_that_are_named_exist(path: Path) -> None:
     words = path.read_text(encoding="utf-8").split()
-    recipes = [word for word in words if word.startswith("tune_configs/")]
-    assert all((CLUSTERS.parent / recipe).is_file() for recipe in recipes)
+    recipes = [after for word, after in pairwise(words) if word == "--config"]
+    assert all((CLUSTERS.parent / recipe).is_file() or recipe in preset_files() for recipe in recipes)
+
+
+def test_the_skypilot_task_runs_what_bash_and_the_command_line_read() -> None:
+    task = load(CLUSTERS / "skypilot.yaml")
+    for part in ("setup", "run"):
+        assert subprocess.run(["bash", "-n"], input=task[part], text=True, check=False).returncode == 0
+    parsed = 0
+    for line in task["run"].splitlines():
+        _, found, flags = line.partition("run.py ")
+        if found:
+            build_parser().parse(shlex.split(flags.replace("$RUN", "/runs/alfworld")))
+            parsed += 1
+    assert parsed == 2 and task["file_mounts"].keys() == {"/runs"}, "both go on in the bucket"
+
+
+def test_the_dev_container_is_json_and_sets_up_with_make() -> None:
+    container = json.loads((CLUSTERS.parent / ".devcontainer" / "devcontainer.json").read_text(encoding="utf-8"))
+    target = container["postCreateCommand"].removeprefix("make ")
+    assert f"\n{target}:" in (CLUSTERS.parent / "Makefile").read_text(encoding="utf-8")
 
 
 def test_the_slurm_script_is_valid_bash() -> None:
