@@ -22,13 +22,13 @@ export RL_AGENTS_TEXTWORLD_PYTHON ?= $(if $(wildcard .venv-alfworld/.ready),$(CU
 # says who goes where.
 SIDE_BY_SIDE := -n 3 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo alfworld clients wheel test test-unit check bench bench-check clean
+.PHONY: demo docs alfworld clients wheel test test-unit check bench bench-check clean
 
 .venv/.ready: pyproject.toml $(CONSTRAINTS) | $(UV)
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
 		{ echo "rl_agents needs Python 3.11-3.13; name one with: make PYTHON=python3.11"; exit 2; }
 	$(UV) venv --quiet --clear --python $(PYTHON) --seed .venv
-	$(UV) pip install --quiet --python $(PY) $(TORCH_SOURCE) --constraint $(CONSTRAINTS) --editable '.[$(EXTRA),lora,dense,mcp,postgres,dev]'
+	$(UV) pip install --quiet --python $(PY) $(TORCH_SOURCE) --constraint $(CONSTRAINTS) --editable '.[$(EXTRA),lora,dense,mcp,postgres,docs,dev]'
 	@touch $@
 
 $(UV):
@@ -57,6 +57,10 @@ clients: .venv-clients/.ready
 wheel: | $(UV)
 	$(UV) build --quiet --wheel --python $(PYTHON) --out-dir dist
 	@ls dist/*.whl
+
+# The documentation as a site, in site/: `python3 -m http.server --directory site`
+docs: .venv/.ready
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet
 
 demo: .venv/.ready
 	$(PY) run.py --config tune_configs/recipes/alfworld_chain_gae_small.yaml

@@ -1,0 +1,124 @@
+"""What mkdocs adds to the pages of docs/: generated reference, and files of the repository that pages link to."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import posixpath
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+from rl_agents.cli.commands import COMMANDS
+from rl_agents.cli.listing import settings_keys
+
+ROOT = Path(__file__).parents[2]
+#: Pages outside docs/, under this folder of the site.
+PROJECT = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
+LINK = re.compile(r"(\]\(|src=\")((?:\.\./)+[^)\s\"#]+|docs/[^)\s\"#]+)")
+CODE_LINK = re.compile(
+    r"\[([^\]]+)\]\((?:\.\./)*(?:rl_agents|benchmarks|tests|clusters|tune_configs)/[^)]*\.(?:py|yaml)\)"
+)
+#: Page -> title and modules, whose docstrings it shows.
+MODULES: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "credit": (
+        "Credit: advantages",
+        ("gae", "group", "gigpo", "hgpo", "three_spo", "chain", "vspo", "pivot", "statistics"),
+    ),
+    "objectives": ("Objectives: losses", ("policy", "value", "kl", "mismatch", "aggregation", "likelihood", "masks")),
+    "environments": ("Environments: what they are asked", ("spec",)),
+}
+PACKAGES = {"credit": "rl_agents.credit", "objectives": "rl_agents.objectives", "environments": "rl_agents.envs"}
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add generated pages, the project's own, and pictures of the results."""
+    pages = {
+        "reference/keys.md": keys_page(),
+        "reference/commands.md": commands_page(),
+        "reference/plugins.md": modules_page("Plugins: what they register", ["rl_agents.plugins"]),
+        **{f"reference/{name}.md": modules_page(title, _existing(name)) for name, (title, _) in MODULES.items()},
+        **{f"project/{name}": (ROOT / name).read_text(encoding="utf-8") for name in PROJECT},
+        "_site.css": (ROOT / "docs" / "_site" / "style.css").read_text(encoding="utf-8"),
+    }
+    for path, content in pages.items():
+        files.append(File.generated(config, path, content=content))
+    for picture in sorted((ROOT / "benchmarks" / "results").glob("*.png")):
+        files.append(File.generated(config, f"results/{picture.name}", content=picture.read_bytes()))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Point links that leave docs/ to where the site has their targets; a source file's link becomes its name."""
+    place = page.file.src_uri
+    folder = "" if place.startswith("project/") else "docs"
+    beside = posixpath.dirname(place.removeprefix("project/"))
+
+    def moved(match: re.Match[str]) -> str:
+        before, link = match.groups()
+        target = posixpath.normpath(posixpath.join(folder, beside, link))
+        return before + posixpath.relpath(in_site(target), posixpath.dirname(place) or ".")
+
+    return LINK.sub(moved, without_code_links(markdown))
+
+
+def in_site(path: str) -> str:
+    """Where the site has a file of the repository."""
+    if path in PROJECT:
+        return f"project/{path}"
+    if path.startswith("benchmarks/results/"):
+        return path.removeprefix("benchmarks/")
+    return path.removeprefix("docs/")
+
+
+def without_code_links(markdown: str) -> str:
+    """Links to source files lose their targets, which the site does not have."""
+    return CODE_LINK.sub(r"\1", markdown)
+
+
+def keys_page() -> str:
+    """All keys of `--set` and of recipes, by section."""
+    lines = ["# Keys", "", "Written by `run.py list --keys --json`. An environment's own are on its page.", ""]
+    section = ""
+    for entry in settings_keys():
+        if entry["section"] != section:
+            section = entry["section"]
+            lines += ["", f"## {section}", "", "| key | default | type | meaning |", "|---|---|---|---|"]
+        cells = (f"`{entry['name']}`", f"`{entry['default']}`", _kind(entry), entry["summary"] + _readers(entry))
+        lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
+    return "\n".join(lines)
+
+
+def _kind(entry: Mapping[str, Any]) -> str:
+    return f"{entry['type']}{', ' + entry['range'] if entry['range'] else ''}"
+
+
+def _readers(entry: Mapping[str, Any]) -> str:
+    return f" ({', '.join(entry['readers'])})" if entry["readers"] else ""
+
+
+def commands_page() -> str:
+    """`--help` of every command."""
+    os.environ.setdefault("COLUMNS", "110")
+    parts = ["# Commands", "", "What `run.py COMMAND --help` prints; `run.py` alone trains.", ""]
+    for name, (module, summary) in COMMANDS.items():
+        parts += [f"## {name}", "", summary[0].upper() + summary[1:] + ".", ""]
+        parser = getattr(importlib.import_module(module), "build_parser", None)
+        if parser is not None:
+            parts += ["```text", parser().format_help().rstrip(), "```", ""]
+    return "\n".join(parts)
+
+
+def modules_page(title: str, modules: Iterable[str]) -> str:
+    """Docstrings of modules, by mkdocstrings."""
+    return "\n\n".join([f"# {title}", *(f"::: {module}" for module in modules)])
+
+
+def _existing(name: str) -> list[str]:
+    folder = ROOT / PACKAGES[name].replace(".", "/")
+    return [f"{PACKAGES[name]}.{module}" for module in MODULES[name][1] if (folder / f"{module}.py").is_file()]

@@ -1,0 +1,54 @@
+"""The documentation builds as a site: strictly, with its reference, and with nothing from other servers."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+#: What pages load; links for people are no part of it.
+LOADED = re.compile(r"<(?:script|img|link|iframe)[^>]+(?:src|href)=\"(https?:[^\"]+)\"")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("material", reason="needs the extra `docs`")
+    folder = tmp_path_factory.mktemp("site")
+    built = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(folder)], cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    assert built.returncode == 0, built.stdout + built.stderr
+    return folder
+
+
+def test_every_page_is_there(site: Path) -> None:
+    pages = [page.relative_to(ROOT / "docs") for page in (ROOT / "docs").rglob("*.md") if "examples" not in page.parts]
+    missing = [page for page in pages if page.name != "README.md" and not (site / page.with_suffix(".html")).is_file()]
+    assert not missing
+
+
+def test_the_reference_is_generated(site: Path) -> None:
+    def text(page: str) -> str:
+        return (site / "reference" / f"{page}.html").read_text(encoding="utf-8")
+
+    assert "max_response_tokens" in text("keys") and "tasks_per_iteration" in text("keys")
+    assert "--resume" in text("commands") and "--checkpoint" in text("commands")
+    assert "Discounted returns and generalised advantage estimation" in text("credit")
+    assert "truncated" in text("objectives").lower()
+
+
+def test_pictures_and_pages_from_outside_docs_are_found(site: Path) -> None:
+    assert (site / "results" / "chain_gae_alfworld.png").is_file()
+    assert 'src="../results/chain_gae_alfworld.png"' in (site / "algorithms/chain-gae.html").read_text(encoding="utf-8")
+    assert 'href="project/CHANGELOG.html"' in (site / "index.html").read_text(encoding="utf-8")
+
+
+def test_nothing_is_loaded_from_other_servers(site: Path) -> None:
+    found = {url for page in site.rglob("*.html") for url in LOADED.findall(page.read_text(encoding="utf-8"))}
+    assert not found
