@@ -20,7 +20,9 @@ from typing import Any
 from rl_agents.errors import InputError
 
 #: Entry points that are imported in every process; the name says what the module registers, for readers.
-GROUPS = tuple(f"rl_agents.{kind}" for kind in ("algorithms", "environments", "rewards", "truncation_rules"))
+GROUPS = tuple(
+    f"rl_agents.{kind}" for kind in ("algorithms", "environments", "rewards", "truncation_rules", "trackers")
+)
 #: Files of the user's own modules, by name: what the workers of a cluster have to be given.
 OWN_MODULES: dict[str, Path] = {}
 #: Modules of ``--import``: the default of the key ``plugins``.

@@ -17,7 +17,8 @@ from rl_agents.reporting.progress import Progress
 from rl_agents.reporting.run_folder import Record, RunFolder
 from rl_agents.reporting.summary import run_summary
 from rl_agents.reporting.tensorboard import TensorBoardLog
-from rl_agents.reporting.trajectory_log import TrajectoryLog
+from rl_agents.reporting.tracker_libraries import Trackers
+from rl_agents.reporting.trajectory_log import TrajectoryLog, readable
 from rl_agents.reporting.watch import EpisodeWatch
 from rl_agents.trainable import TrainableAgent
 
@@ -64,7 +65,11 @@ class TrainLoop:
         self._restarts: int = last.get(RESTARTS, 0)
         self._trajectories = TrajectoryLog(self.folder.trajectories, self.algo.settings.save_trajectories)
         self._tensorboard = TensorBoardLog(self.folder.tensorboard, self._completed if self._records else None)
-        self._watch = EpisodeWatch(self.algo.settings)
+        settings = self.algo.settings
+        self._trackers = Trackers.of(
+            self.folder.path, settings.trackers, settings.tracker_project, settings.to_dict(), self.progress.note
+        )
+        self._watch = EpisodeWatch(settings)
         if open_pool := getattr(self.algo, "open_pool", None):
             open_pool(self.folder.pool)
         self.progress.start(self._completed, self.algo.settings.iterations)
@@ -180,6 +185,7 @@ class TrainLoop:
         """Write the summary with ``status`` (done, interrupted, failed) and the plot; nothing is trained any more."""
         self.progress.stop()
         self._tensorboard.close()
+        self._trackers.close(status)
         summary = run_summary(
             self.algo, self.folder, self._records, status, self._completed, self._restarts, self._best
         )
@@ -255,6 +261,7 @@ class TrainLoop:
                 split="test", episodes=settings.eval_episodes, temperature=settings.eval_temperature, seed=settings.seed
             )
         self._trajectories.write(self._completed, trajectories, evaluation=True)
+        self._trackers.episodes(self._completed, readable(f"Iteration {self._completed}, evaluation", trajectories))
         self._say(self._watch.after_evaluation(trajectories))
         self._watch.check_evaluation(trajectories)
         return {**evaluation_metrics(trajectories), "timing_s/eval": time.monotonic() - started}
@@ -271,12 +278,14 @@ class TrainLoop:
         record["cpu_seconds"] = self._cpu_before + cpu_seconds() - self._cpu_started
         if self._records and self._records[-1]["iteration"] == record["iteration"]:
             # A resumed run makes up for the evaluation that a signal cut off.
+            self._trackers.write(record, late=True)
             record = {**self._records.pop(), **record}
             self._records.append(record)
             self.folder.write_metrics(self._records)
         else:
             self._records.append(record)
             self.folder.append_metrics(record)
+            self._trackers.write(record)
         self._tensorboard.write(record)
         self.progress.update(record)
 

@@ -25,6 +25,7 @@ from rl_agents.interrupts import Interrupts
 from rl_agents.reporting.outputs import nothing_left
 from rl_agents.reporting.progress import make_progress
 from rl_agents.reporting.run_folder import RunFolder
+from rl_agents.reporting.tracker_libraries import check_trackers
 from rl_agents.settings import load_recipe, parse_assignments, validate
 from rl_agents.settings.presets import load_preset, preset_files
 from rl_agents.settings.settings import LOCAL_KEYS
@@ -271,6 +272,7 @@ def resolve_settings(settings: Settings) -> Settings:
         raise unknown("algorithm", settings.algo, ALGORITHMS)
     env_spec(settings.env)
     validate(settings)
+    check_trackers(settings.trackers)
     from rl_agents.core.resolve import resolve
 
     resolved: Settings = resolve(settings)

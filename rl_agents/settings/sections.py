@@ -420,4 +420,8 @@ class ReportKeys:
         "`restore` goes on from the best checkpoint, and ends the run at the second time",
     )
     guard_z: float = key(3.5, "combined standard errors that are noise to the guard", above=0, needs="guard!=off")
+    trackers: list[str] = key(
+        [], "told the same as TensorBoard: wandb, mlflow, trackio, or one of a plugin (docs/tracking.md)"
+    )
+    tracker_project: str = key("rl_agents", "project or experiment of the trackers", needs="trackers")
     save_trajectories: int = key(16, "episodes of each iteration written to trajectories/", at_least=0)
