@@ -23,11 +23,13 @@ TEMPERATURE = 0.7
 
 def engine_settings(folder: Path) -> EngineSettings:
     """An engine for a small model in float32."""
-    return EngineSettings(str(folder), kind="vllm", mode="inprocess", max_model_len=120, max_batch=8, kv_cache_gb=0.03125)
+    return EngineSettings(
+        str(folder), kind="vllm", mode="inprocess", max_model_len=120, max_batch=8, kv_cache_gb=0.03125
+    )
 
 
 def answer(folder: Path, after: Path, prompts: Sequence[Sequence[int]], report: Path) -> None:
-    """Sample with the folder's weights, take those of ``after``, sample again; write both or the error to ``report``."""
+    """Sample with the folder's weights, take those of ``after``, sample again; write both, or the error."""
     try:
         said: dict[str, Any] = _sample(folder, after, prompts)
     except BaseException as error:  # whatever a model's code raises is the finding

@@ -1,4 +1,4 @@
-"""Small random models of each family: two or three layers of width 32 to 64, made from a configuration, never loaded."""
+"""Small random models of each family: two layers of width 64, made from a configuration, never downloaded."""
 
 from __future__ import annotations
 
@@ -84,7 +84,8 @@ FAMILIES: tuple[Family, ...] = (
             "original_max_position_embeddings": 64,
         }}, template="llama3",
     ),
-    Family("mistral", "mistral", "Mistral 7B v0.1 (window)", {"sliding_window": WINDOW}, template="mistral", window=WINDOW),
+    Family("mistral", "mistral", "Mistral 7B v0.1 (window)", {"sliding_window": WINDOW}, template="mistral",
+           window=WINDOW),
     Family("ministral3", "ministral3", "Ministral 3", {"head_dim": 32}, template="mistral"),
     Family("mixtral", "mixtral", "Mixtral", {"num_local_experts": 4, "num_experts_per_tok": 2}, template="mistral"),
     Family("gemma2", "gemma2", "Gemma 2", {
@@ -115,7 +116,8 @@ FAMILIES: tuple[Family, ...] = (
     Family("olmoe", "olmoe", "OLMoE", {"num_experts": 4, "num_experts_per_tok": 2}),
     Family("cohere", "cohere", "Command R", {"logit_scale": 0.0625}, tied=True, template="chatml"),
     Family("granite", "granite", "Granite 3", {
-        "logits_scaling": 8.0, "embedding_multiplier": 12.0, "residual_multiplier": 0.22, "attention_multiplier": 0.0625,
+        "logits_scaling": 8.0, "embedding_multiplier": 12.0, "residual_multiplier": 0.22,
+        "attention_multiplier": 0.0625,
     }, tied=True),
     Family("gpt_oss", "gpt_oss", "gpt-oss (bfloat16 weights)", {
         "head_dim": 32, "num_local_experts": 4, "num_experts_per_tok": 2, "layer_types": ALTERNATING,
@@ -173,7 +175,9 @@ def new_model(config: Any) -> Any:
     """Return an untrained model; those that read images too are built whole."""
     from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
-    kind = AutoModelForImageTextToText if "vision_config" in json.loads(config.to_json_string()) else AutoModelForCausalLM
+    kind = (
+        AutoModelForImageTextToText if "vision_config" in json.loads(config.to_json_string()) else AutoModelForCausalLM
+    )
     return kind.from_config(config)
 
 

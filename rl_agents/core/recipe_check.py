@@ -98,7 +98,9 @@ def _rates(settings: Settings, shape: ModelShape | None) -> list[Finding]:
     return [Finding("fails", "rates", f"lr={settings.lr:g} is beyond {most:g}, which pretrained weights do not stand")]
 
 
-def _lengths(settings: Settings, shape: ModelShape | None, folder: Path | None) -> tuple[Dialogues | None, list[Finding]]:
+def _lengths(
+    settings: Settings, shape: ModelShape | None, folder: Path | None
+) -> tuple[Dialogues | None, list[Finding]]:
     """Compare what dialogues need with ``max_model_len``, and that with what the model reads."""
     if not settings.explicit >= {"max_response_tokens", "max_model_len"}:
         said = settings.lengths or "measured when the run starts; set max_response_tokens and max_model_len to fix them"

@@ -1,6 +1,6 @@
 """Models by their public names: found in the cache that `hf download` fills, never fetched by a run.
 
-``model=NAME`` or ``model=NAME@REVISION``, as in Qwen/Qwen3-4B@main. A run that begins writes down which commit it found.
+``model=NAME`` or ``model=NAME@REVISION``, as in Qwen/Qwen3-4B@main. A run writes down the commit that it found.
 """
 
 from __future__ import annotations
@@ -47,13 +47,25 @@ def how_to_get(model: str) -> str:
         return ""
     from huggingface_hub import constants
 
-    revision = f" --revision {match['revision']}" if match["revision"] else ""
     offline = "unset HF_HUB_OFFLINE, then " if os.environ.get("HF_HUB_OFFLINE") else ""
     return (
         f", and the Hugging Face cache ({constants.HF_HUB_CACHE}) does not have it; runs download nothing: {offline}"
-        f"`hf download {match['name']}{revision}` (before that `hf auth login`, where its owner asks for consent), or "
+        f"`{_download(match)}` (before that `hf auth login`, where its owner asks for consent), or "
         "copy a cache here and set HF_HOME"
     )
+
+
+def again(folder: Path, model: str | Path) -> str:
+    """Say how half a download becomes a whole one; empty for folders that are no downloads."""
+    match = HUB_NAME.fullmatch(str(model))
+    if match is None or folder == Path(model):
+        return ""
+    return f"; if its download was cut short, run `{_download(match)}` again"
+
+
+def _download(match: re.Match[str]) -> str:
+    revision = f" --revision {match['revision']}" if match["revision"] else ""
+    return f"hf download {match['name']}{revision}"
 
 
 def pinned(model: str) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rl_agents.engines.hub import model_folder
+from rl_agents.engines.hub import again, model_folder
 from rl_agents.errors import InputError
 
 #: Bytes of a number by dtype.
@@ -62,9 +62,13 @@ def check_model_dir(model_dir: str | Path) -> Path:
     """
     folder = model_folder(model_dir)
     if not (folder / "config.json").is_file():
-        raise InputError(f"model={model_dir}: no config.json; a Hugging Face model folder is needed")
+        raise InputError(
+            f"model={model_dir}: no config.json; a Hugging Face model folder is needed{again(folder, model_dir)}"
+        )
     if not any(folder.glob("*.safetensors")):
-        raise InputError(f"model={model_dir}: no *.safetensors weights (other formats are not loaded)")
+        raise InputError(
+            f"model={model_dir}: no *.safetensors weights (other formats are not loaded){again(folder, model_dir)}"
+        )
     return folder
 
 

@@ -7,7 +7,7 @@ that came back gets the last weights without a group.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -47,7 +47,7 @@ class FromStore(Mixed):
         unpacked: see `unpack_experts`.
     """
 
-    unpacked: list[tuple[Any, Any]] = []
+    unpacked: Sequence[tuple[Any, Any]] = ()
 
     def start_weight_update(self) -> None:
         """Begin a reload. What an update that failed half-way had collected is thrown away.
