@@ -80,7 +80,7 @@ def with_vllm(families: Sequence[Family], cases: Mapping[str, Any], root: Path) 
         try:
             check_vllm_model(read_config(case.folder), "MODEL", cpu=True)
         except InputError as error:
-            said[name] = f"refused: {error}".replace("model=MODEL with engine=vllm: ", "")
+            said[name] = f"refused: {error}"
         moved[name] = checks.moved_module(case)
         after = root / f"{name}.safetensors"
         save_file({key: tensor.contiguous() for key, tensor in moved[name].merged_weights()}, after)

@@ -294,8 +294,7 @@ def check(case: Case) -> dict[str, Finding]:
         try:
             found[name] = function(case)
         except InputError as error:
-            text = str(error).replace(f"model={case.folder}: ", "").replace(str(case.folder), "MODEL")
-            found[name] = Finding(said=f"refused: {text}")
+            found[name] = Finding(said=f"refused: {str(error).replace(str(case.folder), 'MODEL')}")
             if name == "loads":
                 break
     return found

@@ -109,7 +109,8 @@ FAMILIES: tuple[Family, ...] = (
         "moe_intermediate_size": 32, "first_k_dense_replace": 1, "n_group": 2, "topk_group": 1,
     }, template="glm"),
     Family("deepseek_v2", "deepseek_v2", "DeepSeek-V2-Lite", {**LATENT, "topk_method": "greedy"}, template="deepseek"),
-    Family("deepseek_v3", "deepseek_v3", "DeepSeek-V3, R1, Moonlight", {**LATENT, "topk_method": "noaux_tc"}, template="deepseek"),
+    Family("deepseek_v3", "deepseek_v3", "DeepSeek-V3, R1, Moonlight", {**LATENT, "topk_method": "noaux_tc"},
+           template="deepseek"),
     Family("smollm3", "smollm3", "SmolLM3", {"no_rope_layers": [1, 0]}, tied=True, template="chatml"),
     Family("olmo2", "olmo2", "OLMo 2", template="chatml"),
     Family("olmo3", "olmo3", "Olmo 3", {"layer_types": ALTERNATING, "sliding_window": WINDOW}, window=WINDOW),
@@ -136,7 +137,9 @@ FAMILIES: tuple[Family, ...] = (
     }, tied=True, template="gemma", window=WINDOW),
     Family("qwen2_5_vl", "qwen2_5_vl", "Qwen2.5-VL (images)", nested={
         "text_config": {"rope_parameters": {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [4, 6, 6]}},
-        "vision_config": {"hidden_size": 32, "intermediate_size": 64, "num_heads": 2, "depth": 3, "out_hidden_size": 64},
+        "vision_config": {
+            "hidden_size": 32, "intermediate_size": 64, "num_heads": 2, "depth": 3, "out_hidden_size": 64,
+        },
     }, template="qwen2"),
 )  # fmt: skip
 

@@ -63,12 +63,16 @@ python run.py doctor --config tune_configs/recipes/...   # says what is missing,
 
 One line says so before anything starts.
 
-- **Models that read images or sound** (Gemma 3 from 4B on, Qwen2.5-VL, ...). Their text part can be taken out where
-  transformers has a class for it:
+- **Models that read images or sound** (Gemma 3 from 4B on, Qwen2.5-VL, ...). The text part of Gemma 3 is a model of its
+  own once it is saved so:
 
   ```python
-  from transformers import AutoTokenizer, Gemma3ForCausalLM
-  Gemma3ForCausalLM.from_pretrained("gemma-3-4b-it").save_pretrained("gemma-3-4b-text")
+  from transformers import AutoModelForImageTextToText, AutoTokenizer, Gemma3ForCausalLM
+  whole = AutoModelForImageTextToText.from_pretrained("gemma-3-4b-it", dtype="bfloat16")
+  text = Gemma3ForCausalLM(whole.config.get_text_config()).to(whole.dtype)
+  text.model.load_state_dict(whole.model.language_model.state_dict())
+  text.tie_weights()
+  text.save_pretrained("gemma-3-4b-text")
   AutoTokenizer.from_pretrained("gemma-3-4b-it").save_pretrained("gemma-3-4b-text")
   ```
 - **Windows shorter than rows** (Mistral v0.1, Gemma 2 and 3, Olmo 3, gpt-oss): `row_prefixes=shared` and the torch
@@ -79,8 +83,8 @@ One line says so before anything starts.
   the longest row of a batch, vLLM by `max_model_len`. Lengths that nobody chose stay below.
 - **DeepSeek V2 and V3 with vLLM on a CPU**: its multi-head latent attention gives other numbers than transformers'. On
   GPUs this was not tried: look at `actor/engine_logprob_gap_max` in the first iteration.
-- **gpt-oss with vLLM** (0.32): its loader keeps the experts' first weights whatever the learner sends. Any other model of
-  experts for which that is so ends the run at the first change of weights.
+- **gpt-oss with vLLM** (0.32): its loader keeps the experts' first weights whatever the learner sends. Any other model
+  of experts for which that is so ends the run at the first change of weights.
 - **Layers with a state (Qwen3-Next)**: the torch engine, `row_prefixes=shared`, and vLLM on a CPU.
 
 ## Mixtures of experts
@@ -91,13 +95,13 @@ only). vLLM on a CPU (0.32) packs experts once and not again when new weights co
 
 ## Quantised rollouts
 
-There is no key for FP8 rollouts. vLLM 0.32 can quantise as it loads, and its reload of weights, which is what we use, has
-provisions for that. But whether what it samples from after a change of weights is right can only be seen on a GPU
+There is no key for FP8 rollouts. vLLM 0.32 can quantise as it loads, and its reload of weights, which is what we use,
+has provisions for that. But whether what it samples from after a change of weights is right can only be seen on a GPU
 that calculates in FP8, and nobody has looked. A wrong reload here gave no error, only wrong samples (see above).
 """
-TEMPLATES = """Templates are short forms in the style of each family's. *grows exactly*: a dialogue that is extended token
-by token is what the template writes of the whole; *no tools*: they are not written, and asking for them is refused.
-GLM's turns end with the mark of the next one, which the model samples; results of tools have another mark.
+TEMPLATES = """Templates are short forms in the style of each family's. *grows exactly*: a dialogue that is extended
+token by token is what the template writes of the whole; *no tools*: they are not written, and asking for them is
+refused. GLM's turns end with the mark of the next one, which the model samples; results of tools have another mark.
 """
 
 
@@ -110,7 +114,8 @@ def page(results: Mapping[str, Any]) -> str:
     notes: list[str] = []
     for name, family in families.items():
         checks = family["checks"]
-        lines.append(_row([name, family["models"], *(_cell(checks.get(column)) for column in COLUMNS)]))
+        whole = None if "learner" in checks else checks["loads"]
+        lines.append(_row([name, family["models"], *(_cell(whole or checks.get(column)) for column in COLUMNS)]))
         refusals = {f["said"].removeprefix("refused: ") for f in checks.values() if f["said"].startswith("refused")}
         notes += [f"- {name}: {refusal}" for refusal in sorted(refusals)]
     lines += ["", "What the refusals say:", "", *notes, "", "## Adapters and chat templates", ""]

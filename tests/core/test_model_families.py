@@ -6,15 +6,18 @@ import asyncio
 from pathlib import Path
 
 import pytest
+import torch
 from transformers.utils import logging
 
 from benchmarks.model_families import page
 from benchmarks.model_families.checks import (
     CHECKS,
+    TEMPERATURE,
     Case,
     Finding,
     batch,
     engine_gap,
+    gap,
     moved_module,
     names_in,
 )
@@ -72,6 +75,24 @@ def test_models_of_images_are_refused_in_one_line(name: str, tmp_path: Path) -> 
     with pytest.raises(InputError, match="models read images or sound beside text") as refusal:
         check_model(made(name, tmp_path).folder)
     assert "\n" not in str(refusal.value)
+
+
+def test_the_text_part_of_gemma_3_can_be_taken_out(tmp_path: Path) -> None:
+    """The recipe of docs/models.md."""
+    from transformers import AutoModelForImageTextToText, Gemma3ForCausalLM
+
+    folder = made("gemma3_vlm", tmp_path / "whole").folder
+    whole = AutoModelForImageTextToText.from_pretrained(folder)
+    text = Gemma3ForCausalLM(whole.config.get_text_config())
+    text.model.load_state_dict(whole.model.language_model.state_dict())
+    text.tie_weights()
+    text.save_pretrained(tmp_path / "text")
+    tokenizer("gemma").save_pretrained(tmp_path / "text")
+    case = Case(BY_NAME["gemma3"], check_model(tmp_path / "text"))
+    ids = batch()["input_ids"]
+    scores = torch.log_softmax(whole.eval()(input_ids=ids).logits[:, :-1] / TEMPERATURE, -1)
+    expected = scores.gather(-1, ids[:, 1:, None])[..., 0] * batch()["mask"][:, 1:]
+    assert gap(expected, case.scores[:, 1:]) < page.AGREES
 
 
 def test_experts_leave_under_their_files_names_and_a_part_that_does_not_fit_is_named(tmp_path: Path) -> None:

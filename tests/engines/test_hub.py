@@ -102,7 +102,7 @@ def test_half_a_download_is_named(cache: Path, remove: Callable[[Path], None], w
 
 
 def test_the_doctor_says_what_is_missing(cache: Path) -> None:
-    keys = {**KEYS, "max_response_tokens": 64, "max_model_len": 512}
+    keys = {**KEYS, "max_response_tokens": 64, "max_model_len": 4096}
     found = check_settings(Settings.from_dict({**keys, "model": "Owner/Other"}))
     assert [f.status for f in found if f.about == "model" and "`hf download Owner/Other`" in f.text] == ["note"]
     assert not [
