@@ -68,6 +68,7 @@ One line says so before anything starts.
 
   ```python
   from transformers import AutoModelForImageTextToText, AutoTokenizer, Gemma3ForCausalLM
+
   whole = AutoModelForImageTextToText.from_pretrained("gemma-3-4b-it", dtype="bfloat16")
   text = Gemma3ForCausalLM(whole.config.get_text_config()).to(whole.dtype)
   text.model.load_state_dict(whole.model.language_model.state_dict())

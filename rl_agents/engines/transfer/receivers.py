@@ -60,7 +60,7 @@ class FromStore(Mixed):
             if info.can_load():
                 info.loaded_weights.clear()
                 info.load_numel = 0
-        self.unpacked = unpack_experts(self.model)
+        self.unpacked = (*self.unpacked, *unpack_experts(self.model))  # an abandoned update's are still to be restored
         initialize_layerwise_reload(self.model)
 
     def finish_weight_update(self) -> None:
@@ -74,6 +74,7 @@ class FromStore(Mixed):
         repack_tied_head(self.model)
         for method, kernel in self.unpacked:
             method.moe_kernel = method.moe_kernel or kernel
+        self.unpacked = ()
         if passed_by:
             raise TransferError(
                 f"vLLM's {type(self.model).__name__} takes no new weights of {len(passed_by)} layers, such as "
@@ -262,11 +263,14 @@ def unpack_experts(model: torch.nn.Module) -> list[tuple[Any, Any]]:
     vLLM 0.32 on CPU packs them when it loads them first, and computes with later ones as if they were packed, without
     any error.
     """
-    found = [getattr(layer, "quant_method", None) for layer in model.modules()]
-    methods = [method for method in found if getattr(method, "moe_kernel", None) is not None]
-    kernels = [(method, method.moe_kernel) for method in methods if current_platform.is_cpu()]
-    for method, _ in kernels:
-        method.moe_kernel = None
+    if not current_platform.is_cpu():
+        return []
+    kernels = []
+    for layer in model.modules():
+        method: Any = getattr(layer, "quant_method", None)
+        if (kernel := getattr(method, "moe_kernel", None)) is not None:
+            kernels.append((method, kernel))
+            method.moe_kernel = None
     return kernels
 
 
