@@ -214,6 +214,8 @@ class ChatTemplate:
         place = next((i for i, token in enumerate(closing) if token in special), -1)
         # Some templates end only the last turn with a token: a growing dialogue would not have it.
         followed = self._encode(self._after_sentinel([{"role": "user", "content": "x"}]))
+        if not closing and followed[0] in special:  # GLM: the mark of the next turn ends this one, and is sampled
+            return int(followed[0])
         if place < 0 or followed[: place + 1] != closing[: place + 1]:
             raise InputError(f"{self.name}: no special token ends every assistant's turn in the chat template")
         return int(closing[place])

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
+from rl_agents.engines.model_shape import attention, read_config
 from rl_agents.startup import leave_out_sklearn
 
 TOKENIZER_FILES = (
@@ -32,7 +33,7 @@ def load_causal_lm(model_dir: str | Path, dtype: str) -> Any:
     leave_out_sklearn()
     from transformers import AutoModelForCausalLM
 
-    return AutoModelForCausalLM.from_pretrained(model_dir, **_load_options(dtype))
+    return AutoModelForCausalLM.from_pretrained(model_dir, **_load_options(model_dir, dtype))
 
 
 def load_backbone(model_dir: str | Path, dtype: str) -> Any:
@@ -40,11 +41,12 @@ def load_backbone(model_dir: str | Path, dtype: str) -> Any:
     leave_out_sklearn()
     from transformers import AutoModel
 
-    return AutoModel.from_pretrained(model_dir, **_load_options(dtype))
+    return AutoModel.from_pretrained(model_dir, **_load_options(model_dir, dtype))
 
 
-def _load_options(dtype: str) -> dict[str, Any]:
+def _load_options(model_dir: str | Path, dtype: str) -> dict[str, Any]:
     return {
+        **attention(read_config(model_dir)),
         "dtype": getattr(torch, dtype),
         "local_files_only": True,
         "use_safetensors": True,

@@ -12,7 +12,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from rl_agents.core.shared_attention import enable
-from rl_agents.engines.model_shape import check_model_dir, read_config
+from rl_agents.engines.model_shape import attention, check_model_dir, read_config
+from rl_agents.engines.torch_model import check_attention
+from rl_agents.engines.weight_names import as_in_files
 from rl_agents.errors import InputError
 from rl_agents.startup import leave_out_sklearn
 
@@ -111,12 +113,22 @@ def check_sharing(folder: Path, longest: int) -> None:
     enable(_empty_model(folder), str(folder), longest)
 
 
+def check_cached(folder: Path, longest: int) -> None:
+    """Refuse a model that the torch engine cannot sample from.
+
+    Raises:
+        InputError: see `rl_agents.engines.torch_model.check_attention`.
+    """
+    check_attention(_read(folder), longest)
+
+
 def _expected_shapes(folder: Path) -> Shapes:
-    """Return the shapes of the model that config.json describes, without its weights."""
+    """Return the shapes of the model that config.json describes, by the names of its files."""
     model = _empty_model(folder)
     tied = set(getattr(model, "all_tied_weights_keys", None) or ())
     tied |= {"lm_head.weight"} if getattr(model.config, "tie_word_embeddings", False) else set()
-    return {name: tuple(value.shape) for name, value in model.state_dict().items() if name not in tied}
+    state = {name: value for name, value in model.state_dict().items() if name not in tied}
+    return {name: tuple(value.shape) for name, value in as_in_files(model, state).items()}
 
 
 def _empty_model(folder: Path) -> Any:
@@ -125,16 +137,45 @@ def _empty_model(folder: Path) -> Any:
     Raises:
         InputError: transformers knows no such causal language model.
     """
+    config = _read(folder)
+    from transformers import AutoModelForCausalLM
+
+    try:
+        with torch.device("meta"):
+            return AutoModelForCausalLM.from_config(config, **attention(read_config(folder)))
+    except Exception as error:  # the many configurations raise many types
+        raise _no_language_model(folder, error) from None
+
+
+def _read(folder: Path) -> Any:
+    """Return a folder's configuration as transformers understands it.
+
+    Raises:
+        InputError: it does not, or the model reads more than text, or its weights are quantised.
+    """
     leave_out_sklearn()
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoConfig
 
     try:
         config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-        with torch.device("meta"):
-            return AutoModelForCausalLM.from_config(config)
-    except Exception as error:  # the many configurations raise many types
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise InputError(f"model={folder}: config.json is no causal language model's: {reason}") from None
+    except Exception as error:
+        raise _no_language_model(folder, error) from None
+    if config.get_text_config() is not config:
+        raise InputError(
+            f"model={folder}: {config.model_type} models read images or sound beside text, and only models of text "
+            "are trained; docs/models.md says how to take the text part of one out"
+        )
+    if getattr(config, "quantization_config", None):
+        raise InputError(
+            f"model={folder}: its weights are quantised, and gradients need weights of 16 or 32 bits: take the "
+            "folder that it was made from"
+        )
+    return config
+
+
+def _no_language_model(folder: Path, error: Exception) -> InputError:
+    reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return InputError(f"model={folder}: config.json is no causal language model's: {reason}")
 
 
 def _check_shapes(folder: Path, wanted: Shapes, found: Shapes) -> None:

@@ -10,11 +10,13 @@ from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.core.rl_module.torch import TorchRLModule
 from torch import nn
+from torch.distributed.tensor import DTensor
 
 from rl_agents.algorithms import ALGORITHMS
 from rl_agents.core.hf import load_backbone, load_causal_lm
 from rl_agents.core.shared_attention import Packed, check_seen, enable
-from rl_agents.core.vocabulary_head import piece_size, score_in_pieces
+from rl_agents.core.vocabulary_head import piece_size, score_in_pieces, shaped_head
+from rl_agents.engines.weight_names import FileNames
 from rl_agents.objectives.likelihood import at_least_float32, log_distribution, token_entropy
 from rl_agents.rollout.env_runner import TEXT_SPACE
 from rl_agents.settings import Settings
@@ -99,6 +101,7 @@ class CausalLMModule(Network):
         kept = config["dtype"] if config.get("frozen") or config.get("lora_rank") else "float32"
         self.lm = self.prepare(load_causal_lm(config["model_dir"], kept))
         self.piece = piece_size(self.lm)
+        self.names = FileNames(self.lm)
         if config.get("frozen"):
             self.lm.requires_grad_(False)
             return
@@ -172,29 +175,30 @@ class CausalLMModule(Network):
                 hidden = lm.base_model(input_ids=ids[:, :-1], use_cache=False).last_hidden_state[rows, columns]
                 source = torch.arange(len(rows), device=rows.device)
             logprobs, entropy = score_in_pieces(
-                lm.get_output_embeddings(), hidden, source, ids[rows, columns + 1], batch["temperature"],
+                shaped_head(lm), hidden, source, ids[rows, columns + 1], batch["temperature"],
                 bool(batch.get("entropy_gradient")), self.piece or len(rows),
             )  # fmt: skip
         empty, places = logprobs.new_zeros(mask.shape), (rows, columns + 1)
         return {"logprobs": empty.index_put(places, logprobs), "entropy": empty.index_put(places, entropy)}
 
     def merged_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Yield (Hugging Face name, tensor in ``dtype``) of the plain model, adapters merged, a tied head once."""
+        """Yield (name in files, tensor in ``dtype``) of the plain model, adapters merged, a tied head once.
+
+        Tensors that files hold in parts (experts) are gathered whole first where they are sharded.
+        """
         tied = set(getattr(self.lm, "_tied_weights_keys", None) or ()) if _is_tied(self.lm) else set()
-        deltas = {
-            name: module.get_delta_weight("default")
-            for name, module in self.lm.named_modules()
-            if hasattr(module, "get_delta_weight")
-        }
+        deltas = dict(_deltas(self.lm))
         for name, tensor in self.lm.state_dict().items():
             if "lora_" in name:
                 continue
-            plain = name.removeprefix("base_model.model.").replace(".base_layer", "")
+            plain = _plain_name(name)
             if plain in tied:
                 continue
-            delta = deltas.get(name.removesuffix(".base_layer.weight"))
-            merged = tensor if delta is None else tensor + delta.to(tensor.dtype)
-            yield plain, merged.detach().to(self.dtype)
+            delta = deltas.get(plain)
+            merged = (tensor if delta is None else tensor + delta.to(tensor.dtype)).detach().to(self.dtype)
+            if plain in self.names.changed and isinstance(merged, DTensor):
+                merged = merged.full_tensor()
+            yield from self.names.parts(plain, merged)
 
 
 class ValueModule(Network):
@@ -202,7 +206,7 @@ class ValueModule(Network):
 
     def setup(self) -> None:
         self.backbone = self.prepare(load_backbone(self.model_config["model_dir"], "float32"))
-        self.head = nn.Linear(self.backbone.config.hidden_size, 1, bias=True)
+        self.head = nn.Linear(self.width, 1, bias=True)
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
 
@@ -244,6 +248,19 @@ def _with_lora(model: nn.Module, rank: int, alpha: float) -> nn.Module:
 
     config = LoraConfig(r=rank, lora_alpha=alpha, lora_dropout=0.0, target_modules="all-linear", task_type="CAUSAL_LM")
     return get_peft_model(model, config)  # type: ignore[no-any-return]
+
+
+def _plain_name(name: str) -> str:
+    """A parameter's name without what adapters wrap around it."""
+    return name.removeprefix("base_model.model.").replace(".base_layer", "")
+
+
+def _deltas(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """What adapters add to each weight that has one, by its plain name; experts' are tensors of their own."""
+    for name, module in model.named_modules():
+        if hasattr(module, "get_delta_weight"):
+            parameter = getattr(module, "parameter_name", "weight")
+            yield f"{_plain_name(name)}.{parameter}", module.get_delta_weight("default")
 
 
 def _disable_dropout(model: nn.Module) -> None:

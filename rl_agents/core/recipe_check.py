@@ -13,6 +13,7 @@ from rl_agents.chat.context import ContextPolicy, load_tokenizer, make_context
 from rl_agents.core.dialogues import Dialogues, measure
 from rl_agents.core.memory import KNOWN, USABLE, engine_memory, fewest_learners, learner_memory, micro_batch
 from rl_agents.core.resolve import cautions, resolve
+from rl_agents.engines.hub import find_folder, how_to_get, plain_name
 from rl_agents.engines.model_shape import ModelShape, model_shape, read_config
 from rl_agents.rollout.env_calls import EnvFailure
 
@@ -42,26 +43,30 @@ def check_settings(settings: Settings, gpu_gb: float = 80.0) -> list[Finding]:
     Raises:
         InputError: keys that a run would refuse.
     """
-    at_hand = settings.model == "starter" or Path(settings.model).is_dir()
+    folder = None if settings.model == "starter" else find_folder(settings.model)
+    at_hand = settings.model == "starter" or folder is not None
     settings = resolve(settings, with_model=at_hand)
     shape = known_shape(settings.model)
     found = [_keys(settings), *_batch(settings)]
     found += [Finding("fails", "pairs", line) for line in cautions(settings)] or [_ok("pairs", "no caution")]
     if settings.model == "starter":
         return [*found, _ok("lengths", "the starter's"), Finding("note", "memory", "a starter needs no GPU")]
+    if folder is None:
+        found.append(Finding("note", "model", f"{settings.model}: no such folder{how_to_get(settings.model)}"))
     found += _rates(settings, shape)
     dialogues = None
     if ALGORITHMS[settings.algo].source != "demonstrations":
-        dialogues, findings = _lengths(settings, shape, at_hand)
+        dialogues, findings = _lengths(settings, shape, folder)
         found += findings
     return [*found, *_memory(settings, shape, dialogues, gpu_gb)]
 
 
 def known_shape(model: str) -> ModelShape | None:
     """Return a model's sizes, from its folder or, where its name is a public one, from `KNOWN`."""
-    if (Path(model) / "config.json").is_file():
-        return model_shape(read_config(model))
-    return KNOWN.get(Path(model).name)
+    folder = None if model == "starter" else find_folder(model)
+    if folder is not None and (folder / "config.json").is_file():
+        return model_shape(read_config(folder))
+    return KNOWN.get(plain_name(model))
 
 
 def _ok(about: str, text: str) -> Finding:
@@ -93,7 +98,9 @@ def _rates(settings: Settings, shape: ModelShape | None) -> list[Finding]:
     return [Finding("fails", "rates", f"lr={settings.lr:g} is beyond {most:g}, which pretrained weights do not stand")]
 
 
-def _lengths(settings: Settings, shape: ModelShape | None, at_hand: bool) -> tuple[Dialogues | None, list[Finding]]:
+def _lengths(
+    settings: Settings, shape: ModelShape | None, folder: Path | None
+) -> tuple[Dialogues | None, list[Finding]]:
     """Compare what dialogues need with ``max_model_len``, and that with what the model reads."""
     if not settings.explicit >= {"max_response_tokens", "max_model_len"}:
         said = settings.lengths or "measured when the run starts; set max_response_tokens and max_model_len to fix them"
@@ -103,10 +110,10 @@ def _lengths(settings: Settings, shape: ModelShape | None, at_hand: bool) -> tup
         text = f"max_model_len={settings.max_model_len}: {settings.model} reads {limit} tokens at most"
         found.append(Finding("fails", "lengths", text))
     try:
-        dialogues = _measured(settings, settings.model if at_hand else "")
+        dialogues = _measured(settings, str(folder or ""))
     except EnvFailure as failure:
         return None, [*found, Finding("note", "lengths", f"not checked, {settings.env} fails: {failure}")]
-    how = "" if at_hand else " (estimated without the model's tokenizer)"
+    how = "" if folder else " (estimated without the model's tokenizer)"
     return dialogues, [*found, _fit(settings, dialogues, how)]
 
 

@@ -17,7 +17,9 @@ from rl_agents.algorithms.three_spo import ThreeSpoKeys
 from rl_agents.chat.context import load_tokenizer, make_context
 from rl_agents.core.idle import apply_defaults, refuse_idle, stale_correction
 from rl_agents.core.lengths import KEYS, fill_lengths
-from rl_agents.engines.model_shape import check_model_dir, context_limit, model_shape, read_config
+from rl_agents.engines.hub import find_folder, pinned
+from rl_agents.engines.model_shape import check_model_dir, context_limit, model_shape, read_config, rope_limit
+from rl_agents.engines.select import check_vllm_model, check_weight_switch, resolve_engine
 from rl_agents.engines.transfer.choose import check_sleep, choose_transfer
 from rl_agents.envs.base import (
     EnvSpec,
@@ -97,7 +99,7 @@ def model_defaults(settings: Settings) -> Mapping[str, Any]:
     """Settings that the model was made for: of the starter, or of a folder that grew out of one."""
     if settings.model == "starter":
         return starter_defaults(settings.env, settings.env_options)
-    note = Path(settings.model) / MODEL_NOTE
+    note = (find_folder(settings.model) or Path(settings.model)) / MODEL_NOTE
     if not note.is_file():
         return {}
     made_for = json.loads(note.read_text(encoding="utf-8"))
@@ -336,19 +338,33 @@ def _check_model(settings: Settings, made_for: Mapping[str, Any]) -> None:
     """Check the model's folder, and fill in the lengths that nobody chose (`rl_agents.core.lengths`)."""
     if settings.model == "starter":
         return
-    check_model_dir(settings.model)  # before torch is imported, which takes seconds
-    from rl_agents.core.model_check import check_model, check_sharing, check_vocabulary
+    folder = check_model_dir(settings.model)  # before torch is imported, which takes seconds
+    settings.model = pinned(settings.model)
+    from rl_agents.core.model_check import check_cached, check_model, check_sharing, check_vocabulary
 
-    folder = check_model(settings.model)
+    check_model(folder)
     config = read_config(folder)
     limit = context_limit(config)
+    fixed = rope_limit(config)
     context = make_context(settings.context, tokenizer := load_tokenizer(folder))
     shape = model_shape(config)
     check_vocabulary(folder, tokenizer, shape.vocabulary if shape else None)
     if not (settings.complete or settings.lengths or made_for.keys() >= set(KEYS)):
-        fill_lengths(settings, context, settings.explicit | made_for.keys(), limit)
+        lowest = min(filter(None, (limit, fixed)), default=None)
+        fill_lengths(settings, context, settings.explicit | made_for.keys(), lowest)
     if not settings.complete or "max_model_len" in settings.explicit:
         check_context(settings, limit)
+    if fixed and settings.max_model_len > fixed:
+        raise InputError(
+            f"max_model_len={settings.max_model_len}: beyond {fixed} tokens model={settings.model} turns positions by "
+            "the length of a text (longrope), which learner and vLLM take differently"
+        )
+    if resolve_engine(settings.engine)[0] == "torch":
+        check_cached(folder, settings.max_model_len)
+    else:
+        import torch
+
+        check_vllm_model(config, settings.model, not torch.cuda.is_available())
     if settings.row_prefixes == "shared":
         check_sharing(folder, settings.max_model_len)
 
@@ -371,8 +387,6 @@ def check_context(settings: Settings, limit: int | None) -> None:
 
 def _check_engine(settings: Settings) -> None:
     import torch
-
-    from rl_agents.engines.select import check_weight_switch, resolve_engine
 
     kind, _ = resolve_engine(settings.engine)
     check_weight_switch(settings.weight_switch, kind)

@@ -21,6 +21,7 @@ from rl_agents.cache import cache_dir
 from rl_agents.core.checkpoint import write_atomically
 from rl_agents.core.resolve import MODEL_NOTE
 from rl_agents.core.session import quiet_libraries
+from rl_agents.engines.hub import model_folder
 from rl_agents.envs.base import base_environment, starter_spec
 
 STARTER_SEED = 0
@@ -39,7 +40,7 @@ def starter_dir(env: str) -> Path:
 def ensure_model(settings: Settings, build_algo: BuildAlgo) -> Path:
     """Return the folder of the starting weights; builds the starter model when it is asked for and absent."""
     if settings.model != "starter":
-        return Path(settings.model).resolve()
+        return model_folder(settings.model).resolve()
     env = base_environment(settings.env, settings.env_options)
     folder = starter_dir(env)
     if not (folder / "model.safetensors").is_file():

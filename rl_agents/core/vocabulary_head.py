@@ -6,11 +6,12 @@ pieces they take `LOGITS_AT_ONCE` at most, whatever S is, and the backward pass 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from rl_agents.core.memory import LOGITS_AT_ONCE
@@ -29,10 +30,31 @@ def tokens_at_once(vocabulary: int) -> int:
     return max(1, LOGITS_AT_ONCE // (LOGIT_BYTES * vocabulary))
 
 
-def piece_size(lm: Any) -> int | None:
-    """Tokens of a piece; None: there is nothing to gain, or the model's logits are not its head's outputs alone.
+def shaped_head(lm: Any) -> Callable[[Tensor], Tensor]:
+    """Return hidden states -> logits: the vocabulary head and what a model does to its outputs.
 
-    Some models cap or scale them afterwards (Gemma, Cohere, Granite). So both are compared on two tokens.
+    Some scale them (Cohere: z s, Granite: z / s), some cap them (Gemma 2: c tanh(z / c)).
+
+    Args:
+        lm: a causal language model of transformers, without adapters.
+    """
+    config, head = lm.config.get_text_config(), lm.get_output_embeddings()
+    scale = (getattr(config, "logit_scale", None) or 1.0) / (getattr(config, "logits_scaling", None) or 1.0)
+    cap = getattr(config, "final_logit_softcapping", None)
+
+    def logits(states: Tensor) -> Tensor:
+        plain: Tensor = head(states)
+        if scale != 1.0:
+            plain = plain * scale
+        return cap * torch.tanh(plain / cap) if cap else plain
+
+    return logits
+
+
+def piece_size(lm: Any) -> int | None:
+    """Tokens of a piece; None: there is nothing to gain, or the logits are not what `shaped_head` makes of the states.
+
+    Both are compared on two tokens.
 
     Args:
         lm: a causal language model of transformers, without adapters.
@@ -43,12 +65,12 @@ def piece_size(lm: Any) -> int | None:
     with torch.no_grad():
         ids = torch.tensor(PROBE, device=lm.device)
         whole = lm(input_ids=ids, use_cache=False).logits
-        apart = lm.get_output_embeddings()(lm.base_model(input_ids=ids, use_cache=False).last_hidden_state)
+        apart = shaped_head(lm)(lm.base_model(input_ids=ids, use_cache=False).last_hidden_state)
     return size if torch.allclose(whole.float(), apart.float(), rtol=1e-3, atol=1e-3) else None
 
 
 def score_in_pieces(
-    head: nn.Module,
+    head: Callable[[Tensor], Tensor],
     hidden: Tensor,
     source: Tensor,
     targets: Tensor,
@@ -59,7 +81,7 @@ def score_in_pieces(
     """Log-probability and entropy of each scored token.
 
     Args:
-        head: vocabulary head.
+        head: of the model (`shaped_head`).
         hidden: [k, width], states that predict a token.
         source: [m], which of them predicts each scored token.
         targets: [m], ids of the scored tokens.

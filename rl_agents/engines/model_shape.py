@@ -8,12 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rl_agents.engines.hub import again, model_folder
 from rl_agents.errors import InputError
 
 #: Bytes of a number by dtype.
 WIDTHS: Mapping[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2}
 #: Kinds of position scaling whose ``max_position_embeddings`` is the scaled length already (as in vLLM).
 SCALED_ALREADY = ("su", "longrope", "llama3", "yarn", "deepseek_yarn", "deepseek_llama_scaling")
+
+
+#: What configurations call the number of experts of a layer.
+EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 
 
 @dataclass(frozen=True)
@@ -50,18 +55,20 @@ class ModelShape:
 
 
 def check_model_dir(model_dir: str | Path) -> Path:
-    """Return the folder as a path.
+    """Return the folder, or that of a public model in the cache (`rl_agents.engines.hub`).
 
     Raises:
         InputError: the folder or its config.json or its safetensors weights are missing.
     """
-    folder = Path(model_dir)
-    if not folder.is_dir():
-        raise InputError(f"model={model_dir}: no such folder")
+    folder = model_folder(model_dir)
     if not (folder / "config.json").is_file():
-        raise InputError(f"model={model_dir}: no config.json; a Hugging Face model folder is needed")
+        raise InputError(
+            f"model={model_dir}: no config.json; a Hugging Face model folder is needed{again(folder, model_dir)}"
+        )
     if not any(folder.glob("*.safetensors")):
-        raise InputError(f"model={model_dir}: no *.safetensors weights (other formats are not loaded)")
+        raise InputError(
+            f"model={model_dir}: no *.safetensors weights (other formats are not loaded){again(folder, model_dir)}"
+        )
     return folder
 
 
@@ -70,7 +77,7 @@ def model_shape(config: Mapping[str, Any]) -> ModelShape | None:
     config = config.get("text_config") or config
     try:
         hidden, heads = int(config["hidden_size"]), int(config["num_attention_heads"])
-        experts = int(config.get("num_experts") or config.get("num_local_experts") or 1)
+        experts = int(next((config[name] for name in EXPERTS if config.get(name)), 1))
         width = config.get("moe_intermediate_size") if experts > 1 else None
         return ModelShape(
             layers=int(config["num_hidden_layers"]),
@@ -97,6 +104,32 @@ def context_limit(config: Mapping[str, Any]) -> int | None:
     kind = rope.get("rope_type", rope.get("type", "default")) if isinstance(rope, Mapping) else "default"
     factor = rope.get("factor") if isinstance(rope, Mapping) and kind not in SCALED_ALREADY else None
     return int(positions * (factor or 1))
+
+
+def rope_limit(config: Mapping[str, Any]) -> int | None:
+    """Return the length beyond which rotary frequencies depend on a sequence's length; None: they never do.
+
+    transformers takes the frequencies of the longest row of a batch, vLLM those of ``max_model_len`` for every row.
+    """
+    config = config.get("text_config") or config
+    rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
+    kind = rope.get("rope_type", rope.get("type")) if isinstance(rope, Mapping) else None
+    if kind not in ("longrope", "su", "dynamic"):
+        return None
+    limit = (
+        rope.get("original_max_position_embeddings")
+        or config.get("original_max_position_embeddings")
+        or config.get("max_position_embeddings")
+    )
+    return int(limit) if limit else None
+
+
+def attention(config: Mapping[str, Any]) -> dict[str, str]:
+    """Return what a model's loader is told about attention.
+
+    PyTorch's own attention has no cap on its logits (Gemma 2), and transformers leaves the cap out without a word.
+    """
+    return {"attn_implementation": "eager"} if config.get("attn_logit_softcapping") else {}
 
 
 def read_config(model_dir: str | Path) -> dict[str, Any]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from typing import Any
 
 from rl_agents.engines.base import EngineSettings, StreamingEngine
 from rl_agents.errors import InputError, unknown
@@ -55,6 +57,28 @@ def check_weight_switch(weight_switch: str, kind: str) -> None:
             f"weight_switch=keep needs vLLM {'.'.join(map(str, COUNTS_VERSIONS))} or newer, which tells the weights of "
             f"each token (this is {found}); take weight_switch=wait, or engine=torch"
         )
+
+
+def check_vllm_model(config: Mapping[str, Any], model: str, cpu: bool) -> None:
+    """Refuse models that vLLM samples from with other weights or other numbers than the learner has (docs/models.md).
+
+    Args:
+        config: the model's config.json.
+        cpu: vLLM runs on a CPU.
+
+    Raises:
+        InputError: it is one of them.
+    """
+    kind, layers = config.get("model_type"), config.get("layer_types") or ()
+    if kind == "gpt_oss":
+        reason = "vLLM's loader keeps the experts' first weights whatever a learner sends"
+    elif cpu and config.get("kv_lora_rank"):
+        reason = "vLLM on a CPU calculates multi-head latent attention otherwise than transformers, by several nats"
+    elif cpu and set(layers) - {"full_attention", "sliding_attention", "chunked_attention"}:
+        reason = "vLLM on a CPU needs chunked prefill for layers with a state, which kills seeded requests there"
+    else:
+        return
+    raise InputError(f"model={model} with engine=vllm: {reason} ({kind}); see docs/models.md")
 
 
 def build_engine(settings: EngineSettings) -> StreamingEngine:

@@ -33,6 +33,7 @@ from rl_agents.engines.torch_slots import (
     twins,
     within_budget,
 )  # fmt: skip
+from rl_agents.engines.weight_names import FileNames
 
 
 class TorchEngine:
@@ -73,6 +74,7 @@ class TorchEngine:
         self.model: Any = load_model(model, dtype, device) if isinstance(model, (str, Path)) else model
         check_attention(self.model.config, max_model_len)
         self.device, self.max_model_len, self.max_batch, self.seed = self.model.device, max_model_len, max_batch, seed
+        self._names = FileNames(self.model)
         self.version = 0
         self.held = OverlapClock()
         self._keep, self._patience_s, self._syncs = weight_switch == "keep", switch_timeout_s, 0
@@ -126,14 +128,14 @@ class TorchEngine:
             EngineError: names or shapes do not match the model, or running calls do not end in time; nothing has been
                 copied then.
         """
-        parameters = fitting_parameters(self.model, weights)
+        pairs = fitting_parameters(self.model, self._names, weights)
         self.held.begin()
         self._syncs += 1
         try:
             await self._drain(version)
             with torch.no_grad():
-                for name, parameter in parameters.items():
-                    parameter.copy_(weights[name])
+                for parameter, tensor in pairs:
+                    parameter.copy_(tensor)
             self._forget()
             self.version = version
         finally:

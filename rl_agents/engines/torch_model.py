@@ -9,6 +9,8 @@ from typing import Any
 import torch
 
 from rl_agents.engines.base import EngineError, Weights
+from rl_agents.engines.model_shape import attention, read_config
+from rl_agents.engines.weight_names import FileNames
 from rl_agents.errors import InputError
 from rl_agents.startup import leave_out_sklearn
 
@@ -25,7 +27,8 @@ def load_model(model_dir: str | Path, dtype: str | torch.dtype, device: str | to
     if not (Path(model_dir) / "config.json").is_file():
         raise InputError(f"no config.json in model folder {model_dir}")
     torch_dtype = getattr(torch, dtype) if isinstance(dtype, str) else dtype
-    model = AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch_dtype).eval()
+    options = {"dtype": torch_dtype, "local_files_only": True, **attention(read_config(model_dir))}
+    model = AutoModelForCausalLM.from_pretrained(model_dir, **options).eval()
     return model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
 
 
@@ -45,12 +48,20 @@ def check_attention(config: Any, max_model_len: int) -> None:
     )
 
 
-def fitting_parameters(model: Any, weights: Weights) -> dict[str, Any]:
-    """Return the parameters that ``weights`` are to be copied into, by name.
+def fitting_parameters(model: Any, names: FileNames, weights: Weights) -> list[tuple[Any, torch.Tensor]]:
+    """Return pairs of a parameter and what is to be copied into it.
+
+    Args:
+        names: of the model.
+        weights: by the model's names or its files'.
 
     Raises:
         EngineError: names or shapes do not match the model.
     """
+    try:
+        weights = names.joined(weights)
+    except ValueError as error:
+        raise EngineError(f"torch engine: {error}") from None
     parameters = dict(model.named_parameters())
     known = parameters.keys() | model.state_dict().keys()
     if missing := parameters.keys() - weights.keys():
@@ -60,4 +71,4 @@ def fitting_parameters(model: Any, weights: Weights) -> dict[str, Any]:
     for name, parameter in parameters.items():
         if (found := weights[name].shape) != parameter.shape:
             raise EngineError(f"torch engine: {name} has shape {list(found)}, expected {list(parameter.shape)}")
-    return parameters
+    return [(parameter, weights[name]) for name, parameter in parameters.items()]

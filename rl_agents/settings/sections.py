@@ -33,7 +33,10 @@ class RunKeys:
 class ModelKeys:
     """The policy."""
 
-    model: str = key("starter", "Hugging Face model folder, or `starter` for the environment's small model")
+    model: str = key(
+        "starter",
+        "model folder, a public model's NAME[@REVISION] (docs/models.md), or `starter`: the environment's small one",
+    )
     dtype: Literal["float32", "bfloat16"] = key(
         "float32", "of engines, activations and frozen weights; weights that are trained are always kept in float32"
     )

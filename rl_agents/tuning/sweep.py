@@ -118,7 +118,7 @@ class Sweep(SweepOptions):
         settings = Settings.from_dict({name: value for name, value in given.items() if name not in idle})
         if self.local:
             settings.make_local(given)
-        if settings.model != "starter":  # trials run in other processes, elsewhere
+        if Path(settings.model).is_dir():  # trials run in other processes, elsewhere
             settings.model = str(Path(settings.model).resolve())
         return settings
 

@@ -104,8 +104,8 @@ def test_the_command_prints_a_line_for_each_and_says_it_with_its_exit_code(capsy
     assert main(["doctor", "--config", str(GOOD)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[:2] for line in lines] == [
-        ["ok", "keys"], ["ok", "batch"], ["ok", "pairs"], ["ok", "rates"], ["ok", "lengths"], ["note", "learner"],
-        ["ok", "engine"],
+        ["ok", "keys"], ["ok", "batch"], ["ok", "pairs"], ["note", "model"], ["ok", "rates"], ["ok", "lengths"],
+        ["note", "learner"], ["ok", "engine"],
     ]  # fmt: skip
     assert main(["doctor", "--config", str(GOOD), "--set", "lr=1e-3", "--json"]) == 1
     report = json.loads(capsys.readouterr().out)

@@ -9,7 +9,14 @@ import pytest
 import torch
 from test_networks import build, needs_peft, policy, with_adapters
 from test_shared_attention import outcome, plain_dir, saved, trie_batch
-from transformers import Gemma2Config, Gemma2ForCausalLM
+from transformers import (
+    CohereConfig,
+    CohereForCausalLM,
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    GraniteConfig,
+    GraniteForCausalLM,
+)
 
 from rl_agents.core import vocabulary_head
 from rl_agents.core.module import CausalLMModule
@@ -77,7 +84,24 @@ def test_which_models_are_scored_in_pieces(plain_dir: Path, tmp_path: Path, monk
     assert vocabulary_head.piece_size(plain) is None, "200 words: all of a micro-batch fits"
     monkeypatch.setattr(vocabulary_head, "LOGITS_AT_ONCE", vocabulary_head.LOGIT_BYTES * 200 * 40)
     assert vocabulary_head.piece_size(plain) == 40
-    small = {"vocab_size": 200, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "head_dim": 8}
-    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "attn_implementation": "eager"}
-    capped = Gemma2ForCausalLM(Gemma2Config(**small, **heads, final_logit_softcapping=0.5))
-    assert vocabulary_head.piece_size(build(CausalLMModule, model_dir=saved(tmp_path, capped)).lm) is None
+
+
+SMALL = {"vocab_size": 200, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
+HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
+SHAPED = {
+    "cap": (Gemma2ForCausalLM, Gemma2Config(**SMALL, **HEADS, head_dim=8, final_logit_softcapping=0.5)),
+    "scale": (CohereForCausalLM, CohereConfig(**SMALL, **HEADS, logit_scale=0.3)),
+    "division": (GraniteForCausalLM, GraniteConfig(**SMALL, **HEADS, logits_scaling=4.0)),
+}
+
+
+@pytest.mark.parametrize("name", list(SHAPED))
+def test_capped_and_scaled_logits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    kind, config = SHAPED[name]
+    module = build(CausalLMModule, model_dir=saved(tmp_path, kind(config)))
+    check_equal(module, False, 5e-6)
+    module.piece = None
+    monkeypatch.setattr(vocabulary_head, "LOGITS_AT_ONCE", vocabulary_head.LOGIT_BYTES * 200 * 40)
+    assert vocabulary_head.piece_size(module.lm) == 40
+    monkeypatch.setattr(vocabulary_head, "shaped_head", lambda lm: lm.get_output_embeddings())
+    assert vocabulary_head.piece_size(module.lm) is None, "what a model does to its logits is not left out"

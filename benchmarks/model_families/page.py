@@ -1,0 +1,154 @@
+"""docs/models.md, from the results on file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarks.grid import RESULTS
+
+FILE = RESULTS / "model_families.json"
+PAGE = Path(__file__).parents[2] / "docs" / "models.md"
+#: A difference of log-probabilities up to which two programs agree, in float32.
+AGREES = 1e-3
+HEAD = """# Models
+
+Which model families train here, and with what. The tables are written by `python -m benchmarks.model_families`; edit
+benchmarks/model_families/page.py, not this page.
+
+{text}
+
+## Families
+
+Small random models (two layers, width 64, float32) of each family, made from transformers' configurations. So this
+says whether the pieces fit together, not how well a model learns. Measured with {versions}; vLLM on a CPU.
+
+- numbers: the largest difference of a log-probability, of a gradient relative to the largest one (*recomputed*), or of
+  a weight; {agrees:g} and less is rounding, written as *yes*
+- *learner*: against transformers' own forward pass; *torch engine*, *vLLM*: of sampled tokens against the learner,
+  before and after new weights were loaded
+- *shared*: `row_prefixes=shared` against flat rows; *pieces*: logits in pieces against all at once
+- *LoRA*: the plain model with adapters merged against the policy with them
+- *recomputed*: `gradient_checkpointing`; *FSDP2*: one process, with adapters
+- *saved*: a checkpoint that is written and read, with a head of its own and one tied to the embedding
+- *a number* that is larger: do not train with it; *refused*: the run says why before it starts (below)
+"""
+COLUMNS = {
+    "learner": "learner", "torch_engine": "torch engine", "vllm": "vLLM", "shared_rows": "shared",
+    "in_pieces": "pieces", "lora": "LoRA", "recomputed": "recomputed", "sharded": "FSDP2", "round_trip": "saved",
+}  # fmt: skip
+TEXT = """## Getting a model
+
+`model=` is a folder in Hugging Face's layout with safetensors weights, or the public name of a model, with a revision
+or without: `model=Qwen/Qwen3-4B-Instruct-2507`, `model=Qwen/Qwen3-4B-Instruct-2507@main`. A name is looked up in
+Hugging Face's cache (`HF_HOME`). Runs download nothing: neither a job of many machines nor a run in the middle of the
+night should.
+
+```bash
+hf auth login                                   # once, for models whose owners ask for consent
+hf download Qwen/Qwen3-4B-Instruct-2507         # --revision REV for another than main
+python run.py doctor --config tune_configs/recipes/...   # says what is missing, and whether the model fits
+```
+
+- `HF_HUB_OFFLINE=1` stops `hf download`, and nothing else
+- a machine without a network: copy the cache's folder `hub/models--OWNER--NAME`, and set `HF_HOME`
+- a run writes the commit that it found into its config.yaml (`model: NAME@COMMIT`), and goes on with that one
+- on several machines the cache must be at the same path everywhere, as folders must
+- code from a model's folder is never run (`trust_remote_code` is false); what transformers does not know is refused
+- quantised weights are refused: gradients need 16 or 32 bits
+
+## What is refused, and why
+
+One line says so before anything starts.
+
+- **Models that read images or sound** (Gemma 3 from 4B on, Qwen2.5-VL, ...). The text part of Gemma 3 is a model of its
+  own once it is saved so:
+
+  ```python
+  from transformers import AutoModelForImageTextToText, AutoTokenizer, Gemma3ForCausalLM
+
+  whole = AutoModelForImageTextToText.from_pretrained("gemma-3-4b-it", dtype="bfloat16")
+  text = Gemma3ForCausalLM(whole.config.get_text_config()).to(whole.dtype)
+  text.model.load_state_dict(whole.model.language_model.state_dict())
+  text.tie_weights()
+  text.save_pretrained("gemma-3-4b-text")
+  AutoTokenizer.from_pretrained("gemma-3-4b-it").save_pretrained("gemma-3-4b-text")
+  ```
+- **Windows shorter than rows** (Mistral v0.1, Gemma 2 and 3, Olmo 3, gpt-oss): `row_prefixes=shared` and the torch
+  engine need `max_model_len` within the window. The learner's flat rows and vLLM do not.
+- **Capped attention** (Gemma 2): PyTorch's own attention has no cap, so it is calculated by plain matrices, which
+  takes memory with the square of the length; `row_prefixes=shared` is refused.
+- **longrope beyond its first length** (Phi-3 and Phi-4-mini of 128k: 4096 tokens): transformers chooses frequencies by
+  the longest row of a batch, vLLM by `max_model_len`. Lengths that nobody chose stay below.
+- **DeepSeek V2 and V3 with vLLM on a CPU**: its multi-head latent attention gives other numbers than transformers'. On
+  GPUs this was not tried: look at `actor/engine_logprob_gap_max` in the first iteration.
+- **gpt-oss with vLLM** (0.32): its loader keeps the experts' first weights whatever the learner sends. Any other model
+  of experts for which that is so ends the run at the first change of weights.
+- **Layers with a state (Qwen3-Next)**: the torch engine, `row_prefixes=shared`, and vLLM on a CPU.
+
+## Mixtures of experts
+
+transformers 5 holds the experts of a layer in one tensor, files hold one tensor for each. Checkpoints and what
+engines get bear the files' names. With `lora_rank` the experts and the router have adapters too (gpt-oss: attention
+only). vLLM on a CPU (0.32) packs experts once and not again when new weights come; that is mended here.
+
+## Quantised rollouts
+
+There is no key for FP8 rollouts. vLLM 0.32 can quantise as it loads, and its reload of weights, which is what we use,
+has provisions for that. But whether what it samples from after a change of weights is right can only be seen on a GPU
+that calculates in FP8, and nobody has looked. A wrong reload here gave no error, only wrong samples (see above).
+"""
+TEMPLATES = """Templates are short forms in the style of each family's. *grows exactly*: a dialogue that is extended
+token by token is what the template writes of the whole; *no tools*: they are not written, and asking for them is
+refused. GLM's turns end with the mark of the next one, which the model samples; results of tools have another mark.
+"""
+
+
+def page(results: Mapping[str, Any]) -> str:
+    """Return the page."""
+    versions = ", ".join(f"{name} {number}" for name, number in results["versions"].items())
+    head = HEAD.format(text=TEXT.strip(), versions=versions, agrees=AGREES)
+    families = results["families"]
+    lines = [head.rstrip(), "", _row(["family", "models", *COLUMNS.values()]), _row(["---"] * (2 + len(COLUMNS)))]
+    notes: list[str] = []
+    for name, family in families.items():
+        checks = family["checks"]
+        whole = None if "learner" in checks else checks["loads"]
+        lines.append(_row([name, family["models"], *(_cell(whole or checks.get(column)) for column in COLUMNS)]))
+        refusals = {f["said"].removeprefix("refused: ") for f in checks.values() if f["said"].startswith("refused")}
+        notes += [f"- {name}: {refusal}" for refusal in sorted(refusals)]
+    lines += ["", "What the refusals say:", "", *notes, "", "## Adapters and chat templates", ""]
+    lines += [TEMPLATES, _row(["family", "matrices with adapters (LoRA)", "template"]), _row(["---"] * 3)]
+    for name, family in families.items():
+        checks = family["checks"]
+        lines.append(_row([name, checks.get("lora", {}).get("said") or "", checks["template"]["said"]]))
+    return "\n".join(lines) + "\n"
+
+
+def _cell(finding: Mapping[str, Any] | None) -> str:
+    if finding is None:
+        return ""
+    said = str(finding["said"])
+    if said.startswith("refused"):
+        return "refused"
+    if finding["value"] is None:
+        return said.split(":")[0]
+    number = "yes" if finding["value"] <= AGREES else f"{finding['value']:.2g}"
+    return f"{number}, {said}" if said.startswith(("within", "no gradient")) else number
+
+
+def _row(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def stored() -> dict[str, Any]:
+    """Return the results on file."""
+    found: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
+    return found
+
+
+def write() -> None:
+    """Write the page from the results on file."""
+    PAGE.write_text(page(stored()), encoding="utf-8")
