@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -144,7 +145,7 @@ class Trackers:
             run = TrackedRun(
                 folder, project, folder.name, sweep.name if sweep else "", shown_config(config), known["id"]
             )
-            opened = trackers._try(name, lambda entry=TRACKERS[name], run=run: entry.open(run))
+            opened = trackers._try(name, partial(TRACKERS[name].open, run))
             if opened is not None:
                 trackers._open[name] = opened
                 known["id"] = opened.id
@@ -160,7 +161,7 @@ class Trackers:
         metrics = {tag: float(value) for tag, value in record.items() if "/" in tag and value is not None}
         for name, tracker in list(self._open.items()):
             if iteration + late > self._state[name]["iteration"]:
-                self._try(name, lambda tracker=tracker: tracker.log(iteration, metrics))
+                self._try(name, partial(tracker.log, iteration, metrics))
                 self._state[name]["iteration"] = iteration
         self._save()
 
@@ -168,12 +169,12 @@ class Trackers:
         """Show each tracker some episodes of an evaluation."""
         for name, tracker in list(self._open.items()):
             if iteration > self._state[name]["iteration"]:
-                self._try(name, lambda tracker=tracker: tracker.episodes(iteration, text))
+                self._try(name, partial(tracker.episodes, iteration, text))
 
     def close(self, status: str) -> None:
         """Tell each tracker how the run ended."""
         for name, tracker in list(self._open.items()):
-            self._try(name, lambda tracker=tracker: tracker.close(status))
+            self._try(name, partial(tracker.close, status))
         self._open.clear()
 
     def _try(self, name: str, call: Callable[[], Any]) -> Any:

@@ -1,0 +1,189 @@
+"""Trackers: the real libraries, offline, told a run and its resumption; one that fails; one of the user's own."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rl_agents.cli import main
+from rl_agents.errors import InputError
+from rl_agents.reporting import trackers
+from rl_agents.reporting.tracker_libraries import Trackers
+from rl_agents.reporting.trackers import TRACKERS, TrackedRun, TrackerEntry, check_trackers, shown_config
+from tests.cli.coin_agent import CoinAgent
+
+ROOT = Path(__file__).parents[2]
+#: `make clients` brings the libraries into an environment of its own.
+PYTHON = ROOT / ".venv-clients" / "bin" / "python"
+#: Prints the records of .wandb files: seven bytes, then chunks within blocks of 32 KiB, as in LevelDB's log.
+READ_WANDB = """
+import struct, sys
+from wandb.proto.wandb_internal_pb2 import Record
+for path in sys.argv[1:]:
+    data, at, parts = open(path, "rb").read(), 7, b""
+    while at + 7 <= len(data):
+        if 32768 - at % 32768 < 7:
+            at += 32768 - at % 32768
+        _, length, kind = struct.unpack("<IHB", data[at : at + 7])
+        parts, at = parts + data[at + 7 : at + 7 + length], at + 7 + length
+        if kind in (1, 4):
+            record, parts = Record.FromString(parts), b""
+            items = [(item.key or "/".join(item.nested_key), item.value_json) for item in record.history.item]
+            print(record.WhichOneof("record_type"), items)
+"""
+LOSSES = [(i, i * 0.5) for i in range(5)]
+SUCCESSES = [(0, 0.0), (2, 0.2), (4, 0.4)]
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run that the three libraries were told, in two parts, without a network."""
+    python = PYTHON if PYTHON.is_file() else Path(sys.executable)
+    if subprocess.run([python, "-c", "import wandb, mlflow, trackio"], capture_output=True, check=False).returncode:
+        pytest.skip("no wandb, mlflow and trackio here (make clients)")
+    folder = tmp_path_factory.mktemp("told")
+    env = {
+        "WANDB_MODE": "offline", "MLFLOW_TRACKING_URI": f"sqlite:///{folder / 'mlflow.db'}",
+        "TRACKIO_DIR": str(folder / "trackio"), "PYTHONPATH": str(ROOT),
+    }  # fmt: skip
+    done = subprocess.run(
+        [python, str(Path(__file__).with_name("track_twice.py")), str(folder), "wandb,mlflow,trackio"], cwd=folder,
+        env={**os.environ, **env}, capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("failures {}") == 2, done.stdout
+    return folder
+
+
+def test_wandb_offline_holds_every_iteration_once(told: Path) -> None:
+    parts = sorted((told / "wandb").glob("offline-run-*"), key=lambda path: path.name)
+    assert len(parts) == 2 and len({part.name.rpartition("-")[2] for part in parts}) == 1, "one run in two parts"
+    files = [str(file) for part in parts for file in part.glob("*.wandb")]
+    found = subprocess.run(
+        [PYTHON if PYTHON.is_file() else sys.executable, "-c", READ_WANDB, *files],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    lines = [line for line in found.stdout.splitlines() if line.startswith("history") and "actor/loss" in line]
+    assert [(int(value(line, "_step")), float(value(line, "actor/loss"))) for line in lines] == LOSSES
+    assert sum("eval/episodes" in line for line in lines) == 3
+    stored = b"".join(file.read_bytes() for file in (told / "wandb").rglob("*") if file.is_file())
+    assert b"hidden" not in stored and b"me:word" not in stored
+
+
+def value(line: str, name: str) -> str:
+    found = re.search(rf"\('{name}', '([^']*)'\)", line)
+    assert found, (name, line)
+    return found[1]
+
+
+def test_mlflow_holds_every_iteration_once(told: Path) -> None:
+    with sqlite3.connect(told / "mlflow.db") as database:
+        rows = database.execute("SELECT key, step, value FROM metrics ORDER BY key, step").fetchall()
+        (status,) = database.execute("SELECT status FROM runs").fetchone()
+        config = dict(database.execute("SELECT key, value FROM params").fetchall())
+    assert [(step, loss) for key, step, loss in rows if key == "actor/loss"] == LOSSES
+    assert [(step, success) for key, step, success in rows if key == "eval/success_rate"] == SUCCESSES
+    assert status == "FINISHED"
+    assert config["pool"] == "postgresql://***@host/db" and "api_key" not in config
+    assert [path.read_text() for path in sorted(told.rglob("episodes/*.md"))][-1] == "# after 4: <b>"
+
+
+def test_trackio_holds_every_iteration_once(told: Path) -> None:
+    (store,) = (told / "trackio").glob("project*.db")
+    with sqlite3.connect(store) as database:
+        rows = database.execute("SELECT run_name, step, metrics FROM metrics ORDER BY id").fetchall()
+    assert {name for name, _, _ in rows} == {told.name}
+    numbers = [(step, metrics) for _, step, text in rows if "actor/loss" in (metrics := json.loads(text))]
+    assert [(step, metrics["actor/loss"]) for step, metrics in numbers] == LOSSES
+
+
+class Lines:
+    """Keeps what it is told; raises from the second iteration on where it shall."""
+
+    told: list[Any]
+    breaks = False
+
+    def __init__(self, run: TrackedRun) -> None:
+        self.id = run.known_as or f"{run.name} of {run.group}"
+        self.told.append(self.id)
+
+    def log(self, iteration: int, metrics: Mapping[str, float]) -> None:
+        if self.breaks and iteration:
+            raise OSError("no space left on device\nsecond line")
+        self.told.append((iteration, dict(metrics)))
+
+    def episodes(self, iteration: int, text: str) -> None:
+        self.told.append(text)
+
+    def close(self, status: str) -> None:
+        self.told.append(status)
+
+
+@pytest.fixture
+def lines(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Lines]]:
+    Lines.told, Lines.breaks = [], False
+    monkeypatch.setitem(TRACKERS, "lines", TrackerEntry("lines", Lines))
+    yield Lines
+
+
+def test_a_tracker_that_fails_is_left_alone_and_said_once(tmp_path: Path, lines: type[Lines]) -> None:
+    lines.breaks, said = True, []
+    told = Trackers.of(tmp_path, ["lines"], "p", {}, said.append)
+    for iteration in range(4):
+        told.write({"iteration": iteration, "a/b": 1.0})
+    told.close("done")
+    assert said == ["[rl_agents] tracker lines is left alone from here on: no space left on device; the run goes on"]
+    assert told.failures == {"lines": 1} and "done" not in lines.told
+
+
+def test_a_late_evaluation_is_told_and_a_repeated_iteration_is_not(tmp_path: Path, lines: type[Lines]) -> None:
+    folder = tmp_path / "sweep" / "trials" / "T=1"
+    folder.mkdir(parents=True)
+    told = Trackers.of(folder, ["lines"], "p", {}, print)
+    told.write({"iteration": 1, "a/b": 1.0, "seconds": 2.0})
+    told.write({"iteration": 1, "eval/success_rate": 0.5}, late=True)
+    again = Trackers.of(folder, ["lines"], "p", {}, print)
+    again.write({"iteration": 1, "a/b": 1.0})
+    assert lines.told == ["T=1 of sweep", (1, {"a/b": 1.0}), (1, {"eval/success_rate": 0.5}), "T=1 of sweep"]
+
+
+def test_a_run_tells_it_all(tmp_path: Path, lines: type[Lines], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rl_agents.cli.train.build_algorithm", CoinAgent)
+    keys = ["--set", "trackers=[lines]", "eval_episodes=8", "eval_interval=2", "model=starter"]
+    out = tmp_path / "run"
+    assert main(["--algo", "grpo", "--iterations", "2", "--output", str(out), *keys]) == 0
+    assert main(["--resume", str(out), "--iterations", "3"]) == 0
+    records = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    known = [entry for entry in lines.told if isinstance(entry, tuple)]
+    assert [iteration for iteration, _ in known] == [record["iteration"] for record in records] == [0, 1, 2, 3]
+    assert known[2][1] == {tag: number for tag, number in records[2].items() if "/" in tag}
+    assert sum(isinstance(entry, str) and entry.startswith("# Iteration") for entry in lines.told) == 3
+    assert [entry for entry in lines.told if entry in ("run of ", "done")] == ["run of ", "done"] * 2
+
+
+def test_unknown_and_missing_ones_are_refused_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = ["--algo", "grpo", "--output", str(tmp_path / "run"), "--set"]
+    assert main([*argv, "trackers=[wandbb]"]) == 2
+    assert "unknown tracker 'wandbb': did you mean 'wandb'?" in capsys.readouterr().err
+    monkeypatch.setitem(TRACKERS, "lost", TrackerEntry("lost", Lines, "no_such_library", "pip install lost"))
+    with pytest.raises(InputError, match="no_such_library is not installed; install it with: pip install lost"):
+        check_trackers(["lost"])
+    assert main([*argv, "tracker_project=x"]) == 2
+    assert "tracker_project" in capsys.readouterr().err and not (tmp_path / "run").exists()
+
+
+def test_secrets_are_not_shown() -> None:
+    keys = {"max_response_tokens": 4, "api_key": "a", "judge_token": "b", "pool": "postgresql://u:p@h/d", "lr": 0.1}
+    assert shown_config(keys) == {"max_response_tokens": 4, "pool": "postgresql://***@h/d", "lr": 0.1}
+    assert trackers.STATE_FILE == "trackers.json"
