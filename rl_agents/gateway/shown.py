@@ -49,8 +49,7 @@ class Shown:
     @classmethod
     def of(cls, template: ChatTemplate, prompt_ids: Sequence[int], stop: Sequence[str], offered: bool) -> Shown:
         """Begin an answer to a prompt."""
-        tail = template.tokenizer.decode(list(prompt_ids[-TAIL:]), skip_special_tokens=False)
-        return cls(TextStream(template.decode, stop), offered, str(tail).rstrip().endswith(OPENING))
+        return cls(TextStream(template.decode, stop), offered, bool(opened_thought(template, prompt_ids)))
 
     @property
     def stopped_by(self) -> str:
@@ -111,6 +110,12 @@ class Shown:
             response = Response(self._spoken.strip())
         self.calls = response.calls
         return response.content if response.content.startswith(self.content) else self.content
+
+
+def opened_thought(template: ChatTemplate, prompt_ids: Sequence[int]) -> str:
+    """Return the tag of the thought that a prompt ends inside of; empty: none."""
+    tail = str(template.tokenizer.decode(list(prompt_ids[-TAIL:]), skip_special_tokens=False)).rstrip()
+    return next((tag for tag in THOUGHT_TAGS if tail.endswith(f"<{tag}>")), "")
 
 
 def arguments_text(call: ToolCall) -> str:
