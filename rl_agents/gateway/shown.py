@@ -58,6 +58,14 @@ class Shown:
 
     def add(self, token_ids: Sequence[int], last: bool = False) -> tuple[str, str]:
         """Take further tokens; return the content and the thoughts that may be shown now and could not before."""
+        content = thoughts = ""
+        while len(token_ids) > 1 and self._state != "said":  # one by one, to count those of a thought
+            said, thought = self._add(token_ids[:1], False)
+            content, thoughts, token_ids = content + said, thoughts + thought, token_ids[1:]
+        said, thought = self._add(token_ids, last)
+        return content + said, thoughts + thought
+
+    def _add(self, token_ids: Sequence[int], last: bool) -> tuple[str, str]:
         self._waiting += self.stream.add(token_ids, last)
         last = last or self.stream.stopped
         if self._state == "start":

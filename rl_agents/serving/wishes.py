@@ -92,13 +92,16 @@ def read_request(read: Callable[[Mapping[str, Any]], ModelCall], data: Mapping[s
     Raises:
         ApiError: 400 for a field that is wrong, unknown or not served.
     """
+    for name, most in (("messages", MAX_MESSAGES), ("input", MAX_MESSAGES), ("tools", MAX_TOOLS)):
+        if isinstance(items := data.get(name), list) and len(items) > most:
+            raise bad_request(f"{name}: at most {most} are allowed (got {len(items)})", name)
     call = read(data)
     wrong = next((name for name in call.ignored if name in data), None)
     if wrong is not None:
         module = _MODULES[call.dialect]
         known = [*_OWN[call.dialect], *module.WISHES, *module.NOTES]
         raise bad_request(f"unknown field '{_short(wrong)}': {nearest(wrong, known)}", wrong, "unknown_field")
-    _check_sizes(call)
+    _check_history(call)
     _check_notes(call)
     wishes = _read(call)
     return replace(call, options={**call.options, "temperature": wishes.temperature, "top_p": wishes.top_p}), wishes
@@ -121,15 +124,9 @@ def check_engine(wishes: Wishes, kind: str) -> None:
             raise bad_request(f"{name}: {NO_EXTRAS}", name, "unsupported_value")
 
 
-def _check_sizes(call: ModelCall) -> None:
-    limits = (
-        ("messages", call.messages, MAX_MESSAGES),
-        ("tools", call.tools, MAX_TOOLS),
-        ("stop", call.stop, MAX_STOPS),
-    )
-    for name, items, most in limits:
-        if len(items) > most:
-            raise bad_request(f"{name}: at most {most} are allowed (got {len(items)})", name)
+def _check_history(call: ModelCall) -> None:
+    if len(call.stop) > MAX_STOPS:
+        raise bad_request(f"stop: at most {MAX_STOPS} are allowed (got {len(call.stop)})", "stop")
     for number, message in enumerate(call.messages):
         if message["role"] in ("user", "system") and not message["content"].strip():
             raise bad_request(f"messages[{number}]: empty content in a {message['role']} message", "messages")
