@@ -67,10 +67,17 @@ def prepare(call: ModelCall, wishes: Wishes, model: ChatModel) -> Prepared:
     if call.count > model.max_choices:
         raise bad_request(f"n: at most {model.max_choices} choices (got {call.count})", "n")
     prompt = prompt_ids(call, wishes, model)
-    budget, inside = _budget(call, model, len(prompt)), opened_thought(model.template, prompt)
-    stops = model.template.stop_token_ids
-    samplings = [wishes.sampling(budget, stops, index, inside) for index in range(call.count)]
+    budget, stops, tag = _budget(call, model, len(prompt)), model.template.stop_token_ids, ""
+    if wishes.structure is not None:
+        tag = wishes.structure.tag(opened_thought(model.template, prompt), _thinks(call, model))
+    samplings = [wishes.sampling(budget, stops, index, tag) for index in range(call.count)]
     return Prepared(call, wishes, model, prompt, samplings)
+
+
+def _thinks(call: ModelCall, model: ChatModel) -> bool:
+    """Whether an answer may begin with a thought: its chat template or its prompt speaks of them."""
+    said = (str(model.template.tokenizer.chat_template), *(message["content"] for message in call.messages))
+    return any("<think>" in text for text in said)
 
 
 def prompt_ids(call: ModelCall, wishes: Wishes, model: ChatModel) -> list[int]:

@@ -39,13 +39,14 @@ class Structure:
     must_call: bool = False
     one_call: bool = False
 
-    def tag(self, inside: str = "") -> str:
+    def tag(self, inside: str = "", thinks: bool = False) -> str:
         """Return it as vLLM takes it.
 
         Args:
             inside: the tag (``think``) of a thought that the prompt has opened.
+            thinks: the answer may begin with a thought.
         """
-        thought = _thought(inside)
+        thought = _thought(inside) if inside else _free_thought() if thinks else []
         if self.schema is None and not self.must_call:
             form = {"type": "triggered_tags", "triggers": ["<tool_call>"], "tags": [_call_tag(self.tools)]}
             return _written({**form, "stop_after_first": self.one_call})
@@ -90,14 +91,15 @@ def _unenforced(schema: Any) -> str:
     return _unenforced([value for key, value in schema.items() if key not in ("const", "enum", "default", "examples")])
 
 
-def _thought(inside: str) -> list[Format]:
-    """A thought before the answer: to be ended where the prompt has begun it, else as the model likes."""
-    tag = inside or "think"
+def _thought(tag: str) -> list[Format]:
+    """The rest of a thought that has begun, and its end."""
     end = f"</{tag}>"
-    parts: list[Format] = [{"type": "any_text", "excludes": [end]}, {"type": "const_string", "value": end}, _GAP]
-    if inside:
-        return parts
-    begun = [{"type": "const_string", "value": f"<{tag}>"}, *parts]
+    return [{"type": "any_text", "excludes": [end]}, {"type": "const_string", "value": end}, _GAP]
+
+
+def _free_thought() -> list[Format]:
+    """A thought, or none, as the model likes."""
+    begun = [{"type": "const_string", "value": "<think>"}, *_thought("think")]
     return [{"type": "optional", "content": {"type": "sequence", "elements": begun}}]
 
 

@@ -70,13 +70,13 @@ class Wishes:
     logprobs: bool = False
     extras: Extras = PLAIN
 
-    def sampling(self, budget: int, stop_token_ids: tuple[int, ...], index: int, inside: str) -> Sampling:
+    def sampling(self, budget: int, stop_token_ids: tuple[int, ...], index: int, tag: str = "") -> Sampling:
         """Return how to sample choice ``index``: every one has a stream of its own, the first the seed's itself.
 
         Args:
-            inside: the tag of a thought that the prompt has opened.
+            tag: what `Structure.tag` has made of ``structure``.
         """
-        extras = replace(self.extras, structure=self.structure.tag(inside)) if self.structure else self.extras
+        extras = replace(self.extras, structure=tag)
         seed = self.seed if self.seed is None or index == 0 else step_seed(self.seed % 2**63, index)
         asked = extras if extras != PLAIN else None
         return Sampling(budget, self.temperature, self.top_p, stop_token_ids, seed, asked)

@@ -99,7 +99,7 @@ def test_what_clients_send_by_habit_is_read() -> None:
     assert call.messages[1]["tool_calls"][0]["function"]["arguments"] == {"a": 1}
     assert [tool.name for tool in wishes.tools] == ["add"]
     assert wishes == Wishes(tools=wishes.tools)  # none of the habits asks for anything
-    assert wishes.sampling(5, (1,), 0, "").extras is None
+    assert wishes.sampling(5, (1,), 0).extras is None
     _, without = read(json.dumps({**CHAT, "tools": [TOOL], "tool_choice": "none"}).encode())
     assert without.tools == ()
 
@@ -111,7 +111,7 @@ def test_every_wish_reaches_the_engine() -> None:
         "top_logprobs": 4, "metadata": {"a": "b"}, "user": "me",
     }  # fmt: skip
     _, wishes = read(json.dumps({**CHAT, **fields}).encode())
-    first, second = (wishes.sampling(5, (1,), index, "") for index in range(2))
+    first, second = (wishes.sampling(5, (1,), index) for index in range(2))
     extras = Extras("", 4, 5, 0.1, 0.5, -0.5, 1.2, ((3, -100.0),))
     assert first == Sampling(5, 0.5, 0.9, (1,), 7, extras) and wishes.logprobs
     assert second.seed not in (7, None) and second.extras == extras

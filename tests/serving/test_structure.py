@@ -62,13 +62,14 @@ def fits() -> Any:
     ("structure", "inside", "good", "bad"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS]
 )
 def test_what_fits(fits: Any, structure: Structure, inside: str, good: list[str], bad: list[str]) -> None:
-    tag = structure.tag(inside)
+    tag, curt = structure.tag(inside, thinks=True), structure.tag(inside)
     assert [text for text in good if not fits(tag, text)] == []
-    assert [text for text in bad if fits(tag, text)] == []
+    assert [text for text in bad if fits(tag, text) or fits(curt, text)] == []
+    assert [text for text in good if not fits(curt, text)] == [text for text in good if text.startswith("<think>")]
 
 
 def test_calls_that_fit_are_calls_that_are_read(fits: Any) -> None:
-    tag = Structure(None, (ADD, ANY), must_call=True).tag()
+    tag = Structure(None, (ADD, ANY), must_call=True).tag(thinks=True)
     for text in (CALL, f"{CALL}\n{OTHER}", THOUGHT.replace("<tool_call>", "") + CALL):
         response = read_response(text)
         assert fits(tag, text) and not response.problem and response.calls[0].arguments == {"a": 2}
