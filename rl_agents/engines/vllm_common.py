@@ -214,7 +214,7 @@ def sampled(output: Any) -> tuple[list[int], list[float]]:
     return tokens, logprobs
 
 
-def likeliest(output: Any, known: int = 0) -> list[Likeliest]:
+def likeliest(output: Any, known: int = 0) -> Sequence[Likeliest]:
     """Return the likeliest tokens of each place from ``known`` on; empty where nobody asked for them.
 
     Tokens that could not be sampled are left out.
@@ -222,7 +222,7 @@ def likeliest(output: Any, known: int = 0) -> list[Likeliest]:
     flat = output.outputs[0].logprobs
     count = len(flat.token_ids) // max(1, len(flat)) - 1  # each place begins with the sampled token
     if count < 1:
-        return []
+        return ()
     return [_ranked(flat[place], count) for place in range(known, len(flat))]
 
 

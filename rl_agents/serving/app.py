@@ -114,10 +114,10 @@ class Gateway:
         checkpoint: Checkpoint,
         keys: Keys,
         policy: DeploymentHandle,
+        kind: str,
     ) -> None:
         os.environ.setdefault("OMP_NUM_THREADS", "1")
         self._keys, self._max_body_bytes = keys, options.max_body_bytes
-        kind, _ = resolve_engine(settings.engine)
         self._service = Service(options, settings, checkpoint, RemotePolicy(policy), kind)
 
     def __serve_build_asgi_app__(self) -> Any:
@@ -168,7 +168,7 @@ def application(options: ServingOptions, settings: Settings, checkpoint: Checkpo
         graceful_shutdown_timeout_s=options.request_timeout_s,
         ray_actor_options={"num_cpus": 0},
     )
-    return gateway.bind(options, settings, checkpoint, keys, replica.bind(engine, options, checkpoint))
+    return gateway.bind(options, settings, checkpoint, keys, replica.bind(engine, options, checkpoint), engine.kind)
 
 
 def engine_settings(options: ServingOptions, settings: Settings, checkpoint: Checkpoint) -> EngineSettings:
