@@ -19,6 +19,8 @@ Format = dict[str, Any]
 #: White space of models between the parts that matter.
 _LINE = {"type": "regex", "pattern": "\\n?"}
 _GAP = {"type": "regex", "pattern": "[ \\n]{0,4}"}
+#: White space in a row inside of JSON: enough to indent with, and no model fills its answer with it.
+MAX_SPACES = 32
 #: What ``json_object`` asks for. xgrammar closes objects whose schema does not open them.
 ANY_OBJECT: Mapping[str, Any] = {"type": "object", "additionalProperties": True}
 
@@ -116,7 +118,7 @@ def _call(tool: Tool) -> Format:
 
 
 def _json(schema: Mapping[str, Any]) -> Format:
-    return {"type": "json_schema", "json_schema": dict(schema)}
+    return {"type": "json_schema", "json_schema": dict(schema), "max_whitespace_cnt": MAX_SPACES}
 
 
 def _any_of(forms: Sequence[Format]) -> Format:

@@ -19,9 +19,10 @@ NODE = {
 CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 2}}\n</tool_call>'
 OTHER = '<tool_call>{"name": "any", "arguments": {"x": [1]}}</tool_call>'
 WRONG = '<tool_call>\n{"name": "add", "arguments": {"a": "2"}}\n</tool_call>'
+WIDE = f'{{"a":{" " * 40}1}}'
 THOUGHT = "<think>{ not yet <tool_call> </think>\n\n"
 ROWS: list[tuple[str, Structure, str, list[str], list[str]]] = [
-    ("schema", Structure(SCHEMA), "", ['{"a": 1}', '{"a":1}', THOUGHT + '{"a": 1}'], ["{}", '{"a": "x"}', "1", "hi"]),
+    ("schema", Structure(SCHEMA), "", ['{"a": 1}', '{"a":1}', THOUGHT + '{"a": 1}'], [WIDE, "{}", '{"a": "x"}', "1"]),
     ("any object", Structure(ANY_OBJECT), "", ["{}", '{"x": {"y": [1, null]}}'], ["[]", "hi", '"x"']),
     ("inside a thought", Structure(SCHEMA), "think", ['so</think>{"a": 1}'], ['{"a": 1}', '<think>x</think>{"a": 1}x']),
     ("inside reasoning", Structure(SCHEMA), "reasoning", ['so</reasoning>\n{"a": 1}'], ['so</think>{"a": 1}']),
@@ -73,16 +74,3 @@ def test_calls_that_fit_are_calls_that_are_read(fits: Any) -> None:
     for text in (CALL, f"{CALL}\n{OTHER}", THOUGHT.replace("<tool_call>", "") + CALL):
         response = read_response(text)
         assert fits(tag, text) and not response.problem and response.calls[0].arguments == {"a": 2}
-
-
-def test_schemas_that_nobody_would_enforce_are_refused_before_they_are_sampled() -> None:
-    pytest.importorskip("vllm", reason="an optional extra")
-    from rl_agents.engines.base import Extras, RequestRefused, Sampling
-    from rl_agents.engines.vllm_common import sampling_params
-
-    def params(schema: dict[str, Any]) -> Any:
-        return sampling_params(Sampling(5, extras=Extras(Structure(schema).tag(), top_k=3)))
-
-    assert params(SCHEMA).structured_outputs.structural_tag and params(SCHEMA).top_k == 3
-    with pytest.raises(RequestRefused, match="does not enforce"):
-        params({"type": "array", "items": {"type": "integer", "multipleOf": 2}})
