@@ -14,10 +14,37 @@ if TYPE_CHECKING:
 Weights = Mapping[str, "torch.Tensor"]
 #: How weights may travel.
 WAYS = ("object_store", "gloo", "nccl", "ipc")
-#: Called on the event loop with token ids and log-probabilities as they are sampled, in order, each once.
-OnTokens = Callable[[list[int], list[float]], None]
+#: Called on the event loop with token ids and log-probabilities as they are sampled, in order, each once; where
+#: `Extras.top_logprobs` asks for them, also with the likeliest tokens of each place.
+OnTokens = Callable[..., None]
+#: The likeliest tokens of one place and their log-probabilities, the likeliest first.
+Likeliest = tuple[tuple[int, float], ...]
 #: (version of the weights, tokens sampled by them), in order.
 VersionSpans = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Extras:
+    """What only a server asks for and only vLLM does. Training never does: its log-probabilities are the policy's own.
+
+    Attributes:
+        structure: a structural tag (xgrammar's JSON) that the response must fit; empty: any text. Log-probabilities
+            are those among the tokens that fit.
+        top_logprobs: how many of the likeliest tokens are told of each place, 20 at most.
+        top_k: sample among so many of the likeliest tokens; 0: all.
+        min_p: sample among the tokens with at least this share of the likeliest one's probability.
+        presence_penalty, frequency_penalty, repetition_penalty: as in OpenAI's API and in vLLM.
+        logit_bias: (token id, what is added to its logit).
+    """
+
+    structure: str = ""
+    top_logprobs: int = 0
+    top_k: int = 0
+    min_p: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +57,7 @@ class Sampling:
         top_p: nucleus mass; log-probabilities are renormalised over the nucleus when below 1.
         stop_token_ids: sampling one of these ends the response; the token is part of the response.
         seed: stream of this request; the same seed, prompt and weights give the same tokens.
+        extras: see `Extras`; None: nothing.
     """
 
     max_tokens: int
@@ -37,10 +65,12 @@ class Sampling:
     top_p: float = 1.0
     stop_token_ids: tuple[int, ...] = ()
     seed: int | None = None
+    extras: Extras | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Travel between actors as a plain tuple: a dataclass's own way takes five times as long."""
-        return Sampling, (self.max_tokens, self.temperature, self.top_p, self.stop_token_ids, self.seed)
+        plain = (self.max_tokens, self.temperature, self.top_p, self.stop_token_ids, self.seed)
+        return Sampling, plain if self.extras is None else (*plain, self.extras)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +86,7 @@ class Completion:
         call: its name in the pool, given by who records it; 0: it is not recorded.
         version_spans: which weights sampled how many tokens, where weights changed in between (``weight_switch=keep``);
             empty: one version sampled all.
+        likeliest: of each place, where `Extras.top_logprobs` asked for them.
     """
 
     token_ids: list[int]
@@ -64,11 +95,13 @@ class Completion:
     finish_reason: str
     call: int = 0
     version_spans: VersionSpans = ()
+    likeliest: Sequence[Likeliest] = ()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """See `Sampling.__reduce__`; engines name no calls, and hardly ever switch weights inside of one."""
         plain = (self.token_ids, self.logprobs, self.policy_version, self.finish_reason)
-        return Completion, (*plain, 0, self.version_spans) if self.version_spans else plain
+        rare = (0, self.version_spans, self.likeliest) if self.version_spans or self.likeliest else ()
+        return Completion, (*plain, *rare)
 
 
 def stamp(spans: Iterable[tuple[int, int]]) -> tuple[int, VersionSpans]:
@@ -84,6 +117,10 @@ def stamp(spans: Iterable[tuple[int, int]]) -> tuple[int, VersionSpans]:
 
 class EngineError(RuntimeError):
     """An engine died or did not answer in time; the message names it and what it was doing."""
+
+
+class RequestRefused(EngineError):
+    """An engine cannot do what a request asks for, however often it is asked."""
 
 
 def check_completion(completion: Completion, budget: int) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from rl_agents.engines.base import Completion, EngineError, EngineSettings, OnTokens, Sampling, Weights
+from rl_agents.engines.base import Completion, EngineError, EngineSettings, OnTokens, RequestRefused, Sampling, Weights
 from rl_agents.engines.switch import OverlapClock, Running, overdue
 from rl_agents.engines.torch_cache import SlotCache, aligned
 from rl_agents.engines.torch_model import check_attention, fitting_parameters, load_model
@@ -102,8 +102,11 @@ class TorchEngine:
         """Sample a response to ``prompt_ids``.
 
         Raises:
+            RequestRefused: the request has `Extras`.
             EngineError: the prompt is empty or leaves no room for a response, or the model failed.
         """
+        if sampling.extras is not None:
+            raise RequestRefused("the torch engine samples from the policy as it is; take engine=vllm")
         room = self.max_model_len - len(prompt_ids)
         if not prompt_ids or room < 1 or sampling.max_tokens < 1:
             raise EngineError(

@@ -8,7 +8,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from rl_agents.engines.base import Completion, EngineError, EngineSettings, OnTokens, Sampling, Weights
+from rl_agents.engines.base import Completion, EngineError, EngineSettings, OnTokens, RequestRefused, Sampling, Weights
 from rl_agents.engines.switch import Gate, Running
 from rl_agents.engines.transfer.port import Port
 from rl_agents.engines.vllm_common import (
@@ -17,6 +17,8 @@ from rl_agents.engines.vllm_common import (
     completion,
     counts_versions,
     engine_args,
+    is_refusal,
+    likeliest,
     prepare_environment,
     register_model_class,
     sampled,
@@ -78,14 +80,17 @@ class VLLMAsyncEngine:
         """Return the request's last output, None without any."""
         final, known, before = None, 0, len(self._given_up)
         params = sampling_params(sampling, on_tokens is not None)
+        more = sampling.extras is not None and sampling.extras.top_logprobs > 0
         try:
             async for output in self._engine.generate(prompt, params, str(next(self._ids))):
                 final = output
                 if on_tokens is not None and before == len(self._given_up):
                     tokens, logprobs = sampled(output)
-                    on_tokens(tokens[known:], logprobs[known:])
+                    on_tokens(tokens[known:], logprobs[known:], *([likeliest(output, known)] if more else []))
                     known = len(tokens)
         except Exception as error:
+            if is_refusal(error):
+                raise RequestRefused(f"vLLM rejects the request: {error}") from error
             raise EngineError(f"vLLM failed or rejects the request: {error}") from error
         return final
 

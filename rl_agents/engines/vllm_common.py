@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 import os
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rl_agents.engines.base import Completion, EngineSettings, Sampling, stamp
+from rl_agents.engines.base import Completion, EngineSettings, Extras, Likeliest, RequestRefused, Sampling, stamp
 from rl_agents.engines.model_shape import model_shape, read_config
 from rl_agents.startup import leave_out_sklearn
 
@@ -99,10 +100,14 @@ def sampling_params(sampling: Sampling, stream: bool = False) -> Any:
     """Convert to vLLM's ``SamplingParams``: only our stop tokens stop.
 
     One final output comes back, or, with ``stream``, one after every step with all tokens so far.
+
+    Raises:
+        RequestRefused: a structure that nobody would enforce.
     """
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
 
+    fields: dict[str, Any] = {"logprobs": 0} if sampling.extras is None else _extra_fields(sampling.extras)
     return SamplingParams(
         max_tokens=sampling.max_tokens,
         temperature=sampling.temperature,
@@ -110,12 +115,59 @@ def sampling_params(sampling: Sampling, stream: bool = False) -> Any:
         stop_token_ids=list(sampling.stop_token_ids),
         ignore_eos=True,
         seed=sampling.seed,
-        logprobs=0,  # the sampled token's only
         flat_logprobs=True,
         detokenize=False,
         output_kind=RequestOutputKind.CUMULATIVE if stream else RequestOutputKind.FINAL_ONLY,
         skip_clone=True,  # nobody else holds it
+        **fields,  # `logprobs`: 0 is the sampled token's only
     )
+
+
+def is_refusal(error: Exception) -> bool:
+    """Whether vLLM blames the request: by an exception of its own since 0.32, before by a ValueError."""
+    try:
+        from vllm.exceptions import VLLMClientError
+    except ImportError:
+        return isinstance(error, ValueError)
+    return isinstance(error, ValueError | VLLMClientError)
+
+
+def _extra_fields(extras: Extras) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "logprobs": extras.top_logprobs,
+        "top_k": extras.top_k,
+        "min_p": extras.min_p,
+        "presence_penalty": extras.presence_penalty,
+        "frequency_penalty": extras.frequency_penalty,
+        "repetition_penalty": extras.repetition_penalty,
+        "logit_bias": dict(extras.logit_bias) or None,
+    }
+    if extras.structure:
+        from vllm.sampling_params import StructuredOutputsParams
+
+        _check_enforced(json.loads(extras.structure))
+        fields["structured_outputs"] = StructuredOutputsParams(structural_tag=extras.structure)
+    return fields
+
+
+def _check_enforced(structure: Any) -> None:
+    """Refuse schemas of which xgrammar would leave something out: vLLM looks for that in bare schemas only.
+
+    Raises:
+        RequestRefused: there is one.
+    """
+    from vllm.v1.structured_output.backend_xgrammar import has_xgrammar_unsupported_json_features
+
+    if isinstance(structure, dict):
+        schema = structure.get("json_schema")
+        if structure.get("type") == "json_schema" and isinstance(schema, dict):
+            if has_xgrammar_unsupported_json_features(schema):
+                raise RequestRefused("the JSON schema uses keywords that vLLM's guided decoding does not enforce")
+            return
+        structure = list(structure.values())
+    if isinstance(structure, list):
+        for part in structure:
+            _check_enforced(part)
 
 
 def completion(output: Any, version: int) -> Completion:
@@ -130,7 +182,8 @@ def completion(output: Any, version: int) -> Completion:
     names = ((version if span.version == UNNAMED else int(span.version), span) for span in spans or ())
     counted = [(number, span.end - span.start) for number, span in names]
     first, versions = stamp(counted) if counted else (version, ())
-    return Completion(tokens, logprobs, first, result.finish_reason or "abort", version_spans=versions)
+    reason = result.finish_reason or "abort"
+    return Completion(tokens, logprobs, first, reason, version_spans=versions, likeliest=likeliest(output))
 
 
 def counts_versions() -> bool:
@@ -159,6 +212,23 @@ def sampled(output: Any) -> tuple[list[int], list[float]]:
     if list(flat.token_ids) != tokens:  # more than one entry per position: look the sampled token up
         logprobs = [position[token].logprob for position, token in zip(flat, tokens, strict=True)]
     return tokens, logprobs
+
+
+def likeliest(output: Any, known: int = 0) -> Sequence[Likeliest]:
+    """Return the likeliest tokens of each place from ``known`` on; empty where nobody asked for them.
+
+    Tokens that could not be sampled are left out.
+    """
+    flat = output.outputs[0].logprobs
+    count = len(flat.token_ids) // max(1, len(flat)) - 1  # each place begins with the sampled token
+    if count < 1:
+        return ()
+    return [_ranked(flat[place], count) for place in range(known, len(flat))]
+
+
+def _ranked(entries: Any, count: int) -> Likeliest:
+    found = sorted((entry.rank, token, entry.logprob) for token, entry in entries.items())[:count]
+    return tuple((token, logprob) for _, token, logprob in found if math.isfinite(logprob))
 
 
 class Counters:

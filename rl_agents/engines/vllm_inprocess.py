@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from rl_agents.engines.base import Completion, EngineError, EngineSettings, OnTokens, Sampling, Weights
+from rl_agents.engines.base import Completion, EngineError, EngineSettings, OnTokens, RequestRefused, Sampling, Weights
 from rl_agents.engines.switch import OverlapClock, Running, overdue
 from rl_agents.engines.transfer.port import Port
 from rl_agents.engines.vllm_common import (
@@ -26,6 +26,8 @@ from rl_agents.engines.vllm_common import (
     completion,
     counts_versions,
     engine_args,
+    is_refusal,
+    likeliest,
     prepare_environment,
     register_model_class,
     sampled,
@@ -253,8 +255,12 @@ class VLLMInProcessEngine:
             prompt = token_prompt(call.prompt_ids, str(self._loads) if self.salted else "salt")
             params = sampling_params(call.sampling, call.on_tokens is not None)
             self._engine.add_request(request_id, prompt, params)
+        except RequestRefused as error:
+            _answer([(call, error)])
+            return
         except Exception as error:
-            _answer([(call, EngineError(f"vLLM rejects the request: {error}"))])
+            kind = RequestRefused if is_refusal(error) else EngineError
+            _answer([(call, kind(f"vLLM rejects the request: {error}"))])
             return
         call.version, call.running.since = self.version, time.monotonic()
         self._pending[request_id] = call
@@ -320,7 +326,10 @@ def _tell(pending: _Call | None, output: Any) -> None:
     if pending is None or pending.on_tokens is None or pending.loop.is_closed():
         return
     tokens, logprobs = sampled(output)
-    pending.loop.call_soon_threadsafe(pending.on_tokens, tokens[pending.known :], logprobs[pending.known :])
+    told: list[Any] = [tokens[pending.known :], logprobs[pending.known :]]
+    if pending.sampling.extras is not None and pending.sampling.extras.top_logprobs:
+        told.append(likeliest(output, pending.known))
+    pending.loop.call_soon_threadsafe(pending.on_tokens, *told)
     pending.known = len(tokens)
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from rl_agents.chat.messages import Message, assistant_message
-from rl_agents.gateway.calls import AnsweredCall, Dialect, Finish, ModelAnswer, ModelCall
+from rl_agents.gateway.calls import AnsweredCall, Dialect, Finish, ModelAnswer, ModelCall, Start
 from rl_agents.gateway.made import Made
 from rl_agents.gateway.shown import Shown, arguments_text
 
@@ -44,23 +44,38 @@ def model_answers(
 
 
 def _model_answer(made: Made, shown: Shown, dialect: Dialect, created: int, prompt_tokens: int) -> ModelAnswer:
+    head = Start(answer_id(made.id), created, f"policy-{made.policy_version}", prompt_tokens)
+    return written_answer(shown, dialect, made.id, head, len(made.response), made.finish_reason)
+
+
+def written_answer(
+    shown: Shown, dialect: Dialect, call: int, start: Start, tokens: int, finish_reason: str
+) -> ModelAnswer:
+    """Return an answer as clients get it.
+
+    Args:
+        call: its number; ids of tool calls are made of it.
+        start: what its stream began with.
+        tokens: how many were sampled.
+        finish_reason: the engine's: ``stop`` or ``length``.
+    """
     calls = tuple(
-        AnsweredCall(f"{CALL_PREFIX[dialect]}{made.id:016x}{number:02x}", call.name, arguments_text(call))
-        for number, call in enumerate(shown.calls)
+        AnsweredCall(f"{CALL_PREFIX[dialect]}{call:016x}{number:02x}", called.name, arguments_text(called))
+        for number, called in enumerate(shown.calls)
     )
-    finish: Finish = "tool_calls" if calls else "stop" if shown.stopped_by or made.finish_reason == "stop" else "length"
+    finish: Finish = "tool_calls" if calls else "stop" if shown.stopped_by or finish_reason == "stop" else "length"
     return ModelAnswer(
         index=0,
-        call=made.id,
-        id=answer_id(made.id),
+        call=call,
+        id=start.id,
         content=shown.content,
         thoughts=shown.thoughts,
         tool_calls=calls,
         finish=finish,
-        prompt_tokens=prompt_tokens,
-        completion_tokens=len(made.response),
-        created=created,
-        label=f"policy-{made.policy_version}",
+        prompt_tokens=start.prompt_tokens,
+        completion_tokens=tokens,
+        created=start.created,
+        label=start.label,
         stop=shown.stopped_by,
         thought_tokens=shown.thought_tokens,
     )

@@ -51,6 +51,15 @@ class ModelCall:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """A sampled token as text, its log-probability, and the likeliest tokens in its place with theirs."""
+
+    token: str
+    logprob: float
+    top: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class AnsweredCall:
     """A tool call in an answer; ``arguments`` is JSON text, as every dialect's clients parse it."""
 
@@ -81,11 +90,13 @@ class Delta:
     Attributes:
         content: words for the reader.
         thoughts: reasoning, where the template marks it.
+        logprobs: of what was sampled meanwhile, where they are shown; its text may come with a later delta.
     """
 
     index: int
     content: str = ""
     thoughts: str = ""
+    logprobs: tuple[TokenLogprob, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +110,7 @@ class ModelAnswer:
         label: of the weights that answered (OpenAI's ``system_fingerprint``).
         stop: the string of `ModelCall.stop` that ended it; empty: none did.
         thought_tokens: how many of the ``completion_tokens`` were thoughts; 0 also where nobody counts them.
+        logprobs: of all sampled tokens; None: they are not shown (the gateway's clients get none).
     """
 
     index: int
@@ -114,6 +126,7 @@ class ModelAnswer:
     label: str
     stop: str = ""
     thought_tokens: int = 0
+    logprobs: tuple[TokenLogprob, ...] | None = None
 
 
 #: What a stream consists of.

@@ -77,7 +77,6 @@ def finished(
     session: str, call: ModelCall, sent: Sent, made: Made, ended: int, answer: ModelAnswer, overridden: dict[str, Any]
 ) -> Exchange:
     """Return what is written down beside a sampled call; it is all that a restart needs."""
-    request = {**made.request, "ended": ended}
-    return Exchange(
-        made.id, session, "finished", sent.digest, sent.retry, call.dialect, request, asdict(answer), overridden
-    )
+    request, told = {**made.request, "ended": ended}, asdict(answer)
+    del told["logprobs"]  # the call itself has them
+    return Exchange(made.id, session, "finished", sent.digest, sent.retry, call.dialect, request, told, overridden)

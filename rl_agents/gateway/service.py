@@ -12,8 +12,8 @@ from starlette.requests import Request
 from rl_agents.gateway.gateway import Gateway
 from rl_agents.gateway.trace import SessionTrace
 from rl_agents.pool.records import Opening
-from rl_agents.tools.strict_json import strict_json
-from rl_agents.web.errors import ApiError, bad_request
+from rl_agents.web.bodies import json_object
+from rl_agents.web.errors import ApiError
 from rl_agents.web.security import digest
 
 #: Told of a session that its agent has ended.
@@ -66,17 +66,5 @@ def key_of(request: Request) -> str:
 
 
 async def body_of(request: Request) -> dict[str, Any]:
-    """Read a JSON object.
-
-    Raises:
-        ApiError: 400, what is wrong with it.
-    """
-    try:
-        data = strict_json((await request.body()).decode())
-    except UnicodeDecodeError as error:
-        raise bad_request(f"the body is not UTF-8 (byte {error.start})", code="invalid_json") from None
-    except ValueError as error:
-        raise bad_request(f"the body is {error}", code="invalid_json") from None
-    if not isinstance(data, dict):
-        raise bad_request("the body is not a JSON object", code="invalid_json")
-    return data
+    """Read a JSON object; see `json_object`."""
+    return json_object(await request.body())

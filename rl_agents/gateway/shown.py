@@ -49,8 +49,7 @@ class Shown:
     @classmethod
     def of(cls, template: ChatTemplate, prompt_ids: Sequence[int], stop: Sequence[str], offered: bool) -> Shown:
         """Begin an answer to a prompt."""
-        tail = template.tokenizer.decode(list(prompt_ids[-TAIL:]), skip_special_tokens=False)
-        return cls(TextStream(template.decode, stop), offered, str(tail).rstrip().endswith(OPENING))
+        return cls(TextStream(template.decode, stop), offered, bool(opened_thought(template, prompt_ids)))
 
     @property
     def stopped_by(self) -> str:
@@ -59,6 +58,14 @@ class Shown:
 
     def add(self, token_ids: Sequence[int], last: bool = False) -> tuple[str, str]:
         """Take further tokens; return the content and the thoughts that may be shown now and could not before."""
+        content = thoughts = ""
+        while len(token_ids) > 1 and self._state != "said":  # one by one, to count those of a thought
+            said, thought = self._add(token_ids[:1], False)
+            content, thoughts, token_ids = content + said, thoughts + thought, token_ids[1:]
+        said, thought = self._add(token_ids, last)
+        return content + said, thoughts + thought
+
+    def _add(self, token_ids: Sequence[int], last: bool) -> tuple[str, str]:
         self._waiting += self.stream.add(token_ids, last)
         last = last or self.stream.stopped
         if self._state == "start":
@@ -111,6 +118,12 @@ class Shown:
             response = Response(self._spoken.strip())
         self.calls = response.calls
         return response.content if response.content.startswith(self.content) else self.content
+
+
+def opened_thought(template: ChatTemplate, prompt_ids: Sequence[int]) -> str:
+    """Return the tag of the thought that a prompt ends inside of; empty: none."""
+    tail = str(template.tokenizer.decode(list(prompt_ids[-TAIL:]), skip_special_tokens=False)).rstrip()
+    return next((tag for tag in THOUGHT_TAGS if tail.endswith(f"<{tag}>")), "")
 
 
 def arguments_text(call: ToolCall) -> str:

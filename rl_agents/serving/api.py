@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import AbstractAsyncContextManager, aclosing
+from asyncio import CancelledError
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from types import ModuleType
+from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import FileResponse, JSONResponse, StreamingResponse
 from starlette.exceptions import HTTPException
 
-from rl_agents.serving.protocol import ChatRequest, CheckpointRequest, SessionRequest, StepRequest, parse
+from rl_agents.gateway.dialects import DIALECTS, dialect_of, messages, primed
+from rl_agents.serving.metrics import Asked
+from rl_agents.serving.protocol import CheckpointRequest, SessionRequest, StepRequest, parse
 from rl_agents.serving.service import Service
+from rl_agents.serving.wishes import read_request
+from rl_agents.web.bodies import json_object
 from rl_agents.web.errors import ApiError, http_error
 from rl_agents.web.security import Guard, Keys
 
@@ -29,8 +34,7 @@ PAGE_HEADERS = {
     "Cache-Control": "no-cache",
 }
 FILES = {"app.js": "text/javascript", "style.css": "text/css"}
-
-T = TypeVar("T")
+EVENT_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
 def make_api(service: Service, keys: Keys, max_body_bytes: int) -> FastAPI:
@@ -41,35 +45,65 @@ def make_api(service: Service, keys: Keys, max_body_bytes: int) -> FastAPI:
 
     # FastAPI's own documentation pages load scripts from elsewhere.
     api = FastAPI(title="rl_agents", docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
-    api.add_middleware(Guard, keys=keys, max_body_bytes=max_body_bytes)
+    api.add_middleware(Guard, keys=keys, max_body_bytes=max_body_bytes, write=_written)
     api.add_exception_handler(ApiError, _on_api_error)
     api.add_exception_handler(HTTPException, _on_http_error)
     api.add_exception_handler(Exception, _on_bug)
-    _add_openai(api, service)
+    _add_dialects(api, service)
     _add_sessions(api, service)
     _add_operations(api, service)
     _add_page(api)
     return api
 
 
-def _add_openai(api: FastAPI, service: Service) -> None:
-    @api.post("/v1/chat/completions")
-    async def chat(request: Request) -> Response:
-        body = parse(ChatRequest, await request.body())
-        if not body.stream:
-            return JSONResponse(await service.chat(body))
-        return await _events(service.chat_stream(body))
+def _add_dialects(api: FastAPI, service: Service) -> None:
+    for path, dialect in DIALECTS.items():
+        api.post(path)(_ask(service, dialect))
+
+    @api.post(messages.COUNT_PATH)
+    async def count(request: Request) -> dict[str, Any]:
+        with _counted(service, "count_tokens") as asked:
+            call, wishes = read_request(messages.read_count, json_object(await request.body()))
+            tokens = service.count_tokens(call, wishes)
+            asked.ended("ok")
+        return messages.counted(tokens)
 
     @api.get("/v1/models")
     async def models() -> dict[str, Any]:
-        return {"object": "list", "data": service.models()}
+        return service.models()
 
     @api.get("/v1/models/{name:path}")
     async def model(name: str) -> dict[str, Any]:
-        for entry in service.models():
-            if entry["id"] == name:
-                return entry
-        raise ApiError(404, f"the model '{name}' does not exist", "model_not_found", "model")
+        return service.model(name)
+
+
+def _ask(service: Service, dialect: ModuleType) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+    async def ask(request: Request) -> Response:
+        with _counted(service, dialect.PATH.removeprefix("/v1/").replace("/", "_")) as asked:
+            call, wishes = read_request(dialect.read, json_object(await request.body()))
+            if not call.stream:
+                answers = await service.answer(call, wishes)
+                asked.ended("ok", answers)
+                return JSONResponse(dialect.whole(call, answers))
+            # What fails before the first piece is still an ordinary error.
+            pieces = asked.listening(await primed(service.stream(call, wishes)))
+        return StreamingResponse(dialect.events(call, pieces), media_type="text/event-stream", headers=EVENT_HEADERS)
+
+    return ask
+
+
+@contextmanager
+def _counted(service: Service, api: str) -> Iterator[Asked]:
+    """Count a request; what is raised ends it."""
+    asked = service.meter.asked(api)
+    try:
+        yield asked
+    except ApiError as problem:
+        asked.ended(problem.code)
+        raise
+    except BaseException as error:
+        asked.ended("client_left" if isinstance(error, CancelledError) else "internal_error")
+        raise
 
 
 def _add_sessions(api: FastAPI, service: Service) -> None:
@@ -121,31 +155,16 @@ def _add_page(api: FastAPI) -> None:
         return FileResponse(STATIC / name, media_type=FILES[name], headers=PAGE_HEADERS)
 
 
-async def _events(chunks: AsyncGenerator[dict[str, Any], None]) -> Response:
-    """Stream chunks as server-sent events. What fails before the first one is still an ordinary error."""
-    first = await anext(chunks)
-
-    async def events() -> AsyncIterator[str]:
-        async with aclosing(chunks):
-            try:
-                yield _event(first)
-                async for chunk in chunks:
-                    yield _event(chunk)
-            except ApiError as error:
-                yield _event(error.body())
-            yield "data: [DONE]\n\n"
-
-    headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-    return StreamingResponse(events(), media_type="text/event-stream", headers=headers)
+def _written(error: ApiError, path: str, headers: Mapping[str, str]) -> dict[str, Any]:
+    """Write a refusal as the client's dialect does."""
+    body: dict[str, Any] = dialect_of(path, headers).error(error)
+    return body
 
 
-def _event(data: dict[str, Any]) -> str:
-    return f"data: {json.dumps(data, ensure_ascii=False, separators=(',', ':'))}\n\n"
-
-
-async def _on_api_error(_: Request, error: Exception) -> Response:
+async def _on_api_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, ApiError)
-    return JSONResponse(error.body(), error.status, headers=dict(error.headers()))
+    body = _written(error, request.url.path, request.headers)
+    return JSONResponse(body, error.status, headers=dict(error.headers()))
 
 
 async def _on_http_error(request: Request, error: Exception) -> Response:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from ray import serve
-from ray.exceptions import RayActorError
+from ray.exceptions import RayActorError, RayTaskError
 from ray.serve.config import AutoscalingConfig, BackpressureConfig
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 from ray.serve.handle import DeploymentHandle
@@ -17,6 +17,7 @@ from ray.serve.handle import DeploymentHandle
 from rl_agents.engines.base import EngineError, EngineSettings, Sampling
 from rl_agents.engines.select import resolve_engine, run_engine
 from rl_agents.serving.api import make_api
+from rl_agents.serving.metrics import EngineMeter
 from rl_agents.serving.options import ServingOptions
 from rl_agents.serving.policy import Piece, Policy, Target
 from rl_agents.serving.service import Service
@@ -27,6 +28,8 @@ from rl_agents.web.security import Keys
 
 #: Requests that the gateway holds beside those for the engines: sessions, probes, the page.
 OTHER_REQUESTS = 64
+#: Guided decoding needs to know the tokens' texts; one backend, since vLLM's engine has the first request's for all.
+GUIDED = {"skip_tokenizer_init": False, "structured_outputs_config": {"backend": "xgrammar"}}
 #: Seconds that all replicas together may take for new weights.
 LOAD_S = 600.0
 #: Seconds that they may take to say what they serve.
@@ -93,6 +96,8 @@ def _serve_errors() -> Iterator[None]:
         yield
     except BackPressureError:
         raise overloaded() from None
+    except RayTaskError as error:
+        raise error.cause from None
     except (RayActorError, DeploymentUnavailableError) as error:
         raise EngineError(f"an engine replica is gone: {type(error).__name__}") from None
     except TimeoutError:
@@ -109,10 +114,11 @@ class Gateway:
         checkpoint: Checkpoint,
         keys: Keys,
         policy: DeploymentHandle,
+        kind: str,
     ) -> None:
         os.environ.setdefault("OMP_NUM_THREADS", "1")
         self._keys, self._max_body_bytes = keys, options.max_body_bytes
-        self._service = Service(options, settings, checkpoint, RemotePolicy(policy))
+        self._service = Service(options, settings, checkpoint, RemotePolicy(policy), kind)
 
     def __serve_build_asgi_app__(self) -> Any:
         """Return the application."""
@@ -125,7 +131,8 @@ class Replica(Policy):
     def __init__(self, settings: EngineSettings, options: ServingOptions, checkpoint: Checkpoint) -> None:
         if options.follow or not checkpoint.hf_dir.is_dir():
             checkpoint = find_checkpoint(options.checkpoint)
-        super().__init__(replace(settings, model_dir=str(checkpoint.hf_dir)), checkpoint, options.drain_s)
+        own = replace(settings, model_dir=str(checkpoint.hf_dir))
+        super().__init__(own, checkpoint, options.drain_s, EngineMeter())
 
 
 def build(args: Mapping[str, Any]) -> serve.Application:
@@ -161,7 +168,7 @@ def application(options: ServingOptions, settings: Settings, checkpoint: Checkpo
         graceful_shutdown_timeout_s=options.request_timeout_s,
         ray_actor_options={"num_cpus": 0},
     )
-    return gateway.bind(options, settings, checkpoint, keys, replica.bind(engine, options, checkpoint))
+    return gateway.bind(options, settings, checkpoint, keys, replica.bind(engine, options, checkpoint), engine.kind)
 
 
 def engine_settings(options: ServingOptions, settings: Settings, checkpoint: Checkpoint) -> EngineSettings:
@@ -169,7 +176,8 @@ def engine_settings(options: ServingOptions, settings: Settings, checkpoint: Che
     kind, _ = resolve_engine(settings.engine)
     engine = run_engine(settings, str(checkpoint.hf_dir), kind)
     # `Policy.load` lets running answers end itself, for a time of its own, and then loads beside those that go on.
-    return replace(engine, max_batch=options.max_ongoing_requests, weight_switch="keep")
+    vllm_args = {**engine.vllm_args, **GUIDED} if kind == "vllm" else engine.vllm_args
+    return replace(engine, max_batch=options.max_ongoing_requests, weight_switch="keep", vllm_args=vllm_args)
 
 
 def _scale(options: ServingOptions) -> dict[str, Any]:

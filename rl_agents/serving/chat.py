@@ -1,27 +1,29 @@
-"""From a chat request to token ids, and from sampled tokens to OpenAI's answers, whole or streamed."""
+"""From a request in any dialect to token ids, and from sampled tokens to the pieces that the dialect writes."""
 
 from __future__ import annotations
 
 import asyncio
-import json
+import secrets
 import time
-import uuid
-from collections.abc import AsyncGenerator, Coroutine, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from rl_agents.chat.context import ChatTemplate
-from rl_agents.data.tasks import step_seed
 from rl_agents.engines.base import Sampling
 from rl_agents.errors import InputError, nearest
-from rl_agents.serving.policy import Piece, PolicyClient, Target
-from rl_agents.serving.protocol import ChatRequest
-from rl_agents.tools.calls import Tool, read_response
+from rl_agents.gateway.answers import answer_id, written_answer
+from rl_agents.gateway.calls import Delta, ModelAnswer, ModelCall, Piece, Start, TokenLogprob
+from rl_agents.gateway.shown import Shown, opened_thought
+from rl_agents.serving.policy import Piece as Sampled
+from rl_agents.serving.policy import PolicyClient, Target
+from rl_agents.serving.wishes import Wishes
 from rl_agents.web.errors import ApiError, bad_request
-from rl_agents.web.text import TextStream
 
 T = TypeVar("T")
+#: Told of every piece's label and of what it adds to an answer.
+Tell = Callable[[str, Delta], None]
 
 #: No text has longer tokens than this on average: what is longer is refused before it holds up others for a second.
 CHARACTERS_PER_TOKEN = 64
@@ -42,90 +44,64 @@ class ChatModel:
 class Prepared:
     """A checked request, ready for the engine: one sampling per choice."""
 
-    request: ChatRequest
+    call: ModelCall
+    wishes: Wishes
     model: ChatModel
     prompt_ids: list[int]
     samplings: list[Sampling]
-    id: str = field(default_factory=lambda: f"chatcmpl-{uuid.uuid4().hex}")
+    number: int = field(default_factory=lambda: secrets.randbits(62))
     created: int = field(default_factory=lambda: int(time.time()))
 
-
-@dataclass
-class Choice:
-    """One answer under way.
-
-    Attributes:
-        new: text that has come with the last piece; with tools only at the end, because calls are no text.
-        new_logprobs: the last piece's tokens in OpenAI's form, if they were asked for.
-        finish_reason: empty until the end.
-    """
-
-    index: int
-    stream: TextStream
-    tools: tuple[Tool, ...]
-    new: str = ""
-    new_logprobs: list[dict[str, Any]] = field(default_factory=list)
-    tool_calls: list[dict[str, Any]] = field(default_factory=list)
-    finish_reason: str = ""
-    tokens: int = 0
-    label: str = ""
-
-    def take(self, piece: Piece) -> None:
-        """Read further tokens."""
-        self.tokens += len(piece.token_ids)
-        self.label = piece.label
-        self.new = self.stream.add(piece.token_ids, last=bool(piece.finish_reason))
-        if piece.finish_reason or self.stream.stopped:
-            self.finish_reason = "stop" if self.stream.stopped else piece.finish_reason
-        if self.tools:
-            self.new = self._read_calls() if self.finish_reason else ""
-
-    def _read_calls(self) -> str:
-        """Return the content of a complete answer beside its calls; all of it where they cannot be read."""
-        response = read_response(self.stream.text)
-        if response.problem or not response.calls:
-            return self.stream.text
-        self.finish_reason = "tool_calls"
-        self.tool_calls = [
-            {
-                "id": f"call_{uuid.uuid4().hex[:24]}",
-                "type": "function",
-                "function": {"name": call.name, "arguments": json.dumps(dict(call.arguments), ensure_ascii=False)},
-            }
-            for call in response.calls
-        ]
-        return response.content
+    def start(self, label: str) -> Start:
+        """Return what a stream begins with."""
+        return Start(answer_id(self.number), self.created, label, len(self.prompt_ids))
 
 
-def prepare(request: ChatRequest, model: ChatModel) -> Prepared:
+def prepare(call: ModelCall, wishes: Wishes, model: ChatModel) -> Prepared:
     """Write the prompt and settle how to sample.
 
     Raises:
         ApiError: 404 for another model; 400 for messages that the template cannot write, a prompt that leaves no room,
             or more tokens or choices than allowed.
     """
-    if request.model != model.name:
-        message = f"the model '{request.model}' does not exist: {nearest(request.model, [model.name])}"
+    if call.count > model.max_choices:
+        raise bad_request(f"n: at most {model.max_choices} choices (got {call.count})", "n")
+    prompt = prompt_ids(call, wishes, model)
+    budget, stops, tag = _budget(call, model, len(prompt)), model.template.stop_token_ids, ""
+    if wishes.structure is not None:
+        tag = wishes.structure.tag(opened_thought(model.template, prompt), _thinks(call, model))
+    samplings = [wishes.sampling(budget, stops, index, tag) for index in range(call.count)]
+    return Prepared(call, wishes, model, prompt, samplings)
+
+
+def _thinks(call: ModelCall, model: ChatModel) -> bool:
+    """Whether an answer may begin with a thought: its chat template or its prompt speaks of them."""
+    said = (str(model.template.tokenizer.chat_template), *(message["content"] for message in call.messages))
+    return any("<think>" in text for text in said)
+
+
+def prompt_ids(call: ModelCall, wishes: Wishes, model: ChatModel) -> list[int]:
+    """Write the prompt of a request.
+
+    Raises:
+        ApiError: see `prepare`.
+    """
+    if call.model != model.name:
+        message = f"the model '{call.model}' does not exist: {nearest(call.model, [model.name])}"
         raise ApiError(404, message, "model_not_found", "model")
-    count = request.n or 1
-    if count > model.max_choices:
-        raise bad_request(f"n: at most {model.max_choices} choices (got {count})", "n")
-    characters = sum(len(message["content"]) for message in request.messages)
+    characters = sum(len(message["content"]) for message in call.messages)
     if characters > model.max_model_len * CHARACTERS_PER_TOKEN:
         message = f"the context has {model.max_model_len} tokens; the messages have {characters} characters"
         raise bad_request(message, "messages", "context_length_exceeded")
     try:
-        tools = [tool.to_openai() for tool in request.offered_tools]
-        prompt_ids = model.template.chat_ids(request.messages, tools)
+        return model.template.chat_ids(list(call.messages), [tool.to_openai() for tool in wishes.tools])
     except InputError as error:
-        raise bad_request(str(error), "tools" if request.offered_tools else "messages", "chat_template") from None
-    budget = _budget(request, model, len(prompt_ids))
-    return Prepared(request, model, prompt_ids, [_sampling(request, model, budget, index) for index in range(count)])
+        raise bad_request(str(error), "tools" if wishes.tools else "messages", "chat_template") from None
 
 
-def _budget(request: ChatRequest, model: ChatModel, prompt_tokens: int) -> int:
+def _budget(call: ModelCall, model: ChatModel, prompt_tokens: int) -> int:
     """Return how many tokens may be sampled."""
-    room, wanted = model.max_model_len - prompt_tokens, request.budget
+    room, wanted = model.max_model_len - prompt_tokens, call.max_tokens
     if room < (wanted or 1):
         asked = f" and {wanted} for the answer" if wanted else ""
         message = f"the context has {model.max_model_len} tokens; the messages take {prompt_tokens}{asked}"
@@ -136,37 +112,75 @@ def _budget(request: ChatRequest, model: ChatModel, prompt_tokens: int) -> int:
     return wanted or limit
 
 
-def _sampling(request: ChatRequest, model: ChatModel, budget: int, index: int) -> Sampling:
-    """Every choice has a stream of its own; the first one's is the request's seed itself."""
-    seed = request.seed
-    return Sampling(
-        max_tokens=budget,
-        temperature=1.0 if request.temperature is None else request.temperature,
-        top_p=1.0 if request.top_p is None else request.top_p,
-        stop_token_ids=model.template.stop_token_ids,
-        seed=seed if seed is None or index == 0 else step_seed(seed % 2**63, index),
-    )
+async def answers(prepared: Prepared, client: PolicyClient, target: Target) -> list[ModelAnswer]:
+    """Return the whole answers."""
+    work = [_answer(prepared, index, client, target) for index in range(len(prepared.samplings))]
+    return await _together(work)
 
 
-async def choice_states(
+async def pieces(
+    prepared: Prepared, client: PolicyClient, target: Target, limits: AbstractAsyncContextManager[None]
+) -> AsyncGenerator[Piece, None]:
+    """Yield what a stream consists of: `Start` with the first token, deltas as they come, the whole answers last.
+
+    Sampling happens in one task, inside ``limits``: whoever iterates may change from piece to piece.
+    """
+    heard: asyncio.Queue[Piece | None] = asyncio.Queue()
+    begun = False
+
+    def tell(label: str, delta: Delta) -> None:
+        nonlocal begun
+        if not begun:
+            heard.put_nowait(prepared.start(label))
+        begun = True
+        if delta.content or delta.thoughts or delta.logprobs:
+            heard.put_nowait(delta)
+
+    async def sample() -> list[ModelAnswer]:
+        try:
+            async with limits:
+                work = [_answer(prepared, index, client, target, tell) for index in range(len(prepared.samplings))]
+                return await _together(work)
+        finally:
+            heard.put_nowait(None)
+
+    work = asyncio.create_task(sample())
+    try:
+        while (piece := await heard.get()) is not None:
+            yield piece
+        for answer in await work:
+            yield answer
+    finally:
+        work.cancel()
+
+
+async def _answer(
+    prepared: Prepared, index: int, client: PolicyClient, target: Target, tell: Tell | None = None
+) -> ModelAnswer:
+    """Sample one choice to its end, or to the first stop string."""
+    call, template = prepared.call, prepared.model.template
+    shown = Shown.of(template, prepared.prompt_ids, call.stop, bool(prepared.wishes.tools))
+    logprobs: list[TokenLogprob] = []
+    tokens, label, reason = 0, "", ""
+    async with aclosing(_sampled(prepared, index, client, target)) as sampled:
+        async for piece in sampled:
+            tokens, label, reason = tokens + len(piece.token_ids), piece.label, piece.finish_reason
+            new = tuple(_logprobs(piece, template)) if prepared.wishes.logprobs else ()
+            logprobs += new
+            content, thoughts = shown.add(piece.token_ids, last=bool(reason))
+            if tell is not None:
+                tell(label, Delta(index, content, thoughts, new))
+            if shown.stopped_by:
+                break
+    answer = written_answer(shown, call.dialect, prepared.number + index, prepared.start(label), tokens, reason)
+    return replace(answer, index=index, logprobs=tuple(logprobs) if prepared.wishes.logprobs else None)
+
+
+async def _sampled(
     prepared: Prepared, index: int, client: PolicyClient, target: Target
-) -> AsyncGenerator[Choice, None]:
-    """Sample one choice; yields it after every piece, the last time with ``finish_reason``."""
-    request, template = prepared.request, prepared.model.template
-    choice = Choice(index, TextStream(template.decode, request.stop or ()), request.offered_tools)
-    async with aclosing(_pieces(prepared, index, client, target)) as pieces:
-        async for piece in pieces:
-            choice.take(piece)
-            if request.logprobs:
-                choice.new_logprobs = list(_logprobs(piece, template))
-            yield choice
-            if choice.finish_reason:
-                return
-
-
-async def _pieces(prepared: Prepared, index: int, client: PolicyClient, target: Target) -> AsyncGenerator[Piece, None]:
+) -> AsyncGenerator[Sampled, None]:
     """Listen to the engine where somebody wants the beginning or may stop it; else wait for the whole."""
-    if not (prepared.request.stream or prepared.request.stop):
+    if not (prepared.call.stream or prepared.call.stop):
         yield await client.generate(prepared.prompt_ids, prepared.samplings[index], target)
         return
     async with aclosing(client.stream(prepared.prompt_ids, prepared.samplings[index], target)) as stream:
@@ -174,66 +188,7 @@ async def _pieces(prepared: Prepared, index: int, client: PolicyClient, target: 
             yield piece
 
 
-async def answer(prepared: Prepared, client: PolicyClient, target: Target) -> dict[str, Any]:
-    """Return the whole answer."""
-    results = await _together([_whole(prepared, index, client, target) for index in range(len(prepared.samplings))])
-    body = _head(prepared, "chat.completion", results[0][0].label)
-    body["choices"] = [_whole_choice(prepared, choice, logprobs) for choice, logprobs in results]
-    body["usage"] = _usage(prepared, [choice for choice, _ in results])
-    return body
-
-
-async def _whole(
-    prepared: Prepared, index: int, client: PolicyClient, target: Target
-) -> tuple[Choice, list[dict[str, Any]]]:
-    logprobs: list[dict[str, Any]] = []
-    async for choice in choice_states(prepared, index, client, target):
-        logprobs += choice.new_logprobs
-    return choice, logprobs
-
-
-async def chunks(
-    prepared: Prepared, client: PolicyClient, target: Target, limits: AbstractAsyncContextManager[None]
-) -> AsyncGenerator[dict[str, Any], None]:
-    """Yield the chunks of a streamed answer; those of several choices come as they are sampled.
-
-    Sampling happens in one task, inside ``limits``: whoever iterates may change from chunk to chunk.
-    """
-    states: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
-    done: list[Choice] = []
-
-    async def follow(index: int) -> None:
-        first = True
-        async for choice in choice_states(prepared, index, client, target):
-            for chunk in _choice_chunks(prepared, choice, first):
-                states.put_nowait(chunk)
-            first = False
-        done.append(choice)
-
-    async def follow_all() -> None:
-        try:
-            async with limits:
-                await _together([follow(index) for index in range(len(prepared.samplings))])
-        finally:
-            states.put_nowait(None)
-
-    work = asyncio.create_task(follow_all())
-    try:
-        while (chunk := await states.get()) is not None:
-            yield chunk
-        await work
-    finally:
-        work.cancel()
-    options = prepared.request.stream_options
-    if options is not None and options.include_usage:
-        yield {
-            **_head(prepared, "chat.completion.chunk", done[0].label),
-            "choices": [],
-            "usage": _usage(prepared, done),
-        }
-
-
-async def _together(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+async def _together(work: list[Coroutine[Any, Any, T]]) -> list[T]:
     """Await all; the first failure cancels the others and is raised as it is."""
     try:
         async with asyncio.TaskGroup() as group:
@@ -243,56 +198,10 @@ async def _together(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
     return [task.result() for task in tasks]
 
 
-def _choice_chunks(prepared: Prepared, choice: Choice, first: bool) -> Iterator[dict[str, Any]]:
-    """The chunks of one piece: the role once, then text or calls, and at the end the reason."""
-    delta: dict[str, Any] = {"role": "assistant", "content": ""} if first else {}
-    if choice.new:
-        delta["content"] = choice.new
-    if choice.tool_calls:
-        delta["tool_calls"] = [{"index": number, **call} for number, call in enumerate(choice.tool_calls)]
-    if delta or choice.new_logprobs:
-        yield _chunk(prepared, choice, delta, None)
-    if choice.finish_reason:
-        yield _chunk(prepared, choice, {}, choice.finish_reason)
+def _logprobs(piece: Sampled, template: ChatTemplate) -> Iterator[TokenLogprob]:
+    def text(token: int) -> str:
+        return str(template.tokenizer.decode([token]))
 
-
-def _chunk(prepared: Prepared, choice: Choice, delta: dict[str, Any], reason: str | None) -> dict[str, Any]:
-    entries = choice.new_logprobs if reason is None else []
-    logprobs = {"content": entries} if prepared.request.logprobs else None
-    part = {"index": choice.index, "delta": delta, "logprobs": logprobs, "finish_reason": reason}
-    return {**_head(prepared, "chat.completion.chunk", choice.label), "choices": [part]}
-
-
-def _whole_choice(prepared: Prepared, choice: Choice, logprobs: list[dict[str, Any]]) -> dict[str, Any]:
-    # With tools `new` holds the content; a choice without them was never asked to keep any back.
-    content = choice.new if choice.tools else choice.stream.text
-    message: dict[str, Any] = {"role": "assistant", "content": content}
-    if choice.tool_calls:
-        message |= {"content": content or None, "tool_calls": choice.tool_calls}
-    return {
-        "index": choice.index,
-        "message": message,
-        "logprobs": {"content": logprobs} if prepared.request.logprobs else None,
-        "finish_reason": choice.finish_reason,
-    }
-
-
-def _head(prepared: Prepared, kind: str, label: str) -> dict[str, Any]:
-    return {
-        "id": prepared.id,
-        "object": kind,
-        "created": prepared.created,
-        "model": prepared.model.name,
-        "system_fingerprint": label,
-    }
-
-
-def _usage(prepared: Prepared, choices: list[Choice]) -> dict[str, int]:
-    prompt, sampled = len(prepared.prompt_ids), sum(choice.tokens for choice in choices)
-    return {"prompt_tokens": prompt, "completion_tokens": sampled, "total_tokens": prompt + sampled}
-
-
-def _logprobs(piece: Piece, template: ChatTemplate) -> Iterator[dict[str, Any]]:
-    for token_id, logprob in zip(piece.token_ids, piece.logprobs, strict=True):
-        token = template.tokenizer.decode([token_id])
-        yield {"token": token, "logprob": logprob, "bytes": list(token.encode()), "top_logprobs": []}
+    for place, (token_id, logprob) in enumerate(zip(piece.token_ids, piece.logprobs, strict=True)):
+        top = piece.likeliest[place] if piece.likeliest else ()
+        yield TokenLogprob(text(token_id), logprob, tuple((text(other), value) for other, value in top))

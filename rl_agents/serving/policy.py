@@ -6,24 +6,25 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from rl_agents.engines.base import EngineError, EngineSettings, Sampling
+from rl_agents.engines.base import Completion, EngineError, EngineSettings, Likeliest, Sampling
 from rl_agents.engines.model_shape import check_model_dir
 from rl_agents.errors import InputError
 
 if TYPE_CHECKING:
     import torch
 
+    from rl_agents.serving.metrics import EngineMeter
     from rl_agents.serving.source import Checkpoint
 
 logger = logging.getLogger("ray.serve")
 
-#: Token ids and their log-probabilities.
-Heard = tuple[list[int], list[float]]
+#: Token ids, their log-probabilities, and the likeliest tokens where somebody asked for them.
+Heard = tuple[list[int], list[float], list[Likeliest]]
 #: Seconds for which a replica does not try again to load weights that it could not read.
 RETRY_S = 10.0
 
@@ -52,12 +53,14 @@ class Piece:
     Attributes:
         finish_reason: ``stop`` or ``length``; empty while more is to come.
         label: checkpoint whose weights the answer began with.
+        likeliest: see `Completion.likeliest`.
     """
 
     token_ids: list[int]
     logprobs: list[float]
     finish_reason: str
     label: str
+    likeliest: Sequence[Likeliest] = ()
 
 
 class PolicyClient(Protocol):
@@ -83,8 +86,9 @@ class PolicyClient(Protocol):
 class Turnstile:
     """Answers pass together; new weights wait until nobody is inside, and keep everybody out meanwhile."""
 
-    def __init__(self) -> None:
-        self._inside = 0
+    def __init__(self, tell: Callable[[int], None] | None = None) -> None:
+        """Begin open; ``tell`` hears how many are inside, whenever that changes."""
+        self._inside, self._tell = 0, tell or (lambda inside: None)
         self._open, self._empty = asyncio.Event(), asyncio.Event()
         self._open.set()
         self._empty.set()
@@ -95,11 +99,13 @@ class Turnstile:
         while not self._open.is_set():
             await self._open.wait()
         self._inside += 1
+        self._tell(self._inside)
         self._empty.clear()
         try:
             yield
         finally:
             self._inside -= 1
+            self._tell(self._inside)
             if not self._inside:
                 self._empty.set()
 
@@ -120,13 +126,20 @@ class Turnstile:
 class Policy:
     """The deployment's class; `rl_agents.serving.app.build` wraps it."""
 
-    def __init__(self, settings: EngineSettings, checkpoint: Checkpoint, drain_s: float = 10.0) -> None:
+    def __init__(
+        self,
+        settings: EngineSettings,
+        checkpoint: Checkpoint,
+        drain_s: float = 10.0,
+        meter: EngineMeter | None = None,
+    ) -> None:
         """Build the engine.
 
         Args:
             settings: of the engine; its ``model_dir`` is the checkpoint's.
             checkpoint: what is served until `load`.
             drain_s: seconds that new weights wait for running answers.
+            meter: told of running answers and of checkpoints.
         """
         os.environ["OMP_NUM_THREADS"] = str(settings.threads)  # before torch is imported
         from rl_agents.engines.select import build_engine
@@ -134,7 +147,10 @@ class Policy:
         self._engine = build_engine(settings)
         self._drain_s = drain_s
         self._target = Target(0, checkpoint)
-        self._turnstile = Turnstile()
+        self._meter = meter
+        if meter is not None:
+            meter.serves(checkpoint.label)
+        self._turnstile = Turnstile(meter.running if meter is not None else None)
         self._loading = asyncio.Lock()
         self._failed: tuple[int, float] = (0, 0.0)
         self._broken = ""
@@ -148,8 +164,9 @@ class Policy:
         await self._keep_up(target)
         async with self._turnstile.answer():
             label = self._target.checkpoint.label
-            completion = await self._engine.generate(prompt_ids, sampling)
-        return Piece(completion.token_ids, completion.logprobs, completion.finish_reason, label)
+            completion = _ended(await self._engine.generate(prompt_ids, sampling))
+        told = completion.likeliest
+        return Piece(completion.token_ids, completion.logprobs, completion.finish_reason, label, told)
 
     async def stream(
         self, prompt_ids: Sequence[int], sampling: Sampling, target: Target
@@ -159,17 +176,21 @@ class Policy:
         async with self._turnstile.answer():
             label = self._target.checkpoint.label
             heard: asyncio.Queue[Heard | None] = asyncio.Queue()
-            work = asyncio.ensure_future(
-                self._engine.generate(prompt_ids, sampling, lambda ids, logprobs: heard.put_nowait((ids, logprobs)))
-            )
+
+            def hear(ids: list[int], logprobs: list[float], likeliest: Sequence[Likeliest] = ()) -> None:
+                heard.put_nowait((ids, logprobs, list(likeliest)))
+
+            work = asyncio.ensure_future(self._engine.generate(prompt_ids, sampling, hear))
             work.add_done_callback(lambda _: heard.put_nowait(None))
             try:
                 sent = 0
-                while (ids_and_logprobs := await _together(heard)) is not None:
-                    sent += len(ids_and_logprobs[0])
-                    yield Piece(*ids_and_logprobs, "", label)
-                rest = work.result()
-                yield Piece(rest.token_ids[sent:], rest.logprobs[sent:], rest.finish_reason, label)
+                while (news := await _together(heard)) is not None:
+                    sent += len(news[0])
+                    yield Piece(news[0], news[1], "", label, news[2])
+                rest = _ended(work.result())
+                yield Piece(
+                    rest.token_ids[sent:], rest.logprobs[sent:], rest.finish_reason, label, rest.likeliest[sent:]
+                )
             finally:
                 work.cancel()
 
@@ -188,6 +209,8 @@ class Policy:
                 self._broken = f"new weights ({target.checkpoint.label}) were loaded in part"
                 await self._engine.sync(weights, target.number)
                 self._broken, self._target = "", target
+        if self._meter is not None:
+            self._meter.serves(target.checkpoint.label)
         logger.info("serving %s", target.checkpoint.label)
 
     async def served(self) -> Target:
@@ -246,7 +269,7 @@ async def _together(heard: asyncio.Queue[Heard | None]) -> Heard | None:
     first = await heard.get()
     if first is None:
         return None
-    ids, logprobs = list(first[0]), list(first[1])
+    ids, logprobs, likeliest = list(first[0]), list(first[1]), list(first[2])
     while not heard.empty():
         more = heard.get_nowait()
         if more is None:
@@ -254,4 +277,16 @@ async def _together(heard: asyncio.Queue[Heard | None]) -> Heard | None:
             break
         ids += more[0]
         logprobs += more[1]
-    return ids, logprobs
+        likeliest += more[2]
+    return ids, logprobs, likeliest
+
+
+def _ended(completion: Completion) -> Completion:
+    """Return a completion that ended as one does.
+
+    Raises:
+        EngineError: vLLM gave it up, as where a structure cannot be compiled.
+    """
+    if completion.finish_reason not in ("stop", "length"):
+        raise EngineError(f"the engine gave the answer up: {completion.finish_reason}")
+    return completion

@@ -8,19 +8,25 @@ import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rl_agents.chat.context import load_tokenizer, make_context
-from rl_agents.engines.base import Completion, EngineError, Sampling
+from rl_agents.engines.base import Completion, EngineError, RequestRefused, Sampling
 from rl_agents.errors import InputError
-from rl_agents.serving.chat import ChatModel, answer, chunks, prepare
+from rl_agents.gateway.calls import ModelAnswer, ModelCall, Piece
+from rl_agents.gateway.dialects import model_body, models_body
+from rl_agents.serving.chat import ChatModel, Prepared, answers, pieces, prepare, prompt_ids
+from rl_agents.serving.metrics import Meter
 from rl_agents.serving.options import ServingOptions
+from rl_agents.serving.policy import Piece as Sampled
 from rl_agents.serving.policy import PolicyClient, Target
-from rl_agents.serving.protocol import ChatRequest, CheckpointRequest, SessionRequest
+from rl_agents.serving.protocol import CheckpointRequest, SessionRequest
 from rl_agents.serving.session import Session
 from rl_agents.serving.sessions import Sessions
 from rl_agents.serving.source import Checkpoint, check_replaces, find_checkpoint
+from rl_agents.serving.wishes import Wishes, check_engine
 from rl_agents.settings import Settings
 from rl_agents.web.errors import ApiError, bad_request, public
 
@@ -35,7 +41,7 @@ class Service:
     """One policy, served. Everything here runs on one event loop."""
 
     def __init__(
-        self, options: ServingOptions, settings: Settings, checkpoint: Checkpoint, client: PolicyClient
+        self, options: ServingOptions, settings: Settings, checkpoint: Checkpoint, client: PolicyClient, kind: str
     ) -> None:
         """Load the tokenizer.
 
@@ -44,11 +50,14 @@ class Service:
             settings: the run's.
             checkpoint: what the replicas start with.
             client: the replicas.
+            kind: of their engines, ``vllm`` or ``torch``.
 
         Raises:
             InputError: no usable tokenizer.
         """
-        self._options, self._settings, self._client = options, settings, client
+        self._options, self._settings, self._kind = options, settings, kind
+        self.meter = Meter()
+        self._client = Metered(client, self.meter)
         self._context = make_context(settings.context, load_tokenizer(checkpoint.hf_dir))
         self._model = ChatModel(
             served_name(options, settings, checkpoint),
@@ -75,36 +84,45 @@ class Service:
                 task.cancel()
             self.sessions.close_all()
 
-    # --- OpenAI's API --------------------------------------------------------------------------------------------
+    # --- the dialects of model calls -----------------------------------------------------------------------------
 
-    async def chat(self, request: ChatRequest) -> dict[str, Any]:
-        """Answer a chat.
+    async def answer(self, call: ModelCall, wishes: Wishes) -> list[ModelAnswer]:
+        """Answer a request.
 
         Raises:
             ApiError: 400, 404, 429, 503 or 504, as the message says.
         """
+        prepared = self._prepare(call, wishes)
         async with self._in_time():
-            return await answer(prepare(request, self._model), self._client, self._target)
+            return await answers(prepared, self._client, self._target)
 
-    async def chat_stream(self, request: ChatRequest) -> AsyncGenerator[dict[str, Any], None]:
-        """Yield the chunks of an answer; see `chat`."""
-        parts = chunks(prepare(request, self._model), self._client, self._target, self._in_time())
-        async with aclosing(parts) as stream:
-            async for part in stream:
-                yield part
+    def stream(self, call: ModelCall, wishes: Wishes) -> AsyncGenerator[Piece, None]:
+        """Answer a request piece by piece; see `answer`."""
+        return pieces(self._prepare(call, wishes), self._client, self._target, self._in_time())
 
-    def models(self) -> list[dict[str, Any]]:
-        """Return the one model in OpenAI's form."""
-        return [
-            {
-                "id": self._model.name,
-                "object": "model",
-                "created": self._started,
-                "owned_by": "rl_agents",
-                "root": self._target.checkpoint.label,
-                "max_model_len": self._model.max_model_len,
-            }
-        ]
+    def count_tokens(self, call: ModelCall, wishes: Wishes) -> int:
+        """Return the length of a request's prompt; see `answer`."""
+        return len(prompt_ids(call, wishes, self._model))
+
+    def _prepare(self, call: ModelCall, wishes: Wishes) -> Prepared:
+        check_engine(wishes, self._kind)
+        return prepare(call, wishes, self._model)
+
+    def models(self) -> dict[str, Any]:
+        """Return the one model as the clients of both companies read it."""
+        listed = models_body([self._model.name], self._started)
+        return {**listed, "data": [self.model(self._model.name)]}
+
+    def model(self, name: str) -> dict[str, Any]:
+        """Return the model of that name.
+
+        Raises:
+            ApiError: 404, there is none.
+        """
+        if name != self._model.name:
+            raise ApiError(404, f"the model '{name}' does not exist", "model_not_found", "model")
+        more = {"root": self._target.checkpoint.label, "max_model_len": self._model.max_model_len}
+        return {**model_body(name, self._started), **more}
 
     # --- sessions ------------------------------------------------------------------------------------------------
 
@@ -112,9 +130,19 @@ class Service:
         """Open a session; see `Sessions.create`."""
         session: Session | None = None
 
-        async def generate(prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
-            async with self._in_time():
-                piece = await self._client.generate(prompt_ids, sampling, self._target)
+        async def generate(prompt: Sequence[int], sampling: Sampling) -> Completion:
+            asked = self.meter.asked("session")
+            try:
+                async with self._in_time():
+                    piece = await self._client.generate(prompt, sampling, self._target)
+            except ApiError as problem:
+                asked.ended(problem.code)
+                raise
+            except BaseException:
+                asked.ended("client_left")
+                raise
+            asked.ended("ok")
+            asked.sampled(len(prompt), len(piece.token_ids))
             assert session is not None
             session.label = piece.label
             return Completion(piece.token_ids, piece.logprobs, 0, piece.finish_reason)
@@ -197,6 +225,7 @@ class Service:
         while True:
             await asyncio.sleep(min(SWEEP_S, self._options.session_idle_s))
             self.sessions.sweep()
+            self.meter.sessions(self.sessions.count)
 
     @asynccontextmanager
     async def _in_time(self) -> AsyncIterator[None]:
@@ -207,8 +236,46 @@ class Service:
                 yield
         except TimeoutError:
             raise ApiError(504, f"the engine did not finish the answer within {limit:g} s", "timeout") from None
+        except RequestRefused as error:
+            raise bad_request(str(error), code="unsupported_value") from None
         except EngineError as error:
             raise ApiError(503, str(error), "engine_failed") from None
+
+
+@dataclass(frozen=True)
+class Metered:
+    """The replicas, with the answers counted that were asked of them and have not come."""
+
+    client: PolicyClient
+    meter: Meter
+
+    async def generate(self, prompt_ids: Sequence[int], sampling: Sampling, target: Target) -> Sampled:
+        """Return a whole answer."""
+        self.meter.called(1)
+        try:
+            return await self.client.generate(prompt_ids, sampling, target)
+        finally:
+            self.meter.called(-1)
+
+    async def stream(
+        self, prompt_ids: Sequence[int], sampling: Sampling, target: Target
+    ) -> AsyncGenerator[Sampled, None]:
+        """Yield an answer piece by piece."""
+        self.meter.called(1)
+        try:
+            async with aclosing(self.client.stream(prompt_ids, sampling, target)) as stream:
+                async for piece in stream:
+                    yield piece
+        finally:
+            self.meter.called(-1)
+
+    async def load(self, target: Target) -> None:
+        """Have all replicas take new weights."""
+        await self.client.load(target)
+
+    async def served(self) -> Target:
+        """Return the newest that a replica serves."""
+        return await self.client.served()
 
 
 def served_name(options: ServingOptions, settings: Settings, checkpoint: Checkpoint) -> str:

@@ -205,15 +205,22 @@ def _read_body(body: str) -> ToolCall:
     return read_call(data)
 
 
-def _check_schema(tool: Tool) -> None:
+def schema_problem(schema: Mapping[str, Any]) -> str:
+    """Return why an object is no JSON schema; empty when it is one."""
     from jsonschema.exceptions import SchemaError
 
-    if not isinstance(tool.parameters.get("$schema", ""), str):  # the libraries look it up as it is
-        raise ValueError(f"tool '{tool.name}': parameters is no JSON schema: its $schema is no text")
+    if not isinstance(schema.get("$schema", ""), str):  # the libraries look it up as it is
+        return "its $schema is no text"
     try:
-        _validator(canonical(tool.parameters))
+        _validator(canonical(schema))
     except SchemaError as error:
-        raise ValueError(f"tool '{tool.name}': parameters is no JSON schema: {error.message[:MAX_SHOWN]}") from None
+        return str(error.message[:MAX_SHOWN])
+    return ""
+
+
+def _check_schema(tool: Tool) -> None:
+    if problem := schema_problem(tool.parameters):
+        raise ValueError(f"tool '{tool.name}': parameters is no JSON schema: {problem}")
 
 
 @lru_cache(maxsize=1024)

@@ -131,7 +131,7 @@ class Guard:
             if self._local:
                 _check_local(scope, headers)
             path = scope["path"].removeprefix(scope.get("root_path", ""))
-            self._keys.check(path, headers.get(b"authorization", b"").decode("latin-1"))
+            self._keys.check(path, _authorization(headers))
             body = await self._body(scope, headers, receive)
         except ApiError as error:
             await send_error(send, error, self._refusal(scope, error))
@@ -174,6 +174,12 @@ class Guard:
 
     def _too_large(self) -> ApiError:
         return ApiError(413, f"the body is larger than {self._max_body_bytes} bytes", "body_too_large")
+
+
+def _authorization(headers: Headers) -> str:
+    """Return how a request names its key; Anthropic's clients send it by itself."""
+    given, key = headers.get(b"authorization", b""), headers.get(b"x-api-key", b"")
+    return (given or (b"Bearer " + key if key else b"")).decode("latin-1")
 
 
 class _Replay:

@@ -8,7 +8,8 @@ import pytest
 
 from rl_agents.chat.items import messages_from_items
 from rl_agents.chat.messages import read_message
-from rl_agents.serving.protocol import ChatRequest, parse
+from rl_agents.gateway.dialects import chat_completions
+from rl_agents.serving.wishes import read_request
 from rl_agents.web.errors import ApiError
 
 REFUSAL = [{"type": "refusal", "refusal": "No."}]
@@ -31,8 +32,8 @@ def test_the_lax_reader_accepts_what_the_strict_one_refuses(message: dict[str, A
 
 
 def test_the_strict_server_stays_strict() -> None:
-    with pytest.raises(ApiError, match="messages: message 0: empty content in a user message"):
-        parse(ChatRequest, b'{"model": "m", "messages": [{"role": "user", "content": ""}]}')
+    with pytest.raises(ApiError, match=r"messages\[0\]: empty content in a user message"):
+        read_request(chat_completions.read, {"model": "m", "messages": [{"role": "user", "content": ""}]})
 
 
 def test_a_refusal_beside_the_content_is_words_for_the_lax_reader_only() -> None:

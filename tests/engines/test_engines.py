@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import sys
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ import torch
 from engines.rig import TOLERANCE, Rig, change_engine, prompts, teacher
 
 from rl_agents.engines import Completion, EngineError, Sampling
+from rl_agents.engines.base import Extras
 from rl_agents.engines.client import RemoteEngine
 from rl_agents.startup import NEW_CONTAINERS
 
@@ -163,6 +165,28 @@ def test_an_answer_that_comes_too_late_is_an_error(rig: Rig) -> None:
 
     with pytest.raises(EngineError, match=r"engine 0 \(.*did not answer generate within 0.02 s, 1 requests"):
         asyncio.run(ask())
+
+
+def test_extras_are_done_or_refused_and_change_nothing_else(rig: Rig) -> None:
+    """What only servers ask for: log-probabilities of requests without extras are untouched beside them."""
+    prompt, plain = prompts(1, seed=3)[0], Sampling(max_tokens=12, seed=5)
+    told, narrow, alone = rig.run(
+        (prompt, replace(plain, extras=Extras(top_logprobs=3))),
+        (prompt, replace(plain, extras=Extras(top_k=1))),
+        (prompt, plain),
+    )
+    assert rig.worst_logprob(prompt, alone) <= TOLERANCE and alone.likeliest == ()
+    if rig.kind == "torch":
+        assert "engine=vllm" in str(told) and isinstance(told, EngineError) and isinstance(narrow, EngineError)
+        return
+    assert told.token_ids == alone.token_ids and rig.worst_logprob(prompt, told) <= TOLERANCE
+    logits = rig.reference(torch.tensor([prompt])).logits[0, -1].detach()
+    best = torch.log_softmax(logits, -1).topk(3)
+    assert [token for token, _ in told.likeliest[0]] == best.indices.tolist()
+    assert [value for _, value in told.likeliest[0]] == pytest.approx(best.values.tolist(), abs=TOLERANCE)
+    assert narrow.token_ids[0] == best.indices[0] and narrow.logprobs == pytest.approx([0.0] * 12, abs=TOLERANCE)
+    (refused,) = rig.run((prompt, replace(plain, extras=Extras(logit_bias=((10**6, 1.0),)))))
+    assert isinstance(refused, EngineError) and "rejects the request" in str(refused)
 
 
 def test_a_stale_prefix_cache_would_be_noticed(rig: Rig) -> None:

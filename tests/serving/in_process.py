@@ -30,7 +30,7 @@ class Server:
 
     async def _build(self, keys: Keys) -> None:
         self.policy = Policy(engine_settings(self.options, self.settings, self.checkpoint), self.checkpoint, 0.2)
-        self.service = Service(self.options, self.settings, self.checkpoint, self.policy)
+        self.service = Service(self.options, self.settings, self.checkpoint, self.policy, "torch")
         api = make_api(self.service, keys, self.options.max_body_bytes)
         self.client = httpx.AsyncClient(transport=httpx.ASGITransport(api), base_url="http://localhost")
 
@@ -44,7 +44,7 @@ class Server:
 
     def chat(self, **fields: Any) -> httpx.Response:
         """Ask with one user message."""
-        body = {"model": self.service.models()[0]["id"], "messages": [{"role": "user", "content": "hello"}]}
+        body = {"model": self.service.models()["data"][0]["id"], "messages": [{"role": "user", "content": "hello"}]}
         return self.request("POST", "/v1/chat/completions", {**body, **fields})
 
     def close(self) -> None:

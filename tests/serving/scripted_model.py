@@ -15,7 +15,9 @@ from rl_agents.envs.small_model import END_OF_TURN, small_qwen3, word_tokenizer
 #: Prompts end with this token, so the first word follows it.
 START = "<assistant>"
 CALL = ["<tool_call>", '{"name":', '"add",', '"arguments":', '{"a":', "1}}", "</tool_call>"]
-MORE_WORDS = ["hello", "dear", "world", "good", "bye", "STOP", *CALL]
+#: Enough for guided decoding to write JSON objects and calls of `add`; no text is cut into these.
+JSON_WORDS = ["\n", "}", "2", "false", '{"b":', '{"name": "add", "arguments": ']
+MORE_WORDS = ["hello", "dear", "world", "good", "bye", "STOP", *CALL, *JSON_WORDS]
 MAX_TOKENS = 64
 #: guess_numbers' template, with the names of the tools before everything else.
 TEMPLATE = (

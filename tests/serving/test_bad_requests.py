@@ -8,32 +8,37 @@ from typing import Any
 
 import pytest
 
-from rl_agents.serving.protocol import ChatRequest, CheckpointRequest, SessionRequest, StepRequest, parse
+from rl_agents.gateway.dialects import chat_completions, messages, responses
+from rl_agents.serving.protocol import CheckpointRequest, SessionRequest, StepRequest, parse
+from rl_agents.serving.wishes import read_request
+from rl_agents.web.bodies import json_object
 from rl_agents.web.errors import ApiError, public
 
 CHAT: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
-KINDS = (ChatRequest, SessionRequest, StepRequest, CheckpointRequest)
+KINDS = (SessionRequest, StepRequest, CheckpointRequest)
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 
 CHATS: list[tuple[dict[str, Any], str]] = [
     ({"model": None}, "model"),
     ({"model": 3}, "model"),
     ({"model": ["m"]}, "model"),
-    ({"messages": None}, "a list of messages is needed"),
-    ({"messages": "hi"}, "a list of messages is needed"),
-    ({"messages": {}}, "a list of messages is needed"),
-    ({"messages": [None]}, "message 0"),
-    ({"messages": [[]]}, "message 0"),
-    ({"messages": ["hi"]}, "message 0"),
-    ({"messages": [{}]}, "message 0"),
-    ({"messages": [{"role": 3, "content": "x"}]}, "message 0"),
-    ({"messages": [{"role": "user"}]}, "message 0"),
-    ({"messages": [{"role": "user", "content": 3}]}, "message 0"),
-    ({"messages": [{"role": "user", "content": [3]}]}, "message 0"),
-    ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "message 0"),
-    ({"messages": [{"role": "tool", "content": []}, {"role": "x", "content": ""}]}, "message"),
-    ({"messages": [CHAT["messages"][0], {"role": "assistant", "tool_calls": 3}]}, "message 1"),
-    ({"messages": [CHAT["messages"][0], {"role": "assistant", "tool_calls": [3]}]}, "message 1"),
-    ({"messages": [{"role": "user", "content": "x"}] * 1025}, "at most 1024 items"),
+    ({"messages": None}, "a list of at least one message is needed"),
+    ({"messages": "hi"}, "messages: a list is needed"),
+    ({"messages": {}}, "messages: a list is needed"),
+    ({"messages": [None]}, "messages[0]"),
+    ({"messages": [[]]}, "messages[0]"),
+    ({"messages": ["hi"]}, "messages[0]"),
+    ({"messages": [{}]}, "messages[0]"),
+    ({"messages": [{"role": 3, "content": "x"}]}, "messages[0]"),
+    ({"messages": [{"role": "user"}]}, "messages[0]"),
+    ({"messages": [{"role": "user", "content": 3}]}, "messages[0]"),
+    ({"messages": [{"role": "user", "content": [3]}]}, "messages[0]"),
+    ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "messages[0]"),
+    ({"messages": [{"role": "tool", "content": []}, {"role": "x", "content": ""}]}, "messages[0]"),
+    ({"messages": [CHAT["messages"][0], {"role": "assistant", "tool_calls": 3}]}, "messages[1]"),
+    ({"messages": [CHAT["messages"][0], {"role": "assistant", "tool_calls": [3]}]}, "messages[1]"),
+    ({"messages": [{"role": "user", "content": " "}]}, "messages[0]: empty content in a user message"),
+    ({"messages": [{"role": "user", "content": "x"}] * 1025}, "at most 1024 are allowed"),
     ({"tools": 3}, "tools"),
     ({"tools": [3]}, "tools"),
     ({"tools": [{}]}, "tools"),
@@ -41,9 +46,15 @@ CHATS: list[tuple[dict[str, Any], str]] = [
     ({"tools": [{"type": "function", "function": {"name": ""}}]}, "tools"),
     ({"tools": [{"type": "function", "function": {"name": "a", "parameters": 3}}]}, "tools"),
     ({"tools": [{"type": "retrieval"}]}, "tools"),
-    ({"tools": [{"type": "function", "function": {"name": "a"}}] * 129}, "129 tools, 128 are allowed"),
+    ({"tools": [{"type": "function", "function": {"name": "a"}}] * 129}, "tools: at most 128 are allowed (got 129)"),
     ({"tool_choice": {"type": "function"}}, "tool_choice"),
-    ({"parallel_tool_calls": False}, "parallel_tool_calls"),
+    ({"parallel_tool_calls": 0}, "parallel_tool_calls"),
+    ({"tool_choice": "required"}, "a call is required and no tools are offered"),
+    ({"tool_choice": "requird"}, "tool_choice: auto, none, required or one function's name is needed"),
+    (
+        {"tools": [{"function": {"name": "add"}}], "tool_choice": {"type": "function", "function": {"name": "ad"}}},
+        "'add'?",
+    ),
     ({"max_tokens": 0}, "max_tokens"),
     ({"max_tokens": -5}, "max_tokens"),
     ({"max_tokens": "5"}, "max_tokens"),
@@ -68,11 +79,48 @@ CHATS: list[tuple[dict[str, Any], str]] = [
     ({"logprobs": 1}, "logprobs"),
     ({"frequency_penalty": "0"}, "frequency_penalty"),
     ({"response_format": "json"}, "response_format"),
+    ({"response_format": {"type": "xml"}}, "text, json_object and json_schema are served"),
+    ({"response_format": {"type": "json_schema"}}, "response_format: a JSON schema is needed"),
+    ({"response_format": {"type": "json_schema", "json_schema": {"schema": {"type": 3}}}}, "is no JSON schema"),
+    ({"response_format": {"type": "json_schema", "json_schema": {"schema": {"not": {}}}}}, "'not' in a JSON schema"),
+    (
+        {"response_format": {"type": "json_schema", "json_schema": {"schema": {**SCHEMA, "required": ["a", "b"]}}}},
+        "'b' is required and not among the properties",
+    ),
+    ({"top_logprobs": 21, "logprobs": True}, "a whole number from 0 to 20 is needed (got 21)"),
+    ({"top_logprobs": 2}, "top_logprobs: only with logprobs=true"),
+    ({"top_k": 1.5}, "top_k"),
+    ({"min_p": 2}, "min_p: a number from 0 to 1 is needed"),
+    ({"presence_penalty": 3}, "a number from -2 to 2 is needed"),
+    ({"repetition_penalty": 0}, "must be above 0"),
+    ({"logit_bias": {"x": 1}}, "token ids with numbers from -100 to 100"),
+    ({"logit_bias": {"3": 101}}, "token ids with numbers from -100 to 100"),
+    ({"reasoning_effort": "low"}, "a model thinks as it was trained to"),
+    ({"modalities": ["text", "audio"]}, "only text is written"),
+    ({"max_tool_calls": 3}, "the agent runs its tools"),
+    ({"metadata": 3}, "metadata: an object is needed"),
     ({"user": 3}, "user"),
-    ({"functions": []}, "unknown field 'functions'"),
+    ({"functions": [{"name": "a"}]}, "the legacy form is not served"),
     ({"": 1}, "unknown field ''"),
     ({"MODEL": 1}, "unknown field 'MODEL': did you mean 'model'?"),
-    ({"stream_options": {"A\n": 1}}, "unknown field 'stream_options.A'"),
+    ({"A\n": 1}, "unknown field 'A'"),
+]
+
+ASKED: dict[str, Any] = {"model": "m", "input": "hi"}
+CLAUDE: dict[str, Any] = {"model": "m", "max_tokens": 5, "messages": CHAT["messages"]}
+#: Of the other dialects, what they have by themselves.
+OTHER_DIALECTS: list[tuple[Any, dict[str, Any], str]] = [
+    (responses, {**ASKED, "previous_response_id": "resp_1"}, "responses are not kept here"),
+    (responses, {**ASKED, "truncation": "auto"}, "nothing is cut"),
+    (responses, {**ASKED, "reasoning": {"effort": "low"}}, "a model thinks as it was trained to"),
+    (responses, {**ASKED, "include": ["reasoning.encrypted_content"]}, "only message.output_text.logprobs is served"),
+    (responses, {**ASKED, "text": {"verbosity": "low"}}, "text.verbosity: a model writes as it was trained to"),
+    (responses, {**ASKED, "text": {"format": {"type": "grammar"}}}, "text.format: text, json_object and json_schema"),
+    (responses, {**ASKED, "max_output_token": 3}, "did you mean 'max_output_tokens'?"),
+    (messages, {**CLAUDE, "thinking": {"type": "enabled", "budget_tokens": 9}}, "a model thinks as it was trained to"),
+    (messages, {**CLAUDE, "output_config": {"effort": "low"}}, "output_config: only its format is served"),
+    (messages, {**CLAUDE, "tool_choice": {"type": "any"}}, "a call is required and no tools are offered"),
+    (messages, {**CLAUDE, "stop_sequence": ["x"]}, "did you mean 'stop_sequences'?"),
 ]
 
 SESSIONS: list[tuple[dict[str, Any], str]] = [
@@ -109,6 +157,7 @@ BODIES: list[tuple[bytes, str]] = [
     (b"{]", "not JSON"),
     (b"{'model': 1}", "not JSON"),
     (b'{"model": Infinity}', "is not JSON"),
+    (b"", "not JSON"),
     (b'{"model": 1e999}', ""),
     (b"\x00", "not JSON"),
     (b"\xff\xfe{\x00", "not UTF-8"),
@@ -117,18 +166,27 @@ BODIES: list[tuple[bytes, str]] = [
 ]
 
 
+def read(kind: Any, body: bytes) -> None:
+    """Read a request of a dialect, or of the server's own."""
+    if isinstance(kind, type):
+        parse(kind, body)
+    else:
+        read_request(kind.read, json_object(body))
+
+
 def refusal(kind: Any, body: bytes) -> ApiError:
     with pytest.raises(ApiError) as caught:
-        parse(kind, body)
+        read(kind, body)
     assert 400 <= caught.value.status < 500 and "\n" not in caught.value.message and caught.value.body()
     return caught.value
 
 
 ROWS = [
-    *((ChatRequest, json.dumps({**CHAT, **fields}).encode(), words) for fields, words in CHATS),
+    *((chat_completions, json.dumps({**CHAT, **fields}).encode(), words) for fields, words in CHATS),
+    *((dialect, json.dumps(fields).encode(), words) for dialect, fields, words in OTHER_DIALECTS),
     *((SessionRequest, json.dumps(fields).encode(), words) for fields, words in SESSIONS),
     *((kind, json.dumps(fields).encode(), words) for kind, fields, words in OTHERS),
-    *((ChatRequest, body, words) for body, words in BODIES),
+    *((chat_completions, body, words) for body, words in BODIES),
 ]
 
 
@@ -159,17 +217,20 @@ VALUES: list[Any] = [
 
 def test_no_body_at_random_gets_past_as_another_error() -> None:
     rng = random.Random(0)
-    good = {kind: [name for name in kind.model_fields] for kind in KINDS}
+    good = {kind: [*kind.model_fields] for kind in KINDS}
+    for dialect, own in ((chat_completions, CHAT), (responses, ASKED), (messages, CLAUDE)):
+        good[dialect] = [*own, *dialect.WISHES, *dialect.NOTES, "tools", "stream", "stop", "n", "system"]
+    bases = {chat_completions: CHAT, responses: ASKED, messages: CLAUDE}
     for _ in range(3000):
-        kind = rng.choice(KINDS)
-        fields = {**(CHAT if kind is ChatRequest else {})}
+        kind = rng.choice([*good])
+        fields = {**bases.get(kind, {})}
         for _ in range(rng.randrange(1, 4)):
             fields[rng.choice([*good[kind], "x", "messages"])] = rng.choice(VALUES)
         body = bytearray(json.dumps(fields).encode())
         if rng.random() < 0.3 and body:
             body[rng.randrange(len(body))] = rng.randrange(256)
         try:
-            parse(kind, bytes(body))
+            read(kind, bytes(body))
         except ApiError as error:
             assert error.status == 400 and "\n" not in error.message, bytes(body)
 

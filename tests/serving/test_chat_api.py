@@ -60,12 +60,13 @@ def test_an_answer_has_openais_form(server: Server) -> None:
     assert answer["choices"] == [
         {
             "index": 0,
-            "message": {"role": "assistant", "content": "hello dear world"},
+            "message": {"role": "assistant", "content": "hello dear world", "refusal": None},
             "logprobs": None,
             "finish_reason": "stop",
         }
     ]
-    assert answer["usage"] == {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}
+    usage = {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}
+    assert {name: answer["usage"][name] for name in usage} == usage
 
 
 def test_length_and_stop_strings_end_an_answer(server: Server) -> None:
@@ -81,11 +82,11 @@ def test_a_stream_says_the_same_piece_by_piece(server: Server) -> None:
     chunks = streamed(server.chat(stream=True, n=2, logprobs=True, stream_options={"include_usage": True}))
     assert {chunk["object"] for chunk in chunks} == {"chat.completion.chunk"} and len({c["id"] for c in chunks}) == 1
     assert content(chunks, 0) == content(chunks, 1) == "hello dear world"
-    assert chunks[0]["choices"][0]["delta"] == {"role": "assistant", "content": "hello"}
+    assert chunks[0]["choices"][0]["delta"] == {"role": "assistant", "content": None}
     mine = [choice for chunk in chunks for choice in chunk["choices"] if choice["index"] == 1]
     assert [choice["finish_reason"] for choice in mine] == [None] * (len(mine) - 1) + ["stop"]
-    tokens = [entry["token"] for choice in mine for entry in choice["logprobs"]["content"]]
-    assert tokens == ["hello", "dear", "world", "<end>"]
+    entries = [entry for choice in mine if choice["logprobs"] for entry in choice["logprobs"]["content"]]
+    assert [entry["token"] for entry in entries] == ["hello", "dear", "world", "<end>"]
     assert chunks[-1]["choices"] == [] and chunks[-1]["usage"]["completion_tokens"] == 8
     assert content(streamed(server.chat(stream=True, stop="dear"))) == "hello "
 
@@ -156,13 +157,19 @@ def test_requests_that_cannot_be_answered_say_why(server: Server, caller: Server
     assert (status, code) == (400, "context_length_exceeded") and "64 tokens; the messages take 82" in message
     status, code, message = problem(server.chat(max_tokens=62))
     assert code == "context_length_exceeded" and "take 3 and 62 for the answer" in message
+    for fields in ({"top_k": 3}, {"top_logprobs": 2, "logprobs": True}, {"logit_bias": {"3": 1}}):
+        status, code, message = problem(server.chat(**fields))
+        assert (status, code) == (400, "unsupported_value") and "the torch engine samples from the policy" in message
+    for fields in ({"response_format": {"type": "json_object"}}, {"tools": [TOOL], "tool_choice": "required"}):
+        status, code, message = problem(server.chat(**fields))
+        assert code == "unsupported_value" and "serve with engine=vllm" in message
     endless = [{"role": "user", "content": "hellohello" * 300}] * 2
     assert problem(caller.chat(messages=endless))[1:] == (
         "context_length_exceeded", "the context has 64 tokens; the messages have 6000 characters",
     )  # fmt: skip
     assert problem(server.chat(max_tokens=41))[2] == "max_tokens: at most 40 (got 41)"
     assert problem(server.chat(n=9))[2] == "n: at most 8 choices (got 9)"
-    assert problem(server.chat(top_k=3))[:2] == (400, "unknown_field")
+    assert problem(server.chat(topk=3))[:2] == (400, "unknown_field")
     assert problem(server.chat(model="gpt", stream=True))[0] == 404
     assert problem(server.request("GET", "/nowhere"))[:2] == (404, "not_found")
     assert problem(server.request("PUT", "/v1/models"))[:2] == (405, "method_not_allowed")

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rl_agents.engines.base import Extras, Sampling
 from rl_agents.errors import InputError
+from rl_agents.gateway.calls import ModelCall
+from rl_agents.gateway.dialects import chat_completions
 from rl_agents.serving.options import ServingOptions
-from rl_agents.serving.protocol import ChatRequest, SessionRequest, parse
+from rl_agents.serving.protocol import SessionRequest, parse
+from rl_agents.serving.wishes import Wishes, read_request
 from rl_agents.settings.options import option_types
+from rl_agents.web.bodies import json_object
 from rl_agents.web.errors import ApiError
 from rl_agents.web.security import Keys, check_address, digest
 
@@ -19,9 +25,14 @@ CHAT: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "
 TOOL = {"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}
 
 
-def refusal(body: bytes | dict[str, Any], kind: Any = ChatRequest) -> ApiError:
+def read(body: bytes) -> tuple[ModelCall, Wishes]:
+    return read_request(chat_completions.read, json_object(body))
+
+
+def refusal(body: bytes | dict[str, Any], kind: Any = None) -> ApiError:
+    text = body if isinstance(body, bytes) else json.dumps(body).encode()
     with pytest.raises(ApiError) as caught:
-        parse(kind, body if isinstance(body, bytes) else json.dumps(body).encode())
+        parse(kind, text) if kind else read(text)
     assert caught.value.status == 400 and "\n" not in caught.value.message
     return caught.value
 
@@ -30,24 +41,18 @@ def refusal(body: bytes | dict[str, Any], kind: Any = ChatRequest) -> ApiError:
     ("fields", "param", "message"),
     [
         ({"temprature": 1}, "temprature", "unknown field 'temprature': did you mean 'temperature'?"),
-        ({"temperature": 3}, "temperature", "less than or equal to 2 (got 3)"),
-        ({"temperature": "x"}, "temperature", "valid number (got 'x')"),
-        ({"n": 0}, "n", "greater than or equal to 1"),
-        ({"max_tokens": True}, "max_tokens", "valid integer (got True)"),
-        ({"seed": 1.5}, "seed", "valid integer (got 1.5)"),
-        ({"stop": ["a"] * 5}, "stop", "at most 4 items"),
+        ({"temperature": 3}, "temperature", "a number from 0 to 2 is needed (got 3)"),
+        ({"temperature": "x"}, "temperature", "a number from 0 to 2 is needed (got 'x')"),
+        ({"n": 0}, "n", "a whole number from 1 to 128 is needed (got 0)"),
+        ({"max_tokens": True}, "max_tokens", "a whole number from 1 on is needed (got True)"),
+        ({"seed": 1.5}, "seed", "a whole number from"),
+        ({"stop": ["a", "b", "c", "d", "e"]}, "stop", "at most 4 are allowed (got 5)"),
         ({"stop": [""]}, "stop", "a stop string has 1 to 256 characters"),
-        ({"messages": []}, "messages", "at least 1 item"),
-        ({"messages": [{"role": "robot", "content": "x"}]}, "messages", "message 0: unknown role 'robot'"),
+        ({"messages": []}, "messages", "a list of at least one message is needed"),
+        ({"messages": [{"role": "robot", "content": "x"}]}, "messages", "messages[0]: unknown role 'robot'"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages", "only text is read"),
         ({"tools": [TOOL, TOOL]}, "tools", "tool 'add' is defined twice"),
         ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools", "without a usable name"),
-        ({"tool_choice": "required"}, "tool_choice", "should be 'auto' or 'none'"),
-        ({"response_format": {"type": "json_object"}}, "response_format.type", "should be 'text'"),
-        ({"stream_options": {"include_usge": True}}, "stream_options.include_usge", "did you mean 'include_usage'?"),
-        ({"presence_penalty": 0.5}, "presence_penalty", "should be 0 (got 0.5)"),
-        ({"logit_bias": {"3": 1}}, "logit_bias", "at most 0 items"),
-        ({"top_logprobs": 2}, "top_logprobs", "should be 0 (got 2)"),
     ],
 )
 def test_a_wrong_chat_request_is_refused_with_field_and_reason(
@@ -60,7 +65,7 @@ def test_a_wrong_chat_request_is_refused_with_field_and_reason(
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        (b"", "'model' is missing"),
+        (b"{}", "'model' is missing"),
         (b"{", "not JSON"),
         (b"[]", "not a JSON object"),
         (b"\xff", "not UTF-8"),
@@ -87,14 +92,30 @@ HABITS = """
 
 
 def test_what_clients_send_by_habit_is_read() -> None:
-    request = parse(ChatRequest, HABITS.encode())
-    assert request.stop == ["end"] and request.budget == 5
-    assert [m["role"] for m in request.messages] == ["system", "assistant", "tool"]
-    assert request.messages[0]["content"] == "be brief"
-    assert request.messages[1]["tool_calls"][0]["function"]["arguments"] == {"a": 1}
-    assert [tool.name for tool in request.offered_tools] == ["add"]
-    without = parse(ChatRequest, json.dumps({**CHAT, "tools": [TOOL], "tool_choice": "none"}).encode())
-    assert without.offered_tools == ()
+    call, wishes = read(HABITS.encode())
+    assert call.stop == ("end",) and call.max_tokens == 5
+    assert [m["role"] for m in call.messages] == ["system", "assistant", "tool"]
+    assert call.messages[0]["content"] == "be brief"
+    assert call.messages[1]["tool_calls"][0]["function"]["arguments"] == {"a": 1}
+    assert [tool.name for tool in wishes.tools] == ["add"]
+    assert wishes == Wishes(tools=wishes.tools)  # none of the habits asks for anything
+    assert wishes.sampling(5, (1,), 0).extras is None
+    _, without = read(json.dumps({**CHAT, "tools": [TOOL], "tool_choice": "none"}).encode())
+    assert without.tools == ()
+
+
+def test_every_wish_reaches_the_engine() -> None:
+    fields = {
+        "temperature": 0.5, "top_p": 0.9, "seed": 7, "top_k": 5, "min_p": 0.1, "presence_penalty": 0.5,
+        "frequency_penalty": -0.5, "repetition_penalty": 1.2, "logit_bias": {"3": -100}, "logprobs": True,
+        "top_logprobs": 4, "metadata": {"a": "b"}, "user": "me",
+    }  # fmt: skip
+    _, wishes = read(json.dumps({**CHAT, **fields}).encode())
+    first, second = (wishes.sampling(5, (1,), index) for index in range(2))
+    extras = Extras("", 4, 5, 0.1, 0.5, -0.5, 1.2, ((3, -100.0),))
+    assert first == Sampling(5, 0.5, 0.9, (1,), 7, extras) and wishes.logprobs
+    assert second.seed not in (7, None) and second.extras == extras
+    assert pickle.loads(pickle.dumps(first)) == first and pickle.loads(pickle.dumps(Sampling(5))) == Sampling(5)
 
 
 def test_session_requests_have_bounds() -> None:

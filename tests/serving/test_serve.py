@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
@@ -18,8 +19,10 @@ import httpx
 import pytest
 from scripted_model import CALL, MAX_TOKENS, write_model
 
+from rl_agents.chat.context import load_tokenizer
 from rl_agents.core.checkpoint import write_atomically
 from rl_agents.reporting.run_folder import RunFolder
+from rl_agents.serving.metrics import METRICS, PREFIX
 from rl_agents.serving.source import find_checkpoint, served_settings
 
 KEY, ADMIN = "user-key-of-the-tests", "admin-key-of-the-tests"
@@ -104,6 +107,54 @@ def test_statuses_over_the_wire(hosted: Hosted) -> None:
     assert hosted.chat(temprature=1).json()["error"]["code"] == "unknown_field"
     assert hosted.chat(messages=[{"role": "user", "content": "hello " * 80}]).status_code == 400
     assert hosted.roll("000009").status_code == 400
+
+
+def test_guided_decoding_makes_a_model_write_what_it_never_would(hosted: Hosted) -> None:
+    schema = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"]}
+    form = {"type": "json_schema", "json_schema": {"name": "pick", "schema": schema}}
+    for seed in range(3):
+        choice = hosted.chat(response_format=form, seed=seed, logprobs=True, max_tokens=40).json()["choices"][0]
+        assert choice["finish_reason"] == "stop" and json.loads(choice["message"]["content"])["a"] in (1, 2)
+        # The log-probabilities are those among what fits.
+        assert all(-20 < entry["logprob"] <= 0 for entry in choice["logprobs"]["content"])
+    assert hosted.chat(seed=0).json()["choices"][0]["message"]["content"] == SAID["000001"]
+    named = {"type": "function", "function": {"name": "add"}}
+    strict = {**TOOL["function"], "parameters": schema, "strict": True}
+    for fields in ({"tool_choice": named}, {"tool_choice": "required", "parallel_tool_calls": False}):
+        answer = hosted.chat(tools=[{"type": "function", "function": strict}], seed=2, max_tokens=40, **fields).json()
+        (call,) = answer["choices"][0]["message"]["tool_calls"]
+        assert answer["choices"][0]["finish_reason"] == "tool_calls" and json.loads(call["function"]["arguments"])[
+            "a"
+        ] in (1, 2)
+    both = [{"role": "user", "content": "hello"}]
+    claude = {"model": MODEL, "messages": both, "max_tokens": 40, "tools": [{"name": "add", "input_schema": schema}]}
+    used = hosted.client.post("/v1/messages", json={**claude, "tool_choice": {"type": "tool", "name": "add"}}).json()
+    assert used["stop_reason"] == "tool_use" and used["content"][-1]["input"]["a"] in (1, 2)
+    multiple = {"type": "object", "properties": {"a": {"type": "integer", "multipleOf": 2}}}
+    refused = hosted.chat(response_format={"type": "json_schema", "json_schema": {"schema": multiple}})
+    assert refused.status_code == 400 and "does not enforce" in refused.json()["error"]["message"]
+
+
+def test_what_vllm_shapes_and_tells(hosted: Hosted) -> None:
+    told = hosted.chat(logprobs=True, top_logprobs=3, temperature=0.7).json()["choices"][0]["logprobs"]["content"]
+    assert [len(entry["top_logprobs"]) for entry in told] == [3] * 4
+    assert all(entry["top_logprobs"][0]["token"] == entry["token"] for entry in told)
+    assert all(entry["top_logprobs"][0]["logprob"] == pytest.approx(entry["logprob"], abs=1e-5) for entry in told)
+    body = {**BODY, "logprobs": True, "top_logprobs": 3, "temperature": 0.7, "stream": True}
+    with hosted.client.stream("POST", "/v1/chat/completions", json=body) as response:
+        events = [json.loads(line[6:]) for line in response.iter_lines() if line.startswith("data: {")]
+    streamed = [entry for event in events for entry in (event["choices"][0]["logprobs"] or {}).get("content", ())]
+    assert [entry["token"] for entry in streamed] == [entry["token"] for entry in told]
+    assert [len(entry["top_logprobs"]) for entry in streamed] == [3] * 4
+    hello = load_tokenizer(hosted.models["000001"]).convert_tokens_to_ids("hello")
+    banned = hosted.chat(logit_bias={str(hello): -100}, max_tokens=1, seed=1).json()["choices"][0]["message"]["content"]
+    assert banned != "hello"
+    shaped = {"top_k": 1, "min_p": 0.5, "presence_penalty": 0.1, "frequency_penalty": 0.1, "repetition_penalty": 1.1}
+    assert (
+        hosted.chat(**shaped, metadata={"a": "b"}, user="me").json()["choices"][0]["message"]["content"]
+        == SAID["000001"]
+    )
+    assert hosted.chat(logit_bias={"999999": 1}).status_code == 400
 
 
 def test_a_session_over_the_wire(hosted: Hosted) -> None:
@@ -199,7 +250,54 @@ def test_the_openai_client_just_works(hosted: Hosted) -> None:
         client.chat.completions.create(model=MODEL, messages=messages, n=20)
     with pytest.raises(openai.AuthenticationError):
         openai.OpenAI(base_url=f"{hosted.url}/v1", api_key="wrong", max_retries=0).models.list()
+    response = client.responses.create(model=MODEL, input="hello")
+    assert response.output_text == SAID["000001"] and response.usage.output_tokens == 4
+    with client.responses.stream(model=MODEL, input="hello") as stream:
+        assert stream.get_final_response().output_text == SAID["000001"]
     hosted.publish("000003")
     assert hosted.roll("000003").status_code == 200
     called = client.chat.completions.create(model=MODEL, messages=messages, tools=[TOOL]).choices[0]
     assert called.finish_reason == "tool_calls" and called.message.tool_calls[0].function.arguments == '{"a": 1}'
+
+
+def test_the_anthropic_client_just_works(hosted: Hosted) -> None:
+    anthropic = pytest.importorskip("anthropic", reason="comes with vLLM")
+    client = anthropic.Anthropic(base_url=hosted.url, api_key=KEY, max_retries=0)
+    asked = {"model": MODEL, "messages": BODY["messages"], "max_tokens": 20}
+    message = client.messages.create(**asked)
+    assert message.content[0].text == SAID["000003"] and message.stop_reason == "end_turn"
+    with client.messages.stream(**asked) as stream:
+        assert "".join(stream.text_stream) == SAID["000003"]
+    used = client.messages.create(**asked, tools=[{"name": "add", "input_schema": TOOL["function"]["parameters"]}])
+    assert used.stop_reason == "tool_use" and used.content[-1].input == {"a": 1}
+    counted = client.messages.count_tokens(model=MODEL, messages=BODY["messages"])
+    assert counted.input_tokens == message.usage.input_tokens
+    with pytest.raises(anthropic.BadRequestError, match="the context has 64 tokens"):
+        client.messages.create(**{**asked, "max_tokens": 4096})
+    with pytest.raises(anthropic.AuthenticationError):
+        anthropic.Anthropic(base_url=hosted.url, api_key="wrong", max_retries=0).messages.create(**asked)
+
+
+def test_rays_endpoint_shows_every_metric(hosted: Hosted) -> None:
+    """The last one: its processes report every ten seconds, and by now all has happened."""
+    import ray
+
+    url = f"http://127.0.0.1:{ray.nodes()[0]['MetricsExportPort']}/metrics"
+    ending = {"counter": "_total", "gauge": "", "histogram": "_bucket"}
+    names = {f"ray_{PREFIX}{name}{ending[metric.kind]}{{" for name, metric in METRICS.items()}
+    names.add('api="messages"')
+    deadline = time.monotonic() + 30
+    while missing := [name for name in names if name not in (text := httpx.get(url).text)]:
+        assert time.monotonic() < deadline, missing
+        time.sleep(0.5)
+    samples = [line for line in text.splitlines() if line.startswith(f"ray_{PREFIX}requests_total")]
+    for words in (
+        'api="chat_completions"',
+        'api="responses"',
+        'api="messages"',
+        'outcome="ok"',
+        'outcome="unknown_field"',
+    ):
+        assert any(words in line for line in samples), words
+    (serving,) = [line for line in text.splitlines() if f"ray_{PREFIX}checkpoint{{" in line and line.endswith(" 1.0")]
+    assert 'checkpoint="demo/000003"' in serving

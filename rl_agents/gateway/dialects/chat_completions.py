@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any
 
 from rl_agents.chat.messages import Message, read_message
-from rl_agents.gateway.calls import AnsweredCall, Delta, ModelAnswer, ModelCall, Piece, Start
+from rl_agents.gateway.calls import AnsweredCall, Delta, ModelAnswer, ModelCall, Piece, Start, TokenLogprob
 from rl_agents.gateway.dialects.fields import MAX_COUNT, Fields, dropped, function_tools, problem, tool_wishes
-from rl_agents.gateway.dialects.stream import SentText, sse, written
+from rl_agents.gateway.dialects.stream import SentText, logprob_entries, sse, written
 from rl_agents.web.errors import ApiError, bad_request
 
 PATH = "/v1/chat/completions"
@@ -128,11 +128,14 @@ class _Chunks:
     def _text(self, delta: Delta) -> Iterator[bytes]:
         if delta.thoughts:
             yield self._chunk(delta.index, {"reasoning_content": delta.thoughts})
-        if delta.content:
-            yield self._chunk(delta.index, {"content": delta.content})
+        if delta.content or delta.logprobs:
+            yield self._chunk(delta.index, {"content": delta.content}, logprobs=delta.logprobs)
 
-    def _chunk(self, index: int, delta: dict[str, Any], reason: str | None = None) -> bytes:
-        choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": reason}
+    def _chunk(
+        self, index: int, delta: dict[str, Any], reason: str | None = None, logprobs: Sequence[TokenLogprob] = ()
+    ) -> bytes:
+        shown = {"content": logprob_entries(logprobs), "refusal": None} if logprobs else None
+        choice = {"index": index, "delta": delta, "logprobs": shown, "finish_reason": reason}
         usage = {"usage": None} if self._call.options.get("include_usage") else {}
         return sse({**_head(self._call, "chat.completion.chunk", self._start), "choices": [choice], **usage})
 
@@ -147,7 +150,8 @@ def _choice(answer: ModelAnswer) -> dict[str, Any]:
         message["reasoning_content"] = answer.thoughts
     if answer.tool_calls:
         message["tool_calls"] = [_tool_call(called) for called in answer.tool_calls]
-    return {"index": answer.index, "message": message, "logprobs": None, "finish_reason": answer.finish}
+    shown = None if answer.logprobs is None else {"content": logprob_entries(answer.logprobs), "refusal": None}
+    return {"index": answer.index, "message": message, "logprobs": shown, "finish_reason": answer.finish}
 
 
 def _tool_call(called: AnsweredCall) -> dict[str, Any]:

@@ -61,6 +61,15 @@ class Fields:
             raise self._wrong(name, value, "a whole number from 1 " + (f"to {most}" if most else "on"))
         return value
 
+    def number(self, name: str, low: float, high: float) -> float | None:
+        """Return a number from ``low`` to ``high``; None where it is missing."""
+        value = self.take(name)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+            raise self._wrong(name, value, f"a number from {low:g} to {high:g}")
+        return value
+
     def stops(self, name: str) -> tuple[str, ...]:
         """Return the strings that end an answer: one or a list."""
         value = self.take(name)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from rl_agents.gateway.calls import AnsweredCall, Delta, ModelAnswer, ModelCall, Start
-from rl_agents.gateway.dialects.stream import SentText, sse
+from rl_agents.gateway.calls import AnsweredCall, Delta, ModelAnswer, ModelCall, Start, TokenLogprob
+from rl_agents.gateway.dialects.stream import SentText, logprob_entries, sse
 from rl_agents.tools.calls import Tool
 from rl_agents.web.errors import ApiError
 
@@ -26,9 +26,9 @@ def reasoning_item(id: str, thoughts: str | None, status: str) -> Item:
     return {"id": f"rs_{id}", "type": "reasoning", "summary": summary, "status": status}
 
 
-def message_item(id: str, content: str | None, status: str) -> Item:
+def message_item(id: str, content: str | None, status: str, logprobs: Sequence[TokenLogprob] = ()) -> Item:
     """An item with words; None: before the first."""
-    parts = [] if content is None else [_part(content)]
+    parts = [] if content is None else [_part(content, logprobs)]
     return {"id": f"msg_{id}", "type": "message", "role": "assistant", "status": status, "content": parts}
 
 
@@ -48,7 +48,8 @@ def output_items(answer: ModelAnswer) -> list[Item]:
     """Write an answer: its thoughts, its words (also empty ones, if there is no call), its calls."""
     status = "incomplete" if answer.finish == "length" else "completed"
     thoughts = [reasoning_item(answer.id, answer.thoughts, "completed")] if answer.thoughts else []
-    words = [message_item(answer.id, answer.content, status)] if answer.content or not answer.tool_calls else []
+    spoken = bool(answer.content) or not answer.tool_calls
+    words = [message_item(answer.id, answer.content, status, answer.logprobs or ())] if spoken else []
     calls = [
         call_item(answer.id, number, called, called.arguments, "completed")
         for number, called in enumerate(answer.tool_calls)
@@ -57,7 +58,7 @@ def output_items(answer: ModelAnswer) -> list[Item]:
 
 
 def envelope(call: ModelCall, start: Start, status: str, output: Sequence[Item] = ()) -> dict[str, Any]:
-    """Write a response. How it was sampled is nobody's wish but the run's, and therefore null."""
+    """Write a response. How it was sampled is null where that is nobody's wish but the run's (a gateway's sessions)."""
     formed = {name.removeprefix("text."): value for name, value in call.wishes.items() if name.startswith("text.")}
     return {
         "id": PREFIX + start.id,
@@ -72,11 +73,11 @@ def envelope(call: ModelCall, start: Start, status: str, output: Sequence[Item] 
         "parallel_tool_calls": call.wishes.get("parallel_tool_calls", True),
         "previous_response_id": PREFIX + call.previous if call.previous else None,
         "reasoning": call.wishes.get("reasoning", {"effort": None, "summary": None}),
-        "temperature": None,
+        "temperature": call.options.get("temperature"),
         "text": {"format": {"type": "text"}, **formed},
         "tool_choice": call.wishes.get("tool_choice", "auto"),
         "tools": [_tool(tool) for tool in call.tools],
-        "top_p": None,
+        "top_p": call.options.get("top_p"),
         "truncation": "disabled",
         "usage": None,
         **{name: call.options.get(name) for name in ECHOED},
@@ -125,7 +126,7 @@ class ResponseEvents:
         if not self._open and not answer.tool_calls:
             yield from self._open_message()
         if self._open:
-            yield from self._close_message(status)
+            yield from self._close_message(status, answer.logprobs or ())
         for number, called in enumerate(answer.tool_calls):
             yield from self._call_events(number, called)
         yield self._event(
@@ -155,7 +156,8 @@ class ResponseEvents:
                 yield from self._close_reasoning()
             if not self._open:
                 yield from self._open_message()
-            yield self._event("response.output_text.delta", **self._place(), delta=delta.content, logprobs=[])
+            shown = logprob_entries(delta.logprobs)
+            yield self._event("response.output_text.delta", **self._place(), delta=delta.content, logprobs=shown)
 
     def _open_reasoning(self) -> Iterator[bytes]:
         self._open = "reasoning"
@@ -173,11 +175,11 @@ class ResponseEvents:
         yield self._added(message_item(self._start.id, None, "in_progress"))
         yield self._event("response.content_part.added", **self._place(), part=_part(""))
 
-    def _close_message(self, status: str) -> Iterator[bytes]:
+    def _close_message(self, status: str, logprobs: Sequence[TokenLogprob]) -> Iterator[bytes]:
         content, place = self._sent.content, self._place()
-        yield self._event("response.output_text.done", **place, text=content, logprobs=[])
-        yield self._event("response.content_part.done", **place, part=_part(content))
-        yield self._done(message_item(self._start.id, content, status))
+        yield self._event("response.output_text.done", **place, text=content, logprobs=logprob_entries(logprobs))
+        yield self._event("response.content_part.done", **place, part=_part(content, logprobs))
+        yield self._done(message_item(self._start.id, content, status, logprobs))
 
     def _call_events(self, number: int, called: AnsweredCall) -> Iterator[bytes]:
         id, text = self._start.id, called.arguments
@@ -207,8 +209,8 @@ class ResponseEvents:
         return sse({"type": kind, "sequence_number": self._number - 1, **data}, kind)
 
 
-def _part(content: str) -> Item:
-    return {"type": "output_text", "text": content, "annotations": [], "logprobs": []}
+def _part(content: str, logprobs: Sequence[TokenLogprob] = ()) -> Item:
+    return {"type": "output_text", "text": content, "annotations": [], "logprobs": logprob_entries(logprobs)}
 
 
 def _summary(thoughts: str) -> Item:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
-from rl_agents.gateway.calls import Delta, ModelAnswer, Piece, Start
+from rl_agents.gateway.calls import Delta, ModelAnswer, Piece, Start, TokenLogprob
 from rl_agents.web.errors import ApiError
 
 BROKEN_OFF = "the answer broke off; send the request again"
@@ -82,19 +82,32 @@ class SentText:
     """What a client has seen of one answer."""
 
     def __init__(self) -> None:
-        self.content, self.thoughts = "", ""
+        self.content, self.thoughts, self.logprobs = "", "", 0
 
     def add(self, delta: Delta) -> Delta:
         """Note a delta and return it."""
         self.content += delta.content
         self.thoughts += delta.thoughts
+        self.logprobs += len(delta.logprobs)
         return delta
 
     def rest(self, answer: ModelAnswer) -> Delta:
         """Return what is left to send of a whole answer; nothing where something else has been sent."""
         content = answer.content[len(self.content) :] if answer.content.startswith(self.content) else ""
         thoughts = answer.thoughts[len(self.thoughts) :] if answer.thoughts.startswith(self.thoughts) else ""
-        return self.add(Delta(answer.index, content, thoughts))
+        return self.add(Delta(answer.index, content, thoughts, (answer.logprobs or ())[self.logprobs :]))
+
+
+def logprob_entries(logprobs: Sequence[TokenLogprob]) -> list[dict[str, Any]]:
+    """Write log-probabilities as both of OpenAI's dialects do."""
+    return [
+        {**_entry(one.token, one.logprob), "top_logprobs": [_entry(token, value) for token, value in one.top]}
+        for one in logprobs
+    ]
+
+
+def _entry(token: str, logprob: float) -> dict[str, Any]:
+    return {"token": token, "logprob": logprob, "bytes": list(token.encode())}
 
 
 def _events(writer: Writer, piece: Piece) -> Iterator[bytes]:

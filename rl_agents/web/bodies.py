@@ -1,0 +1,25 @@
+"""Bodies of requests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rl_agents.tools.strict_json import strict_json
+from rl_agents.web.errors import bad_request
+
+
+def json_object(body: bytes) -> dict[str, Any]:
+    """Read a JSON object.
+
+    Raises:
+        ApiError: 400, what is wrong with it.
+    """
+    try:
+        data = strict_json(body.decode())
+    except UnicodeDecodeError as error:
+        raise bad_request(f"the body is not UTF-8 (byte {error.start})", code="invalid_json") from None
+    except ValueError as error:
+        raise bad_request(f"the body is {error}", code="invalid_json") from None
+    if not isinstance(data, dict):
+        raise bad_request("the body is not a JSON object", code="invalid_json")
+    return data

@@ -1,0 +1,164 @@
+"""All three dialects over HTTP, with the torch engine in this process: the same answer in each one's own form."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gateway.dialects.folded import FOLDS, events_of
+from in_process import Server
+from scripted_model import CALL, MAX_TOKENS, write_model
+
+from rl_agents.gateway.dialects import DIALECTS
+from rl_agents.web.security import Keys, digest
+
+ASKED = [{"role": "user", "content": "hello"}]
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
+FLAT = {"type": "function", "name": "add", "parameters": SCHEMA}
+#: Path, the body that asks, the tool in the dialect's form.
+CHAT: tuple[str, dict[str, Any], Any] = (
+    "/v1/chat/completions", {"messages": ASKED, "stream_options": {"include_usage": True}},
+    {"type": "function", "function": {"name": "add", "parameters": SCHEMA}},
+)  # fmt: skip
+RESPONSES: tuple[str, dict[str, Any], Any] = ("/v1/responses", {"input": "hello"}, FLAT)
+MESSAGES: tuple[str, dict[str, Any], Any] = (
+    "/v1/messages", {"messages": ASKED, "max_tokens": 20}, {"name": "add", "input_schema": SCHEMA},
+)  # fmt: skip
+EACH = pytest.mark.parametrize(
+    ("path", "body", "tool"), [CHAT, RESPONSES, MESSAGES], ids=["chat", "responses", "messages"]
+)
+
+
+def serve(folder: Path, said: list[str], keys: Keys | None = None) -> Server:
+    write_model(folder, said)
+    run = {"max_model_len": MAX_TOKENS, "max_response_tokens": 16, "env.prompt": "compact"}
+    return Server(folder, keys, model_name="m", **run)
+
+
+@pytest.fixture(scope="module")
+def thinker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    server = serve(tmp_path_factory.mktemp("models") / "thinker", ["<think>", "hello", "</think>", "dear", "world"])
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="module")
+def caller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    server = serve(tmp_path_factory.mktemp("models") / "caller", ["good", *CALL])
+    yield server
+    server.close()
+
+
+def ask(server: Server, path: str, body: dict[str, Any], **more: Any) -> dict[str, Any]:
+    response = server.request("POST", path, {"model": "m", **body, **more})
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+def stream(server: Server, path: str, body: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """What a client has when it adds a stream up, without what is new in every answer."""
+    response = server.request("POST", path, {"model": "m", **body, **more, "stream": True})
+    assert response.headers["content-type"].startswith("text/event-stream")
+    name = DIALECTS[path].__name__.rpartition(".")[2]
+    return FOLDS[name](events_of(response.content))
+
+
+def timeless(data: Any) -> Any:
+    """An answer without ids and times."""
+    if isinstance(data, dict):
+        return {
+            key: timeless(value) for key, value in data.items() if key not in ("id", "call_id", "created", "created_at")
+        }
+    return [timeless(item) for item in data] if isinstance(data, list) else data
+
+
+@EACH
+def test_a_stream_adds_up_to_the_whole_answer(
+    thinker: Server, caller: Server, path: str, body: dict[str, Any], tool: Any
+) -> None:
+    assert timeless(stream(thinker, path, body)) == timeless(ask(thinker, path, body))
+    called = ask(caller, path, body, tools=[tool])
+    assert timeless(stream(caller, path, body, tools=[tool])) == timeless(called)
+
+
+def test_thoughts_have_each_dialects_own_place(thinker: Server) -> None:
+    message = ask(thinker, *CHAT[:2])["choices"][0]["message"]
+    assert (message["reasoning_content"].strip(), message["content"].strip()) == ("hello", "dear world")
+    thought, said = ask(thinker, *RESPONSES[:2])["output"]
+    assert thought["type"] == "reasoning" and thought["summary"][0]["text"].strip() == "hello"
+    assert said["content"][0]["text"].strip() == "dear world"
+    thought, said = ask(thinker, *MESSAGES[:2])["content"]
+    assert thought["type"] == "thinking" and thought["thinking"].strip() == "hello" and thought["signature"]
+    assert said["type"] == "text" and said["text"].strip() == "dear world"
+
+
+def test_a_call_and_its_result_in_each_dialect(caller: Server) -> None:
+    answer = ask(caller, *RESPONSES[:2], tools=[RESPONSES[2]])
+    (call,) = (item for item in answer["output"] if item["type"] == "function_call")
+    assert (call["name"], json.loads(call["arguments"]), answer["status"]) == ("add", {"a": 1}, "completed")
+    result = {"type": "function_call_output", "call_id": call["call_id"], "output": "3"}
+    items = [{"role": "user", "content": "hello"}, *answer["output"], result]
+    assert ask(caller, "/v1/responses", {"input": items}, tools=[RESPONSES[2]])["usage"]["input_tokens"] > 5
+    answer = ask(caller, *MESSAGES[:2], tools=[MESSAGES[2]])
+    assert answer["stop_reason"] == "tool_use" and [block["type"] for block in answer["content"]] == [
+        "text",
+        "tool_use",
+    ]
+    (used,) = (block for block in answer["content"] if block["type"] == "tool_use")
+    assert used["input"] == {"a": 1} and used["id"].startswith("toolu_")
+    result = {"type": "tool_result", "tool_use_id": used["id"], "content": "3"}
+    turns = [*ASKED, {"role": "assistant", "content": answer["content"]}, {"role": "user", "content": [result]}]
+    assert ask(caller, "/v1/messages", {"messages": turns, "max_tokens": 9}, tools=[MESSAGES[2]])["role"] == "assistant"
+
+
+def test_tokens_are_counted_as_they_are_asked(caller: Server) -> None:
+    body = {"messages": ASKED, "system": "good dear", "tools": [MESSAGES[2]]}
+    counted = ask(caller, "/v1/messages/count_tokens", body)
+    assert counted == {"input_tokens": ask(caller, "/v1/messages", {**body, "max_tokens": 1})["usage"]["input_tokens"]}
+    refused = caller.request("POST", "/v1/messages/count_tokens", {"model": "m", "messages": []})
+    assert refused.status_code == 400 and refused.json()["type"] == "error"
+
+
+def test_lengths_stops_and_wishes_are_said_again(thinker: Server) -> None:
+    cut = ask(thinker, "/v1/messages", {"messages": ASKED, "max_tokens": 4})
+    assert cut["stop_reason"] == "max_tokens" and cut["usage"]["output_tokens"] == 4
+    stopped = ask(thinker, *MESSAGES[:2], stop_sequences=["world"])
+    assert (stopped["stop_reason"], stopped["stop_sequence"]) == ("stop_sequence", "world")
+    short = ask(thinker, *RESPONSES[:2], max_output_tokens=4, temperature=0.5, metadata={"a": "b"}, store=False)
+    assert short["status"] == "incomplete" and short["incomplete_details"] == {"reason": "max_output_tokens"}
+    assert (short["temperature"], short["top_p"], short["metadata"]) == (0.5, 1.0, {"a": "b"})
+    told = ask(thinker, *RESPONSES[:2], include=["message.output_text.logprobs"])
+    entries = told["output"][1]["content"][0]["logprobs"]
+    assert len(entries) == told["usage"]["output_tokens"] and all(entry["logprob"] <= 0 for entry in entries)
+
+
+def test_errors_have_the_dialects_own_form(thinker: Server) -> None:
+    def refused(path: str, body: dict[str, Any], **headers: str) -> tuple[int, dict[str, Any]]:
+        response = thinker.request("POST", path, {"model": "m", **body}, headers=headers)
+        return response.status_code, response.json()
+
+    status, body = refused("/v1/messages", {**MESSAGES[1], "model": "gpt"})
+    assert status == 404 and body["type"] == "error" and body["error"]["type"] == "not_found_error"
+    status, body = refused("/v1/messages", {**MESSAGES[1], "top_k": 3, "stream": True})
+    assert (
+        status == 400
+        and body["error"]["type"] == "invalid_request_error"
+        and "torch engine" in body["error"]["message"]
+    )
+    status, body = refused("/v1/responses", {**RESPONSES[1], "previous_response_id": "resp_1"})
+    assert status == 400 and body["error"]["param"] == "previous_response_id"
+    assert thinker.request("GET", "/v1/nowhere", headers={"anthropic-version": "2023-06-01"}).json()["type"] == "error"
+
+
+def test_anthropics_clients_bring_their_key_in_a_header_of_their_own(tmp_path: Path) -> None:
+    server = serve(tmp_path / "greeter", ["hello"], keys=Keys(digest("user-key")))
+    try:
+        for headers, status in (({"x-api-key": "user-key"}, 200), ({"x-api-key": "wrong"}, 401), ({}, 401)):
+            response = server.request("POST", "/v1/messages", {"model": "m", **MESSAGES[1]}, headers=headers)
+            assert response.status_code == status
+            assert status == 200 or response.json()["error"]["type"] == "authentication_error"
+    finally:
+        server.close()
