@@ -26,7 +26,6 @@ SEARCH = "choices of the search"
 REASONS = {
     "env_options": "written env.KEY",
     "plugins": "modules of the user's own",
-    "trackers": "accounts and servers of the user's",
     "tracker_project": "the user's name for it",
     "max_failed_share": "how much of an environment may fail is the user's to say",
     "epochs": "the papers take one pass; several are a user's choice",
