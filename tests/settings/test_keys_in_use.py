@@ -26,7 +26,7 @@ SEARCH = "choices of the search"
 REASONS = {
     "env_options": "written env.KEY",
     "plugins": "modules of the user's own",
-    "tracker_project": "the user's name for it",
+    "trackers": "accounts and servers of the user's",
     "max_failed_share": "how much of an environment may fail is the user's to say",
     "epochs": "the papers take one pass; several are a user's choice",
     "critic_clip": "range of the value loss, to be widened with other reward scales",
