@@ -15,8 +15,9 @@ from ray import cloudpickle
 
 from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.core.algorithm import AgentConfig
+from rl_agents.core.batches import PER_TOKEN
 from rl_agents.core.learner_group import AgentLearnerGroup
-from rl_agents.core.training_data import PER_TOKEN, AgentTrainingData
+from rl_agents.core.training_data import AgentTrainingData
 from rl_agents.data.rows import Row
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # learner actors cannot import tests
