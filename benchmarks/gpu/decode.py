@@ -1,7 +1,7 @@
 """How many tokens a second vLLM samples: ``python -m benchmarks.gpu.decode``. Needs vllm.
 
-Random weights by vLLM's own loader (``load_format=dummy``), no tokenizer, every answer of full length, prompts that share
-nothing; one warm-up per batch size. The time has the prompts in it, so that it is what a rollout sees.
+Random weights by vLLM's own loader (``load_format=dummy``), no tokenizer, every answer of full length, prompts that
+share nothing; one warm-up per batch size. The time has the prompts in it, so that it is what a rollout sees.
 """
 
 from __future__ import annotations

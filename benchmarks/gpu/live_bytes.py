@@ -1,4 +1,4 @@
-"""Bytes of tensors that are alive, counted operation by operation: a computer without a GPU says exactly what is kept."""
+"""Bytes of tensors that are alive, counted operation by operation: what is kept, on a computer without a GPU."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Peak memory of a learner's pass with and without recompute and logits in pieces: ``python -m benchmarks.gpu.memory``.
 
-What tensors take at most beyond weights and gradients: the allocator's count on GPUs; on CPUs that of every storage that
-an operation makes (live_bytes.py), in float32. Beside it the time of a pass.
+What tensors take at most beyond weights and gradients: the allocator's count on GPUs; on CPUs that of every storage
+that an operation makes (live_bytes.py), in float32. Beside it the time of a pass.
 """
 
 from __future__ import annotations
