@@ -32,7 +32,7 @@ SHAPES: Mapping[str, ModelShape] = {
     "7b": KNOWN["Qwen2.5-7B-Instruct"],
     # For computers without a GPU: 30 million parameters, a third of them in the vocabulary.
     "30m": ModelShape(8, 384, 1536, 6, 2, 64, 32_000, 4096, True),
-    "tiny": ModelShape(2, 64, 128, 4, 2, 16, 512, 4096, True),
+    "tiny": ModelShape(2, 128, 256, 4, 2, 32, 512, 4096, True),
 }
 #: Dense bfloat16 peak, TFLOP/s, by what the device's name contains: makers' data sheets, without sparsity.
 PEAKS = {"H200": 989.0, "H100 PCIe": 756.0, "H100": 989.0, "B200": 2250.0, "A100": 312.0, "L40S": 362.0}

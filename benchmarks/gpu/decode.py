@@ -1,13 +1,13 @@
 """How many tokens a second vLLM samples: ``python -m benchmarks.gpu.decode``. Needs vllm.
 
-Random weights by vLLM's own loader (``load_format=dummy``), no tokenizer, every answer of full length, prompts that
-share nothing; one warm-up per batch size. The time has the prompts in it, so that it is what a rollout sees.
+The engine is set up as rl_agents does it, with random weights by vLLM's own loader (``load_format=dummy``). Every
+answer has full length, prompts share nothing; a round before the measured one does not count. The time has the prompts
+in it, so that it is what a rollout sees.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 import time
 from collections.abc import Sequence
@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.gpu.common import SHAPES, arguments, config_keys, report
+from rl_agents.engines.base import EngineSettings
+from rl_agents.engines.vllm_inprocess import quick_start_args
 
 
 def main(given: Sequence[str] | None = None) -> None:
@@ -29,17 +31,16 @@ def main(given: Sequence[str] | None = None) -> None:
 
 def measure(name: str, args: Any) -> list[dict[str, Any]]:
     """Lines of a size."""
-    os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
     with tempfile.TemporaryDirectory() as folder:
         config = {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", **config_keys(SHAPES[name])}
         more = {"torch_dtype": "bfloat16", "rope_theta": 1e6, "rms_norm_eps": 1e-6, "hidden_act": "silu"}
         (Path(folder) / "config.json").write_text(json.dumps(config | more), encoding="utf-8")
+        length = args.prompt + args.response
+        settings = EngineSettings(folder, dtype="bfloat16", max_model_len=length, max_batch=max(args.concurrent))
+        given = quick_start_args(settings) | {"load_format": "dummy", "enable_prefix_caching": False}
         from vllm import LLM
 
-        llm = LLM(
-            folder, load_format="dummy", skip_tokenizer_init=True, max_model_len=args.prompt + args.response,
-            enable_prefix_caching=False, max_num_seqs=max(args.concurrent), enforce_eager=args.tiny,
-        )  # fmt: skip
+        llm = LLM(**given)
         return [{"model": name, **sampled(llm, count, SHAPES[name].vocabulary, args)} for count in args.concurrent]
 
 
