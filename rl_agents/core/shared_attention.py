@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rl_agents.core.shared_rows import Walk, walk
-from rl_agents.core.varlen import Segments, kernel_type, segments_of, varlen_attention
+from rl_agents.core.varlen import Segments, kernel_type, segments_of, varlen_attention, works
 from rl_agents.errors import InputError
 
 #: Name of the attention function, for `transformers`.
@@ -60,7 +60,7 @@ class Packed:
         restored: [n], where the branches' outputs, one after the other, have each token's.
         read: [k], places whose hidden state predicts a scored token.
         source: [m], for every scored token of the batch, which of those; in the order of ``torch.nonzero``.
-        segments: the same branches for a kernel; None: not on a GPU.
+        segments: the same branches for a kernel; None: there is no kernel for them.
         layers: attention layers that have seen this so far.
     """
 
@@ -104,7 +104,7 @@ def pack_rows(ids: Tensor, mask: Tensor, width: float, *, share: bool = True) ->
         restored=here(restored),
         read=here(read),
         source=here(source),
-        segments=segments_of(trie, paths, ids.device) if ids.is_cuda else None,
+        segments=segments_of(trie, paths, ids.device) if works(ids.device) else None,
     )
 
 

@@ -12,6 +12,7 @@ segments, because it has never run where this was written; where it fails or dif
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -100,21 +101,22 @@ def varlen_attention(
 
 
 def kernel_type(query: Tensor) -> torch.dtype | None:
-    """Precision in which the kernel calculates here; None: it does not."""
+    """Precision in which the kernel calculates here, where it `works`; None: it does not."""
     kind = query.device.type
     half = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else query.dtype
-    if half not in HALF or query.shape[-1] > WIDEST_HEAD or not _works(query.device, half):
-        return None
-    return half
+    return half if half in HALF and query.shape[-1] <= WIDEST_HEAD else None
 
 
 @lru_cache
-def _works(device: torch.device, half: torch.dtype) -> bool:
-    """Whether the kernel gives what PyTorch's attention does; said once in the log where not."""
+def works(device: torch.device) -> bool:
+    """Whether the kernel gives what PyTorch's attention does; said once in the log where not.
+
+    Not to be asked within a forward pass: selective recompute would take the probe's attention for a layer's.
+    """
     if device.type != "cuda":
         return False
     try:
-        error = probe(device, half)
+        error = probe(device, torch.bfloat16)
     except (ImportError, AttributeError, TypeError, RuntimeError) as failure:
         logger.warning("packed rows without FlashAttention's kernel, by PyTorch's attention: %s", failure)
         return False
@@ -131,7 +133,8 @@ def probe(device: torch.device | str, half: torch.dtype) -> float:
     draws = [torch.randn(1, heads, 8, 64, generator=generator) for heads in (4, 2, 2)]
     results = []
     with torch.enable_grad(), torch.autocast(torch.device(device).type, enabled=False):
-        for attention in (varlen_attention, by_segment):
+        attentions: tuple[Callable[..., Tensor], ...] = (varlen_attention, by_segment)
+        for attention in attentions:
             inputs = [draw.to(device, half).requires_grad_() for draw in draws]
             output = attention(*inputs, segments, half, None)
             gradients = torch.autograd.grad(output.float().square().sum(), inputs)

@@ -179,4 +179,16 @@ def test_the_probe_sees_a_kernel_that_errs(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_no_kernel_without_a_gpu_or_in_whole_precision() -> None:
     assert varlen.kernel_type(torch.zeros(1, 2, 3, 64)) is None
-    assert varlen.kernel_type(torch.zeros(1, 2, 3, 64, dtype=torch.bfloat16)) is None
+    assert varlen.kernel_type(torch.zeros(1, 2, 3, 512, dtype=torch.bfloat16)) is None
+    assert varlen.kernel_type(torch.zeros(1, 2, 3, 64, dtype=torch.bfloat16)) == torch.bfloat16
+    assert not varlen.works(torch.device("cpu")) and pack_rows(*trie_batch(), WIDE).segments is None
+
+
+def test_the_probe_is_over_before_a_forward_pass(plain_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Selective recompute takes attention from its own record in the order of the forward pass."""
+    asked = list[str]()
+    monkeypatch.setattr("rl_agents.core.shared_attention.works", lambda device: bool(asked.append("works")))
+    module = build(CausalLMModule, model_dir=plain_dir, shared_rows=512, recompute="selective")
+    module.lm.register_forward_pre_hook(lambda *_: asked.append("forward"))
+    outcome(module, trie_batch(), packed=True)
+    assert asked == ["works", "forward"]
