@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from torch import distributed as dist
 
 from rl_agents.algorithms import ALGORITHMS
 from rl_agents.algorithms.base import LossInputs, Recipe
+from rl_agents.core.batches import PADDED, SHARED, Layout, collate, laid_out, pad_weights
 from rl_agents.core.hf import save_hf_folder
 from rl_agents.core.learner_metrics import LearnerMetrics
 from rl_agents.core.module import CRITIC, POLICY, CausalLMModule
@@ -30,8 +31,8 @@ from rl_agents.core.sharding import (
     shard_network,
 )
 from rl_agents.core.shared_attention import pack_rows
-from rl_agents.core.shared_rows import passes
-from rl_agents.core.training_data import AgentTrainingData, Minibatch, collate, micro_batches, pad_weights
+from rl_agents.core.shared_rows import packing_key
+from rl_agents.core.training_data import AgentTrainingData, Minibatch
 from rl_agents.data.rows import FloatArray, Row
 from rl_agents.engines.weights import PackedWeights, pack
 from rl_agents.objectives.aggregation import weighted_sum
@@ -136,7 +137,7 @@ class AgentLearner(TorchLearner):
     def _optimizer_step(self, rows: list[Row], minibatch: Minibatch, networks: list[str]) -> None:
         self.optimizers.zero_grad()
         before = self.forwarded
-        for part, packed in self._parts(rows):
+        for part, layout in self._parts(rows):
             if not part:
                 self._dummy_pass(networks)
                 continue
@@ -145,11 +146,11 @@ class AgentLearner(TorchLearner):
             batch["weights"] = pad_weights([minibatch.weights[i] for i in part], self._device)
             batch["value_weights"] = pad_weights([minibatch.value_weights[i] for i in part], self._device)
             for network in networks:
-                output = self._forward(network, batch, packed, entropy_gradient=self.settings.entropy_coef > 0)
+                output = self._forward(network, batch, layout, entropy_gradient=self.settings.entropy_coef > 0)
                 self.compute_loss_for_module(
                     module_id=network, config=self.config, batch=batch, fwd_out=output
                 ).backward()
-        if self.settings.row_prefixes == "shared" and rows:
+        if packing_key(self.settings) and rows:
             tokens = sum(map(len, rows)) * len(networks)
             self.sums.add("actor/forwarded_share", (self.forwarded - before) / tokens, weight=tokens)
         if self.distributed and not self.sharded:
@@ -161,27 +162,20 @@ class AgentLearner(TorchLearner):
                 self.sums.add(f"{prefix}/lr", self.optimizers.rates[network])
             self.sums.add(f"{prefix}/skipped_steps", float(not np.isfinite(norm)), how="max")
 
-    def _parts(self, rows: Sequence[Row]) -> list[tuple[list[int], bool]]:
-        """Row indices per forward pass, and whether it is packed; sharded learners do equally many, the last empty.
+    def _parts(self, rows: Sequence[Row]) -> list[tuple[list[int], Layout]]:
+        """Row indices per forward pass, and their layout; sharded learners do equally many, the last empty.
 
         What is learned from again is forwarded by itself, so that the metrics of the others are theirs alone.
         """
         kinds = [[i for i, row in enumerate(rows) if row.again == again] for again in (False, True)]
         parts = [
-            ([kind[i] for i in part], packed)
+            ([kind[i] for i in part], layout)
             for kind in kinds
-            for part, packed in self._passes([rows[i] for i in kind])
+            for part, layout in laid_out([rows[i] for i in kind], self.settings, self.policy.width)
         ]
         if self.sharded:
-            parts += [([], False)] * (max_over_learners(len(parts), self._device) - len(parts))
+            parts += [([], PADDED)] * (max_over_learners(len(parts), self._device) - len(parts))
         return parts
-
-    def _passes(self, rows: Sequence[Row]) -> Iterator[tuple[list[int], bool]]:
-        limit, packed, alone = self.settings.tokens_per_microbatch, list[list[int]](), list(range(len(rows)))
-        if self.settings.row_prefixes == "shared":
-            packed, alone = passes([row.input_ids for row in rows], limit, self.policy.width)
-        yield from ((part, True) for part in packed)
-        yield from (([alone[i] for i in part], False) for part in micro_batches([rows[i] for i in alone], limit))
 
     def _dummy_pass(self, networks: Sequence[str]) -> None:
         """Forward, and where gradients are on backward, a token that counts for nothing: the others gather weights."""
@@ -228,13 +222,13 @@ class AgentLearner(TorchLearner):
         return loss
 
     def _forward(
-        self, network: str, batch: dict[str, torch.Tensor], packed: bool = False, **extra: Any
+        self, network: str, batch: dict[str, torch.Tensor], layout: Layout = PADDED, **extra: Any
     ) -> dict[str, torch.Tensor]:
         mask = batch.get("value_mask", batch["mask"]) if network == CRITIC else batch["mask"]
         inputs = {"input_ids": batch["input_ids"], "mask": mask, "temperature": self.settings.temperature}
         ids = batch["input_ids"]
-        if packed:
-            inputs["packed"] = rows = pack_rows(ids, mask, self.module[network].width)
+        if layout != PADDED:
+            inputs["packed"] = rows = pack_rows(ids, mask, self.module[network].width, share=layout == SHARED)
             ids = rows.input_ids
         self.forwarded += ids.numel()
         return self.module[network].forward_train({**inputs, **extra})  # type: ignore[no-any-return]
@@ -245,12 +239,12 @@ class AgentLearner(TorchLearner):
     def score(self, rows: Sequence[Row], network: str) -> list[FloatArray]:
         """Per-token log-probabilities (policy, reference) or values (critic) of rows, in their order."""
         output: list[FloatArray] = [np.zeros(0, np.float32)] * len(rows)
-        for part, packed in self._parts(rows):
+        for part, layout in self._parts(rows):
             if not part:
                 self._dummy_pass([network])
                 continue
             batch = collate([rows[i] for i in part], self._device)
-            scores = self._forward(network, batch, packed)["values" if network == CRITIC else "logprobs"].cpu().numpy()
+            scores = self._forward(network, batch, layout)["values" if network == CRITIC else "logprobs"].cpu().numpy()
             for i, line in zip(part, scores, strict=True):
                 output[i] = line[: len(rows[i])].astype(np.float32)
         if self.sharded:

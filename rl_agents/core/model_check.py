@@ -101,16 +101,17 @@ def _damage(path: Path, error: str) -> str:
     return f"is no whole safetensors file: {reason}"
 
 
-def check_sharing(folder: Path, longest: int) -> None:
-    """Refuse a model that cannot forward what rows begin with alike once.
+def check_sharing(folder: Path, longest: int, asked: str = "row_prefixes") -> None:
+    """Refuse a model whose rows cannot be packed.
 
     Args:
         longest: tokens of a row at most.
+        asked: the key that asks for it.
 
     Raises:
         InputError: see `rl_agents.core.shared_attention.enable`.
     """
-    enable(_empty_model(folder), str(folder), longest)
+    enable(_empty_model(folder), str(folder), longest, asked)
 
 
 def check_cached(folder: Path, longest: int) -> None:

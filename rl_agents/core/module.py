@@ -14,10 +14,13 @@ from torch.distributed.tensor import DTensor
 
 from rl_agents.algorithms import ALGORITHMS
 from rl_agents.core.hf import load_backbone, load_causal_lm
-from rl_agents.core.shared_attention import Packed, check_seen, enable
-from rl_agents.core.vocabulary_head import piece_size, score_in_pieces, shaped_head
+from rl_agents.core.recompute import enable_recompute
+from rl_agents.core.scoring import packed_states, score_rows
+from rl_agents.core.shared_attention import Packed, enable
+from rl_agents.core.shared_rows import packing_key
+from rl_agents.core.vocabulary_head import piece_size
 from rl_agents.engines.weight_names import FileNames
-from rl_agents.objectives.likelihood import at_least_float32, log_distribution, token_entropy
+from rl_agents.objectives.likelihood import at_least_float32
 from rl_agents.rollout.env_runner import TEXT_SPACE
 from rl_agents.settings import Settings
 
@@ -29,17 +32,13 @@ REFERENCE = "reference"
 def module_specs(settings: Settings, model_dir: str) -> MultiRLModuleSpec:
     """Policy, and critic and reference where the algorithm needs them."""
     base: dict[str, Any] = {"model_dir": model_dir, "dtype": settings.dtype}
-    if settings.row_prefixes == "shared":
-        base["shared_rows"] = settings.max_model_len
-    policy = {
-        **base,
-        "lora_rank": settings.lora_rank,
-        "lora_alpha": settings.lora_alpha,
-        "gradient_checkpointing": settings.gradient_checkpointing,
-    }
+    if asked := packing_key(settings):
+        base |= {"shared_rows": settings.max_model_len, "packed_for": asked}
+    recompute = settings.recompute if settings.gradient_checkpointing else None
+    policy = {**base, "lora_rank": settings.lora_rank, "lora_alpha": settings.lora_alpha, "recompute": recompute}
     modules: dict[str, tuple[type[Network], dict[str, Any]]] = {POLICY: (CausalLMModule, policy)}
     if ALGORITHMS[settings.algo].critic:
-        modules[CRITIC] = (ValueModule, base)
+        modules[CRITIC] = (ValueModule, {**base, "recompute": recompute})
     if settings.kl_coef or settings.kl_in_reward_coef:
         modules[REFERENCE] = (CausalLMModule, {**base, "frozen": True})
     specs = {
@@ -77,8 +76,9 @@ class Network(TorchRLModule):
     def prepare(self, model: Any) -> Any:
         """A loaded model without dropout and, where rows share tokens, with the attention that keeps them apart."""
         _disable_dropout(model)
-        if longest := self.model_config.get("shared_rows"):
-            enable(model, self.model_config["model_dir"], longest)
+        config = self.model_config
+        if longest := config.get("shared_rows"):
+            enable(model, config["model_dir"], longest, config.get("packed_for", "row_prefixes"))
         self.width: int = model.config.get_text_config().hidden_size
         return model
 
@@ -86,8 +86,9 @@ class Network(TorchRLModule):
 class CausalLMModule(Network):
     """A Hugging Face causal language model, whole or with LoRA adapters.
 
-    ``model_config`` keys: ``model_dir``, ``dtype``, ``lora_rank``, ``lora_alpha``, ``gradient_checkpointing``,
-    ``frozen`` (the reference), ``shared_rows`` (tokens of the longest row, where rows share tokens).
+    ``model_config`` keys: ``model_dir``, ``dtype``, ``lora_rank``, ``lora_alpha``, ``recompute`` (None: nothing),
+    ``frozen`` (the reference), ``shared_rows`` (tokens of the longest row, where rows are packed), ``packed_for`` (the
+    key that asks for it).
 
     Attributes:
         piece: states that go through the vocabulary head at once; None: all of a micro-batch.
@@ -105,8 +106,8 @@ class CausalLMModule(Network):
         if config.get("frozen"):
             self.lm.requires_grad_(False)
             return
-        if config.get("gradient_checkpointing"):
-            self.lm.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        if config.get("recompute"):
+            enable_recompute(self.lm, config["recompute"])
         if config.get("lora_rank"):
             self.lm = _with_lora(self.lm, config["lora_rank"], config["lora_alpha"])
 
@@ -121,65 +122,8 @@ class CausalLMModule(Network):
             ``logprobs`` [B, L]: log p(input_ids[t] | input_ids[<t]) where ``mask`` is 1, else 0; ``entropy`` [B, L]:
             entropy of the distribution that token t was drawn from (no gradient unless ``entropy_gradient``).
         """
-        ids, mask = batch["input_ids"], batch["mask"]
-        # Only positions that some row scores go through the vocabulary head: it dominates small models' cost.
-        positions = torch.nonzero(mask[:, 1:].any(0)).squeeze(1)
-        packed = batch.get("packed")
-        distributions = len(packed.read) if packed else len(ids) * len(positions)
-        if self.piece is not None and distributions > self.piece:
-            return self._in_pieces(batch, packed)
-        if packed:
-            return self._packed(batch, packed)
-        with self.precision(ids.device):
-            logits = self.lm(input_ids=ids[:, :-1], use_cache=False, logits_to_keep=positions).logits
-        log_probs = log_distribution(logits, batch["temperature"])
-        targets = ids[:, 1:][:, positions].unsqueeze(-1)
-        kept = mask[:, 1:][:, positions]
-        logprobs = torch.zeros(mask.shape, dtype=log_probs.dtype, device=log_probs.device)
-        logprobs[:, positions + 1] = log_probs.gather(-1, targets).squeeze(-1) * kept
-        with torch.set_grad_enabled(bool(batch.get("entropy_gradient")) and torch.is_grad_enabled()):
-            entropy = torch.zeros_like(logprobs)
-            entropy[:, positions + 1] = token_entropy(log_probs) * kept
-        return {"logprobs": logprobs, "entropy": entropy}
-
-    def _packed(self, batch: dict[str, Any], packed: Packed) -> dict[str, torch.Tensor]:
-        """As `_forward`; a distribution that several rows draw from is calculated once."""
-        rows, columns = torch.nonzero(batch["mask"][:, 1:], as_tuple=True)
-        with self.precision(columns.device):
-            logits = self.lm(
-                input_ids=packed.input_ids,
-                position_ids=packed.position_ids,
-                use_cache=False,
-                logits_to_keep=packed.read,
-                shared_rows=packed,
-            ).logits[0]
-        check_seen(packed, self.lm)
-        log_probs = log_distribution(logits, batch["temperature"])
-        logprobs = log_probs[packed.source, batch["input_ids"][rows, columns + 1]]
-        with torch.set_grad_enabled(bool(batch.get("entropy_gradient")) and torch.is_grad_enabled()):
-            entropy = token_entropy(log_probs)[packed.source]
-        empty = torch.zeros(batch["mask"].shape, dtype=log_probs.dtype, device=log_probs.device)
-        places = (rows, columns + 1)
-        return {"logprobs": empty.index_put(places, logprobs), "entropy": empty.index_put(places, entropy)}
-
-    def _in_pieces(self, batch: dict[str, Any], packed: Packed | None) -> dict[str, torch.Tensor]:
-        """As `_forward` and `_packed`, never with all logits in memory."""
-        ids, mask = batch["input_ids"], batch["mask"]
-        rows, columns = torch.nonzero(mask[:, 1:], as_tuple=True)
-        lm = self.lm.get_base_model() if self.model_config.get("lora_rank") else self.lm
-        with self.precision(ids.device):
-            if packed:
-                hidden = _packed_states(lm.base_model, packed, seen_by=self.lm)[packed.read]
-                source = packed.source
-            else:
-                hidden = lm.base_model(input_ids=ids[:, :-1], use_cache=False).last_hidden_state[rows, columns]
-                source = torch.arange(len(rows), device=rows.device)
-            logprobs, entropy = score_in_pieces(
-                shaped_head(lm), hidden, source, ids[rows, columns + 1], batch["temperature"],
-                bool(batch.get("entropy_gradient")), self.piece or len(rows),
-            )  # fmt: skip
-        empty, places = logprobs.new_zeros(mask.shape), (rows, columns + 1)
-        return {"logprobs": empty.index_put(places, logprobs), "entropy": empty.index_put(places, entropy)}
+        precision, adapters = self.precision(batch["mask"].device), bool(self.model_config.get("lora_rank"))
+        return score_rows(self.lm, batch, self.piece, precision, adapters=adapters)
 
     def merged_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Yield (name in files, tensor in ``dtype``) of the plain model, adapters merged, a tied head once.
@@ -206,6 +150,8 @@ class ValueModule(Network):
 
     def setup(self) -> None:
         self.backbone = self.prepare(load_backbone(self.model_config["model_dir"], "float32"))
+        if self.model_config.get("recompute"):
+            enable_recompute(self.backbone, self.model_config["recompute"])
         self.head = nn.Linear(self.width, 1, bias=True)
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
@@ -231,16 +177,7 @@ class ValueModule(Network):
     def _packed(self, packed: Packed) -> torch.Tensor:
         """The hidden states that predict the scored tokens, [scored tokens, width]."""
         with self.precision(packed.read.device):
-            return _packed_states(self.backbone, packed, seen_by=self.backbone)[packed.read[packed.source]]
-
-
-def _packed_states(backbone: nn.Module, packed: Packed, seen_by: nn.Module) -> torch.Tensor:
-    """Last hidden states of rows that are packed into one sequence, [tokens, width]."""
-    hidden: torch.Tensor = backbone(
-        input_ids=packed.input_ids, position_ids=packed.position_ids, use_cache=False, shared_rows=packed
-    ).last_hidden_state[0]
-    check_seen(packed, seen_by)
-    return hidden
+            return packed_states(self.backbone, packed, seen_by=self.backbone)[packed.read[packed.source]]
 
 
 def _with_lora(model: nn.Module, rank: int, alpha: float) -> nn.Module:

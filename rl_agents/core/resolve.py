@@ -17,6 +17,7 @@ from rl_agents.algorithms.three_spo import ThreeSpoKeys
 from rl_agents.chat.context import load_tokenizer, make_context
 from rl_agents.core.idle import apply_defaults, refuse_idle, stale_correction
 from rl_agents.core.lengths import KEYS, fill_lengths
+from rl_agents.core.shared_rows import packing_key
 from rl_agents.engines.hub import find_folder, pinned
 from rl_agents.engines.model_shape import check_model_dir, context_limit, model_shape, read_config, rope_limit
 from rl_agents.engines.select import check_vllm_model, check_weight_switch, resolve_engine
@@ -365,8 +366,8 @@ def _check_model(settings: Settings, made_for: Mapping[str, Any]) -> None:
         import torch
 
         check_vllm_model(config, settings.model, not torch.cuda.is_available())
-    if settings.row_prefixes == "shared":
-        check_sharing(folder, settings.max_model_len)
+    if asked := packing_key(settings):
+        check_sharing(folder, settings.max_model_len, asked)
 
 
 def check_context(settings: Settings, limit: int | None) -> None:

@@ -5,6 +5,9 @@ each once, and attention is calculated branch by branch: a branch's own tokens a
 path. `transformers` lets an attention function be registered by name; a `Packed` batch reaches it as a keyword argument
 of the forward pass. Everything is one autograd graph: the gradient of a shared token is the sum over its rows, whatever
 the loss, and sharding, adapters, precision and gradient checkpointing work as in any forward pass.
+
+Rows that share nothing can be packed, too: then a branch is a row, and nothing is padded but inside the attention. On
+GPUs in half precision one call of a kernel for varying lengths does all branches without padding (`core/varlen.py`).
 """
 
 from __future__ import annotations
@@ -18,10 +21,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rl_agents.core.shared_rows import Walk, walk
+from rl_agents.core.varlen import Segments, kernel_type, segments_of, varlen_attention, works
 from rl_agents.errors import InputError
 
 #: Name of the attention function, for `transformers`.
 NAME = "rl_agents_shared_rows"
+#: By the key that asks for it: what was asked for, and what to set instead.
+ASKED = {
+    "row_prefixes": ("row_prefixes=shared", "row_prefixes=flat"),
+    "packed_rows": ("packed_rows=true", "packed_rows=false"),
+}
 #: Padded pairs of query and key that a call may have for each real one, and pairs that cost as much as a call.
 PADDING, CALL = 1.5, 8192
 
@@ -51,6 +60,7 @@ class Packed:
         restored: [n], where the branches' outputs, one after the other, have each token's.
         read: [k], places whose hidden state predicts a scored token.
         source: [m], for every scored token of the batch, which of those; in the order of ``torch.nonzero``.
+        segments: the same branches for a kernel; None: there is no kernel for them.
         layers: attention layers that have seen this so far.
     """
 
@@ -60,21 +70,23 @@ class Packed:
     restored: Tensor
     read: Tensor
     source: Tensor
+    segments: Segments | None = None
     layers: int = 0
 
 
-def pack_rows(ids: Tensor, mask: Tensor, width: float) -> Packed:
+def pack_rows(ids: Tensor, mask: Tensor, width: float, *, share: bool = True) -> Packed:
     """Pack a right-padded batch; of each row, what lies before its last scored token is needed.
 
     Args:
         ids, mask: [B, L]; mask is 1 where a token is scored, never at the first.
         width: of the network's residual stream, for `walk`.
+        share: forward once what rows begin with alike; false: all tokens of all rows.
     """
     tokens, scored = ids.cpu().numpy(), mask.cpu().numpy() > 0
     ends = np.where(scored.any(1), scored.shape[1] - 1 - scored[:, ::-1].argmax(1), 0)
     ends[0] = max(ends[0], 1)  # at least one token is forwarded
     rows = [line[:end] for line, end in zip(tokens, ends, strict=True)]
-    trie = walk(rows, width)
+    trie = walk(rows, width) if share else Walk(list(range(len(rows))), [0] * len(rows), [len(row) for row in rows])
     paths = _paths(trie)
     owned = [rows[row][common:] for row, common in zip(trie.order, trie.shared, strict=True)]
     positions = [np.arange(common, len(rows[row])) for row, common in zip(trie.order, trie.shared, strict=True)]
@@ -92,6 +104,7 @@ def pack_rows(ids: Tensor, mask: Tensor, width: float) -> Packed:
         restored=here(restored),
         read=here(read),
         source=here(source),
+        segments=segments_of(trie, paths, ids.device) if works(ids.device) else None,
     )
 
 
@@ -167,6 +180,8 @@ def shared_attention(
     if shared_rows is None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)  # type: ignore[return-value]
     shared_rows.layers += 1
+    if shared_rows.segments is not None and (half := kernel_type(query)):
+        return varlen_attention(query, key, value, shared_rows.segments, half, kwargs.get("scaling")), None
     outputs = []
     for call in shared_rows.branches:
         parts = [_taken(query, call.queries), _taken(key, call.keys), _taken(value, call.keys)]
@@ -181,19 +196,21 @@ def _taken(tensor: Tensor, places: Tensor) -> Tensor:
     return lines.index_select(0, places.flatten()).unflatten(0, places.shape).transpose(1, 2)
 
 
-def enable(model: Any, name: str, longest: int) -> None:
+def enable(model: Any, name: str, longest: int, asked: str = "row_prefixes") -> None:
     """Have a model calculate attention by `shared_attention`, which ordinary batches do not notice.
 
     Args:
         model: of `transformers`, or with adapters around it.
         name: its folder, for the error.
         longest: tokens of a row at most.
+        asked: the key that asks for it, for the error.
 
     Raises:
         InputError: its layers are not plain, dense attention.
     """
     if reason := unshareable(model, longest):
-        raise InputError(f"row_prefixes=shared with model={name}: {reason}; set row_prefixes=flat")
+        wanted, instead = ASKED[asked]
+        raise InputError(f"{wanted} with model={name}: {reason}; set {instead}")
     from transformers import AttentionInterface
 
     AttentionInterface.register(NAME, shared_attention)
@@ -201,7 +218,7 @@ def enable(model: Any, name: str, longest: int) -> None:
 
 
 def unshareable(model: Any, longest: int) -> str:
-    """Return why a model cannot forward shared tokens once; empty: it can."""
+    """Return why a model's rows cannot be packed; empty: they can."""
     config = model.config
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
     window = getattr(config, "sliding_window", None)
@@ -224,5 +241,5 @@ def check_seen(packed: Packed, model: Any) -> None:
     if packed.layers < model.config.num_hidden_layers:
         raise RuntimeError(
             f"{packed.layers} of {model.config.num_hidden_layers} layers of {model.config.model_type} were told which "
-            "rows share what; set row_prefixes=flat"
+            "rows share what; set row_prefixes=flat packed_rows=false"
         )

@@ -24,6 +24,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from rl_agents.settings import Settings
+
 #: Tokens' worth of copying one position of a path, times the network's width.
 COPY = 4.0
 #: Tokens' worth of a branch as such.
@@ -52,6 +54,13 @@ class Walk:
         """Tokens' worth of memory of a row, as the first of a pass or not."""
         own = self.lengths[place] - (0 if first else self.shared[place])
         return own + KEPT * (0 if first or not self.shared[place] else self.lengths[place])
+
+
+def packing_key(settings: Settings) -> str:
+    """Return the key that asks for packed rows; empty: all rows are padded."""
+    if settings.row_prefixes == "shared":
+        return "row_prefixes"
+    return "packed_rows" if settings.packed_rows else ""
 
 
 def walk(ids: Sequence[NDArray[np.integer]], width: float = WIDE) -> Walk:

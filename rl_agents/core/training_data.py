@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import torch
 from ray.rllib.core.learner.training_data import TrainingData
 
 from rl_agents.core.shared_rows import split_shared
@@ -162,47 +160,3 @@ def split_by_tokens(rows: Sequence[Row], num_shards: int) -> list[list[int]]:
         shards[shard].append(index)
         loads[shard] += len(rows[index])
     return [sorted(shard) for shard in shards]
-
-
-def micro_batches(rows: Sequence[Row], max_tokens: int) -> Iterator[list[int]]:
-    """Row indices per forward pass, at most ``max_tokens`` padded tokens each (one row at least), similar lengths.
-
-    Once a batch has a sixteenth of ``max_tokens``, rows shorter than 3/4 of its longest go to the next one: a few
-    more passes cost less than the padding, which is more than half of all tokens where one episode is long.
-    """
-    batch: list[int] = []
-    for index in sorted(range(len(rows)), key=lambda i: -len(rows[i])):
-        longest = len(rows[(batch or [index])[0]])
-        padded = longest * len(batch)
-        short = 4 * len(rows[index]) < 3 * longest
-        if batch and (padded + longest > max_tokens or (short and 16 * padded >= max_tokens)):
-            yield batch
-            batch = []
-        batch.append(index)
-    if batch:
-        yield batch
-
-
-OF_ROW = ("trajectory", "group_id", "terminated", "last", "again")
-PER_TOKEN = [f.name for f in dataclasses.fields(Row) if f.name not in OF_ROW]
-
-
-def collate(rows: Sequence[Row], device: torch.device | str = "cpu") -> dict[str, torch.Tensor]:
-    """Right-pad the per-token arrays that are filled in every row to tensors [rows, longest]."""
-    longest = max(len(row) for row in rows)
-    batch: dict[str, torch.Tensor] = {}
-    for name in PER_TOKEN:
-        if getattr(rows[0], name) is None:
-            continue
-        padded = np.full((len(rows), longest), -1 if name == "segments" else 0, getattr(rows[0], name).dtype)
-        for i, row in enumerate(rows):
-            padded[i, : len(row)] = getattr(row, name)
-        tensor = torch.from_numpy(padded)
-        batch[name] = (tensor.long() if tensor.dtype == torch.int32 else tensor).to(device)
-    return batch
-
-
-def pad_weights(weights: Sequence[FloatArray], device: torch.device | str = "cpu") -> torch.Tensor:
-    """Right-pad loss weights to [rows, longest]."""
-    padded = torch.nn.utils.rnn.pad_sequence([torch.from_numpy(w) for w in weights], batch_first=True)
-    return padded.to(device)

@@ -24,7 +24,7 @@ def stream_seed(*key: int) -> int:
 def step_seed(episode_seed: int, step: int) -> int:
     """Return the sampling seed of a step: 63 bits that depend on nothing but the two numbers."""
     state = np.random.SeedSequence(episode_seed, spawn_key=(step,)).generate_state(1, np.uint64)
-    return int(state[0] >> np.uint64(1))
+    return int(state[0]) >> 1
 
 
 def item_at(items: Sequence[Item], position: int, seed: int, stream: int) -> Item:

@@ -23,6 +23,8 @@ from rl_agents.queues import Deadline
 from rl_agents.rollout.time_limits import CallTimeout, call_with_timeout, over
 
 T = TypeVar("T")
+#: What counts as a number and as a flag; built once, since a union takes as long to build as to ask.
+NUMBERS, FLAGS = (float, int, Real, np.bool_), (bool, np.bool_)
 #: Where a call passes through on its way to the environment.
 OURS = {
     *(
@@ -151,7 +153,7 @@ def _answer(observation: Any, info: Any, **outcome: Any) -> EnvReply:
         anchor=_text(info.get("anchor", observation), "info['anchor']"),
         valid=_flag(info.get("valid", True), "info['valid']"),
         success=None if success is None else _flag(success, "info['success']"),
-        metrics={str(k): float(v) for k, v in metrics.items() if isinstance(v, Real | np.bool_) and math.isfinite(v)},
+        metrics={str(k): float(v) for k, v in metrics.items() if isinstance(v, NUMBERS) and math.isfinite(v)},
         progress=None if progress is None else _flag(progress, "info['progress']"),
         query=_text(info.get("query", ""), "info['query']"),
         references=_texts(info.get("references", ()), "info['references']"),
@@ -215,7 +217,7 @@ def _text(value: Any, name: str) -> str:
 
 def _number(value: Any, name: str) -> float:
     try:
-        number = float(value) if isinstance(value, Real | np.bool_) else math.nan
+        number = float(value) if isinstance(value, NUMBERS) else math.nan
     except (OverflowError, ValueError):
         number = math.inf
     if not math.isfinite(number):
@@ -224,7 +226,7 @@ def _number(value: Any, name: str) -> float:
 
 
 def _flag(value: Any, name: str) -> bool:
-    if not isinstance(value, bool | np.bool_):
+    if not isinstance(value, FLAGS):
         raise EnvFailure(f"env_garbage: {name} is {_shown(value)}, not a bool")
     return bool(value)
 

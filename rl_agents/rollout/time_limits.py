@@ -44,7 +44,8 @@ def call_with_timeout(seconds: float, call: Callable[..., T], *args: Any, **kwar
     """
     if seconds <= 0 or not _can_interrupt():
         return call(*args, **kwargs)
-    mine, inside, strikes, deadline = sys._getframe(), True, 0, Deadline(seconds)
+    mine: FrameType | None = sys._getframe()
+    inside, strikes, deadline = True, 0, Deadline(seconds)
 
     def interrupt(signum: int, frame: FrameType | None) -> None:
         nonlocal strikes
@@ -73,6 +74,7 @@ def call_with_timeout(seconds: float, call: Callable[..., T], *args: Any, **kwar
         if delay:
             left = delay - (time.monotonic() - started)
             signal.setitimer(signal.ITIMER_REAL, max(left, 1e-3), interval)
+        mine = None  # the frame holds `interrupt`, which holds the frame: a cycle per call, left to the collector
 
 
 def _can_interrupt() -> bool:

@@ -43,6 +43,11 @@ class ModelKeys:
     lora_rank: int = key(0, "rank of LoRA adapters on all linear layers; 0 trains all weights", at_least=0)
     lora_alpha: float = key(16.0, "LoRA scale (alpha / rank multiplies the adapter)", above=0, needs="lora_rank")
     gradient_checkpointing: bool = key(False, "recompute activations in the backward pass")
+    recompute: Literal["full", "selective"] = key(
+        "full",
+        "`full`: all within a layer; `selective`: only what lies between matrix products and attention",
+        needs="gradient_checkpointing",
+    )
 
 
 @dataclass
@@ -380,6 +385,9 @@ class OptimiserKeys:
     )
     row_prefixes: Literal["flat", "shared"] = key(
         "flat", "`shared`: tokens that rows begin with alike are forwarded once where that pays; the same gradients"
+    )
+    packed_rows: bool = key(
+        False, "rows that share nothing stand one behind another instead of being padded; the same gradients"
     )
     num_learners: int = key(0, "learner actors; 0 learns in the driver process", at_least=0)
     gpus_per_learner: float = key(0.0, "GPUs of one learner", at_least=0)

@@ -15,8 +15,9 @@ from ray import cloudpickle
 
 from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.core.algorithm import AgentConfig
+from rl_agents.core.batches import PER_TOKEN
 from rl_agents.core.learner_group import AgentLearnerGroup
-from rl_agents.core.training_data import PER_TOKEN, AgentTrainingData
+from rl_agents.core.training_data import AgentTrainingData
 from rl_agents.data.rows import Row
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # learner actors cannot import tests
@@ -171,13 +172,14 @@ def test_same_update_with_remote_learners(local: Learners, remote: Learners, var
         assert moments[1][name] == pytest.approx(expected[1][name], rel=1e-4, abs=1e-7), name
 
 
-def test_shared_rows_give_the_same_update_with_any_learners(local: Learners, remote: Learners) -> None:
-    """Each learner gets a part of the trie, and sharded ones go through equally many passes."""
+def test_shared_and_packed_rows_give_the_same_update_with_any_learners(local: Learners, remote: Learners) -> None:
+    """Each learner gets a part of the trie or of the rows, and sharded ones go through equally many passes."""
     keys = {"families": True, "tokens_per_microbatch": 150}
-    expected, found = local.updated(**keys), remote.updated(**keys, row_prefixes="shared")
-    assert largest_difference(expected[0], found[0]) < 1e-5
-    for name in ("actor/pg_loss", "actor/kl_reference", "critic/value_loss"):
-        assert found[1][name] == pytest.approx(expected[1][name], rel=1e-4, abs=1e-7), name
+    expected, shared = local.updated(**keys), remote.updated(**keys, row_prefixes="shared")
+    for found in (shared, remote.updated(**keys, packed_rows=True)):
+        assert largest_difference(expected[0], found[0]) < 1e-5
+        for name in ("actor/pg_loss", "actor/kl_reference", "critic/value_loss"):
+            assert found[1][name] == pytest.approx(expected[1][name], rel=1e-4, abs=1e-7), name
     rows = family_rows()
     for network in ("default_policy", "critic", "reference"):
         pairs = zip(local.group.score(rows, network), remote.group.score(rows, network), strict=True)

@@ -88,6 +88,10 @@ def test_memory_is_that_of_the_documentation() -> None:
             )
     passing = learner_memory(settings, KNOWN["Qwen2.5-7B-Instruct"], 1, 1024).passing
     assert passing == pytest.approx(5.2, rel=0.05)
+    settings.update({"recompute": "selective"})
+    kept = learner_memory(settings, KNOWN["Qwen2.5-7B-Instruct"], 1, 1024).passing - passing
+    assert kept == pytest.approx(2 * 8192 * 28 * (3584 + 2 * 3584 + 2 * 18_944) / 1e9, rel=1e-3)
+    settings.update({"recompute": "full"})
     assert KNOWN["Qwen2.5-7B-Instruct"].kv_bytes("bfloat16") == 56 * 1024
     assert KNOWN["Qwen2.5-32B"].kv_bytes("bfloat16") == 256 * 1024
     assert fewest_learners(settings, KNOWN["Qwen2.5-7B-Instruct"], 1024, 80.0) == 4

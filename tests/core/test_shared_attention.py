@@ -84,12 +84,14 @@ def trie_batch(seed: int = 0) -> Batch:
     return ids, mask
 
 
-def outcome(module: Any, batch: Batch, packed: bool) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+def outcome(
+    module: Any, batch: Batch, packed: bool, share: bool = True
+) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
     """Scores, and the gradient of a nonlinear function of all of them."""
     ids, mask = batch
     inputs: dict[str, Any] = {"input_ids": ids, "mask": mask, "temperature": 0.7, "entropy_gradient": True}
     if packed:
-        inputs["packed"] = pack_rows(ids, mask, WIDE)
+        inputs["packed"] = pack_rows(ids, mask, WIDE, share=share)
     module.train()
     module.zero_grad()
     scores = module.forward_train(inputs)
@@ -99,8 +101,8 @@ def outcome(module: Any, batch: Batch, packed: bool) -> tuple[dict[str, torch.Te
     return scores, torch.cat(gradients)
 
 
-def check_equal(module: Any, batch: Batch, tolerance: float) -> None:
-    expected, found = outcome(module, batch, packed=False), outcome(module, batch, packed=True)
+def check_equal(module: Any, batch: Batch, tolerance: float, share: bool = True) -> None:
+    expected, found = outcome(module, batch, packed=False), outcome(module, batch, packed=True, share=share)
     assert (expected[1] - found[1]).norm() < tolerance * expected[1].norm()
     for name, score in expected[0].items():
         assert found[0][name].dtype == score.dtype and score.abs().sum() > 0
@@ -185,12 +187,15 @@ def test_every_algorithm_makes_the_same_update(single: Learners, double: Learner
     keys = {"families": True, **(BONUS if "sft" not in variant else {}), **VARIANTS[variant]}
     for learners, tolerance, relative in ((double, 1e-10, 1e-5), (single, 2e-6, 1e-4)):
         flat, shared = learners.updated(**keys), learners.updated(**keys, row_prefixes="shared")
+        packed = learners.updated(**keys, packed_rows=True)
         assert 0.2 < shared[1].pop("actor/forwarded_share") < 0.7
-        assert largest_difference(flat[0], shared[0]) < tolerance
-        assert set(flat[1]) == set(shared[1])
-        for name, value in flat[1].items():
-            if not name.startswith("timing_s/"):
-                assert shared[1][name] == pytest.approx(value, rel=relative, abs=1e-6), name
+        assert 0.7 < packed[1].pop("actor/forwarded_share") <= 1.0
+        for found in (shared, packed):
+            assert largest_difference(flat[0], found[0]) < tolerance
+            assert set(flat[1]) == set(found[1])
+            for name, value in flat[1].items():
+                if not name.startswith("timing_s/"):
+                    assert found[1][name] == pytest.approx(value, rel=relative, abs=1e-6), name
 
 
 def test_every_network_scores_alike(single: Learners, tiny_model_dir: Path) -> None:

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rl_agents.algorithms import Settings
-from rl_agents.core.training_data import AgentTrainingData, folded, micro_batches
+from rl_agents.core.batches import micro_batches
+from rl_agents.core.training_data import AgentTrainingData, folded
 from rl_agents.data.rows import Row
 
 

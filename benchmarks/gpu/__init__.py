@@ -1,0 +1,1 @@
+"""Measurements for machines with a GPU: README.md in this folder."""
