@@ -27,6 +27,7 @@ REASONS = {
     "env_options": "written env.KEY",
     "plugins": "modules of the user's own",
     "trackers": "accounts and servers of the user's",
+    "tracker_project": "the user's name for it",
     "max_failed_share": "how much of an environment may fail is the user's to say",
     "epochs": "the papers take one pass; several are a user's choice",
     "critic_clip": "range of the value loss, to be widened with other reward scales",
@@ -34,9 +35,8 @@ REASONS = {
     **dict.fromkeys(["judge_key_env", "judge_timeout_s", "judge_retries"], SERVER),
     **dict.fromkeys(
         ["env_timeout_s", "env_start_timeout_s", "sample_timeout_s", "engine_mode", "num_engines",
-         "tensor_parallel", "gpus_per_engine",
-         "gpus_per_learner", "learner_sharding", "learner_timeout_s", "max_learner_restarts",
-         "weight_transfer", "engine_sleep"], CLUSTER,
+         "tensor_parallel", "learner_sharding", "learner_timeout_s", "max_learner_restarts", "weight_transfer"],
+        CLUSTER,
     ),
     **dict.fromkeys(
         ["truncation_stall", "truncation_similarity", "truncation_embedder", "truncation_beta",
