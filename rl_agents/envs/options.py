@@ -70,8 +70,17 @@ def part_of(cls: type[Part], options: object) -> Part:
 
 
 @dataclass(frozen=True)
-class QuestionFileKeys:
-    """What a file of questions may hold."""
+class ColumnKeys:
+    """How the columns of a table are called (`rl_agents.data.columns`)."""
+
+    columns: dict[str, str] = key(
+        {}, "what is read -> column of the data, such as question:prompt,answer:extra_info.answer"
+    )
+
+
+@dataclass(frozen=True)
+class QuestionFileKeys(ColumnKeys):
+    """What a table of questions may hold."""
 
     max_bad_share: float = key(
         0.01, "share of a file's questions that may be unusable: named and left out", at_least=0, at_most=1

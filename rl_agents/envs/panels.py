@@ -40,6 +40,13 @@ def make_panel(seed: str, splits: Mapping[str, Sequence[str]]) -> dict[str, Any]
     return {"seed": seed, "sha256": {name: ids_digest(ids) for name, ids in splits.items()}, **splits}
 
 
+def held_out(ids: Sequence[str], seed: str, share: float = 0.1, most: int = 500) -> dict[str, tuple[str, ...]]:
+    """Split ids that nobody has split: ``share`` of them, from 1 to ``most``, are tests. A single one is both."""
+    tests = set(shuffled_ids(ids, seed)[: min(max(round(len(ids) * share), 1), most)])
+    train = tuple(name for name in ids if name not in tests)
+    return {"train": train or tuple(ids), "test": tuple(name for name in ids if name in tests)}
+
+
 def write_panel(path: Path, panel: Mapping[str, Any]) -> None:
     """Write a panel file, one id a line."""
     path.write_text(json.dumps(panel, indent=0) + "\n", encoding="utf-8")

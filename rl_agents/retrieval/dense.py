@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rl_agents.data.building import only_one, paced, printed
 from rl_agents.errors import InputError
 from rl_agents.installation import pip_install
-from rl_agents.retrieval.building import only_one, paced, printed
 from rl_agents.retrieval.passages import Hit, Passage, PassageStore
 from rl_agents.retrieval.sentence_model import E5_PREFIXES, is_e5, load_sentence_model
 

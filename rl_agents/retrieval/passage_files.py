@@ -1,4 +1,4 @@
-"""Reading passage files: JSONL, one passage a line, or one JSON list.
+"""Reading passages from tables.
 
 | form | keys of a passage |
 |---|---|
@@ -15,11 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rl_agents.data.tables import open_table
 from rl_agents.errors import InputError
-from rl_agents.retrieval.json_stream import JsonStream
-from rl_agents.tools.strict_json import check_text_file, strict_json
-
-MAX_LINE_CHARACTERS = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,53 +28,17 @@ class Passage:
     text: str
 
 
-def read_passages(path: Path) -> Iterator[tuple[Passage, float]]:
-    """Yield the passages of a file in its order, each with the share of the file that has been read.
+def read_passages(name: str | Path) -> Iterator[tuple[Passage, float]]:
+    """Yield the passages of a table (`rl_agents.data.tables`) in order, each with the share that has been read.
 
     Raises:
-        InputError: the file or a passage in it cannot be read; file, line and reason are named.
+        InputError: the table or a passage in it cannot be read; file, line and reason are named.
     """
-    for count, (number, record, share) in enumerate(read_records(path), start=1):
+    for count, row in enumerate(open_table(name), start=1):
         try:
-            yield passage_from_record(record, count), share
+            yield passage_from_record(row.record(), count), row.share
         except ValueError as error:
-            raise InputError(f"{place(path, number)}: {error}") from error
-
-
-def read_records(path: Path) -> Iterator[tuple[int, Any, float]]:
-    """Yield the values of a JSON list (a name that ends in ``.json``) or of the lines of a JSONL file.
-
-    Each comes with its number for `place`, from 1 (empty lines count), and the share of the file that has been read.
-
-    Raises:
-        InputError: what cannot be read, with its place.
-    """
-    try:
-        size = max(path.stat().st_size, 1)
-        with path.open("rb") as file:
-            check_text_file(file.read(8))
-        if path.suffix == ".json":
-            stream = JsonStream(path)
-            for number, (key, value) in enumerate(stream, start=1):
-                if key:
-                    raise InputError(f"{path}: a JSON object, not a list; one object a line is JSONL: name it .jsonl")
-                yield number, value, min(stream.position / size, 1.0)
-            return
-        done = 0
-        with path.open("rb") as file:
-            for number, line in enumerate(iter(lambda: file.readline(MAX_LINE_CHARACTERS), b""), start=1):
-                done += len(line)
-                if line.strip():
-                    yield number, _parsed(line, path, number), done / size
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise error if isinstance(error, InputError) else InputError(f"{path}: {error}") from error
-
-
-def place(path: Path, number: int) -> str:
-    """Return how a message names record ``number`` of a file."""
-    return f"{path}, {'item' if path.suffix == '.json' else 'line'} {number}"
+            raise InputError(f"{row.place}: {error}") from error
 
 
 def passage_from_record(record: Any, number: int) -> Passage:
@@ -104,13 +65,3 @@ def _text(record: dict[str, Any], key: str) -> str:
     if not isinstance(value, str):
         raise ValueError(f"{key} is {type(value).__name__}, not a text")
     return value
-
-
-def _parsed(line: bytes, path: Path, number: int) -> Any:
-    if len(line) >= MAX_LINE_CHARACTERS:
-        raise InputError(f"{path}, line {number}: longer than {MAX_LINE_CHARACTERS} bytes")
-    try:
-        return strict_json(line.decode("utf-8"))
-    except ValueError as error:
-        reason = "not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
-        raise InputError(f"{path}, line {number}: {reason}") from error

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from rl_agents.cache import cache_dir
+from rl_agents.data.building import Report, new_database, only_one, paced, printed
+from rl_agents.data.tables import fingerprint, table_files
 from rl_agents.errors import InputError
 from rl_agents.retrieval.bm25 import clean_text
-from rl_agents.retrieval.building import Report, new_database, only_one, paced, printed
 from rl_agents.retrieval.passage_files import Passage, read_passages
 from rl_agents.retrieval.text_index import TextIndex, TextIndexWriter
 
@@ -75,13 +75,13 @@ class PassageStore:
         return cls(db)
 
     @classmethod
-    def open(cls, path: Path) -> PassageStore:
-        """Open a passage file (its forms: `rl_agents.retrieval.passage_files`) through an index in the cache.
+    def open(cls, name: str | Path) -> PassageStore:
+        """Open a table of passages (forms: `rl_agents.retrieval.passage_files`) through an index in the cache.
 
         Raises:
-            InputError: the file is missing, or a line of it is wrong; the line is named.
+            InputError: it is missing, or a line of it is wrong; the line is named.
         """
-        return cls.cached(path.stem, fingerprint([path]), lambda: read_passages(path))
+        return cls.cached(Path(name).stem, fingerprint(table_files(str(name))), lambda: read_passages(name))
 
     @classmethod
     def cached(cls, name: str, version: str, passages: Callable[[], Sourced]) -> PassageStore:
@@ -167,22 +167,6 @@ def _write(db: sqlite3.Connection, words: TextIndexWriter, passages: Sourced, re
     words.finish(count, report)
     db.executemany("INSERT INTO meta VALUES (?, ?)", {"format": FORMAT, "passages": count}.items())
     db.execute("COMMIT")
-
-
-def fingerprint(paths: Sequence[Path]) -> str:
-    """Return what tells these files from others without reading them: paths, sizes and times.
-
-    Raises:
-        InputError: a file is missing.
-    """
-    stats = []
-    for path in paths:
-        try:
-            stat = path.stat()
-        except OSError as error:
-            raise InputError(f"{path}: cannot be read: {error.strerror}") from error
-        stats.append([str(path.resolve()), stat.st_size, stat.st_mtime_ns])
-    return json.dumps(stats)
 
 
 @lru_cache(maxsize=8)

@@ -13,8 +13,8 @@ from operator import itemgetter
 
 import numpy as np
 
+from rl_agents.data.building import Report
 from rl_agents.retrieval.bm25 import TOKENIZER, Analyzer, Postings, Ranker, clean_text
-from rl_agents.retrieval.building import Report
 
 TABLES = """
 CREATE TABLE terms (id INTEGER PRIMARY KEY, term TEXT UNIQUE, documents BLOB, counts BLOB);

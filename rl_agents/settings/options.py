@@ -127,7 +127,21 @@ def coerce(name: str, value: Any, kind: Any) -> Any:
         if not isinstance(value, bool):
             raise InputError(f"{name}='{value}': true or false is needed")
         return value
+    if kind == dict[str, str]:
+        return _pairs(name, value)
     return value if kind is Any or typing.get_origin(kind) is dict else _scalar(name, value, kind)
+
+
+def _pairs(name: str, value: Any) -> dict[str, str]:
+    """Read texts by name: a mapping, or ``a:b,c:d`` as one writes it on a command line."""
+    if isinstance(value, str):
+        parts = [part.partition(":") for part in value.split(",") if part.strip()]
+        value = {own.strip(): other.strip() for own, _, other in parts}
+    if not isinstance(value, Mapping) or not all(
+        isinstance(v, str | int) and v not in ("", True) for v in value.values()
+    ):
+        raise InputError(f"{name}='{value}': NAME:COLUMN pairs are needed, such as question:prompt,answer:gold")
+    return {str(own): str(other) for own, other in value.items()}
 
 
 def _scalar(name: str, value: Any, kind: Any) -> Any:

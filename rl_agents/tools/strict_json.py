@@ -7,15 +7,14 @@ from typing import Any, NoReturn
 
 MAX_DEPTH = 64
 #: What files of other kinds begin with.
-_MAGIC = {b"PAR1": "a Parquet file", b"\x1f\x8b": "a gzip archive", b"PK\x03\x04": "a zip archive"}
+_MAGIC = {b"\x1f\x8b": "a gzip archive", b"PK\x03\x04": "a zip archive"}
 
 
 def check_text_file(start: bytes) -> None:
     """Raise `ValueError` for the first bytes of a file that holds no JSON in any form."""
     for magic, kind in _MAGIC.items():
         if start.startswith(magic):
-            write = "pandas.read_parquet(FILE).to_json(OUT, orient='records', lines=True) writes JSONL"
-            raise ValueError(f"{kind}, not JSON or JSONL; {write if magic == b'PAR1' else 'unpack it first'}")
+            raise ValueError(f"{kind}, not JSON or JSONL; unpack it first")
 
 
 def strict_json(text: str) -> Any:

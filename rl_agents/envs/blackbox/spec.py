@@ -18,9 +18,15 @@ class BlackboxOptions:
     agent_python: str = key(
         "", "interpreter that has the agent's libraries, for env.agent=FILE.py:function; empty: this one", needs="agent"
     )
-    tasks: str = key("", "JSONL file of tasks, or the name of an environment whose tasks and starter model are taken")
+    tasks: str = key(
+        "",
+        "table of tasks (a file, a folder or hub:NAME), or the name of an environment whose tasks and starter model are taken",
+    )
     task_options: dict[str, Any] = key(
         {}, "options of that environment, for its tasks and for the agent", needs="tasks"
+    )
+    columns: dict[str, str] = key(
+        {}, "what the agent is given -> column of the data, such as question:prompt", needs="tasks"
     )
     agent_timeout_s: float = key(300.0, "seconds that an agent has for a task", above=0)
     agent_concurrency: int = key(16, "agents at once in a rollout process", at_least=1)

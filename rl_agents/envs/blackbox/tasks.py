@@ -1,31 +1,30 @@
-"""The tasks of blackbox: from a file, or those of another environment.
+"""The tasks of blackbox: from a table, or those of another environment.
 
     {"id": "q1", "question": "In which city does Ada live?", "split": "test"}
 
-One JSON object a line; the agent is given it as it stands. ``id`` may be absent (then it is the line's number), and so
+A row of any table (`rl_agents.data.tables`); the agent is given it as it stands. ``id`` may be absent (then it is the row's number), and so
 may ``split``: where no line has one, a tenth of the tasks is for tests. Of another environment the agent is given
 ``id``, ``env`` (its name), ``options`` and ``max_turns``: what `rl_agents.envs.base.make_env` takes.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from rl_agents.data.hub import PREFIX
+from rl_agents.data.kept import Entry, KeptRows, keep
+from rl_agents.data.tables import Row, Table, open_table, table_files
 from rl_agents.envs import base
 from rl_agents.envs.blackbox.spec import BlackboxOptions
-from rl_agents.envs.panels import check_split, shuffled_ids, unknown_task
+from rl_agents.envs.panels import check_split, held_out, unknown_task
 from rl_agents.errors import InputError, nearest
-from rl_agents.retrieval.passages import fingerprint
 
 SPLIT_SEED = "blackbox-2026"
 SPLITS = ("train", "test")
-#: Of a file without ``split`` this share of the tasks, at least one and at most `MAX_TESTS`, is for tests.
-TEST_SHARE, MAX_TESTS = 0.1, 500
 NEEDED = (
     "environment blackbox needs an agent: env.agent_command='python my_agent.py {task_id}', "
     "or env.agent=module:function, a coroutine"
@@ -36,7 +35,7 @@ NEEDED = (
 class TaskSet:
     """What agents are given, by task id, and the two task sets."""
 
-    payloads: Mapping[str, Mapping[str, Any]]
+    payloads: KeptRows
     splits: Mapping[str, tuple[str, ...]]
 
 
@@ -58,10 +57,14 @@ def base_environment(options: Mapping[str, Any]) -> str:
         raise InputError("env.tasks=blackbox: name a JSONL file or another environment")
     if base.is_environment(tasks):
         return tasks
-    if not Path(tasks).expanduser().is_file():
+    try:
+        table_files(tasks)
+    except InputError as error:
+        if tasks.startswith(PREFIX) or Path(tasks).expanduser().exists():
+            raise
         known = nearest(tasks, base.ENVIRONMENTS)
         hint = f", and as an environment: {known}" if known.startswith("did you mean") else ""
-        raise InputError(f"env.tasks={tasks}: no such file{hint}")
+        raise InputError(f"env.tasks={error}{hint}") from None
     return "blackbox"
 
 
@@ -73,7 +76,7 @@ def task_ids(split: str, options: BlackboxOptions) -> list[str]:
     """
     if base_environment(base.plain_options(options)) != "blackbox":
         return base.task_ids(options.tasks, split, options.task_options)
-    found = load_tasks(options.tasks)
+    found = load_tasks(options)
     check_split(split, found.splits)
     return list(found.splits[split])
 
@@ -86,10 +89,11 @@ def task_payload(task_id: str, options: BlackboxOptions, max_turns: int) -> dict
     """
     if base_environment(base.plain_options(options)) != "blackbox":
         return {"id": task_id, "env": options.tasks, "options": dict(options.task_options), "max_turns": max_turns}
-    payloads = load_tasks(options.tasks).payloads
-    if task_id not in payloads:
-        raise unknown_task("blackbox", task_id[:80], list(payloads)[:5000], next(iter(payloads)))
-    return dict(payloads[task_id])
+    found = load_tasks(options)
+    if task_id not in found.payloads:
+        ids = found.splits["train"] + found.splits["test"]
+        raise unknown_task("blackbox", task_id[:80], ids[:5000], ids[0])
+    return dict(found.payloads.get(task_id))
 
 
 def answer_words(options: BlackboxOptions) -> str:
@@ -103,58 +107,49 @@ def answer_words(options: BlackboxOptions) -> str:
     return words if isinstance(words, str) else ""
 
 
-def load_tasks(name: str) -> TaskSet:
-    """Read a file of tasks, once per process, and again when it changes.
+def load_tasks(options: BlackboxOptions) -> TaskSet:
+    """Read a table of tasks, once, and again when it changes.
 
     Raises:
-        InputError: a line that is wrong; its number is named.
+        InputError: a row that is wrong; its place is named.
     """
-    path = Path(name).expanduser()
-    return _loaded(path, fingerprint((path,)))
+    table = open_table(options.tasks, options.columns, key="env.columns")
+    return _loaded(table, table.version())
 
 
 @lru_cache(maxsize=4)  # every environment asks
-def _loaded(path: Path, version: str) -> TaskSet:
-    payloads: dict[str, Mapping[str, Any]] = {}
-    splits: dict[str, str] = {}
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot be read as UTF-8 text: {error}") from None
-    for number, line in enumerate(lines, start=1):
-        if line.strip():
-            payload = _payload(line, number, f"{path}:{number}")
-            if payload["id"] in payloads:
-                raise InputError(f"{path}:{number}: the task id {payload['id']!a} occurs twice")
-            payloads[payload["id"]] = payload
-            splits[payload["id"]] = str(payload.get("split") or "")
-    if not payloads:
-        raise InputError(f"{path}: no tasks in it")
-    return TaskSet(payloads, _split(splits))
+def _loaded(table: Table, version: str) -> TaskSet:
+    payloads = keep(table.name, f"blackbox/{version}", lambda: _entries(table))
+    if not len(payloads):
+        raise InputError(f"{table.name}: no tasks in it")
+    return TaskSet(payloads, _split(dict(payloads.splits())))
 
 
-def _payload(line: str, number: int, place: str) -> dict[str, Any]:
-    try:
-        payload = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{place}: not JSON: {error}") from None
+def _entries(table: Table) -> Iterator[Entry]:
+    for row in table:
+        try:
+            payload = _payload(row)
+        except ValueError as error:
+            raise InputError(f"{row.place}: {error}") from None
+        yield payload["id"], str(payload.get("split") or ""), payload
+
+
+def _payload(row: Row) -> dict[str, Any]:
+    payload: Any = row.record()
     if not isinstance(payload, dict):
-        raise InputError(f"{place}: {type(payload).__name__}, not an object")
-    task_id = payload.setdefault("id", f"line-{number}")
+        raise ValueError(f"{type(payload).__name__}, not an object")
+    task_id = payload.setdefault("id", f"{row.kind}-{row.number}")
     if isinstance(task_id, int) and not isinstance(task_id, bool):
         task_id = payload["id"] = str(task_id)
     if not isinstance(task_id, str) or not task_id:
-        raise InputError(f"{place}: id is {task_id!a}, not a text")
+        raise ValueError(f"id is {task_id!a}, not a text")
     if payload.get("split", "train") not in SPLITS:
-        raise InputError(f"{place}: split is {payload['split']!a}: {nearest(str(payload['split']), SPLITS)}")
+        raise ValueError(f"split is {payload['split']!a}: {nearest(str(payload['split']), SPLITS)}")
     return payload
 
 
 def _split(splits: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """Return the ids of both sets in the file's order. A single task without ``split`` is both."""
+    """Return the ids of both sets in the table's order. A single task without ``split`` is both."""
     if not any(splits.values()):
-        count = min(max(round(len(splits) * TEST_SHARE), 1), MAX_TESTS)
-        test = set(shuffled_ids(splits, SPLIT_SEED)[:count])
-        train = tuple(name for name in splits if name not in test)
-        return {"train": train or tuple(splits), "test": tuple(name for name in splits if name in test)}
+        return held_out(tuple(splits), SPLIT_SEED)
     return {part: tuple(n for n, split in splits.items() if (split or "train") == part) for part in SPLITS}

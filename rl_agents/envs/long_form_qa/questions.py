@@ -1,4 +1,4 @@
-"""Questions from a JSONL file (or a JSON list), for documents of one's own.
+"""Questions from a table, for documents of one's own.
 
 | key | value |
 |---|---|
@@ -11,19 +11,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
-from rl_agents.envs.panels import shuffled_ids
+from rl_agents.data.kept import Entry, KeptRows, keep
+from rl_agents.data.tables import Table, open_table
+from rl_agents.envs.panels import shuffled_ids, unknown_task
 from rl_agents.errors import InputError
-from rl_agents.retrieval.passage_files import place, read_records
 
 SPLITS = ("train", "test")
 SPLIT_SEED = "long_form_qa-2026"
-MAX_QUESTIONS = 1_000_000
 MAX_QUESTION, MAX_POINT, MAX_ANSWER = 8000, 2000, 20_000
 MAX_POINTS = 50
 _KEYS = ("question", "points", "answers", "answer", "id", "split")
@@ -46,43 +45,57 @@ class Task:
 
 @dataclass(frozen=True)
 class QuestionSet:
-    """The questions of a file by id, and its two task sets."""
+    """The questions of a table, and its two task sets."""
 
-    tasks: Mapping[str, Task]
+    kept: KeptRows
     splits: Mapping[str, tuple[str, ...]]
 
+    def find(self, task_id: str) -> Task:
+        """Return a question.
 
-def load_questions(path: str, test_share: float) -> QuestionSet:
-    """Read a file of questions; once per process, and again when it changes.
+        Raises:
+            InputError: there is none of that id.
+        """
+        if task_id not in self.kept:
+            ids = self.splits["train"] + self.splits["test"]
+            raise unknown_task("long_form_qa", task_id, ids[:5000], ids[0])
+        question, points, references = self.kept.get(task_id)
+        return Task(task_id, question, tuple(points), tuple(references))
+
+
+def load_questions(name: str, test_share: float, columns: Mapping[str, str] | None = None) -> QuestionSet:
+    """Read a table of questions; once, and again when it changes.
 
     Raises:
-        InputError: the file or a question cannot be read; the line is named.
+        InputError: the table or a question cannot be read; the line is named.
     """
     try:
-        stamp = Path(path).stat()
-    except OSError as error:
-        raise InputError(f"env.questions={path}: cannot be read: {error.strerror}") from error
-    return _loaded(Path(path), test_share, stamp.st_mtime_ns, stamp.st_size)
+        table = open_table(name, columns, _KEYS, "env.columns")
+    except InputError as error:
+        raise InputError(f"env.questions={error}") from error
+    return _loaded(table, test_share, table.version())
 
 
 @lru_cache(maxsize=4)  # every environment asks
-def _loaded(path: Path, test_share: float, changed: int, size: int) -> QuestionSet:
-    tasks: dict[str, Task] = {}
-    given: dict[str, str] = {}
-    for count, (number, record, _) in enumerate(read_records(path), start=1):
+def _loaded(table: Table, test_share: float, version: str) -> QuestionSet:
+    kept = keep(table.name, f"long_form_qa/{version}", lambda: _entries(table))
+    given = dict(kept.splits())
+    if not given:
+        raise InputError(f"env.questions={table.name}: no questions in it")
+    return QuestionSet(kept, _splits(given, test_share))
+
+
+def _entries(table: Table) -> Iterator[Entry]:
+    seen: set[str] = set()
+    for count, row in enumerate(table, start=1):
         try:
-            if count > MAX_QUESTIONS:
-                raise ValueError(f"more than {MAX_QUESTIONS} questions")
-            task, split = read_question(record, count)
-            if task.task_id in tasks:
+            task, split = read_question(row.record(), count)
+            if task.task_id in seen:
                 raise ValueError(f"the id {task.task_id!a} occurs twice")
         except ValueError as error:
-            raise InputError(f"{place(path, number)}: {error}") from error
-        tasks[task.task_id] = task
-        given[task.task_id] = split
-    if not tasks:
-        raise InputError(f"env.questions={path}: no questions in it")
-    return QuestionSet(tasks, _splits(given, test_share))
+            raise InputError(f"{row.place}: {error}") from error
+        seen.add(task.task_id)
+        yield task.task_id, split, [task.question, task.points, task.references]
 
 
 def read_question(record: Any, number: int) -> tuple[Task, str]:

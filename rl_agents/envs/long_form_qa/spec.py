@@ -14,8 +14,11 @@ from rl_agents.settings.options import key
 class LongFormQAOptions(JudgeKeys, MalformedKey, PromptKey, RetrieverKeys):
     """Keys of long_form_qa; see docs/environments/long_form_qa.md."""
 
-    documents: str = key("", "passage file; empty for the generated almanac")
-    questions: str = key("", "file of questions about the documents", needs="documents")
+    documents: str = key("", "table of passages; empty for the generated almanac")
+    questions: str = key("", "table of questions about the documents", needs="documents")
+    columns: dict[str, str] = key(
+        {}, "what is read -> column of the questions, such as points:rubric.items", needs="questions"
+    )
     test_share: float = key(
         0.1, "share of the questions without split that are test tasks", at_least=0, below=1, needs="questions"
     )

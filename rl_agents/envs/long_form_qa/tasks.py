@@ -55,7 +55,7 @@ def own_questions(options: LongFormQAOptions) -> QuestionSet | None:
         raise InputError("env.documents and env.questions belong together: name both files, or none for the almanac")
     if options.prompt == "compact":
         raise InputError("env.prompt=compact knows the almanac's words alone; use env.prompt=paper for your documents")
-    return load_questions(options.questions, options.test_share)
+    return load_questions(options.questions, options.test_share, options.columns)
 
 
 def find_task(task_id: str, own: QuestionSet | None, style: str = "paper") -> Task:
@@ -65,9 +65,7 @@ def find_task(task_id: str, own: QuestionSet | None, style: str = "paper") -> Ta
         InputError: unknown id; the message offers the nearest.
     """
     if own is not None:
-        if task_id not in own.tasks:
-            raise unknown_task("long_form_qa", task_id, own.tasks, next(iter(own.tasks)))
-        return own.tasks[task_id]
+        return own.find(task_id)
     wishes = wishes_of(task_id)
     if style == "compact":
         points = tuple(" ".join(wish.words) for wish in wishes)
@@ -108,7 +106,7 @@ def open_store(documents: str, style: str) -> PassageStore:
     Raises:
         InputError: a file that cannot be used.
     """
-    return PassageStore.open(Path(documents)) if documents else _almanac_store(style)
+    return PassageStore.open(documents) if documents else _almanac_store(style)
 
 
 @lru_cache(maxsize=len(STYLES))

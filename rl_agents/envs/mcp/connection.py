@@ -6,9 +6,9 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
+from rl_agents.data.tables import fingerprint
 from rl_agents.envs.mcp.spec import McpOptions
 from rl_agents.errors import InputError
-from rl_agents.retrieval.passages import fingerprint
 from rl_agents.tools.mcp_client import McpClient
 from rl_agents.tools.mcp_servers import read_servers
 

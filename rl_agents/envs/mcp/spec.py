@@ -15,8 +15,8 @@ class McpOptions(MalformedKey, QuestionFileKeys):
     """Keys of mcp; see docs/environments/mcp.md."""
 
     servers: str = key("", "JSON file of MCP servers")
-    tasks: str = key("", "file of questions with answers")
-    test_tasks: str = key("", "file of test questions; empty takes a tenth of the tasks", needs="tasks")
+    tasks: str = key("", "table of questions with answers: a file, a folder or hub:NAME")
+    test_tasks: str = key("", "table of test questions; empty takes a tenth of the tasks", needs="tasks")
     tools: list[str] = key([], "names of the tools that the agent is given; empty for all")
     share: Literal["process", "environment"] = key(
         "process", "who uses the same servers: the environments of a process, or each its own, for tools with a state"

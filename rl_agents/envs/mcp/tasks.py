@@ -2,7 +2,7 @@
 
     {"id": "q1", "question": "In which city does Ada live?", "answer": "Rome"}
 
-One a line in a ``.jsonl`` file, or an item of a ``.json`` list; ``answer`` (or ``answers``) may be a list of accepted
+A row of any table (`rl_agents.data.tables`); ``answer`` (or ``answers``) may be a list of accepted
 texts, and ``id`` may be absent.
 """
 
@@ -10,27 +10,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path
+from functools import lru_cache, partial
 
+from rl_agents.data.kept import KeptRows, keep
+from rl_agents.data.tables import Table
 from rl_agents.envs.mcp.spec import McpOptions
-from rl_agents.envs.multihop_qa.questions import Question, read_questions
-from rl_agents.envs.multihop_qa.sources import print_line
-from rl_agents.envs.panels import check_split, shuffled_ids, unknown_task
+from rl_agents.envs.multihop_qa.questions import Question, question_table
+from rl_agents.envs.multihop_qa.sources import FORMAT, from_kept, kept_entries
+from rl_agents.envs.panels import check_split, held_out, unknown_task
 from rl_agents.errors import InputError
-from rl_agents.retrieval.passages import fingerprint
 
 SPLIT_SEED = "mcp-2026"
 SPLITS = ("train", "test")
-#: Of a single file this share of the tasks, at least one and at most `MAX_TESTS`, is for tests.
-TEST_SHARE, MAX_TESTS = 0.1, 500
 
 
 @dataclass(frozen=True)
 class TaskSet:
-    """The tasks of a file by id, and the two task sets."""
+    """The tasks of one or two tables, and the two task sets."""
 
-    questions: Mapping[str, Question]
+    kept: tuple[KeptRows, ...]
     splits: Mapping[str, tuple[str, ...]]
 
     def find(self, task_id: str) -> Question:
@@ -39,9 +37,11 @@ class TaskSet:
         Raises:
             InputError: there is none; the message offers the nearest.
         """
-        if task_id not in self.questions:
-            raise unknown_task("mcp", task_id[:80], list(self.questions)[:5000], next(iter(self.questions)))
-        return self.questions[task_id]
+        kept = next((kept for kept in self.kept if task_id in kept), None)
+        if kept is None:
+            ids = self.splits["train"]
+            raise unknown_task("mcp", task_id[:80], [*ids[:5000], *self.splits["test"][:5000]], ids[0])
+        return from_kept(kept.get(task_id))
 
 
 def task_ids(split: str, options: McpOptions) -> list[str]:
@@ -64,27 +64,26 @@ def load_tasks(options: McpOptions) -> TaskSet:
         InputError: no file, or a record that is wrong; its place is named.
     """
     if not options.tasks:
-        raise InputError("environment mcp needs env.tasks=FILE, a JSONL file of questions with answers")
-    paths = tuple(Path(name).expanduser() for name in (options.tasks, options.test_tasks) if name)
-    return _loaded(paths, fingerprint(paths), options.max_bad_share)
+        raise InputError(
+            "environment mcp needs env.tasks=FILE, a table of questions with answers (JSONL, Parquet, ...)"
+        )
+    names = (options.tasks, options.test_tasks) if options.test_tasks else (options.tasks,)
+    tables = tuple(question_table(name, options.columns) for name in names)
+    return _loaded(tables, tuple(table.version() for table in tables), options.max_bad_share)
 
 
 @lru_cache(maxsize=4)  # every environment asks
-def _loaded(paths: tuple[Path, ...], version: str, max_bad_share: float) -> TaskSet:
-    questions: dict[str, Question] = {}
-    ids: list[tuple[str, ...]] = []
-    for path in paths:
-        own = tuple(entry.question for entry, _ in read_questions(path, max_bad_share, print_line))
+def _loaded(tables: tuple[Table, ...], versions: tuple[str, ...], max_bad_share: float) -> TaskSet:
+    kept, seen = [], set[str]()
+    for table, version in zip(tables, versions, strict=True):
+        entries = partial(kept_entries, table, max_bad_share)
+        kept.append(keep(table.name, f"questions/{FORMAT}/{max_bad_share:g}/{version}", entries))
+        own = kept[-1].ids()
         if not own:
-            raise InputError(f"{path}: no tasks in it")
-        for question in own:
-            if question.id in questions:
-                raise InputError(f"{path}: the task id {question.id!a} occurs twice")
-            questions[question.id] = question
-        ids.append(tuple(question.id for question in own))
-    if len(ids) == 2:
-        return TaskSet(questions, dict(zip(SPLITS, ids, strict=True)))
-    count = min(max(round(len(ids[0]) * TEST_SHARE), 1), MAX_TESTS)
-    test = set(shuffled_ids(ids[0], SPLIT_SEED)[:count])
-    train = tuple(name for name in ids[0] if name not in test)
-    return TaskSet(questions, {"train": train or ids[0], "test": tuple(name for name in ids[0] if name in test)})
+            raise InputError(f"{table.name}: no tasks in it")
+        if twice := seen & set(own):
+            raise InputError(f"{table.name}: the task id {min(twice)!a} occurs twice")
+        seen.update(own)
+    ids = [one.ids() for one in kept]
+    splits = held_out(ids[0], SPLIT_SEED) if len(ids) == 1 else dict(zip(SPLITS, ids, strict=True))
+    return TaskSet(tuple(kept), splits)

@@ -6,7 +6,7 @@
 | MuSiQue | ``paragraphs`` | ``musique_ans_*.jsonl``; of the ``full`` files the answerable questions |
 | plain | neither | any other set |
 
-A plain record, one a line in a ``.jsonl`` file or an item of a ``.json`` list:
+A plain record, a row of any table (`rl_agents.data.tables`):
 
     {"id": "q1", "question": "...", "answer": "...", "type": "bridge", "passages": [{"title": "...", "text": "..."}]}
 
@@ -19,17 +19,22 @@ absent.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rl_agents.data.tables import Table, open_table
 from rl_agents.errors import InputError
-from rl_agents.retrieval.passage_files import place, read_records
 from rl_agents.retrieval.passages import Passage
 
 QUESTION_KEYS = ("question", "Question")
 ANSWER_KEYS = ("answer", "Answer", "answers", "golden_answers")
+#: All that is read of a row.
+FIELDS = (
+    *QUESTION_KEYS, *ANSWER_KEYS, "answer_aliases", "answerable", "id", "_id", "type", "context", "supporting_facts",
+    "supporting", "paragraphs", "passages",
+)  # fmt: skip
 MAX_PASSAGES = 1000
 #: Records named among those that are left out.
 NAMED = 5
@@ -63,29 +68,34 @@ class Entry:
     passages: tuple[Passage, ...]
 
 
+def question_table(name: str | Path, columns: Mapping[str, str] | None = None) -> Table:
+    """Return the rows of a table of questions; raises as `rl_agents.data.tables.open_table` does."""
+    return open_table(name, columns, FIELDS, "env.columns")
+
+
 def read_questions(
-    path: Path, max_bad_share: float = 0.0, report: Callable[[str], None] = lambda line: None
+    table: Table | str | Path, max_bad_share: float = 0.0, report: Callable[[str], None] = lambda line: None
 ) -> Iterator[tuple[Entry, float]]:
-    """Yield the questions of a file in its order, each with the share of the file that has been read.
+    """Yield the questions of a table in its order, each with the share that has been read.
 
     Args:
-        max_bad_share: share of the records that may be no question; they are left out.
+        max_bad_share: share of the rows that may be no question, or no JSON; they are left out.
         report: gets a line on them.
 
     Raises:
-        InputError: the file cannot be read, or too many of its records; file, place and reason of the first are named.
+        InputError: the table cannot be read, or too many of its rows; file, place and reason of the first are named.
     """
     bad, count = [], 0
-    for count, (number, record, share) in enumerate(read_records(path), start=1):
+    for count, row in enumerate(table if isinstance(table, Table) else question_table(table), start=1):
         try:
-            entry = entry_from_record(record, count)
+            entry = entry_from_record(row.record(), count)
         except ValueError as error:
-            bad.append(f"{place(path, number)}: {error}")
+            bad.append(f"{row.place}: {error}")
             if not max_bad_share:
                 raise InputError(bad[0]) from error
             continue
         if entry is not None:
-            yield entry, share
+            yield entry, row.share
     if len(bad) > max_bad_share * count:
         counted = f"{len(bad):,} of {count:,} questions cannot be used"
         raise InputError(f"{bad[0]}; {counted}, more than env.max_bad_share={max_bad_share:g}")

@@ -4,7 +4,7 @@
 |---|---|
 | ``generated`` | worlds of 308 passages and 20 questions in sentences: 80 to train in, 20 to test in |
 | ``small`` | worlds of 112 passages and 10 questions in single words, for the starter model: 400 and 40 |
-| a file | HotpotQA, 2WikiMultiHopQA, MuSiQue or plain questions; see `rl_agents.envs.multihop_qa.questions` |
+| a table | HotpotQA, 2WikiMultiHopQA, MuSiQue or plain questions; see `rl_agents.envs.multihop_qa.questions` |
 
 The passages of a file's questions are one store, each passage once, as StepPO builds it (appendix B.2), unless
 ``env.passages`` names a corpus. Both are read once and kept in the cache of rl_agents.
@@ -12,35 +12,31 @@ The passages of a file's questions are one store, each passage once, as StepPO b
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
-from rl_agents.cache import cache_dir
-from rl_agents.envs.multihop_qa.questions import Question, read_questions
+from rl_agents.data.columns import Columns
+from rl_agents.data.kept import KeptRows, keep
+from rl_agents.data.tables import Table
+from rl_agents.envs.multihop_qa.questions import Question, question_table, read_questions
 from rl_agents.envs.multihop_qa.spec import MultihopQAOptions
 from rl_agents.envs.multihop_qa.world import SIZES, World, make_world
 from rl_agents.envs.multihop_qa.world_questions import COUNTS, world_questions
-from rl_agents.envs.panels import check_split, shuffled_ids, unknown_task
+from rl_agents.envs.panels import check_split, held_out, unknown_task
 from rl_agents.errors import InputError
-from rl_agents.retrieval.building import only_one
-from rl_agents.retrieval.passages import Passage, PassageStore, fingerprint, open_index
+from rl_agents.retrieval.passages import Passage, PassageStore, open_index
 
 SEED = "multihop_qa-2025"
 #: Counts up when the questions that are kept in the cache change their form.
-FORMAT = 2
+FORMAT = 3
 SPLITS = ("train", "test")
 #: Worlds of each setting.
 WORLDS = {"generated": {"train": 80, "test": 20}, "small": {"train": 400, "test": 40}}
-#: Of a single file this share of the questions, at most `MAX_TESTS`, is for tests.
-TEST_SHARE, MAX_TESTS = 0.1, 500
 _WORLD_TASK = re.compile(r"(train|test)/(\d{3})/(\d{2})")
 
 
@@ -82,22 +78,28 @@ class Source(Protocol):
         ...
 
 
-@lru_cache(maxsize=8)
 def find_source(options: MultihopQAOptions) -> Source:
     """Return what the keys ``env.questions``, ``env.test_questions`` and ``env.passages`` name.
 
     Raises:
-        InputError: a file that is missing or wrong.
+        InputError: a table that is missing or wrong.
     """
-    questions, test_questions, passages = options.questions, options.test_questions, options.passages
-    if questions in SIZES:
-        return Worlds(questions)
-    files = [Path(name).expanduser() for name in dict.fromkeys((questions, test_questions)) if name]
-    for path in files:
-        if not path.is_file():
-            raise InputError(f"env.questions={path}: no such file; valid: {', '.join(SIZES)}, or a file of questions")
-    corpus = Path(passages).expanduser() if passages else None
-    return FileQuestions(files[0], files[-1] if test_questions else None, corpus, options.max_bad_share)
+    if options.questions in SIZES:
+        return Worlds(options.questions)
+    names = (options.questions, options.test_questions, options.passages)
+    return _tables(*names, tuple(options.columns.items()), options.max_bad_share)
+
+
+@lru_cache(maxsize=8)
+def _tables(questions: str, test_questions: str, passages: str, columns: Columns, max_bad_share: float) -> Source:
+    def table(name: str) -> Table:
+        try:
+            return question_table(name, dict(columns))
+        except InputError as error:
+            raise InputError(f"env.questions={error}; valid: {', '.join(SIZES)}, or a table of questions") from None
+
+    test = table(test_questions) if test_questions else None
+    return TableQuestions(table(questions), test, passages, max_bad_share)
 
 
 @dataclass(frozen=True)
@@ -169,32 +171,29 @@ def open_world(setting: str, name: str) -> OpenWorld:
     return OpenWorld(world, world_questions(world, COUNTS[setting]))
 
 
-class FileQuestions:
-    """Questions of a file, or of one to train on and one to test on; a task id is the question's id.
+class TableQuestions:
+    """Questions of a table, or of one to train on and one to test on; a task id is the question's id.
 
     Args:
-        test: None takes a tenth of ``train``, by sha256 of the ids; the same file twice is all train and all test.
-        corpus: passages to search; None takes those that come with the questions.
+        test: None takes a tenth of ``train``, by sha256 of the ids; the same table twice is all train and all test.
+        corpus: passages to search; empty takes those that come with the questions.
         max_bad_share: see `read_questions`.
 
     Raises:
         InputError: a record that is wrong, an id twice, or no passages at all.
     """
 
-    def __init__(self, train: Path, test: Path | None, corpus: Path | None, max_bad_share: float = 0.0) -> None:
-        files = [train, test] if test is not None and test != train else [train]
-        self._questions = {str(path): _cached_questions(path, max_bad_share) for path in files}
-        self._by_id: dict[str, Question] = {}
-        for path, questions in self._questions.items():
-            for question in questions:
-                if question.id in self._by_id:
-                    raise InputError(f"{path}: the question id {question.id!a} occurs twice")
-                self._by_id[question.id] = question
-        self._splits = self._split(train, test)
-        self._store = PassageStore.open(corpus) if corpus is not None else self._own_passages(files)
+    def __init__(self, train: Table, test: Table | None, corpus: str, max_bad_share: float = 0.0) -> None:
+        tables = [train, test] if test is not None and test != train else [train]
+        self._kept = [_kept_questions(table, max_bad_share) for table in tables]
+        ids = [kept.ids() for kept in self._kept]
+        if twice := set(ids[0]).intersection(*ids[1:]) if len(ids) > 1 else set():
+            raise InputError(f"{tables[1].name}: the question id {min(twice)!a} occurs twice")
+        self._splits = _split(train.name, ids[0]) if test is None else {"train": ids[0], "test": ids[-1]}
+        self._store = PassageStore.open(corpus) if corpus else self._own_passages(tables)
         assert self._store.path is not None, "an index in the cache"
         self._place = IndexPlace(self._store.path)
-        self._own = corpus is None
+        self._own = not corpus
 
     def ids(self, split: str) -> Sequence[str]:
         """See `Source.ids`."""
@@ -203,66 +202,54 @@ class FileQuestions:
 
     def task(self, task_id: str) -> Task:
         """See `Source.task`."""
-        question = self._by_id.get(task_id)
-        if question is None:
-            raise unknown_task("multihop_qa", task_id[:80], list(self._by_id)[:5000], next(iter(self._by_id), "an id"))
+        kept = next((kept for kept in self._kept if task_id in kept), None)
+        if kept is None:
+            ids = self._splits["train"]
+            raise unknown_task("multihop_qa", task_id[:80], ids[:5000], ids[0])
+        question = from_kept(kept.get(task_id))
         # A corpus of its own may lack what the question's file calls supporting: then nothing is known of it.
         known = self._own or all(name in self._store for name in question.supporting)
         return Task(question if known else replace(question, supporting=()), self._place)
 
-    def _split(self, train: Path, test: Path | None) -> Mapping[str, tuple[str, ...]]:
-        ids = tuple(question.id for question in self._questions[str(train)])
-        if test is not None:
-            return {"train": ids, "test": tuple(question.id for question in self._questions[str(test)])}
-        if len(ids) < 2:
-            raise InputError(f"{train}: one question cannot be split; name another file with env.test_questions")
-        tests = min(max(round(len(ids) * TEST_SHARE), 1), MAX_TESTS)
-        held_out = set(shuffled_ids(ids, SEED)[:tests])
-        return {
-            "train": tuple(name for name in ids if name not in held_out),
-            "test": tuple(name for name in ids if name in held_out),
-        }
-
     @staticmethod
-    def _own_passages(files: Sequence[Path]) -> PassageStore:
-        name = "-".join(path.stem for path in files)
-        store = PassageStore.cached(name, f"questions/{fingerprint(files)}", lambda: _unique_passages(files))
+    def _own_passages(tables: Sequence[Table]) -> PassageStore:
+        name = "-".join(Path(table.name).stem for table in tables)
+        version = "/".join(table.version() for table in tables)
+        store = PassageStore.cached(name, f"questions/{version}", lambda: _unique_passages(tables))
         if not len(store):
-            raise InputError(f"{files[0]}: its questions come without passages; name a corpus with env.passages")
+            raise InputError(f"{tables[0].name}: its questions come without passages; name a corpus with env.passages")
         return store
 
 
-def _unique_passages(files: Sequence[Path]) -> Iterator[tuple[Passage, float]]:
+def _split(name: str, ids: tuple[str, ...]) -> Mapping[str, tuple[str, ...]]:
+    if len(ids) < 2:
+        raise InputError(f"{name}: one question cannot be split; name another file with env.test_questions")
+    return held_out(ids, SEED)
+
+
+def _unique_passages(tables: Sequence[Table]) -> Iterator[tuple[Passage, float]]:
     seen: set[str] = set()
-    for path in files:
-        for entry, share in read_questions(path, 1.0):  # what may be left out has been looked at
+    for table in tables:
+        for entry, share in read_questions(table, 1.0):  # what may be left out has been looked at
             for passage in entry.passages:
                 if passage.id not in seen:
                     seen.add(passage.id)
                     yield passage, share
 
 
-def _cached_questions(path: Path, max_bad_share: float) -> list[Question]:
-    """Read the questions of a file without their passages; a copy without them is kept, which is read in no time."""
+def _kept_questions(table: Table, max_bad_share: float) -> KeptRows:
+    """Keep the questions of a table without their passages."""
+    version = f"questions/{FORMAT}/{max_bad_share:g}/{table.version()}"
+    kept = keep(table.name, version, lambda: kept_entries(table, max_bad_share), "question")
+    if not len(kept):
+        raise InputError(f"{table.name}: no questions there")
+    return kept
 
-    digest = hashlib.sha256(f"{FORMAT}/{max_bad_share:g}/{fingerprint([path])}".encode()).hexdigest()[:12]
-    kept = cache_dir() / "questions" / f"{re.sub(r'[^A-Za-z0-9]+', '-', path.stem)}-{digest}.jsonl"
-    if not kept.is_file():
-        with only_one(kept):
-            if not kept.is_file():
-                unfinished = kept.with_suffix(f".{os.getpid()}")
-                try:
-                    with unfinished.open("w", encoding="utf-8") as file:
-                        for entry, _ in read_questions(path, max_bad_share, print_line):
-                            file.write(json.dumps(asdict(entry.question)) + "\n")
-                    os.replace(unfinished, kept)
-                finally:
-                    unfinished.unlink(missing_ok=True)
-    with kept.open(encoding="utf-8") as file:
-        questions = [_from_kept(json.loads(line)) for line in file]
-    if not questions:
-        raise InputError(f"{path}: no questions there")
-    return questions
+
+def kept_entries(table: Table, max_bad_share: float) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Yield the questions of a table as `rl_agents.data.kept` takes them."""
+    for entry, _ in read_questions(table, max_bad_share, print_line):
+        yield entry.question.id, "", asdict(entry.question)
 
 
 def print_line(line: str) -> None:
@@ -270,5 +257,8 @@ def print_line(line: str) -> None:
     print(f"[rl_agents] {line}", file=sys.stderr, flush=True)
 
 
-def _from_kept(data: dict[str, str | list[str]]) -> Question:
-    return Question(**{key: tuple(value) if isinstance(value, list) else value for key, value in data.items()})  # type: ignore[arg-type]
+def from_kept(data: Mapping[str, Any]) -> Question:
+    """Return the question that `kept_entries` wrote."""
+    plan = tuple(tuple(step) for step in data["plan"])
+    lists = {name: tuple(data[name]) for name in ("answers", "supporting")}
+    return Question(**{**data, **lists, "plan": plan})

@@ -14,9 +14,9 @@ from rl_agents.settings.options import key
 class MultihopQAOptions(MalformedKey, PromptKey, RetrieverKeys, QuestionFileKeys):
     """Keys of multihop_qa; see docs/environments/multihop_qa.md."""
 
-    questions: str = key("generated", "generated, small, or a file of questions")
-    test_questions: str = key("", "file of test questions; empty takes a tenth", needs="questions!=generated|small")
-    passages: str = key("", "passage file; empty takes those of the questions", needs="questions!=generated|small")
+    questions: str = key("generated", "generated, small, or a table of questions: a file, a folder or hub:NAME")
+    test_questions: str = key("", "table of test questions; empty takes a tenth", needs="questions!=generated|small")
+    passages: str = key("", "table of passages; empty takes those of the questions", needs="questions!=generated|small")
     hits: int = key(3, "passages that a search returns", at_least=1, at_most=20)
     max_calls: int = key(4, "searches of one turn that are run", at_least=1, at_most=16)
     passage_characters: int = key(1500, "length at which a passage's text is cut", at_least=100, at_most=10_000)

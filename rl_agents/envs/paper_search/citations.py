@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from rl_agents.data.building import only_one
 from rl_agents.errors import InputError
-from rl_agents.retrieval.building import only_one
 
 Rows = npt.NDArray[np.int32]
 #: (number of the citing paper, number of the cited one), both from 0.

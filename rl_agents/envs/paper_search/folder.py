@@ -1,4 +1,4 @@
-"""Papers and queries of a user's own: a folder with ``papers.jsonl``, ``train.jsonl`` and ``test.jsonl``.
+"""Papers and queries of a user's own: a folder with ``papers.jsonl``, ``train.jsonl``, ``test.jsonl`` (any tables).
 
 At its first use the texts become an index file in the cache, and the citations a file beside it: afterwards it opens at
 once, and texts stay on disk.
@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 
+from rl_agents.data.tables import fingerprint, table_files
 from rl_agents.envs.options import RetrieverKeys
 from rl_agents.envs.panels import unknown_task
 from rl_agents.envs.paper_search.citations import Citations
@@ -17,9 +18,9 @@ from rl_agents.envs.paper_search.library import Library, Task, citation_pairs
 from rl_agents.envs.paper_search.records import read_papers, read_queries
 from rl_agents.envs.retrievers import retriever_over
 from rl_agents.errors import InputError
-from rl_agents.retrieval.passages import Passage, PassageStore, fingerprint
+from rl_agents.retrieval.passages import Passage, PassageStore
 
-PAPERS, SPLITS = "papers.jsonl", ("train", "test")
+PAPERS, SPLITS = "papers", ("train", "test")
 #: Counts up when the same file gives another index.
 FORMAT = 1
 
@@ -36,10 +37,10 @@ class FolderPapers:
         self._tasks: Mapping[str, Task] = {
             name: Task(name, record.query, frozenset(record.relevant))
             for split in SPLITS
-            for record in read_queries(folder / f"{split}.jsonl", bad_data)
+            for record in read_queries(folder / split, bad_data)
             for name in [f"{split}/{record.query_id}"]
         }
-        version = f"{FORMAT}/{bad_data}/{fingerprint([self._path])}"
+        version = f"{FORMAT}/{bad_data}/{fingerprint(table_files(str(self._path)))}"
         self._store = PassageStore.cached(f"papers-{folder.name}", version, self._passages)
         assert self._store.path is not None
         self._citations = Citations.cached(self._store.path.with_suffix(".citations.npz"), self._build_citations)
@@ -49,7 +50,7 @@ class FolderPapers:
         if not any(paper in self._citations for task in self._tasks.values() for paper in task.relevant):
             example = min(next(iter(self._tasks.values())).relevant)
             raise InputError(
-                f"{folder}: no relevant paper of any query is in {PAPERS}; the first is called '{example}'"
+                f"{folder}: no relevant paper of any query is among the {PAPERS}; the first is called '{example}'"
             )
 
     def task_ids(self, split: str) -> Sequence[str]:
@@ -87,7 +88,7 @@ def open_folder(folder: Path, bad_data: str) -> FolderPapers:
     Raises:
         InputError: see `FolderPapers`.
     """
-    paths = [folder / PAPERS, *(folder / f"{split}.jsonl" for split in SPLITS)]
+    paths = [path for name in (PAPERS, *SPLITS) for path in table_files(str(folder / name))]
     return _opened(folder, bad_data, fingerprint(paths))
 
 

@@ -21,10 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from rl_agents.data.tables import open_table
 from rl_agents.envs.paper_search.library import Paper
 from rl_agents.errors import InputError
 from rl_agents.retrieval.bm25 import clean_text
-from rl_agents.retrieval.passage_files import place, read_records
 
 MAX_TITLE, MAX_ABSTRACT, MAX_QUERY = 2_000, 20_000, 2_000
 MAX_REFERENCES, MAX_RELEVANT = 10_000, 10_000
@@ -84,15 +84,15 @@ def read_queries(path: Path, bad_data: str) -> list[QueryRecord]:
 
 
 def _read(path: Path, bad_data: str, parse: Callable[[Any, int], T]) -> Iterator[tuple[T, float]]:
-    for count, (number, record, share) in enumerate(read_records(path), start=1):
+    for count, row in enumerate(open_table(path), start=1):
         try:
-            parsed = parse(record, count)
+            parsed = parse(row.record(), count)
         except ValueError as error:
             if bad_data == "error":
                 hint = "env.bad_data=skip leaves such records out"
-                raise InputError(f"{place(path, number)}: {error}; {hint}") from None
+                raise InputError(f"{row.place}: {error}; {hint}") from None
             continue
-        yield parsed, share
+        yield parsed, row.share
 
 
 def _paper(record: Any) -> PaperRecord:

@@ -1,4 +1,4 @@
-"""Puzzles from a folder in AR-Bench's format: ``train.json`` and ``test.json``, each a list of records.
+"""Puzzles from a folder in AR-Bench's format: ``train.json`` and ``test.json`` (or other tables), each of records.
 
 A record has ``surface`` and ``bottom`` (text) and a ``story_tree`` of nodes with ``children`` and, below the root,
 ``key_question``. We ship no such data: AR-Bench has no licence.
@@ -6,17 +6,15 @@ A record has ``surface`` and ``bottom`` (text) and a ``story_tree`` of nodes wit
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
+from rl_agents.data.tables import Table, open_table
 from rl_agents.envs.situation_puzzles.rules import Puzzle
 from rl_agents.errors import InputError, unknown
 
 SPLITS = ("train", "test")
-MAX_FILE_BYTES = 1 << 26
 MAX_TEXT = 20_000
 MAX_NODES = 1000
 
@@ -30,47 +28,29 @@ def read_split(folder: str, split: str, bad_data: str) -> Mapping[str, Puzzle]:
         bad_data: a bad record is an ``error``, or is left out: ``skip``.
 
     Raises:
-        InputError: no such folder or file, no JSON, a bad record, or none that is good.
+        InputError: no such folder or split, what cannot be read, a bad record, or none that is good.
     """
     if split not in SPLITS:
         raise unknown("split", split, SPLITS)
-    path = Path(folder) / f"{split}.json"
     try:
-        stamp = path.stat()
-    except OSError as error:
-        where = f"no {path.name} in it" if Path(folder).is_dir() else "no such folder"
-        raise InputError(f"env.data={folder}: {where} ({error.strerror})") from None
-    return _read(path, split, bad_data, stamp.st_mtime_ns, stamp.st_size)
+        table = open_table(f"{folder}/{split}")
+    except InputError as error:
+        raise InputError(f"env.data={folder}: {error}") from None
+    return _read(table, split, bad_data, table.version())
 
 
 @lru_cache(maxsize=8)  # every environment asks; a file that changed is read again
-def _read(path: Path, split: str, bad_data: str, changed: int, size: int) -> Mapping[str, Puzzle]:
-    if size > MAX_FILE_BYTES:
-        raise InputError(f"{path}: {size} bytes; at most {MAX_FILE_BYTES} are read")
-    records = _json(path)
-    if not isinstance(records, list):
-        raise InputError(f"{path}: holds a JSON {type(records).__name__}, not a list of puzzles")
+def _read(table: Table, split: str, bad_data: str, version: str) -> Mapping[str, Puzzle]:
     found: dict[str, Puzzle] = {}
-    for index, record in enumerate(records):
+    for index, row in enumerate(table):
         try:
-            found[f"{split}/{index:04d}"] = _puzzle(f"{split}/{index:04d}", record)
-        except InputError as error:
+            found[f"{split}/{index:04d}"] = _puzzle(f"{split}/{index:04d}", row.record())
+        except ValueError as error:
             if bad_data == "error":
-                raise InputError(
-                    f"{path}: record {index}: {error}; env.bad_data=skip leaves such records out"
-                ) from None
+                raise InputError(f"{row.place}: {error}; env.bad_data=skip leaves such records out") from None
     if not found:
-        raise InputError(f"{path}: no usable puzzle in it")
+        raise InputError(f"{table.name}: no usable puzzle in it")
     return found
-
-
-def _json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise InputError(f"{path}: line {error.lineno}, column {error.colno}: not JSON ({error.msg})") from None
-    except (UnicodeDecodeError, RecursionError, OSError) as error:
-        raise InputError(f"{path}: cannot be read ({type(error).__name__})") from None
 
 
 def _puzzle(puzzle_id: str, record: Any) -> Puzzle:

@@ -26,6 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from rl_agents.cache import cache_dir
+from rl_agents.data.building import only_one
+from rl_agents.data.json_stream import JsonStream
 from rl_agents.envs.webshop.generated import shop_entries, small_entries
 from rl_agents.envs.webshop.records import (
     Attributes,
@@ -37,8 +39,6 @@ from rl_agents.envs.webshop.records import (
 from rl_agents.envs.webshop.store import FORMAT
 from rl_agents.envs.webshop.store_writer import build_store
 from rl_agents.errors import InputError
-from rl_agents.retrieval.building import only_one
-from rl_agents.retrieval.json_stream import JsonStream
 
 GENERATED_PRODUCTS = 2000
 MAX_GENERATED = 10_000_000

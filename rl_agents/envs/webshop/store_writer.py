@@ -10,9 +10,9 @@ import sqlite3
 from collections.abc import Iterable
 from pathlib import Path
 
+from rl_agents.data.building import Report, new_database, paced, printed
 from rl_agents.envs.webshop.records import Entry, goal_count
 from rl_agents.envs.webshop.store import FORMAT, GOAL_KINDS
-from rl_agents.retrieval.building import Report, new_database, paced, printed
 from rl_agents.retrieval.text_index import TextIndexWriter
 
 _SCHEMA = """

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from rl_agents.errors import InputError
+from rl_agents.tools.strict_json import DECODER, check_plain
 
 CHUNK = 1 << 20
 CUT_OFF = "is the download complete?"
@@ -20,24 +21,35 @@ _DECODER = json.JSONDecoder()
 class JsonStream:
     """Iterates over ``(key, value)`` of a JSON file whose top level is an object, or ``("", value)`` of a list.
 
+    Args:
+        strict: refuse what is not UTF-8; a value with what `rl_agents.tools.strict_json` forbids (a key twice, NaN,
+            nesting, lone surrogates) comes as the `ValueError` that says so.
+
     Attributes:
         position: characters read so far, for progress.
+        line: on which the last value began, from 1.
 
     Raises (while iterating):
         InputError: not such a file; a value that is neither an object nor a list, or longer than ``MAX_VALUE``.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, strict: bool = False) -> None:
         self.path = path
         self.position = 0
+        self.line = 1
+        self._strict = strict
+        self._counted = 0
         self._buffer = ""
         self._start = 0
         self._ended = False
 
     def __iter__(self) -> Iterator[tuple[str, Any]]:
         try:
-            with self.path.open(encoding="utf-8", errors="replace") as file:
+            errors = "strict" if self._strict else "replace"
+            with self.path.open(encoding="utf-8-sig", errors=errors, newline="") as file:
                 yield from self._values(file)
+        except UnicodeDecodeError as error:
+            raise InputError(f"{self.path}: not UTF-8 (byte 0x{error.object[error.start]:02x})") from None
         except OSError as error:
             raise InputError(f"{self.path}: cannot be read: {error.strerror}") from error
 
@@ -77,9 +89,13 @@ class JsonStream:
         """Decode the next value; it must begin with one of ``openings``, so that its end can be told."""
         if self._symbol(file) not in openings:
             raise self._error("a value of another kind than expected")
+        self.line += self._buffer.count("\n", self._counted, self._start)
+        self._counted = self._start
         while True:
             try:
-                value, self._start = _DECODER.raw_decode(self._buffer, self._start)
+                value, end = _DECODER.raw_decode(self._buffer, self._start)
+                value = self._checked(value) if self._strict else value
+                self._start = end
                 return value
             except (json.JSONDecodeError, RecursionError) as error:
                 pending = len(self._buffer) - self._start
@@ -87,10 +103,21 @@ class JsonStream:
                 if pending > MAX_VALUE or not self._read(file, max(CHUNK, pending)):
                     raise self._error(f"a value cannot be read ({_reason(error)})") from None
 
+    def _checked(self, value: Any) -> Any:
+        """Read the value at ``_start``, whose end is known, again and strictly."""
+        try:
+            value, _ = DECODER.raw_decode(self._buffer, self._start)
+            check_plain(value)
+        except (ValueError, RecursionError) as error:
+            return ValueError(str(error)) if isinstance(error, ValueError) else error
+        return value
+
     def _read(self, file: TextIO, size: int) -> bool:
         chunk = "" if self._ended else file.read(size)
         self._ended = not chunk
         self.position += len(chunk)
+        self.line += self._buffer.count("\n", self._counted, self._start)
+        self._counted = 0
         self._buffer = self._buffer[self._start :] + chunk
         self._start = 0
         return bool(chunk)

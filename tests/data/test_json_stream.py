@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rl_agents.errors import InputError
-from rl_agents.retrieval import json_stream
+from rl_agents.data import json_stream
 
 
 @given(

@@ -1,0 +1,104 @@
+"""What was read of a table, by id: an SQLite file in the cache, so that a million tasks are not objects in memory.
+
+Memory holds the ids alone, of which a run's stream of tasks is made: about 80 bytes each.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from rl_agents.cache import cache_dir
+from rl_agents.data.building import new_database, only_one
+from rl_agents.errors import InputError
+
+#: Counts up when the layout of the file changes.
+FORMAT = 1
+_SCHEMA = "CREATE TABLE kept (number INTEGER PRIMARY KEY, id TEXT UNIQUE, split TEXT, value TEXT);"
+
+#: (id, split or empty, JSON value).
+Entry = tuple[str, str, Any]
+
+
+class KeptRows:
+    """Values by id. Read only, and safe to use from several threads. Make one with `keep`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = threading.RLock()
+        uri = f"{path.resolve().as_uri()}?mode=ro&immutable=1"
+        self._db = sqlite3.connect(uri, uri=True, check_same_thread=False)
+
+    def __len__(self) -> int:
+        return int(self._rows("SELECT count(*) FROM kept")[0][0])
+
+    def __contains__(self, name: object) -> bool:
+        return bool(self._rows("SELECT 1 FROM kept WHERE id = ?", name))
+
+    def ids(self) -> tuple[str, ...]:
+        """Return all ids in their order."""
+        return tuple(name for (name,) in self._rows("SELECT id FROM kept ORDER BY number"))
+
+    def splits(self) -> Iterator[tuple[str, str]]:
+        """Yield (id, split) in order."""
+        yield from self._rows("SELECT id, split FROM kept ORDER BY number")
+
+    def get(self, name: str) -> Any:
+        """Return the value called ``name``.
+
+        Raises:
+            KeyError: there is none.
+        """
+        rows = self._rows("SELECT value FROM kept WHERE id = ?", name)
+        if not rows:
+            raise KeyError(name)
+        return json.loads(rows[0][0])
+
+    def _rows(self, statement: str, *values: object) -> list[Any]:
+        with self._lock:
+            return self._db.execute(statement, values).fetchall()
+
+
+def keep(name: str, version: str, entries: Callable[[], Iterable[Entry]], noun: str = "task") -> KeptRows:
+    """Open what was kept of a table; ``entries`` are read first where the cache does not have them.
+
+    Args:
+        name: how the file is called, for people.
+        version: changes when the entries do.
+        noun: what messages call an entry.
+
+    Raises:
+        InputError: two entries of one id, or what ``entries`` raises.
+    """
+    digest = hashlib.sha256(f"{FORMAT}/{version}".encode()).hexdigest()[:16]
+    path = cache_dir() / "tables" / f"{re.sub(r'[^A-Za-z0-9]+', '-', name)[-60:]}-{digest}.sqlite"
+    if not path.is_file():
+        with only_one(path):
+            if not path.is_file():
+                _write(path, name, entries(), noun)
+    return _opened(path)
+
+
+@lru_cache(maxsize=16)
+def _opened(path: Path) -> KeptRows:
+    return KeptRows(path)
+
+
+def _write(path: Path, name: str, entries: Iterable[Entry], noun: str) -> None:
+    with new_database(path) as (db, _):
+        db.executescript(_SCHEMA)
+        db.execute("BEGIN")
+        for entry_id, split, value in entries:
+            try:
+                text = json.dumps(value, ensure_ascii=False)
+                db.execute("INSERT INTO kept (id, split, value) VALUES (?, ?, ?)", (entry_id, split, text))
+            except sqlite3.IntegrityError:
+                raise InputError(f"{name}: the {noun} id {entry_id!a} occurs twice") from None
+        db.execute("COMMIT")
