@@ -16,6 +16,7 @@ from rl_agents.installation import as_called, called
 from rl_agents.pivot.demonstrations import demonstrated_records, has_expert
 from rl_agents.reporting.outputs import check_writable, nothing_left
 from rl_agents.settings import parse_assignments
+from rl_agents.settings.options import coerce
 from rl_agents.traces.files import read_tool_file
 from rl_agents.traces.turns import DEDUPLICATION, Extraction, extract_turns, statistics_table
 
@@ -92,7 +93,8 @@ def extract(argv: Sequence[str]) -> int:
     if args.nemo_gym:
         check_writable(args.nemo_gym, "--nemo-gym")
     tools = read_tool_file(args.tools) if args.tools else ()
-    reading = read_trace_files(args.traces, tools, args.infer_tools)
+    columns = coerce("--columns", args.columns, dict[str, str]) if args.columns else None
+    reading = read_trace_files(args.traces, tools, args.infer_tools, columns)
     for defect in reading.defects:
         print(str(defect), file=sys.stderr)
     if not args.skip_bad:
@@ -192,8 +194,12 @@ def _extract_parser() -> Parser:
     parser = Parser("pivot extract", "Read expert traces and write every assistant turn with the state before it.")
     parser.add_argument(
         "--traces", type=Path, nargs="+", required=True, metavar="F",
-        help="files of OpenAI chat messages, NeMo-Gym rows or tau-bench histories: JSON lines or one JSON list",
+        help="tables (JSONL, JSON, CSV, Parquet, a folder, hub:NAME) of OpenAI chats, NeMo-Gym rows, tau-bench "
+        "histories, ShareGPT conversations or prompts with responses; or a pool",
     )  # fmt: skip
+    parser.add_argument(
+        "--columns", metavar="A:B,...", help="what is read: column, such as messages:dialogue,tools:tools_json"
+    )
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="output folder")
     parser.add_argument("--skip-bad", action="store_true", help="leave out defective traces (each is reported)")
     parser.add_argument(

@@ -211,7 +211,7 @@ class Demonstrations:
 
     settings: Settings
     model_dir: str
-    _pool: list[Trajectory] = field(default_factory=list)
+    _pool: Sequence[Trajectory] = ()
 
     def next(self, iteration: int) -> Experience:
         """Return the iteration's ``tasks_per_iteration`` x ``group_size`` episodes."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import datetime
 import decimal
+import io
 import json
 import math
 from collections.abc import Iterator, Sequence
@@ -141,7 +142,7 @@ def _csv_rows(path: Path, columns: Columns) -> Iterator[Row]:
     csv.field_size_limit(MAX_LINE_BYTES)
     size = max(path.stat().st_size, 1)
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
+        with path.open("rb") as raw, io.TextIOWrapper(raw, encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, strict=True, delimiter="\t" if path.suffix == ".tsv" else ",")
             header = next(reader, [])
             if len(set(header)) < len(header):
@@ -150,7 +151,7 @@ def _csv_rows(path: Path, columns: Columns) -> Iterator[Row]:
                 if column not in header:
                     raise unknown_column(path, name, column, header)
             for number, value in _csv_values(reader, header):
-                yield Row(path, "line", number, number, value, min(file.buffer.tell() / size, 1.0))
+                yield Row(path, "line", number, number, value, min(raw.tell() / size, 1.0))
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not UTF-8 (byte 0x{error.object[error.start]:02x})") from None
 

@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
+from typing import Any
 
 from rl_agents.background import settled
-from rl_agents.chat.context import ContextPolicy, Dialogue, load_tokenizer, make_context
+from rl_agents.chat.context import ContextPolicy, Dialogue, chat_text, further_text, load_tokenizer, make_context
+from rl_agents.chat.messages import Message, action_text, inline_thoughts
+from rl_agents.data.kept import Entry, keep
+from rl_agents.data.tables import open_table
 from rl_agents.data.tasks import stream_seed
 from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.envs.base import TextEnv, env_spec, read_env_options, starter_spec, task_ids
+from rl_agents.errors import InputError
 from rl_agents.settings import Settings
+from rl_agents.traces.files import Defect, iter_traces
+from rl_agents.traces.formats import FIELDS
 
 
-def demonstrated_trajectories(settings: Settings, model_dir: str, seed: int) -> list[Trajectory]:
-    """Let the environment's demonstrator play ``settings.demonstrations`` training tasks, drawn with replacement.
+def demonstrated_trajectories(settings: Settings, model_dir: str, seed: int) -> Sequence[Trajectory]:
+    """Return the dialogues of ``settings.demonstration_data``, or let the environment's demonstrator play.
+
+    It plays ``settings.demonstrations`` training tasks, drawn with replacement.
 
     Raises:
-        InputError: the environment has no demonstrator.
+        InputError: the environment has no demonstrator, or the table cannot be used.
     """
+    if settings.demonstration_data:
+        return Dialogues(settings, _context(settings.context, model_dir))
     starter = starter_spec(settings.env)
     tasks = task_ids(settings.env, "train", settings.env_options)
     options = read_env_options(env_spec(settings.env), settings.env_options)
@@ -34,6 +45,50 @@ def demonstrated_trajectories(settings: Settings, model_dir: str, seed: int) -> 
         trajectory.task_id, trajectory.group_id, trajectory.seed = task, index, stream_seed(seed, index)
         trajectories.append(trajectory)
     return trajectories
+
+
+class Dialogues(Sequence[Trajectory]):
+    """The dialogues of a table, kept on disk and tokenized when they are drawn.
+
+    Traces with a known reward below 1 are left out, as `pivot extract` does: only what worked is a demonstration.
+
+    Raises:
+        InputError: a row that is no dialogue, none that is left, one that is too long when it is drawn, or a
+            ``context`` that does not grow.
+    """
+
+    def __init__(self, settings: Settings, context: ContextPolicy) -> None:
+        if settings.context != "append":
+            raise InputError(f"context={settings.context}: dialogues of a table are imitated with context=append")
+        self._context, self._length, self._name = context, settings.max_model_len, settings.demonstration_data
+        self._columns = settings.demonstration_columns
+        table = open_table(self._name, self._columns, FIELDS, "demonstration_columns")
+        self._kept = keep(self._name, f"dialogues/1/{table.version()}", self._entries)
+        self._count = len(self._kept)
+        if not self._count:
+            raise InputError(f"demonstration_data={self._name}: no dialogue in it that worked (a reward of 1, or none)")
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: Any) -> Any:
+        source, messages, tools, single = self._kept.get(str(index))
+        trajectory = encode_chat(messages, tools, self._context, self._length, single)
+        if not trajectory.steps:
+            raise InputError(f"{source}: its first turn does not fit max_model_len={self._length}")
+        trajectory.task_id, trajectory.group_id = source, index
+        return trajectory
+
+    def _entries(self) -> Iterator[Entry]:
+        count = 0
+        for found in iter_traces(self._name, (), self._columns):
+            if isinstance(found, Defect):
+                raise InputError(str(found))
+            if found.reward is None or found.reward >= 1:
+                messages = [inline_thoughts(message) for message in found.messages]
+                tools = [tool.to_openai() for tool in found.tools]
+                yield str(count), "", [found.source, messages, tools, found.single]
+                count += 1
 
 
 def solves(env: TextEnv, task_id: str, actions: Iterable[str]) -> bool:
@@ -54,33 +109,68 @@ def encode_dialogue(
     ``chat`` is what the dialogue begins with where that is more than one user message (`context.chat_text`). Turns
     that no longer fit ``max_model_len`` are left out. Log-probabilities are 0: nobody sampled these tokens.
     """
-    trajectory = Trajectory(task_id="", group_id=0, member=0, seed=0, terminated=True, end_cause="demonstration")
-    template = context.template
+    trajectory = _empty()
     dialogue: Dialogue | None = None
     for observation, action in turns:
-        if dialogue is None:
-            dialogue = Dialogue.start(observation, chat)
-        else:
-            last = trajectory.steps[-1]
-            dialogue = dialogue.after(last.prompt_ids, last.response_ids, last.action, observation)
-        prompt = context.prompt(dialogue)
-        response = [*template.tokenizer.encode(action, add_special_tokens=False), template.end_of_turn]
-        if len(prompt) + len(response) > max_model_len:
-            trajectory.terminated, trajectory.truncated = False, True
+        dialogue = _after(dialogue, trajectory, observation, "") if dialogue else Dialogue.start(observation, chat)
+        if not _add(trajectory, context, dialogue, action, max_model_len):
             break
-        trajectory.steps.append(
-            Step(
-                prompt_ids=prompt,
-                response_ids=response,
-                logprobs=[0.0] * len(response),
-                policy_version=-1,
-                finish_reason="stop",
-                observation=observation,
-                anchor=observation,
-                action=action,
-            )
-        )
     return trajectory
+
+
+def encode_chat(
+    messages: Sequence[Message], tools: Sequence[Any], context: ContextPolicy, max_model_len: int, single: bool = False
+) -> Trajectory:
+    """Tokenize the assistant's turns of a chat, as `encode_dialogue` does.
+
+    Args:
+        messages: in the form of `rl_agents.chat.messages`.
+        tools: definitions in OpenAI's form.
+        single: only the last turn is a demonstration.
+    """
+    said = [place for place, message in enumerate(messages) if message["role"] == "assistant"]
+    said = said[-1:] if single else said
+    trajectory = _empty()
+    dialogue = Dialogue.start("", chat_text(messages[: said[0]], tools))
+    for number, place in enumerate(said):
+        if number:
+            calls = messages[said[number - 1]].get("tool_calls", ())
+            dialogue = _after(dialogue, trajectory, "", further_text(messages[said[number - 1] + 1 : place], calls))
+        if not _add(trajectory, context, dialogue, action_text(messages[place]), max_model_len):
+            break
+    return trajectory
+
+
+def _empty() -> Trajectory:
+    return Trajectory(task_id="", group_id=0, member=0, seed=0, terminated=True, end_cause="demonstration")
+
+
+def _after(dialogue: Dialogue, trajectory: Trajectory, observation: str, further: str) -> Dialogue:
+    last = trajectory.steps[-1]
+    return dialogue.after(last.prompt_ids, last.response_ids, last.action, observation, further)
+
+
+def _add(trajectory: Trajectory, context: ContextPolicy, dialogue: Dialogue, action: str, max_model_len: int) -> bool:
+    """Add the next step; False, and the end of the trajectory, where it does not fit."""
+    template = context.template
+    prompt = context.prompt(dialogue)
+    response = [*template.tokenizer.encode(action, add_special_tokens=False), template.end_of_turn]
+    if len(prompt) + len(response) > max_model_len:
+        trajectory.terminated, trajectory.truncated = False, True
+        return False
+    trajectory.steps.append(
+        Step(
+            prompt_ids=prompt,
+            response_ids=response,
+            logprobs=[0.0] * len(response),
+            policy_version=-1,
+            finish_reason="stop",
+            observation=dialogue.observation,
+            anchor=dialogue.observation,
+            action=action,
+        )
+    )
+    return True
 
 
 @lru_cache(maxsize=4)

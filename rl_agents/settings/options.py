@@ -137,9 +137,7 @@ def _pairs(name: str, value: Any) -> dict[str, str]:
     if isinstance(value, str):
         parts = [part.partition(":") for part in value.split(",") if part.strip()]
         value = {own.strip(): other.strip() for own, _, other in parts}
-    if not isinstance(value, Mapping) or not all(
-        isinstance(v, str | int) and v not in ("", True) for v in value.values()
-    ):
+    if not isinstance(value, Mapping) or not all(isinstance(other, str) and other for other in value.values()):
         raise InputError(f"{name}='{value}': NAME:COLUMN pairs are needed, such as question:prompt,answer:gold")
     return {str(own): str(other) for own, other in value.items()}
 

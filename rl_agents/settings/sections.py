@@ -353,6 +353,12 @@ class DemonstrationKeys:
     """Learning from demonstrations."""
 
     demonstrations: int = key(8192, "demonstrated episodes that sft learns from, played once", at_least=1)
+    demonstration_data: str = key(
+        "", "table of dialogues to imitate in place of the environment's player: a file, a folder or hub:NAME"
+    )
+    demonstration_columns: dict[str, str] = key(
+        {}, "what is read -> column, such as messages:dialogue", needs="demonstration_data"
+    )
     pool_min_return: float | None = key(
         None, "sessions of a pool with at least this return are imitated; not set: the solved ones", needs="pool"
     )

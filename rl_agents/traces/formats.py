@@ -1,10 +1,15 @@
-"""The forms in which expert traces come: OpenAI chat, NeMo-Gym rows, tau-bench histories.
+"""The forms in which expert traces come: OpenAI chat, NeMo-Gym rows, tau-bench histories, ShareGPT, pairs.
 
 - **chat**: ``{"messages": [...], "tools": [...]}``, with ``id`` and ``reward`` where known.
 - **NeMo-Gym**: ``{"responses_create_params": {"input": [...], "tools": [...]}, ...}`` in the form of OpenAI's
   responses API. With ``expected_action`` (or ``expected_answer``, terminal rows) it is one turn; else ``response``
   holds the rest of a whole trace.
 - **tau-bench**: ``{"task_id": ..., "trial": ..., "reward": ..., "traj": [...]}``; it defines no tools.
+- **ShareGPT**: ``{"conversations": [{"from": "human", "value": ...}, ...], "system": ...}``. Calls and what tools say
+  are text there, and stay so: no tools, and a tool's turn is read as a user's.
+- **pair**: ``{"prompt": TEXT or MESSAGES, "response": TEXT}``, with ``tools`` where known.
+
+Lists may be JSON text, as columns of tables often are.
 """
 
 from __future__ import annotations
@@ -18,8 +23,25 @@ from rl_agents.chat.items import messages_from_items
 from rl_agents.chat.messages import Message, check_dialogue, read_message
 from rl_agents.errors import nearest
 from rl_agents.tools.calls import Tool, read_tools
+from rl_agents.tools.strict_json import strict_json
 
-FORMATS = {"messages": "chat", "responses_create_params": "nemo_gym", "traj": "tau_bench"}
+FORMATS = {
+    "messages": "chat", "responses_create_params": "nemo_gym", "traj": "tau_bench", "conversations": "sharegpt",
+    "prompt": "pair",
+}  # fmt: skip
+#: All that is read of a record.
+FIELDS = (
+    *FORMATS, "tools", "id", "trace_id", "uuid", "reward", "task_id", "trial", "expected_action", "expected_answer",
+    "response", "metadata", "harness", "system",
+)  # fmt: skip
+#: Of these, what may be JSON text.
+PACKED = ("messages", "tools", "traj", "conversations", "responses_create_params", "expected_action", "metadata")
+#: Who speaks in ShareGPT's form.
+SPEAKERS = {
+    "system": "system", "human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant",
+    "function_call": "assistant", "tool": "user", "observation": "user", "function": "user",
+    "function_response": "user",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +68,7 @@ class Trace:
 
 
 def read_trace(record: Any, source: str, tools: Sequence[Tool] = ()) -> Trace:
-    """Read one record of any of the three forms.
+    """Read one record of any of the forms.
 
     Args:
         source: FILE:LINE.
@@ -62,8 +84,12 @@ def read_trace(record: Any, source: str, tools: Sequence[Tool] = ()) -> Trace:
         wanted = " or ".join(f"'{key}'" for key in FORMATS)
         near = next((nearest(str(key), FORMATS) for key in record if nearest(str(key), FORMATS).startswith("did")), "")
         raise ValueError(f"no {wanted} in it{f'; {near}' if near else ''}")
-    reader = {"chat": _read_chat, "nemo_gym": _read_nemo_gym, "tau_bench": _read_tau_bench}[form]
-    trace: Trace = reader(record, source, tuple(tools))
+    reader = {
+        "chat": _read_chat, "nemo_gym": _read_nemo_gym, "tau_bench": _read_tau_bench, "sharegpt": _read_sharegpt,
+        "pair": _read_pair,
+    }[form]  # fmt: skip
+    unpacked = {name: _unpacked(value) if name in PACKED else value for name, value in record.items()}
+    trace: Trace = reader(unpacked, source, tuple(tools))
     check_dialogue(trace.messages, trace.tools)
     return trace
 
@@ -80,6 +106,43 @@ def _read_tau_bench(record: Mapping[str, Any], source: str, tools: tuple[Tool, .
     task = record.get("task_id")
     name = None if task is None else f"{task}" if trial is None else f"{task}/{trial}"
     return Trace(_name(name, source), source, messages, tools, _reward(record.get("reward")))
+
+
+def _read_sharegpt(record: Mapping[str, Any], source: str, tools: tuple[Tool, ...]) -> Trace:
+    turns, system = record["conversations"], record.get("system")
+    if not isinstance(turns, list) or not all(isinstance(turn, Mapping) for turn in turns):
+        raise ValueError(f"conversations is {type(turns).__name__}, not a list of turns")
+    messages = [{"role": "system", "content": system}] if isinstance(system, str) and system.strip() else []
+    for number, turn in enumerate(turns, start=1):
+        speaker = turn.get("from", turn.get("role"))
+        if speaker not in SPEAKERS:
+            raise ValueError(f"turn {number} is from {speaker!r}; valid: {', '.join(SPEAKERS)}")
+        messages.append({"role": SPEAKERS[speaker], "content": turn.get("value", turn.get("content"))})
+    name = record.get("id", record.get("trace_id"))
+    return Trace(_name(name, source), source, _messages(messages, "conversations"), (), _reward(record.get("reward")))
+
+
+def _read_pair(record: Mapping[str, Any], source: str, tools: tuple[Tool, ...]) -> Trace:
+    prompt, response = record["prompt"], record.get("response")
+    if not isinstance(response, str):
+        raise ValueError(f"a prompt whose response is {type(response).__name__}, not text")
+    asked = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+    if not isinstance(asked, list):
+        raise ValueError(f"prompt is {type(prompt).__name__}, neither text nor a list of messages")
+    messages = _messages([*asked, {"role": "assistant", "content": response}], "prompt")
+    own = read_tools(record["tools"]) if record.get("tools") else tools
+    name = _name(record.get("id"), source)
+    return Trace(name, source, messages, own, _reward(record.get("reward")), single=True)
+
+
+def _unpacked(value: Any) -> Any:
+    """Return a list or object that is written as JSON text; other text as it is."""
+    if isinstance(value, str) and value[:1] in ("[", "{"):
+        try:
+            return strict_json(value)
+        except ValueError:
+            return value
+    return value
 
 
 def _read_nemo_gym(record: Mapping[str, Any], source: str, tools: tuple[Tool, ...]) -> Trace:

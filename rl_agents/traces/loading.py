@@ -1,8 +1,8 @@
-"""Turns from whatever a person names: a folder or file of `pivot extract`, trace files themselves, or a pool."""
+"""Turns from whatever a person names: a folder or file of `pivot extract`, traces themselves, or a pool."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,8 +11,7 @@ from rl_agents.tools.calls import Tool
 from rl_agents.traces.files import Defect, TraceFile, read_traces
 from rl_agents.traces.formats import Trace
 from rl_agents.traces.inferred_tools import infer_tools
-from rl_agents.traces.pools import pool_in
-from rl_agents.traces.store import TURNS_FILE, read_turns
+from rl_agents.traces.store import TURNS_FILE, is_turn_file, read_turns
 from rl_agents.traces.turns import Extraction, Turn, extract_turns
 
 
@@ -24,20 +23,26 @@ class Reading:
     defects: tuple[Defect, ...]
 
 
-def read_trace_files(paths: Sequence[Path], tools: Sequence[Tool] = (), infer: bool = False) -> Reading:
-    """Read several trace files.
+def read_trace_files(
+    names: Sequence[str | Path],
+    tools: Sequence[Tool] = (),
+    infer: bool = False,
+    columns: Mapping[str, str] | None = None,
+) -> Reading:
+    """Read the traces of several tables or pools.
 
     Args:
         tools: definitions for traces that have none.
         infer: define the tools of such traces by their own calls (`rl_agents.traces.inferred_tools`).
+        columns: what is read -> column.
 
     Raises:
-        InputError: a file that cannot be read at all.
+        InputError: one that cannot be read at all.
     """
-    files: list[TraceFile] = [read_traces(path, tools) for path in paths]
+    files: list[TraceFile] = [read_traces(name, tools, columns) for name in names]
     if infer:
         bare = [trace for file in files for trace in file.traces if not trace.tools]
-        files = [read_traces(path, infer_tools(bare)) for path in paths]
+        files = [read_traces(name, infer_tools(bare), columns) for name in names]
     return Reading(
         tuple(trace for file in files for trace in file.traces),
         tuple(defect for file in files for defect in file.defects),
@@ -55,14 +60,14 @@ def refuse_defects(defects: Sequence[Defect], traces: int) -> None:
 
 
 def load_turns(path: Path) -> list[Turn]:
-    """Return the turns of a folder or Parquet file of `pivot extract`, or extract them from a trace file.
+    """Return the turns of a folder or Parquet file of `pivot extract`, or extract them from a table of traces.
 
     Raises:
-        InputError: no such file, or anything wrong with it.
+        InputError: nothing there, or anything wrong with it.
     """
-    if path.is_dir() and pool_in(path) is None:
+    if path.is_dir() and (path / TURNS_FILE).is_file():
         path = path / TURNS_FILE
-    if path.suffix == ".parquet":
+    if is_turn_file(path):
         turns = read_turns(path)
     else:
         reading = read_trace_files([path])

@@ -52,6 +52,19 @@ def write_table(path: Path, table: pyarrow.Table) -> None:
     os.replace(hidden, path)
 
 
+def is_turn_file(path: Path) -> bool:
+    """Whether a path is a Parquet file with the columns of turns (others may hold traces)."""
+    import pyarrow
+    import pyarrow.parquet as parquet
+
+    if path.suffix != ".parquet" or not path.is_file():
+        return False
+    try:
+        return "turn_id" in parquet.read_schema(path).names
+    except (pyarrow.ArrowException, OSError):
+        return False
+
+
 def read_table(path: Path) -> pyarrow.Table:
     """Read a table of turns.
 

@@ -86,8 +86,8 @@ QUESTIONS: list[tuple[str, bytes, str]] = [
     ("q.jsonl", b'{"question": "q", "answer": {"a": 1}}\n', "answer is dict, not a text or a list of texts"),
     ("q.jsonl", b'{"question": "q", "answer": "a", "answer_aliases": "b"}\n', "not a text or a list of texts"),
     ("q.jsonl", b'{"question": "q", "answer": "a", "supporting": 3}\n', "supporting is not a list of passage ids"),
-    ("q.jsonl", PARQUET, "a Parquet file, not JSON or JSONL; pandas.read_parquet"),
-    ("q.parquet", PARQUET, "a Parquet file, not JSON or JSONL"),
+    ("q.jsonl", PARQUET, "not a readable Parquet file"),
+    ("q.parquet", PARQUET, "not a readable Parquet file"),
     ("q.json", GZIP, "a gzip archive, not JSON or JSONL; unpack it first"),
     ("q.jsonl", b"PK\x03\x04rest", "a zip archive, not JSON or JSONL"),
     ("q.json", b"", "it ends in the middle, at character 0: is the download complete?"),
@@ -109,7 +109,7 @@ PASSAGES: list[tuple[str, bytes, str]] = [
     ("p.jsonl", b'{"id": "a", "text": "b"}\n{"id": "a", "text": "c"}\n', "a"),
     ("p.jsonl", b"null\n", "a passage is NoneType, not an object"),
     ("p.jsonl", b'{"contents": 7}\n', "contents is int, not a text"),
-    ("p.json", PARQUET, "a Parquet file"),
+    ("p.json", PARQUET, "not a readable Parquet file"),
     ("p.jsonl", b'{"text": "\\ud800"}\n', "lone surrogate"),
 ]
 
@@ -142,7 +142,7 @@ TRACES: list[tuple[bytes, str]] = [
     (b'{"messages": [{"role": "user"}]}\n', ":1: "),
     (b"\xff\n", "not UTF-8"),
     (b"[1", ":1: "),
-    (PARQUET, "a Parquet file, not JSON or JSONL"),
+    (PARQUET, "not a readable Parquet file"),
     (GZIP, "a gzip archive, not JSON or JSONL"),
 ]
 

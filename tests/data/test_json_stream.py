@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rl_agents.errors import InputError
 from rl_agents.data import json_stream
+from rl_agents.errors import InputError
 
 
 @given(

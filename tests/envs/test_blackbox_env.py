@@ -88,11 +88,11 @@ def test_a_file_of_tasks_is_split_by_its_records_or_by_hash(tmp_path):
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ('{"id": "a"}\n{"id"', "tasks.jsonl:2: not JSON"),
-        ("[1]", "tasks.jsonl:1: list, not an object"),
-        ('{"id": ["a"]}', "tasks.jsonl:1: id is ['a'], not a text"),
-        ('{"id": "a"}\n{"id": "a"}', "tasks.jsonl:2: the task id 'a' occurs twice"),
-        ('{"id": "a", "split": "tset"}', "tasks.jsonl:1: split is 'tset': did you mean 'test'"),
+        ('{"id": "a"}\n{"id"', "tasks.jsonl, line 2: not JSON"),
+        ("[1]", "tasks.jsonl, line 1: list, not an object"),
+        ('{"id": ["a"]}', "tasks.jsonl, line 1: id is ['a'], not a text"),
+        ('{"id": "a"}\n{"id": "a"}', "tasks.jsonl: the task id 'a' occurs twice"),
+        ('{"id": "a", "split": "tset"}', "tasks.jsonl, line 1: split is 'tset': did you mean 'test'"),
         ("\n", "tasks.jsonl: no tasks in it"),
     ],
 )

@@ -150,16 +150,16 @@ def test_bad_records_can_be_left_out(folder: Path) -> None:
 @pytest.mark.parametrize("name", ["papers", "train", "test"])
 def test_missing_and_empty_files_are_named(folder: Path, name: str) -> None:
     (folder / f"{name}.jsonl").write_text("")
-    with pytest.raises(InputError, match=r"\.jsonl"):
+    with pytest.raises(InputError, match="no usable query in it|among the papers"):
         tasks.find_papers(PaperSearchOptions(papers=str(folder)))
     (folder / f"{name}.jsonl").unlink()
-    with pytest.raises(InputError, match=rf"{name}\.jsonl: cannot be read"):
+    with pytest.raises(InputError, match=rf"no split '{name}'"):
         tasks.find_papers(PaperSearchOptions(papers=str(folder)))
 
 
 def test_queries_about_other_papers_are_noticed(folder: Path) -> None:
     write(folder, train=[{**QUERY, "relevant": ["aa11"]}], test=[{**QUERY, "relevant": ["absent"]}])
-    with pytest.raises(InputError, match=r"no relevant paper of any query is in papers\.jsonl"):
+    with pytest.raises(InputError, match=r"no relevant paper of any query is among the papers"):
         tasks.find_papers(PaperSearchOptions(papers=str(folder)))
 
 

@@ -49,6 +49,7 @@ REASONS = {
          "dynamic_sampling_metric", "bootstrap_on_truncation", "mismatch_normalise"], REFERENCE,
     ),
     **dict.fromkeys(["pool", "pool_min_return", "pool_top_share"], "which sessions there are depends on the user"),
+    **dict.fromkeys(["demonstration_data", "demonstration_columns"], "which dialogues there are depends on the user"),
     "keep_best": "a matter of the user's disk",
     **dict.fromkeys(["guard_z", "guard_episodes"], "what a fall of the policy means is the user's to say"),
     **dict.fromkeys(["whiten", "gspo_token", "gigpo_omega"], ABLATION),

@@ -12,8 +12,8 @@ from pivot.expert_traces import GOOD, TOOL, call, changed, nemo, real_file, rows
 
 from rl_agents.chat.messages import message_calls
 from rl_agents.cli import main
+from rl_agents.data import table_files
 from rl_agents.errors import InputError
-from rl_agents.traces import files as traces_module
 from rl_agents.traces.files import read_traces
 from rl_agents.traces.formats import read_trace
 from rl_agents.traces.inferred_tools import infer_tools
@@ -42,7 +42,7 @@ DEFECTS: list[tuple[bytes, str]] = [
     (b'{"messages": [}', "not JSON: Expecting value (column 15)"),
     (line(GOOD)[:-20], "not JSON: "),
     (b"[1, 2]", "a trace is list, not an object"),
-    (line({"mesages": []}), "no 'messages' or 'responses_create_params' or 'traj' in it; did you mean 'messages'?"),
+    (line({"mesages": []}), "or 'conversations' or 'prompt' in it; did you mean 'messages'?"),
     (line(messages()), "messages is empty"),
     (line({**GOOD, "messages": "hello"}), "messages is str"),
     (line(changed("messages", 1, value="hello")), "message 2: a message is str"),
@@ -81,7 +81,7 @@ DEFECTS: list[tuple[bytes, str]] = [
 
 @pytest.fixture
 def short_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(traces_module, "MAX_LINE_BYTES", 4096)
+    monkeypatch.setattr(table_files, "MAX_LINE_BYTES", 4096)
 
 
 def test_every_defect_is_named_with_its_line(tmp_path: Path, short_lines: None) -> None:
@@ -136,7 +136,7 @@ def test_a_list_instead_of_lines(tmp_path: Path) -> None:
     found = read_traces(file)
     assert len(found.traces) == 1 and "the rest is not read" in str(found.defects[0])
     file.write_text(json.dumps([GOOD])[:-1])
-    assert "] is missing" in str(read_traces(file).defects[0])
+    assert "it ends in the middle" in str(read_traces(file).defects[0])
 
 
 def test_files_that_cannot_be_read_at_all(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_files_that_cannot_be_read_at_all(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no traces in it"):
         read_traces(tmp_path / "empty.jsonl")
     (tmp_path / "latin.json").write_bytes(b'[\n{"a": "\xe9"}]')
-    with pytest.raises(InputError, match=r"latin.json:2: not UTF-8 \(byte 0xe9\)"):
+    with pytest.raises(InputError, match=r"latin.json: not UTF-8 \(byte 0xe9\)"):
         read_traces(tmp_path / "latin.json")
 
 

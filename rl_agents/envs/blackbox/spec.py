@@ -20,7 +20,7 @@ class BlackboxOptions:
     )
     tasks: str = key(
         "",
-        "table of tasks (a file, a folder or hub:NAME), or the name of an environment whose tasks and starter model are taken",
+        "table of tasks (file, folder, hub:NAME), or an environment's name, whose tasks and starter model are taken",
     )
     task_options: dict[str, Any] = key(
         {}, "options of that environment, for its tasks and for the agent", needs="tasks"

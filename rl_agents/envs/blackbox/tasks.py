@@ -2,9 +2,9 @@
 
     {"id": "q1", "question": "In which city does Ada live?", "split": "test"}
 
-A row of any table (`rl_agents.data.tables`); the agent is given it as it stands. ``id`` may be absent (then it is the row's number), and so
-may ``split``: where no line has one, a tenth of the tasks is for tests. Of another environment the agent is given
-``id``, ``env`` (its name), ``options`` and ``max_turns``: what `rl_agents.envs.base.make_env` takes.
+A row of any table (`rl_agents.data.tables`); the agent is given it as it stands. ``id`` may be absent (then it is the
+row's number), and so may ``split``: where no row has one, a tenth of the tasks is for tests. Of another environment the
+agent is given ``id``, ``env`` (its name), ``options`` and ``max_turns``: what `rl_agents.envs.base.make_env` takes.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def base_environment(options: Mapping[str, Any]) -> str:
             raise
         known = nearest(tasks, base.ENVIRONMENTS)
         hint = f", and as an environment: {known}" if known.startswith("did you mean") else ""
-        raise InputError(f"env.tasks={error}{hint}") from None
+        raise InputError(f"env.tasks={tasks}: no such file{hint}" if hint else f"env.tasks={error}") from None
     return "blackbox"
 
 

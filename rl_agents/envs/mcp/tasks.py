@@ -64,9 +64,7 @@ def load_tasks(options: McpOptions) -> TaskSet:
         InputError: no file, or a record that is wrong; its place is named.
     """
     if not options.tasks:
-        raise InputError(
-            "environment mcp needs env.tasks=FILE, a table of questions with answers (JSONL, Parquet, ...)"
-        )
+        raise InputError("environment mcp needs env.tasks=FILE, a table of questions with answers")
     names = (options.tasks, options.test_tasks) if options.test_tasks else (options.tasks,)
     tables = tuple(question_table(name, options.columns) for name in names)
     return _loaded(tables, tuple(table.version() for table in tables), options.max_bad_share)

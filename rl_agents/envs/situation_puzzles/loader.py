@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
+from rl_agents.data.hub import PREFIX
 from rl_agents.data.tables import Table, open_table
 from rl_agents.envs.situation_puzzles.rules import Puzzle
 from rl_agents.errors import InputError, unknown
@@ -35,7 +37,8 @@ def read_split(folder: str, split: str, bad_data: str) -> Mapping[str, Puzzle]:
     try:
         table = open_table(f"{folder}/{split}")
     except InputError as error:
-        raise InputError(f"env.data={folder}: {error}") from None
+        there = Path(folder).is_dir() or folder.startswith(PREFIX)
+        raise InputError(f"env.data={error}" if there else f"env.data={folder}: no such folder") from None
     return _read(table, split, bad_data, table.version())
 
 
