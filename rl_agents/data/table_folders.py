@@ -103,8 +103,8 @@ def _of_split(own: Sequence[Part], split: str, where: str) -> list[Part]:
             raise InputError(f"{where} has the splits {', '.join(splits)}: name one, such as {where}/{splits[0]}")
         return list(own)
     chosen = [part for part in own if part.split == split] or [part for part in own if part.stem == split]
-    if not chosen and split == "train":
-        chosen = [part for part in own if not part.split]
+    if not chosen and split == "train" and not any(part.split for part in own):
+        chosen = list(own)
     if not chosen:
         raise InputError(f"{where}: no split '{split}': {nearest(split, splits)}")
     return chosen

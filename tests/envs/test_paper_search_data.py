@@ -150,7 +150,7 @@ def test_bad_records_can_be_left_out(folder: Path) -> None:
 @pytest.mark.parametrize("name", ["papers", "train", "test"])
 def test_missing_and_empty_files_are_named(folder: Path, name: str) -> None:
     (folder / f"{name}.jsonl").write_text("")
-    with pytest.raises(InputError, match="no usable query in it|among the papers"):
+    with pytest.raises(InputError, match=r"no usable query in it|among the papers"):
         tasks.find_papers(PaperSearchOptions(papers=str(folder)))
     (folder / f"{name}.jsonl").unlink()
     with pytest.raises(InputError, match=rf"no split '{name}'"):

@@ -1,0 +1,187 @@
+"""What reads tables: questions, tasks, traces and dialogues from Parquet and CSV with a column map, and real sets."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pyarrow.parquet as parquet
+import pytest
+
+from rl_agents.algorithms import Settings
+from rl_agents.chat.context import load_tokenizer, make_context
+from rl_agents.cli import main
+from rl_agents.data.tables import open_table
+from rl_agents.envs.base import env_spec as spec
+from rl_agents.envs.base import make_env, read_env_options, task_ids
+from rl_agents.errors import InputError
+from rl_agents.rollout.demonstrations import demonstrated_trajectories
+from rl_agents.traces.files import read_traces
+from rl_agents.traces.store import read_turns
+
+SHARED = Path(os.environ.get("RL_AGENTS_SHARED_DATA") or Path(__file__).parents[3] / "shared" / "data")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RL_AGENTS_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+def written(path: Path, rows: list[dict[str, Any]]) -> Path:
+    parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    return path
+
+
+HOTPOT = {
+    "question": "Which river flows through the birthplace of Ada?",
+    "supporting_facts": {"title": ["Ada", "Kelm"], "sent_id": [0, 1]},
+    "context": {
+        "title": ["Ada", "Kelm"],
+        "sentences": [["Ada was born in Kelm."], ["Kelm is old.", " The Oder is there."]],
+    },
+    "reward_model": {"ground_truth": "Oder", "style": "rule"},
+    "picture": b"\x00",
+}
+
+
+def test_multihop_qa_plays_a_parquet_file_with_nested_columns(tmp_path: Path) -> None:
+    path = written(tmp_path / "train.parquet", [{**HOTPOT, "key": f"q{n}"} for n in range(20)])
+    columns = "id:key,answer:reward_model.ground_truth"
+    options = {"questions": str(path), "columns": columns}
+    tests = task_ids("multihop_qa", "test", options)
+    assert len(tests) == 2 and len(task_ids("multihop_qa", "train", options)) == 18
+    env = make_env("multihop_qa", options)
+    observation, info = env.reset(options={"task_id": tests[0]})
+    assert HOTPOT["question"] in str(observation) + str(info)
+    assert env.step("<answer>Oder</answer>")[1] == 1.0
+    as_mapping = read_env_options(
+        spec("multihop_qa"), {"columns": {"id": "key", "answer": "reward_model.ground_truth"}}
+    )
+    assert as_mapping == read_env_options(spec("multihop_qa"), {"columns": columns}), "as YAML writes it"
+    with pytest.raises(InputError, match=r"no column 'reward_model.truth' for 'answer'.*reward_model.ground_truth"):
+        task_ids("multihop_qa", "train", {**options, "columns": "answer:reward_model.truth"})
+    with pytest.raises(InputError, match="NAME:COLUMN pairs are needed"):
+        task_ids("multihop_qa", "train", {**options, "columns": "answer"})
+
+
+def test_lines_that_are_no_json_count_as_bad_questions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [json.dumps({"id": f"q{n}", "question": "Q?", "answer": "A"}) for n in range(199)]
+    path = tmp_path / "q.jsonl"
+    path.write_text("\n".join([*lines[:2], '{"question": ', *lines[2:]]))
+    options = {"tasks": str(path), "test_tasks": ""}
+    assert len(task_ids("mcp", "train", options)) == 179
+    assert f"1 of 200 questions left out: {path}, line 3: not JSON" in capsys.readouterr().err
+    with pytest.raises(InputError, match="line 3: not JSON"):
+        task_ids("mcp", "train", {**options, "max_bad_share": 0.0})
+
+
+def test_blackbox_and_mcp_take_tables(tmp_path: Path) -> None:
+    path = tmp_path / "tasks.csv"
+    path.write_text("nr,prompt,gold,split\n1,Who?,Bo,train\n2,What?,7,test\n")
+    options = {"tasks": str(path), "columns": "id:nr,question:prompt", "agent_command": "true"}
+    assert (task_ids("blackbox", "train", options), task_ids("blackbox", "test", options)) == (["1"], ["2"])
+    from rl_agents.envs.blackbox.tasks import task_payload
+
+    payload = task_payload("2", read_env_options(spec("blackbox"), options), 5)
+    assert payload == {"id": "2", "question": "What?", "gold": "7", "split": "test"}
+    assert task_ids("mcp", "test", {"tasks": str(path), "columns": "question:prompt,answer:gold,id:nr"}) in (
+        ["1"],
+        ["2"],
+    )
+    rows = [
+        {"q": "Who?", "rubric": {"items": ["Bo did."]}, "level": 3},
+        {"q": "What?", "rubric": {"items": ["It."]}, "level": 1},
+    ]
+    documents = tmp_path / "documents.jsonl"
+    documents.write_text('{"text": "Bo did."}\n')
+    long_form = {"questions": str(written(tmp_path / "l.parquet", rows)), "documents": str(documents)}
+    assert len(task_ids("long_form_qa", "train", {**long_form, "columns": "question:q,points:rubric.items"})) == 2
+
+
+def dialogue(number: int) -> list[dict[str, Any]]:
+    call = {"id": "c", "type": "function", "function": {"name": "look", "arguments": json.dumps({"at": f"t{number}"})}}
+    return [
+        {"role": "user", "content": f"w{number} w2", "tool_calls": None, "tool_call_id": None},
+        {"role": "assistant", "content": "", "tool_calls": [call], "tool_call_id": None},
+        {"role": "tool", "content": "w4 w5", "tool_calls": None, "tool_call_id": "c"},
+        {"role": "assistant", "content": "w6", "tool_calls": None, "tool_call_id": None},
+    ]
+
+
+TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
+
+
+def test_pivot_extracts_traces_from_parquet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"chat": {"turns": dialogue(n)}, "tools_json": json.dumps([TOOL]), "score": 1.0} for n in range(3)]
+    path = written(tmp_path / "t.parquet", rows)
+    columns = ["--columns", "messages:chat.turns,tools:tools_json,reward:score"]
+    argv = ["pivot", "extract", "--traces", str(path), "--output"]
+    assert main([*argv, str(tmp_path / "out"), *columns]) == 0
+    turns = read_turns(tmp_path / "out" / "turns.parquet")
+    assert [turn.kind for turn in turns] == ["call", "message"] * 3 and turns[0].tools[0].name == "look"
+    assert turns[2].source == f"{path}:2" and turns[2].calls[0].arguments == {"at": "t1"}
+    assert main([*argv, str(tmp_path / "no"), "--columns", "messages:chat.turn"]) == 2
+    assert "no column 'chat.turn' for 'messages': did you mean 'chat.turns'?" in capsys.readouterr().err
+
+
+def test_sharegpt_conversations_and_pairs(tmp_path: Path) -> None:
+    said = [("human", "Weather?"), ("gpt", '[get(city="Rome")]'), ("tool", "dry"), ("gpt", "Dry.")]
+    record = {"system": "You call.", "conversations": [{"from": who, "value": text} for who, text in said]}
+    pair = {"prompt": [{"role": "user", "content": "2+2"}], "response": "4", "id": 7}
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps([record, pair, {"prompt": "x"}, {"conversations": [{"from": "moon", "value": "x"}]}]))
+    found = read_traces(path)
+    assert [m["role"] for m in found.traces[0].messages] == ["system", "user", "assistant", "user", "assistant"]
+    assert found.traces[1].single and found.traces[1].trace_id == "7" and found.traces[1].messages[-1]["content"] == "4"
+    assert "whose response is NoneType" in str(found.defects[0]) and "turn 1 is from 'moon'" in str(found.defects[1])
+
+
+def test_sft_learns_from_dialogues_in_parquet(tmp_path: Path, tiny_model_dir: Path) -> None:
+    rows = [{"chat": [m for m in dialogue(n) if m["role"] == "user"] + [{"role": "assistant", "content": f"w{n} w9"}],
+             "score": float(n != 1)} for n in range(4)]  # fmt: skip
+    path = written(tmp_path / "d.parquet", rows)
+    keys = {"algo": "sft", "model": str(tiny_model_dir), "demonstration_data": str(path), "max_model_len": 64}
+    keys["demonstration_columns"] = "messages:chat,reward:score"
+    found = demonstrated_trajectories(Settings.from_dict(keys), str(tiny_model_dir), 0)
+    assert len(found) == 3, "one earned nothing"
+    (step,) = found[1].steps
+    context = make_context("append", load_tokenizer(str(tiny_model_dir)))
+    assert (
+        context.template.decode(step.response_ids) == "w2 w9" and step.response_ids[-1] == context.template.end_of_turn
+    )
+    assert step.prompt_ids == list(context.template.opening("w2 w2")) and found[1].task_id == f"{path}:3"
+    with pytest.raises(InputError, match="does not fit max_model_len=2"):
+        demonstrated_trajectories(Settings.from_dict({**keys, "max_model_len": 2}), str(tiny_model_dir), 0)[0]
+    with pytest.raises(InputError, match="imitated with context=append"):
+        wrong = Settings.from_dict({**keys, "context": "window(2)"})
+        demonstrated_trajectories(wrong, str(tiny_model_dir), 0)
+
+
+@pytest.mark.parametrize(
+    ("file", "rows", "columns"),
+    [
+        ("qa/sds_2wiki.json", 500, {"question": "Question"}),
+        ("qa/hotpot_dev_v1_simplified.json", 7405, {}),
+        ("ar_bench/data/sp/test.json", 100, {}),
+        ("tau_bench/few_shot_data/MockAirlineDomainEnv-few_shot.jsonl", None, {}),
+        ("nemo_gym/workplace_csv/emails.csv", None, {"question": "subject"}),
+    ],
+)
+def test_real_sets_come_through_the_reader(
+    file: str, rows: int | None, columns: dict[str, str], tmp_path: Path
+) -> None:
+    path = SHARED / file
+    if not path.is_file():
+        pytest.skip(f"no {path} (set RL_AGENTS_SHARED_DATA)")
+    found = [row.record() for row in open_table(path, columns)]
+    assert len(found) == rows or (rows is None and len(found) > 3)
+    assert all(isinstance(record, dict) and columns.keys() <= record.keys() for record in found)
+    if file == "qa/sds_2wiki.json":  # the same questions in Parquet are the same questions
+        again = written(tmp_path / "q.parquet", found)
+        assert [row.record() for row in open_table(again)] == found
