@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow
 import pyarrow.parquet as parquet
 import pytest
+from chat_tokenizers import qwen
 
 from rl_agents.algorithms import Settings
 from rl_agents.chat.context import load_tokenizer, make_context
@@ -142,25 +143,26 @@ def test_sharegpt_conversations_and_pairs(tmp_path: Path) -> None:
     assert "whose response is NoneType" in str(found.defects[0]) and "turn 1 is from 'moon'" in str(found.defects[1])
 
 
-def test_sft_learns_from_dialogues_in_parquet(tmp_path: Path, tiny_model_dir: Path) -> None:
-    rows = [{"chat": [m for m in dialogue(n) if m["role"] == "user"] + [{"role": "assistant", "content": f"w{n} w9"}],
-             "score": float(n != 1)} for n in range(4)]  # fmt: skip
-    path = written(tmp_path / "d.parquet", rows)
-    keys = {"algo": "sft", "model": str(tiny_model_dir), "demonstration_data": str(path), "max_model_len": 64}
+def test_sft_learns_from_dialogues_in_parquet(tmp_path: Path) -> None:
+    """Every assistant turn is a step whose prompt is what was said before, the results of tools included."""
+    path = written(tmp_path / "d.parquet", [{"chat": dialogue(n), "score": float(n != 1)} for n in range(4)])
+    model = str(tmp_path / "model")
+    qwen().save_pretrained(model)
+    keys = {"algo": "sft", "model": model, "demonstration_data": str(path), "max_model_len": 512}
     keys["demonstration_columns"] = "messages:chat,reward:score"
-    found = demonstrated_trajectories(Settings.from_dict(keys), str(tiny_model_dir), 0)
+    found = demonstrated_trajectories(Settings.from_dict(keys), model, 0)
     assert len(found) == 3, "one earned nothing"
-    (step,) = found[1].steps
-    context = make_context("append", load_tokenizer(str(tiny_model_dir)))
-    assert (
-        context.template.decode(step.response_ids) == "w2 w9" and step.response_ids[-1] == context.template.end_of_turn
-    )
-    assert step.prompt_ids == list(context.template.opening("w2 w2")) and found[1].task_id == f"{path}:3"
+    first, second = found[1].steps
+    template = make_context("append", load_tokenizer(model)).template
+    assert '"name": "look"' in template.decode(first.response_ids).replace('":"', '": "')
+    assert template.decode(second.response_ids) == "w6" and second.response_ids[-1] == template.end_of_turn
+    assert first.prompt_ids == list(template.opening("w2 w2")) and found[1].task_id == f"{path}:3"
+    said = [*first.prompt_ids, *first.response_ids]
+    assert second.prompt_ids[: len(said)] == said and "w4 w5" in template.decode(second.prompt_ids[len(said) :])
     with pytest.raises(InputError, match="does not fit max_model_len=2"):
-        demonstrated_trajectories(Settings.from_dict({**keys, "max_model_len": 2}), str(tiny_model_dir), 0)[0]
+        demonstrated_trajectories(Settings.from_dict({**keys, "max_model_len": 2}), model, 0)[0]
     with pytest.raises(InputError, match="imitated with context=append"):
-        wrong = Settings.from_dict({**keys, "context": "window(2)"})
-        demonstrated_trajectories(wrong, str(tiny_model_dir), 0)
+        demonstrated_trajectories(Settings.from_dict({**keys, "context": "window(2)"}), model, 0)
 
 
 @pytest.mark.parametrize(
