@@ -114,7 +114,7 @@ def table_files(name: str) -> tuple[Path, ...]:
         return folder_files(path.parent, "", path.name, str(path.parent))
     beside = [one.name for one in path.parent.iterdir()] if path.parent.is_dir() else []
     near = difflib.get_close_matches(path.name, beside, n=1, cutoff=0.6)
-    raise InputError(f"{path}: cannot be read: No such file or folder{f'; did you mean {near[0]!r}?' if near else ''}")
+    raise InputError(f"{path}: no such file or folder{f'; did you mean {near[0]!r}?' if near else ''}")
 
 
 def fingerprint(paths: Sequence[Path]) -> str:

@@ -141,7 +141,7 @@ ROWS = """
 --env webshop --set env.catalogue=generated:0 => env.catalogue=generated:0: valid: small, generated, generated:N, a fo
 --env webshop --set env.catalogue=generated:x => env.catalogue=generated:x: valid: small, generated, generated:N, a fo
 --env webshop --set env.success_reward=5 => key 'env.success_reward' has no effect without env.reward=success
---env multihop_qa --set env.questions=nowhere.json => env.questions=nowhere.json: no such file; valid: generated, smal
+--env multihop_qa --set env.questions=nowhere.json => env.questions=nowhere.json: no such file or folder; valid: generated, small, or a ta
 --env multihop_qa --set env.hits=0 => env.hits=0: must be at least 1
 --env multihop_qa --set env.hits=21 => env.hits=21: must be at most 20
 --env multihop_qa --set env.max_bad_share=2 => env.max_bad_share=2.0: must be at most 1
@@ -157,7 +157,7 @@ ROWS = """
 --env blackbox --set env.agent=nowhere:b env.tasks=guess_numbers => env.agent=nowhere:b: there is no module nowhere in
 --env blackbox --set env.agent_command=shh env.tasks=guess_numbers => there is no program 'shh' here or on the PATH
 --env blackbox --set env.agent_timeout_s=0 env.agent=a:b env.tasks=guess_numbers => env.agent_timeout_s=0.0: must be
---env mcp --set model=. => environment mcp needs env.tasks=FILE, a JSONL file of questions with answers
+--env mcp --set model=. => environment mcp needs env.tasks=FILE, a table of questions with answers
 --env long_form_qa --set env.questions=x => key 'env.questions' has no effect without env.documents
 --env paper_search --set env.papers=nowhere => env.papers=nowhere: valid: generated, generated:N, small, a folder that
 --env situation_puzzles --set env.judge=gpt => env.judge='gpt': valid: rule, openai
@@ -220,8 +220,8 @@ doctor --quik => unknown flag '--quik': did you mean '--quick'?
 pivot => pivot needs a step: demo-traces, extract, small-model, profile, filter (see run.py pivot --help)
 pivot extrct => unknown step of pivot 'extrct': did you mean 'extract'?
 pivot extract => the following arguments are required: --traces, --output (see run.py pivot extract --help)
-pivot extract --traces nowhere --output o => nowhere: No such file or directory
-pivot profile --traces nowhere --model m => nowhere: No such file or directory
+pivot extract --traces nowhere --output o => nowhere: no such file or folder
+pivot profile --traces nowhere --model m => nowhere: no such file or folder
 pivot filter --traces nowhere => nowhere: no such file
 serve => checkpoint is missing: name a run's folder, a checkpoint or a model folder
 serve --checkpoint nowhere => no such folder
