@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import threading
 from collections.abc import Sequence
 from functools import lru_cache
@@ -10,6 +11,7 @@ from typing import Any
 
 from rl_agents.pool.reader import PoolReader
 from rl_agents.pool.records import Call
+from rl_agents.pool.token_scores import LAYERS, TOKENS_FILE, read_step
 from rl_agents.view.asked import Asked
 from rl_agents.view.episodes import find
 from rl_agents.view.runs import Run
@@ -18,13 +20,15 @@ from rl_agents.web.errors import ApiError
 
 #: Tokens of a prompt that a page gets at first: the last ones, which the answer follows.
 PROMPT = 600
+#: Digits of the learner's numbers.
+DIGITS = 4
 #: Sampled tokens of a step that a page gets at most.
 RESPONSE = 20_000
 _DECODING = threading.Lock()
 
 
 def tokens(asked: Asked) -> dict[str, Any]:
-    """One step's tokens; ``layers`` of numbers stand beside the sampled ones."""
+    """One step's tokens; log-probabilities, versions and, after a replay, ``scores`` stand beside the sampled ones."""
     run, ordinal, whole = asked.run, asked.whole("ordinal"), asked.text("whole", "") == "1"
     with run.reader() as reader:
         stored = find(reader, asked.text("session"))
@@ -47,7 +51,34 @@ def tokens(asked: Asked) -> dict[str, Any]:
         "versions": _versions(call)[:RESPONSE], "version": call.policy_version, "finish": call.finish_reason,
         "advantage": worth.advantage if worth else None, "value": worth.value if worth else None,
         "weight": stored.decision.weight_of(ordinal), "temperature": run.settings().get("temperature"),
+        "scores": scores(run, stored.session.id, ordinal, len(call.response_ids)),
+        "replay": replay_command(run, worth.iteration) if worth else None,
+        "clip": [run.settings().get(name) for name in ("clip_low", "clip_high")],
     }  # fmt: skip
+
+
+def scores(run: Run, session: str, ordinal: int, sampled: int) -> dict[str, Any] | None:
+    """What the learner made of a step's tokens, as a replay has written it; None without one."""
+    if run.alone or (found := read_step(run.folder.path / TOKENS_FILE, session, ordinal)) is None:
+        return None
+    if found.numbers.shape[1] != sampled:  # of another pool
+        return None
+    numbers = found.numbers[:, :RESPONSE].tolist()
+    layers = {name: [_short(value) for value in line] for name, line in zip(LAYERS, numbers, strict=True)}
+    return {"iteration": found.iteration, "update": found.update, "layers": layers}
+
+
+def replay_command(run: Run, iteration: int) -> str | None:
+    """What writes the scores of an iteration's tokens: a replay from the checkpoint before it."""
+    if run.alone:
+        return None
+    kept = [number for number, _ in run.folder.complete_checkpoints() if number <= iteration]
+    name = shlex.quote(run.name)
+    return f"run.py replay {name} --iterations {max(kept, default=0)}:{iteration + 1} --tokens"
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.{DIGITS}g}")
 
 
 def _call(reader: PoolReader, name: int) -> Call:
