@@ -57,7 +57,14 @@ class TokenRecorder:
         assert row.advantages is not None
         old = row.logprobs if row.old_logprobs is None else row.old_logprobs
         correction = np.ones_like(before) if row.correction is None else row.correction
-        layers = (row.advantages, np.exp(after - old), before - row.logprobs, self._entropy[index], correction, row.mask)
+        layers = (
+            row.advantages,
+            np.exp(after - old),
+            before - row.logprobs,
+            self._entropy[index],
+            correction,
+            row.mask,
+        )
         numbers = np.stack([np.asarray(layer, np.float32) for layer in layers])
         for step in np.unique(row.segments[row.segments >= 0]):
             part = numbers[:, row.segments == step]

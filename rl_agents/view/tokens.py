@@ -13,7 +13,7 @@ from rl_agents.pool.reader import PoolReader
 from rl_agents.pool.records import Call
 from rl_agents.pool.token_scores import LAYERS, TOKENS_FILE, read_step
 from rl_agents.view.asked import Asked
-from rl_agents.view.episodes import find
+from rl_agents.view.episodes import find, samples_of
 from rl_agents.view.runs import Run
 from rl_agents.view.worth import worth_of
 from rl_agents.web.errors import ApiError
@@ -36,7 +36,12 @@ def tokens(asked: Asked) -> dict[str, Any]:
         if not 0 <= ordinal < len(outcomes):
             raise ApiError(404, f"no step {ordinal}: there are {len(outcomes)}", "unknown_step", "ordinal")
         call = _call(reader, outcomes[ordinal].call)
-        worth = worth_of(reader, [stored.session.id]).get(stored.session.id, {}).get(ordinal)
+        learned = (stored.session.id, ordinal)
+        worth = worth_of(reader, learned[:1]).get(learned[0], {}).get(learned[1])
+        if worth is None and stored.session.kind == "episode":  # a step of a search is learned from among its siblings
+            samples = samples_of(reader, stored.session.seed)
+            learned = (samples[str(call.id)][0], 0) if str(call.id) in samples else learned
+            worth = worth_of(reader, learned[:1]).get(learned[0], {}).get(learned[1])
     prompt = call.prompt_ids if whole else call.prompt_ids[-PROMPT:]
     response = call.response_ids[:RESPONSE]
     pieces = texts(run, [*prompt, *response])
@@ -51,7 +56,7 @@ def tokens(asked: Asked) -> dict[str, Any]:
         "versions": _versions(call)[:RESPONSE], "version": call.policy_version, "finish": call.finish_reason,
         "advantage": worth.advantage if worth else None, "value": worth.value if worth else None,
         "weight": stored.decision.weight_of(ordinal), "temperature": run.settings().get("temperature"),
-        "scores": scores(run, stored.session.id, ordinal, len(call.response_ids)),
+        "scores": scores(run, *learned, len(call.response_ids)),
         "replay": replay_command(run, worth.iteration) if worth else None,
         "clip": [run.settings().get(name) for name in ("clip_low", "clip_high")],
     }  # fmt: skip

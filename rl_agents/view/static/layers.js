@@ -32,7 +32,9 @@
   // A ratio is as far from 1 as its logarithm is from 0.
   const ratio = (values) => {
     const logs = values.map((v) => Math.log(Math.max(v, 1e-30)));
-    return around(logs, reach(logs, 1e-3), factor, (i) => V.num(values[i], Math.abs(logs[i]) < 0.01 ? 5 : 3));
+    return around(logs, reach(logs, 1e-3), factor, (i) =>
+      values[i] === 1 ? "1" : V.num(values[i], Math.abs(logs[i]) < 0.01 ? 5 : 3),
+    );
   };
 
   const versions = (data) => {
