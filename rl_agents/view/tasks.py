@@ -61,7 +61,7 @@ def _scan(reader: PoolReader, words: str, before: int) -> tuple[list[dict[str, A
         "AND (instr(lower(o.action), lower(?)) > 0 OR instr(lower(o.observation), lower(?)) > 0) "
         "ORDER BY o.number DESC"
     )
-    edge = "SELECT min(number) FROM (SELECT number FROM outcomes WHERE number < ? ORDER BY number DESC LIMIT ?) AS newest"
+    edge = "SELECT min(number) FROM (SELECT number FROM outcomes WHERE number < ? ORDER BY number DESC LIMIT ?) AS n"
     deadline, hits = time.monotonic() + SEARCH_S, list[dict[str, Any]]()
     while time.monotonic() < deadline and len(hits) < HITS:
         lowest = reader.one(edge, before, CHUNK)[0]
