@@ -65,8 +65,8 @@ docs: .venv/.ready
 EXAMPLE := runs/view-example/3spo
 view-example: .venv/.ready
 	rm -rf $(EXAMPLE) docs/examples/view
-	$(PY) run.py --algo 3spo --env alfworld --local --iterations 3 --seed 1 --output $(EXAMPLE) --set search_steps=256 \
-		tasks_per_iteration=8 group_size=6 eval_interval=3 eval_episodes=8 checkpoint_interval=1 old_logprobs=learner \
+	$(PY) run.py --algo 3spo --env alfworld --local --iterations 3 --seed 2 --output $(EXAMPLE) --set search_steps=400 \
+		max_turns=12 tasks_per_iteration=6 group_size=6 eval_interval=3 eval_episodes=8 checkpoint_interval=1 old_logprobs=learner \
 		mismatch=token_tis
 	$(PY) run.py replay $(EXAMPLE) --tokens
 	$(PY) run.py view $(EXAMPLE) --export docs/examples/view --last 0

@@ -5,8 +5,8 @@
 One local run (GRPO on guess_numbers with a learning rate of nearly 0, so that iterations stay alike) and one server.
 In every second block of iterations a reader asks for all that the start page, the run's page and that of the newest
 iteration show, twice a second (a page asks for as much once in ten seconds at most); in the others nobody does. So
-both kinds of blocks have the same process, machine and neighbours. Printed: CPU seconds of an iteration of each kind,
-and their ratio with its standard error by bootstrap over blocks.
+both kinds of blocks have the same process, machine and neighbours. Printed: CPU seconds of a thousand tokens of rows of
+each kind (long iterations cost more), and their ratio with its standard error by bootstrap over pairs of blocks.
 """
 
 from __future__ import annotations
@@ -78,13 +78,13 @@ def follow(folder: Path, process: subprocess.Popen[bytes], block: int) -> int:
 
 
 def blocks(lines: list[dict[str, Any]], block: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """CPU seconds of an iteration in blocks without and with a reader, pair by pair."""
-    spent = {b["iteration"]: b["cpu_seconds"] - a["cpu_seconds"] for a, b in pairwise(lines)}
+    """[pairs, (CPU seconds, thousand tokens)] of blocks of iterations without and with a reader, pair by pair."""
+    spent = {b["iteration"]: (b["cpu_seconds"] - a["cpu_seconds"], b["rows/tokens"] / 1000) for a, b in pairwise(lines)}
     size = 2 * block
     last = max(spent)
     starts = [start for start in range(size, last - size + 2, size) if start >= WARM_UP]
-    means = [[np.mean([spent[i] for i in range(at, at + block)]) for at in (s, s + block)] for s in starts]
-    quiet, followed = np.array(means).T
+    sums = [[np.sum([spent[i] for i in range(at, at + block)], axis=0) for at in (s, s + block)] for s in starts]
+    quiet, followed = np.array(sums).transpose(1, 0, 2)
     return quiet, followed
 
 
@@ -101,10 +101,16 @@ def main() -> None:
             polls = follow(folder, process, args.block)
         quiet, followed = blocks(records(folder), args.block)
     draws = np.random.default_rng(0).integers(0, len(quiet), (DRAWS, len(quiet)))
-    error = float(np.std(followed[draws].mean(1) / quiet[draws].mean(1)))
+    ratios = [cost(followed[draw]) / cost(quiet[draw]) for draw in draws]
     print(f"{len(quiet)} pairs of blocks of {args.block} iterations, {polls} times everything asked")
-    print(f"CPU of an iteration: {quiet.mean():.4f} s without a reader, {followed.mean():.4f} s with one")
-    print(f"ratio {followed.mean() / quiet.mean():.4f} ± {error:.4f} (standard error)")
+    print(f"CPU of a thousand tokens: {cost(quiet):.4f} s without a reader, {cost(followed):.4f} s with one")
+    print(f"ratio {cost(followed) / cost(quiet):.4f} ± {np.std(ratios):.4f} (standard error)")
+
+
+def cost(blocks: NDArray[np.float64]) -> float:
+    """CPU seconds of a thousand tokens."""
+    seconds, tokens = blocks.sum(axis=0)
+    return float(seconds / tokens)
 
 
 if __name__ == "__main__":

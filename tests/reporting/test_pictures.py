@@ -1,4 +1,4 @@
-"""What people see in the pictures that runs leave: titles, axes with units, colours for everybody, no legend over data."""
+"""What people see in pictures that runs leave: titles, axes with units, colours for everybody, no legend over data."""
 
 from __future__ import annotations
 
