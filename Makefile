@@ -61,6 +61,7 @@ wheel: | $(UV)
 # The documentation as a site, in site/: `python3 -m http.server --directory site`
 docs: .venv/.ready
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet
+
 # The recorded search of docs/view.md, as pages that open from disk.
 EXAMPLE := runs/view-example/3spo
 view-example: .venv/.ready
