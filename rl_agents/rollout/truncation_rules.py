@@ -125,7 +125,8 @@ class RandomRule:
 
 def reasons(rule: Rule | None) -> dict[str, Any]:
     """Return the values that made a rule fire, as plain JSON; of a plugin's rule what its ``reasons()`` says."""
-    return dict(rule.reasons()) if hasattr(rule, "reasons") else {}
+    said = getattr(rule, "reasons", None)
+    return dict(said()) if said is not None else {}
 
 
 @dataclass(frozen=True, slots=True)

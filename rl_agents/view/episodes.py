@@ -142,7 +142,7 @@ def _from_samples(reader: PoolReader, session: Session, steps: Sequence[dict[str
     met = [samples[step["call"]][0] for step in steps if step["call"] in samples]
     worth = worth_of(reader, met)
     for step in steps:
-        name, reward = samples.get(step["call"], ("", None))
+        name, reward = samples.get(step["call"], ("", 0.0))
         if known := worth.get(name, {}).get(0):
             step.update(_credit(known), sample=name, step_reward=float(reward))
 

@@ -171,6 +171,7 @@ def test_what_the_learner_made_of_tokens(page, server):
     """Colours by layer, numbers where one points or moves to, and all of them as a table."""
     page.goto(server)
     page.goto(server.partition("#")[0] + "#/t/run/i1.g0.m0/0?layer=ratio")
+    page.wait_for_selector(".tokens [data-kind=sampled]")
     tokens = page.locator(".tokens [data-kind=sampled]")
     shades = tokens.evaluate_all("all => all.map((one) => one.style.backgroundColor)")
     assert shades[0] == "transparent" and "213, 94, 0" in shades[1] and "0, 114, 178" in shades[2]  # likelier: blue
