@@ -22,7 +22,7 @@ export RL_AGENTS_TEXTWORLD_PYTHON ?= $(if $(wildcard .venv-alfworld/.ready),$(CU
 # says who goes where.
 SIDE_BY_SIDE := -n 3 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo docs alfworld clients wheel test test-unit check bench bench-check clean
+.PHONY: demo docs alfworld clients wheel view-example test test-unit check bench bench-check clean
 
 .venv/.ready: pyproject.toml $(CONSTRAINTS) | $(UV)
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
@@ -61,6 +61,16 @@ wheel: | $(UV)
 # The documentation as a site, in site/: `python3 -m http.server --directory site`
 docs: .venv/.ready
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet
+
+# The recorded search of docs/view.md, as pages that open from disk.
+EXAMPLE := runs/view-example/3spo
+view-example: .venv/.ready
+	rm -rf $(EXAMPLE) docs/examples/view
+	$(PY) run.py --algo 3spo --env alfworld --local --iterations 3 --seed 2 --output $(EXAMPLE) --set search_steps=400 \
+		max_turns=12 tasks_per_iteration=6 group_size=6 eval_interval=3 eval_episodes=8 checkpoint_interval=1 old_logprobs=learner \
+		mismatch=token_tis
+	$(PY) run.py replay $(EXAMPLE) --tokens
+	$(PY) run.py view $(EXAMPLE) --export docs/examples/view --last 0
 
 demo: .venv/.ready
 	$(PY) run.py --config tune_configs/recipes/alfworld_chain_gae_small.yaml

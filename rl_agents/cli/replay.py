@@ -12,6 +12,7 @@ from rl_agents.cli.parser import Parser
 from rl_agents.cli.train import resolve_settings
 from rl_agents.errors import InputError
 from rl_agents.pool.reader import PoolReader
+from rl_agents.pool.token_scores import TOKENS_FILE, TokenScores
 from rl_agents.reporting.run_folder import RunFolder, restored_settings
 from rl_agents.settings.options import option_types
 from rl_agents.settings.sections import CriticKeys, LossKeys, ModelKeys, OptimiserKeys, RatioKeys
@@ -35,6 +36,11 @@ def build_parser() -> Parser:
         "--iterations", metavar="A:B",
         help="from the checkpoint of A completed iterations (0: the start) to B (default: 0 to the newest checkpoint)",
     )  # fmt: skip
+    parser.add_argument(
+        "--tokens", action="store_true",
+        help="write what the learner made of every sampled token (advantage, ratio, gap, entropy, correction, mask) to "
+        f"RUN/{TOKENS_FILE}, where `run.py view` finds it",
+    )  # fmt: skip
     return parser
 
 
@@ -55,19 +61,27 @@ def run(argv: Sequence[str]) -> int:
     settings = settings_of(folder, start, end, kept)
     from rl_agents.core.replay import Replay, Replayer, replay_settings
     from rl_agents.core.replay_record import Record, check_pool, refuse_unrecorded
+    from rl_agents.core.replay_tokens import TokenRecorder
 
     refuse_unrecorded(settings, folder.pool)
     with PoolReader(folder.pool) as reader:
         check_pool(reader, settings, kept.values())
         record = Record.read(reader, settings, start, end)
+        scores = TokenScores(args.run.resolve() / TOKENS_FILE) if args.tokens else None
         algo = Replayer.from_settings(resolve_settings(replay_settings(settings)))
         try:
             if start:
                 algo.restore_run_checkpoint(kept[start])
             found = Replay(algo, record, lambda line: print(line, flush=True))
+            if scores is not None:
+                found.tokens = TokenRecorder(algo.learner_group, scores)
             equal = found.run(start, end, kept)
         finally:
             algo.stop()
+            if scores is not None:
+                scores.close()
+    if found.tokens is not None:
+        print(f"{args.run / TOKENS_FILE}: {found.tokens.tokens} tokens")
     print(verdict(found, f"replay of {start}:{end}", equal, end))
     return 0 if equal else 1
 

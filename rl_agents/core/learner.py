@@ -236,15 +236,20 @@ class AgentLearner(TorchLearner):
     # --- what the driver asks for between updates --------------------------------------------------------------
 
     @torch.no_grad()
-    def score(self, rows: Sequence[Row], network: str) -> list[FloatArray]:
-        """Per-token log-probabilities (policy, reference) or values (critic) of rows, in their order."""
+    def score(self, rows: Sequence[Row], network: str, what: str = "") -> list[FloatArray]:
+        """Per-token log-probabilities (policy, reference) or values (critic) of rows, in their order.
+
+        Args:
+            what: ``entropy`` of a policy in place of its log-probabilities.
+        """
+        what = what or ("values" if network == CRITIC else "logprobs")
         output: list[FloatArray] = [np.zeros(0, np.float32)] * len(rows)
         for part, layout in self._parts(rows):
             if not part:
                 self._dummy_pass([network])
                 continue
             batch = collate([rows[i] for i in part], self._device)
-            scores = self._forward(network, batch, layout)["values" if network == CRITIC else "logprobs"].cpu().numpy()
+            scores = self._forward(network, batch, layout)[what].cpu().numpy()
             for i, line in zip(part, scores, strict=True):
                 output[i] = line[: len(rows[i])].astype(np.float32)
         if self.sharded:

@@ -84,12 +84,12 @@ class AgentLearnerGroup(LearnerGroup):
         shards = training_data.shard(len(self), shared=self._shared)
         return self._call([_Update(shard, train_policy) for shard, _ in shards], "learning")
 
-    def score(self, rows: Sequence[Row], network: str) -> list[FloatArray]:
-        """Per-token log-probabilities or values of ``rows``, forwarded in shards by all learners."""
+    def score(self, rows: Sequence[Row], network: str, what: str = "") -> list[FloatArray]:
+        """Per-token log-probabilities or values (``what``: see `AgentLearner.score`), in shards by all learners."""
         if self.is_local:
-            return self._learner.score(rows, network)  # type: ignore[no-any-return]
+            return self._learner.score(rows, network, what)  # type: ignore[no-any-return]
         shards = split_rows(rows, len(self), shared=self._shared)
-        functions = [_ScoreShard([rows[i] for i in shard], network) for shard in shards]
+        functions = [_ScoreShard([rows[i] for i in shard], network, what) for shard in shards]
         results = self._call(functions, f"scoring rows with the {network}")
         output: dict[int, FloatArray] = {}
         for shard, arrays in zip(shards, results, strict=True):
@@ -217,11 +217,11 @@ class _Update:
 
 
 class _ScoreShard:
-    def __init__(self, rows: list[Row], network: str) -> None:
-        self.rows, self.network = rows, network
+    def __init__(self, rows: list[Row], network: str, what: str) -> None:
+        self.rows, self.network, self.what = rows, network, what
 
     def __call__(self, learner: Any) -> list[FloatArray]:
-        return learner.score(self.rows, self.network)  # type: ignore[no-any-return]
+        return learner.score(self.rows, self.network, self.what)  # type: ignore[no-any-return]
 
 
 class _SetState:

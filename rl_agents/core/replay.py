@@ -22,6 +22,7 @@ from rl_agents.core.checkpoint import MEMORY, flatten, load_part, load_state
 from rl_agents.core.module import POLICY
 from rl_agents.core.pipeline import Sampled
 from rl_agents.core.replay_record import Record, Update
+from rl_agents.core.replay_tokens import TokenRecorder
 from rl_agents.core.run_pool import batch_records
 from rl_agents.data.rows import Row, lower
 from rl_agents.data.selection import SelectionError
@@ -89,6 +90,7 @@ class Replay:
         foreign: how many of them are tokens whose recorded log-probability is not that of the weights that sampled
             them. Where an engine rounds to 16 bits they are of no account if the weights that come out are right.
         equal: iterations whose checkpoints are equal.
+        tokens: writes what every update makes of every token; None: nothing is written.
     """
 
     algo: Replayer
@@ -97,6 +99,7 @@ class Replay:
     differences: list[str] = field(default_factory=list)
     foreign: int = 0
     equal: list[int] = field(default_factory=list)
+    tokens: TokenRecorder | None = None
     _versions: dict[int, list[str]] = field(default_factory=dict)
     _gap: float = 0.0
     _update: Update | None = None
@@ -109,7 +112,7 @@ class Replay:
             checkpoints: to compare with, by their completed iterations.
         """
         self._versions = self.record.by_version()
-        self.algo.on_batch = self._compare_credit
+        self.algo.on_batch = self._on_batch
         for iteration in range(start, end):
             self._iteration(iteration)
             if iteration + 1 in checkpoints:
@@ -148,6 +151,8 @@ class Replay:
         weights = self._group_weights(update)
         self._update, self._credit = update, []
         metrics = self.algo.learn_again(update, trajectories, weights)
+        if self.tokens is not None:
+            self.tokens.after(update)
         if metrics.get("actor/skipped_iterations"):
             self._note(f"iteration {update.iteration}: nothing to learn from, and the run learned")
         for line in self._credit:
@@ -184,6 +189,11 @@ class Replay:
         if others := set(update.sessions) - {names[id(trajectory)] for trajectory in experience.chosen}:
             self._note(f"iteration {update.iteration}: {min(others)} was learned from, and would not be chosen")
         return experience.weights
+
+    def _on_batch(self, rows: Sequence[Row], sessions: Sequence[str]) -> None:
+        if self.tokens is not None:
+            self.tokens.before(rows, sessions)
+        self._compare_credit(rows, sessions)
 
     def _compare_credit(self, rows: Sequence[Row], sessions: Sequence[str]) -> None:
         """Note steps that are worth something else, those of the largest difference first."""

@@ -25,9 +25,9 @@ def plot_profile(mean: Floats, variance: Floats, keep: NDArray[np.bool_], rule: 
     axes = figure.add_subplot()
     line = np.linspace(0, 1, 101)
     axes.plot(line, line * (1 - line), color="#d1d5db", linewidth=1, zorder=1)
-    axes.axvspan(0, rule.max_mean, color="#1d4ed8", alpha=0.06, linewidth=0)
+    axes.axvspan(0, rule.max_mean, color="#0072b2", alpha=0.06, linewidth=0)
     points, counts = np.unique(np.stack([mean, variance, keep], axis=1).round(6), axis=0, return_counts=True)
-    for chosen, colour, label in ((0, "#9ca3af", "left out"), (1, "#1d4ed8", "pivots")):
+    for chosen, colour, label in ((0, "#9ca3af", "left out"), (1, "#0072b2", "pivots")):
         at = points[:, 2] == chosen
         total = int(counts[at].sum())
         area = 30 + 900 * counts[at] / len(mean)
@@ -49,15 +49,15 @@ def plot_profile(mean: Floats, variance: Floats, keep: NDArray[np.bool_], rule: 
             xytext=(0, 26),
             textcoords="offset points",
             ha=side,
-            fontsize=11,
+            fontsize=13,
         )
-    axes.set_title(f"{title}\n{uniform.mean():.0%} of {len(mean)} turns are uninformative (σ² = 0)", fontsize=13)
-    axes.set_xlabel("mean score μ of the initial policy", fontsize=12)
-    axes.set_ylabel("variance σ²", fontsize=12)
+    axes.set_title(f"{title}\n{uniform.mean():.0%} of {len(mean)} turns are uninformative (σ² = 0)", fontsize=14)
+    axes.set_xlabel("mean score μ of the initial policy; shaded: below λ", fontsize=13)
+    axes.set_ylabel("variance σ² of the scores", fontsize=13)
     axes.set_ylim(-0.02, max(0.3, float(variance.max()) * 1.15 if len(variance) else 0.3))
     axes.set_xlim(-0.06, 1.06)
-    axes.tick_params(labelsize=11)
+    axes.tick_params(labelsize=12)
     axes.grid(True, color="#e5e7eb")
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(fontsize=11, frameon=False, loc="upper right", markerscale=0.5)
+    figure.legend(fontsize=12.5, frameon=False, loc="outside lower center", ncols=2, markerscale=0.5)
     figure.savefig(path)

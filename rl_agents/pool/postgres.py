@@ -60,9 +60,10 @@ class PostgresConnection:
         self._connection.execute(f"SET {'default_transaction_read_only' if read_only else 'synchronous_commit'} = on")
 
     def execute(self, query: str, values: Sequence[Any] = ()) -> Any:
-        """Run a statement with SQLite's question marks; return a cursor."""
+        """Run a statement with SQLite's question marks and its name for `strpos`; return a cursor."""
         if query == "BEGIN IMMEDIATE":
             query = f"BEGIN; SELECT pg_advisory_xact_lock({APPLICATION})"
+        query = query.replace("instr(", "strpos(")
         with self._as_sqlite():
             return self._connection.execute(query.replace("?", "%s") if values else query, values or None)
 

@@ -33,7 +33,7 @@ from rl_agents.rollout.env_guard import EnvGuard
 from rl_agents.rollout.env_hosts import EnvFactory
 from rl_agents.rollout.env_pool import EnvPool
 from rl_agents.rollout.recording import Recorder
-from rl_agents.rollout.truncation_rules import ANSWER_INSTRUCTION, TurnFacts
+from rl_agents.rollout.truncation_rules import ANSWER_INSTRUCTION, TurnFacts, reasons
 from rl_agents.rollout.turns import Limits, Player, end_cause, is_success, next_dialogue
 
 
@@ -171,7 +171,8 @@ class Episode:
     async def _truncate(self) -> None:
         assert self.truncation is not None
         turn, after = len(self.trajectory.steps), self.truncation.after
-        self.trajectory.facts["truncation"] = {"rule": self.truncation.name, "turn": turn}
+        fact = {"rule": self.truncation.name, "turn": turn, "because": reasons(self.rule)}
+        self.trajectory.facts["truncation"] = fact
         if after == "force_answer":
             await self._ask_for_answer()
         else:

@@ -34,7 +34,7 @@ from rl_agents.rollout.agent_loop import Rollouts, rollouts_of
 from rl_agents.rollout.prompting import episode_turns
 from rl_agents.rollout.recording import CallsOnly, Recorder
 from rl_agents.rollout.steering import Steering, WatchedGateway
-from rl_agents.rollout.truncation_rules import ANSWER_INSTRUCTION
+from rl_agents.rollout.truncation_rules import ANSWER_INSTRUCTION, reasons
 from rl_agents.rollout.turns import Limits
 from rl_agents.settings import Settings
 
@@ -208,7 +208,8 @@ def _end_by_rule(trajectory: Trajectory, trace: SessionTrace, end: AgentEnd, ste
         outcome, zero = "no room to answer", True
     else:
         outcome, zero = ("answered", False) if answered else ("no answer", True)
-    fact = {"rule": steering.rule, "turn": steering.turn, "outcome": outcome}
+    why = reasons(steering.state)
+    fact = {"rule": steering.rule, "turn": steering.turn, "because": why, "outcome": outcome}
     trajectory.facts["truncation"] = fact
     trajectory.end_cause = f"truncated_by_rule: {fact['rule']} after turn {fact['turn']}, {outcome}"
     trajectory.terminated, trajectory.truncated = True, False

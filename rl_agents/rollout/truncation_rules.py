@@ -11,7 +11,7 @@ import random
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -59,13 +59,22 @@ class StallRule:
     """T3, definition 2: k steps without progress (`StallWindow`)."""
 
     window: StallWindow
+    stalled: list[int] = field(default_factory=list)
 
     def fires(self, turn: TurnFacts) -> bool:
         """See `Rule.fires`; ``progress`` None is neither a stall nor progress."""
         if not turn.valid or turn.progress is None:
             self.window.skip()
             return False
+        if not turn.progress:
+            self.stalled.append(turn.number)
+        elif self.window.mode == "consecutive":
+            self.stalled.clear()
         return self.window.update(turn.progress)
+
+    def reasons(self) -> dict[str, Any]:
+        """The turns without progress that count, and k."""
+        return {"stalled_turns": list(self.stalled), "window": self.window.k}
 
 
 @dataclass(slots=True)
@@ -76,15 +85,25 @@ class SimilarityRule:
     threshold: float
     minimum_turns: int = 0
     asked: list[Vector] = field(default_factory=list)
+    turns: list[int] = field(default_factory=list)
+    nearest: float = -1.0
+    like: int = 0
 
     def fires(self, turn: TurnFacts) -> bool:
         """See `Rule.fires`."""
         if not turn.valid:
             return False
         vector = self.embedder.embed(turn.query or question_of(turn.action))
-        nearest = max((float(vector @ earlier) for earlier in self.asked), default=-1.0)
+        cosines = [float(vector @ earlier) for earlier in self.asked]
+        self.nearest = max(cosines, default=-1.0)
+        self.like = self.turns[cosines.index(self.nearest)] if cosines else 0
         self.asked.append(vector)
-        return turn.number >= self.minimum_turns and similarity_trigger(nearest, self.threshold)
+        self.turns.append(turn.number)
+        return turn.number >= self.minimum_turns and similarity_trigger(self.nearest, self.threshold)
+
+    def reasons(self) -> dict[str, Any]:
+        """The cosine of the last question with the earlier one that it resembles most, and α."""
+        return {"cosine": round(self.nearest, 4), "like_turn": self.like, "threshold": self.threshold}
 
 
 @dataclass(slots=True)
@@ -98,6 +117,16 @@ class RandomRule:
     def fires(self, turn: TurnFacts) -> bool:
         """See `Rule.fires`."""
         return turn.valid and random_trigger(self.stream, self.beta) and turn.number >= self.minimum_turns
+
+    def reasons(self) -> dict[str, Any]:
+        """β."""
+        return {"beta": self.beta}
+
+
+def reasons(rule: Rule | None) -> dict[str, Any]:
+    """Return the values that made a rule fire, as plain JSON; of a plugin's rule what its ``reasons()`` says."""
+    said = getattr(rule, "reasons", None)
+    return dict(said()) if said is not None else {}
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,8 @@ ENDS = (
 )
 #: Inches at most: what is wider cannot be read as a thumbnail.
 WIDEST, TALLEST = 15.0, 15.0
+#: Inches from which on all ends have room in one line of the legend.
+LEGEND_WIDTH = 10.5
 #: Points of a state's diameter, where there is room, and below which its n is not written.
 DOT, WRITTEN = 17.0, 11.0
 
@@ -69,7 +71,8 @@ def draw_tree(marks: Sequence[Mark], path: Path, title: str) -> None:
     axes.invert_yaxis()
     axes.set_xticks([])
     axes.spines[["top", "right", "bottom"]].set_visible(False)
-    figure.legend(fontsize=12, frameon=False, loc="outside lower center", ncols=5, markerscale=1.3)
+    columns_of_legend = 5 if width > LEGEND_WIDTH else 3  # a wider one would be cut at both sides
+    figure.legend(fontsize=12, frameon=False, loc="outside lower center", ncols=columns_of_legend, markerscale=1.3)
     figure.savefig(path)
 
 

@@ -13,7 +13,10 @@ from rl_agents.tuning.results import PointResult
 from rl_agents.tuning.space import Grid, short
 from rl_agents.tuning.sweep import Sweep
 
-BLUE, GREY = "#1d4ed8", "#6b7280"
+#: Okabe and Ito's colours, which everybody tells apart; dashes where there are more lines than colours.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8c6d00", "#56b4e9", "#5b6770")
+DASHES = ("-", "--", ":", "-.")
+BLUE = COLOURS[0]
 LEGEND_ROWS = 12
 
 
@@ -107,8 +110,9 @@ def _panels(figure: Any, sweep: Sweep, points: Sequence[PointResult]) -> None:
         if not numeric:
             axes.set_xticks(range(len(set(places))), sorted(set(map(short, values))))
         _style(axes, name)
-    panels[0].set_ylabel(sweep.metric, fontsize=12)
-    figure.suptitle(sweep.name, fontsize=13)
+    panels[0].set_ylabel(f"{sweep.metric}, mean of the seeds", fontsize=13)
+    hollow = "" if all(point.status == "done" for point in shown) else "; hollow: not done"
+    figure.suptitle(f"{sweep.name}\npoints with 95 % intervals{hollow}", fontsize=14)
 
 
 def _whisker(axes: Any, place: float, point: PointResult) -> None:
@@ -123,6 +127,7 @@ def _whisker(axes: Any, place: float, point: PointResult) -> None:
 def _population(figure: Any, sweep: Sweep, points: Sequence[PointResult], folder: Path) -> None:
     """The metric of every member over iterations; a circle where it took over a better one."""
     axes = figure.add_subplot()
+    drawn = 0
     for point in points:
         for trial in point.trials:
             records = RunFolder(folder / "trials" / trial.name).read_metrics()
@@ -130,21 +135,21 @@ def _population(figure: Any, sweep: Sweep, points: Sequence[PointResult], folder
             if not curve:
                 continue
             label = ", ".join(f"{name} {short(value)}" for name, value in point.keys.items())
-            (line,) = axes.plot(*zip(*curve, strict=True), "-", linewidth=1.5, label=label)
+            colour, dash = COLOURS[drawn % len(COLOURS)], DASHES[drawn // len(COLOURS) % len(DASHES)]
+            axes.plot(*zip(*curve, strict=True), dash, color=colour, linewidth=1.7, label=label)
+            drawn += 1
             for event in trial.lineage:
                 after = [value for iteration, value in curve if iteration >= event["iteration"]]
-                axes.plot(
-                    [event["iteration"]], after[:1] or [curve[-1][1]], "o", color=line.get_color(), fillstyle="none"
-                )
-    _style(axes, "iteration")
-    axes.set_ylabel(sweep.metric, fontsize=12)
-    axes.set_title(f"{sweep.name} (circles: took over a better member)", fontsize=13)
+                axes.plot([event["iteration"]], after[:1] or [curve[-1][1]], "o", color=colour, fillstyle="none")
+    _style(axes, "completed iterations")
+    axes.set_ylabel(sweep.metric, fontsize=13)
+    axes.set_title(f"{sweep.name} (circles: took over a better member)", fontsize=14)
     if len(points) <= LEGEND_ROWS:
-        axes.legend(fontsize=9, frameon=False, title="last keys")
+        figure.legend(fontsize=11, frameon=False, loc="outside lower center", ncols=2, title="last keys")
 
 
 def _style(axes: Any, label: str) -> None:
-    axes.set_xlabel(label, fontsize=12)
-    axes.tick_params(labelsize=11)
+    axes.set_xlabel(label, fontsize=13)
+    axes.tick_params(labelsize=12)
     axes.grid(True, color="#e5e7eb")
     axes.spines[["top", "right"]].set_visible(False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,8 @@ from rl_agents.view.runs import Run
 
 #: Points of a curve that a page gets at most: more than it has pixels help nobody.
 POINTS = 400
+#: Tags of the shares of episodes that ended so; causes that a chart tells apart.
+END, CAUSES = "end_cause/", 7
 #: Keys of a configuration that a page shows first.
 KEYS = ("algo", "env", "seed", "model", "iterations", "tasks_per_iteration", "group_size", "lr", "gamma", "lam")
 #: Keys that may differ between runs of one band.
@@ -77,7 +80,30 @@ def series(asked: Asked) -> dict[str, Any]:
         for tag, value in record.items():
             if tag != "iteration" and isinstance(value, int | float) and not isinstance(value, bool):
                 points.setdefault(tag, []).append((record["iteration"], value))
-    return {"run": run.name, "series": {tag: thinned(line) for tag, line in sorted(points.items())}}
+    return {
+        "run": run.name,
+        "series": {tag: thinned(line) for tag, line in sorted(points.items())},
+        "ends": ends(run.records()),
+    }
+
+
+def ends(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """How episodes ended: ``causes``, the most frequent first, and ``points`` [[iteration, share of each cause...]...].
+
+    An iteration's metrics name the causes that it met. Beyond `CAUSES` the rest are ``other``.
+    """
+    found = [(r["iteration"], {t[len(END) :]: v for t, v in r.items() if t.startswith(END)}) for r in records]
+    found = [(iteration, shares) for iteration, shares in found if shares]
+    totals: Counter[str] = Counter()
+    for _, shares in found:
+        totals.update(shares)
+    named = [cause for cause, _ in totals.most_common(CAUSES if len(totals) <= CAUSES else CAUSES - 1)]
+    lines = [thinned([(iteration, shares.get(cause, 0.0)) for iteration, shares in found]) for cause in named]
+    if len(totals) > len(named):
+        rest = [(i, sum(share for cause, share in shares.items() if cause not in named)) for i, shares in found]
+        named, lines = [*named, "other"], [*lines, thinned(rest)]
+    points = [[at[0][0], *(share for _, share in at)] for at in zip(*lines, strict=True)]
+    return {"causes": named, "points": points}
 
 
 def iterations(asked: Asked) -> dict[str, Any]:

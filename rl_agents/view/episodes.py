@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from rl_agents.credit.vspo import smoothing_weight
 from rl_agents.pool.reader import PoolReader, Stored, Where
 from rl_agents.pool.records import Outcome, Session
 from rl_agents.pool.schema import load_text
 from rl_agents.view.asked import Asked
 from rl_agents.view.groups import members_of, session_row
-from rl_agents.view.why import Unit, from_group, from_values, group_figures
+from rl_agents.view.methods import marks
+from rl_agents.view.why import Unit, from_values, from_weighted_group, group_figures
 from rl_agents.view.worth import Worth, worth_of
 from rl_agents.web.errors import ApiError
 
@@ -70,6 +72,7 @@ def episode(asked: Asked) -> dict[str, Any]:
             "siblings": [session_row(m, worth.get(m.session.id, {})) for m in members[:MEMBERS]],
             "group_figures": group_figures([m.total for m in members]),
             "decisions": _decisions(reader, s.id), "algo": run.settings().get("algo", ""),
+            "marks": marks(reader, stored, members, run.settings()),
         }  # fmt: skip
 
 
@@ -124,17 +127,22 @@ def _credit(worth: Worth | None) -> dict[str, Any]:
     return {"advantage": worth.advantage, "value": worth.value, "learned": worth.iteration}
 
 
-def _from_samples(reader: PoolReader, session: Session, steps: Sequence[dict[str, Any]]) -> None:
-    """Give a search's path what its steps were worth among their siblings, which are sessions of their own."""
+def samples_of(reader: PoolReader, seed: int) -> dict[str, tuple[str, float]]:
+    """Call -> (session, reward) of the samples of a search, which are sessions of their own."""
     query = (
         "SELECT o.call, s.id, o.reward FROM sessions s JOIN outcomes o ON o.session = s.id "
         "WHERE s.seed = ? AND s.kind = 'sample'"
     )
-    samples = {str(call): (load_text(name), reward) for call, name, reward in reader.rows(query, session.seed)}
+    return {str(call): (load_text(name), reward) for call, name, reward in reader.rows(query, seed)}
+
+
+def _from_samples(reader: PoolReader, session: Session, steps: Sequence[dict[str, Any]]) -> None:
+    """Give a search's path what its steps were worth among their siblings."""
+    samples = samples_of(reader, session.seed)
     met = [samples[step["call"]][0] for step in steps if step["call"] in samples]
     worth = worth_of(reader, met)
     for step in steps:
-        name, reward = samples.get(step["call"], ("", None))
+        name, reward = samples.get(step["call"], ("", 0.0))
         if known := worth.get(name, {}).get(0):
             step.update(_credit(known), sample=name, step_reward=float(reward))
 
@@ -163,10 +171,10 @@ def explain(
     worth: Mapping[str, Mapping[int, Worth]], settings: Mapping[str, Any],
 ) -> None:  # fmt: skip
     """Put under ``why`` of each step how its advantage came about, where a formula gives the recorded number."""
-    name = stored.session.id
+    name, factors = stored.session.id, draw_factors(settings)
     for step in steps:
         units = [_unit(member, worth.get(member.session.id, {}), step["ordinal"]) for member in members]
-        if found := from_group(units, name):
+        if found := from_weighted_group(units, name, factors):
             step["why"] = {"by": "group", **found}
     if all("why" in step for step in steps) or any(step["value"] is None for step in steps):
         return
@@ -177,6 +185,15 @@ def explain(
     if explained is not None and place is not None:
         for step, why in zip(steps, explained[place], strict=True):
             step["why"] = {"by": "values", "gamma": settings.get("gamma", 1.0), "lam": settings.get("lam", 1.0), **why}
+
+
+def draw_factors(settings: Mapping[str, Any]) -> list[float]:
+    """Factors that a task's advantages may have been weighed with: of VSPO by how often it was drawn."""
+    if settings.get("algo") != "vspo" or settings.get("vspo_mode") == "none":
+        return [1.0]
+    alpha, clip = float(settings.get("vspo_alpha", 2.0)), bool(settings.get("vspo_clip", True))
+    most = 1 + int(settings.get("tasks_per_iteration", 1))
+    return [float(w) for w in smoothing_weight(range(1, most), alpha, clip=clip)]
 
 
 def _unit(member: Stored, worth: Mapping[int, Worth], ordinal: int) -> Unit:

@@ -175,7 +175,7 @@ def _read(reader: PoolReader, names: Mapping[int, Sequence[str]], text: str) -> 
 def _containing(reader: PoolReader, ids: Sequence[str], text: str) -> list[str]:
     query = (
         f"SELECT DISTINCT session FROM outcomes WHERE session IN ({marks(ids)}) "
-        "AND (instr(lower(action), lower(?)) OR instr(lower(observation), lower(?)))"
+        "AND (instr(lower(action), lower(?)) > 0 OR instr(lower(observation), lower(?)) > 0)"
     )
     return [load_text(row[0]) for row in reader.rows(query, *ids, text, text)]
 
@@ -183,7 +183,7 @@ def _containing(reader: PoolReader, ids: Sequence[str], text: str) -> list[str]:
 def _unparsed(reader: PoolReader, ids: Sequence[str]) -> set[str]:
     found: set[str] = set()
     for part in parts(ids):
-        query = f"SELECT DISTINCT session FROM outcomes WHERE session IN ({marks(part)}) AND NOT valid"
+        query = f"SELECT DISTINCT session FROM outcomes WHERE session IN ({marks(part)}) AND valid = 0"
         found |= {load_text(row[0]) for row in reader.rows(query, *part)}
     return found
 

@@ -58,9 +58,10 @@ def _scan(reader: PoolReader, words: str, before: int) -> tuple[list[dict[str, A
         "SELECT o.number, o.session, o.ordinal, o.action, o.observation, s.iteration FROM outcomes o "
         "LEFT JOIN sessions s ON s.id = o.session WHERE o.number IN "
         "(SELECT number FROM outcomes WHERE number < ? ORDER BY number DESC LIMIT ?) "
-        "AND (instr(lower(o.action), lower(?)) OR instr(lower(o.observation), lower(?))) ORDER BY o.number DESC"
+        "AND (instr(lower(o.action), lower(?)) > 0 OR instr(lower(o.observation), lower(?)) > 0) "
+        "ORDER BY o.number DESC"
     )
-    edge = "SELECT min(number) FROM (SELECT number FROM outcomes WHERE number < ? ORDER BY number DESC LIMIT ?)"
+    edge = "SELECT min(number) FROM (SELECT number FROM outcomes WHERE number < ? ORDER BY number DESC LIMIT ?) AS n"
     deadline, hits = time.monotonic() + SEARCH_S, list[dict[str, Any]]()
     while time.monotonic() < deadline and len(hits) < HITS:
         lowest = reader.one(edge, before, CHUNK)[0]

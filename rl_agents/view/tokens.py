@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import threading
 from collections.abc import Sequence
 from functools import lru_cache
@@ -10,21 +11,24 @@ from typing import Any
 
 from rl_agents.pool.reader import PoolReader
 from rl_agents.pool.records import Call
+from rl_agents.pool.token_scores import LAYERS, TOKENS_FILE, read_step
 from rl_agents.view.asked import Asked
-from rl_agents.view.episodes import find
+from rl_agents.view.episodes import find, samples_of
 from rl_agents.view.runs import Run
 from rl_agents.view.worth import worth_of
 from rl_agents.web.errors import ApiError
 
 #: Tokens of a prompt that a page gets at first: the last ones, which the answer follows.
 PROMPT = 600
+#: Digits of the learner's numbers.
+DIGITS = 4
 #: Sampled tokens of a step that a page gets at most.
 RESPONSE = 20_000
 _DECODING = threading.Lock()
 
 
 def tokens(asked: Asked) -> dict[str, Any]:
-    """One step's tokens; ``layers`` of numbers stand beside the sampled ones."""
+    """One step's tokens; log-probabilities, versions and, after a replay, ``scores`` stand beside the sampled ones."""
     run, ordinal, whole = asked.run, asked.whole("ordinal"), asked.text("whole", "") == "1"
     with run.reader() as reader:
         stored = find(reader, asked.text("session"))
@@ -32,7 +36,12 @@ def tokens(asked: Asked) -> dict[str, Any]:
         if not 0 <= ordinal < len(outcomes):
             raise ApiError(404, f"no step {ordinal}: there are {len(outcomes)}", "unknown_step", "ordinal")
         call = _call(reader, outcomes[ordinal].call)
-        worth = worth_of(reader, [stored.session.id]).get(stored.session.id, {}).get(ordinal)
+        learned = (stored.session.id, ordinal)
+        worth = worth_of(reader, learned[:1]).get(learned[0], {}).get(learned[1])
+        if worth is None and stored.session.kind == "episode":  # a step of a search is learned from among its siblings
+            samples = samples_of(reader, stored.session.seed)
+            learned = (samples[str(call.id)][0], 0) if str(call.id) in samples else learned
+            worth = worth_of(reader, learned[:1]).get(learned[0], {}).get(learned[1])
     prompt = call.prompt_ids if whole else call.prompt_ids[-PROMPT:]
     response = call.response_ids[:RESPONSE]
     pieces = texts(run, [*prompt, *response])
@@ -47,7 +56,34 @@ def tokens(asked: Asked) -> dict[str, Any]:
         "versions": _versions(call)[:RESPONSE], "version": call.policy_version, "finish": call.finish_reason,
         "advantage": worth.advantage if worth else None, "value": worth.value if worth else None,
         "weight": stored.decision.weight_of(ordinal), "temperature": run.settings().get("temperature"),
+        "scores": scores(run, *learned, len(call.response_ids)),
+        "replay": replay_command(run, worth.iteration) if worth else None,
+        "clip": [run.settings().get(name) for name in ("clip_low", "clip_high")],
     }  # fmt: skip
+
+
+def scores(run: Run, session: str, ordinal: int, sampled: int) -> dict[str, Any] | None:
+    """What the learner made of a step's tokens, as a replay has written it; None without one."""
+    if run.alone or (found := read_step(run.folder.path / TOKENS_FILE, session, ordinal)) is None:
+        return None
+    if found.numbers.shape[1] != sampled:  # of another pool
+        return None
+    numbers = found.numbers[:, :RESPONSE].tolist()
+    layers = {name: [_short(value) for value in line] for name, line in zip(LAYERS, numbers, strict=True)}
+    return {"iteration": found.iteration, "update": found.update, "layers": layers}
+
+
+def replay_command(run: Run, iteration: int) -> str | None:
+    """What writes the scores of an iteration's tokens: a replay from the checkpoint before it."""
+    if run.alone:
+        return None
+    kept = [number for number, _ in run.folder.complete_checkpoints() if number <= iteration]
+    name = shlex.quote(run.name)
+    return f"run.py replay {name} --iterations {max(kept, default=0)}:{iteration + 1} --tokens"
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.{DIGITS}g}")
 
 
 def _call(reader: PoolReader, name: int) -> Call:

@@ -49,10 +49,10 @@ class Node:
 def searches(asked: Asked) -> dict[str, Any]:
     """The searches of a run, the newest first; a search is named by its seed."""
     query = (
-        "SELECT seed, task_id, min(iteration), max(iteration), sum(kind = 'sample'), sum(kind = 'episode'), "
-        "sum(kind = 'episode' AND success), max(number) AS newest FROM sessions "
+        f"SELECT seed, min(task_id), min(iteration), max(iteration), {_count('sample')}, {_count('episode')}, "
+        f"{_count('episode', 'AND success = 1')}, max(number) AS newest FROM sessions "
         f"WHERE kind IN ('sample', 'episode') AND NOT EXISTS ({TAKEN_BACK}) GROUP BY seed "
-        f"HAVING sum(kind = 'sample') > 0 ORDER BY newest DESC LIMIT {LISTED}"
+        f"HAVING {_count('sample')} > 0 ORDER BY newest DESC LIMIT {LISTED}"
     )
     names = ("seed", "task", "first", "last", "samples", "finished", "solved", "newest")
     with asked.run.reader() as reader:
@@ -62,6 +62,10 @@ def searches(asked: Asked) -> dict[str, Any]:
     for row in rows:
         row.update(seed=str(row["seed"]), task=load_text(row["task"]))
     return {"run": asked.run.name, "rows": rows}
+
+
+def _count(kind: str, test: str = "") -> str:
+    return f"sum(CASE WHEN kind = '{kind}' {test} THEN 1 ELSE 0 END)"
 
 
 def tree(asked: Asked) -> dict[str, Any]:

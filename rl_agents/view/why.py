@@ -62,6 +62,24 @@ def from_group(units: Sequence[Unit], name: str) -> dict[str, Any] | None:
     return None
 
 
+def from_weighted_group(units: Sequence[Unit], name: str, factors: Sequence[float]) -> dict[str, Any] | None:
+    """Explain an advantage by the group's returns and a factor that all of its advantages have in common.
+
+    Args:
+        factors: that of a task that was drawn once, twice, ... (VSPO); [1] where none is made.
+
+    Returns:
+        What `from_group` does, with ``times`` and ``factor`` where one other than 1 fits.
+    """
+    for times, factor in enumerate(factors, start=1):
+        plain = [u._replace(advantage=None if u.advantage is None else u.advantage / factor) for u in units]
+        found = from_group(plain, name)
+        if found is not None and (factor == 1 or abs(found["result"]) > TOLERANCE):
+            weighed = {} if factor == 1 else {"times": times, "factor": factor}
+            return {**found, **weighed, "result": found["result"] * factor}
+    return None
+
+
 def group_figures(totals: Sequence[float]) -> dict[str, Any]:
     """Mean and deviation of a group's returns."""
     finite = [total for total in totals if math.isfinite(total)]

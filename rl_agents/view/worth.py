@@ -11,6 +11,8 @@ from rl_agents.pool.schema import load_text
 
 #: So many of the lowest and of the highest advantages of an iteration are named.
 EXTREMES = 8
+#: Characters of what they say.
+SAID = 160
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,7 @@ def extremes(reader: PoolReader, iteration: int, most: int = EXTREMES) -> dict[s
 def _ordered(reader: PoolReader, iteration: int, most: int, order: str) -> list[dict[str, Any]]:
     # Of a session that was learned from again after a resumption the last row counts.
     query = (
-        "SELECT c.session, c.ordinal, c.advantage, c.value, sessions.task_id, sessions.kind, substr(o.action, 1, 160), "
+        "SELECT c.session, c.ordinal, c.advantage, c.value, sessions.task_id, sessions.kind, o.action, "
         "o.reward FROM sessions JOIN credit c ON c.session = sessions.id "
         "JOIN outcomes o ON o.session = c.session AND o.ordinal = c.ordinal "
         f"WHERE sessions.iteration = ? AND c.advantage != 0 AND NOT EXISTS ({TAKEN_BACK}) "
@@ -66,5 +68,6 @@ def _ordered(reader: PoolReader, iteration: int, most: int, order: str) -> list[
     rows = [dict(zip(names, row, strict=True)) for row in reader.rows(query, iteration, most)]
     for row in rows:
         row.update({name: load_text(row[name]) for name in ("session", "task", "kind", "action")})
+        row["action"] = row["action"][:SAID]  # not by the database: it may hold bytes, and would cut a character
         row["reward"], row["advantage"] = float(row["reward"]), float(row["advantage"])
     return rows

@@ -10,10 +10,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from rl_agents.cli import main
 from rl_agents.pool.packing import as_ids, as_sequence, pack, unpack
+from rl_agents.pool.reader import PoolReader, Where
+from rl_agents.pool.token_scores import TOKENS_FILE, read_step
+from rl_agents.view.answers import answer
+from rl_agents.view.runs import find_runs
 
 KEYS = ["eval_episodes=0", "tasks_per_iteration=4", "group_size=4", "checkpoint_interval=1", "keep_checkpoints=0"]
 #: What decides about an update beside its rows, each in a run of its own.
@@ -84,6 +89,34 @@ def test_from_checkpoint_to_checkpoint(run: Path, capsys: pytest.CaptureFixture[
     iteration, checkpoint, verdict = capsys.readouterr().out.splitlines()
     assert iteration.startswith("iteration 1: 16 episodes") and checkpoint.startswith("checkpoint 2: 97 tensors equal")
     assert verdict == "replay of 1:2: equal bit for bit, credit and weights"
+
+
+def test_what_the_learner_made_of_every_token_is_written(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One optimiser step: what has a positive advantage became more likely, and engine and learner agree."""
+    assert main(["replay", str(run), "--iterations", "1:2", "--tokens"]) == 0
+    out = capsys.readouterr().out
+    assert out.splitlines()[-1] == "replay of 1:2: equal bit for bit, credit and weights"
+    with PoolReader(run / "pool.sqlite") as reader:
+        rows = [row for session in reader.sessions(Where(iteration=1)) for row in reader.credit(session.id)]
+        credits = {(row.session, row.ordinal): row for row in rows}
+        calls = {outcome.call: key for key in credits for outcome in reader.outcomes(key[0])[key[1] : key[1] + 1]}
+        sizes = {calls[call.id]: len(call.response_ids) for call in reader.calls(list(calls))}
+    found = {key: read_step(run / TOKENS_FILE, *key) for key in credits}
+    assert f"tokens.sqlite: {sum(sizes.values())} tokens" in out
+    pulled = 0.0
+    for key, step in found.items():
+        assert step is not None and (step.iteration, step.update) == (1, 0)
+        advantage, ratio, gap, entropy, correction, mask = step.numbers
+        assert len(mask) == sizes[key] and (mask == correction).all() and (mask == 1).all() and (entropy >= 0).all()
+        assert advantage == pytest.approx(credits[key].advantage) and abs(gap).max() < 1e-4
+        pulled += float((advantage * np.log(ratio)).sum())
+    assert pulled > 0
+    session, ordinal = max(found)
+    asked = {"run": "run", "session": session, "ordinal": str(ordinal)}
+    scores = json.loads(answer(find_runs([str(run)]), "tokens", asked))["scores"]
+    assert scores["layers"]["ratio"] == pytest.approx(found[session, ordinal].numbers[1].tolist(), rel=1e-3)
+    (run / TOKENS_FILE).write_text("something else")
+    assert main(["replay", str(run), "--tokens"]) == 2 and "tokens.sqlite: " in capsys.readouterr().err
 
 
 def test_a_resumed_run_is_replayed_as_it_went_on(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
+import zlib
 
 import pytest
-from view.made_run import write_run
+from view.made_run import HOSTILE, write_run
 
 from rl_agents.cli import main
 
@@ -29,12 +31,23 @@ def test_the_export_is_whole_and_safe(run_folder, tmp_path, capsys):
     assert main(["view", str(run_folder), "--export", str(out), "--last", "1"]) == 0
     assert re.search(r"the newest 1 iterations of each run, 8 sessions, \d", capsys.readouterr().out)
     index = json.loads((out / "data" / "index.js").read_text("ascii").removeprefix("window.exported=").rstrip(";\n"))
-    assert index["places"]["episode?run=run&session=i2.g0.m0"] and "episode?run=run&session=i1.g0.m0" not in str(index)
-    for file in (out / "data").iterdir():
-        assert not set("<>&\u2028") & set(file.read_text("ascii")), file
+    places = unpacked(index["places"])
+    assert "episode?run=run&session=i1.g0.m0" not in places
+    number = places["episode?run=run&session=i2.g0.m0"]
+    file = (out / "data" / f"{number}.js").read_text("ascii")
+    answers = unpacked(file.removeprefix(f"window.exported.shards[{number}]=").strip('";\n'))
+    assert HOSTILE in [step["action"] for step in answers["episode?run=run&session=i2.g0.m0"]["steps"]]
+    for path in (out / "data").iterdir():
+        assert not set("<>&\u2028") & set(path.read_text("ascii")), path
+    plain = sum(len(json.dumps(answer)) for answer in answers.values())
+    assert plain > 4 * len(file)  # what answers have in common is there once
     assert "Content-Security-Policy" in (out / "index.html").read_text("utf-8")
     assert main(["view", str(run_folder), "--export", str(out)]) == 2
     assert "exists and is not empty" in capsys.readouterr().err
+
+
+def unpacked(text):
+    return json.loads(zlib.decompress(base64.b64decode(text)))
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from pool.experience import dialogue
 from pool.test_killed_writers import check, start, wait_for
+from view.made_run import gateway_records, search_records, write_run
 
 from rl_agents.cli import main
 from rl_agents.errors import InputError
@@ -24,6 +25,10 @@ from rl_agents.pool.reader import PoolReader, Where
 from rl_agents.pool.records import Batch, Call, Credit, Curation, Event, Exchange, Opening, Outcome, RewardNote
 from rl_agents.pool.sessions import session_records
 from rl_agents.pool.store import PoolError, PoolWriter
+from rl_agents.view.answers import answer
+from rl_agents.view.edit import decide
+from rl_agents.view.export import export
+from rl_agents.view.runs import find_runs
 
 psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed")
 PROGRAMS = [*sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb")), *filter(None, [shutil.which("initdb")])]
@@ -230,3 +235,44 @@ def test_the_command_line(place, capsys, tmp_path):
     assert json.loads(capsys.readouterr().out)["tokens_sampled"] == 180
     assert main(["pool", place, "export", "--output", str(tmp_path / "a.jsonl")]) == 0
     assert len((tmp_path / "a.jsonl").read_text().splitlines()) == 3
+
+
+def test_the_explorer_reads_it_as_it_reads_a_file(server, tmp_path):
+    """Every view gives the same of the same records, in a file and in a database; decisions reach both."""
+    address = server.new_database()
+    records = [*search_records(), *gateway_records()]
+    folder = write_run(tmp_path / "pool.of.a.run")
+    write_run(tmp_path / "empty", pool=address)
+    for place in (folder / "pool.sqlite", address):
+        with PoolWriter(place) as pool:
+            pool.add(*records)
+    file, database = find_runs([str(folder / "pool.sqlite")]), find_runs([address])
+    (one,), (other,) = file.runs, database.runs
+    assert other == address.partition("?")[0].rpartition("/")[2]
+    here = {"iteration": "1"}
+    for view, values in [
+        ("groups", here), ("groups", {**here, "text": "DROP IT"}), ("groups", {**here, "flat": "1"}),
+        ("iterations", {}),
+        ("steps", here), ("group", {**here, "group": "0"}), ("episode", {"session": "i1.g0.m0"}), ("searches", {}),
+        ("tokens", {"session": "i1.g0.m0", "ordinal": "1"}), ("tree", {"seed": "77"}),
+        ("episode", {"session": "i0.g9.m0"}), ("episode", {"session": "sub"}), ("task", {"task": "task/a"}),
+        ("search", {"text": "Take The Lamp"}),
+        ("text", {"session": "i1.g1.m0", "ordinal": "0", "field": "observation", "start": "999990"}),
+    ]:  # fmt: skip
+        theirs = answer(database, view, {**values, "run": other}).replace(other, one)
+        mine = json.loads(answer(file, view, {**values, "run": one}))
+        assert without_order(json.loads(theirs)) == without_order(mine), (view, values)
+    before = database.runs[other].stamp()
+    assert database.runs[other].is_live()
+    decide(find_runs([address], edit=True), {"run": other, "session": "i1.g0.m1", "verdict": "exclude"})
+    assert database.runs[other].stamp() != before
+    excluded = json.loads(answer(database, "groups", {**here, "run": other, "outcome": "excluded"}))["rows"]
+    assert [row["group"] for row in excluded] == [0]
+    assert export(database, tmp_path / "out", 1).endswith("MB")
+    with pytest.raises(InputError, match="no pool in this database"):
+        find_runs([server.new_database()])
+
+
+def without_order(data):
+    """Equal counts of causes have no order among them."""
+    return {name: value for name, value in data.items() if name not in ("kinds", "causes")}

@@ -331,7 +331,8 @@ def test_t3_asks_for_the_answer_and_takes_it(tasks):
 
     engine = ScriptedEngine(CONTEXT.template.tokenizer, script)
     (trajectory,) = collect(stalling, tasks, limits=cutting("force_answer"), engine=engine).trajectories
-    assert trajectory.facts["truncation"] == {"rule": "t3", "turn": 3, "outcome": "answered"}
+    fact = {"rule": "t3", "turn": 3, "because": {}, "outcome": "answered"}  # this rule has no `reasons`
+    assert trajectory.facts["truncation"] == fact
     assert [step.reward for step in trajectory.steps] == [0, 0, 0, 1] and trajectory.success
     assert trajectory.terminated and not trajectory.truncated
 

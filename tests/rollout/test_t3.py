@@ -69,7 +69,8 @@ def outcome(t):
 
 def test_the_first_inconsistent_guess_asks_for_the_answer():
     t = play([STALL, WIN], truncation())
-    assert t.facts["truncation"] == {"rule": "t3", "turn": 1, "outcome": "answered"}
+    because = {"stalled_turns": [1], "window": 1}
+    assert t.facts["truncation"] == {"rule": "t3", "turn": 1, "because": because, "outcome": "answered"}
     assert t.end_cause == "truncated_by_rule: t3 after turn 1, answered"
     assert (t.terminated, t.truncated, t.success, t.episode_return) == (True, False, True, 1.0)
     first, second = t.steps
@@ -254,7 +255,8 @@ def test_evaluations_never_truncate():
 def test_similar_questions_truncate():
     rule = truncation(truncation="similarity")
     t = play([STALL, STALL, WIN], rule)
-    assert t.facts["truncation"] == {"rule": "similarity", "turn": 2, "outcome": "answered"}
+    because = {"cosine": pytest.approx(1.0), "like_turn": 1, "threshold": 0.93}
+    assert t.facts["truncation"] == {"rule": "similarity", "turn": 2, "because": because, "outcome": "answered"}
     assert play([STALL, MOVE, WIN], rule).end_cause == "terminated"
     assert play([STALL, STALL, WIN], truncation(truncation="similarity", truncation_min_turns=3)).success
     loose = truncation(truncation="similarity", truncation_similarity=0.0)

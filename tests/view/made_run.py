@@ -20,27 +20,43 @@ HOSTILE = (
     "\ud83d \ufffd \u2028 ${window.struck=1} javascript:window.struck=1 &lt;b&gt;"
 )
 LONG = "x" * 1_000_000
+STALLED = {"stalled_turns": [1, 2], "window": 2}
 ITERATIONS, TASKS, MEMBERS = 3, ("task/a", "task b"), 4
 
 
-def write_run(folder: Path, seed: int = 0, iterations: int = ITERATIONS) -> Path:
-    """Write a run; return its folder."""
+def write_run(
+    folder: Path,
+    seed: int = 0,
+    iterations: int = ITERATIONS,
+    factor: float = 1.0,
+    pool: Path | str = "",
+    **keys: object,
+) -> Path:
+    """Write a run; return its folder.
+
+    Args:
+        factor: on the advantages, such as VSPO's.
+        pool: where another backend's lies.
+        keys: of its configuration.
+    """
     folder.mkdir(parents=True)
-    config = {"algo": "grpo", "env": "made", "seed": seed, "iterations": iterations, "gamma": 1.0, "lam": 1.0}
+    config = {"algo": "grpo", "env": "made", "seed": seed, "iterations": iterations, "gamma": 1.0, "lam": 1.0, **keys}
     (folder / "config.yaml").write_text("".join(f"{name}: {value}\n" for name, value in config.items()))
     lines = [{"iteration": i, "rollout/success_rate": i / 10, "seconds": 2.0 * i} for i in range(iterations + 1)]
     lines[0]["eval/success_rate"] = 0.25
+    for number, line in enumerate(lines[1:]):
+        line.update({"end_cause/terminated": 0.375} | ({"end_cause/truncated_by_rule": 0.625} if number else {}))
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    with PoolWriter(folder / "pool.sqlite") as pool:
-        pool.add(Event("run", 0))
+    with PoolWriter(pool or folder / "pool.sqlite") as writer:
+        writer.add(Event("run", 0))
         for iteration in range(iterations):
             for group in range(len(TASKS)):
-                pool.add(*group_records(iteration, group, seed))
-            pool.add(Event("checkpoint", iteration + 1))
+                writer.add(*group_records(iteration, group, seed, factor))
+            writer.add(Event("checkpoint", iteration + 1))
     return folder
 
 
-def group_records(iteration: int, group: int, seed: int = 0) -> Iterator[Record]:
+def group_records(iteration: int, group: int, seed: int = 0, factor: float = 1.0) -> Iterator[Record]:
     """A group of the tasks: member 0 loses by a hostile first step, the others solve group 0 and all lose group 1."""
     episodes = [episode(iteration, group, member, seed) for member in range(MEMBERS)]
     advantages = grpo([e.episode_return for e in episodes], [0] * MEMBERS)
@@ -49,7 +65,7 @@ def group_records(iteration: int, group: int, seed: int = 0) -> Iterator[Record]
         yield from session_records(played, name, iteration=iteration, env="made")
         yield Batch(iteration, 0, group * MEMBERS + member, name)
         for ordinal in range(len(played.steps)):
-            yield Credit(iteration, 0, name, ordinal, float(advantage))
+            yield Credit(iteration, 0, name, ordinal, factor * float(advantage))
 
 
 def episode(iteration: int, group: int, member: int, seed: int = 0) -> Trajectory:
@@ -64,7 +80,7 @@ def episode(iteration: int, group: int, member: int, seed: int = 0) -> Trajector
     return Trajectory(
         TASKS[group], group, member, number, steps, terminated=won, truncated=not won, success=won,
         end_cause="terminated" if won else "truncated_by_rule: t3", metrics={"score": 0.5},
-        facts={} if won else {"truncation": {"rule": "t3", "turn": 2}},
+        facts={} if won else {"truncation": {"rule": "t3", "turn": 2, "because": STALLED}},
     )  # fmt: skip
 
 

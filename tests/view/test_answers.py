@@ -8,12 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from view.made_run import HOSTILE, LONG, search_records, write_run
+from view.made_run import HOSTILE, LONG, STALLED, search_records, write_run
 
 from rl_agents.pool.curation import curate
 from rl_agents.pool.records import Curation, Event
 from rl_agents.pool.store import PoolWriter
 from rl_agents.view.answers import VIEWS, answer
+from rl_agents.view.curves import ends
 from rl_agents.view.edit import decide
 from rl_agents.view.episodes import LONG as FIRST_PIECE
 from rl_agents.view.runs import Catalog, find_runs
@@ -41,6 +42,17 @@ def test_the_start_page(catalog):
     assert one["evaluation"] == {"iteration": 0, "rate": 0.25, "low": None, "high": None}
     assert data["bands"] == [["one", "two"]]  # they differ in their seed alone
     assert ask(catalog, "series", run="one")["series"]["rollout/success_rate"] == [[0, 0], [1, 0.1], [2, 0.2], [3, 0.3]]
+
+
+def test_how_episodes_ended(catalog):
+    """A cause that an iteration does not name had no share; what is beyond seven causes is one."""
+    found = ask(catalog, "series", run="one")["ends"]
+    assert found == {
+        "causes": ["truncated_by_rule", "terminated"], "points": [[1, 0, 0.375], [2, 0.625, 0.375], [3, 0.625, 0.375]],
+    }  # fmt: skip
+    many = ends([{"iteration": 1, **{f"end_cause/c{n}": 0.1 for n in range(10)}}])
+    assert many["causes"] == [*(f"c{n}" for n in range(6)), "other"] and many["points"][0][-1] == pytest.approx(0.4)
+    assert ends([{"iteration": 1}]) == {"causes": [], "points": []}
 
 
 def test_iterations_of_the_pool_are_those_of_the_metrics_less_one(catalog):
@@ -75,9 +87,9 @@ def test_the_steps_with_the_lowest_and_highest_advantages(catalog):
 
 def test_an_episode_and_why_its_steps_are_worth_that(catalog):
     data = ask(catalog, "episode", run="two", session="i1.g0.m0")
-    assert data["facts"]["truncation"] == {"rule": "t3", "turn": 2} and data["end_cause"].startswith(
-        "truncated_by_rule"
-    )
+    cut = {"rule": "t3", "turn": 2, "because": STALLED}
+    assert data["facts"]["truncation"] == cut and data["marks"] == {"truncation": {**cut, "keys": {}}}
+    assert data["end_cause"].startswith("truncated_by_rule")
     first = data["steps"][0]
     assert (first["action"], first["prompt_tokens"], first["tokens"]) == (HOSTILE, 5, 3)
     assert first["logprob"] == pytest.approx(-1.25)

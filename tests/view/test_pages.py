@@ -12,10 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from view.made_run import gateway_records, group_records, search_records, write_run, write_sweep
 
 from rl_agents.pool.store import PoolWriter
+from rl_agents.pool.token_scores import TOKENS_FILE, StepScores, TokenScores
 from rl_agents.view.export import export
 from rl_agents.view.runs import find_runs
 
@@ -24,12 +26,13 @@ ROOT = Path(__file__).parents[2]
 #: Address and a text that the page shows.
 PAGES = {
     "#/": "rollout/success_rate",
-    "#/run/run": "All keys of the run",
+    "#/run/run": "How episodes ended",
     "#/i/run/2": "Lowest advantages",
     "#/g/run/1/0?kind=episode": "departs here",
     "#/e/run/i1.g0.m0?step=0": "(0 \u2212 0.750) / 0.500 = \u22121.50",
     "#/e/run/i1.g1.m0": "988,000 more characters",
-    "#/t/run/i1.g0.m0/0": "surprise",
+    "#/t/run/i1.g0.m0/0": "was computed again by a replay: i1, update 2",
+    "#/t/run/i1.g0.m1/0": "run.py replay run --iterations 0:2 --tokens",
     "#/searches/run": "task/a",
     "#/tree/run/77": "tick 2 of 2: 6 states, 2 expanded",
     "#/task/task%20b": "compare with",
@@ -42,11 +45,19 @@ PAGES = {
 }
 
 
+#: Of three tokens: advantage, ratio, gap, entropy, correction, mask.
+LEARNED = [[-1.5, -1.5, -1.0], [1.0, 0.5, 1.25], [0.0, 1e-6, -0.25], [0.1, 2.0, 0.0], [1.0, 2.0, 1.0], [1, 1, 0]]
+EXAMPLE = ROOT / "docs" / "examples" / "view" / "index.html"
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = write_run(tmp_path_factory.mktemp("pages") / "run")
+    folder = write_run(tmp_path_factory.mktemp("pages") / "run", clip_low=0.2, clip_high=0.2)
     with PoolWriter(folder / "pool.sqlite") as pool:
         pool.add(*search_records(), *gateway_records())
+    tokens = TokenScores(folder / TOKENS_FILE)
+    tokens.write([StepScores("i1.g0.m0", 0, 1, 2, np.array(LEARNED, np.float32))])
+    tokens.close()
     write_sweep(folder.with_name("sweep"))
     return folder
 
@@ -156,6 +167,30 @@ def test_decisions_on_the_page(page, server):
     page.wait_for_selector("section li.undone")
 
 
+def test_what_the_learner_made_of_tokens(page, server):
+    """Colours by layer, numbers where one points or moves to, and all of them as a table."""
+    page.goto(server)
+    page.goto(server.partition("#")[0] + "#/t/run/i1.g0.m0/0?layer=ratio")
+    page.wait_for_selector(".tokens [data-kind=sampled]")
+    tokens = page.locator(".tokens [data-kind=sampled]")
+    shades = tokens.evaluate_all("all => all.map((one) => one.style.backgroundColor)")
+    assert shades[0] == "transparent" and "213, 94, 0" in shades[1] and "0, 114, 178" in shades[2]  # likelier: blue
+    assert tokens.evaluate_all("all => all.map((one) => one.classList.contains('beyond'))") == [False, True, True]
+    tokens.nth(0).focus()
+    page.keyboard.press("ArrowRight")
+    said = page.locator("output.token-info").inner_text()
+    for words in ("ratio 0.500", "advantage \u22121.500", "entropy 2", "correction 2", "mask in the loss"):
+        assert words in said, said
+    page.get_by_label("mask").check()
+    assert "sampled, left out of the loss" in page.locator(".scale").inner_text()
+    page.click("summary:has-text('All numbers as a table')")
+    rows = page.locator("details[data-key=numbers] tbody tr")
+    assert rows.count() == 3 and rows.nth(2).locator("td").nth(4).inner_text() == "1.250"
+    page.goto(server.partition("#")[0] + "#/e/run/i1.g0.m0")
+    page.wait_for_selector("#step-1 .badge:has-text('cut here by t3')")
+    assert "no progress (2 of 2)" in page.locator("#step-1").inner_text()
+
+
 def test_a_decision_keeps_what_is_typed_elsewhere(page, server):
     page.goto(server)
     page.goto(server.partition("#")[0] + "#/e/run/i0.g0.m2")
@@ -183,3 +218,20 @@ def test_a_page_follows_a_run_that_is_written(page, server, folder):
 def test_every_page_from_disk(page, folder, tmp_path):
     export(find_runs([str(folder), str(folder.with_name("sweep"))]), tmp_path / "out", 0)
     visit(page, (tmp_path / "out" / "index.html").as_uri())
+
+
+def test_the_recorded_search_of_the_docs(page):
+    """From its start page to the worst step, its tokens and a tree; all of it is small."""
+    assert sum(file.stat().st_size for file in EXAMPLE.parent.rglob("*")) < 1_000_000
+    page.goto(EXAMPLE.as_uri())
+    page.click("tbody tr:first-child a.go")
+    page.click("section:has-text('Lowest advantages') li:first-child a")
+    page.wait_for_selector("li.card.marked")
+    page.click("li.card.marked a:text-is('tokens')")
+    page.get_by_label("ratio").check()
+    assert "\u00d7" in page.locator(".scale").inner_text()
+    assert page.locator(".tokens [data-kind=sampled]").count()
+    page.goto(EXAMPLE.as_uri() + "#/searches/3spo")
+    page.click("tbody tr:first-child a >> nth=0")
+    page.wait_for_selector("svg.tree .node")
+    assert "expanded" in page.locator(".slider output").inner_text()

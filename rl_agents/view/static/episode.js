@@ -43,11 +43,6 @@
     const place = data.siblings.findIndex((s) => s.id === data.id);
     const beside = (other, rel, text) => (other ? V.link(V.to("e", [run, other.id]), { rel, class: "go" }, text) : null);
     const f = data.facts;
-    const cut = f.truncation
-      ? Object.entries(f.truncation)
-          .map(([k, v]) => `${k} ${v}`)
-          .join(", ")
-      : null;
     return el(
       "header",
       {},
@@ -76,7 +71,6 @@
         ["steps", V.num(data.steps.length)],
         ["tokens", V.num(data.tokens)],
         ["ended by", data.end_cause || "unknown"],
-        ["cut by a rule", cut],
         ...(data.kind === "sample"
           ? [
               ["S(s) and n(s) of the state", f.search ? `${V.num(f.search.score)}, ${f.search.rollouts}` : null],
@@ -87,15 +81,7 @@
         ["seed", data.seed],
         ...Object.entries(data.metrics).map(([k, v]) => [k, V.num(v)]),
       ]),
-      f.prs
-        ? V.panel(
-            "Reward by part",
-            V.facts([
-              ...Object.entries(f.prs).map(([k, v]) => [k, v === null || typeof v === "number" ? V.num(v) : String(v)]),
-              ["what the environment paid", f.environment_return === undefined ? null : V.num(f.environment_return)],
-            ]),
-          )
-        : null,
+      V.marks(data),
       rest(f),
     );
   }
@@ -193,6 +179,7 @@
           `Step ${step.ordinal}`,
           step.valid ? null : el("span", { class: "badge warn" }, "could not be parsed"),
           step.finish === "length" ? el("span", { class: "badge warn" }, "cut at the token limit") : null,
+          V.stepMarks(data, step),
         ),
         el(
           "span",

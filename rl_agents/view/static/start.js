@@ -31,8 +31,16 @@
       V.edit = data.edit;
       V.crumbs([]);
       const names = data.runs.map((run) => run.name);
-      const series = new Map(await Promise.all(names.map(async (name) => [name, (await V.ask("series", { run: name })).series])));
-      const body = el("div", {}, table(data), data.sweeps.length ? sweeps(data.sweeps) : null, curves(data, series));
+      const answers = await Promise.all(names.map((name) => V.ask("series", { run: name })));
+      const series = new Map(answers.map((answer) => [answer.run, answer.series]));
+      const body = el(
+        "div",
+        {},
+        table(data),
+        data.sweeps.length ? sweeps(data.sweeps) : null,
+        curves(data, series),
+        ends(data, answers),
+      );
       return { title: names.length === 1 ? names[0] : `${names.length} runs`, body };
     },
     { live: true },
@@ -121,6 +129,23 @@
     );
   }
 
+  // Where a click on an iteration of the metrics leads: to what was sampled for it, as far as the pool has it.
+  const opens = (data, run) => (at) => {
+    const last = data.runs.find((one) => one.name === run).last;
+    if (last !== null && last !== undefined) location.hash = V.to("i", [run, Math.max(0, Math.min(at - 1, last))]);
+  };
+
+  function ends(data, answers) {
+    const plots = answers.map(({ run, ends }) => V.ends(run, ends, opens(data, run))).filter(Boolean);
+    if (!plots.length) return null;
+    return el(
+      "details",
+      { class: "ends-of", open: plots.length <= 6, "data-key": "ends" },
+      el("summary", {}, el("h2", {}, "How episodes ended")),
+      el("div", { class: "plots" }, plots),
+    );
+  }
+
   function picker(tags, draw) {
     const list = el(
       "datalist",
@@ -156,19 +181,13 @@
       run: band[0],
       points: V.band(band.map((name) => series.get(name)[tag] || [])),
     }));
-    const pool = new Map(data.runs.map((run) => [run.name, run.last]));
-    return V.chart(tag, lines, {
-      open: ({ at, line }) => {
-        const last = pool.get(line.run);
-        if (last !== null && last !== undefined) location.hash = V.to("i", [line.run, Math.max(0, Math.min(at - 1, last))]);
-      },
-    });
+    return V.chart(tag, lines, { open: ({ at, line }) => opens(data, line.run)(at) });
   }
 
   V.route(
     "run",
     async ({ parts: [run] }) => {
-      const data = await V.ask("iterations", { run });
+      const [data, { ends }] = await Promise.all([V.ask("iterations", { run }), V.ask("series", { run })]);
       V.crumbs([["", run]]);
       const rows = data.rows.map((row) => iteration(run, row));
       const searched = /^(3spo|chain-search)$/.test(data.settings.algo || "");
@@ -204,6 +223,8 @@
               el("tbody", {}, rows),
             )
           : V.empty("No iteration yet."),
+        ends.points.length ? el("h2", {}, "How episodes ended") : null,
+        ends.points.length ? el("div", { class: "plots" }, V.ends(run, ends, openIteration(run, data.rows))) : null,
         el(
           "details",
           { class: "panel" },
@@ -215,6 +236,11 @@
     },
     { live: true },
   );
+
+  const openIteration = (run, rows) => (at) => {
+    const row = rows.find((one) => one.iteration === at - 1 && one.sampled);
+    if (row) location.hash = V.to("i", [run, row.iteration]);
+  };
 
   function iteration(run, row) {
     const f = row.figures;

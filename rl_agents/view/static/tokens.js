@@ -1,9 +1,8 @@
 "use strict";
-// The tokens of a step as a heat map: probability, advantage, weights' version, mask.
+// The tokens of a step as a heat map of one of the layers that layers.js knows.
 (() => {
   const V = window.view;
   const { el } = V;
-  const LAYERS = { surprise: "surprise", advantage: "advantage", version: "policy version", mask: "mask" };
 
   V.route("t", async ({ parts: [run, session, number], values }) => {
     const ordinal = Number(number);
@@ -14,17 +13,20 @@
       [V.to("e", [run, session], { step: ordinal }), session],
       ["", `tokens of step ${ordinal}`],
     ]);
+    const layers = V.layersOf(data);
     const info = el("output", { class: "token-info", "aria-live": "polite" }, "Point at a token, or move with the arrow keys.");
     const map = el("div", { class: "tokens", role: "group", "aria-label": "Tokens" });
     const scale = el("div", { class: "scale" });
-    const draw = (layer) => {
-      map.replaceChildren(...spans(data, layer));
-      scale.replaceChildren(...legend(data, layer));
+    const about = el("p", { class: "quiet about" });
+    const draw = (name) => {
+      map.replaceChildren(...spans(data, name, layers[name]));
+      scale.replaceChildren(...V.layerLegend(layers[name]));
+      about.replaceChildren(`${layers[name].title}: ${layers[name].about}.`);
     };
     const beside = (step, rel, text) =>
       step >= 0 && step < data.steps ? V.link(V.to("t", [run, session, step]), { rel, class: "go" }, text) : null;
-    listen(map, data, info);
-    const first = LAYERS[values.layer] ? values.layer : "surprise";
+    listen(map, data, layers, info);
+    const first = Object.hasOwn(layers, values.layer || "") ? values.layer : "surprise";
     draw(first);
     const body = el(
       "div",
@@ -48,53 +50,72 @@
         ["sampled", `${V.num(data.response.ids.length)} tokens, ended by ${data.finish}`],
         ["temperature", data.temperature],
       ]),
-      el("div", { class: "between" }, layers(first, draw), scale),
+      el("div", { class: "between" }, choice(layers, first, draw), scale),
+      about,
       info,
       map,
       data.decoded ? null : V.empty("The run has left no tokenizer: tokens are shown as their ids."),
       data.response.left_out ? V.empty(`${V.num(data.response.left_out)} further sampled tokens are not shown.`) : null,
-      el(
-        "p",
-        { class: "quiet" },
-        "The pool holds the exact ids, the engine\u2019s log-probability of each sampled token at the run\u2019s temperature, and the mean advantage and value of the step. The learner\u2019s ratio, gap, entropy and correction weight are not kept per token; metrics have their means.",
-      ),
+      V.tokenTable(data, layers, (i, id) => text(data.response, i, id)),
+      origin(data),
     );
     return { title: `tokens \u00b7 ${session} \u00b7 step ${ordinal}`, body };
   });
 
-  function layers(first, draw) {
+  // Where the numbers come from, and how to get those that are missing.
+  function origin(data) {
+    const held =
+      "The pool holds the exact ids, the engine\u2019s log-probability of each sampled token at the run\u2019s temperature, and the mean advantage and value of the step.";
+    if (data.scores) {
+      const { iteration, update } = data.scores;
+      const which = update ? `${V.iterationName(iteration)}, update ${update}` : V.iterationName(iteration);
+      return el("p", { class: "quiet" }, `${held} What the learner made of the tokens was computed again by a replay: ${which}.`);
+    }
+    if (!data.replay) return el("p", { class: "quiet" }, held);
+    return el(
+      "p",
+      { class: "quiet" },
+      `${held} Ratio, gap, entropy, correction and mask of each token come from a replay of the learner\u2019s work: `,
+      el("code", {}, data.replay),
+    );
+  }
+
+  function choice(layers, first, draw) {
     return el(
       "fieldset",
       { class: "tabs" },
       el("legend", { class: "away" }, "Layer"),
-      Object.entries(LAYERS).map(([layer, name]) =>
+      Object.entries(layers).map(([name, layer]) =>
         el(
           "label",
           { class: "tab" },
           el("input", {
             type: "radio",
             name: "layer",
-            checked: layer === first,
+            checked: name === first,
             on: {
               change: () => {
-                V.note({ layer });
-                draw(layer);
+                V.note({ layer: name });
+                draw(name);
               },
             },
           }),
-          name,
+          layer.title,
         ),
       ),
     );
   }
 
-  function spans(data, layer) {
+  function spans(data, name, layer) {
     const { prompt, response } = data;
     const before = prompt.ids.map((id, i) => span(text(prompt, i, id), "read", i, null));
-    const after = response.ids.map((id, i) => span(text(response, i, id), "sampled", i, colour(data, layer, i)));
+    const after = response.ids.map((id, i) => {
+      const kind = layer.beyond && layer.beyond(i) ? "sampled beyond" : "sampled";
+      return span(text(response, i, id), kind, i, layer.colour(i));
+    });
     const all = prompt.left_out
       ? V.link(
-          V.to("t", [data.run, data.session, data.ordinal], { whole: 1, layer }),
+          V.to("t", [data.run, data.session, data.ordinal], { whole: 1, layer: name }),
           { class: "left-out" },
           `${V.num(prompt.left_out)} earlier tokens`,
         )
@@ -111,51 +132,21 @@
       {
         class: kind,
         "data-index": index,
-        "data-kind": kind,
-        tabindex: kind === "sampled" && index === 0 ? "0" : "-1",
+        "data-kind": kind === "read" ? "read" : "sampled",
+        tabindex: kind !== "read" && index === 0 ? "0" : "-1",
         style: background ? { "background-color": background } : null,
       },
       V.marked(shown),
     );
   }
 
-  // Surprise is -log p: 0 for a sure token; 5 nats are a probability of 0.7 %.
-  const MOST = 5;
-  function colour(data, layer, i) {
-    if (layer === "surprise") return `rgb(123 50 148 / ${(0.06 + 0.6 * Math.min(1, -data.logprobs[i] / MOST)).toFixed(3)})`;
-    if (layer === "advantage") return V.diverging(data.advantage, 2);
-    if (layer === "version") {
-      const known = [...new Set(data.versions)];
-      return known.length < 2
-        ? "rgb(0 114 178 / 0.2)"
-        : `rgb(${known.indexOf(data.versions[i]) % 2 ? "213 94 0" : "0 114 178"} / 0.3)`;
-    }
-    return data.weight > 0 ? "rgb(0 158 115 / 0.35)" : "rgb(120 120 120 / 0.25)";
-  }
+  const numbers = (layers, i) =>
+    Object.entries(layers)
+      .filter(([name]) => name !== "surprise")
+      .map(([, layer]) => ` \u00b7 ${layer.title} ${layer.tell(i)}`)
+      .join("");
 
-  function legend(data, layer) {
-    const patch = (background, name) =>
-      el("span", { class: "patch" }, el("span", { class: "key", style: { "background-color": background } }), name);
-    if (layer === "surprise")
-      return [0, 1, 2.5, 5].map((s) =>
-        patch(
-          `rgb(123 50 148 / ${0.06 + 0.6 * (s / MOST)})`,
-          `${s === 5 ? "\u2265 " : ""}${s} nats (p ${Math.exp(-s).toPrecision(1)})`,
-        ),
-      );
-    if (layer === "advantage") return [-2, 0, 2].map((a) => patch(V.diverging(a, 2), V.signed(a, 0)));
-    if (layer === "version")
-      return [...new Set(data.versions)].map((v, i) =>
-        patch(i % 2 ? "rgb(213 94 0 / 0.3)" : "rgb(0 114 178 / 0.3)", `version ${v}`),
-      );
-    return [
-      patch("rgb(0 158 115 / 0.35)", "sampled: in the loss"),
-      patch("transparent", "read: not in the loss"),
-      ...(data.weight > 0 ? [] : [patch("rgb(120 120 120 / 0.25)", "excluded")]),
-    ];
-  }
-
-  function listen(map, data, info) {
+  function listen(map, data, layers, info) {
     const tell = (target) => {
       const span = target.closest("[data-index]");
       if (!span) return;
@@ -166,7 +157,7 @@
         ...V.marked(JSON.stringify(text(part, i, part.ids[i]))),
         ` \u00b7 id ${part.ids[i]}`,
         sampled
-          ? ` \u00b7 token ${i} \u00b7 log-probability ${V.num(data.logprobs[i], 3)} (p ${Math.exp(data.logprobs[i]).toPrecision(3)}) \u00b7 version ${data.versions[i]}`
+          ? ` \u00b7 token ${i} \u00b7 log-probability ${V.num(data.logprobs[i], 3)} (p ${Math.exp(data.logprobs[i]).toPrecision(3)})${numbers(layers, i)}`
           : " \u00b7 read, not sampled",
       );
     };

@@ -27,10 +27,19 @@
     const own = data.kind === "sample" ? "reward" : "return";
     const divided = /\//.test(w.formula);
     const sum = `${V.num(data.return)} \u2212 ${signedTerm(w.mean)}`;
+    const times = w.factor ? ` \u00b7 ${V.num(w.factor)}` : "";
     const spelled =
       w.kind === "leave one out"
         ? null
-        : el("p", { class: "sum" }, divided ? ["(", sum, ") / ", V.num(w.divisor)] : sum, " = ", el("b", {}, V.signed(w.result)));
+        : el(
+            "p",
+            { class: "sum" },
+            divided ? ["(", sum, ") / ", V.num(w.divisor)] : times ? ["(", sum, ")"] : sum,
+            times,
+            " = ",
+            el("b", {}, V.signed(w.result)),
+            times ? el("span", { class: "quiet" }, ` weighed by VSPO, which drew the task ${w.times} times`) : null,
+          );
     return el(
       "div",
       {},

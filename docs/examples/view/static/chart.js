@@ -1,0 +1,143 @@
+"use strict";
+// Small line charts: one curve per run, or per band of runs that differ in their seed alone.
+(() => {
+  const V = window.view;
+  const { el, svg } = V;
+  const WIDTH = 340,
+    HEIGHT = 168,
+    LEFT = 46,
+    RIGHT = 10,
+    TOP = 10,
+    BOTTOM = 22;
+  // Okabe and Ito's colours; dashes tell apart what has the same colour.
+  V.colours = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8c6d00", "#56b4e9", "#7b5ea7", "#5b6770"];
+  const DASHES = ["", "6 3", "2 2", "8 3 2 3"];
+  V.stroke = (index) => ({
+    stroke: V.colours[index % V.colours.length],
+    "stroke-dasharray": DASHES[Math.floor(index / V.colours.length) % DASHES.length] || null,
+  });
+
+  // [[at, low, mean, high]...] of several curves, at the places that any of them has.
+  V.band = (curves) => {
+    const at = new Map();
+    for (const curve of curves) for (const [x, y] of curve) at.set(x, [...(at.get(x) || []), y]);
+    return [...at.entries()]
+      .sort((a, b) => a[0] - b[0])
+      .map(([x, ys]) => [x, Math.min(...ys), ys.reduce((s, y) => s + y, 0) / ys.length, Math.max(...ys)]);
+  };
+
+  function ticks(low, high, most) {
+    const raw = (high - low) / most || 1;
+    const power = 10 ** Math.floor(Math.log10(raw));
+    const step = [1, 2, 2.5, 5, 10].map((m) => m * power).find((s) => s >= raw * 0.999);
+    const found = [];
+    for (let at = Math.ceil(low / step - 1e-9) * step; at <= high + step * 1e-6; at += step)
+      found.push(Math.abs(at) < step * 1e-6 ? 0 : at);
+    return found;
+  }
+
+  function range(lines, share) {
+    const values = lines.flatMap((line) => line.points.flatMap(([, low, , high]) => [low, high]));
+    let [low, high] = [Math.min(...values), Math.max(...values)];
+    if (share) return [Math.min(0, low), Math.max(1, high)];
+    if (low > 0 && low < high * 0.5) low = 0;
+    if (low === high) [low, high] = [low - (Math.abs(low) * 0.1 || 1), high + (Math.abs(high) * 0.1 || 1)];
+    return [low, high];
+  }
+
+  // lines: [{ name, index, points: [[at, low, mean, high]...], href(at) }]
+  V.chart = (title, lines, options = {}) => {
+    const drawn = lines.filter((line) => line.points.length);
+    const share = /rate$|share$|^eval\/success|^guard\/s|end_cause\//.test(title);
+    if (!drawn.length) return null;
+    const xs = drawn.flatMap((line) => line.points.map(([x]) => x));
+    let [first, last] = [Math.min(...xs), Math.max(...xs)];
+    if (first === last) [first, last] = [first - 1, last + 1];
+    const [low, high] = range(drawn, share);
+    const x = (v) => LEFT + ((v - first) / (last - first)) * (WIDTH - LEFT - RIGHT);
+    const y = (v) => HEIGHT - BOTTOM - ((v - low) / (high - low)) * (HEIGHT - TOP - BOTTOM);
+    const newest = drawn.map((line) => `${line.name}: ${V.num(line.points.at(-1)[2])} after ${line.points.at(-1)[0]}`).join("; ");
+    const picture = svg(
+      "svg",
+      { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "chart", role: "img", "aria-label": `${title}. ${newest}` },
+      grid(x, y, [first, last], [low, high]),
+      drawn.map((line) => curve(line, x, y)),
+    );
+    const cursor = svg("g", { class: "cursor", visibility: "hidden" }, svg("line", { y1: TOP, y2: HEIGHT - BOTTOM }));
+    picture.append(cursor);
+    const said = el("figcaption", {}, el("span", { class: "tag" }, title), el("output", {}));
+    picture.addEventListener("pointermove", (event) => point(event, picture, drawn, { first, last, x, y, cursor, said }));
+    picture.addEventListener("pointerleave", () => {
+      cursor.setAttribute("visibility", "hidden");
+      said.lastChild.replaceChildren();
+    });
+    if (options.open) picture.addEventListener("click", (event) => options.open(nearest(event, picture, drawn, { first, last })));
+    return el("figure", { class: "plot" }, said, picture);
+  };
+
+  function grid(x, y, [first, last], [low, high]) {
+    const rows = ticks(low, high, 4).map((v) => [
+      svg("line", { class: "grid", x1: LEFT, x2: WIDTH - RIGHT, y1: y(v), y2: y(v) }),
+      svg("text", { class: "tick", x: LEFT - 6, y: y(v) + 3.5, "text-anchor": "end" }, short(v)),
+    ]);
+    const columns = ticks(first, last, 5)
+      .filter(Number.isInteger)
+      .map((v) => svg("text", { class: "tick", x: x(v), y: HEIGHT - 6, "text-anchor": "middle" }, v));
+    return [...rows, ...columns];
+  }
+  const short = (v) =>
+    (Math.abs(v) >= 1e4 || (v && Math.abs(v) < 1e-3) ? v.toExponential(0).replace("e+", "e") : String(+v.toPrecision(4))).replace(
+      "-",
+      "\u2212",
+    );
+
+  function curve(line, x, y) {
+    const style = V.stroke(line.index);
+    const path = (points) =>
+      points.map(([at, value], i) => `${i ? "L" : "M"}${x(at).toFixed(1)} ${y(value).toFixed(1)}`).join("");
+    const mean = line.points.map(([at, , value]) => [at, value]);
+    const parts = [];
+    if (line.points.some(([, a, , b]) => b > a)) {
+      const outline =
+        path(line.points.map(([at, , , b]) => [at, b])) + path(line.points.map(([at, a]) => [at, a]).reverse()).replace("M", "L");
+      parts.push(svg("path", { d: `${outline}Z`, fill: style.stroke, "fill-opacity": 0.16 }));
+    }
+    parts.push(svg("path", { d: path(mean), fill: "none", ...style, "stroke-width": 1.7, "stroke-linejoin": "round" }));
+    if (mean.length <= 30) parts.push(...mean.map(([at, v]) => svg("circle", { cx: x(at), cy: y(v), r: 2, fill: style.stroke })));
+    return parts;
+  }
+
+  function nearest(event, picture, lines, { first, last }) {
+    const box = picture.getBoundingClientRect();
+    const at = first + ((((event.clientX - box.left) / box.width) * WIDTH - LEFT) / (WIDTH - LEFT - RIGHT)) * (last - first);
+    let best = null;
+    for (const line of lines)
+      for (const p of line.points) if (!best || Math.abs(p[0] - at) < Math.abs(best.at - at)) best = { at: p[0], line };
+    return best;
+  }
+
+  function point(event, picture, lines, scale) {
+    const { at } = nearest(event, picture, lines, scale);
+    scale.cursor.setAttribute("visibility", "visible");
+    scale.cursor.firstChild.setAttribute("x1", scale.x(at));
+    scale.cursor.firstChild.setAttribute("x2", scale.x(at));
+    const values = lines.map((line) => [line, line.points.find(([p]) => p === at)]).filter(([, p]) => p);
+    scale.said.lastChild.replaceChildren(
+      `${at}: `,
+      ...values.slice(0, 4).map(([line, p]) => el("b", { style: { color: V.stroke(line.index).stroke } }, `${V.num(p[2])} `)),
+    );
+  }
+
+  // Where values lie between low and high: a strip for one line of a table.
+  V.strip = (values, low, high, mark = null) => {
+    const x = (v) => 4 + ((v - low) / (high - low || 1)) * 92;
+    const label = `returns ${values.map((v) => V.num(v)).join(", ")}`;
+    return svg(
+      "svg",
+      { viewBox: "0 0 100 14", class: "strip", role: "img", "aria-label": label },
+      svg("line", { class: "grid", x1: 4, x2: 96, y1: 7, y2: 7 }),
+      values.map((v) => svg("circle", { cx: x(v), cy: 7, r: 3.4, class: "dot" })),
+      mark === null ? null : svg("path", { d: `M${x(mark)} 1v12`, class: "mean" }),
+    );
+  };
+})();

@@ -1,0 +1,230 @@
+"use strict";
+// The namespace of all scripts, the making of elements, questions to the server (or to an export), and routes.
+// Nothing here ever parses text as HTML: elements are made by name, and text is text.
+window.view = {};
+
+(() => {
+  const V = window.view;
+  const SVG = "http://www.w3.org/2000/svg";
+  const POLL_MS = 2000;
+  const REST = 100;
+  const LONGEST_REST_MS = 10000;
+  const TOKEN = "rl_agents.token";
+
+  // --- elements ----------------------------------------------------------------------------------------------------
+
+  function fill(node, options, children) {
+    for (const [name, value] of Object.entries(options || {})) {
+      if (value === null || value === undefined || value === false) continue;
+      if (name === "on") for (const [event, call] of Object.entries(value)) node.addEventListener(event, call);
+      else if (name === "style") for (const [key, item] of Object.entries(value)) node.style.setProperty(key, item);
+      else node.setAttribute(name, value === true ? "" : String(value));
+    }
+    for (const child of children.flat(Infinity)) {
+      if (child === null || child === undefined || child === false) continue;
+      node.append(child instanceof Node ? child : document.createTextNode(String(child)));
+    }
+    return node;
+  }
+  V.el = (name, options, ...children) => fill(document.createElement(name), options, children);
+  V.svg = (name, options, ...children) => fill(document.createElementNS(SVG, name), options, children);
+  V.link = (href, options, ...children) => V.el("a", { href, ...options }, ...children);
+
+  // --- questions ---------------------------------------------------------------------------------------------------
+
+  const exported = () => window.exported; // set by data/index.js of an export
+  V.isExport = () => Boolean(exported());
+
+  V.query = (values) => {
+    const given = Object.entries(values).filter(([, value]) => value !== null && value !== undefined && value !== "");
+    return given
+      .map(([name, value]) => `${encodeURIComponent(name)}=${encodeURIComponent(value)}`)
+      .sort()
+      .join("&");
+  };
+
+  V.ask = async (view, values = {}) => {
+    const key = `${view}?${V.query(values)}`;
+    return exported() ? fromExport(key) : read(await fetch(`api/${key}`, { headers: headers(), cache: "no-store" }));
+  };
+
+  V.tell = async (values) => {
+    const options = { method: "POST", headers: { ...headers(), "Content-Type": "application/json" } };
+    return read(await fetch("decide", { ...options, body: JSON.stringify(values) }));
+  };
+
+  async function read(response) {
+    const data = await response.json().catch(() => ({}));
+    if (!response.ok) throw new Error(data.error ? data.error.message : `the server answered ${response.status}`);
+    return data;
+  }
+
+  function headers() {
+    const token = sessionStorage.getItem(TOKEN);
+    return token ? { Authorization: `Bearer ${token}` } : {};
+  }
+
+  // The only scripts that are added: files of answers, by their numbers.
+  const numbered = (url) => {
+    if (!/^data\/\d+\.js$/.test(url)) throw new TypeError(url);
+    return url;
+  };
+  const bundle =
+    exported() && window.trustedTypes
+      ? window.trustedTypes.createPolicy("bundle", { createScriptURL: numbered })
+      : { createScriptURL: numbered };
+
+  let places = null;
+  const shards = new Map();
+  async function fromExport(key) {
+    places ??= unpack(exported().places);
+    const shard = (await places)[key];
+    if (shard === undefined) throw new Error(`This export does not hold that (${exported().note}).`);
+    if (!shards.has(shard)) shards.set(shard, load(shard).then(unpack));
+    return (await shards.get(shard))[key];
+  }
+
+  // JSON, deflated, in base64.
+  async function unpack(text) {
+    if (!window.DecompressionStream) throw new Error("This browser cannot read an export: it takes one of 2023 or later.");
+    const bytes = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+    return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"))).json();
+  }
+
+  function load(shard) {
+    return new Promise((done, fail) => {
+      const script = V.el("script");
+      script.src = bundle.createScriptURL(`data/${Number(shard)}.js`);
+      script.onload = () => done(exported().shards[shard]);
+      script.onerror = () => fail(new Error(`data/${Number(shard)}.js is missing from this export`));
+      document.head.append(script);
+    });
+  }
+
+  // A token in the address's fragment is kept for this tab and taken out of sight.
+  V.takeToken = () => {
+    const found = /^#token=([\w-]+)$/.exec(location.hash);
+    if (!found) return;
+    sessionStorage.setItem(TOKEN, found[1]);
+    history.replaceState(null, "", location.pathname);
+  };
+
+  // --- routes: #/name/part/part?key=value ---------------------------------------------------------------------------
+
+  const routes = new Map();
+  V.route = (name, show, options = {}) => routes.set(name, { show, ...options });
+  V.to = (name, parts = [], values = {}) => {
+    const query = V.query(values);
+    return `#/${[name, ...parts].map(encodeURIComponent).join("/")}${query ? `?${query}` : ""}`;
+  };
+  V.place = () => {
+    const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
+    const [name, ...parts] = path.split("/").map(decoded);
+    return { name: name || "start", parts, values: Object.fromEntries(new URLSearchParams(query)) };
+  };
+  // Changes the address's query without another entry in the history, and without drawing anew.
+  V.note = (values) => {
+    const { name, parts, values: before } = V.place();
+    history.replaceState(null, "", V.to(name, parts, { ...before, ...values }));
+  };
+
+  function decoded(text) {
+    try {
+      return decodeURIComponent(text);
+    } catch {
+      return text;
+    }
+  }
+
+  let drawing = 0;
+  // Draws the page of the address; `again`: it is there already and only what changed on disk is to be shown.
+  V.draw = async (again = false) => {
+    const mine = ++drawing;
+    const place = V.place();
+    const main = document.getElementById("main");
+    const route = routes.get(place.name);
+    if (!again) main.setAttribute("aria-busy", "true");
+    try {
+      if (!route) throw new Error(`There is no page "${place.name}".`);
+      const page = await route.show(place);
+      if (mine !== drawing) return;
+      swap(main, page, again);
+    } catch (error) {
+      if (mine !== drawing) return;
+      V.crumbs([["", "not found"]]);
+      main.replaceChildren(V.el("p", { class: "problem", role: "alert" }, error.message));
+    } finally {
+      if (mine === drawing) main.removeAttribute("aria-busy");
+    }
+  };
+
+  function swap(main, page, again) {
+    const focus = again && document.activeElement ? document.activeElement.getAttribute("href") : null;
+    const open = again ? [...main.querySelectorAll("details[open][data-key]")].map((d) => d.dataset.key) : [];
+    const typed = again ? written(main) : [];
+    main.replaceChildren(page.body);
+    typed.forEach((one) => write(main, one));
+    for (const details of main.querySelectorAll("details[data-key]")) if (open.includes(details.dataset.key)) details.open = true;
+    if (again) {
+      const same = focus && [...main.querySelectorAll("a")].find((a) => a.getAttribute("href") === focus);
+      if (same) same.focus({ preventScroll: true });
+    } else {
+      window.scrollTo(0, 0);
+      if (!typing()) main.focus({ preventScroll: true });
+      if (page.ready) page.ready();
+    }
+    document.title = page.title;
+  }
+
+  // What stands in the fields of forms (`data-form` names a form), to be written again on the page drawn anew.
+  const written = (main) =>
+    [...main.querySelectorAll("[data-form] input")]
+      .filter((field) => field.value || field === document.activeElement)
+      .map((field) => ({
+        form: field.closest("[data-form]").dataset.form,
+        label: field.getAttribute("aria-label"),
+        value: field.value,
+        focused: field === document.activeElement,
+      }));
+  function write(main, { form, label, value, focused }) {
+    const field = main.querySelector(`[data-form="${CSS.escape(form)}"] input[aria-label="${label}"]`);
+    if (!field) return;
+    field.value = value;
+    const box = field.closest("details");
+    if (box) box.open = true;
+    if (focused) field.focus({ preventScroll: true });
+  }
+
+  // --- live ----------------------------------------------------------------------------------------------------------
+
+  let stamps = null;
+  let changed = false;
+  let restsUntil = 0;
+  V.watch = async () => {
+    if (exported()) return;
+    await look(); // how things stood before the first page was drawn
+    setInterval(look, POLL_MS);
+  };
+  // Asks whether something was written, and draws anew; about a hundredth of the time is spent on drawing, so that a run that
+  // shares the machine does not feel it.
+  async function look() {
+    if (document.hidden) return;
+    const live = document.getElementById("live");
+    try {
+      const now = JSON.stringify((await V.ask("state")).stamps);
+      changed ||= stamps !== null && now !== stamps;
+      stamps = now;
+      live.textContent = "";
+      const route = routes.get(V.place().name);
+      if (!changed || !route || !route.live || typing() || performance.now() < restsUntil) return;
+      changed = false;
+      const started = performance.now();
+      await V.draw(true);
+      restsUntil = performance.now() + Math.min(LONGEST_REST_MS, REST * (performance.now() - started));
+    } catch {
+      live.textContent = "not connected";
+    }
+  }
+  const typing = () => /^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement ? document.activeElement.tagName : "");
+  V.typing = typing;
+})();

@@ -1,0 +1,232 @@
+"use strict";
+// One iteration: the steps with the lowest and highest advantages, and all groups as rows.
+(() => {
+  const V = window.view;
+  const { el } = V;
+  const OUTCOMES = [
+    ["", "any outcome"],
+    ["solved", "one is solved"],
+    ["unsolved", "one is not solved"],
+    ["failed", "the environment broke"],
+    ["truncated", "one was cut"],
+    ["invalid", "an action could not be parsed"],
+    ["excluded", "one is excluded"],
+    ["decided", "somebody decided about one"],
+  ];
+
+  V.route(
+    "i",
+    async ({ parts: [run, number], values }) => {
+      const iteration = Number(number);
+      const [data, steps] = await Promise.all([
+        V.ask("groups", { run, iteration, ...values }),
+        V.ask("steps", { run, iteration }),
+      ]);
+      V.crumbs([
+        [V.to("run", [run]), run],
+        ["", V.iterationName(iteration)],
+      ]);
+      const body = el(
+        "div",
+        {},
+        head(run, data, values.kind ? { kind: values.kind } : {}),
+        extremes(run, steps),
+        V.isExport() ? null : filters(run, iteration, values, data),
+        groups(run, data, values),
+      );
+      return { title: `${V.iterationName(iteration)} \u00b7 ${run}`, body };
+    },
+    { live: true },
+  );
+
+  function head(run, data, chosen) {
+    const go = (to, rel, text) => (to === null ? null : V.link(V.to("i", [run, to], chosen), { rel, class: "go" }, text));
+    const kinds = Object.entries(data.kinds).map(([kind, count]) =>
+      V.link(
+        V.to("i", [run, data.iteration], { kind }),
+        { class: "tab", "aria-current": kind === data.kind ? "true" : null },
+        `${V.num(count)} ${V.kindName(kind, count)}`,
+      ),
+    );
+    return el(
+      "div",
+      { class: "between" },
+      el("h1", {}, `Iteration ${data.iteration}`, el("span", { class: "quiet" }, ` of ${run}`)),
+      el("nav", { "aria-label": "Kinds of sessions" }, kinds),
+      el(
+        "nav",
+        { "aria-label": "Iterations beside" },
+        go(data.around.before, "prev", "\u2190 before"),
+        " ",
+        go(data.around.after, "next", "after \u2192"),
+      ),
+    );
+  }
+  const NAMES = { episode: "episode", sample: "sibling", gateway: "gateway session", evaluation: "evaluation" };
+  V.kindName = (kind, count = 2) => `${NAMES[kind] || kind}${count === 1 ? "" : "s"}`;
+
+  function extremes(run, steps) {
+    if (!steps.lowest.length)
+      return steps.learned
+        ? V.empty("All advantages are 0.", "In every group the members agree, so that there was nothing to learn.")
+        : V.empty("Nobody learned from this iteration yet.", "Advantages stand here as soon as an update has used its steps.");
+    const limit = V.largest([...steps.lowest, ...steps.highest].map((s) => s.advantage));
+    const list = (rows) =>
+      el(
+        "ol",
+        { class: "extremes" },
+        rows.map((row) =>
+          el(
+            "li",
+            {},
+            V.link(
+              V.to("e", [run, row.session], { step: row.ordinal }),
+              { "data-row": true },
+              V.advantage(row.advantage, limit),
+              el("span", { class: "where" }, `${row.session} \u00b7 step ${row.ordinal}`),
+              el("span", { class: "said" }, V.line(row.action, 110)),
+            ),
+          ),
+        ),
+      );
+    return el(
+      "div",
+      { class: "two" },
+      V.panel("Lowest advantages", list(steps.lowest)),
+      V.panel("Highest advantages", list(steps.highest)),
+    );
+  }
+
+  function filters(run, iteration, values, data) {
+    const select = (name, label, options) =>
+      el(
+        "label",
+        {},
+        label,
+        el(
+          "select",
+          { name },
+          options.map(([value, text]) => el("option", { value, selected: (values[name] || "") === value }, text)),
+        ),
+      );
+    const field = (name, label, options) => el("label", {}, label, el("input", { name, value: values[name] || "", ...options }));
+    const form = el(
+      "form",
+      { class: "filters", "aria-label": "Filter groups" },
+      select("outcome", "outcome", OUTCOMES),
+      select("cause", "ended by", [
+        ["", "anything"],
+        ...Object.entries(data.causes).map(([cause, count]) => [cause, `${cause} (${count})`]),
+      ]),
+      field("min", "return from", { inputmode: "decimal", size: 5 }),
+      field("max", "to", { inputmode: "decimal", size: 5 }),
+      field("text", "words", { type: "search", size: 16, spellcheck: "false" }),
+      el(
+        "label",
+        { class: "check" },
+        el("input", { type: "checkbox", name: "flat", value: "1", checked: values.flat === "1" }),
+        "nothing to learn (all advantages 0)",
+      ),
+      el("button", {}, "Filter"),
+      Object.keys(values).length ? V.link(V.to("i", [run, iteration]), {}, "clear") : null,
+    );
+    const send = () => {
+      location.hash = V.to("i", [run, iteration], {
+        ...(values.kind ? { kind: values.kind } : {}),
+        ...Object.fromEntries(new FormData(form)),
+      });
+    };
+    form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      send();
+    });
+    form.addEventListener("change", (event) => {
+      if (event.target.matches("select, [type=checkbox]")) send();
+    });
+    return form;
+  }
+
+  function groups(run, data, values) {
+    if (!data.rows.length && data.next === null) return V.empty("No group matches.", "Clear the filters to see all of them.");
+    const body = el("tbody", {});
+    const returns = data.rows.flatMap((row) => row.members.map((m) => m.return)).filter((v) => v !== null);
+    const scale = {
+      low: Math.min(0, ...returns),
+      high: Math.max(1e-9, ...returns),
+      limit: V.largest(data.rows.flatMap((r) => r.members.flatMap((m) => m.advantages || []))),
+    };
+    const add = (rows) => body.append(...rows.map((row) => group(run, data, row, scale)));
+    add(data.rows);
+    const heads = ["group", "task", "members", "returns", "#mean", "#lowest advantage", "#highest", "#invalid", "#steps", "ended by"];
+    return el(
+      "section",
+      {},
+      el("h2", {}, data.kind === "sample" ? "States with their siblings" : "Groups"),
+      V.table(heads, body),
+      more(run, data, values, add),
+    );
+  }
+
+  function more(run, data, values, add) {
+    if (data.next === null) return null;
+    let after = data.next;
+    const button = el("button", { type: "button" }, "More groups");
+    button.addEventListener("click", async () => {
+      button.disabled = true;
+      const next = await V.ask("groups", { run, iteration: data.iteration, ...values, after });
+      add(next.rows);
+      after = next.next;
+      button.disabled = false;
+      if (after === null) button.remove();
+    });
+    return button;
+  }
+
+  function group(run, data, row, { low, high, limit }) {
+    const members = row.members,
+      returns = members.map((m) => m.return).filter((v) => v !== null);
+    const mean = returns.length ? returns.reduce((s, v) => s + v, 0) / returns.length : null;
+    const advantages = members.flatMap((m) => m.advantages || []);
+    const worst = members.reduce((a, b) => ((b.advantages || [0])[0] < (a.advantages || [0])[0] ? b : a));
+    const causes = [...new Set(members.map((m) => m.cause.split(":")[0]))].join(", ");
+    const bound = (value) => el("td", { class: "n" }, advantages.length ? V.advantage(value, limit) : "\u2013");
+    return el(
+      "tr",
+      { class: members.every((m) => m.excluded) ? "excluded" : null },
+      el(
+        "th",
+        { scope: "row" },
+        V.link(V.to("g", [run, data.iteration, row.group], { kind: data.kind }), { "data-row": true }, `g${row.group}`),
+      ),
+      el("td", { class: "task" }, V.link(V.to("task", [row.task]), {}, V.line(row.task, 36))),
+      el(
+        "td",
+        { class: "members" },
+        members.map((m) =>
+          V.link(
+            V.to("e", [run, m.id]),
+            {
+              title: `${m.id}: return ${V.num(m.return)}, ${m.cause}`,
+              "aria-label": `member ${m.member}, return ${V.num(m.return)}`,
+              class: m.excluded ? "excluded" : null,
+            },
+            V.result(m),
+          ),
+        ),
+      ),
+      V.cell(V.strip(returns, low, high, mean)),
+      V.number(V.num(mean, 2)),
+      el(
+        "td",
+        { class: "n" },
+        advantages.length
+          ? V.link(V.to("e", [run, worst.id]), { class: "plain" }, V.advantage(Math.min(...advantages), limit))
+          : "\u2013",
+      ),
+      bound(Math.max(...advantages)),
+      V.number(row.invalid ? V.num(row.invalid) : ""),
+      V.number(V.num(members.reduce((s, m) => s + m.steps, 0))),
+      V.cell(causes),
+    );
+  }
+})();

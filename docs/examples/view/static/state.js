@@ -1,0 +1,49 @@
+"use strict";
+// One state of a search: what it showed, what was sampled in it, and its siblings.
+(() => {
+  const V = window.view;
+  const { el } = V;
+
+  V.stateDetails = (run, nodes, n) => {
+    const siblings = n.parent === null ? [] : nodes.get(n.parent).children;
+    const table = (list, title) =>
+      list.length
+        ? [
+            el("h3", {}, title),
+            el(
+              "table",
+              { class: "rows small" },
+              V.head("#reward", "#advantage", "", "action", "version", "session"),
+              el(
+                "tbody",
+                {},
+                list.map((c) =>
+                  el(
+                    "tr",
+                    { class: c.id === n.id ? "this" : null },
+                    V.number(V.num(c.reward)),
+                    V.number(c.advantage === null ? "\u2013" : V.advantage(c.advantage)),
+                    V.cell(c.outcome === "open" ? "" : V.result({ success: c.outcome === "success" })),
+                    V.cell(V.line(c.action || "(not part of a path yet)", 120)),
+                    V.number(c.version ?? ""),
+                    V.cell(c.session ? V.link(V.to("e", [run, c.session]), {}, c.session) : ""),
+                  ),
+                ),
+              ),
+            ),
+          ]
+        : [];
+    return [
+      el("h2", {}, n.parent === null ? "The start state" : `A state at depth ${n.depth}`),
+      V.facts([
+        ["S(s)", n.score === null ? null : V.num(n.score)],
+        ["n(s)", V.num(n.n)],
+        ["expanded at tick", n.tick],
+        ["reached by weights of version", n.version],
+      ]),
+      n.observation ? V.block(n.observation) : null,
+      ...table(n.children, "Sampled here"),
+      ...table(siblings, "Its siblings, with itself"),
+    ].filter(Boolean);
+  };
+})();

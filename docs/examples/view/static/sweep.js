@@ -1,0 +1,111 @@
+"use strict";
+// A sweep: its points as a table, and as a heat map where two keys vary.
+(() => {
+  const V = window.view;
+  const { el } = V;
+
+  V.route(
+    "sweep",
+    async ({ parts: [sweep] }) => {
+      const data = await V.ask("sweep", { sweep });
+      V.crumbs([["", sweep]]);
+      const r = data.results,
+        points = r.points || [];
+      const keys = points.length
+        ? Object.keys(points[0].keys).filter((k) => new Set(points.map((p) => JSON.stringify(p.keys[k]))).size > 1)
+        : [];
+      const body = el(
+        "div",
+        {},
+        el("h1", {}, "Sweep ", sweep),
+        V.facts([
+          ["metric", r.metric],
+          ["seeds", r.seeds],
+          ["state", r.status],
+        ]),
+        points.length
+          ? [keys.length === 2 ? heat(points, keys, r.metric) : null, table(points, keys, r, data.runs)]
+          : V.empty("No result yet.", "results.json is written when trials end."),
+      );
+      return { title: `sweep ${sweep}`, body };
+    },
+    { live: true },
+  );
+
+  const mean = (point) => (point.interval ? point.interval.mean : null);
+
+  function heat(points, [rowKey, columnKey], metric) {
+    const values = (key) => [...new Set(points.map((p) => p.keys[key]))].sort((a, b) => (a > b ? 1 : -1));
+    const means = points.map(mean).filter((m) => m !== null),
+      low = Math.min(...means),
+      high = Math.max(...means);
+    const cell = (row, column) => {
+      const point = points.find((p) => p.keys[rowKey] === row && p.keys[columnKey] === column);
+      const m = point && mean(point);
+      if (m === null || m === undefined) return el("td", {}, "\u2013");
+      const share = high > low ? (m - low) / (high - low) : 0.5;
+      return el(
+        "td",
+        { class: "heat", style: { "background-color": V.sequential(share), color: V.onSequential(share) } },
+        el("b", {}, V.num(m, 3)),
+        point.interval.low === null || point.interval.low === undefined
+          ? null
+          : el("small", {}, ` [${V.num(point.interval.low, 2)}, ${V.num(point.interval.high, 2)}]`),
+      );
+    };
+    return V.panel(
+      `${metric} by ${rowKey} and ${columnKey}`,
+      el(
+        "table",
+        { class: "heat-map" },
+        el(
+          "thead",
+          {},
+          el(
+            "tr",
+            {},
+            el("th", { scope: "col" }, `${rowKey} \\ ${columnKey}`),
+            values(columnKey).map((c) => el("th", { scope: "col" }, String(c))),
+          ),
+        ),
+        el(
+          "tbody",
+          {},
+          values(rowKey).map((row) =>
+            el(
+              "tr",
+              {},
+              el("th", { scope: "row" }, String(row)),
+              values(columnKey).map((column) => cell(row, column)),
+            ),
+          ),
+        ),
+      ),
+    );
+  }
+
+  function table(points, keys, r, runs) {
+    const sign = r.mode === "min" ? 1 : -1;
+    const ordered = [...points].sort((a, b) => sign * ((mean(a) ?? -Infinity) - (mean(b) ?? -Infinity)));
+    const trials = (point) =>
+      point.trials.map((t, i) => [i ? " " : "", runs[t.name] ? V.link(V.to("run", [runs[t.name]]), {}, t.name) : t.name]);
+    return V.table(
+      [...keys, `#${r.metric}`, "95 % interval", "state", "runs"],
+      el(
+        "tbody",
+        {},
+        ordered.map((p) =>
+          el(
+            "tr",
+            {},
+            keys.map((k) => V.cell(String(p.keys[k]))),
+            V.number(V.num(mean(p), 3)),
+            V.cell(p.interval && p.interval.low !== null ? `[${V.num(p.interval.low, 3)}, ${V.num(p.interval.high, 3)}]` : ""),
+            V.cell(p.status),
+            V.cell(trials(p)),
+          ),
+        ),
+      ),
+    );
+  }
+})();

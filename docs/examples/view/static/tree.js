@@ -1,0 +1,252 @@
+"use strict";
+// A search's tree: who was sampled where, S(s), n(s), how it ended; a slider goes through its ticks.
+(() => {
+  const V = window.view;
+  const { el, svg } = V;
+  const LEAF = 15,
+    GAP = 11,
+    DY = 66,
+    R = 10,
+    PAD = 28;
+
+  V.route(
+    "searches",
+    async ({ parts: [run] }) => {
+      const data = await V.ask("searches", { run });
+      V.crumbs([
+        [V.to("run", [run]), run],
+        ["", "searches"],
+      ]);
+      const span = (row) =>
+        row.first === row.last ? V.iterationName(row.first) : `${V.iterationName(row.first)} to ${V.iterationName(row.last)}`;
+      const rows = data.rows.map((row) =>
+        el(
+          "tr",
+          {},
+          el("th", { scope: "row" }, V.link(V.to("tree", [run, row.seed]), { "data-row": true }, V.line(row.task, 60))),
+          V.cell(span(row)),
+          V.number(V.num(row.samples)),
+          V.number(V.num(row.finished)),
+          V.number(V.num(row.solved)),
+        ),
+      );
+      return {
+        title: `searches \u00b7 ${run}`,
+        body: el(
+          "div",
+          {},
+          el("h1", {}, "Searches"),
+          rows.length
+            ? V.table(["task", "iterations", "#siblings", "#paths that ended", "#solved"], el("tbody", {}, rows))
+            : V.empty("This run has no search.", "3spo and chain-search have."),
+        ),
+      };
+    },
+    { live: true },
+  );
+
+  V.route("tree", async ({ parts: [run, seed], values }) => {
+    const data = await V.ask("tree", { run, seed });
+    V.crumbs([
+      [V.to("run", [run]), run],
+      [V.to("searches", [run]), "searches"],
+      ["", data.task],
+    ]);
+    const nodes = place(data.nodes);
+    const ticks = Math.max(0, ...data.nodes.map((n) => n.tick || 0));
+    const picture = el("div", { class: "wide tree-box", tabindex: 0, role: "region", "aria-label": "The tree" });
+    const detail = el(
+      "section",
+      { class: "panel", "aria-live": "polite" },
+      el("p", { class: "quiet" }, "Choose a state to see what was sampled in it."),
+    );
+    const said = el("output", {});
+    let shown = Math.min(ticks, values.tick === undefined ? ticks : Number(values.tick) || 0),
+      chosen = values.state || null;
+    const choose = (node) => {
+      chosen = node.id;
+      V.note({ state: node.id });
+      detail.replaceChildren(...V.stateDetails(run, nodes, node));
+      draw();
+    };
+    const draw = () => {
+      picture.replaceChildren(paint(nodes, shown, chosen, choose));
+      const known = [...nodes.values()].filter((n) => visible(n, nodes, shown));
+      said.textContent = `tick ${shown} of ${ticks}: ${V.count(known.length, "state")}, ${known.filter((n) => n.tick && n.tick <= shown).length} expanded`;
+    };
+    const slider = el("input", { type: "range", min: 0, max: ticks, value: shown, "aria-label": "Tick" });
+    slider.addEventListener("input", () => {
+      shown = Number(slider.value);
+      V.note({ tick: shown === ticks ? "" : shown });
+      draw();
+    });
+    const fit = el("input", {
+      type: "checkbox",
+      on: {
+        change: () => {
+          picture.classList.toggle("fit", fit.checked);
+          middle(picture, nodes);
+        },
+      },
+    });
+    draw();
+    if (chosen && nodes.has(chosen)) detail.replaceChildren(...V.stateDetails(run, nodes, nodes.get(chosen)));
+    const body = el(
+      "div",
+      {},
+      el("h1", {}, "Search tree", el("span", { class: "quiet" }, ` \u00b7 ${run}`)),
+      V.facts([
+        ["task", V.link(V.to("task", [data.task], { run }), {}, V.marked(data.task))],
+        ["paths that ended", V.num(data.finished)],
+        ["solved", V.num(data.solved)],
+        ["states", V.num(data.nodes.length)],
+      ]),
+      el(
+        "div",
+        { class: "between" },
+        el("label", { class: "slider" }, "ticks ", slider, said),
+        el("label", {}, fit, " all of it"),
+        legend(data),
+      ),
+      picture,
+      detail,
+    );
+    const ready = () => {
+      const natural = Number(picture.firstChild.getAttribute("width"));
+      fit.checked = natural > picture.clientWidth && natural < 1.7 * picture.clientWidth;
+      picture.classList.toggle("fit", fit.checked);
+      middle(picture, nodes);
+    };
+    return { title: `tree of ${data.task}`, body, ready };
+  });
+
+  // Scrolls to the start state.
+  function middle(picture, nodes) {
+    picture.scrollLeft = PAD + nodes.get("0").x - picture.clientWidth / 2;
+  }
+
+  // Leaves side by side in depth-first order, a parent in the middle of its children.
+  function place(list) {
+    const nodes = new Map(list.map((n) => [n.id, { ...n, children: [] }]));
+    for (const n of nodes.values()) if (n.parent !== null && nodes.has(n.parent)) nodes.get(n.parent).children.push(n);
+    let x = 0,
+      before = null;
+    const order = [],
+      stack = [nodes.get("0")];
+    while (stack.length) {
+      const n = stack.pop();
+      order.push(n);
+      stack.push(...[...n.children].reverse());
+      if (n.children.length) continue;
+      if (before) x += LEAF + (before.parent === n.parent ? 0 : GAP);
+      n.x = x;
+      before = n;
+    }
+    for (const n of order.reverse()) if (n.children.length) n.x = (n.children[0].x + n.children.at(-1).x) / 2;
+    return nodes;
+  }
+
+  const visible = (n, nodes, tick) =>
+    n.parent === null || (nodes.has(n.parent) && (nodes.get(n.parent).tick || Infinity) <= tick);
+
+  function paint(nodes, tick, chosen, choose) {
+    const all = [...nodes.values()].filter((n) => n.x !== undefined);
+    const width = Math.max(...all.map((n) => n.x)) + 2 * PAD,
+      height = Math.max(...all.map((n) => n.depth)) * DY + PAD;
+    const at = (n) => [PAD + n.x, (n.depth - 1) * DY + PAD];
+    const seen = all.filter((n) => visible(n, nodes, tick));
+    const lines = seen
+      .filter((n) => n.parent !== null)
+      .map((n) => {
+        const [x1, y1] = at(nodes.get(n.parent)),
+          [x2, y2] = at(n);
+        return svg("path", { class: "edge", d: `M${x1} ${y1}C${x1} ${(y1 + y2) / 2} ${x2} ${(y1 + y2) / 2} ${x2} ${y2}` });
+      });
+    const depths = Array.from({ length: Math.max(...all.map((n) => n.depth)) }, (_, i) =>
+      svg("text", { class: "tick", x: 4, y: i * DY + PAD + 4 }, i + 1),
+    );
+    const marks = seen.map((n) => mark(n, at(n), tick, n.id === chosen, choose));
+    return svg(
+      "svg",
+      {
+        viewBox: `0 0 ${width} ${height}`,
+        width,
+        height,
+        class: "tree",
+        role: "group",
+        "aria-label": "States by depth, the start on top",
+      },
+      lines,
+      depths,
+      marks,
+    );
+  }
+
+  function mark(n, [x, y], tick, chosen, choose) {
+    const open = n.tick && n.tick <= tick;
+    const node = svg("g", {
+      class: `node ${open ? "expanded" : n.outcome} ${chosen ? "chosen" : ""}`,
+      tabindex: 0,
+      role: "button",
+      transform: `translate(${x} ${y})`,
+      "aria-label": label(n, open),
+    });
+    if (open) {
+      const size = Math.min(16, R + 1.1 * Math.sqrt(n.n));
+      const known = n.score !== null;
+      node.append(
+        svg("circle", { r: size, fill: known ? V.sequential(n.score) : "var(--panel)" }),
+        svg("text", { y: 3.8, "text-anchor": "middle", fill: known ? V.onSequential(n.score) : "currentColor" }, n.n),
+      );
+    } else node.append(shape(n.outcome));
+    node.append(svg("title", {}, label(n, open)));
+    const act = () => choose(n);
+    node.addEventListener("click", act);
+    node.addEventListener("keydown", (event) => {
+      if (event.key !== "Enter" && event.key !== " ") return;
+      event.preventDefault();
+      act();
+    });
+    return node;
+  }
+  const shape = (outcome) =>
+    outcome === "success"
+      ? svg("path", { d: "M0-8 2.3-2.6 8-2.3 3.6 1.4 5 7.1 0 3.9-5 7.1-3.6 1.4-8-2.3-2.3-2.6Z" })
+      : outcome === "failure"
+        ? svg("path", { d: "M-5-5 5 5M5-5-5 5" })
+        : svg("circle", { r: 4 });
+  const label = (n, open) =>
+    [
+      n.parent === null ? "start" : `depth ${n.depth}`,
+      open ? `n ${n.n}` : n.outcome === "open" ? "frontier: not expanded" : n.outcome,
+      n.score === null || !open ? null : `S ${V.num(n.score, 2)}`,
+      n.advantage === null ? null : `advantage ${V.signed(n.advantage)}`,
+      n.action.replace(/\s+/g, " ").slice(0, 80),
+    ]
+      .filter(Boolean)
+      .join(", ");
+
+  function legend(data) {
+    const item = (picture, text) => el("span", { class: "patch" }, picture, text);
+    const small = (outcome) =>
+      svg(
+        "svg",
+        { viewBox: "-11 -11 22 22", class: "tree key-shape", "aria-hidden": "true" },
+        svg("g", { class: `node ${outcome}` }, shape(outcome)),
+      );
+    const bar = el(
+      "span",
+      { class: "ramp" },
+      [0, 0.25, 0.5, 0.75, 1].map((s) => el("span", { style: { "background-color": V.sequential(s) } })),
+    );
+    return el(
+      "div",
+      { class: "scale" },
+      data.scores ? item(bar, "S(s) 0 to 1") : item(null, "S(s) was not recorded"),
+      item(null, "number: n(s) siblings"),
+      item(small("success"), "solved"),
+      item(small("failure"), "ended unsolved"),
+      item(small("open"), "frontier"),
+    );
+  }
+})();

@@ -1,0 +1,108 @@
+"""What people see in pictures that runs leave: titles, axes with units, colours for everybody, no legend over data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from tuning.test_report import fill, grid_sweep
+
+from rl_agents.pivot.filter import Rule
+from rl_agents.pivot.plots import plot_profile
+from rl_agents.reporting.plots import plot_success
+from rl_agents.search.picture import draw_tree
+from rl_agents.search.tree import Mark
+from rl_agents.tuning.plots import plot_points
+from rl_agents.tuning.results import collect
+from rl_agents.tuning.space import Grid
+
+#: Okabe and Ito's, darkened where lines are thin, and greys.
+SAFE = {"#0072b2", "#00476e", "#d55e00", "#009e73", "#cc79a7", "#8c6d00", "#56b4e9"}
+#: A picture is shown as a thumbnail of about half its size: points that can be read there.
+SMALLEST = 11.0
+
+
+def success(path: Path) -> None:
+    points = [{"iteration": i, "rollout/success_rate": i / 20} for i in range(21)]
+    for at in (0, 10, 20):
+        points[at] |= {"eval/success_rate": at / 25, "eval/success_low": 0.0, "eval/success_high": 0.95}
+        points[at] |= {"guard/success": 0.5, "guard/success_se": 0.1, "guard/start": 0.4}
+    plot_success(points, path / "success.png", "grpo on guess_numbers")
+
+
+def tree(path: Path) -> None:
+    outcomes = ("success", "failure", "closed", "skipped", "open")
+    marks = [Mark(-1, 1, score=1.0, rollouts=5), *(Mark(0, 2, outcome=outcome) for outcome in outcomes)]
+    draw_tree(marks, path / "tree.png", "Search of a task")
+
+
+def profile(path: Path) -> None:
+    mean = np.array([0.0, 0.25, 0.5, 1.0])
+    keep = np.array([False, True, True, False])
+    plot_profile(mean, mean * (1 - mean), keep, Rule(), path / "profile.png", "pivots of the help desk")
+
+
+def heat_map(path: Path) -> None:
+    sweep = grid_sweep(seeds=1)
+    plot_points(sweep, collect(sweep, fill(sweep, path, [0.1, 0.4, 0.6, 0.9])), path)
+
+
+def one_key(path: Path) -> None:
+    sweep = grid_sweep(seeds=1, space={"vspo_alpha": Grid((1.0, 2.0))})
+    plot_points(sweep, collect(sweep, fill(sweep, path, [0.1, 0.4])), path)
+
+
+@pytest.mark.parametrize("draw", [success, tree, profile, heat_map, one_key])
+def test_a_picture_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, draw: Callable[[Path], None]) -> None:
+    drawn: list[Figure] = []
+    save = Figure.savefig
+    monkeypatch.setattr(Figure, "savefig", lambda self, *args: (drawn.append(self), save(self, *args)))
+    draw(tmp_path)
+    (figure,) = drawn
+    main = figure.axes[0]
+    assert main.get_title() or figure.get_suptitle()
+    assert main.get_ylabel() and (main.get_xlabel() or not main.get_xticks().size)
+    assert all(axes.get_ylabel() for axes in figure.axes)  # colour bars have one, too
+    fonts = [text.get_fontsize() for text in texts(figure)]
+    assert min(fonts) >= SMALLEST, [(t.get_text(), t.get_fontsize()) for t in texts(figure)]
+    assert not [axes for axes in figure.axes if axes.get_legend() is not None]
+    for legend in figure.legends:  # beside the axes, not over them
+        box = legend.get_window_extent()
+        assert not any(box.overlaps(axes.get_window_extent()) for axes in figure.axes)
+    assert all(safe(colour) for colour in colours(main)), [to_hex(c) for c in colours(main)]
+    pixels = figure.get_size_inches() * figure.dpi
+    for text in (text for text in texts(figure) if text not in ticks(figure)):
+        box = text.get_window_extent()
+        assert box.x0 >= -1 and box.y0 >= -1 and box.x1 <= pixels[0] + 1 and box.y1 <= pixels[1] + 1, text.get_text()
+
+
+def texts(figure: Figure) -> list[Any]:
+    """All words of a picture, but for those in small dots."""
+    found: list[Any] = [figure._suptitle] if figure.get_suptitle() else []
+    found += [part for axes in figure.axes for part in (axes.title, axes.xaxis.label, axes.yaxis.label)]
+    found += ticks(figure)
+    found += [text for legend in figure.legends for text in legend.get_texts()]
+    return [text for text in found if text.get_text() and text.get_visible()]
+
+
+def ticks(figure: Figure) -> list[Any]:
+    """The numbers at the axes, also those outside of their limits, which are not drawn."""
+    return [label for axes in figure.axes for label in (*axes.get_xticklabels(), *axes.get_yticklabels())]
+
+
+def colours(axes: Any) -> list[Any]:
+    """Colours of lines and discs; a colour map says the same as the numbers in its cells and beside it."""
+    lines = [line.get_color() for line in axes.lines]
+    return lines + [c for discs in axes.collections if discs.get_array() is None for c in discs.get_facecolor()]
+
+
+def safe(colour: Any) -> bool:
+    """Whether it is one of `SAFE`, or a grey."""
+    name = to_hex(colour)
+    parts = [int(name[i : i + 2], 16) for i in (1, 3, 5)]
+    return name in SAFE or max(parts) - min(parts) < 45
