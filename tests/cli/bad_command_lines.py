@@ -141,7 +141,7 @@ ROWS = """
 --env webshop --set env.catalogue=generated:0 => env.catalogue=generated:0: valid: small, generated, generated:N, a fo
 --env webshop --set env.catalogue=generated:x => env.catalogue=generated:x: valid: small, generated, generated:N, a fo
 --env webshop --set env.success_reward=5 => key 'env.success_reward' has no effect without env.reward=success
---env multihop_qa --set env.questions=nowhere.json => env.questions=nowhere.json: no such file or folder; valid: generated, small, or a ta
+--env multihop_qa --set env.questions=nowhere.json => env.questions=nowhere.json: no such file or folder; va
 --env multihop_qa --set env.hits=0 => env.hits=0: must be at least 1
 --env multihop_qa --set env.hits=21 => env.hits=21: must be at most 20
 --env multihop_qa --set env.max_bad_share=2 => env.max_bad_share=2.0: must be at most 1

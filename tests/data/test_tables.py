@@ -128,7 +128,7 @@ def test_folders_have_splits(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="1 of 2 files of 'train': is the download complete"):
         open_table(tmp_path / "train")
     with pytest.raises(
-        InputError, match=r"train-00000-of-0002\.parquet: cannot be read: No such .* mean 'train-00000-of"
+        InputError, match=r"train-00000-of-0002\.parquet: no such .* mean 'train-00000-of"
     ):
         open_table(tmp_path / "data" / "train-00000-of-0002.parquet")
 

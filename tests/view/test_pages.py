@@ -182,9 +182,10 @@ def test_what_the_learner_made_of_tokens(page, server):
     for words in ("ratio 0.500", "advantage \u22121.500", "entropy 2", "correction 2", "mask in the loss"):
         assert words in said, said
     page.get_by_label("mask").check()
-    assert "sampled, left out of the loss" in page.locator(".scale").inner_text()
+    page.wait_for_selector(".scale:has-text('sampled, left out of the loss')")
     page.click("summary:has-text('All numbers as a table')")
     rows = page.locator("details[data-key=numbers] tbody tr")
+    rows.nth(2).wait_for()
     assert rows.count() == 3 and rows.nth(2).locator("td").nth(4).inner_text() == "1.250"
     page.goto(server.partition("#")[0] + "#/e/run/i1.g0.m0")
     page.wait_for_selector("#step-1 .badge:has-text('cut here by t3')")
