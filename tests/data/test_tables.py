@@ -127,9 +127,7 @@ def test_folders_have_splits(tmp_path: Path) -> None:
     (tmp_path / "data" / "train-00001-of-00002.parquet").unlink()
     with pytest.raises(InputError, match="1 of 2 files of 'train': is the download complete"):
         open_table(tmp_path / "train")
-    with pytest.raises(
-        InputError, match=r"train-00000-of-0002\.parquet: no such .* mean 'train-00000-of"
-    ):
+    with pytest.raises(InputError, match=r"train-00000-of-0002\.parquet: no such .* mean 'train-00000-of"):
         open_table(tmp_path / "data" / "train-00000-of-0002.parquet")
 
 
