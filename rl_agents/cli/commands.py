@@ -9,6 +9,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "pivot": ("rl_agents.cli.pivot", "prepare expert traces for PivotRL: extract turns, profile them, keep the pivots"),
     "tune": ("rl_agents.cli.tune", "run a sweep with Ray Tune: table, best preset, plot"),
     "serve": ("rl_agents.cli.serve", "host a trained agent: OpenAI's chat API, agent sessions, a web page"),
+    "push": ("rl_agents.cli.push", "publish a checkpoint with a model card, on the Hugging Face Hub or as a folder"),
     "gateway": ("rl_agents.cli.gateway", "serve a model to agents of any framework; every call is kept as a step"),
     "sft": ("rl_agents.cli.sft", "build an environment's starter model by imitation"),
     "play": ("rl_agents.cli.play", "show an environment: a random, scripted or human player, its rewards"),

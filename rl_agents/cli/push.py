@@ -1,0 +1,107 @@
+"""``python run.py push runs/NAME OWNER/MODEL``: a checkpoint with its model card, to the Hub or into a folder."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import yaml
+
+from rl_agents.cli.parser import Parser
+from rl_agents.errors import InputError
+from rl_agents.reporting.model_card import card_of, model_card
+from rl_agents.reporting.outputs import check_writable, nothing_left
+from rl_agents.reporting.run_folder import RunFolder
+from rl_agents.reporting.trackers import shown_config
+
+WRITE_TOKEN = "write token of your account: `hf auth login`, or HF_TOKEN"
+
+
+def build_parser() -> Parser:
+    """Return the parser of the push command."""
+    parser = Parser("push", "Publish a checkpoint with a model card: on the Hugging Face Hub, or as a folder.")
+    parser.add_argument("run", type=Path, metavar="RUN", help="a run's folder, or one of its checkpoints")
+    parser.add_argument("repo", nargs="?", metavar="OWNER/NAME", help="repository on the Hub; made when it is missing")
+    parser.add_argument("--folder", type=Path, metavar="DIR", help="write the same into a new folder; no network")
+    parser.add_argument("--public", action="store_true", help="make a public repository (default: private)")
+    return parser
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run the push command; return its exit code."""
+    args = build_parser().parse(argv)
+    if bool(args.repo) == bool(args.folder):
+        raise InputError("push wants a repository (OWNER/NAME) or --folder DIR, one of them")
+    folder, iteration, checkpoint = RunFolder.locate(args.run)
+    if not (checkpoint / "hf" / "model.safetensors").is_file() and not list(checkpoint.glob("hf/*.safetensors*")):
+        raise InputError(f"{checkpoint}: holds no weights (hf/*.safetensors)")
+    if args.folder:
+        RunFolder.check_free(args.folder)
+        check_writable(args.folder, "--folder")
+        with nothing_left(args.folder):
+            write_model(folder, iteration, checkpoint, args.folder, args.folder.resolve().name)
+        print(f"model and card: {args.folder}")
+        return 0
+    name = check_repo(args.repo)
+    with tempfile.TemporaryDirectory(prefix="push-") as scratch:
+        write_model(folder, iteration, checkpoint, Path(scratch), name.partition("/")[2])
+        print(f"model and card: {upload(Path(scratch), name, args, f'{folder.path.name}, iteration {iteration}')}")
+    return 0
+
+
+def check_repo(name: str) -> str:
+    """Refuse what is no name on the Hub.
+
+    Raises:
+        InputError: what is wrong with it.
+    """
+    from huggingface_hub.utils import validate_repo_id
+    from huggingface_hub.utils._validators import HFValidationError
+
+    try:
+        validate_repo_id(name)
+    except HFValidationError as error:
+        raise InputError(f"{name}: {str(error).splitlines()[0]}") from None
+    if name.count("/") != 1:
+        raise InputError(f"{name}: a repository is OWNER/NAME; for a folder say --folder {name}")
+    return name
+
+
+def write_model(folder: RunFolder, iteration: int, checkpoint: Path, target: Path, name: str) -> None:
+    """Write weights, tokenizer, card, curve and configuration into ``target``."""
+    shutil.copytree(checkpoint / "hf", target, dirs_exist_ok=True)
+    (target / "README.md").write_text(model_card(card_of(folder, iteration), name), encoding="utf-8")
+    config = shown_config(folder.load_settings().to_dict())
+    (target / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False, allow_unicode=True), encoding="utf-8")
+    if folder.plot_file.is_file():
+        shutil.copy(folder.plot_file, target / folder.plot_file.name)
+
+
+def upload(model: Path, repo: str, args: argparse.Namespace, message: str) -> str:
+    """Send a folder to the Hub; return its address.
+
+    Raises:
+        InputError: no token, no right, no network.
+    """
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError, OfflineModeIsEnabled
+
+    no_answer = HfHubHTTPError.__bases__[0]  # of the HTTP library that this huggingface_hub uses, whichever it is
+    api = HfApi()
+    try:
+        api.create_repo(repo, private=not args.public, exist_ok=True)
+        api.upload_folder(repo_id=repo, folder_path=model, commit_message=message)
+    except OfflineModeIsEnabled:
+        raise InputError(f"push {repo}: HF_HUB_OFFLINE is set; unset it, or write --folder DIR") from None
+    except LocalTokenNotFoundError:
+        raise InputError(f"push {repo}: needs a {WRITE_TOKEN}") from None
+    except HfHubHTTPError as error:
+        status = getattr(error.response, "status_code", 0)
+        needs = f"needs a {WRITE_TOKEN}" if status in (401, 403) else str(error).splitlines()[0]
+        raise InputError(f"push {repo}: the Hub refused ({status}): {needs}") from None
+    except (OSError, no_answer) as error:
+        raise InputError(f"push {repo}: the Hub cannot be reached: {error}; --folder DIR needs no network") from None
+    return f"{api.endpoint}/{repo}"

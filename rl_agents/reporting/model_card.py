@@ -1,0 +1,109 @@
+"""The model card of a checkpoint: what it is, what it was trained from and with, and how well it did."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rl_agents.installation import called
+from rl_agents.reporting.run_folder import Record, RunFolder
+from rl_agents.reporting.trackers import shown_config
+
+#: Keys that say where and how much, not what.
+LEFT_OUT = {"trackers", "tracker_project", "plugins", "num_env_runners", "num_engines", "num_learners"}
+
+
+@dataclass(frozen=True)
+class CardOf:
+    """A checkpoint of a run.
+
+    Attributes:
+        iteration: of the checkpoint.
+        records: of the run, see `RunFolder.read_metrics`.
+        chosen: keys that differ from the defaults, without secrets.
+        build: version and commit that wrote the run.
+    """
+
+    folder: RunFolder
+    iteration: int
+    records: Sequence[Record]
+    chosen: dict[str, Any]
+    build: dict[str, Any]
+
+
+def card_of(folder: RunFolder, iteration: int) -> CardOf:
+    """Read what the card of a checkpoint needs from the run's folder."""
+    settings = folder.load_settings()
+    defaults = type(settings)().to_dict()
+    chosen = {k: v for k, v in shown_config(settings.to_dict()).items() if v != defaults.get(k) and k not in LEFT_OUT}
+    builds = json.loads(folder.build_file.read_text(encoding="utf-8")) if folder.build_file.is_file() else []
+    return CardOf(folder, iteration, folder.read_metrics(), chosen, builds[-1] if builds else {})
+
+
+def model_card(card: CardOf, name: str) -> str:
+    """Return README.md: metadata as the Hub reads it, figures, keys."""
+    base = str(card.chosen.get("model", "starter"))
+    algo, env = card.chosen.get("algo", "grpo"), card.chosen.get("env", "guess_numbers")
+    front = {
+        "library_name": "transformers",
+        "pipeline_tag": "text-generation",
+        "tags": ["reinforcement-learning", "agent", "rl_agents", algo],
+        **({"base_model": base.partition("@")[0]} if is_public(base) else {}),
+    }
+    tokens = sum(record.get("rollout/response_tokens") or 0 for record in _until(card))
+    version = f"{card.build.get('version', '?')}, commit {str(card.build.get('commit', '?'))[:12]}"
+    return f"""---
+{yaml.safe_dump(front, sort_keys=False).strip()}
+---
+
+# {name}
+
+An agent trained with rl_agents ({version}): `{algo}` on `{env}`,
+{card.iteration} iterations, {tokens / 1000:,.0f} k sampled tokens, from {_from(base)}.
+
+{_figures(card)}
+
+![success over iterations](success.png)
+
+What was chosen, the rest as by default (`config.yaml` has all):
+
+```yaml
+{yaml.safe_dump(card.chosen, sort_keys=False, allow_unicode=True).strip()}
+```
+
+    {called()} --config config.yaml --model BASE
+    {called()} eval --model . --env {env}
+"""
+
+
+def is_public(model: str) -> bool:
+    """Whether a model's name is one of the Hub's, not a folder's."""
+    return model.count("/") == 1 and not Path(model).exists() and not model.startswith((".", "/"))
+
+
+def _from(base: str) -> str:
+    if base == "starter":
+        return "the environment's starter model"
+    return f"`{base}`" if is_public(base) else "a model in a local folder"
+
+
+def _until(card: CardOf) -> list[Record]:
+    return [record for record in card.records if record["iteration"] <= card.iteration]
+
+
+def _figures(card: CardOf) -> str:
+    rows = [record for record in _until(card) if record.get("eval/success_rate") is not None]
+    if not rows:
+        return "It was not evaluated."
+    lines = ["| iteration | success on the test tasks | 95 % interval | episodes |", "|---|---|---|---|"]
+    for record in rows if len(rows) < 3 else (rows[0], rows[-1]):
+        low, high = record.get("eval/success_low"), record.get("eval/success_high")
+        interval = f"[{low:.2f}, {high:.2f}]" if low is not None and high is not None else "-"
+        episodes = f"{record['eval/episodes']:.0f}" if record.get("eval/episodes") else "-"
+        lines.append(f"| {record['iteration']} | {record['eval/success_rate']:.3f} | {interval} | {episodes} |")
+    return "\n".join(lines)

@@ -1,0 +1,115 @@
+"""A checkpoint with its card: as a folder that transformers reads, and on a Hub that says no."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+import yaml
+
+from rl_agents.algorithms import Settings
+from rl_agents.cli import main
+from rl_agents.reporting.run_folder import RunFolder
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory, tiny_model_dir: Path) -> Path:
+    """A run's folder: two evaluations, a checkpoint at iteration 10."""
+    path = tmp_path_factory.mktemp("push") / "demo"
+    keys = {"algo": "steppo", "model": "Qwen/Qwen2.5-0.5B", "lr": 0.002, "pool": "postgresql://me:word@host/db"}
+    folder = RunFolder.create(path, Settings.from_dict({**keys, "env.prompt": "compact"}))
+    for iteration, success in ((0, 0.25), (10, 0.75)):
+        figures = {"eval/success_rate": success, "eval/success_low": success - 0.1, "eval/success_high": success + 0.1}
+        folder.append_metrics(
+            {"iteration": iteration, **figures, "eval/episodes": 128.0, "rollout/response_tokens": 5e3}
+        )
+    shutil.copytree(tiny_model_dir, folder.checkpoint(10) / "hf")
+    folder.plot_file.write_bytes(b"a picture")
+    folder.build_file.write_text(json.dumps([{"version": "0.1.0", "commit": "abcdef0123456789", "from_iteration": 0}]))
+    return path
+
+
+def test_a_folder_that_transformers_reads_with_its_card(run: Path, tmp_path: Path) -> None:
+    from huggingface_hub import ModelCard
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    target = tmp_path / "house-agent"
+    assert main(["push", str(run), "--folder", str(target)]) == 0
+    assert AutoModelForCausalLM.from_pretrained(target).config.vocab_size == len(AutoTokenizer.from_pretrained(target))
+    card = ModelCard.load(target / "README.md")
+    assert card.data.base_model == "Qwen/Qwen2.5-0.5B" and "steppo" in card.data.tags
+    for words in (
+        "# house-agent", "10 iterations, 10 k sampled tokens", "commit abcdef012345",
+        "| 0 | 0.250 | [0.15, 0.35] | 128 |", "| 10 | 0.750 | [0.65, 0.85] | 128 |", "lr: 0.002",
+    ):  # fmt: skip
+        assert words in card.text, words
+    assert "word" not in (target / "config.yaml").read_text() + card.text, "no credentials"
+    assert yaml.safe_load((target / "config.yaml").read_text())["algo"] == "steppo"
+    assert (target / "success.png").read_bytes() == b"a picture"
+    assert main(["push", str(run), "--folder", str(target)]) == 2, "not over another one"
+
+
+@pytest.mark.parametrize(
+    ("flags", "line"),
+    [
+        ([], "push wants a repository (OWNER/NAME) or --folder DIR, one of them"),
+        (["me/agent", "--folder", "x"], "push wants a repository (OWNER/NAME) or --folder DIR, one of them"),
+        (["agent"], "agent: a repository is OWNER/NAME; for a folder say --folder agent"),
+        (["me/a gent"], "me/a gent: Repo id must use alphanumeric chars"),
+        (["me/agent"], "push me/agent: HF_HUB_OFFLINE is set; unset it, or write --folder DIR"),
+    ],
+)
+def test_bad_wishes_are_one_line(run: Path, flags: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["push", str(run), *flags]) == 2
+    assert line in capsys.readouterr().err
+
+
+def test_a_run_without_weights_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = RunFolder.create(tmp_path / "run", Settings())
+    folder.checkpoint(1).mkdir(parents=True)
+    assert main(["push", str(tmp_path / "run"), "--folder", str(tmp_path / "out")]) == 2
+    assert "holds no weights" in capsys.readouterr().err and not (tmp_path / "out").exists()
+
+
+class Refuses(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.send_response(401)
+        self.end_headers()
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def hub() -> Iterator[str]:
+    server = HTTPServer(("127.0.0.1", 0), Refuses)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+
+
+@pytest.mark.servers
+def test_a_hub_that_refuses_and_one_that_is_away(run: Path, hub: str, tmp_path: Path) -> None:
+    def pushed(endpoint: str, token: str) -> str:
+        env = {"HF_ENDPOINT": endpoint, "HF_HUB_OFFLINE": "0", "HF_TOKEN": token, "HF_HOME": str(tmp_path)}
+        done = subprocess.run(
+            [sys.executable, str(ROOT / "run.py"), "push", str(run), "me/agent"],
+            env={**os.environ, **env}, capture_output=True, text=True, check=False, timeout=120,
+        )  # fmt: skip
+        assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
+        return done.stderr
+
+    assert "the Hub refused (401): needs a write token of your account" in pushed(hub, "hf_wrong")
+    assert "needs a write token" in pushed(hub, "")
+    assert "cannot be reached" in pushed("http://127.0.0.1:9", "hf_wrong")
