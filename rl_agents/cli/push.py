@@ -7,15 +7,15 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 from rl_agents.cli.parser import Parser
 from rl_agents.errors import InputError
-from rl_agents.reporting.model_card import card_of, model_card
+from rl_agents.reporting.model_card import card_of, model_card, published_config
 from rl_agents.reporting.outputs import check_writable, nothing_left
 from rl_agents.reporting.run_folder import RunFolder
-from rl_agents.reporting.trackers import shown_config
 
 WRITE_TOKEN = "write token of your account: `hf auth login`, or HF_TOKEN"
 
@@ -74,7 +74,7 @@ def write_model(folder: RunFolder, iteration: int, checkpoint: Path, target: Pat
     """Write weights, tokenizer, card, curve and configuration into ``target``."""
     shutil.copytree(checkpoint / "hf", target, dirs_exist_ok=True)
     (target / "README.md").write_text(model_card(card_of(folder, iteration), name), encoding="utf-8")
-    config = shown_config(folder.load_settings().to_dict())
+    config = published_config(folder.load_settings())
     (target / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False, allow_unicode=True), encoding="utf-8")
     if folder.plot_file.is_file():
         shutil.copy(folder.plot_file, target / folder.plot_file.name)
@@ -89,10 +89,12 @@ def upload(model: Path, repo: str, args: argparse.Namespace, message: str) -> st
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError, OfflineModeIsEnabled
 
-    no_answer = HfHubHTTPError.__bases__[0]  # of the HTTP library that this huggingface_hub uses, whichever it is
+    no_answer: Any = HfHubHTTPError.__bases__[0]  # of the HTTP library that this huggingface_hub uses, whichever it is
     api = HfApi()
     try:
         api.create_repo(repo, private=not args.public, exist_ok=True)
+        if not args.public and api.repo_info(repo).private is False:
+            raise InputError(f"push {repo}: it is there already, and public: say --public, or choose another name")
         api.upload_folder(repo_id=repo, folder_path=model, commit_message=message)
     except OfflineModeIsEnabled:
         raise InputError(f"push {repo}: HF_HUB_OFFLINE is set; unset it, or write --folder DIR") from None

@@ -13,6 +13,7 @@ import yaml
 from rl_agents.installation import called
 from rl_agents.reporting.run_folder import Record, RunFolder
 from rl_agents.reporting.trackers import shown_config
+from rl_agents.settings import Settings
 
 #: Keys that say where and how much, not what.
 LEFT_OUT = {"trackers", "tracker_project", "plugins", "num_env_runners", "num_engines", "num_learners"}
@@ -40,9 +41,16 @@ def card_of(folder: RunFolder, iteration: int) -> CardOf:
     """Read what the card of a checkpoint needs from the run's folder."""
     settings = folder.load_settings()
     defaults = type(settings)().to_dict()
-    chosen = {k: v for k, v in shown_config(settings.to_dict()).items() if v != defaults.get(k) and k not in LEFT_OUT}
+    chosen = {k: v for k, v in published_config(settings).items() if v != defaults.get(k) and k not in LEFT_OUT}
     builds = json.loads(folder.build_file.read_text(encoding="utf-8")) if folder.build_file.is_file() else []
     return CardOf(folder, iteration, folder.read_metrics(), chosen, builds[-1] if builds else {})
+
+
+def published_config(settings: Settings) -> dict[str, Any]:
+    """The settings of a run as strangers may see them: no secrets, and of a local model its folder's name alone."""
+    shown = shown_config(settings.to_dict())
+    model = str(shown.get("model", "starter"))
+    return {**shown, "model": model if is_public(model) else Path(model).name}
 
 
 def model_card(card: CardOf, name: str) -> str:
@@ -67,8 +75,7 @@ An agent trained with rl_agents ({version}): `{algo}` on `{env}`,
 {card.iteration} iterations, {tokens / 1000:,.0f} k sampled tokens, from {_from(base)}.
 
 {_figures(card)}
-
-![success over iterations](success.png)
+{_picture(card)}
 
 What was chosen, the rest as by default (`config.yaml` has all):
 
@@ -90,6 +97,10 @@ def _from(base: str) -> str:
     if base == "starter":
         return "the environment's starter model"
     return f"`{base}`" if is_public(base) else "a model in a local folder"
+
+
+def _picture(card: CardOf) -> str:
+    return "\n![success over iterations](success.png)" if card.folder.plot_file.is_file() else ""
 
 
 def _until(card: CardOf) -> list[Record]:

@@ -53,6 +53,7 @@ class MlflowTracker:
         self._metric: Any = Metric
         self._client: Any = MlflowClient()
         self.id = run.known_as or self._create(run, Param, RunTag)
+        self._client.update_run(self.id, status="RUNNING")
 
     def _create(self, run: TrackedRun, parameter: Any, tag: Any) -> str:
         found = self._client.get_experiment_by_name(run.project)
@@ -84,22 +85,21 @@ class TrackioTracker:
     def __init__(self, run: TrackedRun) -> None:
         import trackio
 
-        self._trackio: Any = trackio
         self.id = run.known_as or run.name
         resume = {"resume": "must"} if run.known_as else {}
-        trackio.init(project=run.project, name=self.id, config=dict(run.config), embed=False, **resume)
+        self._run: Any = trackio.init(project=run.project, name=self.id, config=dict(run.config), embed=False, **resume)
 
     def log(self, iteration: int, metrics: Mapping[str, float]) -> None:
         """See `Tracker.log`."""
-        self._trackio.log(dict(metrics), step=iteration)
+        self._run.log(dict(metrics), step=iteration)
 
     def episodes(self, iteration: int, text: str) -> None:
         """A text beside the numbers."""
-        self._trackio.log({"eval/episodes": text}, step=iteration)
+        self._run.log({"eval/episodes": text}, step=iteration)
 
     def close(self, status: str) -> None:
         """See `Tracker.close`."""
-        self._trackio.finish()
+        self._run.finish()
 
 
 register_tracker(TrackerEntry("wandb", WandbTracker, "wandb", "pip install wandb"))

@@ -21,7 +21,7 @@ def forward(logits: torch.Tensor, ids: list[list[int]], mask: list[list[float]],
     def model(input_ids: torch.Tensor, use_cache: bool, logits_to_keep: torch.Tensor) -> SimpleNamespace:
         return SimpleNamespace(logits=logits[:, : input_ids.shape[1]][:, logits_to_keep])
 
-    module = SimpleNamespace(lm=model, piece=None, precision=lambda device: contextlib.nullcontext())
+    module = SimpleNamespace(lm=model, piece=None, model_config={}, precision=lambda device: contextlib.nullcontext())
     batch = {"input_ids": torch.tensor(ids), "mask": torch.tensor(mask), "temperature": 1.0, **options}
     return CausalLMModule._forward(module, batch)  # type: ignore[arg-type]
 

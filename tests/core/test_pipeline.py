@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -190,8 +191,10 @@ def test_a_wait_ends_with_a_signal_and_closing_gives_the_batch_up() -> None:
     pipeline = Ahead(producer, 1, ITERATIONS)
     interrupt = threading.Timer(0.3, lambda: _raise_in_main())
     interrupt.start()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     with pytest.raises(KeyboardInterrupt):
         pipeline.next(0)
+    signal.signal(signal.SIGINT, before)
     started = time.monotonic()
     pipeline.close()
     assert time.monotonic() - started < 1
@@ -201,8 +204,6 @@ def test_a_wait_ends_with_a_signal_and_closing_gives_the_batch_up() -> None:
 
 
 def _raise_in_main() -> None:
-    import signal
-
     signal.raise_signal(signal.SIGINT)
 
 

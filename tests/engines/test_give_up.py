@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from vllm.logprobs import FlatLogprobs
 
 from rl_agents.engines import EngineError, EngineSettings, Sampling, vllm_async
 from rl_agents.engines.vllm_async import VLLMAsyncEngine
@@ -24,8 +25,8 @@ class Core:
 
     async def generate(self, prompt: Any, params: Any, request_id: str) -> AsyncIterator[Any]:
         await self.arrives.wait()  # on its way: its text is read, and its socket is slow
-        token = SimpleNamespace(token_ids=[7], logprobs=SimpleNamespace(logprobs=[-0.1], token_ids=[7]))
-        output = SimpleNamespace(token_ids=[7], logprobs=token.logprobs, finish_reason="stop")
+        flat = FlatLogprobs([0], [1], [7], [-0.1], [1], [None])
+        output = SimpleNamespace(token_ids=[7], logprobs=flat, finish_reason="stop")
         yield SimpleNamespace(finished=True, outputs=[output], prompt_token_ids=[1], num_cached_tokens=0)
 
     async def pause_generation(self, mode: str, clear_cache: bool) -> None:

@@ -336,9 +336,9 @@ def test_a_bad_line_is_named(own: dict[str, str], line: str, problem: str) -> No
 
 
 def test_missing_and_empty_files(own: dict[str, str], tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"env\.questions=nowhere\.jsonl: cannot be read"):
+    with pytest.raises(InputError, match=r"env\.questions=nowhere\.jsonl: no such file"):
         make(**{**own, "questions": "nowhere.jsonl"})
-    with pytest.raises(InputError, match=r"nowhere\.jsonl: cannot be read"):
+    with pytest.raises(InputError, match=r"nowhere\.jsonl: no such file"):
         make(**{**own, "documents": "nowhere.jsonl"})
     (tmp_path / "empty.jsonl").touch()
     with pytest.raises(InputError, match="no questions in it"):

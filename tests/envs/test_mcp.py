@@ -233,7 +233,7 @@ def test_servers_that_do_not_start_are_told_to_all_who_wait_for_them(tmp_path: P
         ({}, "needs env.servers=FILE"),
         ({"servers": "none.json"}, r"none\.json: cannot be read"),
         ({"tasks": ""}, "needs env.tasks=FILE"),
-        ({"tasks": "none.jsonl"}, r"none\.jsonl: cannot be read"),
+        ({"tasks": "none.jsonl"}, r"none\.jsonl: no such file"),
         ({"share": "cluster"}, "env.share='cluster': valid: process, environment"),
         ({"reward": "exact"}, "env.reward='exact': valid: em, f1"),
         ({"max_calls": 0}, "env.max_calls=0: must be at least 1"),

@@ -328,7 +328,7 @@ def test_a_thousand_episodes_of_random_actions() -> None:
         ({"retriever": "densee"}, "env.retriever='densee': valid: bm25, dense, hybrid"),
         ({"retriever": "hybrid"}, r"needs env\.retriever_model=DIR"),
         ({"hits": 0}, "env.hits=0: must be at least 1"),
-        ({"questions": "smal"}, r"env\.questions=smal: no such file; valid: generated, small"),
+        ({"questions": "smal"}, r"env\.questions=smal: no such file or folder; valid: generated, small"),
         (
             {"questions": "small", "passages": "x"},
             "'env.passages' has no effect without env.questions other than",

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rl_agents.data import building
 from rl_agents.envs.webshop import generated, store_writer
 from rl_agents.envs.webshop.catalogue import find_catalogue
 from rl_agents.envs.webshop.records import Entry, goal_at, goal_count
 from rl_agents.envs.webshop.store import HITS, Store
 from rl_agents.errors import InputError
-from rl_agents.retrieval import building
 from rl_agents.retrieval.bm25 import MAX_QUERY_TERMS, TOKENIZER, Analyzer
 
 SHOP = 300

@@ -180,7 +180,7 @@ def test_traces_of_the_mediocre_player(tmp_path: Path, capsys) -> None:
     [
         (["pivot", "extrakt"], "unknown step of pivot 'extrakt': did you mean 'extract'?"),
         (["pivot", "extract", "--output", "x"], "--traces"),
-        (["pivot", "extract", "--traces", "none.jsonl", "--output", "x"], "none.jsonl: No such file"),
+        (["pivot", "extract", "--traces", "none.jsonl", "--output", "x"], "none.jsonl: no such file"),
         (["pivot", "profile", "--traces", "x", "--model", "y", "--rollouts", "1"], "--rollouts 1: must be at least 2"),
         (["pivot", "profile", "--traces", "none.parquet", "--model", "y"], "none.parquet: no such file"),
         (["pivot", "profile", "--traces", "x", "--model", "y", "--set", "algo=grpo"], "--set algo=grpo: pivot profile"),

@@ -8,6 +8,8 @@ import re
 import sqlite3
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -151,9 +153,36 @@ def test_a_late_evaluation_is_told_and_a_repeated_iteration_is_not(tmp_path: Pat
     told = Trackers.of(folder, ["lines"], "p", {}, print)
     told.write({"iteration": 1, "a/b": 1.0, "seconds": 2.0})
     told.write({"iteration": 1, "eval/success_rate": 0.5}, late=True)
+    told.close("interrupted")
     again = Trackers.of(folder, ["lines"], "p", {}, print)
     again.write({"iteration": 1, "a/b": 1.0})
-    assert lines.told == ["T=1 of sweep", (1, {"a/b": 1.0}), (1, {"eval/success_rate": 0.5}), "T=1 of sweep"]
+    again.close("done")
+    both = ["T=1 of sweep", (1, {"a/b": 1.0}), (1, {"eval/success_rate": 0.5}), "interrupted", "T=1 of sweep", "done"]
+    assert lines.told == both
+
+
+def test_what_failed_is_told_by_the_resumed_run(tmp_path: Path, lines: type[Lines]) -> None:
+    for lines.breaks in (True, False):
+        told = Trackers.of(tmp_path, ["lines"], "p", {}, lambda text: None)
+        for iteration in range(3):
+            told.write({"iteration": iteration, "a/b": 1.0})
+        told.close("done")
+    assert [entry[0] for entry in lines.told if isinstance(entry, tuple)] == [0, 1, 2]
+
+
+def test_a_slow_tracker_holds_up_nothing(tmp_path: Path, lines: type[Lines], monkeypatch: pytest.MonkeyPatch) -> None:
+    release = threading.Event()
+    monkeypatch.setattr(lines, "log", lambda self, iteration, metrics: release.wait(30))
+    monkeypatch.setattr(trackers, "PATIENCE_S", 0.2)
+    said, started = [], time.monotonic()
+    told = Trackers.of(tmp_path, ["lines"], "p", {}, said.append)
+    for iteration in range(100):
+        told.write({"iteration": iteration, "a/b": 1.0})
+    told.close("done")
+    assert time.monotonic() - started < 5 and "lines: not done" in said[0]
+    release.set()
+    for thread in [each for each in threading.enumerate() if each.name == "trackers"]:
+        thread.join(10)
 
 
 def test_a_run_tells_it_all(tmp_path: Path, lines: type[Lines], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,4 +215,6 @@ def test_unknown_and_missing_ones_are_refused_before_anything_starts(
 def test_secrets_are_not_shown() -> None:
     keys = {"max_response_tokens": 4, "api_key": "a", "judge_token": "b", "pool": "postgresql://u:p@h/d", "lr": 0.1}
     assert shown_config(keys) == {"max_response_tokens": 4, "pool": "postgresql://***@h/d", "lr": 0.1}
+    deep = {"urls": ["http://u:pw@h/v1"], "env_args": {"api_key": "S", "n": 1}, "q": "see http://h/v1?api_key=S now"}
+    assert shown_config(deep) == {"urls": ["http://***@h/v1"], "env_args": {"n": 1}, "q": "see http://h/v1?*** now"}
     assert trackers.STATE_FILE == "trackers.json"

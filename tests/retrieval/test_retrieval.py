@@ -217,7 +217,7 @@ def test_a_missing_file_a_broken_index_and_bytes_that_are_no_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RL_AGENTS_CACHE", str(tmp_path / "cache"))
-    with pytest.raises(InputError, match=r"none.jsonl: cannot be read: No such file"):
+    with pytest.raises(InputError, match=r"none.jsonl: no such file"):
         PassageStore.open(tmp_path / "none.jsonl")
     path = tmp_path / "p.jsonl"
     path.write_bytes(b'{"text": "\xff"}')

@@ -140,7 +140,7 @@ def test_a_list_instead_of_lines(tmp_path: Path) -> None:
 
 
 def test_files_that_cannot_be_read_at_all(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="No such file"):
+    with pytest.raises(InputError, match="no such file"):
         read_traces(tmp_path / "none.jsonl")
     (tmp_path / "empty.jsonl").write_text("\n\n")
     with pytest.raises(InputError, match="no traces in it"):

@@ -1,0 +1,49 @@
+"""docs/tutorial.md: its environment does what the page says, and the code that the page shows is the file's."""
+
+from __future__ import annotations
+
+import random
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from rl_agents import plugins
+from rl_agents.cli import main
+from rl_agents.envs.base import env_spec, read_env_options, starter_spec, task_ids
+
+DOCS = Path(__file__).parents[2] / "docs"
+SHOP = "gymnasium:shop:Shop"
+
+
+@pytest.fixture
+def shop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(DOCS / "examples" / "tutorial")
+    monkeypatch.setattr(sys, "path", [part for part in sys.path if part])
+    plugins.OWN_MODULES.clear()
+
+
+def test_the_expert_solves_every_kind_of_task_and_the_customer_some(
+    shop: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = read_env_options(env_spec(SHOP), {})
+    test, train = (task_ids(SHOP, split, {}) for split in ("test", "train"))
+    assert len(test) == 600 and len(train) == 2400 and not set(test) & set(train)
+    starter = starter_spec(SHOP)
+    assert starter.expert is not None
+    assert all(
+        turns[-1][1].startswith("answer") for turns in (starter.expert(t, random.Random(0), options) for t in test[:40])
+    )
+    assert main(["play", "--env", SHOP, "--policy", "scripted", "--episodes", "3"]) == 0
+    assert "3 episodes: 3 solved" in capsys.readouterr().out
+
+
+def test_the_page_shows_what_the_file_says() -> None:
+    source = (DOCS / "examples" / "tutorial" / "shop.py").read_text(encoding="utf-8")
+    page = (DOCS / "tutorial.md").read_text(encoding="utf-8")
+    lines = {line.strip() for line in source.splitlines()}
+    shown = [
+        line.strip() for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) for line in block.splitlines()
+    ]
+    assert len(shown) > 10 and not [line for line in shown if line and line not in lines]
