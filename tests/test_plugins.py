@@ -166,14 +166,17 @@ def test_the_three_files_train_in_one_process(folder: Path, capsys: pytest.Captu
 
 @pytest.mark.timeout(300)
 def test_a_sweep_whose_trials_have_actors(ray_session: None, folder: Path, beginner_model_dir: Path) -> None:
+    """Two trials of 2.5 CPUs and more on 4: together they would take what the actors of each other wait for."""
     keys = {
         "plugins": NAMES, "algo": "own-median", "env": "own-lock", "model": str(beginner_model_dir), "engine": "torch",
         "num_env_runners": 1, "num_learners": 1, "max_response_tokens": 8, "max_model_len": 256, "save_trajectories": 0,
         **{name: yaml.safe_load(value) for name, value in (item.split("=") for item in FEW)}, "eval_episodes": 0,
     }  # fmt: skip
-    sweep = {"set": keys, "space": {"own_median_weight": [0.5]}, "metric": "rollout/success_rate"}
+    sweep = {"set": keys, "space": {"own_median_weight": [0.5, 0.25]}, "metric": "rollout/success_rate"}
     (folder / "sweep.yaml").write_text(yaml.safe_dump(sweep))
     assert main(["tune", "sweep.yaml", "--output", "sweep"]) == 0
+    points = json.loads((folder / "sweep" / "results.json").read_text())["points"]
+    assert [trial["status"] for point in points for trial in point["trials"]] == ["done", "done"]
     saved = [yaml.safe_load(path.read_text()) for path in (folder / "sweep" / "trials").glob("*/config.yaml")]
-    assert sorted(run["own_median_weight"] for run in saved) == [0.5]
+    assert sorted(run["own_median_weight"] for run in saved) == [0.25, 0.5]
     assert all((run["algo"], run["num_learners"]) == ("own-median", 1) for run in saved)

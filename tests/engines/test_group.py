@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import ray
 import torch
@@ -51,6 +52,13 @@ def generate(engine: RemoteEngine, *samplings: Sampling) -> list[Any]:
         return await asyncio.gather(*[engine.generate(PROMPT, s) for s in samplings], return_exceptions=True)
 
     return asyncio.run(together())
+
+
+def kill(handle: Any) -> None:
+    """Return when its process has ended: `ray.kill` only asks for it, and a busy actor answers meanwhile."""
+    process = psutil.Process(ray.get(handle.apply.remote(lambda actor: os.getpid())))
+    ray.kill(handle, no_restart=False)
+    process.wait(timeout=30)
 
 
 def answering(handle: Any) -> Any:
@@ -158,7 +166,7 @@ def test_weights_that_are_gone_with_their_learner_are_the_learners_loss(group: I
     (weights,) = ray.get(exporter.export.remote(changed(reference, 40)))
     group.sync(weights, 40)
     ray.kill(exporter)
-    ray.kill(group.handles()[1], no_restart=False)
+    kill(group.handles()[1])
     with pytest.raises(
         LearnerLost, match="engine 1 came back, and the weights of version 40 are gone with the learner"
     ):
@@ -187,7 +195,7 @@ def test_an_engine_that_comes_back_loads_weights_that_the_driver_never_does(
             return load, (self.packed,)
 
     group.sync(ray.put(Noting(changed(reference, 43))), 43)
-    ray.kill(group.handles()[1], no_restart=False)
+    kill(group.handles()[1])
     assert group.restore() == [1]
     assert [c.policy_version for c in generate(RemoteEngine(group.handles()), SHORT, SHORT)] == [43, 43]
     pids = loaded.read_text().split()

@@ -172,35 +172,9 @@ def test_a_job_trains_and_its_log_and_exit_code_can_be_read(
     for metrics in RunFolder(output).read_metrics()[-2:]:  # a search, on vLLM
         assert metrics["search/optimiser_steps"] >= 1 and metrics["actor/engine_logprob_gap_max"] < 1e-4
 
-    few = "--episodes 8 --seeds 1 --json --set engine=torch"
-    code, log = submit(cluster, f"eval --checkpoint {output} {few}")
-    assert code == 0, log
-    assert '"success"' in log
-
     code, log = submit(cluster, "--algo grop")
     assert code != 0
     assert "did you mean 'grpo'?" in log and "exit code 2" in log
-
-
-@pytest.mark.timeout(900)
-def test_a_sweep_as_a_job_whose_trials_queue_for_all_of_their_actors(
-    cluster: Cluster, beginner_model_dir: Path, tmp_path: Path
-) -> None:
-    """Two trials of 2.5 CPUs on 4: together they would take what the actors of each other wait for."""
-    keys = {
-        "model": str(beginner_model_dir), "engine": "torch", "num_env_runners": 1, "iterations": 1, "eval_episodes": 4,
-        "tasks_per_iteration": 2,
-    }  # fmt: skip
-    sweep, output = tmp_path / "sweep.yaml", tmp_path / "out"
-    recipe = str(ROOT / "tune_configs" / "recipes" / "guess_numbers_grpo.yaml")
-    sweep.write_text(json.dumps({"recipe": recipe, "set": keys, "space": {"lr": [1e-4, 1e-3]}}))
-    code, log = submit(cluster, f"tune {sweep} --output {output}")
-    assert code == 0, log
-    results = json.loads((output / "results.json").read_text())
-    assert [trial["status"] for point in results["points"] for trial in point["trials"]] == ["done", "done"]
-    for run in map(RunFolder, sorted((output / "trials").iterdir())):
-        assert [record["iteration"] for record in run.read_metrics()] == [0, 1]
-        assert run.load_settings().num_env_runners == 1
 
 
 def test_a_second_machine_joins_with_the_token(cluster: Cluster, tmp_path: Path) -> None:
