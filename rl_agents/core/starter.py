@@ -29,10 +29,15 @@ STARTER_SEED = 0
 BuildAlgo = Callable[[Settings], Any]
 
 
-def starter_dir(env: str) -> Path:
-    """Where the starter of ``env`` is cached; how it is made is part of the name."""
+def starter_dir(env: str, iterations: int = 0) -> Path:
+    """Where the starter of ``env`` is cached; how it is made is part of the name.
+
+    Args:
+        iterations: of its training; 0 for the environment's own number.
+    """
     starter = starter_spec(env)
-    key = json.dumps([starter.version, dict(starter.training), dict(starter.defaults)], sort_keys=True, default=str)
+    training = {**starter.training, **_training(iterations)}
+    key = json.dumps([starter.version, training, dict(starter.defaults)], sort_keys=True, default=str)
     digest = hashlib.sha256(key.encode()).hexdigest()[:8]
     return cache_dir() / "starters" / f"{env.replace(':', '-').replace('/', '-')}-{digest}"
 
@@ -42,11 +47,15 @@ def ensure_model(settings: Settings, build_algo: BuildAlgo) -> Path:
     if settings.model != "starter":
         return model_folder(settings.model).resolve()
     env = base_environment(settings.env, settings.env_options)
-    folder = starter_dir(env)
+    folder = starter_dir(env, settings.starter_iterations)
     if not (folder / "model.safetensors").is_file():
         print(f"[rl_agents] building the starter model of {env} (about a minute, once)", flush=True)
-        build_starter(build_algo, env, folder, STARTER_SEED)
+        build_starter(build_algo, env, folder, STARTER_SEED, _training(settings.starter_iterations))
     return folder
+
+
+def _training(iterations: int) -> dict[str, Any]:
+    return {"iterations": iterations} if iterations else {}
 
 
 def build_starter(

@@ -37,6 +37,10 @@ class ModelKeys:
         "starter",
         "model folder, a public model's NAME[@REVISION] (docs/models.md), or `starter`: the environment's small one",
     )
+    starter_iterations: int = key(
+        0, "iterations of imitation that make the starter; fewer: a weaker beginner; 0: the environment's own number",
+        at_least=0, at_most=1_000_000_000, needs="model=starter",
+    )  # fmt: skip
     dtype: Literal["float32", "bfloat16"] = key(
         "float32", "of engines, activations and frozen weights; weights that are trained are always kept in float32"
     )

@@ -22,7 +22,7 @@ from rl_agents.train_loop import TrainLoop
 #: A learning rate at which the beginner forgets within an iteration or two how to write a guess.
 KEYS: dict[str, Any] = {
     "algo": "grpo", "tasks_per_iteration": 16, "group_size": 4, "lr": 0.1, "iterations": 8, "eval_interval": 0,
-    "eval_episodes": 16, "save_trajectories": 0,
+    "eval_episodes": 16, "save_trajectories": 0, "max_response_tokens": 12,
 }  # fmt: skip
 
 
