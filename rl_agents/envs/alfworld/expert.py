@@ -11,6 +11,7 @@ import random
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from rl_agents.envs.alfworld.families import CHANGES, Goal, read_goal
 from rl_agents.envs.alfworld.scenes import HOLDS, LAMP_PLACES, LAMPS, OPENABLE
@@ -34,6 +35,34 @@ _CHANGE = re.compile(rf"You (clean|heat|cool) the {_NAME} using the {_NAME}\.")
 _ITEM = re.compile(rf"\ba {_NAME}")
 
 _STATE_OF_VERB = {verb: state for state, (verb, *_) in CHANGES.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a text says: where the player is, what is closed, what places hold, what became of things."""
+
+    at: str | None
+    closed: str | None
+    opened: tuple[tuple[str, tuple[str, ...]], ...]
+    shown: tuple[tuple[str, tuple[str, ...]], ...]
+    taken: str | None
+    moved: tuple[tuple[str, str], ...]
+    changed: tuple[tuple[str, str], ...]
+
+
+@lru_cache(maxsize=8192)  # a state's name reads the whole episode again at every step, and texts repeat
+def _said(text: str) -> Said:
+    at, closed, shown = _ARRIVE.search(text) or _FACING.search(text), _CLOSED.search(text), _ON.search(text)
+    taken, moved, changed = _TAKE.search(text), _MOVE.search(text), _CHANGE.search(text)
+    return Said(
+        at=at and at[1],
+        closed=closed and (closed[1] or closed[2]),
+        opened=tuple((match[1], tuple(_ITEM.findall(match[2]))) for match in _OPEN.finditer(text)),
+        shown=((shown[1], tuple(_ITEM.findall(shown[2]))),) if shown else (),
+        taken=taken and taken[1],
+        moved=((moved[1], moved[2]),) if moved else (),
+        changed=((changed[2], _STATE_OF_VERB[changed[1]]),) if changed else (),
+    )
 
 
 def kind_of(name: str) -> str:
@@ -66,23 +95,22 @@ class Expert:
         """Take in what ``command`` led to."""
         if text.startswith("Nothing happens"):
             self._learn_from_failure(command)
-        if match := _ARRIVE.search(text) or _FACING.search(text):
-            self.at = match[1]
-        if match := _CLOSED.search(text):
-            self.closed.add(match[1] or match[2])
-        for match in _OPEN.finditer(text):
-            self.closed.discard(match[1])
-            self.contents[match[1]] = _ITEM.findall(match[2])
-        if match := _ON.search(text):
-            self.contents[match[1]] = _ITEM.findall(match[2])
-        if match := _TAKE.search(text):
-            self.holding = match[1]
-            self._remove(match[1])
-        if match := _MOVE.search(text):
+        said = _said(text)
+        self.at = said.at or self.at
+        if said.closed:
+            self.closed.add(said.closed)
+        for place, things in said.opened:
+            self.closed.discard(place)
+            self.contents[place] = list(things)
+        for place, things in said.shown:
+            self.contents[place] = list(things)
+        if said.taken:
+            self.holding = said.taken
+            self._remove(said.taken)
+        for thing, place in said.moved:
             self.holding = None
-            self.contents.setdefault(match[2], []).append(match[1])
-        if match := _CHANGE.search(text):
-            self.state[match[2]] = _STATE_OF_VERB[match[1]]
+            self.contents.setdefault(place, []).append(thing)
+        self.state.update(said.changed)
 
     def _learn_from_failure(self, command: str) -> None:
         """What did nothing is not to be tried again: the map was wrong."""
