@@ -19,7 +19,7 @@ from torch import Tensor, distributed
 
 from benchmarks.model_families.families import Family, save_model
 from rl_agents.core import vocabulary_head
-from rl_agents.core.adapters import ADAPTER, TENSORS, save_adapter
+from rl_agents.core.adapters import ADAPTER, save_adapter
 from rl_agents.core.hf import load_causal_lm, save_hf_folder
 from rl_agents.core.model_check import check_model
 from rl_agents.core.module import CausalLMModule, Network, ValueModule
@@ -27,6 +27,7 @@ from rl_agents.core.sharding import full_tensor, learner_mesh, shard_network
 from rl_agents.core.shared_attention import pack_rows
 from rl_agents.core.shared_rows import WIDE
 from rl_agents.engines import Sampling
+from rl_agents.engines.adapters import TENSORS
 from rl_agents.engines.model_shape import model_shape, read_config
 from rl_agents.engines.torch_engine import TorchEngine
 from rl_agents.errors import InputError

@@ -1,4 +1,4 @@
-"""LoRA adapters as peft's folders: adapter_config.json and adapter_model.safetensors beside a checkpoint's merged model."""
+"""LoRA adapters as peft's folders, adapter_config.json and adapter_model.safetensors, beside the merged model."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from safetensors.torch import save_file
 from torch import nn
 
 from rl_agents.core.sharding import full_tensor, is_rank_zero
+from rl_agents.engines.adapters import TENSORS
 from rl_agents.engines.hub import HUB_NAME
 
 #: Folder of a checkpoint, beside ``hf``.
 ADAPTER = "adapter"
-CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
 
 
 def save_adapter(folder: Path, model: Any, base: str, base_dir: str) -> None:
