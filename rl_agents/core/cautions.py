@@ -62,6 +62,6 @@ def quantised_cautions(settings: Settings, recipe: Recipe) -> list[str]:
         return []
     return [
         f"engine_quantization={settings.engine_quantization} with mismatch=none: the engine samples from coarser "
-        "weights than the learner has (actor/engine_logprob_gap_mean), and what it samples is "
-        f"learned from as if the learner had; old_logprobs=learner mismatch={stale_correction(settings, recipe)} corrects"
+        "weights than the learner has (actor/engine_logprob_gap_mean), and what it samples is learned "
+        f"from as if the learner had; old_logprobs=learner mismatch={stale_correction(settings, recipe)} corrects"
     ]

@@ -35,8 +35,7 @@ REASONS = {
     **dict.fromkeys(["judge_key_env", "judge_timeout_s", "judge_retries"], SERVER),
     **dict.fromkeys(
         ["env_timeout_s", "env_start_timeout_s", "sample_timeout_s", "engine_mode", "num_engines",
-         "tensor_parallel", "learner_sharding", "learner_timeout_s", "max_learner_restarts", "weight_transfer",
-         "engine_quantization"],
+         "tensor_parallel", "learner_sharding", "learner_timeout_s", "max_learner_restarts", "weight_transfer"],
         CLUSTER,
     ),
     **dict.fromkeys(
