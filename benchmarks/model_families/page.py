@@ -111,8 +111,9 @@ model = PeftModel.from_pretrained(base, "runs/NAME/checkpoints/000100/adapter")
 Base and adapter give the merged model's numbers (float32: log-probabilities within 3e-4 for every family below, experts
 and FSDP2 included). With `dtype=bfloat16` the merged weights are rounded once more than the adapter, so that the two
 differ as bfloat16 does. `run.py push --adapter` publishes the adapter alone
-([publishing](install.md#publishing-a-model)), and `run.py serve --adapter` serves several over one base ([serving](serving.md#adapters)). peft's file names the base:
-a public model with its commit, or the folder it was loaded from.
+([publishing](install.md#publishing-a-model)), and `run.py serve --adapter` serves several over one base
+([serving](serving.md#adapters)). peft's file names the base: a public model with its commit, or the folder it was
+loaded from.
 
 ## Quantised rollouts
 
@@ -120,8 +121,8 @@ a public model with its commit, or the folder it was loaded from.
 for each token (`quantization=fp8_per_channel`); embeddings, norms and head stay in `dtype`. The learner keeps its
 weights. It needs `dtype=bfloat16` or float16, vLLM 0.32, and a GPU of compute capability 8.9 or more.
 
-- **New weights are quantised anew.** After an update, by the object store or by gloo, every tensor that a vLLM engine on
-  a CPU holds, FP8 weights and scales among them, is bit for bit that of an engine that was started with these weights
+- **New weights are quantised anew.** After an update, by the object store or by gloo, every tensor that a vLLM engine
+  on a CPU holds, FP8 weights and scales among them, is bit for bit that of an engine that was started with these weights
   (`tests/engines/transfer/test_quantised.py`). **It has never run on a GPU**, where vLLM multiplies with other kernels
   that may arrange weights in their own way: watch `actor/engine_logprob_gap_mean` from the second iteration on. Where a
   reload goes wrong it grows at once and stays.
