@@ -79,9 +79,11 @@ def find_adapters(named: Mapping[str, str], base: Checkpoint) -> tuple[Adapter, 
 
 
 def _find_adapter(name: str, path: Path) -> Adapter:
-    folder = path.resolve()
-    if (folder / CONFIG_OF_ADAPTER.name).is_file() or not folder.is_dir():
+    folder, ours = path.resolve(), CONFIG_OF_ADAPTER.parent.name
+    if not folder.is_dir() or ((folder / CONFIG_OF_ADAPTER.name).is_file() and folder.name != ours):
         return read_adapter(name, folder)
+    if folder.name == ours:  # of a checkpoint, which names it better
+        folder = folder.parent
     if not (folder / CONFIG_OF_ADAPTER).is_file():
         folder = RunFolder.locate(folder)[2]
     run = folder.parent.parent.name if folder.parent.name == "checkpoints" else folder.parent.name

@@ -172,6 +172,10 @@ def test_adapters_that_cannot_be_served_are_one_line(base: Path, models: dict[st
     with pytest.raises(InputError, match="has an adapter merged into it; serve adapters over the base model: --check"):
         find_adapters({"a": str(run)}, find_checkpoint(run))
     assert find_adapters({"a": str(run)}, found)[0].label == "run/000001"
+    (tmp_path / "run" / "checkpoints" / "000002" / "adapter").mkdir(parents=True)
+    for path in (models["folder"] / "plain").iterdir():
+        (tmp_path / "run" / "checkpoints" / "000002" / "adapter" / path.name).symlink_to(path)
+    assert find_adapters({"a": str(run.with_name("000002") / "adapter")}, found)[0].label == "run/000002"
 
 
 def test_the_torch_engine_holds_none(base: Path, models: dict[str, Any]) -> None:
