@@ -14,10 +14,12 @@ from typing import Any
 
 import torch
 from safetensors import safe_open
+from safetensors.torch import load_file
 from torch import Tensor, distributed
 
 from benchmarks.model_families.families import Family, save_model
 from rl_agents.core import vocabulary_head
+from rl_agents.core.adapters import ADAPTER, save_adapter
 from rl_agents.core.hf import load_causal_lm, save_hf_folder
 from rl_agents.core.model_check import check_model
 from rl_agents.core.module import CausalLMModule, Network, ValueModule
@@ -25,6 +27,7 @@ from rl_agents.core.sharding import full_tensor, learner_mesh, shard_network
 from rl_agents.core.shared_attention import pack_rows
 from rl_agents.core.shared_rows import WIDE
 from rl_agents.engines import Sampling
+from rl_agents.engines.adapters import TENSORS
 from rl_agents.engines.model_shape import model_shape, read_config
 from rl_agents.engines.torch_engine import TorchEngine
 from rl_agents.errors import InputError
@@ -183,7 +186,10 @@ def in_pieces(case: Case) -> Finding:
 
 
 def lora(case: Case) -> Finding:
-    """Difference between a policy with adapters and the plain model with them merged; which matrices have one."""
+    """Difference between a policy with adapters and the plain model: with them merged, and with peft's folder of them.
+
+    Also which matrices have adapters.
+    """
     module, generator = case.build(lora_rank=2, lora_alpha=4.0), torch.Generator().manual_seed(1)
     for name, parameter in module.lm.named_parameters():
         if "lora_" in name:
@@ -193,7 +199,19 @@ def lora(case: Case) -> Finding:
     with tempfile.TemporaryDirectory() as folder:
         save_hf_folder(Path(folder), dict(module.merged_weights()), case.folder)
         merged = replace(case, folder=Path(folder)).build().forward_train(batch())["logprobs"]
-    return Finding(gap(adapted, merged), ", ".join(sorted(set(_adapted(module.lm)))))
+        loaded = _with_folder(case, module.lm, Path(folder) / ADAPTER).forward_train(batch())["logprobs"]
+    return Finding(max(gap(adapted, merged), gap(adapted, loaded)), ", ".join(sorted(set(_adapted(module.lm)))))
+
+
+def _with_folder(case: Case, adapted: Any, folder: Path) -> Any:
+    """A new policy whose adapters peft reads from a folder."""
+    from peft import PeftModel
+
+    save_adapter(folder, adapted, str(case.folder), str(case.folder))
+    module = case.build()
+    module.lm = PeftModel.from_pretrained(module.lm, str(folder))
+    module.model_config["lora_rank"] = 2
+    return module
 
 
 def _adapted(model: Any) -> Iterator[str]:
@@ -255,9 +273,17 @@ def sharded(case: Case) -> Finding:
         shard_network(module, learner_mesh(torch.device("cpu")))
         scores = module.forward_train(batch())["logprobs"]
         scores.sum().backward()
-        exported = {name: full_tensor(tensor) for name, tensor in module.merged_weights()}
-    worst = max(gap(tensor, exported[name]) for name, tensor in plain.merged_weights())
+        exported = {name: full_tensor(tensor) for name, tensor in module.merged_weights()} | adapters_of(module)
+    pairs = [*plain.merged_weights(), *adapters_of(plain).items()]
+    worst = max(gap(tensor, exported[name]) for name, tensor in pairs)
     return Finding(max(gap(scores, plain.forward_train(batch())["logprobs"]), worst))
+
+
+def adapters_of(module: Any) -> dict[str, Tensor]:
+    """The tensors of peft's folder of a policy."""
+    with tempfile.TemporaryDirectory() as folder:
+        save_adapter(Path(folder), module.lm, "", "")
+        return load_file(Path(folder) / TENSORS)
 
 
 @contextmanager

@@ -30,7 +30,7 @@ says whether the pieces fit together, not how well a model learns. Measured with
 - *learner*: against transformers' own forward pass; *torch engine*, *vLLM*: of sampled tokens against the learner,
   before and after new weights were loaded
 - *shared*: `row_prefixes=shared` against flat rows; *pieces*: logits in pieces against all at once
-- *LoRA*: the plain model with adapters merged against the policy with them
+- *LoRA*: the plain model with adapters merged, and with peft's folder of them, against the policy with them
 - *recomputed*: `gradient_checkpointing`; *FSDP2*: one process, with adapters
 - *saved*: a checkpoint that is written and read, with a head of its own and one tied to the embedding
 - *a number* that is larger: do not train with it; *refused*: the run says why before it starts (below)
@@ -94,11 +94,48 @@ transformers 5 holds the experts of a layer in one tensor, files hold one tensor
 engines get bear the files' names. With `lora_rank` the experts and the router have adapters too (gpt-oss: attention
 only). vLLM on a CPU (0.32) packs experts once and not again when new weights come; that is mended here.
 
+## LoRA and its adapters
+
+`lora_rank=16` trains adapters on all linear layers and keeps the base frozen in `dtype`. Engines sample from the merged
+weights, and a checkpoint holds both forms: `hf/`, the merged model, and `adapter/`, what peft reads
+(`adapter_config.json`, `adapter_model.safetensors` in float32, some megabytes):
+
+```python
+from peft import PeftModel
+from transformers import AutoModelForCausalLM
+
+base = AutoModelForCausalLM.from_pretrained("Qwen/Qwen3-4B-Instruct-2507")
+model = PeftModel.from_pretrained(base, "runs/NAME/checkpoints/000100/adapter")
+```
+
+Base and adapter give the merged model's numbers (float32: log-probabilities within 3e-4 for every family below, experts
+and FSDP2 included). With `dtype=bfloat16` the merged weights are rounded once more than the adapter, so that the two
+differ as bfloat16 does. `run.py push --adapter` publishes the adapter alone
+([publishing](install.md#publishing-a-model)), and `run.py serve --adapter` serves several over one base
+([serving](serving.md#adapters)). peft's file names the base: a public model with its commit, or the folder it was
+loaded from.
+
 ## Quantised rollouts
 
-There is no key for FP8 rollouts. vLLM 0.32 can quantise as it loads, and its reload of weights, which is what we use,
-has provisions for that. But whether what it samples from after a change of weights is right can only be seen on a GPU
-that calculates in FP8, and nobody has looked. A wrong reload here gave no error, only wrong samples (see above).
+`engine_quantization=fp8` lets vLLM sample with weights and activations in FP8: one scale for each row of a matrix, one
+for each token (`quantization=fp8_per_channel`); embeddings, norms and head stay in `dtype`. The learner keeps its
+weights. It needs `dtype=bfloat16` or float16, vLLM 0.32, and a GPU of compute capability 8.9 or more.
+
+- **New weights are quantised anew.** After an update, by the object store or by gloo, every tensor that a vLLM engine
+  on a CPU holds, FP8 weights and scales among them, is bit for bit that of an engine that was started with them
+  (`tests/engines/transfer/test_quantised.py`). **It has never run on a GPU**, where vLLM multiplies with other kernels
+  that may arrange weights in their own way: watch `actor/engine_logprob_gap_mean` from the second iteration on. A
+  reload that goes wrong would show there.
+- **The engine is further from the learner.** In three iterations of GRPO from guess_numbers' starter
+  (`--iterations 3 --set engine=vllm dtype=bfloat16 old_logprobs=learner mismatch=token_tis tasks_per_iteration=4
+  group_size=4`, one run each, on a CPU) the mean gap of a token's log-probability is 0.013 to 0.031 with
+  `engine_quantization=fp8` and 0.002 to 0.004 without, the largest 0.6 to 1.8 and 0.05 to 0.12. Take
+  `old_logprobs=learner` and a `mismatch` ([which](algorithms/README.md#engine-learner-mismatch)); a run without says so
+  in its first lines.
+- **Refused in one line:** the torch engine, float32, mixtures of experts (vLLM's online FP8 of experts is other
+  code, and its reload was not compared), `engine_sleep=2`, and serving adapters over a quantised base. vLLM's other
+  schemes are not offered: its CPU build lacks the kernels to start with `fp8` (one scale for each matrix),
+  `fp8_per_block` or `mxfp8`, so that nobody can look.
 """
 TEMPLATES = """Templates are short forms in the style of each family's. *grows exactly*: a dialogue that is extended
 token by token is what the template writes of the whole; *no tools*: they are not written, and asking for them is

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,13 @@ import yaml
 
 from rl_agents.cli.parser import Parser
 from rl_agents.errors import InputError
-from rl_agents.reporting.model_card import card_of, model_card, published_config
+from rl_agents.reporting.licenses import check_license, license_of
+from rl_agents.reporting.model_card import CardOf, card_of, is_public, model_card, published_config
 from rl_agents.reporting.outputs import check_writable, nothing_left
 from rl_agents.reporting.run_folder import RunFolder
 
+#: Files of a merged model that an adapter has none of: weights, configuration, our note.
+OF_MODELS = shutil.ignore_patterns("*.safetensors*", "config.json", "generation_config.json", "rl_agents.json")
 WRITE_TOKEN = "write token of your account: `hf auth login`, or HF_TOKEN"
 
 
@@ -26,6 +31,12 @@ def build_parser() -> Parser:
     parser.add_argument("run", type=Path, metavar="RUN", help="a run's folder, or one of its checkpoints")
     parser.add_argument("repo", nargs="?", metavar="OWNER/NAME", help="repository on the Hub; made when it is missing")
     parser.add_argument("--folder", type=Path, metavar="DIR", help="write the same into a new folder; no network")
+    parser.add_argument(
+        "--adapter", action="store_true", help="the LoRA adapter alone, as peft's folder (default: the merged model)"
+    )
+    parser.add_argument(
+        "--license", metavar="ID", help="license in the card, such as apache-2.0 (default: the base model's own)"
+    )
     parser.add_argument("--public", action="store_true", help="make a public repository (default: private)")
     return parser
 
@@ -36,19 +47,21 @@ def run(argv: Sequence[str]) -> int:
     if bool(args.repo) == bool(args.folder):
         raise InputError("push wants a repository (OWNER/NAME) or --folder DIR, one of them")
     folder, iteration, checkpoint = RunFolder.locate(args.run)
-    if not (checkpoint / "hf" / "model.safetensors").is_file() and not list(checkpoint.glob("hf/*.safetensors*")):
-        raise InputError(f"{checkpoint}: holds no weights (hf/*.safetensors)")
+    check_weights(folder, checkpoint, args.adapter)
     if args.folder:
         RunFolder.check_free(args.folder)
         check_writable(args.folder, "--folder")
+    name = check_repo(args.repo) if args.repo else ""
+    terms = terms_of(folder, args.license)
+    card = replace(card_of(folder, iteration), adapter=args.adapter, license=terms)
+    if args.folder:
         with nothing_left(args.folder):
-            write_model(folder, iteration, checkpoint, args.folder, args.folder.resolve().name)
-        print(f"model and card: {args.folder}")
+            write_model(card, checkpoint, args.folder, args.folder.resolve().name)
+        print(f"{what(card)}: {args.folder}")
         return 0
-    name = check_repo(args.repo)
     with tempfile.TemporaryDirectory(prefix="push-") as scratch:
-        write_model(folder, iteration, checkpoint, Path(scratch), name.partition("/")[2])
-        print(f"model and card: {upload(Path(scratch), name, args, f'{folder.path.name}, iteration {iteration}')}")
+        write_model(card, checkpoint, Path(scratch), name.partition("/")[2])
+        print(f"{what(card)}: {upload(Path(scratch), name, args, f'{folder.path.name}, iteration {iteration}')}")
     return 0
 
 
@@ -70,14 +83,58 @@ def check_repo(name: str) -> str:
     return name
 
 
-def write_model(folder: RunFolder, iteration: int, checkpoint: Path, target: Path, name: str) -> None:
+def check_weights(folder: RunFolder, checkpoint: Path, adapter: bool) -> None:
+    """Refuse a checkpoint without what is to be published.
+
+    Raises:
+        InputError: what it lacks.
+    """
+    if not list(checkpoint.glob("hf/*.safetensors*")):
+        raise InputError(f"{checkpoint}: holds no weights (hf/*.safetensors)")
+    if adapter and not list(checkpoint.glob("adapter/*.safetensors")):
+        if not folder.load_settings().lora_rank:
+            raise InputError(f"{checkpoint}: has no adapter: the run trains all weights (lora_rank=0); leave --adapter")
+        raise InputError(
+            f"{checkpoint}: written before adapters were kept; --resume {folder.path} writes the next with its own"
+        )
+
+
+def terms_of(folder: RunFolder, named: str | None) -> dict[str, str]:
+    """Return the card's fields of the license; one line says so where nobody names one."""
+    if named:
+        return {"license": check_license(named)}
+    found = license_of(folder.load_settings().model)
+    if not found:
+        print("license: not in the card, since the base model is not here or names none; --license ID adds it")
+    return found
+
+
+def what(card: CardOf) -> str:
+    """Say what was published."""
+    return "adapter and card" if card.adapter else "model and card"
+
+
+def write_model(card: CardOf, checkpoint: Path, target: Path, name: str) -> None:
     """Write weights, tokenizer, card, curve and configuration into ``target``."""
-    shutil.copytree(checkpoint / "hf", target, dirs_exist_ok=True)
-    (target / "README.md").write_text(model_card(card_of(folder, iteration), name), encoding="utf-8")
+    folder = card.folder
+    shutil.copytree(checkpoint / "hf", target, dirs_exist_ok=True, ignore=OF_MODELS if card.adapter else None)
+    if card.adapter:
+        write_adapter(checkpoint / "adapter", target)
+    (target / "README.md").write_text(model_card(card, name), encoding="utf-8")
     config = published_config(folder.load_settings())
     (target / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False, allow_unicode=True), encoding="utf-8")
     if folder.plot_file.is_file():
         shutil.copy(folder.plot_file, target / folder.plot_file.name)
+
+
+def write_adapter(source: Path, target: Path) -> None:
+    """Copy peft's two files; of a base in a local folder strangers see its name alone."""
+    shutil.copytree(source, target, dirs_exist_ok=True)
+    file = target / "adapter_config.json"
+    config = json.loads(file.read_text(encoding="utf-8"))
+    base = config["base_model_name_or_path"]
+    config["base_model_name_or_path"] = base if is_public(base) else Path(base).name
+    file.write_text(json.dumps(config, indent=2, sort_keys=True), encoding="utf-8")
 
 
 def upload(model: Path, repo: str, args: argparse.Namespace, message: str) -> str:

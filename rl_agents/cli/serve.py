@@ -32,6 +32,10 @@ def build_parser() -> Parser:
         epilog="keys of --set: the server's (docs/serving.md) and the run's (max_model_len, dtype, env.KEY ...)",
     )  # fmt: skip
     parser.add_argument("--checkpoint", metavar="DIR", help="a run's folder, a checkpoint, or a model folder")
+    parser.add_argument(
+        "--adapter", action="append", dest="adapters", metavar="NAME=DIR",
+        help="a LoRA adapter over the checkpoint: the model NAME; more than one may be given",
+    )  # fmt: skip
     parser.add_argument("--follow", action="store_true", help="load each newer checkpoint of the run")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
     parser.add_argument("--port", type=int, default=8000, metavar="N", help="port (default: 8000)")
@@ -75,8 +79,10 @@ def chosen_keys(args: argparse.Namespace) -> dict[str, Any]:
         InputError: both give a key different values.
     """
     keys = parse_assignments(args.set)
-    for name in ("checkpoint", "follow", "api_key_env", "admin_key_env", "engine"):
+    for name in ("checkpoint", "adapters", "follow", "api_key_env", "admin_key_env", "engine"):
         value = getattr(args, name)
+        if name == "adapters" and value:
+            value = ",".join(value)
         if value in (None, False):
             continue
         if keys.setdefault(name, value) != value:

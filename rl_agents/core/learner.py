@@ -15,6 +15,7 @@ from torch import distributed as dist
 
 from rl_agents.algorithms import ALGORITHMS
 from rl_agents.algorithms.base import LossInputs, Recipe
+from rl_agents.core.adapters import ADAPTER, save_adapter
 from rl_agents.core.batches import PADDED, SHARED, Layout, collate, laid_out, pad_weights
 from rl_agents.core.hf import save_hf_folder
 from rl_agents.core.learner_metrics import LearnerMetrics
@@ -266,10 +267,12 @@ class AgentLearner(TorchLearner):
         return pack(self._merged_weights())
 
     def save_hf(self, folder: Path) -> None:
-        """Write the policy in Hugging Face layout."""
-        weights = self._merged_weights()
+        """Write the policy in Hugging Face layout, and what LoRA learned beside it, as peft's folder ``adapter``."""
+        source, weights = self.policy.model_config["model_dir"], self._merged_weights()
         if is_rank_zero():
-            save_hf_folder(folder, weights, self.policy.model_config["model_dir"])
+            save_hf_folder(folder, weights, source)
+        if self.settings.lora_rank:
+            save_adapter(folder.with_name(ADAPTER), self.policy.lm, self.settings.model, source)
 
     def _merged_weights(self) -> dict[str, torch.Tensor]:
         """Full tensors by Hugging Face name; of sharded learners only the first one keeps them."""

@@ -156,7 +156,10 @@ class AgentLearnerGroup(LearnerGroup):
             self._call([_SetState(ray.put(state))] * len(self), "loading the training state")
 
     def save_hf(self, folder: Path) -> None:
-        """Write the policy in Hugging Face layout (``folder`` on storage that learners share with the driver)."""
+        """Write the policy in Hugging Face layout (``folder`` on storage that learners share with the driver).
+
+        With ``lora_rank``, the adapters too, into its neighbour ``adapter`` (`rl_agents.core.adapters`).
+        """
         if self.is_local:
             self._learner.save_hf(folder)
         else:

@@ -15,12 +15,19 @@ from rl_agents.algorithms.base import PolicyGradientKeys, Recipe
 from rl_agents.algorithms.chain_gae import ChainGaeKeys
 from rl_agents.algorithms.three_spo import ThreeSpoKeys
 from rl_agents.chat.context import load_tokenizer, make_context
-from rl_agents.core.idle import apply_defaults, refuse_idle, stale_correction
+from rl_agents.core.cautions import pool_cautions, quantised_cautions, stale_cautions
+from rl_agents.core.idle import apply_defaults, refuse_idle
 from rl_agents.core.lengths import KEYS, fill_lengths
 from rl_agents.core.shared_rows import packing_key
 from rl_agents.engines.hub import find_folder, pinned
 from rl_agents.engines.model_shape import check_model_dir, context_limit, model_shape, read_config, rope_limit
-from rl_agents.engines.select import check_vllm_model, check_weight_switch, resolve_engine
+from rl_agents.engines.select import (
+    check_dense,
+    check_quantization,
+    check_vllm_model,
+    check_weight_switch,
+    resolve_engine,
+)
 from rl_agents.engines.transfer.choose import check_sleep, choose_transfer
 from rl_agents.envs.base import (
     EnvSpec,
@@ -53,8 +60,6 @@ MODEL_NOTE = "rl_agents.json"
 BFLOAT16_GAP = 0.02
 #: Critic's learning rate over the policy's beyond which a run says so.
 MAX_CRITIC_RATIO = 100.0
-#: Age in versions up to which truncated importance weights kept up with all others (`benchmarks.staleness`).
-MOST_TRUNCATED_AGE = 4
 
 
 def resolve(settings: Settings, with_model: bool = True) -> Settings:
@@ -181,52 +186,6 @@ def evaluation_cautions(settings: Settings) -> list[str]:
     ]
 
 
-def pool_cautions(settings: Settings, recipe: Recipe) -> list[str]:
-    """Return what recorded sessions are learned from without, where somebody chose so, one line each."""
-    if not settings.pool or recipe.credit is None or settings.mismatch != "none":
-        return []
-    if settings.old_logprobs == "learner":
-        return ["pool with mismatch=none: what other weights sampled is learned from as if the learner had"]
-    return [
-        "pool with old_logprobs=engine: clip ranges lie around the policy that sampled, and tokens that the learner "
-        "has moved out of them teach nothing; old_logprobs=learner mismatch=token_tis corrects instead"
-    ]
-
-
-def stale_cautions(settings: Settings, recipe: Recipe) -> list[str]:
-    """Return what learning from older weights' rollouts goes without, where somebody chose so, one line each."""
-    if not (settings.lag or settings.stream) or recipe.credit is None:
-        return []
-    found = (
-        []
-        if settings.save_pool
-        else [
-            "save_pool=false: what is sampled ahead of its iteration is sampled again, with newer weights, when the "
-            "run is resumed"
-        ]
-    )
-    age = settings.staleness if settings.stream else settings.lag
-    mode = f"stream with staleness={age}" if settings.stream else f"lag={age}"
-    if settings.mismatch.endswith("tis") and age > MOST_TRUNCATED_AGE:
-        found.append(
-            f"{mode} with mismatch={settings.mismatch}: beyond {MOST_TRUNCATED_AGE}, truncated weights lost what was "
-            "learned (docs/algorithms/README.md); old_logprobs=engine mismatch=none, whose clip brakes, lost least"
-        )
-    if settings.mismatch != "none" or (settings.old_logprobs == "engine" and age > MOST_TRUNCATED_AGE):
-        return found
-    instead = f"mismatch={stale_correction(settings, recipe)}"
-    if settings.old_logprobs == "learner":
-        return [
-            *found,
-            f"{mode} with mismatch=none: what older weights sampled is learned from as if it were new; {instead}",
-        ]
-    return [
-        *found,
-        f"{mode} with old_logprobs=engine: ratios are against the weights that sampled, which uses up clip ranges "
-        f"before the first optimiser step; old_logprobs=learner {instead} corrects instead",
-    ]
-
-
 def cautions(settings: Settings) -> list[str]:
     """Return what a run can do and probably should not, one line each; those of its evaluations come first.
 
@@ -234,7 +193,7 @@ def cautions(settings: Settings) -> list[str]:
         settings: resolved.
     """
     recipe, found = ALGORITHMS[settings.algo], evaluation_cautions(settings)
-    found += pool_cautions(settings, recipe) + stale_cautions(settings, recipe)
+    found += pool_cautions(settings, recipe) + stale_cautions(settings, recipe) + quantised_cautions(settings, recipe)
     ratio = cast(PolicyGradientKeys, settings)
     if (
         recipe.credit
@@ -366,6 +325,7 @@ def _check_model(settings: Settings, made_for: Mapping[str, Any]) -> None:
         import torch
 
         check_vllm_model(config, settings.model, not torch.cuda.is_available())
+        check_dense(config, settings)
     if asked := packing_key(settings):
         check_sharing(folder, settings.max_model_len, asked)
 
@@ -391,5 +351,7 @@ def _check_engine(settings: Settings) -> None:
 
     kind, _ = resolve_engine(settings.engine)
     check_weight_switch(settings.weight_switch, kind)
+    gpu = torch.cuda.get_device_capability() if torch.cuda.is_available() else None
+    check_quantization(settings, kind, gpu)
     choose_transfer(settings, kind, torch.cuda.is_available())
     check_sleep(settings, kind, torch.cuda.is_available())

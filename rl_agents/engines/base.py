@@ -35,6 +35,7 @@ class Extras:
         min_p: sample among the tokens with at least this share of the likeliest one's probability.
         presence_penalty, frequency_penalty, repetition_penalty: as in OpenAI's API and in vLLM.
         logit_bias: (token id, what is added to its logit).
+        adapter: name of a LoRA adapter of `EngineSettings.adapters`; empty: the base alone.
     """
 
     structure: str = ""
@@ -45,6 +46,7 @@ class Extras:
     frequency_penalty: float = 0.0
     repetition_penalty: float = 1.0
     logit_bias: tuple[tuple[int, float], ...] = ()
+    adapter: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +178,23 @@ class StreamingEngine(Engine, Protocol):
 
 
 @dataclass(frozen=True)
+class Adapter:
+    """A LoRA adapter over an engine's base (`rl_agents.engines.adapters`).
+
+    Attributes:
+        name: under which requests ask for it.
+        folder: of adapter_config.json and adapter_model.safetensors.
+        rank: of its matrices.
+        label: how answers name it.
+    """
+
+    name: str
+    folder: str
+    rank: int
+    label: str = ""
+
+
+@dataclass(frozen=True)
 class EngineSettings:
     """How to build one engine.
 
@@ -197,6 +216,7 @@ class EngineSettings:
             `Completion.version_spans` says which weights sampled what (vLLM: from 0.32; none before).
         switch_timeout_s: seconds that ``wait`` waits for running calls before the sync fails and names them.
         weight_transfer: how new weights reach a vLLM engine: ``object_store``, ``gloo``, ``nccl`` or ``ipc``.
+        adapters: LoRA adapters that requests may ask for (vLLM). The weights of such an engine are not replaced.
         vllm_args: further fields of vLLM's ``EngineArgs``; they win over ours.
     """
 
@@ -213,6 +233,7 @@ class EngineSettings:
     weight_switch: str = "wait"
     switch_timeout_s: float = 120.0
     weight_transfer: str = "object_store"
+    adapters: tuple[Adapter, ...] = ()
     vllm_args: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -224,5 +245,7 @@ class EngineSettings:
             raise ValueError("tensor_parallel > 1 needs kind='vllm' and mode='async'")
         if self.weight_transfer not in WAYS or (self.kind == "torch" and self.weight_transfer != "object_store"):
             raise ValueError(f"no engine of kind {self.kind!r} takes weights by {self.weight_transfer!r}")
+        if self.adapters and self.kind != "vllm":
+            raise ValueError(f"no engine of kind {self.kind!r} holds adapters")
         if self.max_model_len < 2 or self.max_batch < 1:
             raise ValueError(f"max_model_len {self.max_model_len} must be >= 2 and max_batch {self.max_batch} >= 1")

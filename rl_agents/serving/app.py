@@ -16,12 +16,13 @@ from ray.serve.handle import DeploymentHandle
 
 from rl_agents.engines.base import EngineError, EngineSettings, Sampling
 from rl_agents.engines.select import resolve_engine, run_engine
+from rl_agents.errors import InputError
 from rl_agents.serving.api import make_api
 from rl_agents.serving.metrics import EngineMeter
 from rl_agents.serving.options import ServingOptions
 from rl_agents.serving.policy import Piece, Policy, Target
 from rl_agents.serving.service import Service
-from rl_agents.serving.source import Checkpoint, find_checkpoint, served_settings
+from rl_agents.serving.source import Checkpoint, find_adapters, find_checkpoint, served_settings
 from rl_agents.settings import Settings
 from rl_agents.web.errors import overloaded
 from rl_agents.web.security import Keys
@@ -114,11 +115,12 @@ class Gateway:
         checkpoint: Checkpoint,
         keys: Keys,
         policy: DeploymentHandle,
-        kind: str,
+        engine: EngineSettings,
     ) -> None:
         os.environ.setdefault("OMP_NUM_THREADS", "1")
         self._keys, self._max_body_bytes = keys, options.max_body_bytes
-        self._service = Service(options, settings, checkpoint, RemotePolicy(policy), kind)
+        client = RemotePolicy(policy)
+        self._service = Service(options, settings, checkpoint, client, engine.kind, engine.adapters)
 
     def __serve_build_asgi_app__(self) -> Any:
         """Return the application."""
@@ -168,16 +170,27 @@ def application(options: ServingOptions, settings: Settings, checkpoint: Checkpo
         graceful_shutdown_timeout_s=options.request_timeout_s,
         ray_actor_options={"num_cpus": 0},
     )
-    return gateway.bind(options, settings, checkpoint, keys, replica.bind(engine, options, checkpoint), engine.kind)
+    return gateway.bind(options, settings, checkpoint, keys, replica.bind(engine, options, checkpoint), engine)
 
 
 def engine_settings(options: ServingOptions, settings: Settings, checkpoint: Checkpoint) -> EngineSettings:
-    """Return how each replica builds its engine."""
+    """Return how each replica builds its engine.
+
+    Raises:
+        InputError: adapters that do not fit the checkpoint, or an engine that cannot hold any.
+    """
     kind, _ = resolve_engine(settings.engine)
+    if options.adapters and kind != "vllm":
+        raise InputError(f"adapters={options.adapters}: the {kind} engine holds one policy; they need engine=vllm")
+    if options.adapters and settings.engine_quantization != "none":
+        raise InputError("adapters over a quantised base were not tried: set engine_quantization=none")
+    adapters = find_adapters(options.named_adapters(), checkpoint)
     engine = run_engine(settings, str(checkpoint.hf_dir), kind)
     # `Policy.load` lets running answers end itself, for a time of its own, and then loads beside those that go on.
     vllm_args = {**engine.vllm_args, **GUIDED} if kind == "vllm" else engine.vllm_args
-    return replace(engine, max_batch=options.max_ongoing_requests, weight_switch="keep", vllm_args=vllm_args)
+    return replace(
+        engine, max_batch=options.max_ongoing_requests, weight_switch="keep", adapters=adapters, vllm_args=vllm_args
+    )
 
 
 def _scale(options: ServingOptions) -> dict[str, Any]:

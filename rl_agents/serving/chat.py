@@ -12,14 +12,14 @@ from typing import Any, TypeVar
 
 from rl_agents.chat.context import ChatTemplate
 from rl_agents.engines.base import Sampling
-from rl_agents.errors import InputError, nearest
+from rl_agents.errors import InputError
 from rl_agents.gateway.answers import answer_id, written_answer
 from rl_agents.gateway.calls import Delta, ModelAnswer, ModelCall, Piece, Start, TokenLogprob
 from rl_agents.gateway.shown import Shown, opened_thought
 from rl_agents.serving.policy import Piece as Sampled
 from rl_agents.serving.policy import PolicyClient, Target
 from rl_agents.serving.wishes import Wishes
-from rl_agents.web.errors import ApiError, bad_request
+from rl_agents.web.errors import bad_request
 
 T = TypeVar("T")
 #: Told of every piece's label and of what it adds to an answer.
@@ -31,13 +31,14 @@ CHARACTERS_PER_TOKEN = 64
 
 @dataclass(frozen=True)
 class ChatModel:
-    """What is asked: a name, its tokenizer's template, and its limits in tokens and choices."""
+    """What is asked: a name, its tokenizer's template, its limits in tokens and choices; its adapter, if it is one."""
 
     name: str
     template: ChatTemplate
     max_model_len: int
     max_output_tokens: int
     max_choices: int
+    adapter: str = ""
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ def prepare(call: ModelCall, wishes: Wishes, model: ChatModel) -> Prepared:
     """Write the prompt and settle how to sample.
 
     Raises:
-        ApiError: 404 for another model; 400 for messages that the template cannot write, a prompt that leaves no room,
+        ApiError: 400 for messages that the template cannot write, a prompt that leaves no room,
             or more tokens or choices than allowed.
     """
     if call.count > model.max_choices:
@@ -70,7 +71,7 @@ def prepare(call: ModelCall, wishes: Wishes, model: ChatModel) -> Prepared:
     budget, stops, tag = _budget(call, model, len(prompt)), model.template.stop_token_ids, ""
     if wishes.structure is not None:
         tag = wishes.structure.tag(opened_thought(model.template, prompt), _thinks(call, model))
-    samplings = [wishes.sampling(budget, stops, index, tag) for index in range(call.count)]
+    samplings = [wishes.sampling(budget, stops, index, tag, model.adapter) for index in range(call.count)]
     return Prepared(call, wishes, model, prompt, samplings)
 
 
@@ -86,9 +87,6 @@ def prompt_ids(call: ModelCall, wishes: Wishes, model: ChatModel) -> list[int]:
     Raises:
         ApiError: see `prepare`.
     """
-    if call.model != model.name:
-        message = f"the model '{call.model}' does not exist: {nearest(call.model, [model.name])}"
-        raise ApiError(404, message, "model_not_found", "model")
     characters = sum(len(message["content"]) for message in call.messages)
     if characters > model.max_model_len * CHARACTERS_PER_TOKEN:
         message = f"the context has {model.max_model_len} tokens; the messages have {characters} characters"

@@ -22,6 +22,7 @@ class ServingOptions:
     follow: bool = key(False, "roll in the run's newest checkpoint whenever there is one (checkpoint: a run's folder)")
     follow_s: float = key(5.0, "seconds between two looks for a newer checkpoint", above=0, needs="follow")
     model_name: str = key("", "the model's name in the API; empty: ENV-ALGO of a run, else the folder's name")
+    adapters: str = key("", "LoRA adapters over the checkpoint: NAME=FOLDER, separated by commas; vLLM")
     engine: Literal["auto", "vllm", "torch"] = key("auto", "`auto` takes vLLM where it is importable, else torch")
     min_replicas: int = key(1, "engines at least", at_least=1)
     max_replicas: int = key(1, "engines at most; Serve adds one when the others are busy", at_least=1)
@@ -70,6 +71,9 @@ class ServingOptions:
         """
         if not self.checkpoint:
             raise InputError("checkpoint is missing: name a run's folder, a checkpoint or a model folder")
+        if self.follow and self.adapters:
+            raise InputError("follow with adapters: they belong to one base; leave one of the two keys")
+        self.named_adapters()
         if self.max_replicas < self.min_replicas:
             raise InputError(f"max_replicas={self.max_replicas}: must be at least min_replicas={self.min_replicas}")
         if self.target_ongoing_requests > self.max_ongoing_requests:
@@ -84,6 +88,22 @@ class ServingOptions:
     def max_body_bytes(self) -> int:
         """Bytes of a request's body at most."""
         return self.max_body_kb * 1024
+
+    def named_adapters(self) -> dict[str, str]:
+        """Return the folders of the adapters by their names.
+
+        Raises:
+            InputError: a part without name or folder, or a name twice.
+        """
+        found: dict[str, str] = {}
+        for part in _names(self.adapters):
+            name, _, folder = part.partition("=")
+            if not name or not folder:
+                raise InputError(f"adapters: '{part}' must be NAME=FOLDER")
+            if name in found:
+                raise InputError(f"adapters: two are called '{name}'")
+            found[name] = folder
+        return found
 
     def allowed_envs(self, own: str) -> list[str]:
         """Return the environments that sessions may name; ``own`` is the run's."""

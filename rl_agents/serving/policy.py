@@ -52,7 +52,7 @@ class Piece:
 
     Attributes:
         finish_reason: ``stop`` or ``length``; empty while more is to come.
-        label: checkpoint whose weights the answer began with.
+        label: checkpoint whose weights the answer began with, or adapter over them.
         likeliest: see `Completion.likeliest`.
     """
 
@@ -147,6 +147,7 @@ class Policy:
         self._engine = build_engine(settings)
         self._drain_s = drain_s
         self._target = Target(0, checkpoint)
+        self._adapters = {adapter.name: adapter.label for adapter in settings.adapters}
         self._meter = meter
         if meter is not None:
             meter.serves(checkpoint.label)
@@ -163,7 +164,7 @@ class Policy:
         """
         await self._keep_up(target)
         async with self._turnstile.answer():
-            label = self._target.checkpoint.label
+            label = self._label(sampling)
             completion = _ended(await self._engine.generate(prompt_ids, sampling))
         told = completion.likeliest
         return Piece(completion.token_ids, completion.logprobs, completion.finish_reason, label, told)
@@ -174,7 +175,7 @@ class Policy:
         """Sample an answer and yield its tokens as they come; see `generate`."""
         await self._keep_up(target)
         async with self._turnstile.answer():
-            label = self._target.checkpoint.label
+            label = self._label(sampling)
             heard: asyncio.Queue[Heard | None] = asyncio.Queue()
 
             def hear(ids: list[int], logprobs: list[float], likeliest: Sequence[Likeliest] = ()) -> None:
@@ -225,6 +226,10 @@ class Policy:
         """
         if dead := self._broken or getattr(self._engine, "dead", None):
             raise EngineError(str(dead))
+
+    def _label(self, sampling: Sampling) -> str:
+        adapter = sampling.extras.adapter if sampling.extras is not None else ""
+        return self._adapters.get(adapter, self._target.checkpoint.label)
 
     async def _keep_up(self, target: Target) -> None:
         """Take the weights that a request wants: a replica that started after `load` learns of them this way."""

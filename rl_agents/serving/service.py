@@ -8,13 +8,13 @@ import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rl_agents.chat.context import load_tokenizer, make_context
-from rl_agents.engines.base import Completion, EngineError, RequestRefused, Sampling
-from rl_agents.errors import InputError
+from rl_agents.engines.base import Adapter, Completion, EngineError, RequestRefused, Sampling
+from rl_agents.errors import InputError, nearest
 from rl_agents.gateway.calls import ModelAnswer, ModelCall, Piece
 from rl_agents.gateway.dialects import model_body, models_body
 from rl_agents.serving.chat import ChatModel, Prepared, answers, pieces, prepare, prompt_ids
@@ -41,7 +41,13 @@ class Service:
     """One policy, served. Everything here runs on one event loop."""
 
     def __init__(
-        self, options: ServingOptions, settings: Settings, checkpoint: Checkpoint, client: PolicyClient, kind: str
+        self,
+        options: ServingOptions,
+        settings: Settings,
+        checkpoint: Checkpoint,
+        client: PolicyClient,
+        kind: str,
+        adapters: Sequence[Adapter] = (),
     ) -> None:
         """Load the tokenizer.
 
@@ -51,9 +57,10 @@ class Service:
             checkpoint: what the replicas start with.
             client: the replicas.
             kind: of their engines, ``vllm`` or ``torch``.
+            adapters: that they hold; each is a model by its own name.
 
         Raises:
-            InputError: no usable tokenizer.
+            InputError: no usable tokenizer; an adapter that is called as its base.
         """
         self._options, self._settings, self._kind = options, settings, kind
         self.meter = Meter()
@@ -66,6 +73,11 @@ class Service:
             options.max_output_tokens,
             options.max_choices,
         )
+        self._models = {self._model.name: self._model}
+        self._models |= {item.name: replace(self._model, name=item.name, adapter=item.name) for item in adapters}
+        self._labels = {item.name: item.label for item in adapters}
+        if self._model.name in self._labels:
+            raise InputError(f"adapters: '{self._model.name}' is the base's name; set model_name or rename the adapter")
         self.sessions = Sessions(options, settings, self._context)
         self._target = Target(0, checkpoint)
         self._rolling = asyncio.Lock()
@@ -102,16 +114,28 @@ class Service:
 
     def count_tokens(self, call: ModelCall, wishes: Wishes) -> int:
         """Return the length of a request's prompt; see `answer`."""
-        return len(prompt_ids(call, wishes, self._model))
+        return len(prompt_ids(call, wishes, self._asked(call.model)))
 
     def _prepare(self, call: ModelCall, wishes: Wishes) -> Prepared:
         check_engine(wishes, self._kind)
-        return prepare(call, wishes, self._model)
+        return prepare(call, wishes, self._asked(call.model))
+
+    def _asked(self, name: str) -> ChatModel:
+        """Return the model of that name: the checkpoint, or an adapter over it.
+
+        Raises:
+            ApiError: 404, there is none.
+        """
+        if name not in self._models:
+            message = f"the model '{name}' does not exist: {nearest(name, self._models)}"
+            served = f" (served: {', '.join(self._models)})" if self._labels and "valid:" not in message else ""
+            raise ApiError(404, message + served, "model_not_found", "model")
+        return self._models[name]
 
     def models(self) -> dict[str, Any]:
-        """Return the one model as the clients of both companies read it."""
-        listed = models_body([self._model.name], self._started)
-        return {**listed, "data": [self.model(self._model.name)]}
+        """Return all models as the clients of both companies read them, the checkpoint first."""
+        listed = models_body(list(self._models), self._started)
+        return {**listed, "data": [self.model(name) for name in self._models]}
 
     def model(self, name: str) -> dict[str, Any]:
         """Return the model of that name.
@@ -119,9 +143,10 @@ class Service:
         Raises:
             ApiError: 404, there is none.
         """
-        if name != self._model.name:
-            raise ApiError(404, f"the model '{name}' does not exist", "model_not_found", "model")
-        more = {"root": self._target.checkpoint.label, "max_model_len": self._model.max_model_len}
+        limit, root = self._asked(name).max_model_len, self._target.checkpoint.label
+        more: dict[str, Any] = {"root": self._labels.get(name, root), "max_model_len": limit}
+        if name in self._labels:
+            more["parent"] = self._model.name
         return {**model_body(name, self._started), **more}
 
     # --- sessions ------------------------------------------------------------------------------------------------
@@ -171,6 +196,8 @@ class Service:
             ApiError: 400 when there is none, or it does not fit; 503 when replicas do not answer.
         """
         started = time.monotonic()
+        if self._labels:
+            raise bad_request("adapters belong to the base that they were trained on; start a new server", "checkpoint")
         try:
             await self._roll(await asyncio.to_thread(find_checkpoint, request.checkpoint or self._options.checkpoint))
         except InputError as error:

@@ -13,12 +13,16 @@ from safetensors import SafetensorError, safe_open
 
 from rl_agents.algorithms import Settings
 from rl_agents.core.resolve import MODEL_NOTE, resolve
+from rl_agents.engines.adapters import check_fits, read_adapter
+from rl_agents.engines.base import Adapter
 from rl_agents.engines.model_shape import check_model_dir
 from rl_agents.errors import InputError
 from rl_agents.reporting.run_folder import RunFolder, restored_settings
 
 #: A server has no learner, never truncates, and scores nothing but what the environment says.
 SERVING_KEYS: Mapping[str, Any] = {"num_learners": 0, "truncation": "none", "reward": "environment"}
+#: In a checkpoint of a LoRA run, beside ``hf``.
+CONFIG_OF_ADAPTER = Path("adapter") / "adapter_config.json"
 #: Keys of config.json that say who wrote it, and not which weights fit.
 _INCIDENTAL = {"transformers_version", "_name_or_path", "dtype", "torch_dtype"}
 
@@ -51,6 +55,39 @@ def find_checkpoint(path: str | Path) -> Checkpoint:
         folder = RunFolder.locate(folder)[2]
     run = folder.parent.parent.name if folder.parent.name == "checkpoints" else folder.parent.name
     return Checkpoint(check_model_dir(folder / "hf"), folder / "config.yaml", f"{run}/{folder.name}")
+
+
+def find_adapters(named: Mapping[str, str], base: Checkpoint) -> tuple[Adapter, ...]:
+    """Find the adapters that are served over ``base``: peft's folders, runs (their newest), or checkpoints of runs.
+
+    Raises:
+        InputError: one is none, or does not fit; ``base`` has its adapter merged already.
+    """
+    if not named:
+        return ()
+    if base.hf_dir.name == "hf" and (base.hf_dir.parent / CONFIG_OF_ADAPTER).is_file():
+        config = json.loads((base.hf_dir.parent / CONFIG_OF_ADAPTER).read_text(encoding="utf-8"))
+        raise InputError(
+            f"{base.label} has an adapter merged into it; serve adapters over the base model: "
+            f"--checkpoint {config.get('base_model_name_or_path')}"
+        )
+    tensors = _tensors(base.hf_dir)
+    found = tuple(_find_adapter(name, Path(path)) for name, path in named.items())
+    for adapter in found:
+        check_fits(adapter, tensors)
+    return found
+
+
+def _find_adapter(name: str, path: Path) -> Adapter:
+    folder, ours = path.resolve(), CONFIG_OF_ADAPTER.parent.name
+    if not folder.is_dir() or ((folder / CONFIG_OF_ADAPTER.name).is_file() and folder.name != ours):
+        return read_adapter(name, folder)
+    if folder.name == ours:  # of a checkpoint, which names it better
+        folder = folder.parent
+    if not (folder / CONFIG_OF_ADAPTER).is_file():
+        folder = RunFolder.locate(folder)[2]
+    run = folder.parent.parent.name if folder.parent.name == "checkpoints" else folder.parent.name
+    return read_adapter(name, folder / CONFIG_OF_ADAPTER.parent, f"{run}/{folder.name}")
 
 
 def served_settings(checkpoint: Checkpoint, keys: Mapping[str, Any]) -> Settings:

@@ -59,7 +59,7 @@ class Wishes:
         tools: what the prompt offers; empty with ``tool_choice: none``.
         structure: what the answer must look like; None: any text.
         logprobs: the log-probabilities are shown.
-        extras: see `Extras`; its ``structure`` is not filled in yet.
+        extras: see `Extras`; its ``structure`` and ``adapter`` are not filled in yet.
     """
 
     temperature: float = 1.0
@@ -70,13 +70,16 @@ class Wishes:
     logprobs: bool = False
     extras: Extras = PLAIN
 
-    def sampling(self, budget: int, stop_token_ids: tuple[int, ...], index: int, tag: str = "") -> Sampling:
+    def sampling(
+        self, budget: int, stop_token_ids: tuple[int, ...], index: int, tag: str = "", adapter: str = ""
+    ) -> Sampling:
         """Return how to sample choice ``index``: every one has a stream of its own, the first the seed's itself.
 
         Args:
             tag: what `Structure.tag` has made of ``structure``.
+            adapter: see `Extras`.
         """
-        extras = replace(self.extras, structure=tag)
+        extras = replace(self.extras, structure=tag, adapter=adapter)
         seed = self.seed if self.seed is None or index == 0 else step_seed(self.seed % 2**63, index)
         asked = extras if extras != PLAIN else None
         return Sampling(budget, self.temperature, self.top_p, stop_token_ids, seed, asked)

@@ -202,6 +202,10 @@ class EngineKeys:
     engine_mode: Literal["inprocess", "async"] = key(
         "inprocess", "vLLM in its actor's process, or AsyncLLM (GPUs)", needs="engine!=torch"
     )
+    engine_quantization: Literal["none", "fp8"] = key(
+        "none", "vLLM samples with weights and activations in FP8, quantised anew at each change of weights",
+        needs="engine!=torch",
+    )  # fmt: skip
     num_engines: int = key(1, "engine actors", at_least=1)
     tensor_parallel: int = key(1, "GPUs per engine", at_least=1, needs="engine_mode=async")
     kv_cache_gb: float = key(

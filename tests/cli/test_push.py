@@ -39,7 +39,9 @@ def run(tmp_path_factory: pytest.TempPathFactory, tiny_model_dir: Path) -> Path:
     return path
 
 
-def test_a_folder_that_transformers_reads_with_its_card(run: Path, tmp_path: Path) -> None:
+def test_a_folder_that_transformers_reads_with_its_card(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     from huggingface_hub import ModelCard
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -53,15 +55,94 @@ def test_a_folder_that_transformers_reads_with_its_card(run: Path, tmp_path: Pat
         "| 0 | 0.250 | [0.15, 0.35] | 128 |", "| 10 | 0.750 | [0.65, 0.85] | 128 |", "lr: 0.002",
     ):  # fmt: skip
         assert words in card.text, words
+    assert card.data.license is None and "license: not in the card" in capsys.readouterr().out
     assert "word" not in (target / "config.yaml").read_text() + card.text, "no credentials"
     assert yaml.safe_load((target / "config.yaml").read_text())["algo"] == "steppo"
     assert (target / "success.png").read_bytes() == b"a picture"
     assert main(["push", str(run), "--folder", str(target)]) == 2, "not over another one"
 
 
+@pytest.fixture(scope="module")
+def adapted(tmp_path_factory: pytest.TempPathFactory, tiny_model_dir: Path) -> Path:
+    """The folder of a LoRA run on a model in a local folder whose card names a license."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from rl_agents.core.adapters import save_adapter
+    from rl_agents.core.hf import save_hf_folder
+    from rl_agents.engines.weights import untied
+
+    peft = pytest.importorskip("peft")
+    path = tmp_path_factory.mktemp("push-adapter")
+    base = shutil.copytree(tiny_model_dir, path / "secret" / "small-base")
+    front = {"license": "other", "license_name": "small", "license_link": "https://small.example/license", "tags": []}
+    (base / "README.md").write_text(f"---\n{yaml.safe_dump(front)}---\n# A base\n")
+    folder = RunFolder.create(path / "demo", Settings.from_dict({"algo": "grpo", "model": str(base), "lora_rank": 2}))
+    config = peft.LoraConfig(r=2, target_modules="all-linear", task_type="CAUSAL_LM")
+    model = peft.get_peft_model(AutoModelForCausalLM.from_pretrained(base), config)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "lora_" in name:
+                parameter.normal_(0, 0.2, generator=torch.Generator().manual_seed(1))
+    save_adapter(folder.checkpoint(4) / "adapter", model, str(base), str(base))
+    merged = untied(model.merge_and_unload().state_dict(), tied=True)
+    save_hf_folder(folder.checkpoint(4) / "hf", merged, base)
+    return path / "demo"
+
+
+def test_an_adapter_alone_names_its_base_and_gives_the_merged_models_logits(adapted: Path, tmp_path: Path) -> None:
+    import torch
+    from huggingface_hub import ModelCard
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    target = tmp_path / "adapter"
+    assert main(["push", str(adapted), "--folder", str(target), "--adapter"]) == 0
+    assert {path.name for path in target.iterdir()} >= {"adapter_config.json", "tokenizer.json", "config.yaml"}
+    assert [path.name for path in target.glob("*.safetensors")] == ["adapter_model.safetensors"]
+    assert not (target / "config.json").exists() and len(AutoTokenizer.from_pretrained(target)) > 0
+    card = ModelCard.load(target / "README.md")
+    assert (card.data.library_name, card.data.license) == ("peft", "other")
+    assert card.data.license_name == "small" and "needs its base model, a model in a local folder" in card.text
+    assert "secret" not in "".join(path.read_text() for path in target.iterdir() if path.suffix in (".json", ".md"))
+    base = adapted.parent / "secret" / "small-base"
+    loaded = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base), target).eval()
+    merged = AutoModelForCausalLM.from_pretrained(adapted / "checkpoints" / "000004" / "hf")
+    ids = torch.arange(3, 40)[None]
+    assert torch.allclose(loaded(ids).logits, merged(ids).logits, atol=1e-4)
+    assert main(["push", str(adapted), "--folder", str(tmp_path / "merged"), "--license", "Apache-2.0"]) == 0
+    card = ModelCard.load(tmp_path / "merged" / "README.md")
+    assert (card.data.library_name, card.data.license) == ("transformers", "apache-2.0")
+    assert not list((tmp_path / "merged").glob("adapter*"))
+
+
+def test_an_adapter_that_a_checkpoint_lacks_is_refused(
+    adapted: Path, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["push", str(run), "--folder", str(tmp_path / "x"), "--adapter"]) == 2
+    assert "has no adapter: the run trains all weights (lora_rank=0); leave --adapter" in capsys.readouterr().err
+    old = shutil.copytree(adapted, tmp_path / "old")
+    shutil.rmtree(old / "checkpoints" / "000004" / "adapter")
+    assert main(["push", str(old), "--folder", str(tmp_path / "x"), "--adapter"]) == 2
+    assert "written before adapters were kept" in capsys.readouterr().err and not (tmp_path / "x").exists()
+
+
+def test_licenses_of_base_models(tmp_path: Path) -> None:
+    from rl_agents.reporting.licenses import license_of
+
+    assert license_of(str(tmp_path)) == license_of("starter") == license_of("nobody/nothing") == {}
+    (tmp_path / "config.json").write_text('{"license": "mit"}')
+    assert license_of(str(tmp_path)) == {"license": "mit"}
+    (tmp_path / "README.md").write_text("---\nlicense: [broken\n---\n")
+    assert license_of(str(tmp_path)) == {"license": "mit"}, "a card that is no YAML says nothing"
+    (tmp_path / "README.md").write_text("---\nlanguage: en\nlicense: apache-2.0\n---\n# A model\n---\n")
+    assert license_of(str(tmp_path)) == {"license": "apache-2.0"}
+
+
 @pytest.mark.parametrize(
     ("flags", "line"),
     [
+        (["--folder", "x", "--license", "no such"], "--license no such: an identifier of the Hub's, such as"),
         ([], "push wants a repository (OWNER/NAME) or --folder DIR, one of them"),
         (["me/agent", "--folder", "x"], "push wants a repository (OWNER/NAME) or --folder DIR, one of them"),
         (["agent"], "agent: a repository is OWNER/NAME; for a folder say --folder agent"),

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from rl_agents.algorithms import Settings
+from rl_agents.algorithms import ALGORITHMS, Settings
+from rl_agents.core.cautions import quantised_cautions
 from rl_agents.core.resolve import cautions, resolve
 from rl_agents.errors import InputError
 from rl_agents.settings import load_recipe
@@ -36,6 +37,15 @@ def test_narrow_clips_do_not_go_with_a_bfloat16_engine(algo: str) -> None:
     assert any("old_logprobs=learner" in line for line in cautions(resolved(**keys)))
     assert not cautions(resolved(**keys, old_logprobs="learner"))
     assert not cautions(resolved(**{**keys, "dtype": "float32"}))
+
+
+def test_a_quantised_engines_samples_want_a_correction() -> None:
+    keys = {"algo": "grpo", "engine": "vllm", "dtype": "bfloat16", "engine_quantization": "fp8"}
+    (line,) = quantised_cautions(Settings.from_dict(keys), ALGORITHMS["grpo"])
+    assert "old_logprobs=learner mismatch=token_tis corrects" in line
+    corrected = {**keys, "old_logprobs": "learner", "mismatch": "token_tis"}
+    assert not quantised_cautions(Settings.from_dict(corrected), ALGORITHMS["grpo"])
+    assert not quantised_cautions(Settings.from_dict({**keys, "engine_quantization": "none"}), ALGORITHMS["grpo"])
 
 
 def test_a_critic_that_learns_a_thousand_times_faster_is_named() -> None:

@@ -24,13 +24,15 @@ class Server:
     def __init__(self, checkpoint: Path, keys: Keys | None = None, **data: Any) -> None:
         self.options, run_keys = ServingOptions.read({"checkpoint": str(checkpoint), **data})
         self.checkpoint = find_checkpoint(checkpoint)
-        self.settings = served_settings(self.checkpoint, {**run_keys, "engine": "torch"})
+        self.kind = self.options.engine if self.options.engine != "auto" else "torch"
+        self.settings = served_settings(self.checkpoint, {**run_keys, "engine": self.kind})
         self.runner = asyncio.Runner()
         self.run(self._build(keys or Keys()))
 
     async def _build(self, keys: Keys) -> None:
-        self.policy = Policy(engine_settings(self.options, self.settings, self.checkpoint), self.checkpoint, 0.2)
-        self.service = Service(self.options, self.settings, self.checkpoint, self.policy, "torch")
+        engine = engine_settings(self.options, self.settings, self.checkpoint)
+        self.policy = Policy(engine, self.checkpoint, 0.2)
+        self.service = Service(self.options, self.settings, self.checkpoint, self.policy, self.kind, engine.adapters)
         api = make_api(self.service, keys, self.options.max_body_bytes)
         self.client = httpx.AsyncClient(transport=httpx.ASGITransport(api), base_url="http://localhost")
 

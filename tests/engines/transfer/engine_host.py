@@ -178,6 +178,11 @@ class _Host:
         (digests,) = await self.engine.worker("compute_weight_checksums")
         return {n.rpartition(":")[2]: d for n, d in digests.items() if n.rpartition(":")[2] in names}
 
+    async def digests(self) -> dict[str, str]:
+        """Of all tensors that vLLM holds, quantised ones and their scales too."""
+        (digests,) = await self.engine.worker("compute_weight_checksums")
+        return {name.rpartition(":")[2]: digest for name, digest in digests.items()}
+
     async def hurt(self, signal_number: int, point: str, after: int) -> None:
         """Send this process a signal at the beginning of a receiver's method, ``after`` calls later."""
         worker = self.engine._engine.engine_core.engine_core.model_executor.driver_worker.worker
