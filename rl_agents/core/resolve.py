@@ -46,6 +46,7 @@ from rl_agents.errors import InputError, unknown
 from rl_agents.interrupts import event_loop
 from rl_agents.pool.files import pool_file
 from rl_agents.rewards.base import REWARDS
+from rl_agents.rewards.judges import check_judge
 from rl_agents.rollout.embedders import make_embedder
 from rl_agents.rollout.env_calls import EnvFailure
 from rl_agents.rollout.env_pool import EnvPool, env_pool
@@ -88,6 +89,7 @@ def resolve(settings: Settings, with_model: bool = True) -> Settings:
     check_rule(settings)
     if settings.reward not in REWARDS:
         raise unknown("reward", settings.reward, REWARDS)
+    check_judge(settings)
     _check_truncation(settings, recipe, base)
     check_recipe(settings, recipe)
     _check_environment(settings)

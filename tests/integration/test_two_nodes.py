@@ -23,15 +23,20 @@ pytestmark = [
 
 @pytest.mark.timeout(900)
 def test_a_run_on_two_nodes_outlives_a_cut_cable(beginner_model_dir: Path, tmp_path: Path) -> None:
-    output = tmp_path / "run"
+    """Its algorithm and its reward are modules of the user's own, in a folder that the second machine lacks."""
+    output, own = tmp_path / "run", tmp_path / "own"
+    own.mkdir()
+    for name in ("median_algorithm.py", "brief_reward.py"):
+        shutil.copy(ROOT / "docs" / "examples" / "plugins" / name, own)
     flags = [
-        "--iterations", "4", "--output", str(output), "--set", f"model={beginner_model_dir}", "engine=torch",
+        "--import", "median_algorithm", "--import", "brief_reward.py", "--algo", "own-median", "--iterations", "4",
+        "--output", str(output), "--set", f"model={beginner_model_dir}", "engine=torch", "reward=own-brief",
         "rollout_nodes=head", "learner_nodes=worker", "tasks_per_iteration=4", "group_size=4", "eval_episodes=4",
         "eval_interval=0",
     ]  # fmt: skip
-    with two_nodes() as cluster, (tmp_path / "log").open("wb") as log:
+    with two_nodes(head_only=own) as cluster, (tmp_path / "log").open("wb") as log:
         command = [sys.executable, str(ROOT / "run.py"), *flags, "num_learners=1"]
-        job = cluster.run(command, cwd=ROOT, stdout=log, stderr=log)
+        job = cluster.run(command, cwd=own, stdout=log, stderr=log)
         cable = threading.Thread(target=lambda: (_await_iteration(output, 1), cluster.cut(3.0)))
         cable.start()
         code = job.wait(timeout=600)

@@ -19,7 +19,8 @@ from rl_agents.core.resolve import resolve
 from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.errors import InputError
 from rl_agents.rewards.base import EnvironmentReward, make_reward
-from rl_agents.rewards.judge import JudgeError, RuleJudge, make_judge, prompt
+from rl_agents.rewards.judge import JudgeError, RuleJudge, prompt
+from rl_agents.rewards.judges import make_judge
 from rl_agents.rewards.reading import Reading, final_answer, read_episode, tags_complete
 
 THINK = "<think> hm </think> "
