@@ -191,7 +191,10 @@ def test_own_judges(folder: Path) -> None:
         ("--set reward=prs prs_form=long judge=own-wrod", "unknown judge 'own-wrod': did you mean 'own-word'?"),
         ("--env long_form_qa --set env.judge=own-wrod", "unknown env.judge 'own-wrod': did you mean 'own-word'?"),
         ("--env long_form_qa --set env.judge=own-word env.judge_url=http://x", "asks no server"),
-        ("--env blackbox --set env.agent=own-aksr env.tasks=guess_numbers", "did you mean 'own-asker'?; else write"),
+        (
+            "--env blackbox --set env.agent=own-aksr env.tasks=guess_numbers",
+            "the name of a plugin's agent; did you mean 'own-asker'?",
+        ),
     ],
 )
 def test_wrong_verifiers_judges_and_agents(

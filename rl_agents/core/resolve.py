@@ -89,9 +89,9 @@ def resolve(settings: Settings, with_model: bool = True) -> Settings:
     check_rule(settings)
     if settings.reward not in REWARDS:
         raise unknown("reward", settings.reward, REWARDS)
-    check_judge(settings)
     _check_truncation(settings, recipe, base)
     check_recipe(settings, recipe)
+    check_judge(settings)
     _check_environment(settings)
     if with_model:
         if settings.pool:

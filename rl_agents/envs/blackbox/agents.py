@@ -73,8 +73,8 @@ def load_agent(options: BlackboxOptions) -> Agent:
         return FunctionAgent(AGENTS[options.agent].function)
     module, colon, name = options.agent.partition(":")
     if not (module and colon and name):
-        hint = f"{nearest(options.agent, AGENTS)}; else " if AGENTS else ""
-        raise InputError(f"env.agent={options.agent}: {hint}write module:function, or the name of a plugin's agent")
+        hint = f"; {nearest(options.agent, AGENTS)}" if AGENTS else ""
+        raise InputError(f"env.agent={options.agent}: write module:function, or the name of a plugin's agent{hint}")
     home = own_module(module, f"env.agent={options.agent}")
     function = getattr(home, name, None)
     if function is None:
