@@ -325,7 +325,7 @@ def test_a_failed_judgement_is_a_failure_and_not_a_zero(server):
         ({"reward": "prs", "judge": "rule"}, "no effect without prs_form=long or general"),
         ({"reward": "prs", "prs_form": "long", "prs_thresholds": [1, 1]}, "no effect without prs_form=general"),
         ({"reward": "prs", "prs_form": "general", "prs_thresholds": [1]}, "two numbers"),
-        ({"reward": "prs", "prs_form": "long", "judge_url": "http://x"}, "no effect without judge=openai"),
+        ({"reward": "prs", "prs_form": "long", "judge_url": "http://x"}, "no effect without judge other than rule"),
         ({"reward": "prs", "prs_form": "long", "judge": "openai"}, "judge=openai needs judge_url"),
         ({"reward": "prs", "algo": "sft"}, "'reward' has no effect with algo sft"),
     ],
