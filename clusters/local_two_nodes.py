@@ -59,6 +59,7 @@ class TwoNodes:
     cpus: int
     folder: Path
     env: Mapping[str, str]
+    head_only: Path | None = None
     raylets: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def run(self, command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
@@ -75,6 +76,9 @@ class TwoNodes:
             str(RAY), "start", "--block", *role, f"--node-ip-address={node.address}", f"--num-cpus={self.cpus}",
             f'--resources={{"{node.name}": 1}}', f"--temp-dir={self.folder}", "--disable-usage-stats",
         ]  # fmt: skip
+        if node is self.worker and self.head_only:  # `ip netns exec` has given it mounts of its own
+            hide = 'mount -t tmpfs none "$0" && exec "$@"'
+            command = ["sh", "-c", hide, str(self.head_only), *command]
         with (self.folder / f"{node.name}.log").open("ab") as log:
             self.raylets[node.name] = node.run(command, stdout=log, stderr=log, env=self.env, start_new_session=True)
 
@@ -95,12 +99,13 @@ class TwoNodes:
 
 
 @contextlib.contextmanager
-def two_nodes(cpus: int = 4, subnet: str = "10.77.5") -> Iterator[TwoNodes]:
+def two_nodes(cpus: int = 4, subnet: str = "10.77.5", head_only: Path | None = None) -> Iterator[TwoNodes]:
     """Start the cluster, and remove every trace of it.
 
     Args:
         cpus: CPUs that each node claims to have.
         subnet: the first three numbers of the nodes' addresses.
+        head_only: a folder that is empty on the worker, as it would be on another machine; None: they share all.
 
     Raises:
         RuntimeError: no root, no ``ip``, or Ray does not start.
@@ -113,7 +118,7 @@ def two_nodes(cpus: int = 4, subnet: str = "10.77.5") -> Iterator[TwoNodes]:
     # Ray's sockets must not have long paths.
     folder = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))
     env = _with_token(folder / "token")
-    cluster = TwoNodes(head, worker, cpus, folder, env)
+    cluster = TwoNodes(head, worker, cpus, folder, env, head_only)
     try:
         _lay_cable(head, worker)
         cluster.start(head)

@@ -1,6 +1,6 @@
 """Modules of the user's own: found, imported once in each process, and remembered for the machines that need them.
 
-A plugin is a module that registers algorithms, environments, rewards or truncation rules when it is imported. It is
+A plugin is a module that registers algorithms, environments, rewards and more (`GROUPS`) when it is imported. It is
 named by the key ``plugins``, by ``--import``, or by an entry point of an installed package (`GROUPS`). `Settings` loads
 the plugins that it names when it is filled and when a process receives it, so that no other code has to.
 """
@@ -21,8 +21,11 @@ from rl_agents.errors import InputError
 
 #: Entry points that are imported in every process; the name says what the module registers, for readers.
 GROUPS = tuple(
-    f"rl_agents.{kind}" for kind in ("algorithms", "environments", "rewards", "truncation_rules", "trackers")
-)
+    f"rl_agents.{kind}"
+    for kind in (
+        "algorithms", "environments", "rewards", "truncation_rules", "trackers", "verifiers", "judges", "agents",
+    )
+)  # fmt: skip
 #: Files of the user's own modules, by name: what the workers of a cluster have to be given.
 OWN_MODULES: dict[str, Path] = {}
 #: Modules of ``--import``: the default of the key ``plugins``.

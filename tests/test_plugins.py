@@ -16,9 +16,17 @@ import yaml
 
 from rl_agents import plugins
 from rl_agents.algorithms import ALGORITHMS, Settings
+from rl_agents.background import wait
 from rl_agents.cli import main
+from rl_agents.cli.new import KINDS
 from rl_agents.envs import base
+from rl_agents.envs.blackbox.agents import AGENTS
+from rl_agents.errors import InputError
 from rl_agents.rewards.base import REWARDS
+from rl_agents.rewards.judge import JudgeError
+from rl_agents.rewards.judges import JUDGES, make_judge
+from rl_agents.rewards.reading import Reading
+from rl_agents.rewards.verifiers import VERIFIERS
 from rl_agents.settings.options import forget_types
 
 ROOT = Path(__file__).parents[1]
@@ -42,7 +50,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(Settings, "__annotations__", dict(Settings.__annotations__))
     for name in ("__dataclass_fields__", "__init__", "__repr__", "__eq__", "__match_args__"):
         monkeypatch.setattr(Settings, name, getattr(Settings, name))
-    registries: list[dict[Any, Any]] = [ALGORITHMS, base.CLASSES, REWARDS, plugins.ORIGINS, plugins.OWN_MODULES]
+    registries: list[dict[Any, Any]] = [
+        ALGORITHMS, base.CLASSES, REWARDS, VERIFIERS, JUDGES, AGENTS, plugins.ORIGINS, plugins.OWN_MODULES,
+    ]  # fmt: skip
     before, modules = [dict(registry) for registry in registries], set(sys.modules)
     yield tmp_path
     for registry, old in zip(registries, before, strict=True):
@@ -83,6 +93,18 @@ BROKEN = {
         "plugin twice registers the algorithm 'grpo', which is built in: give it another name",
     ),
     "nowhere": ("", "plugin nowhere: there is no module nowhere in"),
+    "exact": (
+        "from rl_agents.rewards.verifiers import verifier\nverifier('exact', '')(max)\n",
+        "plugin exact registers the verifier 'exact', which is built in: give it another name",
+    ),
+    "rule": (
+        "from rl_agents.rewards.judges import judge\njudge('rule', '')(max)\n",
+        "plugin rule registers the judge 'rule', which is built in: give it another name",
+    ),
+    "hasty": (
+        "from rl_agents.envs.blackbox.agents import agent\n@agent('hasty', '')\ndef solve(task, client): pass\n",
+        "agent 'hasty' of hasty is not a coroutine function; write async def",
+    ),
 }
 
 
@@ -101,6 +123,87 @@ def test_unknown_names_suggest_those_of_plugins(folder: Path) -> None:
     for words, near in ((["--algo", "own-medan"], "own-median"), (["--env", "own-lok"], "own-lock")):
         done = run(folder, *IMPORTS, *words)
         assert done.returncode == 2 and f"did you mean '{near}'?" in done.stderr
+
+
+OWN = """import asyncio
+from rl_agents.envs.blackbox.agents import agent
+from rl_agents.rewards.judges import judge
+from rl_agents.rewards.verifiers import verifier
+
+@verifier("own-half", "the expert's action, or half of it")
+async def half(turn, response):
+    await asyncio.sleep(0)
+    return 1.0 if response.calls == turn.calls else 0.5
+
+@verifier("own-wild", "nothing that anybody could use")
+def wild(turn, response):
+    return 7 if turn.calls else 1 / 0
+
+@judge("own-word", "one word")
+def word(reading, asked):
+    return {"verdict": "yes" in reading.answer, "complete": 2}[asked]
+
+@judge("own-patient", "asks somebody")
+async def patient(reading, asked):
+    raise TimeoutError("nobody is there")
+
+@agent("own-asker", "asks once")
+async def ask(task, client):
+    return 1.0
+"""
+
+
+def test_own_verifiers(folder: Path) -> None:
+    (folder / "own.py").write_text(OWN)
+    plugins.load(["own"])
+    task, options = base.task_ids("pivot", "train", {})[0], {"verifier": "own-half"}
+    env = base.synchronous(base.make_env("pivot", options))
+    env.reset(seed=0, options={"task_id": task})
+    observation, reward, *_, info = env.step("I would rather not.")
+    assert (observation, reward, info["success"]) == ("own-half: 0.5", 0.5, False)
+    env.reset(seed=0, options={"task_id": task})
+    assert env.step(info["references"][0])[1] == 1.0
+    with pytest.raises(InputError, match=r"env\.verifier=own-wild: 0 of .* returned 7, no number from 0 to 1"):
+        base.make_env("pivot", {"verifier": "own-wild"})
+
+
+def test_own_judges(folder: Path) -> None:
+    (folder / "own.py").write_text(OWN)
+    word = make_judge(Settings.from_dict({"plugins": ["own"], "judge": "own-word"}))
+    readings = [Reading((), answer, True, (), "?", ()) for answer in ("oh yes", "no")]
+    assert [wait(word.verdict(reading)) for reading in readings] == [1.0, 0.0] and not word.remote
+    with pytest.raises(JudgeError, match="judge own-word returned 2, no number from 0 to 1"):
+        wait(word.complete(readings[0]))
+    patient = make_judge(Settings.from_dict({"judge": "own-patient"}))
+    with pytest.raises(JudgeError, match="judge own-patient: TimeoutError: nobody is there"):
+        wait(patient.verdict(readings[0]))
+    assert patient.remote, "asked for all answers side by side, and while others play"
+    long = base.make_env("long_form_qa", {"judge": "own-patient", "prompt": "compact"})
+    long.reset(seed=0)
+    with pytest.raises(JudgeError, match="nobody is there"):
+        base.synchronous(long).step("<answer> No . </answer>")
+
+
+@pytest.mark.parametrize(
+    ("words", "near"),
+    [
+        ("--env pivot --set env.verifier=own-hlaf", "unknown env.verifier 'own-hlaf': did you mean 'own-half'?"),
+        ("--set reward=prs prs_form=long judge=own-wrod", "unknown judge 'own-wrod': did you mean 'own-word'?"),
+        ("--env long_form_qa --set env.judge=own-wrod", "unknown env.judge 'own-wrod': did you mean 'own-word'?"),
+        ("--env long_form_qa --set env.judge=own-word env.judge_url=http://x", "asks no server"),
+        (
+            "--env blackbox --set env.agent=own-aksr env.tasks=guess_numbers",
+            "the name of a plugin's agent; did you mean 'own-asker'?",
+        ),
+    ],
+)
+def test_wrong_verifiers_judges_and_agents(
+    words: str, near: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "own.py").write_text(OWN)
+    assert main(["--import", "own", "--local", *words.split()]) == 2
+    error = capsys.readouterr().err
+    assert near in error and error.count("\n") == 1, error
 
 
 def test_settings_bring_their_plugins_along(folder: Path) -> None:
@@ -143,12 +246,12 @@ def test_entry_points_are_loaded_and_named(folder: Path) -> None:
 
 
 def test_what_new_writes_passes_its_tests(tmp_path: Path) -> None:
-    for kind in ("algorithm", "environment", "reward"):
+    for kind in KINDS:
         assert main(["new", kind, f"mine_{kind}", "--folder", str(tmp_path)]) == 0
     assert main(["new", "reward", "mine_reward", "--folder", str(tmp_path)]) == 2
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), "."]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0 and "3 passed" in done.stdout, done.stdout
+    assert done.returncode == 0 and f"{len(KINDS)} passed" in done.stdout, done.stdout
 
 
 @pytest.mark.rllib

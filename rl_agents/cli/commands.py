@@ -19,7 +19,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "pool": ("rl_agents.cli.pool", "list, read, curate and export what a run sampled"),
     "replay": ("rl_agents.cli.replay", "repeat a run's learning from its pool, and compare it with the record"),
-    "new": ("rl_agents.cli.new", "write a plugin to begin with, and its test: an algorithm, environment or reward"),
+    "new": ("rl_agents.cli.new", "write a plugin to begin with, and its test: an algorithm, environment, judge ..."),
     "list": (
         "rl_agents.cli.listing",
         "list algorithms, environments, engines, recipes, sweeps, keys, or the keys' schema",

@@ -14,10 +14,13 @@ from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.algorithms.keys import readers, sections
 from rl_agents.cli.parser import Parser
 from rl_agents.envs.base import CLASSES, ENVIRONMENTS
+from rl_agents.envs.blackbox.agents import AGENTS
 from rl_agents.errors import unknown
 from rl_agents.installation import as_called, presets_folder
 from rl_agents.plugins import ORIGINS
 from rl_agents.rewards.base import REWARDS
+from rl_agents.rewards.judges import JUDGES
+from rl_agents.rewards.verifiers import VERIFIERS
 from rl_agents.rollout.truncation_rules import RULES
 from rl_agents.settings.options import option_types, range_text, spoken
 from rl_agents.settings.presets import Kind, preset_files
@@ -25,7 +28,8 @@ from rl_agents.settings.schema import recipe_schema
 
 Entry = dict[str, Any]
 PRESETS = ("recipes", "sweeps")
-KINDS = ("algorithms", "environments", "engines", "truncation_rules", "rewards", *PRESETS)
+FIRST_KINDS = ("algorithms", "environments", "engines", "truncation_rules")
+KINDS = (*FIRST_KINDS, "rewards", "verifiers", "judges", "agents", *PRESETS)
 
 ENGINES: list[Entry] = [
     {
@@ -79,7 +83,7 @@ def run(argv: Sequence[str]) -> int:
     else:
         for kind, entries in listing.items():
             print(f"{kind.replace('_', ' ')}:" + (f" (in {presets_folder() / kind})" if kind in PRESETS else ""))
-            width = max(len(entry["name"]) for entry in entries)
+            width = max((len(entry["name"]) for entry in entries), default=0)
             for entry in entries:
                 print(as_called(f"  {entry['name']:{width}}  {entry['summary']}"))
     return 0
@@ -97,8 +101,8 @@ def listed(what: str | None, for_programs: bool = False) -> dict[str, list[Entry
         return {what: presets(typing.cast(Kind, what))}
     everything = catalogue()
     if what is None and for_programs:
-        del everything["rewards"]
-    return {what: everything[what]} if what else everything
+        return {kind: everything[kind] for kind in FIRST_KINDS}
+    return {what: everything[what]} if what else {kind: entries for kind, entries in everything.items() if entries}
 
 
 def presets(kind: Kind) -> list[Entry]:
@@ -116,6 +120,7 @@ def schema() -> dict[str, Any]:
         "algo": ALGORITHMS,
         "env": [*ENVIRONMENTS, "..."],
         "reward": REWARDS,
+        "judge": JUDGES,
         "truncation": [entry["name"] for entry in catalogue()["truncation_rules"]],
     }
     own = {name: spec.options for name, spec in ENVIRONMENTS.items() if dataclasses.is_dataclass(spec.options)}
@@ -131,6 +136,9 @@ def catalogue() -> dict[str, list[Entry]]:
         "engines": ENGINES,
         "truncation_rules": [*NO_TRUNCATION, *_entries(RULES, "truncation rule")],
         "rewards": _entries(REWARDS, "reward"),
+        "verifiers": _entries(VERIFIERS, "verifier"),
+        "judges": _entries(JUDGES, "judge"),
+        "agents": _entries(AGENTS, "agent"),
     }
 
 

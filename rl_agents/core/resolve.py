@@ -46,6 +46,7 @@ from rl_agents.errors import InputError, unknown
 from rl_agents.interrupts import event_loop
 from rl_agents.pool.files import pool_file
 from rl_agents.rewards.base import REWARDS
+from rl_agents.rewards.judges import check_judge
 from rl_agents.rollout.embedders import make_embedder
 from rl_agents.rollout.env_calls import EnvFailure
 from rl_agents.rollout.env_pool import EnvPool, env_pool
@@ -90,6 +91,7 @@ def resolve(settings: Settings, with_model: bool = True) -> Settings:
         raise unknown("reward", settings.reward, REWARDS)
     _check_truncation(settings, recipe, base)
     check_recipe(settings, recipe)
+    check_judge(settings)
     _check_environment(settings)
     if with_model:
         if settings.pool:

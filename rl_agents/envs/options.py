@@ -47,17 +47,17 @@ class RetrieverKeys:
 class JudgeKeys:
     """Who judges: words, or a model behind an OpenAI-compatible server (`rl_agents.rewards.judge.OpenAIJudge`)."""
 
-    judge: Literal["rule", "openai"] = key("rule", "words, which needs nothing, or a model behind a server")
-    judge_url: str = key("", "of the server, up to and including /v1", needs="judge=openai")
-    judge_model: str = key("", "its name on the server", needs="judge=openai")
-    judge_key_env: str = key("", "environment variable with the server's key; empty for none", needs="judge=openai")
-    judge_timeout_s: float = key(30.0, "seconds that one request may take", above=0, needs="judge=openai")
+    judge: str = key("rule", "rule: words, which needs nothing; openai: a model behind a server; or a plugin's")
+    judge_url: str = key("", "of the server, up to and including /v1", needs="judge!=rule")
+    judge_model: str = key("", "its name on the server", needs="judge!=rule")
+    judge_key_env: str = key("", "environment variable with the server's key; empty for none", needs="judge!=rule")
+    judge_timeout_s: float = key(30.0, "seconds that one request may take", above=0, needs="judge!=rule")
     judge_retries: int = key(
         2, "further attempts after a timeout, a lost connection, HTTP 429 or 5xx",
-        at_least=0, at_most=100, needs="judge=openai",
+        at_least=0, at_most=100, needs="judge!=rule",
     )  # fmt: skip
     judge_concurrency: int = key(
-        16, "requests of one env runner at the same time", at_least=1, at_most=4096, needs="judge=openai"
+        16, "requests of one env runner at the same time", at_least=1, at_most=4096, needs="judge!=rule"
     )
 
 

@@ -15,7 +15,6 @@ from typing import Any, ClassVar, Protocol, Self
 from rl_agents.rewards.grounding import conciseness, grounded_share, stated_share
 from rl_agents.rewards.prs import normalise_answer
 from rl_agents.rewards.reading import Reading
-from rl_agents.settings import Settings
 from rl_agents.tools.thoughts import read_thoughts
 from rl_agents.web.model_server import SHOWN, ModelServer, ServerError
 
@@ -81,13 +80,12 @@ class JudgeError(Exception):
 
 
 class Judge(Protocol):
-    """Decides about one answer. Many are asked for at the same time, from any event loop.
+    """Decides about one answer. Many are asked for at the same time, from any event loop."""
 
-    Attributes:
-        remote: it waits for a server; else its coroutines wait for nothing (`rl_agents.background.at_once`).
-    """
-
-    remote: ClassVar[bool]
+    @property
+    def remote(self) -> bool:
+        """Whether it waits for a server; else its coroutines wait for nothing (`rl_agents.background.at_once`)."""
+        ...
 
     async def verdict(self, reading: Reading) -> float:
         """Return 1.0 for an answer without hallucination, else 0.0. With points, whether it is complete is left out.
@@ -244,15 +242,6 @@ def _filled(template: str, reading: Reading) -> str:
         points="\n".join(f"- {point}" for point in reading.points),
         answer=reading.answer,
     )
-
-
-def make_judge(settings: Settings) -> Judge:
-    """Build the judge that the key ``judge`` names.
-
-    Raises:
-        InputError: see `ModelServer.connect`.
-    """
-    return RuleJudge() if settings.judge == "rule" else OpenAIJudge.from_keys(settings)
 
 
 def _contains(words: list[str], part: list[str]) -> bool:

@@ -16,7 +16,8 @@ from rl_agents.data.failures import JUDGE
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.data.tree import last_word
 from rl_agents.errors import InputError
-from rl_agents.rewards.judge import Judge, JudgeError, make_judge
+from rl_agents.rewards.judge import Judge, JudgeError
+from rl_agents.rewards.judges import make_judge
 from rl_agents.rewards.prs import (
     format_reward,
     judge_needed,

@@ -151,7 +151,7 @@ class TruncationKeys:
 
 #: What gives the judge of progressive reward shaping something to do, and what a model server.
 JUDGED = ("reward=prs", "prs_form=long|general")
-JUDGE_SERVER = (*JUDGED, "judge=openai")
+JUDGE_SERVER = (*JUDGED, "judge!=rule")
 
 
 @dataclass
@@ -178,8 +178,10 @@ class RewardKeys:
         "what process + format, then the judge, must reach for the next stage to count",
         needs=("reward=prs", "prs_form=general"),
     )
-    judge: Literal["rule", "openai"] = key(
-        "rule", "who judges answers: a rule (docs/algorithms/prs.md), or a model behind the OpenAI API", needs=JUDGED
+    judge: str = key(
+        "rule",
+        "who judges answers: `rule` (docs/algorithms/prs.md), `openai`, a model behind that API, or a plugin's",
+        needs=JUDGED,
     )
     judge_url: str = key("", "address of the server, such as http://localhost:8000/v1", needs=JUDGE_SERVER)
     judge_model: str = key("", "the model's name there", needs=JUDGE_SERVER)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 import sys
 import threading
 import time
@@ -23,16 +24,21 @@ pytestmark = [
 
 @pytest.mark.timeout(900)
 def test_a_run_on_two_nodes_outlives_a_cut_cable(beginner_model_dir: Path, tmp_path: Path) -> None:
-    output = tmp_path / "run"
+    """Its algorithm and its reward are modules of the user's own, in a folder that the second machine lacks."""
+    output, own = tmp_path / "run", tmp_path / "own"
+    own.mkdir()
+    for name in ("median_algorithm.py", "brief_reward.py"):
+        shutil.copy(ROOT / "docs" / "examples" / "plugins" / name, own)
     flags = [
-        "--iterations", "4", "--output", str(output), "--set", f"model={beginner_model_dir}", "engine=torch",
+        "--import", "median_algorithm", "--import", "brief_reward.py", "--algo", "own-median", "--iterations", "4",
+        "--output", str(output), "--set", f"model={beginner_model_dir}", "engine=torch", "reward=own-brief",
         "rollout_nodes=head", "learner_nodes=worker", "tasks_per_iteration=4", "group_size=4", "eval_episodes=4",
         "eval_interval=0",
     ]  # fmt: skip
-    with two_nodes() as cluster, (tmp_path / "log").open("wb") as log:
+    with two_nodes(head_only=own) as cluster, (tmp_path / "log").open("wb") as log:
         command = [sys.executable, str(ROOT / "run.py"), *flags, "num_learners=1"]
-        job = cluster.run(command, cwd=ROOT, stdout=log, stderr=log)
-        cable = threading.Thread(target=lambda: (_await_iteration(output, 1), cluster.cut(3.0)))
+        job = cluster.run(command, cwd=own, stdout=log, stderr=log)
+        cable = threading.Thread(target=lambda: _reached(job, output, 1) and cluster.cut(3.0))
         cable.start()
         code = job.wait(timeout=600)
         cable.join()
@@ -45,7 +51,11 @@ def test_a_run_on_two_nodes_outlives_a_cut_cable(beginner_model_dir: Path, tmp_p
     assert json.loads((output / "summary.json").read_text())["episodes"] == 4 * 16
 
 
-def _await_iteration(output: Path, iteration: int) -> None:
-    file, deadline = output / "metrics.jsonl", time.monotonic() + 500
-    while time.monotonic() < deadline and not (file.exists() and f'"iteration": {iteration},' in file.read_text()):
+def _reached(job: subprocess.Popen[bytes], output: Path, iteration: int) -> bool:
+    """Wait for an iteration, or for the run's early end."""
+    file = output / "metrics.jsonl"
+    while not (file.exists() and f'"iteration": {iteration},' in file.read_text()):
+        if job.poll() is not None:
+            return False
         time.sleep(0.05)
+    return True

@@ -10,7 +10,8 @@ import pytest
 from test_progressive import READING, Server, openai
 
 from rl_agents.background import wait
-from rl_agents.rewards.judge import JudgeError, RuleJudge, make_judge, prompt
+from rl_agents.rewards.judge import JudgeError, RuleJudge, prompt
+from rl_agents.rewards.judges import make_judge
 from rl_agents.rewards.reading import Reading
 
 LONG = Reading((), "An answer.", True, ("A reference.",), "Who?", ("One.", "Two."), ("A point.", "Another."))

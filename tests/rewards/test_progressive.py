@@ -19,7 +19,8 @@ from rl_agents.core.resolve import resolve
 from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.errors import InputError
 from rl_agents.rewards.base import EnvironmentReward, make_reward
-from rl_agents.rewards.judge import JudgeError, RuleJudge, make_judge, prompt
+from rl_agents.rewards.judge import JudgeError, RuleJudge, prompt
+from rl_agents.rewards.judges import make_judge
 from rl_agents.rewards.reading import Reading, final_answer, read_episode, tags_complete
 
 THINK = "<think> hm </think> "
@@ -324,7 +325,7 @@ def test_a_failed_judgement_is_a_failure_and_not_a_zero(server):
         ({"reward": "prs", "judge": "rule"}, "no effect without prs_form=long or general"),
         ({"reward": "prs", "prs_form": "long", "prs_thresholds": [1, 1]}, "no effect without prs_form=general"),
         ({"reward": "prs", "prs_form": "general", "prs_thresholds": [1]}, "two numbers"),
-        ({"reward": "prs", "prs_form": "long", "judge_url": "http://x"}, "no effect without judge=openai"),
+        ({"reward": "prs", "prs_form": "long", "judge_url": "http://x"}, "no effect without judge other than rule"),
         ({"reward": "prs", "prs_form": "long", "judge": "openai"}, "judge=openai needs judge_url"),
         ({"reward": "prs", "algo": "sft"}, "'reward' has no effect with algo sft"),
     ],

@@ -15,18 +15,27 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import httpx
 import pytest
 from scripted_model import CALL, MAX_TOKENS, write_model
 
+from rl_agents import plugins
 from rl_agents.chat.context import load_tokenizer
 from rl_agents.core.checkpoint import write_atomically
+from rl_agents.envs.base import ENVIRONMENTS
 from rl_agents.reporting.run_folder import RunFolder
 from rl_agents.serving.metrics import METRICS, PREFIX
 from rl_agents.serving.source import find_checkpoint, served_settings
 
 KEY, ADMIN = "user-key-of-the-tests", "admin-key-of-the-tests"
-MODEL = "guess_numbers-grpo"
+MODEL = "own-numbers-grpo"
+#: The run's environment, which every process that plays it has to be told of.
+PLUGIN = """
+from dataclasses import replace
+from rl_agents.envs.base import ENVIRONMENTS, register
+register(replace(ENVIRONMENTS["guess_numbers"], name="own-numbers", gym_id="own/Numbers-v0"))
+"""
 BODY = {"model": MODEL, "messages": [{"role": "user", "content": "hello"}]}
 TOOL = {"type": "function", "function": {"name": "add", "parameters": {"properties": {"a": {"type": "integer"}}}}}
 SAID = {"000001": "hello dear world", "000002": "good bye", "000003": "good " + " ".join(CALL)}
@@ -72,7 +81,9 @@ def hosted(ray_session: None, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
     folder = tmp_path_factory.mktemp("serve")
     models = {name: write_model(folder / name, said.split()) for name, said in SAID.items()}
-    run_keys = {"max_model_len": MAX_TOKENS, "max_response_tokens": 16, "env.prompt": "compact", "kv_cache_gb": 0.0625}
+    (folder / "own_numbers.py").write_text(PLUGIN)
+    own = {"plugins": [str(folder / "own_numbers.py")], "env": "own-numbers", "env.prompt": "compact"}
+    run_keys = {**own, "max_model_len": MAX_TOKENS, "max_response_tokens": 16, "kv_cache_gb": 0.0625}
     RunFolder.create(folder / "demo", served_settings(find_checkpoint(models["000001"]), run_keys))
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -86,6 +97,10 @@ def hosted(ray_session: None, tmp_path_factory: pytest.TempPathFactory) -> Itera
     serve.run(build({"checkpoint": str(hosted.run), **keys, **limits}), name="rl_agents", route_prefix="/")
     yield hosted
     serve.shutdown()
+    for name in ("own-numbers", "own/Numbers-v0"):
+        ENVIRONMENTS.pop(name, None)
+        gymnasium.registry.pop(name, None)
+    plugins.OWN_MODULES.pop("own_numbers")
 
 
 def test_answers_streams_and_probes(hosted: Hosted) -> None:

@@ -1,18 +1,60 @@
-"""The agent that blackbox's keys name."""
+"""The agent that blackbox's keys name, and agents that plugins give a name."""
 
 from __future__ import annotations
 
 import inspect
 import shutil
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rl_agents.envs.blackbox.spec import BlackboxOptions
 from rl_agents.envs.blackbox.tasks import NEEDED
 from rl_agents.envs.blackbox.world import TaskWorld
 from rl_agents.envs.gymnasium_registry import own_module
-from rl_agents.errors import InputError, unknown
+from rl_agents.errors import InputError, nearest, unknown
 from rl_agents.gateway.host import HostedAgent
-from rl_agents.gateway.launch import Agent, CommandAgent, FunctionAgent
+from rl_agents.gateway.launch import Agent, AgentClient, CommandAgent, FunctionAgent
+from rl_agents.plugins import claim
+
+#: Plays one task: (task, client) -> result.
+Solving = Callable[[Mapping[str, Any], AgentClient], Awaitable[Any]]
+
+
+@dataclass(frozen=True)
+class AgentEntry:
+    """An agent as `run.py list` shows it."""
+
+    name: str
+    summary: str
+    reference: str
+    function: Solving
+
+
+AGENTS: dict[str, AgentEntry] = {}
+
+
+def register(entry: AgentEntry) -> None:
+    """Add an agent of a plugin.
+
+    Raises:
+        InputError: its name is taken, or it is not a coroutine function.
+    """
+    if not inspect.iscoroutinefunction(entry.function):
+        raise InputError(f"agent '{entry.name}' of {entry.reference} is not a coroutine function; write async def")
+    claim("agent", entry.name, AGENTS)
+    AGENTS[entry.name] = entry
+
+
+def agent(name: str, summary: str) -> Callable[[Solving], Solving]:
+    """Decorate a coroutine function ``(task, client)``: ``--env blackbox --set env.agent=name`` trains it."""
+
+    def registered(function: Solving) -> Solving:
+        register(AgentEntry(name, summary, function.__module__, function))
+        return function
+
+    return registered
 
 
 def load_agent(options: BlackboxOptions) -> Agent:
@@ -27,9 +69,12 @@ def load_agent(options: BlackboxOptions) -> Agent:
         raise InputError(NEEDED)
     if options.agent_python:
         return hosted_agent(options.agent, options.agent_python)
+    if options.agent in AGENTS:
+        return FunctionAgent(AGENTS[options.agent].function)
     module, colon, name = options.agent.partition(":")
     if not (module and colon and name):
-        raise InputError(f"env.agent={options.agent}: write module:function")
+        hint = f"; {nearest(options.agent, AGENTS)}" if AGENTS else ""
+        raise InputError(f"env.agent={options.agent}: write module:function, or the name of a plugin's agent{hint}")
     home = own_module(module, f"env.agent={options.agent}")
     function = getattr(home, name, None)
     if function is None:

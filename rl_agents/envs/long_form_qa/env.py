@@ -33,8 +33,9 @@ from rl_agents.envs.retrievers import retriever_over
 from rl_agents.envs.stateful import StatefulEnv, StepResult, observations
 from rl_agents.envs.tool_turns import ANSWER, CALLS, ToolResponse, read_turn
 from rl_agents.errors import InputError
+from rl_agents.rewards import judges
 from rl_agents.rewards.grounding import conciseness, grounded_share, sentences, stated_share
-from rl_agents.rewards.judge import Judge, OpenAIJudge, RuleJudge
+from rl_agents.rewards.judge import Judge, OpenAIJudge
 from rl_agents.rewards.reading import Reading
 from rl_agents.tools.toolbox import BoundTool, Toolbox
 
@@ -229,11 +230,9 @@ def make_judge(options: LongFormQAOptions) -> Judge:
     Raises:
         InputError: a server without URL or model, or a reward that the judge cannot give.
     """
-    if options.judge == "rule":
-        return RuleJudge()
-    if options.reward == "points":
-        raise InputError("env.reward=points counts by the rule judge; a served judge gives env.reward=pass or match")
-    return connect_judge(OpenAIJudge, options)
+    if options.reward == "points" and options.judge != "rule":
+        raise InputError("env.reward=points counts by the rule judge; any other gives env.reward=pass or match")
+    return connect_judge(OpenAIJudge, options) if options.judge == "openai" else judges.make_judge(options)
 
 
 make = LongFormQAEnv

@@ -7,6 +7,7 @@ from typing import Literal
 
 from rl_agents.envs.options import JudgeKeys, MalformedKey, PromptKey, RetrieverKeys
 from rl_agents.envs.spec import EnvSpec
+from rl_agents.rewards.judges import check_judge
 from rl_agents.settings.options import key
 
 
@@ -30,6 +31,10 @@ class LongFormQAOptions(JudgeKeys, MalformedKey, PromptKey, RetrieverKeys):
         "1 for a grounded and complete answer, 1 for a complete one (the PRS paper's), or the share of the points "
         "stated times the share of the sentences grounded, by the rule judge",
     )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_judge(self, "env.")
 
 
 SPEC = EnvSpec(

@@ -14,6 +14,7 @@ from rl_agents.settings.options import key
 class SituationPuzzlesOptions(JudgeKeys, MalformedKey, PromptKey):
     """Keys of situation_puzzles; see docs/environments/situation_puzzles.md."""
 
+    judge: Literal["rule", "openai"] = key("rule", "words, which needs nothing, or a model behind a server")
     puzzles: Literal["cases", "small", "demo"] = key("cases", "500 generated stories, 500 short ones, 12 by hand")
     data: str = key("", "folder with train.json and test.json in AR-Bench's format; its puzzles replace ours")
     bad_data: Literal["error", "skip"] = key(

@@ -9,9 +9,16 @@ from rl_agents.rewards.verifiers.base import (
     exact_match,
     self_check,
 )
-from rl_agents.rewards.verifiers.registry import VERIFIERS, VerifierOptions, make_verifier
+from rl_agents.rewards.verifiers.registry import (
+    VERIFIERS,
+    VerifierEntry,
+    VerifierOptions,
+    make_verifier,
+    register,
+    verifier,
+)
 
 __all__ = [
-    "VERIFIERS", "SelfCheck", "Verdict", "Verifier", "VerifierOptions", "assess", "assessed", "exact_match",
-    "make_verifier", "self_check",
+    "VERIFIERS", "SelfCheck", "Verdict", "Verifier", "VerifierEntry", "VerifierOptions", "assess", "assessed",
+    "exact_match", "make_verifier", "register", "self_check", "verifier",
 ]  # fmt: skip

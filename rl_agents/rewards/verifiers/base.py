@@ -99,10 +99,20 @@ class SelfCheck:
 
 
 def self_check(verifier: Verifier, turns: Sequence[Turn]) -> SelfCheck:
-    """Score every demonstrated action with its own verifier. No judge is asked about an action that is equal."""
-    verdicts = [(turn, assess(verifier, turn, turn.text)) for turn in turns]
+    """Score every demonstrated action with its own verifier. No judge is asked about an action that is equal.
+
+    One that raises, as a plugin's may, has not accepted the action.
+    """
+    verdicts = [(turn, _checked(verifier, turn)) for turn in turns]
     failures = tuple((turn, verdict.reason) for turn, verdict in verdicts if verdict.score < 1.0)
     return SelfCheck(len(turns), failures)
+
+
+def _checked(verifier: Verifier, turn: Turn) -> Verdict:
+    try:
+        return assess(verifier, turn, turn.text)
+    except Exception as error:
+        return Verdict(0.0, f"{type(error).__name__}: {error}")
 
 
 def _spelling(response: Response) -> str:

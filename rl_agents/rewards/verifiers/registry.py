@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rl_agents.errors import InputError
+from rl_agents.errors import InputError, unknown
+from rl_agents.plugins import claim
 from rl_agents.rewards.judge import OpenAIJudge
-from rl_agents.rewards.verifiers.base import ExactVerifier, Verifier
+from rl_agents.rewards.verifiers.base import ExactVerifier, Scored, Verdict, Verifier
 from rl_agents.rewards.verifiers.compare import ParallelMode
 from rl_agents.rewards.verifiers.judged import DialogueVerifier, EquivalenceJudge
 from rl_agents.rewards.verifiers.swe import SweVerifier
@@ -16,6 +18,8 @@ from rl_agents.rewards.verifiers.terminal import TerminalVerifier
 from rl_agents.rewards.verifiers.text_actions import TextActionVerifier
 from rl_agents.rewards.verifiers.tool_calls import ToolCallVerifier, ToolNameVerifier
 from rl_agents.settings.options import check_ranges, coerce, key, option_types
+from rl_agents.tools.calls import Response
+from rl_agents.traces.turns import Turn
 
 #: The verifiers that may ask a judge.
 JUDGED = "verifier=terminal|dialogue"
@@ -25,9 +29,11 @@ JUDGED = "verifier=terminal|dialogue"
 class VerifierOptions:
     """Which verifier, and its own choices."""
 
-    verifier: Literal[
-        "exact", "tool_name", "tool_call", "search", "text_action", "terminal", "swe_target", "dialogue"
-    ] = key("tool_call", "what accepts an action, see `VERIFIERS`")
+    verifier: str = key(
+        "tool_call",
+        "what accepts an action: exact, tool_name, tool_call, search, text_action, terminal, swe_target, dialogue, "
+        "or a plugin's",
+    )
     threshold: float = key(
         -1.0,
         "word similarity from which texts in arguments count as equivalent (two equal texts have 0.5); -1 takes the "
@@ -62,12 +68,16 @@ class VerifierOptions:
         16, "requests of one env runner at the same time", at_least=1, at_most=4096, needs=JUDGED
     )
 
+    def __post_init__(self) -> None:
+        if self.verifier not in VERIFIERS:
+            raise unknown("env.verifier", self.verifier, VERIFIERS)
+
     @classmethod
     def from_mapping(cls, options: Mapping[str, Any]) -> VerifierOptions:
         """Read plain values; keys that are none of ours are ignored.
 
         Raises:
-            InputError: a value of another type or out of range.
+            InputError: an unknown verifier, a value of another type or out of range.
         """
         types = option_types(cls)
         made = cls(**{n: coerce(f"env.{n}", value, types[n]) for n, value in options.items() if n in types})
@@ -83,7 +93,7 @@ def make_verifier(options: VerifierOptions) -> Verifier:
     Raises:
         InputError: it needs a judge and has none, or the judge lacks its API key or its client.
     """
-    return VERIFIERS[options.verifier][0](options)
+    return VERIFIERS[options.verifier].build(options)
 
 
 def _threshold(options: VerifierOptions, own: float) -> float:
@@ -131,14 +141,80 @@ def _dialogue(options: VerifierOptions) -> Verifier:
     return DialogueVerifier(ToolCallVerifier(_threshold(options, 0.1), options.parallel), judge)
 
 
-#: Name -> (how it is built, what it accepts).
-VERIFIERS: Mapping[str, tuple[Callable[[VerifierOptions], Verifier], str]] = {
-    "exact": (_exact, "the demonstrated action and nothing else (the strict baseline)"),
-    "tool_name": (_tool_name, "the same tool; the paper's SWE verifier"),
-    "tool_call": (_tool_call, "the same tool with equivalent arguments; conversational tool use"),
-    "search": (_search, "the same, with texts that share more words; search steps"),
-    "text_action": (_text_action, "the same command of a text environment; for `search[...]`, similar words"),
-    "terminal": (_terminal, "schema, similar keystrokes, else a judge; terminal commands"),
-    "swe_target": (_swe_target, "the kind of operation, its target, and for edits their similarity"),
-    "dialogue": (_dialogue, "tool_call, with messages compared by a judge"),
+@dataclass(frozen=True)
+class VerifierEntry:
+    """A verifier as `run.py list` shows it; ``summary`` says what it accepts."""
+
+    name: str
+    summary: str
+    reference: str
+    build: Callable[[VerifierOptions], Verifier]
+
+
+VERIFIERS: dict[str, VerifierEntry] = {
+    name: VerifierEntry(name, summary, "docs/environments/pivot.md", build)
+    for name, build, summary in (
+        ("exact", _exact, "the demonstrated action and nothing else (the strict baseline)"),
+        ("tool_name", _tool_name, "the same tool; the paper's SWE verifier"),
+        ("tool_call", _tool_call, "the same tool with equivalent arguments; conversational tool use"),
+        ("search", _search, "the same, with texts that share more words; search steps"),
+        ("text_action", _text_action, "the same command of a text environment; for `search[...]`, similar words"),
+        ("terminal", _terminal, "schema, similar keystrokes, else a judge; terminal commands"),
+        ("swe_target", _swe_target, "the kind of operation, its target, and for edits their similarity"),
+        ("dialogue", _dialogue, "tool_call, with messages compared by a judge"),
+    )
 }
+
+
+def register(entry: VerifierEntry) -> None:
+    """Add a verifier of a plugin.
+
+    Raises:
+        InputError: its name is taken.
+    """
+    claim("verifier", entry.name, VERIFIERS)
+    VERIFIERS[entry.name] = entry
+
+
+#: Compares an action with ``turn``, where the expert acted: 0 to 1, or a coroutine that comes to it.
+Scoring = Callable[[Turn, Response], Any]
+
+
+@dataclass(frozen=True)
+class FunctionVerifier:
+    """What `verifier` makes of a function."""
+
+    name: str
+    function: Scoring
+
+    def score(self, turn: Turn, response: Response) -> Scored:
+        """See `Verifier.score`.
+
+        Raises:
+            ValueError: the function's score is no number from 0 to 1.
+        """
+        scored = self.function(turn, response)
+        return self._awaited(scored) if inspect.iscoroutine(scored) else self._verdict(scored)
+
+    async def _awaited(self, scored: Any) -> Verdict:
+        return self._verdict(await scored)
+
+    def _verdict(self, scored: Any) -> Verdict:
+        score = float(scored)
+        if not 0.0 <= score <= 1.0:
+            raise ValueError(f"verifier {self.name} returned {scored!r}, no number from 0 to 1")
+        return Verdict(score, f"{self.name}: {score:g}")
+
+
+def verifier(name: str, summary: str) -> Callable[[Scoring], Scoring]:
+    """Decorate a function of a turn and a response: ``env.verifier=name`` rewards actions with its score.
+
+    A response that cannot be read, or is empty, scores 0 and never gets to it. What the experts did has to score 1.
+    """
+
+    def registered(function: Scoring) -> Scoring:
+        made = FunctionVerifier(name, function)
+        register(VerifierEntry(name, summary, function.__module__, lambda options: made))
+        return function
+
+    return registered
