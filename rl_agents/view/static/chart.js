@@ -122,9 +122,10 @@
     scale.cursor.firstChild.setAttribute("x1", scale.x(at));
     scale.cursor.firstChild.setAttribute("x2", scale.x(at));
     const values = lines.map((line) => [line, line.points.find(([p]) => p === at)]).filter(([, p]) => p);
+    const key = (line) => el("span", { class: "key", style: { "background-color": V.stroke(line.index).stroke } });
     scale.said.lastChild.replaceChildren(
-      `${at}: `,
-      ...values.slice(0, 4).map(([line, p]) => el("b", { style: { color: V.stroke(line.index).stroke } }, `${V.num(p[2])} `)),
+      el("div", { class: "quiet" }, `after ${V.count(at, "iteration")}`),
+      ...values.map(([line, p]) => el("div", {}, key(line), `${line.name} `, el("b", {}, V.num(p[2])))),
     );
   }
 
