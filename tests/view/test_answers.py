@@ -140,8 +140,8 @@ def test_a_search_as_a_tree(catalog):
 def test_samples_hang_where_they_were_taken_before_a_path_through_that_state_ends(tmp_path):
     folder = write_run(tmp_path / "run", iterations=1)
     first = step(77, 0, "first 0").call
-    walked = [step(78, ordinal, "on the way") for ordinal in range(2)]
-    samples = [step(79, ordinal, "far down") for ordinal in range(2)]
+    walked = [step(88, ordinal, "on the way") for ordinal in range(2)]
+    samples = [step(89, ordinal, "far down") for ordinal in range(2)]
     with PoolWriter(folder / "pool.sqlite") as pool:
         pool.add(*search_records())
         pool.add(*(call_record(one, one.call, at) for one, at in zip(walked, (first, walked[0].call), strict=True)))

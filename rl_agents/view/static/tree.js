@@ -76,7 +76,8 @@
       detail.replaceChildren(...V.stateDetails(run, nodes, node));
       draw();
       picture.querySelector(".node.chosen").focus();
-      if (detail.getBoundingClientRect().top > 0.8 * window.innerHeight) detail.scrollIntoView({ block: "end" });
+      const below = detail.getBoundingClientRect().top - 0.6 * window.innerHeight; // where it stands under the tree
+      if (below > 0) window.scrollBy(0, below);
     };
     const draw = () => {
       picture.replaceChildren(paint(nodes, shown, chosen, choose));
@@ -119,8 +120,9 @@
       el("div", { class: "tree-and-state" }, picture, detail),
     );
     const ready = () => {
-      const natural = Number(picture.firstChild.getAttribute("width"));
-      fit.checked = natural > picture.clientWidth && natural < 1.7 * picture.clientWidth;
+      const [width, height] = ["width", "height"].map((side) => Number(picture.firstChild.getAttribute(side)));
+      const over = Math.max(width / picture.clientWidth, height / picture.clientHeight);
+      fit.checked = over > 1 && over < 1.7;
       picture.classList.toggle("fit", fit.checked);
       middle(picture, nodes);
     };
