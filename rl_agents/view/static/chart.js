@@ -129,6 +129,19 @@
     );
   }
 
+  // A mean with its interval, at a scale that lines of a table share.
+  V.interval = ({ mean, low, high }, [first, last]) => {
+    const x = (v) => 4 + ((v - first) / (last - first || 1)) * 92;
+    const known = Number.isFinite(low) && Number.isFinite(high);
+    return svg(
+      "svg",
+      { viewBox: "0 0 100 14", class: "strip", "aria-hidden": "true" }, // the numbers stand beside it
+      svg("line", { class: "grid", x1: 4, x2: 96, y1: 7, y2: 7 }),
+      known ? svg("path", { d: `M${x(low)} 7H${x(high)}M${x(low)} 4v6M${x(high)} 4v6`, class: "span" }) : null,
+      svg("circle", { cx: x(mean), cy: 7, r: 3.4, class: "dot" }),
+    );
+  };
+
   // Where values lie between low and high: a strip for one line of a table.
   V.strip = (values, low, high, mark = null) => {
     const x = (v) => 4 + ((v - low) / (high - low || 1)) * 92;

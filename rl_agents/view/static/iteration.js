@@ -161,7 +161,18 @@
     };
     const add = (rows) => body.append(...rows.map((row) => group(run, data, row, scale)));
     add(data.rows);
-    const heads = ["group", "task", "members", "returns", "#mean", "#lowest advantage", "#highest", "#invalid", "#steps", "ended by"];
+    const heads = [
+      "group",
+      "task",
+      "members",
+      "returns",
+      "#mean",
+      "#lowest advantage",
+      "#highest",
+      "#invalid",
+      "#steps",
+      "ended by",
+    ];
     return el(
       "section",
       {},

@@ -31,7 +31,11 @@
                 "table",
                 { class: "rows small states" },
                 V.head("#reward", "#advantage", "", "action", "#version"),
-                el("tbody", {}, list.map((c) => row(run, c, c.id === n.id))),
+                el(
+                  "tbody",
+                  {},
+                  list.map((c) => row(run, c, c.id === n.id)),
+                ),
               ),
             ),
           ]

@@ -159,7 +159,9 @@
     const left = [],
       right = [];
     for (const child of n.children) {
-      const apart = child.left.map((reach, depth) => (depth < right.length ? right[depth] - reach + (depth ? GAP : 0) : -Infinity));
+      const apart = child.left.map((reach, depth) =>
+        depth < right.length ? right[depth] - reach + (depth ? GAP : 0) : -Infinity,
+      );
       child.shift = right.length ? Math.max(...apart) : 0;
       child.left.forEach((reach, depth) => (left[depth] ??= child.shift + reach));
       child.right.forEach((reach, depth) => (right[depth] = child.shift + reach));
