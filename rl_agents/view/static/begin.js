@@ -91,15 +91,14 @@
     document.getElementById("main").focus();
   });
   V.takeToken();
-  V.ask("runs")
+  const first = V.ask("runs")
     .then((data) => {
       V.edit = data.edit;
     })
-    .catch(() => {})
-    .then(V.watch)
-    .then(() => {
-      // From here on, so that no late first drawing takes away what somebody has begun to type.
-      window.addEventListener("hashchange", () => V.draw());
-      return V.draw();
-    });
+    .catch(() => {});
+  Promise.all([first, V.watch()]).then(() => {
+    // From here on, so that no late first drawing takes away what somebody has begun to type.
+    window.addEventListener("hashchange", () => V.draw());
+    return V.draw();
+  });
 })();

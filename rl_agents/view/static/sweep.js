@@ -110,8 +110,13 @@
   function table(points, keys, r, runs) {
     const sign = r.mode === "min" ? 1 : -1;
     const ordered = [...points].sort((a, b) => sign * ((mean(a) ?? -Infinity) - (mean(b) ?? -Infinity)));
+    // The keys stand in the line: of a trial's name its number is enough.
+    const called = (name) => (/^\d+(?=-)/.exec(name) || [name])[0];
     const trials = (point) =>
-      point.trials.map((t, i) => [i ? " " : "", runs[t.name] ? V.link(V.to("run", [runs[t.name]]), {}, t.name) : t.name]);
+      point.trials.map((t, i) => [
+        i ? " " : "",
+        runs[t.name] ? V.link(V.to("run", [runs[t.name]]), { title: t.name }, called(t.name)) : called(t.name),
+      ]);
     const bounds = points.flatMap((p) => (p.interval ? [p.interval.mean, p.interval.low, p.interval.high] : []));
     const ends = [Math.min(...bounds.filter(Number.isFinite)), Math.max(...bounds.filter(Number.isFinite))];
     return V.table(

@@ -122,11 +122,25 @@
     scale.cursor.firstChild.setAttribute("x1", scale.x(at));
     scale.cursor.firstChild.setAttribute("x2", scale.x(at));
     const values = lines.map((line) => [line, line.points.find(([p]) => p === at)]).filter(([, p]) => p);
+    const key = (line) => el("span", { class: "key", style: { "background-color": V.stroke(line.index).stroke } });
     scale.said.lastChild.replaceChildren(
-      `${at}: `,
-      ...values.slice(0, 4).map(([line, p]) => el("b", { style: { color: V.stroke(line.index).stroke } }, `${V.num(p[2])} `)),
+      el("div", { class: "quiet" }, `after ${V.count(at, "iteration")}`),
+      ...values.map(([line, p]) => el("div", {}, key(line), `${line.name} `, el("b", {}, V.num(p[2])))),
     );
   }
+
+  // A mean with its interval, at a scale that lines of a table share.
+  V.interval = ({ mean, low, high }, [first, last]) => {
+    const x = (v) => 4 + ((v - first) / (last - first || 1)) * 92;
+    const known = Number.isFinite(low) && Number.isFinite(high);
+    return svg(
+      "svg",
+      { viewBox: "0 0 100 14", class: "strip", "aria-hidden": "true" }, // the numbers stand beside it
+      svg("line", { class: "grid", x1: 4, x2: 96, y1: 7, y2: 7 }),
+      known ? svg("path", { d: `M${x(low)} 7H${x(high)}M${x(low)} 4v6M${x(high)} 4v6`, class: "span" }) : null,
+      svg("circle", { cx: x(mean), cy: 7, r: 3.4, class: "dot" }),
+    );
+  };
 
   // Where values lie between low and high: a strip for one line of a table.
   V.strip = (values, low, high, mark = null) => {
