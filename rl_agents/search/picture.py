@@ -118,7 +118,7 @@ def tree_columns(marks: Sequence[Mark]) -> list[float]:
 def _side_by_side(
     children: Sequence[int], outlines: Sequence[tuple[list[float], list[float]]], shifts: list[float]
 ) -> tuple[list[float], list[float]]:
-    """Set the children's ``shifts``, each as near to the one before as all depths allow; return their common outline."""
+    """Set the children's ``shifts``, each as near to the one before as all depths allow; return their outline."""
     left, right = list[float](), list[float]()
     for child in children:
         low, high = outlines[child]

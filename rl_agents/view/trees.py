@@ -171,7 +171,9 @@ def _listed(nodes: Mapping[int, Node]) -> list[dict[str, Any]]:
         if nodes[call].parent >= 0 and call != 0:
             children.setdefault(nodes[call].parent, []).append(call)
     depth, listed, waiting = {0: 1}, list[dict[str, Any]](), [0]
-    expanded = sorted(children.keys() & nodes.keys(), key=lambda call: min(nodes[child].order for child in children[call]))
+    expanded = sorted(
+        children.keys() & nodes.keys(), key=lambda call: min(nodes[child].order for child in children[call])
+    )
     ticks = {call: number for number, call in enumerate(expanded, start=1)}
     while waiting:
         call = waiting.pop(0)

@@ -9,8 +9,8 @@ from typing import Any
 from rl_agents.pool.reader import TAKEN_BACK, PoolReader, marks, parts
 from rl_agents.pool.schema import load_text
 
-#: So many of the lowest and of the highest advantages of an iteration are named, and so many rows are read to find them: many
-#: methods give all steps of an episode the same.
+#: So many of the lowest and of the highest advantages of an iteration are named, and so many rows are read to find
+#: them: many methods give all steps of an episode the same.
 EXTREMES, READ = 8, 400
 #: Characters of what they say.
 SAID = 160
@@ -43,8 +43,8 @@ def worth_of(reader: PoolReader, sessions: Sequence[str]) -> dict[str, dict[int,
 def extremes(reader: PoolReader, iteration: int, most: int = EXTREMES) -> dict[str, Any]:
     """Return the steps of an iteration's sessions with the lowest and with the highest advantages, zeros left out.
 
-    Steps of a session with the same advantage are one row, that of the first, which says in ``alike`` how many. Where some
-    advantages are below zero, the lowest are; the same above it. ``learned``: an update has learned from the iteration.
+    Steps of a session with the same advantage are one row, that of the first, which says in ``alike`` how many. Where
+    some advantages are below zero, the lowest are; the same above it. ``learned``: an update has learned from it.
     """
     query = "SELECT 1 FROM sessions s JOIN credit c ON c.session = s.id WHERE s.iteration = ? LIMIT 1"
     learned = reader.one(query, iteration)

@@ -117,7 +117,9 @@ def visit(page: Any, base: str) -> None:
         page.wait_for_function("text => document.querySelector('main').innerText.includes(text)", arg=text)
         assert page.locator("main script, main img, main b script").count() == 0
         assert page.evaluate(UNNAMED) == [], place
-        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, place  # only tables scroll sideways
+        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, (
+            place
+        )  # only tables scroll sideways
 
 
 def test_every_page_from_the_server(page, server):

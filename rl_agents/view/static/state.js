@@ -30,7 +30,7 @@
               el(
                 "table",
                 { class: "rows small states" },
-                V.head("#reward", "#advantage", "", "action", "#version"),
+                V.head("#reward", "#advantage", "~outcome", "action", "#version"),
                 el(
                   "tbody",
                   {},

@@ -132,7 +132,7 @@
       el(
         "table",
         { class: "rows small" },
-        V.head("member", "", data.kind === "sample" ? "#reward" : "#return", "#lowest advantage", "#steps", "ended by"),
+        V.head("member", "~outcome", data.kind === "sample" ? "#reward" : "#return", "#lowest advantage", "#steps", "ended by"),
         el("tbody", {}, rows),
       ),
     );

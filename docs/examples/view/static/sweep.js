@@ -120,7 +120,7 @@
     const bounds = points.flatMap((p) => (p.interval ? [p.interval.mean, p.interval.low, p.interval.high] : []));
     const ends = [Math.min(...bounds.filter(Number.isFinite)), Math.max(...bounds.filter(Number.isFinite))];
     return V.table(
-      [...keys, `#${r.metric}`, "", "95 % interval", "state", "runs"],
+      [...keys, `#${r.metric}`, "~picture of the interval", "95 % interval", "state", "runs"],
       el(
         "tbody",
         {},
