@@ -152,6 +152,10 @@ def test_the_worst_step_and_why_in_two_clicks(page, server):
 
 def test_keys(page, server):
     page.goto(server)
+    page.locator("svg.chart").first.focus()
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("ArrowLeft")
+    assert "after 2 iterations" in page.locator(".plot output").first.inner_text()
     page.goto(server.partition("#")[0] + "#/i/run/1")
     page.wait_for_selector("[data-row][href='#/e/run/i1.g0.m1?step=0']")  # rows of the page before are gone
     page.keyboard.press("j")

@@ -9,7 +9,7 @@
     ["[ and ]", "page before and after"],
     ["u", "one level up"],
     ["/", "find words"],
-    ["\u2190 \u2192 \u2191 \u2193", "move along tokens, through a tree"],
+    ["\u2190 \u2192 \u2191 \u2193", "move along curves and tokens, through a tree"],
     ["?", "these keys"],
   ];
   const dialog = document.getElementById("keys");

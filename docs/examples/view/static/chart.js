@@ -59,18 +59,22 @@
     const newest = drawn.map((line) => `${line.name}: ${V.num(line.points.at(-1)[2])} after ${line.points.at(-1)[0]}`).join("; ");
     const picture = svg(
       "svg",
-      { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "chart", role: "img", "aria-label": `${title}. ${newest}` },
+      { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "chart", role: "img", tabindex: 0, "aria-label": `${title}. ${newest}` },
       grid(x, y, [first, last], [low, high]),
       drawn.map((line) => curve(line, x, y)),
     );
     const cursor = svg("g", { class: "cursor", visibility: "hidden" }, svg("line", { y1: TOP, y2: HEIGHT - BOTTOM }));
     picture.append(cursor);
     const said = el("figcaption", {}, el("span", { class: "tag" }, title), el("output", {}));
-    picture.addEventListener("pointermove", (event) => point(event, picture, drawn, { first, last, x, y, cursor, said }));
-    picture.addEventListener("pointerleave", () => {
+    const tell = (at) => point(at, drawn, { x, cursor, said });
+    const quiet = () => {
       cursor.setAttribute("visibility", "hidden");
       said.lastChild.replaceChildren();
-    });
+    };
+    picture.addEventListener("pointermove", (event) => tell(nearest(event, picture, drawn, { first, last }).at));
+    picture.addEventListener("pointerleave", quiet);
+    picture.addEventListener("blur", quiet);
+    listen(picture, drawn, tell, options.open);
     if (options.open) picture.addEventListener("click", (event) => options.open(nearest(event, picture, drawn, { first, last })));
     return el("figure", { class: "plot" }, said, picture);
   };
@@ -116,8 +120,24 @@
     return best;
   }
 
-  function point(event, picture, lines, scale) {
-    const { at } = nearest(event, picture, lines, scale);
+  // Arrows go from value to value, Enter to the iteration.
+  function listen(picture, lines, tell, open) {
+    const places = [...new Set(lines.flatMap((line) => line.points.map(([x]) => x)))].sort((a, b) => a - b);
+    let place = places.length;
+    picture.addEventListener("keydown", (event) => {
+      const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+      if (by) {
+        event.preventDefault();
+        place = Math.max(0, Math.min(places.length - 1, place + by));
+        tell(places[place]);
+      } else if (event.key === "Enter" && open && place < places.length) {
+        const at = places[place];
+        open({ at, line: lines.find((line) => line.points.some(([x]) => x === at)) });
+      }
+    });
+  }
+
+  function point(at, lines, scale) {
     scale.cursor.setAttribute("visibility", "visible");
     scale.cursor.firstChild.setAttribute("x1", scale.x(at));
     scale.cursor.firstChild.setAttribute("x2", scale.x(at));
