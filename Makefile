@@ -73,7 +73,7 @@ view-example: .venv/.ready
 	$(PY) run.py view $(EXAMPLE) --export docs/examples/view --last 0
 
 demo: .venv/.ready
-	$(PY) run.py --config tune_configs/recipes/alfworld_chain_gae_small.yaml
+	$(PY) run.py --config tune_configs/recipes/alfworld_chain_gae_weak.yaml
 
 test: .venv/.ready
 	$(PY) -m pytest $(SIDE_BY_SIDE)

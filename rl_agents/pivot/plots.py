@@ -41,17 +41,18 @@ def plot_profile(mean: Floats, variance: Floats, keep: NDArray[np.bool_], rule: 
             zorder=2 + chosen,
         )
     uniform = variance <= rule.min_variance
-    for place, side in ((0.0, "left"), (1.0, "right")):
+    for place, side, inward in ((0.0, "left", 1), (1.0, "right", -1)):
         share = float(np.mean(uniform & (np.abs(mean - place) < 1e-9)))
         axes.annotate(
             f"{share:.0%} always {place:.0f}",
             (place, 0),
-            xytext=(0, 26),
+            xytext=(22 * inward, 0),  # beside the disc and below the curve
             textcoords="offset points",
             ha=side,
+            va="center",
             fontsize=13,
         )
-    axes.set_title(f"{title}\n{uniform.mean():.0%} of {len(mean)} turns are uninformative (σ² = 0)", fontsize=14)
+    axes.set_title(f"{title}\narea: number of turns; {uniform.mean():.0%} are uninformative (σ² = 0)", fontsize=14)
     axes.set_xlabel("mean score μ of the initial policy; shaded: below λ", fontsize=13)
     axes.set_ylabel("variance σ² of the scores", fontsize=13)
     axes.set_ylim(-0.02, max(0.3, float(variance.max()) * 1.15 if len(variance) else 0.3))

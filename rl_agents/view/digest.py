@@ -66,7 +66,8 @@ def _step(catalog: Catalog, run: str, row: Mapping[str, Any]) -> str:
     episode = _ask(catalog, "episode", run=run, session=row["session"])
     why = next((step.get("why") for step in episode["steps"] if step["ordinal"] == row["ordinal"]), None)
     said = textwrap.shorten(row["action"], SAID, placeholder=" ...")
-    return f"    {row['advantage']:+7.3f}  {row['session']} step {row['ordinal']}: {said}{_reason(episode, why)}"
+    place = f"step {row['ordinal']}" + (f" (and {row['alike'] - 1} more)" if row["alike"] > 1 else "")
+    return f"    {row['advantage']:+7.3f}  {row['session']} {place}: {said}{_reason(episode, why)}"
 
 
 def _reason(episode: Mapping[str, Any], why: Mapping[str, Any] | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from anyio import CapacityLimiter, to_thread
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from rl_agents.view.answers import answer, compact
@@ -24,6 +25,8 @@ from rl_agents.web.security import Guard, Keys, digest
 logger = logging.getLogger("rl_agents.view")
 
 STATIC = Path(__file__).parent / "static"
+#: The page's scripts, in their order; the server sends them as one file: twenty requests take longer than all the rest.
+SCRIPTS, ALL = re.compile(r'<script src="static/(\w+\.js)" defer></script>\n'), "all.js"
 KINDS = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 MAX_BODY_BYTES = 100_000
 #: Answers that are worked out at once; a page asks for a few at a time.
@@ -50,9 +53,10 @@ def make_app(catalog: Catalog, token: str = "") -> Any:
     Args:
         token: asked for as ``Authorization: Bearer``; empty: none, and this machine alone is answered.
     """
+    page, files = pages()
     routes = [
-        Route("/", _page),
-        Route("/static/{name}", _static),
+        Route("/", _page(page)),
+        Route("/static/{name}", _static(files)),
         Route("/api/{view}", _api(catalog)),
         Route("/decide", _decide(catalog), methods=["POST"]),
     ]
@@ -62,15 +66,32 @@ def make_app(catalog: Catalog, token: str = "") -> Any:
     return Guard(app, keys, MAX_BODY_BYTES, local=not token, write=lambda error, *_: error.body())
 
 
-async def _page(_: Request) -> Response:
-    return FileResponse(STATIC / "index.html", media_type="text/html", headers=HEADERS)
+def pages() -> tuple[str, dict[str, bytes]]:
+    """Return the page, and the files that it loads by their names; its scripts are one."""
+    page = (STATIC / "index.html").read_text(encoding="utf-8")
+    names = SCRIPTS.findall(page)
+    files = {
+        file.name: file.read_bytes() for file in STATIC.iterdir() if file.suffix in KINDS and file.name not in names
+    }
+    files[ALL] = b"".join((STATIC / name).read_bytes() for name in names)
+    return SCRIPTS.sub("", page).replace("<!--export-->", f'<script src="static/{ALL}" defer></script>'), files
 
 
-async def _static(request: Request) -> Response:
-    file = STATIC / request.path_params["name"]
-    if file.parent != STATIC or file.suffix not in KINDS or not file.is_file():
-        raise HTTPException(404, "no such file")
-    return FileResponse(file, media_type=KINDS[file.suffix], headers=HEADERS)
+def _page(page: str) -> Handler:
+    async def show(_: Request) -> Response:
+        return Response(page, media_type="text/html", headers=HEADERS)
+
+    return show
+
+
+def _static(files: Mapping[str, bytes]) -> Handler:
+    async def send(request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in files:
+            raise HTTPException(404, "no such file")
+        return Response(files[name], media_type=KINDS[Path(name).suffix], headers=HEADERS)
+
+    return send
 
 
 def _api(catalog: Catalog) -> Handler:

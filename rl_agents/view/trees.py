@@ -20,6 +20,8 @@ from rl_agents.web.errors import ApiError
 #: Searches in the list, characters of an action or an observation, and rows after the last known call that are looked
 #: through for open ones.
 LISTED, TEXT, AFTER = 300, 400, 20_000
+#: Parents that are no calls: of the start and of what was not looked up yet; of calls that the pool does not hold.
+UNKNOWN, LOST = -1, -2
 
 
 @dataclass(slots=True)
@@ -76,9 +78,10 @@ def tree(asked: Asked) -> dict[str, Any]:
         stored = list(reader.stored(Where(ids=[load_text(row[0]) for row in ids])))
         if not stored:
             raise ApiError(404, f"no search with seed {seed}", "unknown_search", "seed")
-        nodes = {0: Node(parent=-1)}
+        nodes = {0: Node(parent=UNKNOWN)}
         for one in stored:
             _take(reader, nodes, one)
+        _adopt(reader, nodes)
         _credit(reader, nodes, [one.session.id for one in stored])
         _open_calls(reader, nodes)
     first = stored[0].session
@@ -102,7 +105,7 @@ def _take(reader: PoolReader, nodes: dict[int, Node], stored: Stored) -> None:
         before = parent if sample else before
         node = nodes.setdefault(outcome.call, Node(before))
         node.order, node.version, node.action = order, version, outcome.action[:TEXT]
-        origin = nodes.setdefault(before, Node(-1))
+        origin = nodes.setdefault(before, Node(UNKNOWN))
         origin.observation = origin.observation or outcome.observation[:TEXT]
         origin.score = _score(facts, number, sample) if origin.score is None else origin.score
         if sample:
@@ -132,6 +135,17 @@ def _heads(reader: PoolReader, ids: Sequence[int]) -> dict[int, tuple[int, int, 
     return found
 
 
+def _adopt(reader: PoolReader, nodes: dict[int, Node]) -> None:
+    """Find the parents of states that are known only because something was sampled in them, up to known ones."""
+    while unknown := [call for call, node in nodes.items() if node.parent == UNKNOWN and call != 0]:
+        heads = _heads(reader, unknown)
+        for call in unknown:
+            node = nodes[call]
+            node.order, node.parent, node.version = heads.get(call, (node.order, LOST, node.version))
+            if node.parent != LOST:
+                nodes.setdefault(node.parent, Node(UNKNOWN))
+
+
 def _credit(reader: PoolReader, nodes: Mapping[int, Node], sessions: Sequence[str]) -> None:
     worth = worth_of(reader, sessions)
     for node in nodes.values():
@@ -157,7 +171,9 @@ def _listed(nodes: Mapping[int, Node]) -> list[dict[str, Any]]:
         if nodes[call].parent >= 0 and call != 0:
             children.setdefault(nodes[call].parent, []).append(call)
     depth, listed, waiting = {0: 1}, list[dict[str, Any]](), [0]
-    expanded = sorted(children, key=lambda call: min(nodes[child].order for child in children[call]))
+    expanded = sorted(
+        children.keys() & nodes.keys(), key=lambda call: min(nodes[child].order for child in children[call])
+    )
     ticks = {call: number for number, call in enumerate(expanded, start=1)}
     while waiting:
         call = waiting.pop(0)

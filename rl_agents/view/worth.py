@@ -9,8 +9,9 @@ from typing import Any
 from rl_agents.pool.reader import TAKEN_BACK, PoolReader, marks, parts
 from rl_agents.pool.schema import load_text
 
-#: So many of the lowest and of the highest advantages of an iteration are named.
-EXTREMES = 8
+#: So many of the lowest and of the highest advantages of an iteration are named, and so many rows are read to find
+#: them: many methods give all steps of an episode the same.
+EXTREMES, READ = 8, 400
 #: Characters of what they say.
 SAID = 160
 
@@ -42,18 +43,29 @@ def worth_of(reader: PoolReader, sessions: Sequence[str]) -> dict[str, dict[int,
 def extremes(reader: PoolReader, iteration: int, most: int = EXTREMES) -> dict[str, Any]:
     """Return the steps of an iteration's sessions with the lowest and with the highest advantages, zeros left out.
 
-    ``learned``: an update has learned from the iteration.
+    Steps of a session with the same advantage are one row, that of the first, which says in ``alike`` how many. Where
+    some advantages are below zero, the lowest are; the same above it. ``learned``: an update has learned from it.
     """
     query = "SELECT 1 FROM sessions s JOIN credit c ON c.session = s.id WHERE s.iteration = ? LIMIT 1"
     learned = reader.one(query, iteration)
     return {
         "learned": learned is not None,
-        "lowest": _ordered(reader, iteration, most, "ASC"),
-        "highest": _ordered(reader, iteration, most, "DESC"),
+        "lowest": _merged(_ordered(reader, iteration, "ASC"), -1, most),
+        "highest": _merged(_ordered(reader, iteration, "DESC"), 1, most),
     }
 
 
-def _ordered(reader: PoolReader, iteration: int, most: int, order: str) -> list[dict[str, Any]]:
+def _merged(rows: Sequence[dict[str, Any]], sign: int, most: int) -> list[dict[str, Any]]:
+    """Return the first rows, one for all steps of a session with the same advantage."""
+    signed = [row for row in rows if row["advantage"] * sign > 0]
+    found: dict[tuple[str, float], dict[str, Any]] = {}
+    for row in signed or rows:
+        first = found.setdefault((row["session"], row["advantage"]), {**row, "alike": 0})
+        first["alike"] += 1
+    return list(found.values())[:most]
+
+
+def _ordered(reader: PoolReader, iteration: int, order: str) -> list[dict[str, Any]]:
     # Of a session that was learned from again after a resumption the last row counts.
     query = (
         "SELECT c.session, c.ordinal, c.advantage, c.value, sessions.task_id, sessions.kind, o.action, "
@@ -65,7 +77,7 @@ def _ordered(reader: PoolReader, iteration: int, most: int, order: str) -> list[
         f"ORDER BY c.advantage {order}, c.number LIMIT ?"
     )
     names = ("session", "ordinal", "advantage", "value", "task", "kind", "action", "reward")
-    rows = [dict(zip(names, row, strict=True)) for row in reader.rows(query, iteration, most)]
+    rows = [dict(zip(names, row, strict=True)) for row in reader.rows(query, iteration, READ)]
     for row in rows:
         row.update({name: load_text(row[name]) for name in ("session", "task", "kind", "action")})
         row["action"] = row["action"][:SAID]  # not by the database: it may hold bytes, and would cut a character

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -188,9 +189,24 @@ def test_the_picture_places_parents_above_the_middle_of_their_children(tmp_path:
         Mark(1, 3, outcome="success"),
         Mark(1, 3, outcome="failure"),
     ]
-    assert tree_columns(marks) == [1.75, 0.5, 2.0, 3.0, 0.0, 1.0]
+    columns = tree_columns(marks)
+    assert columns == pytest.approx([1.8, 0.5, 2.1, 3.1, 0.0, 1.0])
+    assert (columns[0], columns[1]) == pytest.approx(((columns[1] + columns[3]) / 2, (columns[4] + columns[5]) / 2))
     draw_tree(marks, tmp_path / "tree.png", "a tree")
     assert (tmp_path / "tree.png").stat().st_size > 5000
+
+
+def test_the_picture_of_a_long_path_is_no_wider_than_its_depths() -> None:
+    """Each state of a path has five siblings: what hangs below it moves under them, instead of beside them."""
+    marks = [Mark(-1, 1, score=1.0, rollouts=6)]
+    for depth in range(2, 12):
+        parent = next(i for i in reversed(range(len(marks))) if marks[i].rollouts)
+        marks += [Mark(parent, depth, score=1.0, rollouts=6), *(Mark(parent, depth) for _ in range(5))]
+    columns = tree_columns(marks)
+    assert max(columns) < 45  # 51 leaves, and what each state takes
+    for depth in range(2, 12):
+        places = sorted(x for x, mark in zip(columns, marks, strict=True) if mark.depth == depth)
+        assert min(b - a for a, b in pairwise(places)) > 0.999
 
 
 def test_the_checkpoint_of_a_search_is_small_plain_data(beginner_model_dir: Path, tmp_path: Path) -> None:

@@ -8,10 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from view.made_run import HOSTILE, LONG, STALLED, search_records, write_run
+from view.made_run import HOSTILE, LONG, STALLED, sample_group, search_records, step, write_run
 
 from rl_agents.pool.curation import curate
 from rl_agents.pool.records import Curation, Event
+from rl_agents.pool.sessions import call_record
 from rl_agents.pool.store import PoolWriter
 from rl_agents.view.answers import VIEWS, answer
 from rl_agents.view.curves import ends
@@ -79,9 +80,10 @@ def test_groups_and_their_filters(catalog):
 
 def test_the_steps_with_the_lowest_and_highest_advantages(catalog):
     steps = ask(catalog, "steps", run="two", iteration=2)
-    assert [(row["session"], row["ordinal"]) for row in steps["lowest"][:2]] == [("i2.g0.m0", 0), ("i2.g0.m0", 1)]
+    found = [(row["session"], row["ordinal"], row["alike"]) for row in steps["lowest"]]
+    assert found == [("i2.g0.m0", 0, 2)]  # its steps are one row; nobody else is below zero
     assert steps["lowest"][0]["advantage"] == pytest.approx(-1.5, abs=1e-4)
-    assert steps["highest"][0]["advantage"] == pytest.approx(0.5, abs=1e-4)
+    assert [row["advantage"] for row in steps["highest"]] == pytest.approx([0.5] * 3, abs=1e-4)
     assert steps["learned"] and all(row["advantage"] for row in steps["lowest"])  # group 1 has none
 
 
@@ -133,6 +135,21 @@ def test_a_search_as_a_tree(catalog):
     ends = [node for node in others if node["parent"] == first[1]["id"]]
     assert [(node["outcome"], node["depth"]) for node in ends] == [("success", 3), ("failure", 3)]
     assert ask(catalog, "searches", run="two")["rows"] == []
+
+
+def test_samples_hang_where_they_were_taken_before_a_path_through_that_state_ends(tmp_path):
+    folder = write_run(tmp_path / "run", iterations=1)
+    first = step(77, 0, "first 0").call
+    walked = [step(88, ordinal, "on the way") for ordinal in range(2)]
+    samples = [step(89, ordinal, "far down") for ordinal in range(2)]
+    with PoolWriter(folder / "pool.sqlite") as pool:
+        pool.add(*search_records())
+        pool.add(*(call_record(one, one.call, at) for one, at in zip(walked, (first, walked[0].call), strict=True)))
+        pool.add(*sample_group(77, 2, 42, samples, walked[1].call, (0.5, 2), ("branched",) * 2))
+    nodes = {node["id"]: node for node in ask(find_runs([str(folder)]), "tree", run="run", seed=77)["nodes"]}
+    assert [nodes[str(one.call)]["depth"] for one in samples] == [5, 5]
+    assert nodes[str(walked[0].call)]["parent"] == str(first) and nodes[str(walked[1].call)]["score"] == 0.5
+    assert sorted(node["tick"] for node in nodes.values() if node["tick"]) == [1, 2, 3, 4, 5]
 
 
 def test_a_path_of_a_search_has_the_worth_of_its_samples(catalog):

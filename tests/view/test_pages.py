@@ -102,11 +102,24 @@ def page(browser: Any) -> Iterator[Any]:
 LOCAL = r"http://127\.0\.0\.1:\d+/|file:///"
 
 
+#: What one can act on and nobody can name: links, buttons, fields and pictures without words.
+UNNAMED = """() => {
+  const labelled = (e) => [...(e.labels || [])].map((l) => l.innerText).join("");
+  const words = (e) => e.getAttribute("aria-label") || labelled(e) || e.title || e.textContent.trim();
+  const all = "a, button, input, select, summary, [role=button], [role=img], [role=region], [tabindex='0']";
+  return [...document.querySelectorAll(all)].filter((e) => !words(e)).map((e) => e.outerHTML.slice(0, 200));
+}"""
+
+
 def visit(page: Any, base: str) -> None:
     for place, text in PAGES.items():
         page.goto(base + place)
         page.wait_for_function("text => document.querySelector('main').innerText.includes(text)", arg=text)
         assert page.locator("main script, main img, main b script").count() == 0
+        assert page.evaluate(UNNAMED) == [], place
+        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, (
+            place
+        )  # only tables scroll sideways
 
 
 def test_every_page_from_the_server(page, server):
@@ -139,12 +152,16 @@ def test_the_worst_step_and_why_in_two_clicks(page, server):
 
 def test_keys(page, server):
     page.goto(server)
+    page.locator("svg.chart").first.focus()
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("ArrowLeft")
+    assert "after 2 iterations" in page.locator(".plot output").first.inner_text()
     page.goto(server.partition("#")[0] + "#/i/run/1")
-    page.wait_for_selector("[data-row][href='#/e/run/i1.g0.m0?step=1']")  # rows of the page before are gone
+    page.wait_for_selector("[data-row][href='#/e/run/i1.g0.m1?step=0']")  # rows of the page before are gone
     page.keyboard.press("j")
     page.keyboard.press("j")
     focused = page.evaluate("document.activeElement.getAttribute('href')")
-    assert focused == "#/e/run/i1.g0.m0?step=1"
+    assert focused == "#/e/run/i1.g0.m1?step=0"
     page.keyboard.press("]")
     page.wait_for_function("location.hash === '#/i/run/2'")
     page.keyboard.press("u")
@@ -153,6 +170,27 @@ def test_keys(page, server):
     page.keyboard.type("lamp")
     page.keyboard.press("Enter")
     page.wait_for_selector(".hits mark")
+
+
+def test_a_tree_without_a_mouse(page, server):
+    """One stop for the tree; arrows go through it, and what is chosen is told beside it and in the address."""
+    page.goto(server)
+    page.goto(server.partition("#")[0] + "#/tree/run/77")
+    page.wait_for_selector("svg.tree .node")
+    assert page.locator("svg.tree [tabindex='0']").count() == 1
+    page.get_by_label("Tick").focus()
+    page.keyboard.press("Tab")  # "all of it"
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.getAttribute('aria-label')").startswith("start, n 3, S 1.00")
+    for key in ("ArrowDown", "ArrowRight", "ArrowDown"):
+        page.keyboard.press(key)
+    assert "depth 3, success, advantage +0.71" in page.evaluate("document.activeElement.getAttribute('aria-label')")
+    assert "A state at depth 3" in page.get_by_label("The chosen state").inner_text()
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("ArrowUp")
+    page.wait_for_function("location.hash === '#/tree/run/77?state=0'")
+    page.get_by_label("Tick").fill("0")
+    assert page.locator(".tree-box .node").count() == 1
 
 
 def test_decisions_on_the_page(page, server):
@@ -214,10 +252,12 @@ def test_a_page_follows_a_run_that_is_written(page, server, folder):
         pool.add(*group_records(3, 0))
     page.wait_for_selector("tbody tr:first-child th:has-text('i3')", timeout=20_000)
     assert page.evaluate("document.activeElement.textContent") == "i2"  # who reads stays where they are
+    assert page.locator("#news[aria-live=polite]").inner_text() == "run: now with i3"
 
 
 def test_every_page_from_disk(page, folder, tmp_path):
     export(find_runs([str(folder), str(folder.with_name("sweep"))]), tmp_path / "out", 0)
+    page.set_viewport_size({"width": 390, "height": 800})  # a phone's
     visit(page, (tmp_path / "out" / "index.html").as_uri())
 
 

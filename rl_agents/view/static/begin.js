@@ -9,7 +9,7 @@
     ["[ and ]", "page before and after"],
     ["u", "one level up"],
     ["/", "find words"],
-    ["\u2190 \u2192", "move along tokens"],
+    ["\u2190 \u2192 \u2191 \u2193", "move along curves and tokens, through a tree"],
     ["?", "these keys"],
   ];
   const dialog = document.getElementById("keys");
@@ -91,15 +91,14 @@
     document.getElementById("main").focus();
   });
   V.takeToken();
-  V.ask("runs")
+  const first = V.ask("runs")
     .then((data) => {
       V.edit = data.edit;
     })
-    .catch(() => {})
-    .then(V.watch)
-    .then(() => {
-      // From here on, so that no late first drawing takes away what somebody has begun to type.
-      window.addEventListener("hashchange", () => V.draw());
-      return V.draw();
-    });
+    .catch(() => {});
+  Promise.all([first, V.watch()]).then(() => {
+    // From here on, so that no late first drawing takes away what somebody has begun to type.
+    window.addEventListener("hashchange", () => V.draw());
+    return V.draw();
+  });
 })();

@@ -34,7 +34,8 @@
         V.isExport() ? null : filters(run, iteration, values, data),
         groups(run, data, values),
       );
-      return { title: `${V.iterationName(iteration)} \u00b7 ${run}`, body };
+      const news = Object.entries(data.kinds).map(([kind, count]) => V.count(count, V.kindName(kind, 1)));
+      return { title: `${V.iterationName(iteration)} \u00b7 ${run}`, body, news: news.join(", ") };
     },
     { live: true },
   );
@@ -83,7 +84,7 @@
               V.to("e", [run, row.session], { step: row.ordinal }),
               { "data-row": true },
               V.advantage(row.advantage, limit),
-              el("span", { class: "where" }, `${row.session} \u00b7 step ${row.ordinal}`),
+              el("span", { class: "where" }, `${row.session} \u00b7 ${placed(row)}`),
               el("span", { class: "said" }, V.line(row.action, 110)),
             ),
           ),
@@ -96,6 +97,9 @@
       V.panel("Highest advantages", list(steps.highest)),
     );
   }
+
+  // A step, or all those of an episode that got the same advantage.
+  const placed = (row) => (row.alike > 1 ? V.count(row.alike, "step") : `step ${row.ordinal}`);
 
   function filters(run, iteration, values, data) {
     const select = (name, label, options) =>
@@ -157,7 +161,18 @@
     };
     const add = (rows) => body.append(...rows.map((row) => group(run, data, row, scale)));
     add(data.rows);
-    const heads = ["group", "task", "members", "returns", "#mean", "#lowest advantage", "#highest", "#invalid", "#steps", "ended by"];
+    const heads = [
+      "group",
+      "task",
+      "members",
+      "returns",
+      "#mean",
+      "#lowest advantage",
+      "#highest",
+      "#invalid",
+      "#steps",
+      "ended by",
+    ];
     return el(
       "section",
       {},

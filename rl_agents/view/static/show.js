@@ -45,7 +45,12 @@
     const mixed = CIVIDIS[low].map((c, i) => Math.round(c + (CIVIDIS[low + 1][i] - c) * (at - low)));
     return `rgb(${mixed.join(" ")})`;
   };
-  V.onSequential = (share) => (share > 0.55 ? "#10131a" : "#ffffff");
+  // Black or white, whichever is told apart better (the luminance at which both have the same contrast is 0.18).
+  V.onSequential = (share) => {
+    const linear = (c) => (c <= 10 ? c / 3294 : ((c / 255 + 0.055) / 1.055) ** 2.4);
+    const [red, green, blue] = V.sequential(share).match(/\d+/g).map((c) => linear(Number(c)));
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.18 ? "#000000" : "#ffffff";
+  };
   V.largest = (values) => values.reduce((most, v) => Math.max(most, Math.abs(v ?? 0)), 0);
 
   V.advantage = (value, limit = 2) =>
@@ -130,10 +135,14 @@
       el(
         "tr",
         {},
-        names.map((name) => el("th", { scope: "col", class: /^#/.test(name) ? "n" : null }, name.replace(/^#/, ""))),
+        names.map((name) => {
+          const words = name.replace(/^[#~]/, "");
+          const shown = /^~/.test(name) ? el("span", { class: "away" }, words) : words;
+          return el("th", { scope: "col", class: /^#/.test(name) ? "n" : null }, shown);
+        }),
       ),
     );
-  // A table with these heads (# before those of numbers) and this tbody; a wide one scrolls by itself.
+  // A table with these heads (# before those of numbers, ~ before those for screen readers only) and this tbody; a wide one scrolls by itself.
   V.table = (names, body) => el("div", { class: "wide" }, el("table", { class: "rows" }, V.head(...names), body));
   V.facts = (pairs) =>
     el(

@@ -41,7 +41,8 @@
         curves(data, series),
         ends(data, answers),
       );
-      return { title: names.length === 1 ? names[0] : `${names.length} runs`, body };
+      const news = data.runs.map((run) => `${run.name}: iteration ${run.iteration}, ${run.status}`).join("; ");
+      return { title: names.length === 1 ? names[0] : `${names.length} runs`, body, news };
     },
     { live: true },
   );
@@ -232,7 +233,7 @@
           V.facts(Object.entries(data.settings).map(([k, v]) => [k, JSON.stringify(v)])),
         ),
       );
-      return { title: run, body };
+      return { title: run, body, news: rows.length ? `${run}: now with ${V.iterationName(data.rows[0].iteration)}` : "" };
     },
     { live: true },
   );

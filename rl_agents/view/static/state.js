@@ -4,6 +4,20 @@
   const V = window.view;
   const { el } = V;
 
+  // The action leads to the page of what was sampled, where it says why it got its advantage.
+  function row(run, c, here) {
+    const action = V.line(c.action || "(not part of a path yet)", 120);
+    return el(
+      "tr",
+      { class: here ? "this" : null },
+      V.number(V.num(c.reward)),
+      V.number(c.advantage === null ? "\u2013" : V.advantage(c.advantage)),
+      V.cell(c.outcome === "open" ? "" : V.result({ success: c.outcome === "success" })),
+      V.cell(c.session ? V.link(V.to("e", [run, c.session], { step: 0 }), { title: c.session }, action) : action),
+      V.number(c.version ?? ""),
+    );
+  }
+
   V.stateDetails = (run, nodes, n) => {
     const siblings = n.parent === null ? [] : nodes.get(n.parent).children;
     const table = (list, title) =>
@@ -11,23 +25,16 @@
         ? [
             el("h3", {}, title),
             el(
-              "table",
-              { class: "rows small" },
-              V.head("#reward", "#advantage", "", "action", "version", "session"),
+              "div",
+              { class: "wide" },
               el(
-                "tbody",
-                {},
-                list.map((c) =>
-                  el(
-                    "tr",
-                    { class: c.id === n.id ? "this" : null },
-                    V.number(V.num(c.reward)),
-                    V.number(c.advantage === null ? "\u2013" : V.advantage(c.advantage)),
-                    V.cell(c.outcome === "open" ? "" : V.result({ success: c.outcome === "success" })),
-                    V.cell(V.line(c.action || "(not part of a path yet)", 120)),
-                    V.number(c.version ?? ""),
-                    V.cell(c.session ? V.link(V.to("e", [run, c.session]), {}, c.session) : ""),
-                  ),
+                "table",
+                { class: "rows small states" },
+                V.head("#reward", "#advantage", "~outcome", "action", "#version"),
+                el(
+                  "tbody",
+                  {},
+                  list.map((c) => row(run, c, c.id === n.id)),
                 ),
               ),
             ),

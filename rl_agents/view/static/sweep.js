@@ -1,5 +1,5 @@
 "use strict";
-// A sweep: its points as a table, and as a heat map where two keys vary.
+// A sweep: its points as a table with intervals side by side, and as heat maps where two or three keys vary.
 (() => {
   const V = window.view;
   const { el } = V;
@@ -24,7 +24,7 @@
           ["state", r.status],
         ]),
         points.length
-          ? [keys.length === 2 ? heat(points, keys, r.metric) : null, table(points, keys, r, data.runs)]
+          ? [heats(points, keys, r), table(points, keys, r, data.runs)]
           : V.empty("No result yet.", "results.json is written when trials end."),
       );
       return { title: `sweep ${sweep}`, body };
@@ -34,11 +34,36 @@
 
   const mean = (point) => (point.interval ? point.interval.mean : null);
 
-  function heat(points, [rowKey, columnKey], metric) {
-    const values = (key) => [...new Set(points.map((p) => p.keys[key]))].sort((a, b) => (a > b ? 1 : -1));
+  const valuesOf = (points, key) => [...new Set(points.map((p) => p.keys[key]))].sort((a, b) => (a > b ? 1 : -1));
+
+  // Two keys: one map. Three: one for each value of the key that has the fewest, all with the same colours.
+  function heats(points, keys, r) {
     const means = points.map(mean).filter((m) => m !== null),
-      low = Math.min(...means),
-      high = Math.max(...means);
+      scale = [Math.min(...means), Math.max(...means)];
+    const colours = means.length
+      ? el(
+          "p",
+          { class: "quiet" },
+          `Darkest: ${V.num(scale[0], 3)}; brightest: ${V.num(scale[1], 3)}. In brackets: the 95 % interval.`,
+        )
+      : null;
+    if (keys.length === 2) return [heat(points, keys, r.metric, scale), colours];
+    if (keys.length !== 3) return null;
+    const parts = [...keys].sort((a, b) => valuesOf(points, a).length - valuesOf(points, b).length)[0];
+    const others = keys.filter((key) => key !== parts);
+    const maps = valuesOf(points, parts).map((value) =>
+      heat(
+        points.filter((p) => p.keys[parts] === value),
+        others,
+        `${r.metric}, ${parts} ${value},`,
+        scale,
+      ),
+    );
+    return [el("div", { class: "two" }, maps), colours];
+  }
+
+  function heat(points, [rowKey, columnKey], metric, [low, high]) {
+    const values = (key) => valuesOf(points, key);
     const cell = (row, column) => {
       const point = points.find((p) => p.keys[rowKey] === row && p.keys[columnKey] === column);
       const m = point && mean(point);
@@ -53,44 +78,49 @@
           : el("small", {}, ` [${V.num(point.interval.low, 2)}, ${V.num(point.interval.high, 2)}]`),
       );
     };
-    return V.panel(
-      `${metric} by ${rowKey} and ${columnKey}`,
+    const map = el(
+      "table",
+      { class: "heat-map" },
       el(
-        "table",
-        { class: "heat-map" },
+        "thead",
+        {},
         el(
-          "thead",
+          "tr",
           {},
+          el("th", { scope: "col" }, `${rowKey} \\ ${columnKey}`),
+          values(columnKey).map((c) => el("th", { scope: "col" }, String(c))),
+        ),
+      ),
+      el(
+        "tbody",
+        {},
+        values(rowKey).map((row) =>
           el(
             "tr",
             {},
-            el("th", { scope: "col" }, `${rowKey} \\ ${columnKey}`),
-            values(columnKey).map((c) => el("th", { scope: "col" }, String(c))),
-          ),
-        ),
-        el(
-          "tbody",
-          {},
-          values(rowKey).map((row) =>
-            el(
-              "tr",
-              {},
-              el("th", { scope: "row" }, String(row)),
-              values(columnKey).map((column) => cell(row, column)),
-            ),
+            el("th", { scope: "row" }, String(row)),
+            values(columnKey).map((column) => cell(row, column)),
           ),
         ),
       ),
     );
+    return V.panel(`${metric} by ${rowKey} and ${columnKey}`, el("div", { class: "wide" }, map));
   }
 
   function table(points, keys, r, runs) {
     const sign = r.mode === "min" ? 1 : -1;
     const ordered = [...points].sort((a, b) => sign * ((mean(a) ?? -Infinity) - (mean(b) ?? -Infinity)));
+    // The keys stand in the line: of a trial's name its number is enough.
+    const called = (name) => (/^\d+(?=-)/.exec(name) || [name])[0];
     const trials = (point) =>
-      point.trials.map((t, i) => [i ? " " : "", runs[t.name] ? V.link(V.to("run", [runs[t.name]]), {}, t.name) : t.name]);
+      point.trials.map((t, i) => [
+        i ? " " : "",
+        runs[t.name] ? V.link(V.to("run", [runs[t.name]]), { title: t.name }, called(t.name)) : called(t.name),
+      ]);
+    const bounds = points.flatMap((p) => (p.interval ? [p.interval.mean, p.interval.low, p.interval.high] : []));
+    const ends = [Math.min(...bounds.filter(Number.isFinite)), Math.max(...bounds.filter(Number.isFinite))];
     return V.table(
-      [...keys, `#${r.metric}`, "95 % interval", "state", "runs"],
+      [...keys, `#${r.metric}`, "~picture of the interval", "95 % interval", "state", "runs"],
       el(
         "tbody",
         {},
@@ -100,6 +130,7 @@
             {},
             keys.map((k) => V.cell(String(p.keys[k]))),
             V.number(V.num(mean(p), 3)),
+            V.cell(p.interval ? V.interval(p.interval, ends) : ""),
             V.cell(p.interval && p.interval.low !== null ? `[${V.num(p.interval.low, 3)}, ${V.num(p.interval.high, 3)}]` : ""),
             V.cell(p.status),
             V.cell(trials(p)),

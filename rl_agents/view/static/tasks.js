@@ -47,7 +47,7 @@
     return V.panel(
       run,
       V.table(
-        ["episode", "iteration", "", "#return", "#lowest advantage", "#steps", "ended by", ""],
+        ["episode", "iteration", "~outcome", "#return", "#lowest advantage", "#steps", "ended by", "~comparison"],
         el("tbody", {}, body),
       ),
     );

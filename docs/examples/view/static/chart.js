@@ -59,18 +59,22 @@
     const newest = drawn.map((line) => `${line.name}: ${V.num(line.points.at(-1)[2])} after ${line.points.at(-1)[0]}`).join("; ");
     const picture = svg(
       "svg",
-      { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "chart", role: "img", "aria-label": `${title}. ${newest}` },
+      { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "chart", role: "img", tabindex: 0, "aria-label": `${title}. ${newest}` },
       grid(x, y, [first, last], [low, high]),
       drawn.map((line) => curve(line, x, y)),
     );
     const cursor = svg("g", { class: "cursor", visibility: "hidden" }, svg("line", { y1: TOP, y2: HEIGHT - BOTTOM }));
     picture.append(cursor);
     const said = el("figcaption", {}, el("span", { class: "tag" }, title), el("output", {}));
-    picture.addEventListener("pointermove", (event) => point(event, picture, drawn, { first, last, x, y, cursor, said }));
-    picture.addEventListener("pointerleave", () => {
+    const tell = (at) => point(at, drawn, { x, cursor, said });
+    const quiet = () => {
       cursor.setAttribute("visibility", "hidden");
       said.lastChild.replaceChildren();
-    });
+    };
+    picture.addEventListener("pointermove", (event) => tell(nearest(event, picture, drawn, { first, last }).at));
+    picture.addEventListener("pointerleave", quiet);
+    picture.addEventListener("blur", quiet);
+    listen(picture, drawn, tell, options.open);
     if (options.open) picture.addEventListener("click", (event) => options.open(nearest(event, picture, drawn, { first, last })));
     return el("figure", { class: "plot" }, said, picture);
   };
@@ -116,17 +120,47 @@
     return best;
   }
 
-  function point(event, picture, lines, scale) {
-    const { at } = nearest(event, picture, lines, scale);
+  // Arrows go from value to value, Enter to the iteration.
+  function listen(picture, lines, tell, open) {
+    const places = [...new Set(lines.flatMap((line) => line.points.map(([x]) => x)))].sort((a, b) => a - b);
+    let place = places.length;
+    picture.addEventListener("keydown", (event) => {
+      const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+      if (by) {
+        event.preventDefault();
+        place = Math.max(0, Math.min(places.length - 1, place + by));
+        tell(places[place]);
+      } else if (event.key === "Enter" && open && place < places.length) {
+        const at = places[place];
+        open({ at, line: lines.find((line) => line.points.some(([x]) => x === at)) });
+      }
+    });
+  }
+
+  function point(at, lines, scale) {
     scale.cursor.setAttribute("visibility", "visible");
     scale.cursor.firstChild.setAttribute("x1", scale.x(at));
     scale.cursor.firstChild.setAttribute("x2", scale.x(at));
     const values = lines.map((line) => [line, line.points.find(([p]) => p === at)]).filter(([, p]) => p);
+    const key = (line) => el("span", { class: "key", style: { "background-color": V.stroke(line.index).stroke } });
     scale.said.lastChild.replaceChildren(
-      `${at}: `,
-      ...values.slice(0, 4).map(([line, p]) => el("b", { style: { color: V.stroke(line.index).stroke } }, `${V.num(p[2])} `)),
+      el("div", { class: "quiet" }, `after ${V.count(at, "iteration")}`),
+      ...values.map(([line, p]) => el("div", {}, key(line), `${line.name} `, el("b", {}, V.num(p[2])))),
     );
   }
+
+  // A mean with its interval, at a scale that lines of a table share.
+  V.interval = ({ mean, low, high }, [first, last]) => {
+    const x = (v) => 4 + ((v - first) / (last - first || 1)) * 92;
+    const known = Number.isFinite(low) && Number.isFinite(high);
+    return svg(
+      "svg",
+      { viewBox: "0 0 100 14", class: "strip", "aria-hidden": "true" }, // the numbers stand beside it
+      svg("line", { class: "grid", x1: 4, x2: 96, y1: 7, y2: 7 }),
+      known ? svg("path", { d: `M${x(low)} 7H${x(high)}M${x(low)} 4v6M${x(high)} 4v6`, class: "span" }) : null,
+      svg("circle", { cx: x(mean), cy: 7, r: 3.4, class: "dot" }),
+    );
+  };
 
   // Where values lie between low and high: a strip for one line of a table.
   V.strip = (values, low, high, mark = null) => {

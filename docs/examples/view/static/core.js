@@ -174,6 +174,15 @@ window.view = {};
       if (page.ready) page.ready();
     }
     document.title = page.title;
+    main.setAttribute("aria-label", page.title);
+    tell(page.news || "", again);
+  }
+
+  // Says aloud what a page that follows a run calls new, once.
+  let news = "";
+  function tell(text, again) {
+    if (again && text && text !== news) document.getElementById("news").textContent = text;
+    news = text;
   }
 
   // What stands in the fields of forms (`data-form` names a form), to be written again on the page drawn anew.

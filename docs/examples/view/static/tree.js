@@ -4,8 +4,9 @@
   const V = window.view;
   const { el, svg } = V;
   const LEAF = 15,
-    GAP = 11,
-    DY = 66,
+    STATE = 30,
+    GAP = 9,
+    DY = 56,
     R = 10,
     PAD = 28;
 
@@ -54,20 +55,29 @@
     ]);
     const nodes = place(data.nodes);
     const ticks = Math.max(0, ...data.nodes.map((n) => n.tick || 0));
-    const picture = el("div", { class: "wide tree-box", tabindex: 0, role: "region", "aria-label": "The tree" });
-    const detail = el(
-      "section",
-      { class: "panel", "aria-live": "polite" },
-      el("p", { class: "quiet" }, "Choose a state to see what was sampled in it."),
-    );
+    const picture = el("div", { class: "wide tree-box", tabindex: "-1", role: "region", "aria-label": "The tree" });
+    picture.addEventListener("keydown", (event) => {
+      const next = neighbour(event.key, nodes.get(chosen), nodes);
+      if (!next || !visible(next, nodes, shown)) return;
+      event.preventDefault();
+      choose(next);
+    });
     const said = el("output", {});
     let shown = Math.min(ticks, values.tick === undefined ? ticks : Number(values.tick) || 0),
-      chosen = values.state || null;
+      chosen = nodes.has(values.state) ? values.state : "0";
+    const detail = el(
+      "section",
+      { class: "panel", "aria-label": "The chosen state" },
+      V.stateDetails(run, nodes, nodes.get(chosen)),
+    );
     const choose = (node) => {
       chosen = node.id;
       V.note({ state: node.id });
       detail.replaceChildren(...V.stateDetails(run, nodes, node));
       draw();
+      picture.querySelector(".node.chosen").focus();
+      const below = detail.getBoundingClientRect().top - 0.6 * window.innerHeight; // where it stands under the tree
+      if (below > 0) window.scrollBy(0, below);
     };
     const draw = () => {
       picture.replaceChildren(paint(nodes, shown, chosen, choose));
@@ -90,7 +100,6 @@
       },
     });
     draw();
-    if (chosen && nodes.has(chosen)) detail.replaceChildren(...V.stateDetails(run, nodes, nodes.get(chosen)));
     const body = el(
       "div",
       {},
@@ -108,12 +117,12 @@
         el("label", {}, fit, " all of it"),
         legend(data),
       ),
-      picture,
-      detail,
+      el("div", { class: "tree-and-state" }, picture, detail),
     );
     const ready = () => {
-      const natural = Number(picture.firstChild.getAttribute("width"));
-      fit.checked = natural > picture.clientWidth && natural < 1.7 * picture.clientWidth;
+      const [width, height] = ["width", "height"].map((side) => Number(picture.firstChild.getAttribute(side)));
+      const over = Math.max(width / picture.clientWidth, height / picture.clientHeight);
+      fit.checked = over > 1 && over < 1.7;
       picture.classList.toggle("fit", fit.checked);
       middle(picture, nodes);
     };
@@ -125,25 +134,52 @@
     picture.scrollLeft = PAD + nodes.get("0").x - picture.clientWidth / 2;
   }
 
-  // Leaves side by side in depth-first order, a parent in the middle of its children.
+  // Subtrees as close to each other as their outlines allow, depth by depth; a parent in the middle of its children
+  // (Reingold and Tilford, 1981). So a long path down one side takes no more room than its widest depth.
   function place(list) {
     const nodes = new Map(list.map((n) => [n.id, { ...n, children: [] }]));
     for (const n of nodes.values()) if (n.parent !== null && nodes.has(n.parent)) nodes.get(n.parent).children.push(n);
-    let x = 0,
-      before = null;
     const order = [],
       stack = [nodes.get("0")];
     while (stack.length) {
-      const n = stack.pop();
-      order.push(n);
-      stack.push(...[...n.children].reverse());
-      if (n.children.length) continue;
-      if (before) x += LEAF + (before.parent === n.parent ? 0 : GAP);
-      n.x = x;
-      before = n;
+      order.push(stack.pop());
+      stack.push(...order.at(-1).children);
     }
-    for (const n of order.reverse()) if (n.children.length) n.x = (n.children[0].x + n.children.at(-1).x) / 2;
+    for (const n of [...order].reverse()) outline(n);
+    order[0].x = 0;
+    for (const n of order.slice(1)) n.x = nodes.get(n.parent).x + n.shift;
+    const left = Math.min(...order.map((n) => n.x));
+    for (const n of order) n.x -= left;
     return nodes;
+  }
+
+  // Sets the places of a state's children, `shift`, and how far its subtree reaches at each depth, `left` and `right`;
+  // both relative to the state.
+  function outline(n) {
+    const left = [],
+      right = [];
+    for (const child of n.children) {
+      const apart = child.left.map((reach, depth) =>
+        depth < right.length ? right[depth] - reach + (depth ? GAP : 0) : -Infinity,
+      );
+      child.shift = right.length ? Math.max(...apart) : 0;
+      child.left.forEach((reach, depth) => (left[depth] ??= child.shift + reach));
+      child.right.forEach((reach, depth) => (right[depth] = child.shift + reach));
+    }
+    const middle = n.children.length ? (n.children[0].shift + n.children.at(-1).shift) / 2 : 0;
+    for (const child of n.children) child.shift -= middle;
+    const half = (n.n ? STATE : LEAF) / 2;
+    n.left = [-half, ...left.map((reach) => reach - middle)];
+    n.right = [half, ...right.map((reach) => reach - middle)];
+  }
+
+  // Up to the state before, down to the first one after it, left and right among siblings.
+  function neighbour(key, n, nodes) {
+    const parent = nodes.get(n.parent);
+    if (key === "ArrowUp") return parent;
+    if (key === "ArrowDown") return n.children[0];
+    const by = { ArrowLeft: -1, ArrowRight: 1 }[key];
+    return by && parent ? parent.children[parent.children.indexOf(n) + by] : undefined;
   }
 
   const visible = (n, nodes, tick) =>
@@ -165,7 +201,8 @@
     const depths = Array.from({ length: Math.max(...all.map((n) => n.depth)) }, (_, i) =>
       svg("text", { class: "tick", x: 4, y: i * DY + PAD + 4 }, i + 1),
     );
-    const marks = seen.map((n) => mark(n, at(n), tick, n.id === chosen, choose));
+    const here = seen.some((n) => n.id === chosen) ? chosen : "0"; // a tick before the chosen state does not show it
+    const marks = seen.map((n) => mark(n, at(n), tick, n.id === here, choose));
     return svg(
       "svg",
       {
@@ -186,8 +223,9 @@
     const open = n.tick && n.tick <= tick;
     const node = svg("g", {
       class: `node ${open ? "expanded" : n.outcome} ${chosen ? "chosen" : ""}`,
-      tabindex: 0,
+      tabindex: chosen ? 0 : -1,
       role: "button",
+      "aria-pressed": String(chosen),
       transform: `translate(${x} ${y})`,
       "aria-label": label(n, open),
     });

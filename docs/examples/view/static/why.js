@@ -127,10 +127,14 @@
         ),
       );
     return el(
-      "table",
-      { class: "rows small" },
-      V.head("member", "", data.kind === "sample" ? "#reward" : "#return", "#lowest advantage", "#steps", "ended by"),
-      el("tbody", {}, rows),
+      "div",
+      { class: "wide" },
+      el(
+        "table",
+        { class: "rows small" },
+        V.head("member", "~outcome", data.kind === "sample" ? "#reward" : "#return", "#lowest advantage", "#steps", "ended by"),
+        el("tbody", {}, rows),
+      ),
     );
   }
 })();
