@@ -109,15 +109,18 @@ def plot(arms: dict[str, list[Run]], path: Path, title: str, whole: Collection[s
     from matplotlib import pyplot
 
     figure, axis = pyplot.subplots(figsize=(8, 4.5))
+    highest = 0.0
     for number, (name, runs) in enumerate(arms.items()):
         curves = [curve(run) for run in runs]
         grid = np.linspace(0, min(steps[-1] for steps, _ in curves), 50)
         lines = np.array([np.interp(grid, steps, success) for steps, success in curves])
+        highest = max(highest, lines.max())
         style = "-" if name in whole else ":"
         axis.plot(grid / 1000, lines.mean(axis=0), style, color=f"C{number}", label=name)
         if name in whole:
             axis.fill_between(grid / 1000, lines.min(axis=0), lines.max(axis=0), color=f"C{number}", alpha=0.15)
-    axis.set(xlabel="thousand environment steps", ylabel="success on the test tasks", title=title, ylim=(0, 1))
+    axis.set(xlabel="thousand environment steps", ylabel="success on the test tasks", title=title)
+    axis.set_ylim(0, min(1.0, 1.3 * highest))  # room for the legend
     axis.grid(alpha=0.3)
     axis.legend(fontsize="small", ncols=2)
     figure.savefig(path, dpi=110, bbox_inches="tight")
