@@ -279,7 +279,7 @@ class _Reader:
         return self.need(_BLOCK, 'a block """...""";')[1]
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=1024)
 def parse_grammar(text: str) -> Grammar:
     """Read a grammar file. Of two entries for one symbol or action, the later counts.
 

@@ -27,10 +27,10 @@ from pathlib import Path
 
 from rl_agents.envs.alfworld.actions import CompiledAction, Instance, compile_action
 from rl_agents.envs.alfworld.game_file import GameFile, load_game
-from rl_agents.envs.alfworld.grammar import Grammar, Symbol, parse_grammar, parse_text
+from rl_agents.envs.alfworld.grammar import Symbol, parse_grammar, parse_text
 from rl_agents.envs.alfworld.matching import Matcher, compile_case
 from rl_agents.envs.alfworld.normal_form import Case, Literal, cases
-from rl_agents.envs.alfworld.pddl import Action, Domain
+from rl_agents.envs.alfworld.pddl import Action
 from rl_agents.envs.alfworld.pddl_parser import parse_domain, parse_problem
 from rl_agents.envs.alfworld.rendering import Answer, Renderer, fields_below, queries_below
 from rl_agents.envs.alfworld.world import Facts, build_world
@@ -101,12 +101,13 @@ class NativeGame:
             domain = parse_domain(file.domain)
         with _located(file, "grammar"):
             grammar = parse_grammar(file.grammar)
-            _check_grammar(grammar, domain)
+            read = _read_by_texts(file.domain, file.grammar)
         with _located(file, "pddl_problem"):
             problem = parse_problem(file.problem, domain)
             goal = cases(problem.goal)
         with _located(file, "pddl_domain"):
-            world, facts = build_world(domain, problem, _read_predicates(domain, grammar, goal))
+            read |= _read_by_conditions(file.domain) | {predicate for case in goal for predicate in _predicates(case)}
+            world, facts = build_world(domain, problem, read)
             actions = [compile_action(a, grammar.actions[a.name], grammar, world, facts) for a in domain.actions]
         matchers = [compile_case(case, world, facts) for case in goal]
         return NativeGame(
@@ -186,32 +187,34 @@ def _located(file: GameFile, part: str) -> Iterator[None]:
         raise InputError(f"{file.path}: {part}: {error}") from None
 
 
-def _check_grammar(grammar: Grammar, domain: Domain) -> None:
-    """Refuse a grammar that lacks an action, a symbol or a type, or has a text that cannot be written."""
+@lru_cache(maxsize=1024)  # a release has one domain, and a grammar for each wording of a task
+def _read_by_texts(domain: str, grammar: str) -> frozenset[str]:
+    """Return the predicates that a text looks at.
+
+    Raises:
+        InputError: the grammar lacks an action, a symbol or a type, or has a text that cannot be written.
+    """
+    known, texts = parse_domain(domain), parse_grammar(grammar)
     roots = list(INTRO)
-    for action in domain.actions:
-        if action.name not in grammar.actions:
+    for action in known.actions:
+        if action.name not in texts.actions:
             raise InputError(f"action '{action.name}' of the domain has no template and feedback")
-        text = grammar.actions[action.name]
+        text = texts.actions[action.name]
         roots += [*text.template, *text.feedback]
-    for _ in fields_below(grammar, roots):
+    for _ in fields_below(texts, roots):
         pass
-    for atom in queries_below(grammar, roots):
+    atoms = list(queries_below(texts, roots))
+    for atom in atoms:
         for _, kind in atom.placeholders:
-            if kind not in domain.supertypes:
-                raise InputError(f"unknown type '{kind}' in a query: {nearest(kind, domain.supertypes)}")
+            if kind not in known.supertypes:
+                raise InputError(f"unknown type '{kind}' in a query: {nearest(kind, known.supertypes)}")
+    return frozenset(atom.predicate for atom in atoms)
 
 
-def _read_predicates(domain: Domain, grammar: Grammar, goal: tuple[Case, ...]) -> frozenset[str]:
-    """Return the predicates that a condition, the goal or a text looks at."""
-    read = {predicate for case in goal for predicate in _predicates(case)}
-    roots = list(INTRO)
-    for action in domain.actions:
-        read |= _predicates_of(action)
-        text = grammar.actions[action.name]
-        roots += [*text.template, *text.feedback]
-    read |= {atom.predicate for atom in queries_below(grammar, roots)}
-    return frozenset(read)
+@lru_cache(maxsize=16)
+def _read_by_conditions(domain: str) -> frozenset[str]:
+    """Return the predicates that a condition of an action looks at."""
+    return frozenset(predicate for action in parse_domain(domain).actions for predicate in _predicates_of(action))
 
 
 def _predicates_of(action: Action) -> set[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import count
 
 from rl_agents.envs.alfworld.pddl import EQUALS, And, Atom, Exists, Forall, Formula, Not, Or, Typed
@@ -50,6 +51,7 @@ class Case:
         return Case(self.variables + other.variables, self.facts + other.facts, self.tests + other.tests)
 
 
+@lru_cache(maxsize=1024)  # games share their domain's conditions
 def cases(formula: Formula) -> tuple[Case, ...]:
     """Return the cases of ``formula``; none when it can never hold.
 
