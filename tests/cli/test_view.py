@@ -22,7 +22,7 @@ def test_the_digest(run_folder, capsys):
     assert main(["view", str(run_folder), "--text"]) == 0
     said = capsys.readouterr().out
     assert "run: grpo on made, seed 0" in said and "iteration 3 of 3" in said
-    assert "-1.500  i2.g0.m0 step 0: <script>" in said and "return 0, group mean 0.75" in said
+    assert "-1.500  i2.g0.m0 step 0 (and 1 more): <script>" in said and "return 0, group mean 0.75" in said
     assert "\x1b" not in said and "\u202e" not in said
 
 

@@ -23,7 +23,7 @@ class Core:
         self.arrives, self.paused, self.hangs = asyncio.Event(), False, asyncio.Event()
         self.hangs.set()
 
-    async def generate(self, prompt: Any, params: Any, request_id: str) -> AsyncIterator[Any]:
+    async def generate(self, prompt: Any, params: Any, request_id: str, **_: Any) -> AsyncIterator[Any]:
         await self.arrives.wait()  # on its way: its text is read, and its socket is slow
         flat = FlatLogprobs([0], [1], [7], [-0.1], [1], [None])
         output = SimpleNamespace(token_ids=[7], logprobs=flat, finish_reason="stop")
