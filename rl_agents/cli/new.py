@@ -13,6 +13,7 @@ from rl_agents.cli.parser import Parser
 from rl_agents.envs.base import is_environment
 from rl_agents.envs.blackbox.agents import AGENTS
 from rl_agents.errors import InputError
+from rl_agents.installation import as_called
 from rl_agents.rewards.base import REWARDS
 from rl_agents.rewards.judges import JUDGES
 from rl_agents.rewards.verifiers import VERIFIERS
@@ -82,6 +83,7 @@ def run(argv: Sequence[str]) -> int:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text.format(name=name), encoding="utf-8")
     first, second = files
-    print(f"wrote {first} and {second}\n  test it: cd {args.folder} && python -m pytest {second.name}")
-    print(f"  use it:  python run.py --import {first} {kind.flags.format(name=name)}")
+    place = "" if args.folder == Path() else f"cd {args.folder} && "
+    print(f"wrote {first} and {second}\n  test it: {place}python -m pytest {second.name}")
+    print(as_called(f"  use it:  python run.py --import {first} {kind.flags.format(name=name)}"))
     return 0
