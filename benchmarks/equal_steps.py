@@ -47,6 +47,9 @@ WORLDS = {
         "alfworld", ("iterations=5",),
         ("env.train_tasks=50000", "env.anchor=role"), 22.0, 44_000,
     ),
+    "guess_numbers": World("guess_numbers", ("iterations=9",), (), 2.9, 15_000),
+    "webshop": World("webshop", ("iterations=5",), (), 5.0, 20_000),
+    "circuit_decoding": World("circuit_decoding", ("iterations=50",), (), 8.0, 30_000),
     "taxi": World("gymnasium:benchmarks.toy_text:Taxi", ("iterations=8",), (), 20.0, 44_000),
     "lake": World("gymnasium:benchmarks.toy_text:Lake", (), (), 14.0, 44_000),
 }  # fmt: skip
