@@ -3,7 +3,8 @@
     python -m benchmarks.equal_steps --local --jobs 2 --seeds 10                 # household tasks, start about 0.1
     python -m benchmarks.equal_steps --local --jobs 2 --seeds 10 --world taxi
 
-The start is imitated from few demonstrations and made once (``runs/starts``). Rate, price of invalid actions, episodes
+The start is imitated from few demonstrations and made once (``runs/starts``); on guess_numbers it is the usual one: what a
+weaker one lacks there no method learned. Rate, price of invalid actions, episodes
 of an iteration and names of states are the same for all; what belongs to a method alone (clip, gamma, critic) is that
 of its small preset. A search steps after every tick, so that its rate is lower. Success is that of the plain policy on
 the test tasks at temperature 1.
@@ -33,6 +34,7 @@ class World:
         keys: of every arm.
         steps: of the shortest episodes in training, in the mean: how many iterations the budget takes.
         budget: environment steps at which methods are compared.
+        rate: every learning rate times this.
     """
 
     env: str
@@ -40,6 +42,7 @@ class World:
     keys: tuple[str, ...]
     steps: float
     budget: int
+    rate: float = 1.0
 
 
 WORLDS = {
@@ -47,7 +50,7 @@ WORLDS = {
         "alfworld", ("iterations=5",),
         ("env.train_tasks=50000", "env.anchor=role"), 22.0, 44_000,
     ),
-    "guess_numbers": World("guess_numbers", ("iterations=9",), (), 2.9, 15_000),
+    "guess_numbers": World("guess_numbers", (), (), 3.3, 15_000, 0.5),
     "webshop": World("webshop", ("iterations=5",), (), 5.0, 20_000),
     "circuit_decoding": World("circuit_decoding", ("iterations=50",), (), 8.0, 30_000),
     "taxi": World("gymnasium:benchmarks.toy_text:Taxi", ("iterations=8",), (), 20.0, 44_000),
@@ -107,8 +110,14 @@ def build_start(name: str) -> Path:
 def arm(name: str, world: World, start: Path, budget: int) -> Arm:
     """The flags of a method, for as many iterations as the budget takes."""
     steps = 2200 if "search_steps=2200" in METHODS[name] else EPISODES * world.steps
-    keys = (*METHODS[name], f"env={world.env}", f"model={start}", *world.keys)
+    keys = (*slower(METHODS[name], world.rate), f"env={world.env}", f"model={start}", *world.keys)
     return Arm(name, sets((*keys, f"iterations={math.ceil(budget / steps)}")))
+
+
+def slower(keys: Sequence[str], rate: float) -> Sequence[str]:
+    """With the learning rate multiplied."""
+    rates = {key: f"lr={float(key[3:]) * rate:g}" for key in keys if key.startswith("lr=")}
+    return keys if rate == 1 else [rates.get(key, key) for key in keys]
 
 
 def sets(keys: Sequence[str]) -> tuple[str, ...]:
