@@ -26,18 +26,19 @@ RUNS: dict[str, list[str]] = {
     "grpo, several optimiser steps": ["algo=grpo", "minibatches=3", "epochs=2", "old_logprobs=learner", "kl_coef=0.01"],
     "ppo": ["algo=ppo", "critic_warmup=1"],
     "reinforce++, adaptive KL": ["algo=reinforce++", "kl_in_reward_coef=0.1", "kl_controller=adaptive"],
-    "chain-gae, one behind": ["algo=chain-gae", "lag=1", "state_scope=task", "bootstrap_on_truncation=true"],
     "chain-gae, solved again": ["algo=chain-gae", "solved_again=2", "kl_coef=0.01", "minibatches=2"],
-    "chain-gae, solved again, one behind": ["algo=chain-gae", "solved_again=2", "lag=1", "solved_again_weight=1.0"],
+    "chain-gae, solved again, one behind": [
+        "algo=chain-gae", "solved_again=2", "lag=1", "solved_again_weight=1.0", "state_scope=task",
+        "bootstrap_on_truncation=true",
+    ],
     "vspo": ["algo=vspo"],
     "dapo": ["algo=dapo", "dynamic_sampling=true", "max_generation_batches=0", "tasks_per_iteration=2"],
-    "gspo, window": ["algo=gspo", "context=window(1)"],
+    "gspo, window, two behind": ["algo=gspo", "context=window(1)", "lag=2", "minibatches=2"],
     "pivotrl": ["algo=pivotrl"],
-    "grpo, two behind": ["algo=grpo", "lag=2", "minibatches=2"],
     "steppo, one behind": ["algo=steppo", "lag=1"],
     "3spo": ["algo=3spo", "search_steps=60", "branching=replay"],
     "chain-search, one behind": ["algo=chain-search", "search_steps=60", "branching=replay", "lag=1"],
-}
+}  # fmt: skip
 
 
 def train(model_dir: Path, output: Path, *keys: str, iterations: int = 3) -> Path:

@@ -1,0 +1,126 @@
+"""docs/equal-steps.md and its pictures, from what `benchmarks.equal_steps` has on file.
+
+python -m benchmarks.equal_steps_page
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+
+from benchmarks.chain_search import curve
+from benchmarks.claims.measures import Measure, at_steps
+from benchmarks.equal_steps import METHODS, WORLDS, World
+from benchmarks.grid import RESULTS, Run
+from rl_agents.reporting.statistics import Interval, student_interval
+
+DOCS = Path(__file__).parents[1] / "docs"
+BASELINE = "grpo"
+#: Those that get solid lines.
+FIRST = ("grpo", "hgpo", "gigpo", "ppo", "steppo", "chain-gae", "chain-gae, solved again", "3spo, published")
+#: Safe for the colour-blind (Okabe and Ito); methods beyond the eighth begin anew, dashed and then dotted.
+COLOURS = ("#000000", "#E69F00", "#56B4E9", "#009E73", "#CC79A7", "#0072B2", "#D55E00", "#999999")
+STYLES = ("-", "--", ":")
+HEAD = """# Every method at equal environment steps
+
+Written by `python -m benchmarks.equal_steps_page`. The runs are `python -m benchmarks.equal_steps`'s, which says what
+is equal: start, rate, price of invalid actions, episodes of an iteration, names of states. Success is that of the plain
+policy on the test tasks at temperature 1, tasks that it was not trained on. Means over seeds with Student's 95 %
+interval; differences are paired by seed. **Bold**: the interval is above 0; *italics*: below.
+"""
+COLUMNS = "| method | seeds | start | success | over its start | over GRPO | sampled tokens | CPU-s a run |"
+Runs = Mapping[str, Run]
+
+
+def main() -> None:
+    """Write the page."""
+    parts = [HEAD]
+    for name, world in WORLDS.items():
+        path = RESULTS / f"equal_steps_{name}.json"
+        if path.is_file():
+            arms = {arm: own["runs"] for arm, own in json.loads(path.read_text(encoding="utf-8"))["arms"].items()}
+            picture(arms, world, path.with_suffix(".png"), name)
+            parts.append(section(name, world, arms))
+    (DOCS / "equal-steps.md").write_text("\n".join(parts), encoding="utf-8")
+
+
+def section(name: str, world: World, arms: Mapping[str, Runs]) -> str:
+    """A world's heading, table, picture and command."""
+    measure = at_steps(world.budget)
+    best_first = sorted(arms, key=lambda arm: -fmean(measure.of(run) for run in arms[arm].values()))
+    rows = "\n".join(row(arm, arms[arm], arms.get(BASELINE, {}), measure) for arm in best_first)
+    return (
+        f"## {name}\n\nAfter {world.budget // 1000} k environment steps.\n\n{COLUMNS}\n|{'---|' * 8}\n{rows}\n\n"
+        f"![success over environment steps](../benchmarks/results/equal_steps_{name}.png)\n\n"
+        f"    python -m benchmarks.equal_steps --local --jobs 2 --world {name} --set eval_interval=4 --seeds 10\n"
+    )
+
+
+def row(arm: str, runs: Runs, baseline: Runs, measure: Measure) -> str:
+    """A method's line."""
+    started = Measure("start", lambda run: run["success"]["0"])
+    own, start = [measure.of(run) for run in runs.values()], [started.of(run) for run in runs.values()]
+    common = [] if arm == BASELINE else sorted(runs.keys() & baseline.keys())
+    cells = (
+        arm,
+        str(len(runs)),
+        f"{fmean(start):.2f}",
+        shown(student_interval(own)),
+        difference([after - before for after, before in zip(own, start, strict=True)]),
+        difference([measure.difference(runs[seed], baseline[seed]) for seed in common]),
+        f"{fmean(run['sampled_tokens'] for run in runs.values()) / 1000:.0f} k",
+        f"{fmean(run['cpu_seconds'] for run in runs.values()):.0f}",
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def shown(interval: Interval, sign: str = "") -> str:
+    """Mean and interval; one seed has none."""
+    if interval.n < 2:
+        return f"{interval.mean:{sign}.2f}"
+    return f"{interval.mean:{sign}.2f} [{interval.low:{sign}.2f}, {interval.high:{sign}.2f}]"
+
+
+def difference(values: Sequence[float]) -> str:
+    """Mean and interval with their signs, marked where the interval leaves 0 out."""
+    if not values:
+        return ""
+    interval = student_interval(list(values))
+    mark = "**" if interval.low > 0 else "*" if interval.high < 0 else ""
+    return f"{mark}{shown(interval, '+')}{mark}"
+
+
+def picture(arms: Mapping[str, Runs], world: World, path: Path, name: str) -> None:
+    """Mean success over environment steps, a line for each method; the legend has the best one first."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axis = pyplot.subplots(figsize=(8.5, 4.6), layout="constrained")
+    order = [*FIRST, *(method for method in METHODS if method not in FIRST)]
+    ends = {}
+    for arm, runs in arms.items():
+        number = order.index(arm)
+        curves = [curve(run) for run in runs.values()]
+        grid = np.linspace(0, min(world.budget, *(steps[-1] for steps, _ in curves)), 60)
+        mean = np.mean([np.interp(grid, steps, success) for steps, success in curves], axis=0)
+        style = STYLES[number // len(COLOURS)]
+        (line,) = axis.plot(grid / 1000, mean, style, color=COLOURS[number % len(COLOURS)], linewidth=1.8)
+        ends[f"{arm} ({len(runs)})"] = (mean[-1], line)
+    labels = sorted(ends, key=lambda label: -ends[label][0])
+    axis.legend([ends[label][1] for label in labels], labels, title="method (seeds)", fontsize=8, loc="upper left",
+                bbox_to_anchor=(1.01, 1), frameon=False)  # fmt: skip
+    axis.set(xlabel="thousand environment steps", ylabel="success on the test tasks", title=f"{name}, equal keys")
+    axis.set_ylim(0)
+    axis.grid(alpha=0.3)
+    figure.savefig(path, dpi=110)
+    pyplot.close(figure)
+
+
+if __name__ == "__main__":
+    main()
