@@ -3,98 +3,86 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from transformers.cache_utils import Cache, CacheLayerMixin
+from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache
 
 
-@dataclass(slots=True)
-class Window:
-    """The part of the slots that one forward pass works on; all layers share it.
+class PassLayer(CacheLayerMixin):
+    """One attention layer's keys and values during one forward pass; Hugging Face's protocol over a `SlotCache`.
 
-    Attributes:
-        low, high: the rows, a contiguous range of slots.
-        rows: (rows, 1) their slots.
-        columns: (rows, tokens) where each new key and value goes.
-        length: keys visible to the longest row.
+    Shapes are read from tensors, and nothing else decides what is computed: `rl_agents.engines.torch_pass` records it.
     """
 
-    low: int = 0
-    high: int = 0
-    rows: torch.Tensor = field(default_factory=lambda: torch.zeros(0, 1, dtype=torch.long))
-    columns: torch.Tensor = field(default_factory=lambda: torch.zeros(0, 0, dtype=torch.long))
-    length: int = 0
+    is_initialized = True
 
+    def __init__(self, keys: torch.Tensor, values: torch.Tensor, where: torch.Tensor, span: torch.Tensor) -> None:
+        """Begin a pass.
 
-class SlotLayer(CacheLayerMixin):
-    """One attention layer's keys and values, laid out (slot, position, head, dim)."""
-
-    def __init__(self, slots: int, capacity: int, window: Window) -> None:
-        super().__init__()
-        self.slots, self.capacity, self.window = slots, capacity, window
+        Args:
+            keys, values: (slots, capacity, heads, dim), from the first row's slot on.
+            where: (rows x tokens,) the places of the new keys in ``slots x capacity``.
+            span: (length,) as long as the keys that the longest row looks at.
+        """
+        self.keys, self.values, self.where, self.span = keys, values, where, span
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
-        """Allocate on the first pass, when heads, head size and device are known."""
-        # Zeros, not empty: padded queries look at column 0, and NaN there would spread.
-        self.keys, self.values = (
-            states.new_zeros(self.slots, self.capacity, states.shape[1], states.shape[3])
-            for states in (key_states, value_states)
-        )
-        self.is_initialized = True
+        """Do nothing: the memory is there."""
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write the new keys and values, return all that the window's rows may look at."""
-        if not self.is_initialized:
-            self.lazy_initialization(key_states, value_states)
-        window = self.window
-        seen = []
+        """Write the new keys and values, return all that the rows may look at."""
+        rows, length = key_states.shape[0], self.span.shape[0]
         for memory, states in ((self.keys, key_states), (self.values, value_states)):
-            memory[window.rows, window.columns] = states.transpose(1, 2)
-            seen.append(memory[window.low : window.high, : window.length].transpose(1, 2))
-        return seen[0], seen[1]
-
-    def move(self, targets: list[int], sources: list[int], length: int) -> None:
-        """Set slot ``targets[i]`` to what ``sources[i]`` held; both lists name the same slots."""
-        if self.is_initialized:
-            self.copy(targets, sources, length)
-
-    def copy(self, targets: list[int], sources: list[int], length: int) -> None:
-        """Give each slot of ``targets`` the first ``length`` positions of its source."""
-        for memory in (self.keys, self.values):
-            memory[targets, :length] = memory[sources, :length]
-
-    def grow(self, capacity: int) -> None:
-        """Make room for ``capacity`` positions."""
-        if self.is_initialized:
-            extra = (0, 0, 0, 0, 0, capacity - self.capacity)
-            self.keys, self.values = (torch.nn.functional.pad(m, extra) for m in (self.keys, self.values))
-        self.capacity = capacity
+            memory.flatten(0, 1).index_copy_(0, self.where, states.transpose(1, 2).flatten(0, 1))
+        return self.keys[:rows, :length].transpose(1, 2), self.values[:rows, :length].transpose(1, 2)
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        """Return the number of visible keys and their offset (Hugging Face's protocol)."""
-        return self.window.length, 0
+        """Return the number of visible keys and their offset."""
+        return self.span.shape[0], 0
 
     def get_seq_length(self) -> int:
-        """Return the keys stored before this pass (Hugging Face's protocol; positions are always explicit)."""
-        return self.window.length - self.window.columns.shape[1]
+        """Return the keys stored before this pass; nobody asks, since positions are always explicit."""
+        return self.span.shape[0]
 
     def get_max_length(self) -> int:
-        """Return the capacity in positions (Hugging Face's protocol)."""
-        return self.capacity
+        """Return the capacity in positions."""
+        return self.keys.shape[1]
 
 
-class SlotCache(Cache):
-    """A Hugging Face cache of ``slots`` rows that grows from 64 positions to ``max_len`` and one spare column."""
+class SlotCache:
+    """Keys and values of ``slots`` rows, which grow from 64 positions to ``max_len`` and one spare column.
 
-    def __init__(self, num_layers: int, slots: int, max_len: int) -> None:
-        self.window = Window()
-        self.max_len = max_len
-        self.capacity = min(64, max_len + 1)
-        super().__init__(layers=[SlotLayer(slots, self.capacity, self.window) for _ in range(num_layers)])
+    Attributes:
+        memory: keys, then values, of layer after layer: (slots, capacity, heads, dim) each; empty before `reserve`.
+    """
+
+    def __init__(self, model: Any, slots: int, max_len: int) -> None:
+        self.model, self.slots, self.max_len = model, slots, max_len
+        self.capacity = 0
+        self.memory: list[torch.Tensor] = []
+        #: One block for all keys and values of the same shape: what moves or grows does so in one operation.
+        self._blocks: dict[tuple[int, ...], torch.Tensor] = {}
+        self._shapes: list[tuple[int, ...]] = []
+
+    def _allocate(self, capacity: int) -> None:
+        """Make the blocks; what shape they have is seen from a pass over one token."""
+        seen = DynamicCache()
+        token = torch.zeros(1, 1, dtype=torch.long, device=self.model.device)
+        self.model(input_ids=token, past_key_values=seen, use_cache=True, logits_to_keep=1)
+        states = [part for layer in seen.layers for part in (layer.keys, layer.values)]
+        self._shapes = [tuple(part.shape[1::2]) for part in states]
+        # Zeros, not empty: padded queries look at column 0, and NaN there would spread.
+        self._blocks = {
+            shape: states[0].new_zeros(self._shapes.count(shape), self.slots, capacity, *shape)
+            for shape in dict.fromkeys(self._shapes)
+        }
+
+    def _views(self) -> list[torch.Tensor]:
+        parts = {shape: iter(block.unbind(0)) for shape, block in self._blocks.items()}
+        return [next(parts[shape]) for shape in self._shapes]
 
     @property
     def spare(self) -> int:
@@ -103,21 +91,23 @@ class SlotCache(Cache):
 
     def reserve(self, length: int) -> None:
         """Make room for rows of ``length`` tokens."""
-        if length > self.spare:
-            self.capacity = min(max(2 * self.capacity, length + 1), self.max_len + 1)
-            for layer in self.layers:
-                layer.grow(self.capacity)
-
-    def aim(self, low: int, high: int, columns: torch.Tensor, length: int) -> None:
-        """Choose what the next forward pass writes and sees."""
-        self.window.low, self.window.high = low, high
-        self.window.rows = torch.arange(low, high, device=columns.device)[:, None]
-        self.window.columns, self.window.length = columns, length
+        if self.capacity and length <= self.spare:
+            return
+        before, self.capacity = self.capacity, min(max(2 * self.capacity, length + 1, 64), self.max_len + 1)
+        if before:
+            extra = (0, 0, 0, 0, 0, self.capacity - before)
+            self._blocks = {s: torch.nn.functional.pad(block, extra) for s, block in self._blocks.items()}
+        else:
+            self._allocate(self.capacity)
+        self.memory = self._views()
 
     def copy(self, targets: list[int], sources: list[int], length: int) -> None:
-        """Give each slot of ``targets`` what its source holds, up to ``length``."""
-        for layer in self.layers:
-            layer.copy(targets, sources, length)  # type: ignore[attr-defined]
+        """Set the first ``length`` positions of slot ``targets[i]`` to what ``sources[i]`` held before."""
+        for block in self._blocks.values():
+            # Slot by slot: torch's operations for many at once take two to three times as long for the usual few.
+            held = {slot: block[:, slot, :length].clone() for slot in dict.fromkeys(sources)}
+            for target, source in zip(targets, sources, strict=True):
+                block[:, target, :length] = held[source]
 
     def gather(self, slots: Sequence[int], low: int, length: int) -> list[tuple[int, int]]:
         """Bring ``slots`` (all >= ``low``) into the range that starts at ``low``; no slot holds more than ``length``.
@@ -129,29 +119,11 @@ class SlotCache(Cache):
         holes = [slot for slot in room if slot not in wanted]
         movers = sorted(slot for slot in wanted if slot not in room)
         if holes:
-            for layer in self.layers:
-                layer.move(holes + movers, movers + holes, length)
+            self.copy(holes + movers, movers + holes, length)
         return list(zip(holes, movers, strict=True))
 
 
-def aligned(
-    starts: list[int], ends: list[int], spare: int, device: torch.device, dtype: torch.dtype
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Lay out one pass over tokens ``[start, end)`` of each row, padded on the left.
-
-    Args:
-        spare: the column that takes the keys of padding.
-
-    Returns:
-        Positions (rows, width), columns of the new keys (rows, width), and the additive mask (rows, 1, width, keys).
-    """
-    width, keys = max(end - start for start, end in zip(starts, ends, strict=True)), max(ends)
-    position = torch.tensor(ends, device=device)[:, None] + torch.arange(-width, 0, device=device)
-    columns = position
-    if width > 1:
-        padding = position < torch.tensor(starts, device=device)[:, None]
-        columns = torch.where(padding, spare, position)
-        position = torch.where(padding, 0, position)
-    visible = torch.arange(keys, device=device) <= position[:, :, None]
-    mask = torch.zeros(visible.shape, dtype=dtype, device=device).masked_fill_(~visible, torch.finfo(dtype).min)
-    return position, columns, mask[:, None]
+def pass_cache(memory: Sequence[torch.Tensor], where: torch.Tensor, span: torch.Tensor) -> Cache:
+    """Return Hugging Face's cache over ``memory`` for one forward pass (see `PassLayer`)."""
+    pairs = zip(memory[::2], memory[1::2], strict=True)
+    return Cache(layers=[PassLayer(keys, values, where, span) for keys, values in pairs])

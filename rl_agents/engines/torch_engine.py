@@ -20,8 +20,8 @@ import torch
 
 from rl_agents.engines.base import Completion, EngineError, EngineSettings, OnTokens, RequestRefused, Sampling, Weights
 from rl_agents.engines.switch import OverlapClock, Running, overdue
-from rl_agents.engines.torch_cache import SlotCache, aligned
 from rl_agents.engines.torch_model import check_attention, fitting_parameters, load_model
+from rl_agents.engines.torch_pass import Passes
 from rl_agents.engines.torch_sampling import draw, uniforms
 from rl_agents.engines.torch_slots import (
     Request,
@@ -29,7 +29,6 @@ from rl_agents.engines.torch_slots import (
     by_width,
     choose_slots,
     completion_of,
-    last_tokens,
     twins,
     within_budget,
 )  # fmt: skip
@@ -80,12 +79,14 @@ class TorchEngine:
         self._keep, self._patience_s, self._syncs = weight_switch == "keep", switch_timeout_s, 0
         self.sampled_tokens = self.prompt_tokens = self.cached_tokens = 0
         self.passes = self.prefill_tokens = self.decode_tokens = 0
-        self._cache = SlotCache(self.model.config.num_hidden_layers, max_batch, max_model_len)
+        self._passes = Passes(self.model, max_batch, max_model_len)
         self._slots = [Slot() for _ in range(max_batch)]
         self._running = self._clock = self._requests = 0
         self._waiting: list[Request] = []
         self._driver: asyncio.Task[None] | None = None
-        self._rows: tuple[torch.Tensor, torch.Tensor] | None = None
+        #: Of the running batch, until it changes: temperature and top-p by row, and the tokens that no pass has read.
+        self._rows: tuple[torch.Tensor | None, torch.Tensor | None] | None = None
+        self._drawn: torch.Tensor | None = None
 
     @classmethod
     def from_settings(cls, settings: EngineSettings) -> TorchEngine:
@@ -159,14 +160,14 @@ class TorchEngine:
     def close(self) -> None:
         """Free the model and the cache."""
         self._forget()
-        self._cache = self.model = None  # type: ignore[assignment]
+        self._passes = self.model = None  # type: ignore[assignment]
 
     def _forget(self) -> None:
         """Drop all keys and values; running requests wait again, in their old order, ahead of the others."""
         stopped = [slot.request for slot in self._slots if slot.request is not None]
         self._waiting[:0] = stopped
         self._slots = [Slot() for _ in range(self.max_batch)]
-        self._running, self._rows = 0, None
+        self._running, self._rows, self._drawn = 0, None, None
 
     async def _drive(self) -> None:
         """Run until nothing is left. Ends when two turns of the event loop brought nothing new."""
@@ -227,6 +228,7 @@ class TorchEngine:
         logits = self._prefill(joining, [joining[index] for index in first[: len(chosen)]])
         self._running += len(chosen)
         self._sample(low, self._running, logits)
+        self._drawn = None  # the last pass was not over just these rows
 
     def _prefill(self, joining: list[Slot], same: list[Slot]) -> torch.Tensor:
         """Bring ``joining`` behind the running slots and compute what they lack; return the logits in their new order.
@@ -235,6 +237,7 @@ class TorchEngine:
             same: for each the one whose prompt it has, itself or another, which is computed in its stead.
         """
         low = start = self._running
+        self._drawn = None
         leaders = [slot for slot, other in zip(joining, same, strict=True) if slot is other]
         missing = [len(slot.request.tokens) - slot.length for slot in leaders]  # type: ignore[union-attr]
         logits = []
@@ -252,7 +255,7 @@ class TorchEngine:
         for slot, leader in leader_of.items():
             slot.length = leader.length
             self.cached_tokens += slot.length
-        self._cache.copy(list(range(low, low + len(sources))), sources, max(slot.length for slot in leader_of))
+        self._passes.cache.copy(list(range(low, low + len(sources))), sources, max(slot.length for slot in leader_of))
         return torch.cat(logits)[[*range(low - start), *(source - start for source in sources)]]
 
     @torch.inference_mode()
@@ -268,6 +271,7 @@ class TorchEngine:
         chance = [s.request.uniforms[len(s.request.logprobs)] for s in slots]  # type: ignore[union-attr]
         uniform = torch.tensor(chance, dtype=torch.float64, device=self.device)
         tokens, logprobs = draw(logits, temperature, top_p, uniform)
+        self._drawn = tokens[:, None] if low == 0 and high == self._running else None
         ended = []
         for row, (slot, token, logprob) in enumerate(zip(slots, tokens.tolist(), logprobs.tolist(), strict=True)):
             if self._append(slot, token, logprob):
@@ -278,35 +282,32 @@ class TorchEngine:
     def _forward(self, low: int, high: int) -> torch.Tensor:
         """Compute what slots ``[low, high)`` lack; return the logits after each one's last token."""
         slots = self._slots[low:high]
-        starts = [slot.length for slot in slots]
-        ends = [len(slot.request.tokens) for slot in slots]  # type: ignore[union-attr]
-        self._cache.reserve(max(ends))
-        position, columns, mask = aligned(starts, ends, self._cache.spare, self.device, self.model.dtype)
-        width = position.shape[1]
-        ids = [last_tokens(slot.request.tokens, start, width) for slot, start in zip(slots, starts, strict=True)]  # type: ignore[union-attr]
-        self._cache.aim(low, high, columns, max(ends))
-        output = self.model(
-            input_ids=torch.tensor(ids, device=self.device), attention_mask=mask, position_ids=position,
-            past_key_values=self._cache, use_cache=True, logits_to_keep=1,
-        )  # fmt: skip
-        for slot, length in zip(slots, ends, strict=True):
-            slot.length = length
-        self.passes += 1
-        if low == 0 and high == self._running:
-            self.decode_tokens += position.numel()
+        decoding = low == 0 and high == self._running
+        if decoding and self._drawn is not None:
+            logits, count = self._passes.onward(self._drawn)
         else:
-            self.prefill_tokens += position.numel()
-        return output.logits[:, -1]
+            tokens = [slot.request.tokens for slot in slots]  # type: ignore[union-attr]
+            logits, count = self._passes.over(tokens, [slot.length for slot in slots], low)
+        for slot in slots:
+            slot.length = len(slot.request.tokens)  # type: ignore[union-attr]
+        self.passes += 1
+        if decoding:
+            self.decode_tokens += count
+        else:
+            self.prefill_tokens += count
+        return logits
 
-    def _sampling_rows(self, low: int, high: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return temperature and top-p per row; kept until the batch changes."""
+    def _sampling_rows(self, low: int, high: int) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+        """Return temperature and top-p per row, None where all are 1; kept until the batch changes."""
         if low == 0 and self._rows is not None:
             return self._rows
         samplings = [slot.request.sampling for slot in self._slots[low:high]]  # type: ignore[union-attr]
-        temperature = torch.tensor([s.temperature for s in samplings], device=self.device)
-        rows = (temperature, torch.tensor([s.top_p for s in samplings], device=self.device))
-        self._rows = rows if low == 0 and high == self._running else None
-        return rows
+        temperature, top_p = (
+            torch.tensor(values, device=self.device) if any(value != 1 for value in values) else None
+            for values in ([s.temperature for s in samplings], [s.top_p for s in samplings])
+        )
+        self._rows = (temperature, top_p) if low == 0 and high == self._running else None
+        return temperature, top_p
 
     def _append(self, slot: Slot, token: int, logprob: float) -> bool:
         """Add one sampled token; return whether the request is over."""
@@ -336,13 +337,13 @@ class TorchEngine:
             slot.request, slot.last_used = None, self._clock
         alive = [slot for index, slot in enumerate(self._slots[: self._running]) if index not in ended]
         self._bring(alive, 0)
-        self._running, self._rows = len(alive), None
+        self._running, self._rows, self._drawn = len(alive), None, None
 
     @torch.inference_mode()
     def _bring(self, slots: list[Slot], low: int) -> None:
         """Bring ``slots`` into the range that starts at ``low``, records and keys alike."""
         place = {slot: index for index, slot in enumerate(self._slots)}
         length = max(slot.length for slot in self._slots)
-        for a, b in self._cache.gather([place[slot] for slot in slots], low, length):
+        for a, b in self._passes.cache.gather([place[slot] for slot in slots], low, length):
             self._slots[a], self._slots[b] = self._slots[b], self._slots[a]
         self._rows = None

@@ -15,29 +15,34 @@ def uniforms(seed: int, count: int) -> list[float]:
 
 
 def draw(
-    logits: torch.Tensor, temperature: torch.Tensor, top_p: torch.Tensor, uniform: torch.Tensor
+    logits: torch.Tensor, temperature: torch.Tensor | None, top_p: torch.Tensor | None, uniform: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Sample one token per row by inverting the cumulative distribution.
 
     Args:
         logits: (rows, vocabulary).
-        temperature: (rows,); 0 takes the most likely token, whose log-probability is that at temperature 1.
-        top_p: (rows,) nucleus mass; 1 is everything.
+        temperature: (rows,); 0 takes the most likely token, whose log-probability is that at temperature 1. None: all
+            are 1.
+        top_p: (rows,) nucleus mass; 1 is everything. None: all are 1.
         uniform: (rows,) float64 numbers in [0, 1).
 
     Returns:
         Token ids and their log-probabilities under the distribution that they were drawn from.
     """
-    greedy = temperature == 0
-    logprobs = torch.log_softmax(logits.float() / torch.where(greedy, 1.0, temperature)[:, None], dim=-1)
-    if bool((top_p < 1).any()):
+    logits = logits.float()
+    greedy = None if temperature is None else temperature == 0
+    if temperature is not None and greedy is not None:
+        logprobs = torch.log_softmax(logits / torch.where(greedy, 1.0, temperature)[:, None], dim=-1)
+    else:
+        logprobs = torch.log_softmax(logits, dim=-1)
+    if top_p is not None:
         logprobs = _nucleus(logprobs, top_p)
     mass = logprobs.double().exp_().cumsum_(-1)
-    tokens = torch.searchsorted(mass, (uniform * mass[:, -1])[:, None], right=True).squeeze(1)
+    tokens = torch.searchsorted(mass, uniform[:, None] * mass[:, -1:], right=True)
     tokens = tokens.clamp_(max=logits.shape[-1] - 1)
-    if bool(greedy.any()):
-        tokens = torch.where(greedy, logits.argmax(-1), tokens)
-    return tokens, logprobs.gather(1, tokens[:, None]).squeeze(1)
+    if greedy is not None:
+        tokens = torch.where(greedy[:, None], logits.argmax(-1, keepdim=True), tokens)
+    return tokens.squeeze(1), logprobs.gather(1, tokens).squeeze(1)
 
 
 def _nucleus(logprobs: torch.Tensor, top_p: torch.Tensor) -> torch.Tensor:
