@@ -25,7 +25,8 @@ from benchmarks.report import summarise, write_figures
 
 ROOT = Path(__file__).resolve().parents[1]
 MARK = "torch_engine "
-WARM_UP = 1
+#: The engine records its passes in the second.
+WARM_UP = 2
 GUESS = {"env": "guess_numbers", "algo": "grpo", "tasks_per_iteration": 16, "group_size": 8}
 CASES: dict[str, dict[str, Any]] = {
     "grpo, guess_numbers, 0.1 M": GUESS,
