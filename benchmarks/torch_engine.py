@@ -53,7 +53,7 @@ def play(case: dict[str, Any]) -> Iterator[dict[str, Any]]:
         if hidden := keys.pop("hidden", 0):
             torch.manual_seed(0)
             keys["model"] = untrained_model(Path(folder), hidden, 4)
-        algo = AgentConfig().environment(keys.pop("env")).training(**keys, engine="torch").local().build_algo()
+        algo = AgentConfig().environment(keys.pop("env")).training(**keys | {"engine": "torch"}).local().build_algo()
     workers, groups, size = algo.rollout_workers, algo.settings.tasks_per_iteration, algo.settings.group_size
     weights = algo.learner_group.export_weights()
     for number in range(1 << 30):
@@ -122,14 +122,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--against", type=Path, help="folder of the other checkout, the one before")
     parser.add_argument("--rounds", type=int, default=6, help="measured rounds of each tree")
-    parser.add_argument("--only", choices=CASES, help="one case; nothing is written")
+    parser.add_argument("--only", choices=CASES, help="one case; the others stay on file")
     parser.add_argument("--case", choices=CASES, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.case:
         for _, figures in zip(sys.stdin, play(CASES[args.case]), strict=False):
             print(MARK + json.dumps(figures), flush=True)
         return
-    found: dict[str, Any] = {}
+    file = ROOT / "benchmarks" / "results" / "torch_engine.json"
+    found: dict[str, Any] = json.loads(file.read_text())["cases"] if args.only and file.is_file() else {}
     for case in [args.only] if args.only else CASES:
         sides = compare(case, [*([args.against.resolve()] if args.against else []), ROOT], args.rounds)
         alike = len({tuple(r["sampled"] for r in rounds) for rounds in sides}) == 1
@@ -138,8 +139,7 @@ def main() -> None:
         print(f"{case}: {' -> '.join(f'{c:,.0f}' for c in costs)} us per step, {words} tokens", flush=True)
         figures = [summarise([{k: v for k, v in r.items() if k != "sampled"} for r in rounds]) for rounds in sides]
         found[case] = {"same_tokens": alike, **dict(zip(["before", "now"][-len(sides) :], figures, strict=True))}
-    if not args.only:
-        write_figures("torch_engine", f"python -m benchmarks.torch_engine --rounds {args.rounds} --against TREE", found)
+    write_figures("torch_engine", "python -m benchmarks.torch_engine --against TREE", {"cases": found})
 
 
 if __name__ == "__main__":

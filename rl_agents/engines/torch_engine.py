@@ -5,7 +5,8 @@ that are copied in place. Requests run on the event loop itself (no threads, no 
 in the same order give the same bits. Each decoding step takes all running requests; waiting ones join between
 steps. A slot keeps its keys and values when its request is done, so that the next turn of an episode, whose
 prompt begins with the same tokens, computes only what is new. Requests that join together with the same prompt
-(members of a group, siblings of a searched state) have it computed once, and each gets a copy.
+(members of a group, siblings of a searched state) have it computed once, and each gets a copy. While the batch stays
+the same, a step's tokens go into the next pass as they were drawn.
 """
 
 from __future__ import annotations
