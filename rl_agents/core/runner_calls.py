@@ -6,7 +6,11 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import ray
+from ray.exceptions import ObjectLostError
 
+from rl_agents.engines.base import EngineSettings
+from rl_agents.engines.client import brief
+from rl_agents.engines.transfer.session import Outcome
 from rl_agents.pool.store import PoolSink
 from rl_agents.rollout.exchange import Batch
 from rl_agents.rollout.recording import Recorder
@@ -73,3 +77,32 @@ class SetEngines:
 
     def __call__(self, runner: Any) -> None:
         runner.set_engines(self.handles)
+
+
+class HostEngine:
+    """Has a runner have an engine in its own process (``placement=together``), with these weights.
+
+    Args:
+        settings: of the engine; it is built where there is none.
+        weights: packed, or a reference to them; None: the checkpoint's.
+        version: of the weights; an engine that has it keeps what it has.
+    """
+
+    def __init__(self, settings: EngineSettings, weights: Any, version: int) -> None:
+        self.settings, self.weights, self.version = settings, weights, version
+
+    def __call__(self, runner: Any) -> Outcome:
+        """Return what came of it: an exception would end the runner."""
+        dead = getattr(runner.engine, "dead", None)
+        if dead is not None:
+            return Outcome("dead", dead)
+        try:
+            if runner.engine is None:
+                runner.host_engine(self.settings)
+            if self.weights is not None and runner.hosted_version != self.version:
+                runner.sync_engine(ray.get(self.weights), self.version)
+        except ObjectLostError as error:
+            return Outcome("gone", brief(error))
+        except Exception as error:
+            return Outcome("failed", brief(error))
+        return Outcome("ok")

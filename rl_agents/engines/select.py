@@ -141,6 +141,10 @@ def build_engine(settings: EngineSettings) -> StreamingEngine:
         from rl_agents.engines.vllm_inprocess import VLLMInProcessEngine
 
         return VLLMInProcessEngine(settings)
+    if settings.mode == "inline":
+        from rl_agents.engines.vllm_inline import VLLMInlineEngine
+
+        return VLLMInlineEngine(settings)
     from rl_agents.engines.vllm_async import VLLMAsyncEngine
 
     return VLLMAsyncEngine(settings)
@@ -154,7 +158,7 @@ def run_engine(settings: Settings, model_dir: str, kind: str) -> EngineSettings:
     return EngineSettings(
         model_dir=model_dir,
         kind=kind,
-        mode=settings.engine_mode,
+        mode="inline" if settings.placement == "together" else settings.engine_mode,
         dtype=settings.dtype,
         max_model_len=settings.max_model_len,
         kv_cache_gb=settings.kv_cache_gb or None,
