@@ -87,7 +87,9 @@ class RolloutWorkers:
             engine = replace(engine, vllm_args={**engine.vllm_args, "enable_sleep_mode": True})
         if settings.num_env_runners == 0:
             self.engine = build_engine(engine)
-        elif settings.placement == "apart":
+        elif settings.placement == "together":
+            return replace(engine, mode="inline")
+        else:
             self.engine_group = InferenceGroup(
                 engine,
                 num_engines=settings.num_engines,

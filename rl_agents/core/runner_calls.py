@@ -8,7 +8,7 @@ from typing import Any
 import ray
 from ray.exceptions import ObjectLostError
 
-from rl_agents.engines.base import EngineSettings
+from rl_agents.engines.base import EngineSettings, NoEngine
 from rl_agents.engines.client import brief
 from rl_agents.engines.transfer.session import Outcome
 from rl_agents.pool.store import PoolSink
@@ -85,11 +85,12 @@ class HostEngine:
     Args:
         settings: of the engine; it is built where there is none.
         weights: packed, or a reference to them; None: the checkpoint's.
-        version: of the weights; an engine that has it keeps what it has.
+        version: of the weights.
+        number: of the push that brings them; an engine that has had it keeps what it has.
     """
 
-    def __init__(self, settings: EngineSettings, weights: Any, version: int) -> None:
-        self.settings, self.weights, self.version = settings, weights, version
+    def __init__(self, settings: EngineSettings, weights: Any, version: int, number: int) -> None:
+        self.settings, self.weights, self.version, self.number = settings, weights, version, number
 
     def __call__(self, runner: Any) -> Outcome:
         """Return what came of it: an exception would end the runner."""
@@ -97,12 +98,16 @@ class HostEngine:
         if dead is not None:
             return Outcome("dead", dead)
         try:
-            if runner.engine is None:
+            packed = None
+            if self.weights is not None and runner.pushes != self.number:
+                packed = ray.get(self.weights)
+            if runner.engine is None or isinstance(runner.engine, NoEngine):
                 runner.host_engine(self.settings)
-            if self.weights is not None and runner.hosted_version != self.version:
-                runner.sync_engine(ray.get(self.weights), self.version)
-        except ObjectLostError as error:
-            return Outcome("gone", brief(error))
+            if packed is not None:
+                runner.sync_engine(packed, self.version)
+                runner.pushes = self.number
         except Exception as error:
-            return Outcome("failed", brief(error))
+            if not runner.pushes and self.weights is not None:  # it would sample from the checkpoint
+                runner.set_engine(NoEngine(brief(error)))
+            return Outcome("gone" if isinstance(error, ObjectLostError) else "failed", brief(error))
         return Outcome("ok")

@@ -1,7 +1,7 @@
 """Engines in the env runners' own processes (``placement=together``): one in each, which lives and dies with it.
 
-There is one call, `HostEngine`: have an engine with these weights. A runner that has none builds it, one with older
-weights loads the new ones, and one that has both does nothing. It is made at the start, with new weights, after losses,
+There is one call, `HostEngine`: have an engine with these weights. A runner that has none builds it, one with other
+weights loads these, and one that has both does nothing. It is made at the start, with new weights, after losses,
 and to every runner that comes back (`rl_agents.core.losses`).
 """
 
@@ -30,8 +30,8 @@ class RunnerEngines:
 
     runners: Runners
     settings: EngineSettings
-    #: The last weights and their version; the checkpoint's before any.
-    last: tuple[Any, int] = field(default=(None, 0))
+    #: The last weights, their version, and how many were pushed before and with them; the checkpoint's before any.
+    last: tuple[Any, int, int] = field(default=(None, 0, 0))
 
     def call(self) -> HostEngine:
         """Return what gives a runner its engine."""
@@ -55,7 +55,7 @@ class RunnerEngines:
             EngineError: an engine does not have them; call `restore` before sampling.
             LearnerLost: they are gone with the learner that held them.
         """
-        self.last = (packed if isinstance(packed, ray.ObjectRef) else ray.put(packed), version)
+        self.last = (packed if isinstance(packed, ray.ObjectRef) else ray.put(packed), version, self.last[2] + 1)
         self._complain(self._equip(timeout_s + self.settings.switch_timeout_s))
 
     def restore(self) -> None:

@@ -178,6 +178,24 @@ class StreamingEngine(Engine, Protocol):
 
 
 @dataclass(frozen=True)
+class NoEngine:
+    """In the place of an engine that cannot be had: whoever asks it is told why."""
+
+    reason: str
+
+    async def generate(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
+        """Raise `EngineError`."""
+        raise EngineError(self.reason)
+
+    async def sync(self, weights: Weights, version: int) -> None:
+        """Raise `EngineError`."""
+        raise EngineError(self.reason)
+
+    def close(self) -> None:
+        """There is nothing to free."""
+
+
+@dataclass(frozen=True)
 class Adapter:
     """A LoRA adapter over an engine's base (`rl_agents.engines.adapters`).
 

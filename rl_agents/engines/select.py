@@ -158,7 +158,7 @@ def run_engine(settings: Settings, model_dir: str, kind: str) -> EngineSettings:
     return EngineSettings(
         model_dir=model_dir,
         kind=kind,
-        mode="inline" if settings.placement == "together" else settings.engine_mode,
+        mode=settings.engine_mode,
         dtype=settings.dtype,
         max_model_len=settings.max_model_len,
         kv_cache_gb=settings.kv_cache_gb or None,

@@ -71,9 +71,8 @@ class TextEnvRunner(EnvRunner, Checkpointable):
         self.pool.watch.note = _call_note()
         self.black_box = load_black_box(agent)
         self.engine: Engine | None = None
-        #: Of the weights of an engine that belongs to this runner; None: there is none, or nobody has given it any.
-        self.hosted_version: int | None = None
-        self._hosts = False
+        #: Of an engine that belongs to this runner: which push brought its weights; 0: it has the checkpoint's.
+        self.pushes, self._hosts = 0, False
         self.recorder: Recorder | None = None
         # One loop for life: engine clients keep connections and locks that belong to it.
         self._loop = event_loop()
@@ -89,7 +88,6 @@ class TextEnvRunner(EnvRunner, Checkpointable):
         """Give the engine in this process new weights (local mode, and ``placement=together``)."""
         assert self.engine is not None
         self._loop.run(self.engine.sync(unpack(packed), version))
-        self.hosted_version = version
 
     def host_engine(self, settings: EngineSettings) -> None:
         """Build an engine in this process, which is closed with the runner (``placement=together``)."""
