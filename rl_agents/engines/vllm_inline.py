@@ -14,8 +14,8 @@ from rl_agents.engines.base import EngineError
 from rl_agents.engines.vllm_inprocess import CLOSED, VLLMInProcessEngine
 
 #: Passes of the event loop between two steps: in the first futures are resolved, in the second those who waited for
-#: them ask for the next answer.
-PASSES = 2
+#: them go on, and have two more for what else they await before they ask again.
+PASSES = 4
 
 
 class VLLMInlineEngine(VLLMInProcessEngine):

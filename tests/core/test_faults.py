@@ -89,15 +89,12 @@ def test_a_killed_engine_comes_back_with_the_last_weights(algo: AgentAlgorithm) 
     assert again["actor/engine_logprob_gap_max"] < 1e-4
 
 
-def test_an_engine_that_dies_with_its_env_runner_comes_back_with_the_last_weights(
+def test_an_engine_in_an_env_runner_that_dies_is_replaced_with_it_and_has_the_last_weights(
     ray_session: None, beginner_model_dir: Path
 ) -> None:
     algo = build(beginner_model_dir, num_env_runners=1, placement="together")
     try:
         check_iteration(algo)
-        os.kill(runner_pids(algo)[0], signal.SIGKILL)
-        assert check_iteration(algo)["rollout/resampled_episodes"] > 0
-        assert check_iteration(algo)["actor/engine_logprob_gap_max"] < 1e-4
 
         def break_engine(runner: Any) -> None:
             runner.engine.dead = "its step failed"
