@@ -1,8 +1,10 @@
 """What the rollout path costs on top of vLLM: ``python -m benchmarks.rollout_efficiency``.
 
 Plays guess_numbers with its starter model, 128 episodes at once, through the whole path of a training run: driver
-(`Collector.collect`), env runner actor, engine actor. Then raw vLLM gets the same work in a process of its own. Both
-answer: how many sampled tokens per CPU second, all threads of all processes on the path counted?
+(`Collector.collect`), env runner actor, engine actor (``placement=apart``); and the same episodes through a second run
+whose env runner has the engine in its own process (``placement=together``). Then raw vLLM gets the same work in a
+process of its own. All answer: how many sampled tokens per CPU second, all threads of all processes on the path
+counted? Both paths must have sampled the same tokens, with the same log-probabilities and rewards.
 
 Raw vLLM gets the recorded prompts with the same seeds and samples exactly as many tokens as the episode did, in two
 ways that bracket what a program around vLLM can do:
@@ -14,9 +16,10 @@ ways that bracket what a program around vLLM can do:
   environment in between can be as quick: this is the bound.
 
 Prefix caching is on everywhere, every round begins with an empty cache, as after new weights, and plays other tasks.
-The three alternate. The starter has 0.1 million parameters, so vLLM's own work per token is as small as it gets and
+All four alternate. The starter has 0.1 million parameters, so vLLM's own work per token is as small as it gets and
 the share of everything around it as large. ``--hidden 256 --layers 4`` plays with untrained weights of that shape
-(2.6 million parameters) instead, four turns per episode, every response 24 tokens long.
+(2.6 million parameters) instead, four turns per episode, every response 24 tokens long; ``--hidden 512 --layers 8
+--groups 8 --rounds 2`` with 21 million, 64 episodes at once.
 """
 
 from __future__ import annotations
@@ -42,8 +45,10 @@ from rl_agents.data.tasks import step_seed, training_specs
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.engines.base import EngineSettings
 
-GROUPS, GROUP_SIZE = 16, 8
-WARM_UP = 2
+GROUP_SIZE = 8
+WARM_UP = 1
+#: Largest difference between log-probabilities of the two placements.
+ROUNDING = 1e-4
 
 #: A recorded step: prompt, number of sampled tokens, seed.
 Request = tuple[list[int], int, int]
@@ -58,13 +63,21 @@ class Round:
     env_runner_s: float
     engine_s: float
     driver_s: float
+    together_runner_s: float
+    together_driver_s: float
     waves_s: float
     continuous_s: float
 
     def figures(self) -> dict[str, float]:
         """Return what is reported."""
         path_s = self.env_runner_s + self.engine_s + self.driver_s
+        together_s = self.together_runner_s + self.together_driver_s
         return {
+            "together_ratio_to_turn_by_turn": self.waves_s / together_s,
+            "together_ratio_to_continuous": self.continuous_s / together_s,
+            "together_tokens_per_cpu_s": self.tokens / together_s,
+            "together_env_runner_us_per_step": self.together_runner_s / self.steps * 1e6,
+            "together_driver_us_per_step": self.together_driver_s / self.steps * 1e6,
             "ratio_to_turn_by_turn": self.waves_s / path_s,
             "ratio_to_continuous": self.continuous_s / path_s,
             "tokens_per_cpu_s": self.tokens / path_s,
@@ -148,42 +161,58 @@ def cpu_of(actor: Any) -> float:
     return time.process_time()
 
 
-class Bench:
-    """The rollout half of a training run, and raw vLLM beside it."""
+class Run:
+    """The rollout half of a training run."""
 
     def __init__(self, **keys: Any) -> None:
         config: Any = AgentConfig().environment("guess_numbers")
-        keys |= {"tasks_per_iteration": GROUPS, "group_size": GROUP_SIZE, "engine": "vllm", "num_env_runners": 1}
+        keys |= {"group_size": GROUP_SIZE, "engine": "vllm", "num_env_runners": 1}
         self.algo = config.training(**keys).build_algo()
-        group = self.algo.rollout_workers.engine_group
-        self.engine = group.handles()[0]
-        self.runner = next(iter(self.algo.env_runner_group._worker_manager.actors().values()))
-        self.raw = ray.remote(RawVLLM).options(num_cpus=0).remote(group._settings)
+        self.workers = self.algo.rollout_workers
+        runner = next(iter(self.algo.env_runner_group._worker_manager.actors().values()))
+        self.actors = [runner, *(self.workers.engine_group.handles() if self.workers.engine_group else ())]
         self.weights = ray.put(self.algo.learner_group.export_weights())
 
-    def clocks(self) -> tuple[float, float, float]:
-        """CPU seconds of env runner, engine and driver so far."""
-        remote = ray.get([actor.apply.remote(cpu_of) for actor in (self.runner, self.engine)])
-        return remote[0], remote[1], time.process_time()
+    def clocks(self) -> list[float]:
+        """CPU seconds of env runner, engine (if it has a process) and driver so far."""
+        return [*ray.get([actor.apply.remote(cpu_of) for actor in self.actors]), time.process_time()]
 
-    def play(self, number: int) -> tuple[list[Trajectory], tuple[float, float, float]]:
-        """Play round ``number``; return its episodes and the CPU seconds of env runner, engine and driver."""
-        # The same weights: it empties the prefix cache.
-        self.algo.rollout_workers.engine_group.sync(self.weights, number + 1)
-        specs = training_specs(self.algo.train_tasks, number, GROUPS, GROUP_SIZE, seed=0)
+    def play(self, number: int) -> tuple[list[Trajectory], list[float]]:
+        """Play round ``number``; return its episodes, and CPU seconds by process."""
+        self.workers.push(self.weights, number + 1)  # the same weights: it empties the prefix cache
+        groups = self.algo.settings.tasks_per_iteration
+        specs = training_specs(self.algo.train_tasks, number, groups, GROUP_SIZE, seed=0)
         before = self.clocks()
-        trajectories = self.algo.rollout_workers.collector.collect(specs).answers
-        after = self.clocks()
-        return trajectories, (after[0] - before[0], after[1] - before[1], after[2] - before[2])
+        trajectories = self.workers.collector.collect(specs).answers
+        return trajectories, [after - start for start, after in zip(before, self.clocks(), strict=True)]
+
+
+class Bench:
+    """Both placements, and raw vLLM beside them."""
+
+    def __init__(self, **keys: Any) -> None:
+        self.apart, self.together = Run(placement="apart", **keys), Run(placement="together", **keys)
+        self.raw = ray.remote(RawVLLM).options(num_cpus=0).remote(self.apart.workers.engine_group._settings)
 
     def round(self, number: int) -> Round:
-        """Play a round, then have raw vLLM do its work twice."""
-        trajectories, seconds = self.play(number)
+        """Play a round on both paths, then have raw vLLM do its work twice."""
+        trajectories, seconds = self.apart.play(number)
+        same, together = self.together.play(number)
+        check_equal(trajectories, same)
         work, tokens = recorded(trajectories), sum(t.response_tokens for t in trajectories)
         waves_s, waves_tokens = ray.get(self.raw.turn_by_turn.remote(work))
         continuous_s, continuous_tokens = ray.get(self.raw.continuous.remote(work))
         assert waves_tokens == continuous_tokens == tokens, (waves_tokens, continuous_tokens, tokens)
-        return Round(tokens, sum(len(t.steps) for t in trajectories), *seconds, waves_s, continuous_s)
+        steps = sum(len(t.steps) for t in trajectories)
+        return Round(tokens, steps, *seconds, *together, waves_s, continuous_s)
+
+
+def check_equal(one: Sequence[Trajectory], other: Sequence[Trajectory]) -> None:
+    """Prompts, tokens and rewards must be the same; log-probabilities as far as batches of other sizes round alike."""
+    pairs = [(s, t) for a, b in zip(one, other, strict=True) for s, t in zip(a.steps, b.steps, strict=True)]
+    for s, t in pairs:
+        assert (s.prompt_ids, s.response_ids, s.reward) == (t.prompt_ids, t.response_ids, t.reward)
+    assert max(abs(x - y) for s, t in pairs for x, y in zip(s.logprobs, t.logprobs, strict=True)) < ROUNDING
 
 
 @contextlib.contextmanager
@@ -193,7 +222,8 @@ def started(**keys: Any) -> Iterator[Bench]:
     try:
         yield bench
     finally:
-        bench.algo.stop()
+        for run in (bench.apart, bench.together):
+            run.algo.stop()
         ray.shutdown()
 
 
@@ -214,21 +244,23 @@ def untrained_model(folder: Path, hidden: int, layers: int) -> str:
 def main() -> None:
     """Print the table and write the figures."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=12, help="measured rounds of 128 episodes")
+    parser.add_argument("--rounds", type=int, default=12, help="measured rounds")
     parser.add_argument("--hidden", type=int, default=0, help="width of an untrained model instead of the starter")
     parser.add_argument("--layers", type=int, default=4, help="its layers")
+    parser.add_argument("--groups", type=int, default=16, help="groups of eight episodes that are played at once")
     args = parser.parse_args()
     name, command = "rollout_efficiency", "python -m benchmarks.rollout_efficiency"
-    keys: dict[str, Any] = {}
+    keys: dict[str, Any] = {"tasks_per_iteration": args.groups}
     with tempfile.TemporaryDirectory() as folder:
         if args.hidden:
             name, command = (
                 f"{name}_{args.hidden}x{args.layers}",
                 f"{command} --hidden {args.hidden} --layers {args.layers}",
             )
-            keys = {"model": untrained_model(Path(folder), args.hidden, args.layers), "max_turns": 4}
+            keys |= {"model": untrained_model(Path(folder), args.hidden, args.layers), "max_turns": 4}
         with started(**keys) as bench:
             results = [bench.round(number).figures() for number in range(WARM_UP + args.rounds)][WARM_UP:]
+    command += f" --groups {args.groups}" if args.groups != 16 else ""
     print(median_table(results))
     write_result(name, f"{command} --rounds {args.rounds}", results)
 

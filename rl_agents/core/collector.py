@@ -17,6 +17,7 @@ from typing import Any, Generic, TypeVar
 from rl_agents.core.exchanges import Exchanges, Lost
 from rl_agents.core.losses import DIED, Losses, failed_episode
 from rl_agents.core.runner_calls import FlushRecorder, SetRecorder
+from rl_agents.core.runner_engines import RunnerEngines
 from rl_agents.core.runners import RunnerLost, Runners
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
 from rl_agents.engines.group import InferenceGroup
@@ -58,11 +59,11 @@ class Collector:
         closed: nobody wants answers any more.
     """
 
-    def __init__(self, runners: Runners, inference: InferenceGroup | None, timeout_s: float) -> None:
+    def __init__(self, runners: Runners, inference: InferenceGroup | RunnerEngines | None, timeout_s: float) -> None:
         """Begin.
 
         Args:
-            inference: the engine actors, given to all runners.
+            inference: see `Losses`.
             timeout_s: a runner that has work and completes none of it for that long is replaced, in seconds.
         """
         self.runners = runners

@@ -12,7 +12,7 @@ from rl_agents.algorithms import Settings
 from rl_agents.core.learner import AgentLearner
 from rl_agents.core.learner_group import AgentLearnerGroup
 from rl_agents.core.module import module_specs
-from rl_agents.core.resources import node_share
+from rl_agents.core.resources import node_share, runner_cpus
 from rl_agents.rollout.env_runner import TextEnvRunner
 
 
@@ -71,7 +71,7 @@ class BaseAgentConfig(AlgorithmConfig):
         self.seed = agent.seed
         self.num_env_runners = agent.num_env_runners
         self.create_local_env_runner = False
-        self.num_cpus_per_env_runner = 0.5
+        self.num_cpus_per_env_runner = runner_cpus(agent)
         self.sample_timeout_s = agent.sample_timeout_s
         self.custom_resources_per_env_runner = node_share(agent.rollout_nodes)
         self.num_learners = agent.num_learners

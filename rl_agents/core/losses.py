@@ -12,6 +12,7 @@ import time
 from collections import Counter
 
 from rl_agents.core.runner_calls import SetEngines, SetRecorder, lost_task
+from rl_agents.core.runner_engines import RunnerEngines
 from rl_agents.core.runners import RunnerLost, Runners
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
 from rl_agents.engines.group import InferenceGroup
@@ -40,10 +41,10 @@ class Losses:
         deaths: how often an env runner died while it called the environment of a task.
     """
 
-    def __init__(self, runners: Runners, inference: InferenceGroup | None) -> None:
+    def __init__(self, runners: Runners, inference: InferenceGroup | RunnerEngines | None) -> None:
         """
         Args:
-            inference: the engine actors, given to all runners.
+            inference: the engine actors, given to all runners, or the engines that are in their processes.
         """
         self.runners, self.inference = runners, inference
         self.recording: SetRecorder | None = None
@@ -79,6 +80,9 @@ class Losses:
         if self.inference is None:
             return
         with self._restoring:
+            if isinstance(self.inference, RunnerEngines):
+                self.inference.restore()
+                return
             before = self.inference.handles()
             self.inference.restore()
             if self.runners.remote and self.inference.handles() != before:
@@ -123,7 +127,9 @@ class Losses:
         return [task] if task else []
 
     def _equip(self, runners: list[int]) -> None:
-        if self.runners.remote and self.inference is not None:
+        if isinstance(self.inference, RunnerEngines):
+            self.runners.tell(runners, self.inference.call())
+        elif self.runners.remote and self.inference is not None:
             self.runners.tell(runners, SetEngines(self.inference.handles()))
         if self.recording is not None:
             self.runners.tell(runners, self.recording)

@@ -355,5 +355,7 @@ def _check_engine(settings: Settings) -> None:
     check_weight_switch(settings.weight_switch, kind)
     gpu = torch.cuda.get_device_capability() if torch.cuda.is_available() else None
     check_quantization(settings, kind, gpu)
+    if settings.placement == "together" and torch.cuda.is_available():
+        raise InputError("placement=together is for machines without GPUs: an env runner sees none")
     choose_transfer(settings, kind, torch.cuda.is_available())
     check_sleep(settings, kind, torch.cuda.is_available())

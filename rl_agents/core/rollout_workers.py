@@ -13,10 +13,11 @@ from ray.rllib.env.env_runner_group import EnvRunnerGroup
 from rl_agents.core.collector import Collector
 from rl_agents.core.learner_group import AgentLearnerGroup
 from rl_agents.core.resources import first_engine_bundle, node_share, room_for_all
+from rl_agents.core.runner_engines import RunnerEngines
 from rl_agents.core.runners import runners_of
 from rl_agents.data.tasks import SEARCH, stream_seed
 from rl_agents.data.trajectory import EpisodeSpec
-from rl_agents.engines.base import EngineError, StreamingEngine
+from rl_agents.engines.base import EngineError, EngineSettings, StreamingEngine
 from rl_agents.engines.group import InferenceGroup
 from rl_agents.engines.select import build_engine, run_engine
 from rl_agents.engines.transfer.choose import choose_transfer
@@ -31,7 +32,8 @@ class RolloutWorkers:
 
     Attributes:
         engine: the engine in this process (local mode); else None.
-        engine_group: the engine actors; None in local mode.
+        engine_group: the engine actors; None where the engines are in the env runners' processes.
+        runner_engines: those (``placement=together``); else None.
         env_runners: RLlib's group of actors, or its stand-in of local mode.
         collector: plays what is asked for on them.
         version: of the weights that the engines hold; None while they may hold others than the learners' last ones.
@@ -49,13 +51,20 @@ class RolloutWorkers:
         self._settings = config.agent
         self.engine: StreamingEngine | None = None
         self.engine_group: InferenceGroup | None = None
+        self.runner_engines: RunnerEngines | None = None
         self.version: int | None = None
-        self._start_engines(config.model_dir, kind)
+        engine = self._start_engines(config.model_dir, kind)
         if self.engine is not None:
             self.env_runners: Any = LocalRunner(config, self.engine)
         else:
             self.env_runners = EnvRunnerGroup(config=config, local_env_runner=False)
-        self.collector = Collector(runners_of(self.env_runners), self.engine_group, self._settings.sample_timeout_s)
+        runners = runners_of(self.env_runners)
+        if self._settings.placement == "together":
+            self.runner_engines = RunnerEngines(runners, engine)
+        self.collector = Collector(runners, self.runner_engines or self.engine_group, self._settings.sample_timeout_s)
+        if self.runner_engines is not None and self._settings.lag:
+            # New weights reach a runner between two exchanges, and must not wait for whole batches.
+            self.collector.exchanges.shared = True
 
     def await_start(self) -> None:
         """Wait for the engines, and give them to the env runners.
@@ -65,9 +74,12 @@ class RolloutWorkers:
         """
         if self.engine_group is not None:
             self.engine_group.await_start()
+        if self.runner_engines is not None:
+            self.runner_engines.await_start()
         self.collector.losses.connect()
 
-    def _start_engines(self, model_dir: str, kind: str) -> None:
+    def _start_engines(self, model_dir: str, kind: str) -> EngineSettings:
+        """Start those that no env runner builds for itself; return what an engine is to be."""
         settings = self._settings
         self.transfer = choose_transfer(settings, kind, torch.cuda.is_available())
         engine = replace(run_engine(settings, model_dir, kind), weight_transfer=self.transfer.way)
@@ -75,6 +87,8 @@ class RolloutWorkers:
             engine = replace(engine, vllm_args={**engine.vllm_args, "enable_sleep_mode": True})
         if settings.num_env_runners == 0:
             self.engine = build_engine(engine)
+        elif settings.placement == "together":
+            return replace(engine, mode="inline")
         else:
             self.engine_group = InferenceGroup(
                 engine,
@@ -84,6 +98,7 @@ class RolloutWorkers:
                 resources=node_share(settings.rollout_nodes),
                 wait=not room_for_all(settings),
             )
+        return engine
 
     def check_branching(self, tasks: Sequence[str]) -> None:
         """Make sure that states of the first tasks can be reached again, on another env runner if there are several.
@@ -150,12 +165,13 @@ class RolloutWorkers:
         """
         if self.version == version:
             return
-        if self.engine_group is not None:
+        actors = self.runner_engines or self.engine_group
+        if actors is not None:
             try:
-                self.engine_group.sync(weights, version, self._settings.engine_timeout_s)
+                actors.sync(weights, version, self._settings.engine_timeout_s)
             except EngineError as error:
                 print(f"[rl_agents] {error}; restoring it", flush=True)
-                self.engine_group.restore()
+                actors.restore()
         else:
             packed = ray.get(weights) if isinstance(weights, ray.ObjectRef) else weights
             self.env_runners.local_env_runner.sync_engine(packed, version)

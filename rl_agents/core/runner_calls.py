@@ -6,7 +6,11 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import ray
+from ray.exceptions import ObjectLostError
 
+from rl_agents.engines.base import EngineSettings, NoEngine
+from rl_agents.engines.client import brief
+from rl_agents.engines.transfer.session import Outcome
 from rl_agents.pool.store import PoolSink
 from rl_agents.rollout.exchange import Batch
 from rl_agents.rollout.recording import Recorder
@@ -73,3 +77,37 @@ class SetEngines:
 
     def __call__(self, runner: Any) -> None:
         runner.set_engines(self.handles)
+
+
+class HostEngine:
+    """Has a runner have an engine in its own process (``placement=together``), with these weights.
+
+    Args:
+        settings: of the engine; it is built where there is none.
+        weights: packed, or a reference to them; None: the checkpoint's.
+        version: of the weights.
+        number: of the push that brings them; an engine that has had it keeps what it has.
+    """
+
+    def __init__(self, settings: EngineSettings, weights: Any, version: int, number: int) -> None:
+        self.settings, self.weights, self.version, self.number = settings, weights, version, number
+
+    def __call__(self, runner: Any) -> Outcome:
+        """Return what came of it: an exception would end the runner."""
+        dead = getattr(runner.engine, "dead", None)
+        if dead is not None:
+            return Outcome("dead", dead)
+        try:
+            packed = None
+            if self.weights is not None and runner.pushes != self.number:
+                packed = ray.get(self.weights)
+            if runner.engine is None or isinstance(runner.engine, NoEngine):
+                runner.host_engine(self.settings)
+            if packed is not None:
+                runner.sync_engine(packed, self.version)
+                runner.pushes = self.number
+        except Exception as error:
+            if not runner.pushes and self.weights is not None:  # it would sample from the checkpoint
+                runner.set_engine(NoEngine(brief(error)))
+            return Outcome("gone" if isinstance(error, ObjectLostError) else "failed", brief(error))
+        return Outcome("ok")

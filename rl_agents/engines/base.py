@@ -178,6 +178,24 @@ class StreamingEngine(Engine, Protocol):
 
 
 @dataclass(frozen=True)
+class NoEngine:
+    """In the place of an engine that cannot be had: whoever asks it is told why."""
+
+    reason: str
+
+    async def generate(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
+        """Raise `EngineError`."""
+        raise EngineError(self.reason)
+
+    async def sync(self, weights: Weights, version: int) -> None:
+        """Raise `EngineError`."""
+        raise EngineError(self.reason)
+
+    def close(self) -> None:
+        """There is nothing to free."""
+
+
+@dataclass(frozen=True)
 class Adapter:
     """A LoRA adapter over an engine's base (`rl_agents.engines.adapters`).
 
@@ -201,8 +219,8 @@ class EngineSettings:
     Attributes:
         model_dir: folder with a Hugging Face checkpoint (config.json and weights); no tokenizer is needed.
         kind: ``torch`` or ``vllm`` (see `rl_agents.engines.select.resolve_engine` for ``auto``).
-        mode: for vLLM: ``inprocess`` (one process, light: CPU) or ``async`` (a core process and
-            ``tensor_parallel`` workers: GPU).
+        mode: for vLLM: ``inprocess`` (one process, light: CPU), ``inline`` (as that, without a thread of its own: for
+            an env runner's process) or ``async`` (a core process and ``tensor_parallel`` workers: GPU).
         dtype: ``float32``, ``bfloat16`` or ``float16``.
         max_model_len: longest prompt plus response, in tokens.
         max_batch: most requests decoded together; more wait.
@@ -237,7 +255,7 @@ class EngineSettings:
     vllm_args: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.kind not in ("torch", "vllm") or self.mode not in ("inprocess", "async"):
+        if self.kind not in ("torch", "vllm") or self.mode not in ("inprocess", "inline", "async"):
             raise ValueError(f"no engine of kind {self.kind!r} and mode {self.mode!r}")
         if self.weight_switch not in ("wait", "keep"):
             raise ValueError(f"weight_switch={self.weight_switch!r}: valid: wait, keep")

@@ -141,6 +141,10 @@ def build_engine(settings: EngineSettings) -> StreamingEngine:
         from rl_agents.engines.vllm_inprocess import VLLMInProcessEngine
 
         return VLLMInProcessEngine(settings)
+    if settings.mode == "inline":
+        from rl_agents.engines.vllm_inline import VLLMInlineEngine
+
+        return VLLMInlineEngine(settings)
     from rl_agents.engines.vllm_async import VLLMAsyncEngine
 
     return VLLMAsyncEngine(settings)

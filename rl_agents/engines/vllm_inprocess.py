@@ -36,6 +36,8 @@ from rl_agents.engines.vllm_common import (
     token_prompt,
 )
 
+CLOSED = "vLLM engine is closed"
+
 
 class _Pending:
     """A coroutine's wait for a result that the step thread produces."""
@@ -94,6 +96,9 @@ class VLLMInProcessEngine:
         self._wake = threading.Condition()
         self._stopping = self._loading = False
         self.port = Port(self, shared_file=False)
+        self._begin()
+
+    def _begin(self) -> None:
         self._thread = threading.Thread(target=self._run, name="vllm-step", daemon=True)
         self._thread.start()
 
@@ -271,22 +276,26 @@ class VLLMInProcessEngine:
         self._pending[request_id] = call
 
     def _run(self) -> None:
-        """The thread: take what has arrived, make one step, hand out what is finished."""
+        """The thread: one turn after the other, as long as there is work."""
         try:
             while not self._stopping:
                 with self._wake:
                     while not (self._inbox or self._stopping or self._busy()):
                         self._wake.wait()
                     jobs, self._inbox = self._inbox, []
-                for job in jobs:
-                    job()
-                self._switch()
-                self._let_in()
-                if self._has_work():
-                    self._hand_out(self._engine.step())
-            self._die("vLLM engine is closed")
+                self._turn(jobs)
+            self._die(CLOSED)
         except BaseException as error:
-            self._die(str(error) if isinstance(error, EngineError) else f"vLLM's step failed: {error!r}")
+            self._die_of(error)
+
+    def _turn(self, jobs: Sequence[Callable[[], None]]) -> None:
+        """Take what has arrived, make one step, hand out what is finished."""
+        for job in jobs:
+            job()
+        self._switch()
+        self._let_in()
+        if self._has_work():
+            self._hand_out(self._engine.step())
 
     def _busy(self) -> bool:
         return self._has_work() or (not self._loading and bool(self._syncs or self._waiting))
@@ -311,6 +320,9 @@ class VLLMInProcessEngine:
             self._engine.abort_request(list(self._pending))
         _answer([(call, EngineError(reason)) for call in self._pending.values()])
         self._pending.clear()
+
+    def _die_of(self, error: BaseException) -> None:
+        self._die(str(error) if isinstance(error, EngineError) else f"vLLM's step failed: {error!r}")
 
     def _die(self, reason: str) -> None:
         """Fail everything that waits, and whatever comes later."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import tempfile
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import replace
@@ -25,7 +26,7 @@ from ray.rllib.utils.metrics import (
 
 from rl_agents.chat.context import load_tokenizer, make_context
 from rl_agents.data.trajectory import EpisodeSpec
-from rl_agents.engines.base import Engine
+from rl_agents.engines.base import Engine, EngineSettings
 from rl_agents.engines.weights import PackedWeights, unpack
 from rl_agents.errors import InputError
 from rl_agents.gateway.host import close_hosts
@@ -70,6 +71,8 @@ class TextEnvRunner(EnvRunner, Checkpointable):
         self.pool.watch.note = _call_note()
         self.black_box = load_black_box(agent)
         self.engine: Engine | None = None
+        #: Of an engine that belongs to this runner: which push brought its weights; 0: it has the checkpoint's.
+        self.pushes, self._hosts = 0, False
         self.recorder: Recorder | None = None
         # One loop for life: engine clients keep connections and locks that belong to it.
         self._loop = event_loop()
@@ -82,9 +85,19 @@ class TextEnvRunner(EnvRunner, Checkpointable):
         self.engine = engine
 
     def sync_engine(self, packed: PackedWeights, version: int) -> None:
-        """Give the engine in this process new weights (local mode)."""
+        """Give the engine in this process new weights (local mode, and ``placement=together``)."""
         assert self.engine is not None
         self._loop.run(self.engine.sync(unpack(packed), version))
+
+    def host_engine(self, settings: EngineSettings) -> None:
+        """Build an engine in this process, which is closed with the runner (``placement=together``)."""
+        import torch
+
+        from rl_agents.engines.select import build_engine
+
+        os.environ["OMP_NUM_THREADS"] = str(settings.threads)
+        torch.set_num_threads(settings.threads)
+        self.engine, self._hosts = build_engine(settings), True
 
     def set_engines(self, handles: Sequence[Any]) -> None:
         """Use engine actors; called again when actors were replaced."""
@@ -200,10 +213,12 @@ class TextEnvRunner(EnvRunner, Checkpointable):
         return (), {"config": self.config}
 
     def stop(self) -> None:
-        """Give up what is played, then close environments and the event loop; the engine is whoever's who made it."""
+        """Give up what is played, then close environments, the event loop, and an engine that was built here."""
         with contextlib.ExitStack() as last:  # each of these, whatever comes of those before it
             if self.pool.watch.note is not None:
                 last.callback(self.pool.watch.note.close)
+            if self._hosts and self.engine is not None:
+                last.callback(self.engine.close)
             last.callback(self._loop.close)
             last.callback(close_hosts)
             last.callback(lambda: self._loop.run(self.pool.close()))

@@ -34,6 +34,7 @@ def validate(settings: Settings) -> None:
         raise InputError("learner_sharding=fsdp with optimizer=muon: Muon needs whole matrices; take optimizer=adamw")
     if settings.tensor_parallel > 1 and settings.engine_mode != "async":
         raise InputError(f"tensor_parallel={settings.tensor_parallel} needs engine_mode=async")
+    _check_placement(settings)
     _check_asynchrony(settings)
     context_window(settings.context)
     if settings.prompting == "reflexion" and settings.truncation != "none":
@@ -52,6 +53,25 @@ def check_room(settings: Settings) -> None:
             f"max_response_tokens={settings.max_response_tokens} leaves no room for a prompt in "
             f"max_model_len={settings.max_model_len}"
         )
+
+
+def _check_placement(settings: Settings) -> None:
+    """Refuse what an engine in an env runner's process cannot have."""
+    why = ""
+    if settings.num_env_runners == 0:
+        why = "needs num_env_runners of 1 or more: without env runners the engine is in the driver's process anyway"
+    elif settings.num_engines > 1:
+        why = f"each env runner has its own engine: set num_env_runners={settings.num_engines} in place of num_engines"
+    elif settings.engine_mode != "inprocess":
+        why = f"engine_mode={settings.engine_mode} has processes of its own; leave engine_mode=inprocess"
+    elif settings.gpus_per_engine:
+        why = "for engines on CPUs; leave gpus_per_engine=0"
+    elif settings.weight_transfer not in ("auto", "object_store"):
+        why = f"weights come from the object store, not by weight_transfer={settings.weight_transfer}"
+    elif settings.env == "blackbox":
+        why = "the gateway of env=blackbox needs engines in actors of their own"
+    if settings.placement == "together" and why:
+        raise InputError(f"placement=together: {why}")
 
 
 def _check_asynchrony(settings: Settings) -> None:

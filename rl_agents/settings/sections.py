@@ -208,6 +208,9 @@ class EngineKeys:
         "none", "vLLM samples with weights and activations in FP8, quantised anew at each change of weights",
         needs="engine!=torch",
     )  # fmt: skip
+    placement: Literal["apart", "together"] = key(
+        "apart", "engines in actors of their own, or `together`: one in each env runner's process (CPUs, docs/scale.md)"
+    )
     num_engines: int = key(1, "engine actors", at_least=1)
     tensor_parallel: int = key(1, "GPUs per engine", at_least=1, needs="engine_mode=async")
     kv_cache_gb: float = key(

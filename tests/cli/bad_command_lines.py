@@ -65,6 +65,13 @@ ROWS = """
 --set context=last => context='last': valid: append, window(n)
 --set engine=vlllm => engine='vlllm': valid: auto, vllm, torch
 --set engine_mode=asynch => engine_mode='asynch': valid: inprocess, async
+--set placement=near => placement='near': valid: apart, together
+--set placement=together num_env_runners=0 => placement=together: needs num_env_runners of 1 or more
+--set placement=together num_engines=2 => placement=together: each env runner has its own engine: set num_env_runners=2
+--set placement=together engine_mode=async => placement=together: engine_mode=async has processes of its own
+--set placement=together engine_mode=async tensor_parallel=2 => placement=together: engine_mode=async has processes of
+--set placement=together gpus_per_engine=1 => placement=together: for engines on CPUs; leave gpus_per_engine=0
+--set placement=together weight_transfer=gloo => placement=together: weights come from the object store, not by
 --set dtype=float8 => dtype='float8': valid: float32, bfloat16
 --set optimizer=sgd => optimizer='sgd': valid: adamw, muon
 --set num_env_runners=-1 => num_env_runners=-1: must not be negative

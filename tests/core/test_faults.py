@@ -89,6 +89,26 @@ def test_a_killed_engine_comes_back_with_the_last_weights(algo: AgentAlgorithm) 
     assert again["actor/engine_logprob_gap_max"] < 1e-4
 
 
+def test_an_engine_in_an_env_runner_that_dies_is_replaced_with_it_and_has_the_last_weights(
+    ray_session: None, beginner_model_dir: Path
+) -> None:
+    algo = build(beginner_model_dir, num_env_runners=1, placement="together")
+    try:
+        check_iteration(algo)
+
+        def break_engine(runner: Any) -> None:
+            runner.engine.dead = "its step failed"
+
+        assert algo.rollout_workers is not None
+        runners = algo.rollout_workers.collector.runners
+        runners.tell(runners.ids(), break_engine)
+        before = runner_pids(algo)
+        assert check_iteration(algo)["actor/engine_logprob_gap_max"] < 1e-4
+        assert runner_pids(algo) != before
+    finally:
+        algo.stop()
+
+
 def test_the_number_of_env_runners_does_not_change_the_tasks(algo: AgentAlgorithm, beginner_model_dir: Path) -> None:
     local = AgentConfig().training(model=str(beginner_model_dir), **KEYS).local().build_algo()
     try:

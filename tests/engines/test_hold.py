@@ -1,4 +1,4 @@
-"""The step thread's bookkeeping of syncs that are given up half-way; a stand-in steps in the place of vLLM."""
+"""Bookkeeping of syncs that are given up half-way, with and without a step thread; a stand-in steps for vLLM."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from typing import Any
 import pytest
 
 from rl_agents.engines import EngineSettings, vllm_inprocess
+from rl_agents.engines.vllm_inline import VLLMInlineEngine
 from rl_agents.engines.vllm_inprocess import VLLMInProcessEngine
 
 
-@pytest.fixture
-def engine(monkeypatch: pytest.MonkeyPatch) -> Any:
+@pytest.fixture(params=[VLLMInProcessEngine, VLLMInlineEngine])
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
     vllm = SimpleNamespace(
         has_unfinished_requests=lambda: False, engine_core=SimpleNamespace(shutdown=lambda: None),
     )  # fmt: skip
     monkeypatch.setattr(vllm_inprocess, "_start", lambda settings: vllm)
     monkeypatch.setattr(vllm_inprocess, "counts_versions", lambda: False)
-    engine = VLLMInProcessEngine(EngineSettings("", kind="vllm"))
+    engine = request.param(EngineSettings("", kind="vllm"))
     yield engine
     engine.close()
 
@@ -41,8 +42,10 @@ def test_a_sync_cancelled_in_the_moment_it_is_granted_holds_nobody(engine: VLLMI
         await asyncio.sleep(0)
         until = time.monotonic() + 10
         while not engine._loading and time.monotonic() < until:
+            if isinstance(engine, VLLMInlineEngine):
+                await asyncio.sleep(0)
             time.sleep(0.001)  # the thread grants it, and this loop has not heard of it
-        assert engine._loading
+        assert engine._loading and not hold.done()
         hold.cancel()
         await asyncio.gather(hold, return_exceptions=True)
         assert hold.cancelled()
