@@ -7,8 +7,10 @@ Nothing downstream decodes and tokenizes them again.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
+
+from rl_agents.data.plain import plain
 
 #: `Step.next_step` of a call whose answer nobody used: a retry that its client gave up, a sample that was not taken.
 ABANDONED = -2
@@ -71,7 +73,7 @@ class Step:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Step:
-        """Inverse of ``dataclasses.asdict`` after JSON, which knows no tuples."""
+        """Inverse of `plain` after JSON, which knows no tuples."""
         return cls(**{**data, "version_spans": tuple((v, count) for v, count in data.get("version_spans", ()))})
 
 
@@ -123,7 +125,8 @@ class Trajectory:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for ``trajectories/*.jsonl``."""
-        return asdict(self)
+        own: dict[str, Any] = plain(self)
+        return own
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Trajectory:

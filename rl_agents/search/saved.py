@@ -7,9 +7,9 @@ tree are the states that may still be expanded, with the paths that lead to them
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
+from rl_agents.data.plain import plain
 from rl_agents.data.trajectory import Step
 from rl_agents.rollout.env_calls import EnvReply
 from rl_agents.search.explorer import Explorer
@@ -54,7 +54,7 @@ def _search_to_json(search: Search) -> dict[str, Any]:
         "nodes": [_node_to_json(node, number) for node in nodes],
         "current": number[id(search.current)] if search.current else None,
         "frontier": [number[id(node)] for node in search.frontier],
-        "marks": [asdict(mark) for mark in search.marks],
+        "marks": [plain(mark) for mark in search.marks],
     }
 
 
@@ -75,8 +75,8 @@ def _search_from_json(data: Mapping[str, Any]) -> Search:
 def _node_to_json(node: Node, number: Mapping[int, int]) -> dict[str, Any]:
     return {
         "parent": None if node.parent is None else number[id(node.parent)],
-        "step": None if node.step is None else asdict(node.step),
-        "answer": asdict(node.answer),
+        "step": None if node.step is None else plain(node.step),
+        "answer": plain(node.answer),
         "key": node.key,
         "place": node.place,
     }
