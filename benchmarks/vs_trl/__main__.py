@@ -1,6 +1,6 @@
 """CPU seconds per sampled token, ours against TRL's GRPOTrainer: ``python -m benchmarks.vs_trl``.
 
-Three runs of the same job (see common.py, trl_side.py, our_side.py) live side by side and take turns, one iteration
+Four runs of the same job (see common.py, trl_side.py, our_side.py) live side by side and take turns, one iteration
 each, so that whatever else the machine does hits all alike. Needs ``sh benchmarks/vs_trl/setup.sh`` once.
 """
 
@@ -22,6 +22,7 @@ from rl_agents.core.starter import ensure_model
 ROOT = Path(__file__).resolve().parents[2]
 TRL_PYTHON = ROOT / ".venv-trl" / "bin" / "python"
 WARM_UP = 3
+OURS = ("local", "vllm", "vllm-together")
 
 
 class Side:
@@ -62,13 +63,13 @@ class Side:
 
 
 def run(iterations: int) -> list[Side]:
-    """Start the three sides, let them take turns, and stop them."""
+    """Start the sides, let them take turns, and stop them."""
     model_dir, count = str(ensure_model(Settings(), AgentAlgorithm.from_settings)), str(WARM_UP + iterations)
     sides: list[Side] = []
     try:
         sides.append(Side("TRL", TRL_PYTHON, "trl_side", model_dir, count))
-        sides.append(Side("rl_agents local", sys.executable, "our_side", model_dir, count, "local"))
-        sides.append(Side("rl_agents vllm", sys.executable, "our_side", model_dir, count, "vllm"))
+        for path in OURS:
+            sides.append(Side(f"rl_agents {path}", sys.executable, "our_side", model_dir, count, path))
         for side in sides:
             side.answer()
         for _ in range(WARM_UP + iterations):
@@ -91,10 +92,7 @@ def main() -> None:
     for name, figures in sides.items():
         print(f"\n{name}\n{median_table(figures)}")
     ratios = [
-        {
-            f"trl_over_{name.split()[1]}": trl["us_per_token"] / sides[name][turn]["us_per_token"]
-            for name in ("rl_agents local", "rl_agents vllm")
-        }
+        {f"trl_over_{path}": trl["us_per_token"] / sides[f"rl_agents {path}"][turn]["us_per_token"] for path in OURS}
         for turn, trl in enumerate(sides["TRL"])
     ]
     print(f"\nCPU per sampled token, TRL over ours\n{median_table(ratios)}")

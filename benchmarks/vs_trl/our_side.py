@@ -1,4 +1,4 @@
-"""Our side: a training run of rl_agents, with the torch engine in one process or with actors and vLLM."""
+"""Our side: a training run of rl_agents, with the torch engine in one process, or with actors and vLLM."""
 
 from __future__ import annotations
 
@@ -31,11 +31,14 @@ class Run:
             algo="grpo", model=model_dir, seed=SEED, tasks_per_iteration=GROUPS, group_size=GROUP_SIZE, minibatches=1,
             lr=LEARNING_RATE, betas=list(BETAS), grad_clip=GRAD_CLIP,
         )  # fmt: skip
-        self.algo = (config.local() if path == "local" else config.training(engine="vllm")).build_algo()
+        placement = "together" if path == "vllm-together" else "apart"
+        config = config.local() if path == "local" else config.training(engine="vllm", placement=placement)
+        self.algo = config.build_algo()
         self.actors: list[Any] = []
         if path != "local":
             runners = self.algo.env_runner_group._worker_manager.actors().values()
-            self.actors = [*runners, *self.algo.rollout_workers.engine_group.handles()]
+            engines = [] if placement == "together" else self.algo.rollout_workers.engine_group.handles()
+            self.actors = [*runners, *engines]
         self.learner_s, self._learn = 0.0, self.algo._learn
         self.algo._learn = self.timed_learn
 
@@ -69,7 +72,7 @@ def cpu_of(actor: Any) -> float:
 
 
 def main() -> None:
-    """``our_side MODEL_DIR ITERATIONS local|vllm``."""
+    """``our_side MODEL_DIR ITERATIONS local|vllm|vllm-together``."""
     torch.set_num_threads(1)
     model_dir, iterations, path = sys.argv[1], int(sys.argv[2]), sys.argv[3]
     run = Run(model_dir, path)

@@ -1,0 +1,124 @@
+"""docs/speed.md: where speed stands, in one table, from the results on file.
+
+python -m benchmarks.speed_page
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.report import RESULTS
+
+PAGE = Path(__file__).parents[1] / "docs" / "speed.md"
+HEAD = """# Speed in one table
+
+Written by `python -m benchmarks.speed_page` from benchmarks/results; [benchmarks](benchmarks.md) says how each line was
+measured, and [scale](scale.md) what the keys do. Process CPU of all threads, one thread each, two cores, no GPU; medians
+of rounds that took turns. A ratio above 1 is in our favour; the aim is what we set out for, met or not.
+
+| what | compared with | ratio | aim | rounds: lowest to highest | command |
+|---|---|---|---|---|---|
+"""
+ROLLOUTS = {
+    "rollout_efficiency": "0.1 M parameters",
+    "rollout_efficiency_256x4": "2.6 M",
+    "rollout_efficiency_512x8": "21 M",
+}
+SIDES = {
+    "local": ("in one process, torch engine", "3"),
+    "vllm": ("actors, vLLM", "1.5"),
+    "vllm-together": ("actors, vLLM, `placement=together`", "1.5"),
+}
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row; ``low`` and ``high`` are 0 where a file holds only the median."""
+
+    what: str
+    against: str
+    ratio: float
+    low: float
+    high: float
+    command: str
+    aim: str = ""
+
+    def __str__(self) -> str:
+        spread = f"{self.low:.2f} to {self.high:.2f}" if self.high else ""
+        return f"| {self.what} | {self.against} | {self.ratio:.2f} | {self.aim} | {spread} | `{self.command}` |"
+
+
+def main() -> None:
+    """Write the page."""
+    lines = [*rollouts(), *trl(), *torch_engine(), *shared_rows(), *searches()]
+    PAGE.write_text(HEAD + "\n".join(map(str, lines)) + "\n", encoding="utf-8")
+
+
+def load(name: str) -> dict[str, Any]:
+    """Return a file of results."""
+    data: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    return data
+
+
+def line(what: str, against: str, figure: dict[str, float], command: str, aim: str = "") -> Line:
+    """Return a row from a median and its extremes."""
+    return Line(what, against, figure["median"], figure["min"], figure["max"], command, aim)
+
+
+def rollouts() -> Iterator[Line]:
+    """Tokens per CPU-second of the rollout path over raw vLLM's."""
+    for name, size in ROLLOUTS.items():
+        data = load(name)
+        for key, words in (("", ""), ("together_", ", `placement=together`")):
+            figure = data["summary"][f"{key}ratio_to_turn_by_turn"]
+            yield line(f"rollouts, {size}{words}", "raw vLLM, turn by turn", figure, data["command"], "0.95")
+
+
+def trl() -> Iterator[Line]:
+    """TRL's CPU per sampled token over ours, end to end and in the learner."""
+    data = load("vs_trl")
+    for side, (words, aim) in SIDES.items():
+        if figure := data["summary"].get(f"trl_over_{side}"):
+            yield line(f"GRPO end to end, {words}", "TRL", figure, data["command"], aim)
+    theirs, ours = (data["sides"][side]["learner_us_per_token"]["median"] for side in ("TRL", "rl_agents local"))
+    yield Line("GRPO, the learner alone", "TRL", theirs / ours, 0, 0, data["command"])
+
+
+def torch_engine() -> Iterator[Line]:
+    """A sampled step before and after passes were recorded."""
+    data = load("torch_engine")
+    for case, figures in data["cases"].items():
+        before, now = (figures[side]["us_per_step"]["median"] for side in ("before", "now"))
+        yield Line(f"torch engine: {case}", "passes that are not recorded", before / now, 0, 0, data["command"])
+
+
+def shared_rows() -> Iterator[Line]:
+    """Updates with shared beginnings over flat rows."""
+    data = load("shared_rows")
+    for size, shapes in data["models"].items():
+        for shape in shapes:
+            spread = (min(shape["update_ratios"]), max(shape["update_ratios"]))
+            what = f"update, {size}: {shape['shape']}; gradient's error {shape['gradient_error']:.0e}"
+            yield Line(what, "`row_prefixes=flat`", shape["update_ratio"], *spread, data["command"])
+
+
+def searches() -> Iterator[Line]:
+    """What GRPO's step of the environment costs over the others'."""
+    for path in sorted(RESULTS.glob("search_cost_*.json")):
+        data = load(path.stem)
+        for name, figure in data["summary"].items():
+            arm, over, _ = name.partition(" over grpo")
+            if over and arm != "grpo":
+                own = {"median": 1 / figure["median"], "min": 1 / figure["max"], "max": 1 / figure["min"]}
+                where = path.stem.removeprefix("search_cost_")
+                yield line(
+                    f"a step of {where} with {arm}", "GRPO's", own, data["command"], "0.83" if "3spo" in arm else ""
+                )
+
+
+if __name__ == "__main__":
+    main()
