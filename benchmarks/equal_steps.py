@@ -69,6 +69,7 @@ METHODS: dict[str, tuple[str, ...]] = {
     "reinforce++": ("algo=reinforce++", *SINGLE),
     "vspo": ("algo=vspo", *GROUPS),
     "vspo, random draws": ("algo=vspo", *GROUPS, "vspo_mode=random"),
+    "vspo, no clip": ("algo=vspo", *GROUPS, "vspo_clip=false"),
     "gigpo": ("algo=gigpo", *GROUPS, "gamma=0.95", "step_norm=mean_std"),
     "hgpo": ("algo=hgpo", *GROUPS, "gamma=0.95", "step_norm=mean_std"),
     "steppo": ("algo=steppo", *SINGLE, *CRITIC, "gamma=0.99", "clip_low=0.02", "clip_high=0.03"),
