@@ -1,4 +1,4 @@
-"""Plain data of data classes: the same JSON as `dataclasses.asdict`, nothing copied that is plain already."""
+"""Plain data of data classes: the same JSON as `dataclasses.asdict`, and as independent."""
 
 from __future__ import annotations
 
@@ -17,4 +17,4 @@ def test_the_same_json_as_asdict() -> None:
     reply = EnvReply("seen", chat=({"role": "user", "content": "hello"},), evidence=("one", "two"))
     for value in (trajectory, reply, Trajectory("empty", 0, 0, 0)):
         assert json.dumps(plain(value)) == json.dumps(asdict(value))
-    assert plain(trajectory)["steps"][0]["prompt_ids"] is step.prompt_ids
+    assert plain(trajectory)["steps"][0]["prompt_ids"] is not step.prompt_ids
