@@ -12,4 +12,4 @@ else
     set -- --torch-backend=cpu
 fi
 .uv/bin/uv pip install --quiet --python .venv-trl/bin/python "$@" --constraint constraints.txt \
-    trl==1.16.0 torch transformers accelerate gymnasium pyyaml numpy
+    trl==1.16.0 torch transformers accelerate gymnasium pyyaml numpy rapidfuzz

@@ -17,6 +17,7 @@ from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.env import INPUT_ENV_SPACES
 from ray.rllib.env.env_runner import EnvRunner
 from ray.rllib.utils.checkpoints import Checkpointable
+from ray.rllib.utils.debug import update_global_seed_if_necessary
 from ray.rllib.utils.metrics import (
     EPISODE_RETURN_MEAN,
     NUM_ENV_STEPS_SAMPLED,
@@ -63,8 +64,10 @@ class TextEnvRunner(EnvRunner, Checkpointable):
         Raises:
             InputError: no usable tokenizer in ``model_dir``.
         """
-        super().__init__(config=config, **kwargs)
+        # RLlib would make torch deterministic, which imports its compiler: half a second of CPU in every env runner.
+        super().__init__(config=config.copy(copy_frozen=False).debugging(seed=None), **kwargs)
         agent: Settings = self.config.agent
+        update_global_seed_if_necessary(None, agent.seed + (self.worker_index or 0))
         self.limits = Limits.from_settings(agent)
         self.context = make_context(agent.context, load_tokenizer(self.config.model_dir))
         self.pool = env_pool(agent)
