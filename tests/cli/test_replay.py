@@ -70,19 +70,18 @@ def test_learning_again_gives_the_same_weights(
     assert "credit equal, engine's logprobs within" in out
 
 
-@pytest.mark.parametrize("what", ["dapo", "chain-gae, solved again"])
 def test_a_stream_is_replayed_with_the_groups_that_it_took(
-    ray_session: None, beginner_model_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], what: str
+    ray_session: None, beginner_model_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Dynamic sampling passes some over; what the learner got, and in which order, is in the pool."""
     argv = ["--model", str(beginner_model_dir), "--env", "guess_numbers", "--output", str(tmp_path / "run")]
     stream = ["stream=true", "staleness=3", "num_env_runners=1", "engine=torch", "num_learners=0"]
-    assert main([*argv, "--iterations", "3", "--set", *KEYS, *RUNS[what], *stream]) == 0
+    assert main([*argv, "--iterations", "3", "--set", *KEYS, *RUNS["dapo"], *stream]) == 0
     capsys.readouterr()
     assert main(["replay", str(tmp_path / "run"), "--iterations", "1:3"]) == 0
     out = capsys.readouterr().out
     assert out.splitlines()[-1] == "replay of 1:3: equal bit for bit, credit and weights"
-    assert "credit equal" in out and (" episodes again" in out) == ("again" in what)
+    assert "credit equal" in out
 
 
 def test_from_checkpoint_to_checkpoint(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -66,15 +66,6 @@ def test_stop_ends_the_run_with_a_checkpoint_and_says_why(beginner_model_dir: Pa
     algo.stop()
 
 
-def test_off_says_nothing(beginner_model_dir: Path, tmp_path: Path) -> None:
-    algo = build(beginner_model_dir, guard="off", iterations=2)
-    loop, shown = open_loop(algo, tmp_path / "run")
-    assert loop.run()
-    assert "below its start" not in shown.getvalue()
-    assert not any(tag.startswith("guard/") for record in loop.folder.read_metrics() for tag in record)
-    algo.stop()
-
-
 def test_restore_goes_back_once_and_then_stops(beginner_model_dir: Path, tmp_path: Path) -> None:
     keys = {"guard": "restore", "iterations": 20, "lag": 1}
     algo = build(beginner_model_dir, **keys)
