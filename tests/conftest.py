@@ -25,6 +25,9 @@ os.environ.setdefault("RAY_DASHBOARD_STARTUP_TIMEOUT_S", "180")
 os.environ.setdefault("RAY_DASHBOARD_SUBPROCESS_MODULE_WAIT_READY_TIMEOUT", "120")
 # Ray starts its workers at niceness 15: beside the other test process each would get 3 % of a core.
 os.environ.setdefault("RAY_worker_niceness", "0")
+# Ray looks for new log files ten times a second, for every cluster: 2 % of all that the tests compute.
+os.environ.setdefault("RAY_LOG_MONITOR_MANY_FILES_THRESHOLD", "0")
+os.environ.setdefault("LOG_NAME_UPDATE_INTERVAL_S", "2")
 # A node that is told to stop has nothing to hand over; it would wait for 30 seconds.
 os.environ.setdefault("RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S", "0")
 
@@ -63,8 +66,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     side_by_side.sort_items(config, items)
 
 
-def pytest_collection_finish() -> None:
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    side_by_side.wait_for_the_first(session.config)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    side_by_side.say_collected(session.config)
     gc.freeze()  # what libraries and tests have defined stays: no need to walk through it again and again
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    side_by_side.say_collected(session.config, done=False)
 
 
 @pytest.fixture(scope="session")

@@ -2,14 +2,18 @@
 
 Files that use a Ray session stay together, in two groups of which each has its own, and files that start clusters and
 servers of their own; all three begin at once, as they take longest and wait the most. The rest goes file by file to
-whoever is idle.
+whoever is idle. The first process compiles the tests, and the others read what it has written.
 """
 
 from __future__ import annotations
 
 import fcntl
 import functools
+import importlib
 import os
+import sys
+import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +21,8 @@ from typing import Any
 import pytest
 
 ORDER = ["training session", "session", "processes", ""]
+#: What the others import meanwhile: they need it anyway.
+LIBRARIES = ("rl_agents.core.algorithm", "transformers.models.auto.auto_factory")
 #: Folders whose tests train with actors: half of what needs a session.
 TRAINING = {"core", "search"}
 
@@ -46,6 +52,30 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return group_of(config.rootpath / file) or file
 
     return GroupsElseFiles(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+def wait_for_the_first(config: pytest.Config, limit_s: float = 90.0) -> None:
+    """Before a worker collects: each would compile every test, and pytest's changes to assertions take half of that."""
+    worker = getattr(config, "workerinput", None)
+    if worker is None or worker["workerid"] == "gw0" or sys.dont_write_bytecode:
+        return
+    for name in LIBRARIES:
+        importlib.import_module(name)
+    deadline = time.monotonic() + limit_s
+    while not collected(worker).exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+
+
+def say_collected(config: pytest.Config, done: bool = True) -> None:
+    """After the first worker's collection, whatever came of it; the file goes with the worker's end."""
+    worker = getattr(config, "workerinput", {"workerid": ""})
+    if worker["workerid"] == "gw0":
+        collected(worker).touch() if done else collected(worker).unlink(missing_ok=True)
+
+
+def collected(worker: dict[str, Any]) -> Path:
+    """The file that says so, of this run alone."""
+    return Path(tempfile.gettempdir()) / f"pytest-collected-{worker['testrunuid']}"
 
 
 def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:

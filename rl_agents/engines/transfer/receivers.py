@@ -72,6 +72,7 @@ class FromStore(Mixed):
         passed_by = untouched(self.model)
         super().finish_weight_update()
         repack_tied_head(self.model)
+        round_biases(self.model, self.model_config.dtype)
         for method, kernel in self.unpacked:
             method.moe_kernel = method.moe_kernel or kernel
         self.unpacked = ()
@@ -283,3 +284,15 @@ def repack_tied_head(model: torch.nn.Module) -> None:
     head = getattr(model, "lm_head", None)
     if head is not None and hasattr(head, "cpu_linear"):
         head.quant_method.process_weights_after_loading(head)
+
+
+def round_biases(model: torch.nn.Module, dtype: torch.dtype) -> None:
+    """Give biases the values that they would have if the engine had started with these weights.
+
+    vLLM 0.32 on a CPU with AMX keeps the biases of small bfloat16 layers in float32: values of bfloat16 after a start,
+    and whatever was sent after a reload.
+    """
+    for layer in model.modules():
+        bias = getattr(layer, "bias", None)
+        if hasattr(layer, "cpu_linear") and bias is not None and bias.dtype != dtype:
+            bias.data = bias.to(dtype).to(bias.dtype)
