@@ -22,14 +22,15 @@ from rl_agents.reporting.statistics import student_interval
 from rl_agents.settings import load_recipe
 
 #: Methods, by their small presets.
-METHODS = ("chain-gae", "grpo", "gigpo", "steppo", "hgpo")
+BASELINES = ("grpo", "gigpo", "steppo", "hgpo")
+METHODS = ("chain-gae", *BASELINES)
 #: Readings of 3SPO: as published, today's defaults, and what the exact worlds say of repairs (docs/algorithms/3spo.md).
 SEARCHES: dict[str, tuple[str, ...]] = {
     "3spo, published": ("score_gate=score",),
     "3spo": (),
     "3spo, repaired": ("score_alpha=1", "score_rate=chain", "novelty_until=solved"),
 }
-#: What is changed of chain-gae.
+#: What is changed of chain-gae, which learns from every episode once where nothing else is said.
 PARTS: dict[str, tuple[str, ...]] = {
     "chain-gae, lambda 0": ("lam=0",),
     "chain-gae, lambda 0.5": ("lam=0.5",),
@@ -82,7 +83,9 @@ def arm(name: str, env: str, budget: int) -> Arm:
     file = preset(name if name in METHODS else "chain-gae", env)
     keys = load_recipe(str(file))
     episodes = keys["tasks_per_iteration"] * keys["group_size"]
-    chosen = (f"iterations={math.ceil(budget / (episodes * EPISODE_STEPS[env]))}", *PARTS.get(name, ()))
+    parts = PARTS.get(name, ())
+    once = () if name in BASELINES or any(part.startswith("solved_again=") for part in parts) else ("solved_again=0",)
+    chosen = (f"iterations={math.ceil(budget / (episodes * EPISODE_STEPS[env]))}", *parts, *once)
     config = ("--config", str(file.relative_to(Path.cwd())))
     return Arm(name, (*config, *(part for key in chosen for part in ("--set", key))))
 

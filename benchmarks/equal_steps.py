@@ -79,7 +79,7 @@ METHODS: dict[str, tuple[str, ...]] = {
         "algo=3spo", *SEARCH, "score_alpha=1", "score_rate=chain", "novelty_until=solved", "search_max_finished=8",
     ),
     "chain-search": ("algo=chain-search", *SEARCH),
-    "chain-gae": ("algo=chain-gae", *SINGLE),
+    "chain-gae": ("algo=chain-gae", *SINGLE, "solved_again=0"),
     "chain-gae, solved again": ("algo=chain-gae", *SINGLE, "solved_again=4"),
 }  # fmt: skip
 

@@ -34,8 +34,8 @@ class ChainGaeKeys(LambdaKeys, RatioLevelKeys, ChainKeys, StateKeys):
     """chain-gae."""
 
     solved_again: int = key(
-        0, "iterations for which solved episodes are learned from again, where they went better than V; 0: none",
-        at_least=0,
+        4, "iterations for which solved episodes are learned from again, where they went better than V; 0: none, as "
+        "with top_p below 1", at_least=0,
     )  # fmt: skip
     solved_again_weight: float = key(0.3, "factor on their advantages", above=0, needs="solved_again")
 

@@ -29,6 +29,8 @@ def apply_defaults(settings: Settings, recipe: Recipe) -> None:
     log-probabilities are the denominator of the ratio, and the sampled ones that of a truncated correction.
     """
     settings.set_defaults(recipe.defaults)
+    if settings.top_p < 1 and "solved_again" in declared(recipe.keys):
+        settings.set_defaults({"solved_again": 0})
     for chosen, default in (("kl_coef", "kl_in_reward_coef"), ("kl_in_reward_coef", "kl_coef")):
         if chosen in settings.explicit and getattr(settings, chosen):
             settings.set_defaults({default: 0.0})

@@ -185,7 +185,7 @@ def test_the_chain_as_critic_is_that_of_the_algorithm(name: str, imitate: float,
     """The advantages of the same episodes, and of those that were solved in the last four iterations."""
     world = WORLDS[name]()
     sampler = Sampler(world, policy(world, world.weights[None]), np.random.default_rng(0))
-    again = {"solved_again": 4, "solved_again_weight": imitate} if imitate else {}
+    again = {"solved_again": 4, "solved_again_weight": imitate} if imitate else {"solved_again": 0}
     method, critic = (
         chain_of(lam=0.95, imitate=imitate)(world, 1),
         Memory(settings_of("chain-gae", whiten=False, **again)),
