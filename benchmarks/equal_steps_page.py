@@ -30,8 +30,8 @@ HEAD = """# Every method at equal environment steps
 Written by `python -m benchmarks.equal_steps_page`. The runs are `python -m benchmarks.equal_steps`'s, which says what
 is equal: start, rate, price of invalid actions, episodes of an iteration, names of states. Success is that of the plain
 policy on the test tasks at temperature 1, tasks that it was not trained on. Means over seeds with Student's 95 %
-interval; differences are paired by seed. **Bold**: the interval is above 0; *italics*: below. *chain-gae, solved again* is
-chain-gae with its defaults, *chain-gae* has `solved_again=0`.
+interval; differences are paired by seed. **Bold**: the interval is above 0; *italics*: below. *chain-gae, solved again*
+is chain-gae with its defaults, *chain-gae* has `solved_again=0`.
 """
 COLUMNS = "| method | seeds | start | success | over its start | over GRPO | sampled tokens | CPU-s a run |"
 Runs = Mapping[str, Run]

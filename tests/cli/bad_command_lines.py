@@ -31,7 +31,7 @@ ROWS = """
 --set gamma=0.9 algo=grpo => key 'gamma' has no effect with algo grpo; it belongs to: 3spo, chain-gae, chain-search,
 --set solved_again=2 algo=grpo => key 'solved_again' has no effect with algo grpo; it belongs to: chain-gae
 --set solved_again=-1 algo=chain-gae => solved_again=-1: must not be negative
---set solved_again_weight=0.5 solved_again=0 algo=chain-gae => key 'solved_again_weight' has no effect without solved_again
+--set solved_again_weight=0.5 solved_again=0 algo=chain-gae => key 'solved_again_weight' has no effect without
 --set solved_again=2 top_p=0.9 old_logprobs=learner algo=chain-gae => top_p=0.9 does not go with solved_again: ratios
 --set kl_coef=-1 => kl_coef=-1.0: must not be negative
 --set kl_coef=x => kl_coef='x': a number is needed
