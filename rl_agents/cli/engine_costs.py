@@ -43,7 +43,7 @@ def examine_engines(args: argparse.Namespace) -> int:
     settings = chosen_settings(recipe, flags, args.config)
     with contextlib.redirect_stdout(sys.stderr) if args.json else contextlib.nullcontext():
         print(f"both engines play {settings.env} in turns: a minute, and longer for larger models", flush=True)
-        costs, measured, file = measure_engines(settings)
+        costs, measured, file = measure_engines(settings, ROUNDS)
     if args.json:
         print(json.dumps({**asdict(measured), "cheaper": measured.cheaper, "file": file}))
         return 0
@@ -54,7 +54,7 @@ def examine_engines(args: argparse.Namespace) -> int:
     return 0
 
 
-def measure_engines(settings: Settings, rounds: int = ROUNDS) -> tuple[dict[str, Sequence[Cost]], Measured, str]:
+def measure_engines(settings: Settings, rounds: int) -> tuple[dict[str, Sequence[Cost]], Measured, str]:
     """Return the rounds by engine, what they say, and the file that keeps it.
 
     Args:
