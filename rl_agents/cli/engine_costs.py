@@ -90,8 +90,8 @@ def measure_engines(settings: Settings, rounds: int) -> tuple[dict[str, Sequence
 def summary(costs: Mapping[str, Sequence[Cost]], env: str) -> Measured:
     """Put rounds of both engines, which took turns, into one measurement."""
     ratios = [vllm.cpu_us / torch.cpu_us for torch, vllm in zip(costs["torch"], costs["vllm"], strict=True)]
-    medians = [statistics.median(cost.cpu_us for cost in costs[kind]) for kind in ("torch", "vllm")]
-    return Measured(*medians, min(ratios), max(ratios), len(ratios), env, date.today().isoformat())
+    torch_us, vllm_us = (statistics.median(cost.cpu_us for cost in costs[kind]) for kind in ("torch", "vllm"))
+    return Measured(torch_us, vllm_us, min(ratios), max(ratios), len(ratios), env, date.today().isoformat())
 
 
 def _spread(values: Sequence[float]) -> str:

@@ -34,7 +34,7 @@ KINDS = (*FIRST_KINDS, "rewards", "verifiers", "judges", "agents", *PRESETS)
 ENGINES: list[Entry] = [
     {
         "name": "auto",
-        "summary": "vllm where it can run, but on CPUs the one that is cheaper for the model; a run prints which and why",
+        "summary": "vllm where it can run, on CPUs the one that is cheaper for the model; a run prints which and why",
         "reference": "`run.py doctor --engines`",
     },
     {
@@ -44,7 +44,7 @@ ENGINES: list[Entry] = [
     },
     {
         "name": "torch",
-        "summary": "a readable KV-cache engine: for small models, --local, machines without vLLM, and as vLLM's reference",
+        "summary": "a readable KV-cache engine: for small models, for --local, without vLLM, and as vLLM's reference",
         "reference": "rl_agents/engines/torch_engine.py",
     },
 ]

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any
+from typing import Any, cast
 
 from rl_agents.core.starter_folder import starter_config, starter_dir
 from rl_agents.engines.hub import model_folder
@@ -48,11 +48,15 @@ def settle_engine(settings: Settings) -> None:
     elif (
         settings.complete and "engine" not in settings.explicit
     ):  # a run of earlier versions, which took vLLM wherever it runs
-        settings.engine, settings.engine_choice = resolve_engine("auto")
+        _choose(settings, *resolve_engine("auto"))
     else:
-        settings.engine, settings.engine_choice = choose_engine(settings)
+        _choose(settings, *choose_engine(settings))
         if settings.engine == "torch":  # for want of vLLM, where there are such keys: idle, and no mistake
             settings.explicit -= ONLY_VLLM.keys()
+
+
+def _choose(settings: Settings, kind: str, reason: str) -> None:
+    settings.engine, settings.engine_choice = cast(Any, kind), reason
 
 
 def choose_engine(settings: Settings) -> tuple[str, str]:

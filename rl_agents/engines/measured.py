@@ -108,14 +108,16 @@ def read(about: Subject) -> Measured | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError) as error:
-        return _ignored(about.file, error)
+        _say_ignored(about.file, error)
+        return None
     try:
         data = json.loads(text)
         if data["subject"] != asdict(about):
             raise ValueError("it is about something else")
         return Measured(**data["measured"])
     except (ValueError, TypeError, KeyError) as error:
-        return _ignored(about.file, error)
+        _say_ignored(about.file, error)
+        return None
 
 
 def keep(about: Subject, measured: Measured) -> Path:
@@ -154,7 +156,7 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _ignored(file: Path, error: Exception) -> None:
+def _say_ignored(file: Path, error: Exception) -> None:
     why = f"{type(error).__name__}: {error}".splitlines()[0]
     line = f"[rl_agents] {file} is ignored ({why}); run.py doctor --engines writes a new one"
     print(line, file=sys.stderr, flush=True)
