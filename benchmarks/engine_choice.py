@@ -78,11 +78,16 @@ def figures(costs: Mapping[Arm, Cost]) -> dict[str, float]:
     best = {kind: min(apart[kind].cpu_us, together[kind].cpu_us) for kind in KINDS}
     return {
         **{f"{arm} us per token": cost.cpu_us for arm, cost in costs.items()},
+        **{f"{arm} busiest process, us per token": cost.busiest_us for arm, cost in costs.items()},
         **{f"{arm} wall us per token": cost.wall_us for arm, cost in costs.items()},
         "vllm over torch": best["vllm"] / best["torch"],
         "vllm over torch, apart": apart["vllm"].cpu_us / apart["torch"].cpu_us,
         "vllm over torch, together": together["vllm"].cpu_us / together["torch"].cpu_us,
         **{f"apart over together, {kind}": apart[kind].cpu_us / together[kind].cpu_us for kind in KINDS},
+        **{
+            f"apart over together, {kind}, busiest process": apart[kind].busiest_us / together[kind].busiest_us
+            for kind in KINDS
+        },
         **{f"apart over together, {kind}, wall": apart[kind].wall_us / together[kind].wall_us for kind in KINDS},
         **{f"{kind} tokens": apart[kind].tokens for kind in KINDS},
     }

@@ -42,9 +42,16 @@ class Arm:
 
 @dataclass(frozen=True)
 class Cost:
-    """One round: CPU of all processes and threads on the way, and time on the clock, in us per sampled token."""
+    """One round, in us per sampled token.
+
+    Attributes:
+        cpu_us: of all processes and threads on the way.
+        busiest_us: of the process that works most: what the clock cannot go below, with a free core for each process.
+        wall_us: on the clock, with whatever else the machine did.
+    """
 
     cpu_us: float
+    busiest_us: float
     wall_us: float
     tokens: int
     steps: int
@@ -78,17 +85,20 @@ class Rollouts:
         """Play round ``number``: its tasks are new, and so are the weights, as far as caches know."""
         groups, size = self.settings.tasks_per_iteration, self.settings.group_size
         specs = training_specs(self.tasks, number, groups, size, seed=0)
-        cpu_s, started = self._cpu_s(), time.monotonic()
+        before, started = self._clocks(), time.monotonic()
         self.workers.push(self._weights, number + 1)
         episodes = self.workers.collector.collect(specs).answers
-        wall_s, cpu_s = time.monotonic() - started, self._cpu_s() - cpu_s
+        wall_s = time.monotonic() - started
+        spent = [now - then for now, then in zip(self._clocks(), before, strict=True)]
         tokens = sum(episode.response_tokens for episode in episodes)
-        return Cost(cpu_s / tokens * 1e6, wall_s / tokens * 1e6, tokens, sum(len(e.steps) for e in episodes))
+        cpu_us, busiest_us, wall_us = (seconds / tokens * 1e6 for seconds in (sum(spent), max(spent), wall_s))
+        return Cost(cpu_us, busiest_us, wall_us, tokens, sum(len(episode.steps) for episode in episodes))
 
-    def _cpu_s(self) -> float:
+    def _clocks(self) -> list[float]:
+        """CPU seconds so far of the driver, of each env runner and of each engine in a process of its own."""
         runners = [self._runners.answer(self._runners.send(runner, _cpu_of)) for runner in self._runners.ids()]
         engines = ray.get([engine.apply.remote(_cpu_of) for engine in self._engines])
-        return time.process_time() + sum(runners) + sum(engines)
+        return [time.process_time(), *runners, *engines]
 
     def close(self) -> None:
         """Stop engines and env runners."""

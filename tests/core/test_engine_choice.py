@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,13 @@ import pytest
 from chat_models import save_chat_model
 
 from rl_agents.algorithms import Settings
-from rl_agents.cli import tune
+from rl_agents.cli import evaluate, train, tune
 from rl_agents.core import engine_choice
 from rl_agents.core.resolve import resolve
 from rl_agents.engines import select
 from rl_agents.engines.measured import Measured, keep, subject
 from rl_agents.engines.model_shape import model_shape, read_config
+from rl_agents.reporting.run_folder import RunFolder
 
 QUICK = {"max_response_tokens": 8, "max_model_len": 2048}
 COSTS = {"ratio_low": 1.0, "ratio_high": 1.0, "rounds": 4, "what": "guess_numbers", "date": "2026-11-23"}
@@ -116,6 +118,24 @@ def test_a_run_that_goes_on_keeps_its_engine(model: Path) -> None:
     old = Settings.restored({**begun.to_dict(), "engine": "auto"})
     measure(model, 50.0, 100.0)
     assert resolve(old).engine == "vllm", "what earlier versions wrote, and took"
+
+
+def test_resumed_runs_and_evaluations_keep_the_engine_on_file(model: Path, tmp_path: Path) -> None:
+    flags = ["--model", str(model), "--set", *(f"{name}={value}" for name, value in QUICK.items())]
+    plan = train.plan_new(train.build_parser().parse([*flags, "--output", str(tmp_path / "run")]))
+    folder = RunFolder.create(plan.output, plan.settings)
+    assert "\nengine: torch\n" in folder.config_file.read_text() and "engine=torch" in train.describe(plan.settings)
+    folder.pool.touch()
+    measure(model, 200.0, 100.0)  # a new run would get vLLM now
+    again = train.plan_resume(train.build_parser().parse(["--resume", str(folder.path)])).settings
+    assert (again.engine, again.engine_choice) == ("torch", "engine torch: as this run began")
+    checkpoint = tmp_path / "checkpoint"
+    shutil.copytree(model, checkpoint / "hf")
+    shutil.copy(folder.config_file, checkpoint / "config.yaml")
+    args = evaluate.build_parser().parse(["--checkpoint", str(checkpoint)])
+    assert evaluate.evaluation_settings(args, str(checkpoint), {}).engine == "torch"
+    args = evaluate.build_parser().parse(["--model", str(model), *flags[2:]])
+    assert evaluate.evaluation_settings(args, str(model), {}).engine == "vllm"
 
 
 def test_trials_of_a_sweep_have_one_engine(model: Path, tmp_path: Path) -> None:
