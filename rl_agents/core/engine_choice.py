@@ -2,7 +2,7 @@
 
 1. Where vLLM cannot run: the torch engine.
 2. With a GPU, with keys that only vLLM has, with ``env=blackbox`` (clients may ask for what the torch engine refuses),
-   and for layers that the torch engine cannot cache: vLLM.
+   and for layers that the torch engine cannot cache, or contexts that it cannot hold (`TORCH_CACHE`): vLLM.
 3. Otherwise, on a CPU, the one that is cheaper for this model: as it was measured here (`rl_agents.engines.measured`),
    and where nobody has measured, by size (`TORCH_PARAMETERS`). Nothing is measured when a run begins: starting vLLM
    for it takes longer than most runs with small models would save.
@@ -17,6 +17,7 @@ from dataclasses import fields
 from typing import Any, cast
 
 from rl_agents.core.starter_folder import starter_config, starter_dir
+from rl_agents.engines.base import EngineSettings
 from rl_agents.engines.hub import model_folder
 from rl_agents.engines.measured import read, subject
 from rl_agents.engines.model_shape import ModelShape, model_shape, read_config
@@ -28,6 +29,8 @@ from rl_agents.settings.sections import EngineKeys
 
 #: Weights up to which the torch engine is the cheaper one on a CPU (benchmarks/results/engine_choice.json).
 TORCH_PARAMETERS = 2_500_000
+#: Bytes that the torch engine's cache may take; its batch of contexts is one block, where vLLM has pages.
+TORCH_CACHE = 2 << 30
 MEASURE = "run.py doctor --engines"
 #: Keys that the torch engine does not have, with their defaults.
 ONLY_VLLM = {key.name: key.default for key in fields(EngineKeys) if "engine!=torch" in key.metadata["needs"]}
@@ -71,6 +74,10 @@ def choose_engine(settings: Settings) -> tuple[str, str]:
     shape = model_shape(model_config(settings))
     if shape is None:
         return "vllm", "engine vllm: the model's size is not in its config.json; engine=torch takes the other one"
+    cache = shape.kv_bytes(settings.dtype) * EngineSettings("").max_batch * settings.max_model_len
+    if cache > TORCH_CACHE:
+        why = f"the torch engine's keys and values could take {cache / 2**30:.1f} GiB (max_model_len)"
+        return "vllm", f"engine vllm: {why}; engine=torch takes it nevertheless"
     return cheaper(shape, settings.dtype)
 
 

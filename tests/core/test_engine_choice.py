@@ -78,6 +78,15 @@ def test_layers_that_the_torch_engine_cannot_cache_take_vllm(tmp_path: Path) -> 
     assert found.engine == "vllm" and "the torch engine needs full attention" in found.engine_choice
 
 
+def test_contexts_that_the_torch_engine_cannot_hold_take_vllm(model: Path) -> None:
+    found = settled({"model": str(model), "max_response_tokens": 8, "max_model_len": 32768, "dtype": "float32"})
+    assert found.engine == "torch", "2 layers of 32: 512 bytes a token, 2 GiB in all"
+    wide = settled({"model": str(model), **QUICK})
+    wide.max_model_len = 32769
+    assert engine_choice.choose_engine(wide)[0] == "vllm"
+    assert "could take 2.0 GiB (max_model_len)" in engine_choice.choose_engine(wide)[1]
+
+
 def test_what_was_measured_goes_before_the_rule(model: Path) -> None:
     keys = {"model": str(model), **QUICK}
     measure(model, 200.0, 100.0)
