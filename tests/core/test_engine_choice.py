@@ -29,6 +29,9 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("RL_AGENTS_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(select, "_vllm_obstacle", lambda: ("", ""))
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr(
+        engine_choice, "TORCH_CONTEXT", 40_000
+    )  # the model's tokenizer makes long prompts of short ones
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +46,7 @@ def settled(keys: Mapping[str, Any]) -> Settings:
 def measure(folder: Path, torch_us: float, vllm_us: float) -> None:
     shape = model_shape(read_config(folder))
     assert shape is not None
-    keep(subject(shape, "float32"), Measured(torch_us, vllm_us, **COSTS))  # type: ignore[arg-type]
+    keep(subject(shape, "float32", QUICK["max_model_len"]), Measured(torch_us, vllm_us, **COSTS))  # type: ignore[arg-type]
 
 
 def test_small_models_get_the_torch_engine_and_large_ones_vllm(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,7 +57,10 @@ def test_small_models_get_the_torch_engine_and_large_ones_vllm(model: Path, monk
     assert small.engine_choice.endswith("measures it here; engine=vllm takes the other one")
     monkeypatch.setattr(engine_choice, "TORCH_PARAMETERS", 10_000)
     large = settled(keys)
-    assert large.engine == "vllm" and "costs less above 0.01 M" in large.engine_choice
+    assert large.engine == "vllm" and "torch costs less on CPUs up to" in large.engine_choice
+    monkeypatch.setattr(engine_choice, "TORCH_PARAMETERS", 10_000_000)
+    monkeypatch.setattr(engine_choice, "TORCH_CONTEXT", 384)
+    assert settled(keys).engine == "vllm", "a long context"
     assert settled(keys | {"engine": "torch"}).engine_choice == "", "as asked"
 
 

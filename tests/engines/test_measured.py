@@ -13,7 +13,7 @@ from rl_agents.engines.measured import Measured, Subject, keep, read, subject
 from rl_agents.engines.model_shape import ModelShape
 from rl_agents.errors import InputError
 
-SUBJECT = Subject(100_000, 2, 64, 200, "float32", "a processor", 2, "2.9", "0.32", "0.1")
+SUBJECT = Subject(100_000, 2, 64, 200, "float32", 256, "a processor", 2, "2.9", "0.32", "0.1")
 MEASURED = Measured(60.0, 180.0, 2.5, 3.5, 4, "guess_numbers", "2026-11-23")
 
 
@@ -42,10 +42,11 @@ def test_anything_else_has_another_file(name: str) -> None:
 
 def test_a_subject_is_this_machine_and_these_versions() -> None:
     shape = ModelShape(2, 64, 128, 2, 2, 32, 200, 256, True)
-    found = subject(shape, "bfloat16")
+    found = subject(shape, "bfloat16", 300)
     assert (found.parameters, found.layers, found.hidden, found.vocabulary) == (shape.parameters, 2, 64, 200)
-    assert found.dtype == "bfloat16" and found.cpu and found.cores > 0 and found.torch and found.rl_agents
-    assert found == subject(shape, "bfloat16")
+    assert found.dtype == "bfloat16" and found.context == 512 == subject(shape, "bfloat16", 512).context
+    assert found.cpu and found.cores > 0 and found.torch and found.rl_agents
+    assert found == subject(shape, "bfloat16", 300)
 
 
 @pytest.mark.parametrize(
