@@ -28,8 +28,8 @@ from rl_agents.settings import Settings
 from rl_agents.settings.sections import EngineKeys
 
 #: Weights and context up to which the torch engine is the cheaper one on a CPU: the largest that were measured
-#: (benchmarks/results/engine_choice.json). With contexts of more than 1,000 tokens vLLM is, at 2 M already.
-TORCH_PARAMETERS, TORCH_CONTEXT = 7_500_000, 384
+#: (benchmarks/results/engine_choice.json). With prompts of 1,000 tokens vLLM is, at 0.1 M already.
+TORCH_PARAMETERS, TORCH_CONTEXT = 22_000_000, 384
 LIMITS = f"{TORCH_PARAMETERS / 1e6:g} M and {TORCH_CONTEXT}"
 #: Bytes that the torch engine's cache may take; its batch of contexts is one block, where vLLM has pages.
 TORCH_CACHE = 2 << 30
