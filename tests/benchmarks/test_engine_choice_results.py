@@ -1,4 +1,4 @@
-"""The rule of ``engine=auto`` is what was measured: no larger models, no longer contexts, and the torch engine ahead."""
+"""The rule of ``engine=auto`` is what was measured: no larger models, no longer contexts, the torch engine ahead."""
 
 from __future__ import annotations
 
