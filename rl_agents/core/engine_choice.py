@@ -30,7 +30,7 @@ from rl_agents.settings.sections import EngineKeys
 #: Weights and context up to which the torch engine is the cheaper one on a CPU: the largest that were measured
 #: (benchmarks/results/engine_choice.json). With prompts of 1,000 tokens vLLM is, at 0.1 M already.
 TORCH_PARAMETERS, TORCH_CONTEXT = 22_000_000, 384
-LIMITS = f"{TORCH_PARAMETERS / 1e6:g} M and {TORCH_CONTEXT}"
+LIMITS = f"{TORCH_PARAMETERS / 1e6:g} M parameters and contexts of {TORCH_CONTEXT} tokens"
 #: Bytes that the torch engine's cache may take; its batch of contexts is one block, where vLLM has pages.
 TORCH_CACHE = 2 << 30
 MEASURE = "run.py doctor --engines"
@@ -89,18 +89,18 @@ def small_models(kind: str) -> str:
 
     if kind == "torch" or torch.cuda.is_available():
         return ""
-    return f"; engine=auto takes torch up to {LIMITS} tokens of context ({MEASURE} measures)"
+    return f" Up to {LIMITS} engine=auto takes torch, which costs less on CPUs ({MEASURE} measures)."
 
 
 def cheaper(shape: ModelShape, dtype: str, context: int) -> tuple[str, str]:
     """Return the engine that costs less on this machine's CPU, and why, as `choose_engine` does."""
-    what = f"{shape.parameters / 1e6:.2g} M parameters and contexts of {context}"
+    what = f"{shape.parameters / 1e6:.2g} M parameters, contexts of {context} tokens"
     if found := read(subject(shape, dtype, context)):
         kind, why = found.cheaper, str(found)
     else:
         small = shape.parameters <= TORCH_PARAMETERS and context <= TORCH_CONTEXT
         kind = "torch" if small else "vllm"
-        why = f"torch costs less on CPUs up to {LIMITS} (docs/speed.md); {MEASURE} measures it here"
+        why = f"torch costs less on CPUs up to {LIMITS} (docs/speed.md); {MEASURE} measures a model here"
     other = "vllm" if kind == "torch" else "torch"
     return kind, f"engine {kind}: {what}; {why}; engine={other} takes the other one"
 

@@ -54,7 +54,7 @@ def test_small_models_get_the_torch_engine_and_large_ones_vllm(model: Path, monk
     small = settled(keys)
     assert small.engine == "torch" and "engine" not in small.explicit
     assert small.engine_choice.startswith("engine torch: 0.") and "docs/speed.md" in small.engine_choice
-    assert small.engine_choice.endswith("measures it here; engine=vllm takes the other one")
+    assert small.engine_choice.endswith("measures a model here; engine=vllm takes the other one")
     monkeypatch.setattr(engine_choice, "TORCH_PARAMETERS", 10_000)
     large = settled(keys)
     assert large.engine == "vllm" and "torch costs less on CPUs up to" in large.engine_choice
