@@ -54,7 +54,7 @@ class Line:
 
 def main() -> None:
     """Write the page."""
-    lines = [*rollouts(), *trl(), *torch_engine(), *shared_rows(), *searches()]
+    lines = [*rollouts(), *trl(), *torch_engine(), *engines(), *shared_rows(), *searches()]
     PAGE.write_text(HEAD + "\n".join(map(str, lines)) + "\n", encoding="utf-8")
 
 
@@ -94,6 +94,22 @@ def torch_engine() -> Iterator[Line]:
     for case, figures in data["cases"].items():
         before, now = (figures[side]["us_per_step"]["median"] for side in ("before", "now"))
         yield Line(f"torch engine: {case}", "passes that are not recorded", before / now, 0, 0, data["command"])
+
+
+def engines() -> Iterator[Line]:
+    """What a token costs with vLLM over the torch engine, and apart over together.
+
+    With a free core for each process the clock cannot go below what the busiest one works.
+    """
+    data = load("engine_choice")
+    for case, figures in data["cases"].items():
+        name = case.replace("starter", "starter (taught)")
+        yield line(
+            f"torch engine: {name}", "vLLM, either where it is cheaper", figures["vllm over torch"], data["command"]
+        )
+        for what in ("", ", busiest process"):
+            own = figures[f"apart over together, torch{what}"]
+            yield line(f"torch engine, `placement=together`: {name}{what}", "`placement=apart`", own, data["command"])
 
 
 def shared_rows() -> Iterator[Line]:

@@ -1,4 +1,4 @@
-"""Where built models and indexes are kept between runs."""
+"""Where built models, indexes and measurements are kept between runs."""
 
 from __future__ import annotations
 
@@ -7,5 +7,7 @@ from pathlib import Path
 
 
 def cache_dir() -> Path:
-    """Return the cache folder: ``RL_AGENTS_CACHE``, else ``~/.cache/rl_agents``."""
-    return Path(os.environ.get("RL_AGENTS_CACHE") or Path.home() / ".cache" / "rl_agents")
+    """Return the cache folder: ``RL_AGENTS_CACHE``, else ``rl_agents`` in ``XDG_CACHE_HOME`` or ``~/.cache``."""
+    if own := os.environ.get("RL_AGENTS_CACHE"):
+        return Path(own)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rl_agents"

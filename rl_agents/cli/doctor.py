@@ -19,6 +19,7 @@ from typing import Any
 import psutil
 
 from rl_agents.cli.cluster import examine_cluster
+from rl_agents.cli.engine_costs import examine_engines
 from rl_agents.cli.parser import Parser
 from rl_agents.cli.recipe import examine_recipe
 from rl_agents.cli.transfer_test import examine_transfer
@@ -104,6 +105,11 @@ def build_parser() -> Parser:
         help="two minutes: start engines, give them new weights, kill one and bring it back; without a GPU on CPUs",
     )
     parser.add_argument(
+        "--engines", action="store_true",
+        help="a minute: play rollouts with both engines in turns; engine=auto remembers which is cheaper for a model",
+    )  # fmt: skip
+    parser.add_argument("--model", metavar="DIR", help="with --engines: a model folder (default: the starter)")
+    parser.add_argument(
         "--config", metavar="RECIPE",
         help="check a recipe by name or file: keys, batch, lengths, pairs of keys, memory; --cluster: place its run",
     )  # fmt: skip
@@ -117,8 +123,12 @@ def build_parser() -> Parser:
 def run(argv: Sequence[str]) -> int:
     """Run the doctor command; return its exit code."""
     args = build_parser().parse(argv)
+    if args.model and not args.engines:
+        raise InputError("--model goes with --engines; for other checks: --set model=DIR")
     if args.gpu:
         return examine_transfer(args)
+    if args.engines:
+        return examine_engines(args)
     if args.cluster:
         return examine_cluster(args)
     if args.config or args.set:
@@ -199,10 +209,12 @@ def _choose_engine(report: Report) -> None:
     if not report.packages.get("torch"):
         report.engine_reason = "none: torch is not installed"
         return
+    from rl_agents.core.engine_choice import small_models
     from rl_agents.engines.select import resolve_engine
 
     try:
         report.engine, report.engine_reason = resolve_engine("auto")
+        report.engine_reason += small_models(report.engine)
     except (InputError, ImportError) as error:
         report.engine_reason = f"none: {error}"
 

@@ -34,8 +34,8 @@ KINDS = (*FIRST_KINDS, "rewards", "verifiers", "judges", "agents", *PRESETS)
 ENGINES: list[Entry] = [
     {
         "name": "auto",
-        "summary": "vllm where it can run, else torch; a run prints which and why",
-        "reference": "`run.py doctor`",
+        "summary": "vllm where it can run, on CPUs the one that is cheaper for the model; a run prints which and why",
+        "reference": "`run.py doctor --engines`",
     },
     {
         "name": "vllm",
@@ -44,7 +44,7 @@ ENGINES: list[Entry] = [
     },
     {
         "name": "torch",
-        "summary": "a readable KV-cache engine: for --local, for machines without vLLM, and as vLLM's reference",
+        "summary": "a readable KV-cache engine: for small models, for --local, without vLLM, and as vLLM's reference",
         "reference": "rl_agents/engines/torch_engine.py",
     },
 ]

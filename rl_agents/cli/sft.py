@@ -10,6 +10,7 @@ from typing import Any
 from rl_agents.algorithms import Settings
 from rl_agents.cli.parser import Parser
 from rl_agents.cli.train import resolve_settings
+from rl_agents.core.starter_folder import starter_dir
 from rl_agents.envs.base import env_spec, starter_spec
 from rl_agents.errors import InputError
 from rl_agents.reporting.outputs import check_writable, nothing_left
@@ -38,7 +39,7 @@ def run(argv: Sequence[str]) -> int:
     if not args.output and (args.seed or keys):
         raise InputError("--seed, --iterations and --set make another model than the cached one: name --output DIR")
     from rl_agents.core.algorithm import AgentAlgorithm
-    from rl_agents.core.starter import build_starter, starter_dir
+    from rl_agents.core.starter import build_starter
 
     output = args.output or starter_dir(args.env)
     check_writable(output, "the cache")

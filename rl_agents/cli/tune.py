@@ -9,13 +9,14 @@ import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rl_agents.cli.failures import report_crash
 from rl_agents.cli.parser import Parser
 from rl_agents.cli.train import named_flags, resolve_settings
+from rl_agents.engines.select import resolve_engine
 from rl_agents.errors import InputError
 from rl_agents.installation import called
 from rl_agents.interrupts import Interrupts
@@ -83,7 +84,8 @@ def first_lines(trials: Iterable[Settings]) -> list[str]:
     from rl_agents.core.resolve import cautions
 
     resolved = list(trials)
-    lines = [s.lengths for s in resolved if s.lengths] + [line for s in resolved for line in cautions(s)]
+    lines = [s.engine_choice for s in resolved if s.engine_choice]
+    lines += [s.lengths for s in resolved if s.lengths] + [line for s in resolved for line in cautions(s)]
     return list(dict.fromkeys(lines))
 
 
@@ -109,7 +111,8 @@ def plan_new(args: argparse.Namespace) -> SweepPlan:
     sweep = load_sweep(Path(preset_path(str(named), "sweeps")), named_flags(args), args.local)
     output = args.output or _default_output(sweep.name)
     RunFolder.check_free(output)
-    return SweepPlan(sweep, output.resolve(), resolve_trials(sweep, str(named)))
+    plan = SweepPlan(sweep, output.resolve(), resolve_trials(sweep, str(named)))
+    return with_one_engine(plan, str(named))
 
 
 def plan_resume(args: argparse.Namespace) -> SweepPlan:
@@ -128,7 +131,31 @@ def plan_resume(args: argparse.Namespace) -> SweepPlan:
     sweep = load_sweep(file)
     if args.local and not sweep.local:
         raise InputError(f"--local with --resume: the trials of {args.resume} have actors")
+    if not chooses_engine(sweep):  # begun by an earlier version, which took vLLM wherever it runs
+        sweep = sweep.with_keys({"engine": resolve_engine("auto")[0]})
     return SweepPlan(sweep, args.resume.resolve(), resolve_trials(sweep, str(file)))
+
+
+def chooses_engine(sweep: Sweep) -> bool:
+    """Whether somebody chose the trials' engine."""
+    return sweep.local or "engine" in sweep.space or sweep.keys.get("engine", "auto") != "auto"
+
+
+def with_one_engine(plan: SweepPlan, source: str) -> SweepPlan:
+    """Give all trials one engine, and name it in the sweep's file: trials are compared, and start at different times.
+
+    It is vLLM where ``engine=auto`` would take that for one of them.
+    """
+    if chooses_engine(plan.sweep):
+        return plan
+    trials = list(plan.settings.values())
+    chosen = next((settings for settings in trials if settings.engine == "vllm"), trials[0])
+    sweep = plan.sweep.with_keys({"engine": chosen.engine})
+    if any(settings.engine != chosen.engine for settings in trials):
+        plan = replace(plan, settings=resolve_trials(sweep, source))
+        for settings in plan.settings.values():
+            settings.engine_choice = chosen.engine_choice
+    return replace(plan, sweep=sweep)
 
 
 def resolve_trials(sweep: Sweep, source: str) -> dict[str, Settings]:

@@ -16,6 +16,7 @@ from rl_agents.algorithms.chain_gae import ChainGaeKeys
 from rl_agents.algorithms.three_spo import ThreeSpoKeys
 from rl_agents.chat.context import load_tokenizer, make_context
 from rl_agents.core.cautions import pool_cautions, quantised_cautions, stale_cautions
+from rl_agents.core.engine_choice import settle_engine
 from rl_agents.core.idle import apply_defaults, refuse_idle
 from rl_agents.core.lengths import KEYS, fill_lengths
 from rl_agents.core.shared_rows import packing_key
@@ -299,6 +300,7 @@ def _check_agent(settings: Settings) -> None:
 def _check_model(settings: Settings, made_for: Mapping[str, Any]) -> None:
     """Check the model's folder, and fill in the lengths that nobody chose (`rl_agents.core.lengths`)."""
     if settings.model == "starter":
+        settle_engine(settings)
         return
     folder = check_model_dir(settings.model)  # before torch is imported, which takes seconds
     settings.model = pinned(settings.model)
@@ -321,6 +323,7 @@ def _check_model(settings: Settings, made_for: Mapping[str, Any]) -> None:
             f"max_model_len={settings.max_model_len}: beyond {fixed} tokens model={settings.model} turns positions by "
             "the length of a text (longrope), which learner and vLLM take differently"
         )
+    settle_engine(settings)
     if resolve_engine(settings.engine)[0] == "torch":
         check_cached(folder, settings.max_model_len)
     else:

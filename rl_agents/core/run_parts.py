@@ -57,7 +57,8 @@ class RunParts(Algorithm):
         """
         self.settings = settings = self.config.agent
         self.recipe = ALGORITHMS[settings.algo]
-        self.kind, self.engine_description = resolve_engine(settings.engine)
+        self.kind, asked = resolve_engine(settings.engine)
+        self.engine_description = settings.engine_choice or asked
         self.train_tasks = task_ids(settings.env, "train", settings.env_options)
         self.recorded = open_recorded(self.config)
         self.pipeline = make_pipeline(

@@ -3,12 +3,11 @@
     python run.py sft --env guess_numbers
 
 Runs with ``model=starter`` build theirs when it is absent and keep it in the cache folder
-(``RL_AGENTS_CACHE``, else ``~/.cache/rl_agents``).
+(`rl_agents.cache`).
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 import tempfile
@@ -17,29 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from rl_agents.algorithms import Settings
-from rl_agents.cache import cache_dir
 from rl_agents.core.checkpoint import write_atomically
 from rl_agents.core.resolve import MODEL_NOTE
 from rl_agents.core.session import quiet_libraries
+from rl_agents.core.starter_folder import STARTER_SEED, chosen_training, starter_dir
 from rl_agents.engines.hub import model_folder
 from rl_agents.envs.base import base_environment, starter_spec
 
-STARTER_SEED = 0
 #: Builds an algorithm from settings: `AgentAlgorithm.from_settings`, which stands above and hands itself down.
 BuildAlgo = Callable[[Settings], Any]
-
-
-def starter_dir(env: str, iterations: int = 0) -> Path:
-    """Where the starter of ``env`` is cached; how it is made is part of the name.
-
-    Args:
-        iterations: of its training; 0 for the environment's own number.
-    """
-    starter = starter_spec(env)
-    training = {**starter.training, **_training(iterations)}
-    key = json.dumps([starter.version, training, dict(starter.defaults)], sort_keys=True, default=str)
-    digest = hashlib.sha256(key.encode()).hexdigest()[:8]
-    return cache_dir() / "starters" / f"{env.replace(':', '-').replace('/', '-')}-{digest}"
 
 
 def ensure_model(settings: Settings, build_algo: BuildAlgo) -> Path:
@@ -50,12 +35,8 @@ def ensure_model(settings: Settings, build_algo: BuildAlgo) -> Path:
     folder = starter_dir(env, settings.starter_iterations)
     if not (folder / "model.safetensors").is_file():
         print(f"[rl_agents] building the starter model of {env} (about a minute, once)", flush=True)
-        build_starter(build_algo, env, folder, STARTER_SEED, _training(settings.starter_iterations))
+        build_starter(build_algo, env, folder, STARTER_SEED, chosen_training(settings.starter_iterations))
     return folder
-
-
-def _training(iterations: int) -> dict[str, Any]:
-    return {"iterations": iterations} if iterations else {}
 
 
 def build_starter(

@@ -16,6 +16,7 @@ from rl_agents.core.resolve import MODEL_NOTE, resolve
 from rl_agents.engines.adapters import check_fits, read_adapter
 from rl_agents.engines.base import Adapter
 from rl_agents.engines.model_shape import check_model_dir
+from rl_agents.engines.select import resolve_engine
 from rl_agents.errors import InputError
 from rl_agents.reporting.run_folder import RunFolder, restored_settings
 
@@ -104,6 +105,9 @@ def served_settings(checkpoint: Checkpoint, keys: Mapping[str, Any]) -> Settings
         if note.is_file():
             settings.set_defaults({"env": json.loads(note.read_text(encoding="utf-8"))["env"]})
     settings.update({**keys, "model": str(checkpoint.hf_dir), **SERVING_KEYS})
+    # Clients may ask for what the torch engine refuses, so that vLLM serves wherever it runs.
+    if resolve_engine(settings.engine)[0] == "vllm":
+        settings.update({"engine": "vllm"})
     return resolve(settings)
 
 

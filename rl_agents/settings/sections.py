@@ -200,7 +200,9 @@ class RewardKeys:
 class EngineKeys:
     """What samples tokens."""
 
-    engine: Literal["auto", "vllm", "torch"] = key("auto", "`auto` takes vLLM where it is importable, else torch")
+    engine: Literal["auto", "vllm", "torch"] = key(
+        "auto", "`auto`: vLLM; on CPUs the one that is cheaper for the model (docs/scale.md)"
+    )
     engine_mode: Literal["inprocess", "async"] = key(
         "inprocess", "vLLM in its actor's process, or AsyncLLM (GPUs)", needs="engine!=torch"
     )

@@ -72,6 +72,8 @@ class Settings(
         self.complete = False
         #: What was measured of prompts and lengths, for a run's first lines; empty until it is (`core.lengths`).
         self.lengths = ""
+        #: Which engine it is and why (`core.engine_choice`); empty until then, and where one was asked for.
+        self.engine_choice = ""
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         # Whoever receives settings from another process needs what their names stand for.

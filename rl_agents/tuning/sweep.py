@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -121,6 +121,10 @@ class Sweep(SweepOptions):
         if Path(settings.model).is_dir():  # trials run in other processes, elsewhere
             settings.model = str(Path(settings.model).resolve())
         return settings
+
+    def with_keys(self, keys: Mapping[str, Any]) -> Sweep:
+        """Return the sweep with further keys that all trials share."""
+        return replace(self, keys={**self.keys, **keys})
 
     def run_keys(self, keys: Mapping[str, Any]) -> dict[str, Any]:
         """Return ``keys`` as the trials take them: with `LOCAL_KEYS` where the sweep is local."""

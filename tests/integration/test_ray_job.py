@@ -159,7 +159,8 @@ def submit(cluster: Cluster, arguments: str) -> tuple[int, str]:
 def test_a_job_trains_and_its_log_and_exit_code_can_be_read(
     cluster: Cluster, beginner_model_dir: Path, tmp_path: Path
 ) -> None:
-    small = f"env=guess_numbers model={beginner_model_dir} tasks_per_iteration=4 search_steps=64 eval_episodes=8"
+    keys = "engine=vllm tasks_per_iteration=4 search_steps=64 eval_episodes=8"
+    small = f"env=guess_numbers model={beginner_model_dir} {keys}"
     output = tmp_path / "run"
     assert cluster.lines[-1] == "ray job submit -- python run.py --algo 3spo"
     code, log = submit(cluster, f"--algo 3spo --iterations 2 --output {output} --set {small} eval_interval=0")

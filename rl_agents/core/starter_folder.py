@@ -1,0 +1,38 @@
+"""Where a starter model lies once it is built, and what it is made like."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from rl_agents.cache import cache_dir
+from rl_agents.envs.base import starter_spec
+
+STARTER_SEED = 0
+
+
+def starter_dir(env: str, iterations: int = 0) -> Path:
+    """Where the starter of ``env`` is cached; how it is made is part of the name.
+
+    Args:
+        iterations: of its training; 0 for the environment's own number.
+    """
+    starter = starter_spec(env)
+    training = {**starter.training, **chosen_training(iterations)}
+    key = json.dumps([starter.version, training, dict(starter.defaults)], sort_keys=True, default=str)
+    digest = hashlib.sha256(key.encode()).hexdigest()[:8]
+    return cache_dir() / "starters" / f"{env.replace(':', '-').replace('/', '-')}-{digest}"
+
+
+def chosen_training(iterations: int) -> dict[str, Any]:
+    """Keys of a starter's training over its own; ``iterations`` 0: none."""
+    return {"iterations": iterations} if iterations else {}
+
+
+def starter_config(env: str) -> dict[str, Any]:
+    """Return the config.json of the starter of ``env``, which need not be built yet."""
+    starter = starter_spec(env)
+    config: dict[str, Any] = starter.build_model(starter.build_tokenizer(), STARTER_SEED).config.to_dict()
+    return config
