@@ -1,4 +1,4 @@
-"""How much credit reaches the first of four long steps: GAE over tokens and over steps, at two discounts.
+"""How much credit reaches the first of three long steps: GAE over tokens and over steps, at two discounts.
 
     python -m benchmarks.credit_reach        # writes benchmarks/results/credit_reach.json
 
@@ -6,8 +6,8 @@ In the world of benchmarks/long_thoughts.py the starter plays while only a criti
 policy; read are the episodes after that. Of each room's door token, where the choice is made:
 
 - ``size``: root mean square of its advantage (before whitening), against that of the last room's.
-- ``correlation`` with the true advantage: win probability after the door less before it. As doors are drawn
-  independently, that is [all before right] (right - p_t) prod_{later} p, with the doors' shares p in the same episodes.
+- ``correlation`` with the true advantage, expected return after the door less before it: (right - p) / 3, where p is
+  the share of right doors in that room.
 - ``theory``: the factor that reaches the last sampled token of the step, gamma ** (tokens, or steps, that come after).
 """
 
@@ -87,10 +87,7 @@ def doors(rows: Sequence[Row], trajectories: Sequence[Trajectory]) -> Doors:
 
 def true_advantages(right: Floats) -> Floats:
     """[episodes, rooms]; see the module."""
-    share = right.mean(axis=0)
-    later = np.append(np.cumprod(share[::-1])[::-1][1:], 1.0)
-    before = np.cumprod(np.column_stack([np.ones(len(right)), right[:, :-1]]), axis=1)
-    return np.asarray(before * (right - share) * later)
+    return (right - right.mean(axis=0)) / len(ROOMS)
 
 
 def measure(arm: str, seed: int) -> dict[str, list[float]]:

@@ -1,14 +1,15 @@
-"""A world of long responses: in every room a thought of about sixty tokens, then a door; one reward, at the end.
+"""A world of long responses: in every room a thought of some sixty tokens, then a door; one reward, at the end.
 
     python run.py sft --env gymnasium:benchmarks.long_thoughts:Rooms --output models/rooms
 
-Four rooms, always in one order. Which door is right is fixed for each pair of room and sign, so that nothing learned in
-the last room helps in the first. Nobody says whether a door was right: the reward is 1 if all four were, else 0, after
-some 250 tokens. So a reward that is discounted by token reaches the first room's door times gamma ** 190, one that is
-discounted by step times gamma ** 3.
+Three rooms, always in one order. Which door is right is fixed for each pair of room and sign, so that nothing learned in
+the last room helps in the first. Nobody says whether a door was right: the reward is the share of right doors, given
+after the last one (as WebShop gives its score), and an episode is solved if all are. A reward that is discounted by
+token reaches the first room's door times gamma ** 125, one that is discounted by step times gamma ** 2.
 
 The demonstrations' thoughts are made of clauses that say nothing (the next one is drawn, the words in it are not: about
-a quarter of a nat for each token) and end with the room and its sign; `RIGHT` of their doors are right.
+a quarter of a nat for each token) and end with the room and its sign; `RIGHT` of their doors are right. Tuned for a
+start between 0.05 and 0.3: rooms, and iterations of imitation.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from typing import Any
 import gymnasium
 from gymnasium.spaces import Text
 
-ROOMS = ("hall", "cellar", "attic", "tower")
+ROOMS = ("hall", "attic", "tower")
 SIGNS = ("sun", "moon", "star")
 DOORS = ("red", "green", "blue")
-#: Share of the demonstrated doors that are right: all four are in 0.6 ** 4 = 0.13 of the episodes.
+#: Share of the demonstrated doors that are right.
 RIGHT = 0.6
 CLAUSES = (
     "let me look at the walls once more",
@@ -46,7 +47,7 @@ def right_door(room: str, sign: str) -> str:
 
 
 class Rooms(gymnasium.Env):
-    """Four rooms; see the module."""
+    """Three rooms; see the module."""
 
     observation_space = action_space = Text(max_length=1000)
     max_turns = len(ROOMS)
@@ -64,15 +65,14 @@ class Rooms(gymnasium.Env):
         self.chosen = (*self.chosen, door)
         ended = len(self.chosen) == len(ROOMS)
         right = [right_door(*place) == own for place, own in zip(self.places(), self.chosen, strict=False)]
-        won = ended and all(right)
+        reward = sum(right) / len(ROOMS) if ended else 0.0
         metrics = {f"right_{room}": float(own) for room, own in zip(ROOMS, right, strict=False)}
-        info = {"valid": door in DOORS, "success": won, "metrics": metrics}
-        return "" if ended else self.shown(), float(won), ended, False, info
+        info = {"valid": door in DOORS, "success": ended and all(right), "metrics": metrics}
+        return "" if ended else self.shown(), reward, ended, False, info
 
     def shown(self) -> str:
         """The room and its sign."""
-        room, sign = self.places()[len(self.chosen)]
-        return f"the {room} has the sign {sign}"
+        return "-".join(self.places()[len(self.chosen)])
 
     def places(self) -> list[tuple[str, str]]:
         """Room and sign, in the order of the rooms."""
@@ -92,4 +92,4 @@ class Rooms(gymnasium.Env):
         clauses = " ".join(random.choice(CLAUSES) for _ in range(random.randint(FEWEST, MOST)))
         right = right_door(room, sign)
         door = right if random.random() < RIGHT else random.choice([d for d in DOORS if d != right])
-        return f"<think> {clauses} so {room} {sign} </think> {door}"
+        return f"<think> {clauses} so {room}-{sign} </think> {door}"

@@ -19,8 +19,8 @@ from benchmarks.grid import RESULTS, Arm, Run, grid_parser, markdown, plot, run_
 from benchmarks.long_thoughts import ROOMS
 
 COMMON = (
-    "env=gymnasium:benchmarks.long_thoughts:Rooms", "starter_iterations=6", "env.test_tasks=300", "eval_episodes=300",
-    "eval_interval=0", "iterations=24", "tasks_per_iteration=64", "group_size=1", "minibatches=4", "lr=1e-3",
+    "env=gymnasium:benchmarks.long_thoughts:Rooms", "starter_iterations=8", "env.test_tasks=300", "eval_episodes=300",
+    "eval_interval=0", "iterations=16", "tasks_per_iteration=64", "group_size=1", "minibatches=4", "lr=1e-3",
     "critic_lr=1e-3", "critic_warmup=2", "lam=1", "kl_coef=0",
 )  # fmt: skip
 STEPPO = ("algo=steppo", *COMMON)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from benchmarks.claims import evidence
 from benchmarks.claims.measures import CPU_PER_TOKEN, KEPT, SILENT, SUCCESS, TOKENS, TURNS, Measure, at_steps
+from benchmarks.grid import Run
 
 BUDGET = at_steps(44_000)
 
@@ -20,6 +23,7 @@ class Comparison:
         measure: what is compared.
         sign: 1 where more of it is better, -1 where less is.
         paper: the paper's effect in the unit of ``measure``, in favour of the claim; None: it gives none in that unit.
+        since: arms that ours and the other one are each compared with first: then the two changes are compared.
     """
 
     file: str
@@ -28,6 +32,17 @@ class Comparison:
     measure: Measure = SUCCESS
     sign: int = 1
     paper: float | None = None
+    since: tuple[str, str] | None = None
+
+    @property
+    def arms(self) -> tuple[str, ...]:
+        """Every arm that it needs."""
+        return (self.ours, self.other, *(self.since or ()))
+
+    def difference(self, runs: Sequence[Run]) -> float:
+        """In favour of the claim; ``runs`` of one seed, as `arms` orders them."""
+        change = self.measure.difference(runs[0], runs[1])
+        return self.sign * (change - self.measure.difference(runs[2], runs[3]) if self.since else change)
 
 
 @dataclass(frozen=True)
@@ -39,6 +54,7 @@ class Claim:
         source: paper and place.
         reading: what we make of the outcome; no figures that stand in the table.
         own_command: how further seeds are run, where the arms on file are no plain command lines.
+        tables: what else the page shows, each made from the results on file.
     """
 
     number: int
@@ -47,6 +63,7 @@ class Claim:
     comparisons: tuple[Comparison, ...]
     reading: str
     own_command: str = ""
+    tables: tuple[Callable[[], str], ...] = ()
 
 
 def t3(file: str, ending: str, measure: Measure, sign: int, **paper: float) -> tuple[Comparison, ...]:
@@ -58,6 +75,7 @@ def t3(file: str, ending: str, measure: Measure, sign: int, **paper: float) -> t
 
 GN, GN_T3 = "t3", "consistent, force_answer, k=1"
 CD, CD_T3 = "t3_circuit_decoding", "force_answer, k=3"
+ROOMS = "steppo_rooms"
 SAVING = {"grpo": 0.34, "ppo": 0.34, "gspo": 0.34}
 
 CLAIMS = (
@@ -96,13 +114,15 @@ CLAIMS = (
         "VSPO is ahead of GRPO, value-based draws are ahead of random ones, and the clip matters.",
         "PRS and VSPO, table 8",
         (
+            Comparison("vspo_mixed", "vspo", "grpo", paper=0.039),
+            Comparison("vspo_mixed", "vspo", "vspo, random draws", paper=0.1355),
+            Comparison("vspo_mixed", "vspo", "vspo, no clip", paper=0.0493),
             Comparison("vspo", "vspo", "grpo", paper=0.039),
             Comparison("vspo", "vspo", "vspo, random draws", paper=0.1355),
             Comparison("vspo", "vspo", "vspo, no clip", paper=0.0493),
         ),
-        "GuessNumbers' tasks are of one difficulty: what a task is worth differs little, so that there is "
-        "little to choose from. The paper's questions are of mixed difficulty, and two in three of its groups "
-        "agree.",
+        "READING4",
+        tables=(evidence.silent_groups,),
     ),
     Claim(
         5,
@@ -121,11 +141,16 @@ CLAIMS = (
         "StepPO is ahead of PPO, and loses less when gamma falls from 0.99 to 0.95.",
         "StepPO, tables 2 and 4",
         (
+            Comparison(ROOMS, "steppo, gamma 0.99", "ppo, gamma 0.99", paper=0.0786),
+            Comparison(ROOMS, "steppo, gamma 0.95", "ppo, gamma 0.95", paper=0.1055),
+            Comparison(
+                ROOMS, "steppo, gamma 0.95", "ppo, gamma 0.95", paper=0.0515,
+                since=("steppo, gamma 0.99", "ppo, gamma 0.99"),
+            ),
             Comparison("steppo", "steppo", "ppo, gamma 0.99", paper=0.0786),
-            Comparison("steppo", "steppo", "ppo, gamma 0.95"),
         ),
-        "The mechanism is the number of tokens over which a reward is discounted. A response has a dozen "
-        "tokens here, 140 to 280 in the paper; StepPO at the smaller gamma was not run.",
+        "READING6",
+        tables=(evidence.doors, evidence.credit),
     ),
     Claim(
         7,
@@ -137,13 +162,13 @@ CLAIMS = (
     Claim(
         8,
         "StepPO needs both: advantages and ratios of steps.",
-        "StepPO, section 3, figure 7",
+        "StepPO, section 3, figure 5",
         (
-            Comparison("steppo", "steppo", "steppo, token GAE"),
-            Comparison("steppo", "steppo", "steppo, token ratio"),
-            Comparison("steppo", "steppo", "steppo, both"),
+            Comparison(ROOMS, "steppo, gamma 0.99", "token GAE"),
+            Comparison(ROOMS, "steppo, gamma 0.99", "token ratio"),
+            Comparison(ROOMS, "steppo, gamma 0.99", "token GAE, token ratio"),
         ),
-        "As for claim 6: with a dozen tokens a step, a token's and a step's credit are nearly the same thing.",
+        "READING8",
     ),
     Claim(
         9,
