@@ -35,7 +35,7 @@ from rl_agents.data.trajectory import Trajectory
 from rl_agents.reporting.statistics import student_interval
 
 #: Iterations in which the critic learns, those of them that are read, and independent repetitions.
-ITERATIONS, READ, SEEDS = 16, 4, 5
+ITERATIONS, READ, SEEDS = 8, 3, 3
 ARMS = ("ppo, gamma 0.99", "ppo, gamma 0.95", "steppo, gamma 0.99", "steppo, gamma 0.95")
 Floats = NDArray[np.float64]
 

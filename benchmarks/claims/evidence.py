@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from statistics import fmean
 
 from benchmarks.credit_reach import table
 from benchmarks.grid import RESULTS, Run, summarise, text
 from benchmarks.long_thoughts import ROOMS
+from benchmarks.steppo_rooms import right
 
 
 def silent_groups() -> str:
@@ -24,7 +25,7 @@ def silent_groups() -> str:
 
 def doors() -> str:
     """How often each room's door was right in the last iterations."""
-    return _arms("steppo_rooms", {f"right in the {room}": _right(room) for room in ROOMS})
+    return _arms("steppo_rooms", {f"right in the {room}": right(room) for room in ROOMS})
 
 
 def credit() -> str:
@@ -32,11 +33,7 @@ def credit() -> str:
     return table(json.loads((RESULTS / "credit_reach.json").read_text(encoding="utf-8")))
 
 
-def _right(room: str) -> Callable[[Sequence[Run]], str]:
-    return lambda runs: f"{fmean(run['environment'][f'right_{room}'] for run in runs):.2f}"
-
-
-def _arms(file: str, columns: Mapping[str, Callable[[Sequence[Run]], str]]) -> str:
+def _arms(file: str, columns: Mapping[str, Callable[[list[Run]], str]]) -> str:
     stored = json.loads((RESULTS / f"{file}.json").read_text(encoding="utf-8"))["arms"]
     lines = [f"| {' | '.join([f'arm of {file}', 'start', 'end', *columns])} |", f"|{'---|' * (3 + len(columns))}"]
     for name, arm in stored.items():

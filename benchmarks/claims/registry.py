@@ -166,7 +166,7 @@ CLAIMS = (
         (
             Comparison(ROOMS, "steppo, gamma 0.99", "token GAE"),
             Comparison(ROOMS, "steppo, gamma 0.99", "token ratio"),
-            Comparison(ROOMS, "steppo, gamma 0.99", "token GAE, token ratio"),
+            Comparison(ROOMS, "steppo, gamma 0.99", "ppo, gamma 0.99"),
         ),
         "READING8",
     ),
