@@ -2,8 +2,8 @@
 
     python run.py sft --env gymnasium:benchmarks.long_thoughts:Rooms --output models/rooms
 
-Three rooms, always in one order. Which door is right is fixed for each pair of room and sign, so that nothing learned in
-the last room helps in the first. Nobody says whether a door was right: the reward is the share of right doors, given
+Three rooms, always in one order. Which door is right is fixed for each pair of room and sign, so that nothing learned
+in the last room helps in the first. Nobody says whether a door was right: the reward is the share of right doors, given
 after the last one (as WebShop gives its score), and an episode is solved if all are. A reward that is discounted by
 token reaches the first room's door times gamma ** 125, one that is discounted by step times gamma ** 2.
 

@@ -6,7 +6,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from benchmarks.claims import evidence
-from benchmarks.claims.measures import CPU_PER_TOKEN, KEPT, SILENT, SUCCESS, TOKENS, TURNS, Measure, at_steps
+from benchmarks.claims.measures import (
+    CPU_PER_TOKEN,
+    KEPT,
+    ON_THE_WAY,
+    SILENT,
+    SUCCESS,
+    TOKENS,
+    TURNS,
+    Measure,
+    at_steps,
+)
 from benchmarks.grid import Run
 
 BUDGET = at_steps(44_000)
@@ -115,8 +125,10 @@ CLAIMS = (
         "PRS and VSPO, table 8",
         (
             Comparison("vspo_mixed", "vspo", "grpo", paper=0.039),
+            Comparison("vspo_mixed", "vspo", "grpo", ON_THE_WAY),
             Comparison("vspo_mixed", "vspo", "vspo, random draws", paper=0.1355),
             Comparison("vspo_mixed", "vspo", "vspo, no clip", paper=0.0493),
+            Comparison("vspo_mixed", "vspo, random draws", "vspo, random draws, no clip", paper=0.3235),
             Comparison("vspo", "vspo", "grpo", paper=0.039),
             Comparison("vspo", "vspo", "vspo, random draws", paper=0.1355),
             Comparison("vspo", "vspo", "vspo, no clip", paper=0.0493),
