@@ -7,7 +7,8 @@ policy; read are the episodes after that. Of each room's door token, where the c
 
 - ``size``: root mean square of its advantage (before whitening), against that of the last room's.
 - ``correlation`` with the true advantage, expected return after the door less before it: (right - p) / 3, where p is
-  the share of right doors in that room.
+  the share of right doors in that room. What the other two doors add to the return is noise: 1 / sqrt(3) = 0.58 is the
+  most that a perfect critic of equally likely doors would reach.
 - ``theory``: the factor that reaches the last sampled token of the step, gamma ** (tokens, or steps, that come after).
 """
 
@@ -126,7 +127,10 @@ def main() -> None:
 def table(figures: dict[str, list[dict[str, list[float]]]]) -> str:
     """The first room's figures, mean and 95 % interval over the seeds."""
     names = ("theory", "size", "correlation")
-    lines = [f"| {ROOMS[0]}, {len(ROOMS)} steps before the reward | {' | '.join(names)} |", f"|{'---|' * 4}"]
+    lines = [
+        f"| credit at the door of the {ROOMS[0]}, the first of {len(ROOMS)} | {' | '.join(names)} |",
+        f"|{'---|' * 4}",
+    ]
     for arm, seeds in figures.items():
         cells = [student_interval([seed[name][0] for seed in seeds]) for name in names]
         shown = (f"{cell.mean:.2g} [{cell.low:.2g}, {cell.high:.2g}]" for cell in cells)
