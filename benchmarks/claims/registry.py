@@ -185,9 +185,10 @@ CLAIMS = (
             Comparison(ROOMS, "steppo, gamma 0.99", "token ratio"),
             Comparison(ROOMS, "steppo, gamma 0.99", "ppo, gamma 0.99"),
         ),
-        "Advantages of steps matter: a step's ratio gives each token's advantage to all tokens of the step alike, so "
-        "that with token GAE the thought's tokens, which saw the reward from afar, drown the choice's. Ratios of "
-        "steps did not matter: so close to the policy that sampled, either kind is near 1. Without both it is PPO.",
+        "Advantages of steps matter: a step's ratio spreads each token's advantage over all tokens of the step, so "
+        "that those of the thought, further from the reward, may drown the choice's; token GAE with it is worse than "
+        "PPO. Ratios of steps did not matter: so close to the policy that sampled, either kind is near 1. Without "
+        "both it is PPO, to the last bit.",
     ),
     Claim(
         9,
