@@ -208,6 +208,7 @@ def read_run(path: Path) -> Run:
         "syncs": sum(record.get("search/syncs", 1) for record in trained),
         "training_success": _every(trained, "rollout/success_rate"),
         "zero_advantage": _every(trained, "rollout/zero_advantage_share"),
+        "environment": {tag[4:]: fmean(_every(trained[-SMOOTHING:], tag)) for tag in _reported(trained)},
         "engine_logprob_gap_max": max(r.get("actor/engine_logprob_gap_max", 0.0) for r in trained),
         **{key: summary[key] for key in SUMMARY_KEYS},
         **{name: fmean(values) for name, tag in MEANS.items() if (values := [r[tag] for r in trained if tag in r])},
@@ -221,6 +222,11 @@ def total_until(records: Sequence[Run], iteration: int, tag: str) -> int:
 
 def _every(records: Sequence[Run], tag: str) -> list[float]:
     return [round(record[tag], 4) for record in records if tag in record]
+
+
+def _reported(records: Sequence[Run]) -> list[str]:
+    """What the environment reports at the end of an episode, by its tag."""
+    return sorted(tag for tag in (records[-1] if records else {}) if tag.startswith("env/"))
 
 
 def _steps(record: Run) -> int:

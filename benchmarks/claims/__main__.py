@@ -39,7 +39,7 @@ def run(claim: Claim, until: int, jobs: int) -> None:
     for seeds in (look for look in LOOKS if look <= until):
         open_ones = [c for c in claim.comparisons if page.judge(c).finding.verdict not in (HOLDS, CONTRADICTED)]
         for file in dict.fromkeys(comparison.file for comparison in open_ones):
-            wanted = {arm for c in open_ones if c.file == file for arm in (c.ours, c.other)}
+            wanted = {arm for c in open_ones if c.file == file for arm in c.arms}
             stored = page.results(file)
             arms = [Arm(name, tuple(stored[name]["flags"])) for name in stored if name in wanted]
             run_grid(arms, Namespace(name=file, seeds=seeds, set=[], local=False, jobs=jobs))

@@ -58,6 +58,7 @@ def turns_to_target(run: Run) -> float:
 
 
 SUCCESS = Measure("success on the test tasks", lambda run: last(run["success"]))
+ON_THE_WAY = Measure("mean success of all evaluations", lambda run: fmean(run["success"].values()))
 TOKENS = Measure("sampled tokens, relative", lambda run: float(run["sampled_tokens"]), relative=True)
 SILENT = Measure("share of tasks without an advantage", lambda run: fmean(run["zero_advantage"]))
 CPU_PER_TOKEN = Measure(

@@ -57,17 +57,18 @@ def results(file: str) -> Mapping[str, Any]:
     return arms
 
 
-def paired(comparison: Comparison) -> list[tuple[Run, Run]]:
-    """Runs of both arms, by seed."""
+def paired(comparison: Comparison) -> list[tuple[Run, ...]]:
+    """Runs of all its arms, by seed."""
     arms = results(comparison.file)
-    ours, other = (arms.get(name, {}).get("runs", {}) for name in (comparison.ours, comparison.other))
-    return [(ours[seed], other[seed]) for seed in sorted(ours.keys() & other.keys(), key=int)]
+    runs = [arms.get(name, {}).get("runs", {}) for name in comparison.arms]
+    seeds = set.intersection(*(set(own) for own in runs))
+    return [tuple(own[seed] for own in runs) for seed in sorted(seeds, key=int)]
 
 
 def judge(comparison: Comparison) -> Judged:
     """Judge by what is on file."""
     pairs = paired(comparison)
-    finding = find([comparison.sign * comparison.measure.difference(*pair) for pair in pairs], comparison.paper)
+    finding = find([comparison.difference(pair) for pair in pairs], comparison.paper)
     hours = [sum(run["cpu_seconds"] for run in pair) / 3600 for pair in pairs]
     return Judged(comparison, finding, sum(hours), fmean(hours) if hours else math.nan)
 
@@ -111,6 +112,7 @@ def section(claim: Claim, judged: Sequence[Judged]) -> str:
         "\n".join(
             [f"| {' | '.join(COLUMNS)} |", f"|{'---|' * len(COLUMNS)}", *(row(own) for own in judged)],
         ),
+        *(table() for table in claim.tables),
         f"    {claim.own_command or f'python -m benchmarks.claims {claim.number} --until 10'}",
     ]
     return "\n\n".join(lines) + "\n"
@@ -120,7 +122,7 @@ def row(judged: Judged) -> str:
     """One comparison; effects above 0 speak for the claim."""
     comparison, found = judged.comparison, judged.finding
     cells = [
-        f"{comparison.ours} against {comparison.other} ({comparison.file})",
+        named(comparison),
         comparison.measure.name + ("" if comparison.sign > 0 else ", less is better"),
         effect(found),
         "-" if comparison.paper is None else f"{comparison.paper:+.3f}",
@@ -130,6 +132,14 @@ def row(judged: Judged) -> str:
         "-" if found.wanted is None else needed(found.wanted, judged.per_seed),
     ]
     return f"| {' | '.join(cells)} |"
+
+
+def named(comparison: Comparison, between: str = " ") -> str:
+    """What is compared, and where it is on file."""
+    ours, other = comparison.ours, comparison.other
+    if comparison.since:
+        ours, other = (f"{now} since {before}" for now, before in zip((ours, other), comparison.since, strict=True))
+    return f"{ours}{between}against {other}{between}({comparison.file})"
 
 
 def effect(found: Finding) -> str:
@@ -162,7 +172,7 @@ def picture(claim: Claim, judged: Sequence[Judged], path: Path) -> None:
         if own.comparison.paper is not None:
             axis.plot([own.comparison.paper], [number], "D", color="#D55E00", fillstyle="none")
     axis.axvline(0, color="0.6", linewidth=1)
-    names = [f"{own.comparison.ours}\nagainst {own.comparison.other}\n({own.comparison.file})" for own in told]
+    names = [named(own.comparison, "\n") for own in told]
     axis.set_yticks(range(len(told)), names, fontsize=7)
     axis.set_ylim(max(1, len(told)) - 0.5, -0.5)
     axis.set_title(f"claim {claim.number}: effect (dot, {CONFIDENCE:.1%} interval), the paper's (diamond)", fontsize=9)

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.claims import page
 from benchmarks.claims.judge import CONTRADICTED, DIRECTION, HOLDS, NOTHING, TOO_FEW, UNTOLD, find, seeds_for, together
-from benchmarks.claims.registry import CLAIMS
+from benchmarks.claims.registry import CLAIMS, Comparison
 from benchmarks.grid import RESULTS
 
 
@@ -36,6 +36,15 @@ def test_power_by_hand() -> None:
     assert found.resolution == pytest.approx(0.1146, abs=2e-4)
     # n = 4: (5.392 + 0.978) * 0.02 / 2 = 0.0637; n = 5: (4.315 + 0.941) * 0.02 / sqrt(5) = 0.0470.
     assert found.wanted == seeds_for(0.05, 0.02) == 5
+
+
+def test_two_changes_are_compared() -> None:
+    """StepPO falls from 0.9 to 0.8, PPO from 0.8 to 0.5: 0.2 in favour of the one that falls less."""
+    runs = [{"success": {"0": 0.1, "14": value}} for value in (0.8, 0.5, 0.9, 0.8)]
+    compared = Comparison("steppo", "a", "b", since=("c", "d"))
+    assert compared.arms == ("a", "b", "c", "d") and compared.difference(runs) == pytest.approx(0.2)
+    assert Comparison("steppo", "a", "b", sign=-1).difference(runs[:2]) == pytest.approx(-0.3)
+    assert page.named(compared) == "a since c against b since d (steppo)"
 
 
 @pytest.mark.parametrize(

@@ -134,6 +134,16 @@ def test_settings_are_those_of_table_2() -> None:
     assert base.task_ids("circuit_decoding", "test", {"circuits": 4})[0] == "4-10/test/0000"
 
 
+def test_sizes_are_mixed_in_equal_parts() -> None:
+    mixed = task_ids("test", sizes="1-2, 2-6,3-10")
+    assert mixed[:4] == ["1-2/test/0000", "2-6/test/0000", "3-10/test/0000", "1-2/test/0001"]
+    assert set(mixed) == {name for size in ("1-2", "2-6", "3-10") for name in task_ids("test", sizes=[size])}
+    assert len(mixed) == 900 and task_ids("test", sizes="2-10") == task_ids("test")
+    env = make(sizes="1-2,2-6", prompt="compact")
+    seen = {env.reset(seed=seed)[1]["task_id"].split("/")[0] for seed in range(20)}
+    assert seen == {"1-2", "2-6"}
+
+
 def test_train_and_test_share_no_instance() -> None:
     def instance(task_id: str) -> tuple[frozenset[str], tuple[str, ...]]:
         task = tasks.find_task(task_id)
@@ -162,6 +172,12 @@ def test_tasks_have_the_size_of_their_setting(setting: tasks.Setting) -> None:
         ({"prompt": "compakt"}, "env.prompt='compakt': valid: paper, compact"),
         ({"malformed": "stop"}, "env.malformed='stop': valid: retry, end"),
         ({"reward": "em"}, "valid: exact, fraction"),
+        ({"sizes": "1-2,two"}, "env.sizes: 'two' is no size"),
+        ({"sizes": "1-2, 1-2"}, "sizes are needed, each once"),
+        ({"sizes": []}, "sizes are needed"),
+        ({"sizes": "4-3"}, "env.candidates=3: must be at least env.circuits=4"),
+        ({"sizes": "9-10"}, "env.circuits=9: must be at most 8"),
+        ({"sizes": "1-2", "circuits": 3}, "'env.circuits' has no effect without env.sizes=one"),
     ],
 )
 def test_bad_options_are_named(options: dict[str, object], message: str) -> None:

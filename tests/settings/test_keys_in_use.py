@@ -52,7 +52,7 @@ REASONS = {
     **dict.fromkeys(["demonstration_data", "demonstration_columns"], "which dialogues there are depends on the user"),
     "keep_best": "a matter of the user's disk",
     **dict.fromkeys(["guard_z", "guard_episodes"], "what a fall of the policy means is the user's to say"),
-    **dict.fromkeys(["whiten", "gspo_token", "gigpo_omega"], ABLATION),
+    **dict.fromkeys(["gspo_token", "gigpo_omega"], ABLATION),
     **dict.fromkeys(
         ["branching", "search_warmup", "search_max_steps", "search_backtrack", "novelty_decay"], SEARCH,
     ),

@@ -14,14 +14,19 @@ from rl_agents.settings.options import key
 class SizeKeys:
     """How large a task is."""
 
-    circuits: int = key(2, "hidden circuits, all different", at_least=1, at_most=8)
-    candidates: int = key(10, "length of the candidate list, at least the number of circuits", at_least=2, at_most=64)
+    circuits: int = key(2, "hidden circuits, all different", at_least=1, at_most=8, needs="sizes=one")
+    candidates: int = key(
+        10, "length of the candidate list, at least the number of circuits", at_least=2, at_most=64, needs="sizes=one"
+    )
 
 
 @dataclass(frozen=True)
 class CircuitDecodingOptions(MalformedKey, PromptKey, SizeKeys):
     """Keys of circuit_decoding; see docs/environments/circuit_decoding.md."""
 
+    sizes: str | list[str] = key(
+        "one", "one: all tasks are alike; or <circuits>-<candidates> mixed in equal parts, such as 1-2,2-6,3-10"
+    )
     reward: Literal["exact", "fraction"] = key(
         "exact", "1 if every circuit is right (T3), or the share that is right (its released code)"
     )

@@ -1,16 +1,17 @@
 """The task sets of CircuitDecoding: 1000 train and 300 test tasks for every setting.
 
 A setting is how many circuits are hidden among how many candidates; T3 trains on 2 among 10 and tests out of
-distribution on up to 4 circuits and up to 30 candidates. A task id is ``<circuits>-<candidates>/<split>/<number>``, for
-example ``2-10/test/0007``. The task is a pure function of its id (through sha256, so of no library's generator), and
-``panel.json`` holds the hash of all tasks of every setting in the paper; ``python -m
-rl_agents.envs.circuit_decoding.tasks`` writes that file again.
+distribution on up to 4 circuits and up to 30 candidates; ``env.sizes`` mixes several. A task id is
+``<circuits>-<candidates>/<split>/<number>``, for example ``2-10/test/0007``. The task is a pure function of its id
+(through sha256, so of no library's generator), and ``panel.json`` holds the hash of all tasks of every setting in the
+paper; ``python -m rl_agents.envs.circuit_decoding.tasks`` writes that file again.
 
 Source: T3, appendix C.1, tables 2 and 5 (sizes and settings; the paper's own tasks are not published).
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import dataclass
 from functools import lru_cache
@@ -22,11 +23,12 @@ from rl_agents.envs.circuit_decoding.spec import CircuitDecodingOptions, SizeKey
 from rl_agents.envs.options import part_of
 from rl_agents.envs.panels import check_split, ids_digest, shuffled_ids, unknown_task, write_panel
 from rl_agents.errors import InputError
-from rl_agents.settings.options import read_options
+from rl_agents.settings.options import check_ranges
 
 SEED = "circuit_decoding-2025"
 SIZES = {"train": 1000, "test": 300}
 PANEL_FILE = Path(__file__).with_name("panel.json")
+_SIZE = re.compile(r"(\d{1,2})-(\d{1,2})")
 _TASK_ID = re.compile(r"(\d{1,2})-(\d{1,2})/(train|test)/(\d{4})")
 
 
@@ -78,8 +80,41 @@ class Task:
 
 
 def task_ids(split: str, options: CircuitDecodingOptions) -> list[str]:
-    """Return the ``train`` or ``test`` ids of the setting that the options ask for."""
-    return setting_ids(split, part_of(Setting, options))
+    """Return the ``train`` or ``test`` ids that the options ask for; those of several settings in turn."""
+    return list(_mixed_ids(split, chosen_settings(options)))
+
+
+@lru_cache(maxsize=32)  # every environment asks
+def _mixed_ids(split: str, settings: tuple[Setting, ...]) -> tuple[str, ...]:
+    return tuple(itertools.chain(*zip(*(setting_ids(split, setting) for setting in settings), strict=True)))
+
+
+def chosen_settings(options: CircuitDecodingOptions) -> tuple[Setting, ...]:
+    """Read the option ``sizes``: ``one``, that of the keys, or names as a comma-separated text or a list.
+
+    Raises:
+        InputError: a name that is no size, one named twice, or no name at all.
+    """
+    if options.sizes == "one":
+        return (part_of(Setting, options),)
+    names = options.sizes.split(",") if isinstance(options.sizes, str) else options.sizes
+    settings = tuple(_named(name.strip()) for name in names)
+    if not settings or len(set(settings)) < len(settings):
+        raise InputError(f"env.sizes={','.join(names)}: sizes are needed, each once, such as 1-2,2-6")
+    return settings
+
+
+def _named(name: str) -> Setting:
+    match = _SIZE.fullmatch(name)
+    if match is None:
+        raise InputError(f"env.sizes: '{name}' is no size: one, or <circuits>-<candidates>, such as 1-2,2-6")
+    return _setting(match[1], match[2])
+
+
+def _setting(circuits: str, candidates: str) -> Setting:
+    setting = Setting(int(circuits), int(candidates))
+    check_ranges(setting, prefix="env.")
+    return setting
 
 
 def setting_ids(split: str, setting: Setting) -> list[str]:
@@ -100,7 +135,7 @@ def find_task(task_id: str) -> Task:
         raise unknown_task(
             "circuit_decoding", task_id, setting_ids("test", Setting()), "<circuits>-<candidates>/<split>/<number>"
         )
-    setting = read_options(Setting, {"circuits": match[1], "candidates": match[2]}, prefix="env.")
+    setting = _setting(match[1], match[2])
     seed = f"{SEED}/{setting.name}/{match[3]}/{match[4]}"
     tables = tuple(shuffled_ids(functions(), seed)[: setting.candidates])
     expressions = tuple(shuffled_ids(functions()[table], seed)[0] for table in tables)

@@ -1,0 +1,44 @@
+"""Tables beside a claim's comparisons: whether a testbed has what the claim is about, and the mechanism itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from statistics import fmean
+
+from benchmarks.credit_reach import table
+from benchmarks.grid import RESULTS, Run, summarise, text
+from benchmarks.long_thoughts import ROOMS
+from benchmarks.steppo_rooms import right
+
+
+def silent_groups() -> str:
+    """Groups whose episodes all have one reward: of the start's, and over the training."""
+    return _arms(
+        "vspo_mixed",
+        {
+            "silent groups at the start": lambda runs: f"{fmean(run['zero_advantage'][0] for run in runs):.2f}",
+            "in training": lambda runs: f"{fmean(fmean(run['zero_advantage']) for run in runs):.2f}",
+        },
+    )
+
+
+def doors() -> str:
+    """How often each room's door was right in the last iterations."""
+    return _arms("steppo_rooms", {f"right in the {room}": right(room) for room in ROOMS})
+
+
+def credit() -> str:
+    """What reaches the first step; see benchmarks/credit_reach.py."""
+    return table(json.loads((RESULTS / "credit_reach.json").read_text(encoding="utf-8")))
+
+
+def _arms(file: str, columns: Mapping[str, Callable[[list[Run]], str]]) -> str:
+    stored = json.loads((RESULTS / f"{file}.json").read_text(encoding="utf-8"))["arms"]
+    lines = [f"| {' | '.join([f'arm of {file}', 'start', 'end', *columns])} |", f"|{'---|' * (3 + len(columns))}"]
+    for name, arm in stored.items():
+        runs = list(arm["runs"].values())
+        row = summarise(runs)
+        cells = [name, text(row["start"]), text(row["end"]), *(column(runs) for column in columns.values())]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)

@@ -1,0 +1,142 @@
+"""How much credit reaches the first of three long steps: GAE over tokens and over steps, at two discounts.
+
+    python -m benchmarks.credit_reach        # writes benchmarks/results/credit_reach.json
+
+In the world of benchmarks/long_thoughts.py the starter plays while only a critic learns, so that all four meet the same
+policy; read are the episodes after that. Of each room's door token, where the choice is made:
+
+- ``size``: root mean square of its advantage (before whitening), against that of the last room's.
+- ``correlation`` with the true advantage, expected return after the door less before it: (right - p) / 3, where p is
+  the share of right doors in that room. What the other two doors add to the return is noise: 1 / sqrt(3) = 0.58 is the
+  most that a perfect critic of equally likely doors would reach.
+- ``theory``: the factor that reaches the last sampled token of the step, gamma ** (tokens, or steps, that come after).
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.equal_steps import sets
+from benchmarks.grid import RESULTS, run_command
+from benchmarks.long_thoughts import ROOMS
+from benchmarks.steppo_rooms import KEYS
+from rl_agents.algorithms import ppo, register, steppo
+from rl_agents.algorithms.base import Recipe
+from rl_agents.data.rows import Row
+from rl_agents.data.steps import step_spans
+from rl_agents.data.trajectory import Trajectory
+from rl_agents.reporting.statistics import student_interval
+
+#: Iterations in which the critic learns, those of them that are read, and independent repetitions.
+ITERATIONS, READ, SEEDS = 8, 3, 3
+ARMS = ("ppo, gamma 0.99", "ppo, gamma 0.95", "steppo, gamma 0.99", "steppo, gamma 0.95")
+Floats = NDArray[np.float64]
+
+
+@dataclass
+class Doors:
+    """Of the episodes of an iteration: [episodes, rooms].
+
+    Attributes:
+        credit: advantage of the last sampled token of each step.
+        after: sampled tokens that come after it.
+        right: the door was.
+    """
+
+    credit: Floats
+    after: Floats
+    right: Floats
+
+
+SEEN: list[Doors] = []
+
+
+def watched(recipe: Recipe) -> Recipe:
+    """The algorithm, whose credit is noted in `SEEN`."""
+    assert recipe.credit is not None
+    inner = recipe.credit
+
+    def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: Any) -> None:
+        inner(rows, trajectories, settings)
+        SEEN.append(doors(rows, trajectories))
+
+    return register(replace(recipe, name=f"watched-{recipe.name}", credit=credit))
+
+
+def doors(rows: Sequence[Row], trajectories: Sequence[Trajectory]) -> Doors:
+    """Read the doors of whole episodes off merged rows."""
+    found = []
+    for row in rows:
+        spans, trajectory = step_spans(row), trajectories[row.trajectory]
+        if len(spans) < len(ROOMS):
+            continue  # it ran out of room for a response
+        assert row.advantages is not None
+        ends = [start + length - 1 for _, start, length in spans]
+        after = [float(row.mask[end + 1 :].sum()) for end in ends]
+        right = [trajectory.metrics[f"right_{room}"] for room in ROOMS]
+        found.append(([float(row.advantages[end]) for end in ends], after, right))
+    return Doors(*(np.array(part) for part in zip(*found, strict=True)))
+
+
+def true_advantages(right: Floats) -> Floats:
+    """[episodes, rooms]; see the module."""
+    return (right - right.mean(axis=0)) / len(ROOMS)
+
+
+def measure(arm: str, seed: int) -> dict[str, list[float]]:
+    """One arm: figures by room."""
+    SEEN.clear()
+    keys = [key for key in KEYS[arm] if key.partition("=")[0] not in ("algo", "iterations", "critic_warmup")]
+    algo = "watched-" + ("ppo" if arm.startswith("ppo") else "steppo")
+    frozen = (f"algo={algo}", f"iterations={ITERATIONS}", f"critic_warmup={ITERATIONS}", "whiten=false")
+    with tempfile.TemporaryDirectory() as folder:
+        flags = sets((*keys, *frozen, "eval_episodes=0"))
+        run_command(["--local", "--seed", str(seed), "--output", str(Path(folder) / "run"), *flags])
+    last = SEEN[-READ:]
+    credit, after, right = (
+        np.concatenate([getattr(one, name) for one in last]) for name in ("credit", "after", "right")
+    )
+    truth, gamma = true_advantages(right), float(next(key[6:] for key in KEYS[arm] if key.startswith("gamma=")))
+    size = np.sqrt((credit**2).mean(axis=0))
+    units = after.mean(axis=0) if algo == "watched-ppo" else np.arange(len(ROOMS))[::-1]
+    return {
+        "size": (size / size[-1]).tolist(),
+        "correlation": [float(np.corrcoef(a, b)[0, 1]) for a, b in zip(credit.T, truth.T, strict=True)],
+        "theory": (gamma**units).tolist(),
+        "right": right.mean(axis=0).tolist(),
+    }
+
+
+def main() -> None:
+    """Measure, write the file, print the table."""
+    for recipe in (ppo.RECIPE, steppo.RECIPE):
+        watched(recipe)
+    figures = {arm: [measure(arm, seed) for seed in range(SEEDS)] for arm in ARMS}
+    (RESULTS / "credit_reach.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    print(table(figures))
+
+
+def table(figures: dict[str, list[dict[str, list[float]]]]) -> str:
+    """The first room's figures, mean and 95 % interval over the seeds."""
+    names = ("theory", "size", "correlation")
+    lines = [
+        f"| credit at the door of the {ROOMS[0]}, the first of {len(ROOMS)} | {' | '.join(names)} |",
+        f"|{'---|' * 4}",
+    ]
+    for arm, seeds in figures.items():
+        cells = [student_interval([seed[name][0] for seed in seeds]) for name in names]
+        shown = (f"{cell.mean:.2g} [{cell.low:.2g}, {cell.high:.2g}]" for cell in cells)
+        lines.append(f"| {arm} | {' | '.join(shown)} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()

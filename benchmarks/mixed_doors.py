@@ -1,0 +1,80 @@
+"""Tasks of mixed difficulty: three doors on one of five floors, which the starter knows well, by half, or hardly.
+
+    python run.py sft --env gymnasium:benchmarks.mixed_doors:Doors --output models/doors
+
+Which of four doors is right is fixed for each place. The demonstrations know it with a share of the place's own, evenly
+spaced over the places of a floor within the floor's limits (`FLOORS`); a task is three places of one floor, and is
+solved if all its doors are right. So the tasks of one floor are nearly always solved, those of two hardly ever, and
+more than half of the groups of eight agree at the start. What is learned on one floor says nothing about another.
+Tuned on GRPO for that, for a start between 0.05 and 0.3, and for something to be learned on every floor: the limits.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import gymnasium
+from gymnasium.spaces import Text
+
+#: Floor -> the shares of its worst and its best known place.
+FLOORS = {
+    "vault": (0.15, 0.35),
+    "cellar": (0.25, 0.45),
+    "ground": (0.35, 0.6),
+    "first": (0.5, 0.85),
+    "attic": (0.97, 0.995),
+}
+WINGS = "abcde"
+DOORS = ("red", "green", "blue", "white")
+#: Places of a task.
+LENGTH = 3
+
+
+def right_door(place: str) -> str:
+    """The door that is right there."""
+    return Random(f"mixed doors / {place}").choice(DOORS)
+
+
+def known(place: str) -> float:
+    """Share of the demonstrations in which the place's door is right."""
+    floor, wing = place.split("-")
+    least, most = FLOORS[floor]
+    return least + (most - least) * WINGS.index(wing) / (len(WINGS) - 1)
+
+
+class Doors(gymnasium.Env):
+    """Three places; see the module."""
+
+    observation_space = action_space = Text(max_length=1000)
+    max_turns = LENGTH
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        """See `gymnasium.Env.reset`: a floor, and places on it drawn one by one."""
+        super().reset(seed=seed)
+        floor = list(FLOORS)[int(self.np_random.integers(len(FLOORS)))]
+        self.places = [f"{floor}-{WINGS[int(n)]}" for n in self.np_random.integers(len(WINGS), size=LENGTH)]
+        self.chosen: tuple[str, ...] = ()
+        return self.places[0], {}
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        """See `gymnasium.Env.step`: the action is the door; any other word is a wrong one."""
+        self.chosen = (*self.chosen, action.strip())
+        ended = len(self.chosen) == LENGTH
+        won = ended and all(door == right_door(place) for door, place in zip(self.chosen, self.places, strict=True))
+        shown = "" if ended else self.places[len(self.chosen)]
+        return shown, float(won), ended, False, {"valid": self.chosen[-1] in DOORS, "success": won}
+
+    def snapshot(self) -> tuple[list[str], tuple[str, ...]]:
+        """What `restore` needs."""
+        return self.places, self.chosen
+
+    def restore(self, state: tuple[list[str], tuple[str, ...]]) -> None:
+        """Go back to a snapshot."""
+        self.places, self.chosen = state
+
+    def demonstrate(self, observation: str, random: Random) -> str:
+        """A player that knows some doors well and others hardly."""
+        right = right_door(observation)
+        is_known = random.random() < known(observation)
+        return right if is_known else random.choice([door for door in DOORS if door != right])
