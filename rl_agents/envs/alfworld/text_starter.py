@@ -28,7 +28,7 @@ STEPS: Mapping[Prompt, int] = {"3spo": 2, "steppo": 20}
 TURNS: Mapping[Prompt, int] = {"3spo": 50, "steppo": 20}
 VOCABULARY = 1536
 #: Episodes in small houses, and in full ones, whose text the tokenizer is trained on.
-HEARD = 100
+HEARD = 60
 MAX_TOKENS = 1024
 
 

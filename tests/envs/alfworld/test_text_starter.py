@@ -1,0 +1,148 @@
+"""The starters of alfworld that read the papers' prompts: tokenizer, demonstrations, and one recipe that runs."""
+
+from __future__ import annotations
+
+import random
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rl_agents.algorithms import Settings
+from rl_agents.chat.context import ChatTemplate, make_context
+from rl_agents.core.algorithm import AgentAlgorithm
+from rl_agents.core.resolve import resolve
+from rl_agents.core.starter import starter_dir
+from rl_agents.envs.alfworld.demonstrator import read_and_written
+from rl_agents.envs.alfworld.expert import AT_RANDOM, Habits
+from rl_agents.envs.alfworld.responses import read_command
+from rl_agents.envs.alfworld.spec import AlfworldOptions
+from rl_agents.envs.alfworld.text_starter import STEPS, Prompt, build_model
+from rl_agents.envs.base import make_env, starter_spec, task_ids
+from rl_agents.rollout.demonstrations import demonstrated_trajectories, encode_dialogue
+from rl_agents.settings import load_recipe
+
+RECIPES = Path(__file__).parents[3] / "tune_configs" / "recipes"
+HOSTILE = [
+    "",
+    " ",
+    "\n\n\t  two  blanks\r\n",
+    "<think><think></action> </think> <action>go to mug 1</action><action>",
+    "Überraschung: 麦 🜨 \u200b\u202e \x00\x07 \ufffd",
+    "mug 1mug 12 mug  1 mugs, 'mug 1', '', ', '', ', '",
+    '{"name": "env_step", "arguments": {"command": "take \\"mug 1\\""}}',
+    "Your admissible actions of the current situation are: [" * 3,
+    "<unk> <pad> <|im_end <|im_start|",
+]
+prompts = pytest.mark.parametrize("prompt", list(STEPS))
+
+
+@cache
+def tokenizer_of(prompt: Prompt) -> Any:
+    return starter_spec("alfworld", {"prompt": prompt}).build_tokenizer()
+
+
+@prompts
+def test_every_text_is_encoded_and_comes_back(prompt: Prompt) -> None:
+    tokenizer = tokenizer_of(prompt)
+    for text in [*HOSTILE, *map(chr, range(1, 2000, 7)), *read_and_written(AlfworldOptions(prompt=prompt), 2, 3)]:
+        assert tokenizer.decode(tokenizer.encode(text, add_special_tokens=False)) == text
+    assert tokenizer.unk_token is None and len(tokenizer) <= 2048
+
+
+def test_bytes_that_are_no_text_can_be_sampled_and_read() -> None:
+    template = ChatTemplate(tokenizer_of("3spo"))
+    for token in range(len(template.tokenizer)):
+        template.decode([token]).encode()
+
+
+def test_what_is_copied_has_the_same_ids_in_prompt_and_action() -> None:
+    tokenizer = tokenizer_of("3spo")
+    said = tokenizer.encode("</think> <action>take mug 1 from sinkbasin 2</action>", add_special_tokens=False)
+    read = tokenizer.encode("are: ['look', 'take mug 1 from sinkbasin 2', 'inventory']", add_special_tokens=False)
+    thing, place = (tokenizer.encode(name, add_special_tokens=False) for name in (" mug 1", " sinkbasin 2"))
+    for ids in (said, read):
+        assert [ids[i : i + 2] for i in range(len(ids))].count(thing) == 1
+        assert [ids[i : i + 2] for i in range(len(ids))].count(place) == 1
+    goal = tokenizer.encode("Your task is to: put a clean mug in cabinet\n", add_special_tokens=False)
+    assert thing[0] in goal, "the task names it by the same token"
+
+
+def test_the_tokenizer_is_always_the_same() -> None:
+    again = starter_spec("alfworld", {"prompt": "3spo"}).build_tokenizer()
+    assert again.get_vocab() == tokenizer_of("3spo").get_vocab()
+
+
+@prompts
+def test_demonstrations_parse_back_into_the_actions_that_they_were_written_from(prompt: Prompt) -> None:
+    starter, options = starter_spec("alfworld", {"prompt": prompt}), AlfworldOptions(prompt=prompt)
+    thoughts = set()
+    for task in task_ids("alfworld", "train", {"prompt": prompt})[:6]:
+        dialogue = starter.demonstrate(task, random.Random(task), options)
+        plain = starter.demonstrate(task, random.Random(task), AlfworldOptions(prompt="plain"))
+        assert [read_command(response, bare=False) for _, response in dialogue] == [said for _, said in plain]
+        thoughts |= {response.partition("</think>")[0].removeprefix("<think>") for _, response in dialogue}
+    assert len(thoughts) > 8 and AT_RANDOM in thoughts and "" not in thoughts
+    sure = starter.demonstrate(task, random.Random(0), options, habits=Habits(0, 0))
+    assert not any(AT_RANDOM in response for _, response in sure)
+
+
+@prompts
+def test_demonstrated_prompts_are_those_that_are_sampled_from(prompt: Prompt) -> None:
+    """Windows are written by the environment, with the last steps, and fit the starter's lengths."""
+    starter = starter_spec("alfworld", {"prompt": prompt})
+    context = make_context(str(starter.defaults["context"]), tokenizer_of(prompt))
+    env = make_env("alfworld", {"prompt": prompt}, 25)
+    task = task_ids("alfworld", "train", {})[5]
+    dialogue = starter.demonstrate(task, random.Random(0), AlfworldOptions(prompt=prompt))
+    env.reset(seed=0, options={"task_id": task})
+    found = encode_dialogue(dialogue, context, int(starter.defaults["max_model_len"]), env=env)
+    assert len(found.steps) == len(dialogue) > 4
+    last = context.template.decode(found.steps[3].prompt_ids)
+    asked = {
+        "3spo": "Below are the most recent 2 observations and the corresponding actions you took:\n[Observation 2: ",
+        "steppo": "\nHistory Actions\n1. ",
+    }
+    assert asked[prompt] in last and context.template.decode(found.steps[3].response_ids) == dialogue[3][1]
+    longest = max(len(step.prompt_ids) + len(step.response_ids) for step in found.steps)
+    assert longest <= starter.defaults["max_model_len"]
+
+
+@prompts
+def test_the_prompt_chooses_the_starter(prompt: Prompt) -> None:
+    own = resolve(Settings.from_dict({"env": "alfworld", "env.prompt": prompt, "engine": "torch"}))
+    assert own.context == f"window({STEPS[prompt]})" and own.env_options["prompt"] == prompt
+    compact = resolve(Settings.from_dict({"env": "alfworld", "engine": "torch"}))
+    assert (compact.context, compact.env_options["prompt"]) == ("append", "compact")
+    folders = {starter_dir("alfworld", options=settings.env_options) for settings in (own, compact)}
+    assert len(folders) == 2 and starter_dir("alfworld") in folders
+    assert 2e6 < build_model(tokenizer_of(prompt), 0).num_parameters() < 6e6
+
+
+@pytest.mark.parametrize("name", ["alfworld_text_grpo", "alfworld_text_3spo"])
+def test_a_recipe_learns_from_real_text(name: str, tmp_path: Path) -> None:
+    """One small iteration, from an untrained network: what it samples is bytes, and is read as such."""
+    tokenizer = tokenizer_of("3spo")
+    starter_model(tokenizer).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    keys = {**load_recipe(str(RECIPES / f"{name}.yaml")), "model": str(tmp_path), "eval_episodes": 0, "max_turns": 2}
+    defaults = starter_spec("alfworld", {"prompt": "3spo"}).defaults
+    keys |= {"tasks_per_iteration": 2, "group_size": 2, "max_response_tokens": 6, "guard_episodes": 0}
+    keys |= {"search_steps": 8} if keys["algo"] == "3spo" else {}
+    settings = Settings.from_dict({name: value for name, value in {**defaults, **keys}.items()})
+    if keys["algo"] != "3spo":
+        settings = Settings.from_dict({k: v for k, v in {**defaults, **keys}.items() if k != "guard_episodes"})
+    settings.make_local()
+    algo = AgentAlgorithm.from_settings(settings)
+    try:
+        metrics = algo.train()["agent"]
+    finally:
+        algo.stop()
+    assert metrics["rollout/response_length_mean"] == 6
+
+
+def starter_model(tokenizer: Any) -> Any:
+    from rl_agents.envs.small_model import small_qwen3
+
+    return small_qwen3(tokenizer, 0, hidden_size=32, layers=1, heads=1)
