@@ -40,9 +40,7 @@ def kept_apart(names: Sequence[str]) -> str:
     return rf" ?\b(?:{alternatives})\b| ?[0-9]+|</\w+>\s*<\w+>|</?\w+>|', '|\n"
 
 
-def phrase_tokenizer(
-    texts: Iterable[str], kept: str, vocabulary: int, max_tokens: int
-) -> PreTrainedTokenizerFast:
+def phrase_tokenizer(texts: Iterable[str], kept: str, vocabulary: int, max_tokens: int) -> PreTrainedTokenizerFast:
     """Train a byte-level BPE whose merges run over spaces, but not into or out of what ``kept`` matches.
 
     Args:

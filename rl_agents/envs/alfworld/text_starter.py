@@ -1,7 +1,7 @@
 """The starter models of alfworld that read the papers' own prompts and think before they act.
 
 Their tokenizer is a byte-level BPE trained on prompts and responses of scripted episodes, their network a Qwen3 of
-about 3 M parameters, and what they imitate is the mediocre player's episodes in the paper's form:
+about 2 M parameters, and what they imitate is the mediocre player's episodes in the paper's form:
 ``<think>I look for a mug.</think> <action>go to cabinet 1</action>``. They read the last steps only
 (``context=window(n)``), as the papers' models do.
 """
@@ -13,8 +13,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from rl_agents.envs.alfworld.demonstrator import demonstrate, demonstrate_well, read_and_written
-from rl_agents.envs.alfworld.spec import AlfworldOptions
 from rl_agents.envs.alfworld.scenes import kinds
+from rl_agents.envs.alfworld.spec import AlfworldOptions
 from rl_agents.envs.small_model import IMITATION, small_qwen3
 from rl_agents.envs.spec import StarterSpec
 from rl_agents.envs.text_model import kept_apart, phrase_tokenizer
@@ -41,7 +41,7 @@ def build_tokenizer(prompt: Prompt) -> PreTrainedTokenizerFast:
 
 def build_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen3ForCausalLM:
     """Build the untrained model."""
-    return small_qwen3(tokenizer, seed, hidden_size=256, layers=4, heads=8, rope_theta=10_000.0, init_std=0.05)
+    return small_qwen3(tokenizer, seed, hidden_size=192, layers=5, heads=6, rope_theta=10_000.0, init_std=0.05)
 
 
 #: Hyper-parameters of the imitation: fewer than a beginner needs to play well, so that there is something to learn.

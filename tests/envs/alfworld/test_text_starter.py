@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rl_agents.algorithms import Settings
-from rl_agents.chat.context import ChatTemplate, make_context
+from rl_agents.chat.context import ChatTemplate
 from rl_agents.core.algorithm import AgentAlgorithm
 from rl_agents.core.resolve import resolve
 from rl_agents.core.starter import starter_dir
@@ -20,7 +20,8 @@ from rl_agents.envs.alfworld.responses import read_command
 from rl_agents.envs.alfworld.spec import AlfworldOptions
 from rl_agents.envs.alfworld.text_starter import STEPS, Prompt, build_model
 from rl_agents.envs.base import make_env, starter_spec, task_ids
-from rl_agents.rollout.demonstrations import demonstrated_trajectories, encode_dialogue
+from rl_agents.envs.small_model import small_qwen3
+from rl_agents.rollout.demonstrations import demonstrated_trajectories
 from rl_agents.settings import load_recipe
 
 RECIPES = Path(__file__).parents[3] / "tune_configs" / "recipes"
@@ -89,24 +90,32 @@ def test_demonstrations_parse_back_into_the_actions_that_they_were_written_from(
 
 
 @prompts
-def test_demonstrated_prompts_are_those_that_are_sampled_from(prompt: Prompt) -> None:
+def test_demonstrated_prompts_are_those_that_are_sampled_from(prompt: Prompt, tmp_path: Path) -> None:
     """Windows are written by the environment, with the last steps, and fit the starter's lengths."""
+    tokenizer = tokenizer_of(prompt)
+    tokenizer.save_pretrained(tmp_path)
     starter = starter_spec("alfworld", {"prompt": prompt})
-    context = make_context(str(starter.defaults["context"]), tokenizer_of(prompt))
-    env = make_env("alfworld", {"prompt": prompt}, 25)
-    task = task_ids("alfworld", "train", {})[5]
-    dialogue = starter.demonstrate(task, random.Random(0), AlfworldOptions(prompt=prompt))
-    env.reset(seed=0, options={"task_id": task})
-    found = encode_dialogue(dialogue, context, int(starter.defaults["max_model_len"]), env=env)
-    assert len(found.steps) == len(dialogue) > 4
-    last = context.template.decode(found.steps[3].prompt_ids)
+    settings = Settings.from_dict({**starter.defaults, "env": "alfworld", "algo": "sft", "demonstrations": 8})
+    settings.env_options["prompt"] = prompt
+    found = demonstrated_trajectories(settings, str(tmp_path), 0)
     asked = {
         "3spo": "Below are the most recent 2 observations and the corresponding actions you took:\n[Observation 2: ",
         "steppo": "\nHistory Actions\n1. ",
     }
-    assert asked[prompt] in last and context.template.decode(found.steps[3].response_ids) == dialogue[3][1]
-    longest = max(len(step.prompt_ids) + len(step.response_ids) for step in found.steps)
-    assert longest <= starter.defaults["max_model_len"]
+    longest = 0
+    for trajectory in found:
+        assert trajectory.terminated, "no turn was left out"
+        env = make_env("alfworld", {"prompt": prompt}, settings.max_turns)
+        env.reset(seed=0, options={"task_id": trajectory.task_id})
+        for number, step in enumerate(trajectory.steps):
+            read = tokenizer.decode(step.prompt_ids)
+            shown = env.render_window("", (("", ""),) * min(number, STEPS[prompt]), "")
+            assert shown in read, "the environment's own window"
+            assert number != 3 or asked[prompt] in read
+            assert read_command(tokenizer.decode(step.response_ids, skip_special_tokens=True), bare=False)
+            env.step(step.action)
+            longest = max(longest, len(step.prompt_ids) + len(step.response_ids))
+    assert 100 < longest <= settings.max_model_len and max(len(trajectory.steps) for trajectory in found) > 3
 
 
 @prompts
@@ -120,19 +129,17 @@ def test_the_prompt_chooses_the_starter(prompt: Prompt) -> None:
     assert 2e6 < build_model(tokenizer_of(prompt), 0).num_parameters() < 6e6
 
 
-@pytest.mark.parametrize("name", ["alfworld_text_grpo", "alfworld_text_3spo"])
-def test_a_recipe_learns_from_real_text(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["alfworld_text_grpo", "alfworld_text_chain_gae", "alfworld_text_3spo"])
+def test_a_recipe_samples_and_learns_from_real_text(name: str, tmp_path: Path) -> None:
     """One small iteration, from an untrained network: what it samples is bytes, and is read as such."""
     tokenizer = tokenizer_of("3spo")
-    starter_model(tokenizer).save_pretrained(tmp_path)
+    small_qwen3(tokenizer, 0, hidden_size=32, layers=1, heads=1).save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
-    keys = {**load_recipe(str(RECIPES / f"{name}.yaml")), "model": str(tmp_path), "eval_episodes": 0, "max_turns": 2}
-    defaults = starter_spec("alfworld", {"prompt": "3spo"}).defaults
-    keys |= {"tasks_per_iteration": 2, "group_size": 2, "max_response_tokens": 6, "guard_episodes": 0}
-    keys |= {"search_steps": 8} if keys["algo"] == "3spo" else {}
-    settings = Settings.from_dict({name: value for name, value in {**defaults, **keys}.items()})
-    if keys["algo"] != "3spo":
-        settings = Settings.from_dict({k: v for k, v in {**defaults, **keys}.items() if k != "guard_episodes"})
+    keys = {**starter_spec("alfworld", {"prompt": "3spo"}).defaults, **load_recipe(str(RECIPES / f"{name}.yaml"))}
+    keys |= {"model": str(tmp_path), "eval_episodes": 0, "max_turns": 2, "max_response_tokens": 6}
+    keys |= {"tasks_per_iteration": 2, "group_size": min(2, keys["group_size"])}
+    keys |= {"search_steps": 8, "guard_episodes": 0} if keys["algo"] == "3spo" else {}
+    settings = Settings.from_dict(keys)
     settings.make_local()
     algo = AgentAlgorithm.from_settings(settings)
     try:
@@ -140,9 +147,3 @@ def test_a_recipe_learns_from_real_text(name: str, tmp_path: Path) -> None:
     finally:
         algo.stop()
     assert metrics["rollout/response_length_mean"] == 6
-
-
-def starter_model(tokenizer: Any) -> Any:
-    from rl_agents.envs.small_model import small_qwen3
-
-    return small_qwen3(tokenizer, 0, hidden_size=32, layers=1, heads=1)
