@@ -2,7 +2,6 @@
 
     python -m benchmarks.equal_steps --local --jobs 2 --seeds 10                 # household tasks, start about 0.1
     python -m benchmarks.equal_steps --local --jobs 2 --seeds 10 --world taxi
-    python -m benchmarks.equal_steps --local --world alfworld_text --arms grpo chain-gae --seeds 1    # 3SPO's prompt
 
 The start is imitated from few demonstrations and made once (``runs/starts``); on guess_numbers and circuit_decoding it
 is the usual one: from a weaker one no method learned anything there. Rate, price of invalid actions, episodes of an
@@ -50,10 +49,6 @@ WORLDS = {
     "alfworld": World(
         "alfworld", ("iterations=5",),
         ("env.train_tasks=50000", "env.anchor=role"), 22.0, 44_000,
-    ),
-    "alfworld_text": World(
-        "alfworld", ("env.prompt=3spo",),
-        ("env.prompt=3spo", "env.train_tasks=50000", "env.anchor=role", "max_turns=25"), 21.0, 8_000, 0.3,
     ),
     "guess_numbers": World("guess_numbers", (), (), 3.3, 15_000, 0.5),
     "webshop": World("webshop", ("iterations=5",), (), 5.0, 20_000),

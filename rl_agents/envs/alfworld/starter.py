@@ -77,8 +77,7 @@ TRAINING: Mapping[str, Any] = {
 
 def for_prompt(options: Mapping[str, Any]) -> StarterSpec | None:
     """Return the starter that reads a paper's prompt, where ``prompt`` is one; None is this one."""
-    prompt = options.get("prompt")
-    return text_starter(prompt) if prompt in STEPS else None
+    return next((text_starter(prompt) for prompt in STEPS if prompt == options.get("prompt")), None)
 
 
 STARTER = StarterSpec(
