@@ -43,21 +43,29 @@ def demonstrated_trajectories(settings: Settings, model_dir: str, seed: int) -> 
     tasks = task_ids(settings.env, "train", settings.env_options)
     options = read_env_options(env_spec(settings.env), settings.env_options)
     context = _context(settings.context, model_dir)
-    env = make_env(settings.env, settings.env_options, settings.max_turns)
-    shown = None if context_window(settings.context) is None or not hasattr(env, "render_window") else env
+    env = _window_writer(settings)
     rng = random.Random(seed)
     trajectories = []
     for index in range(settings.demonstrations):
         task = rng.choice(tasks)
         dialogue = starter.demonstrate(task, rng, options, settings.max_turns)
         chat = starter.opening(task, options) if starter.opening else ""
-        if shown is not None:
-            settled(shown.reset(seed=0, options={"task_id": task}))
-        trajectory = encode_dialogue(dialogue, context, settings.max_model_len, chat, shown)
+        if env is not None:
+            settled(env.reset(seed=0, options={"task_id": task}))
+        trajectory = encode_dialogue(dialogue, context, settings.max_model_len, chat, env)
         trajectory.task_id, trajectory.group_id, trajectory.seed = task, index, stream_seed(seed, index)
         trajectories.append(trajectory)
-    env.close()
+    if env is not None:
+        env.close()
     return trajectories
+
+
+def _window_writer(settings: Settings) -> TextEnv | None:
+    """Return an environment that writes the windows of ``context=window(n)`` in its own format; None: nobody does."""
+    if context_window(settings.context) is None:
+        return None
+    env = make_env(settings.env, settings.env_options, settings.max_turns)
+    return env if hasattr(env, "render_window") else None
 
 
 class Dialogues(Sequence[Trajectory]):
