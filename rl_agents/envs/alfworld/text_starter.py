@@ -44,15 +44,15 @@ def build_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen3ForCausal
     return small_qwen3(tokenizer, seed, hidden_size=192, layers=5, heads=6, rope_theta=10_000.0, init_std=0.05)
 
 
-#: Hyper-parameters of the imitation: fewer than a beginner needs to play well, so that there is something to learn.
+#: Hyper-parameters of the imitation: too few steps to play well, so that there is something to learn.
 TRAINING: Mapping[str, Any] = {
     **IMITATION,
-    "iterations": 8,
+    "iterations": 5,
     "minibatches": 40,
-    "tasks_per_iteration": 256,
-    "demonstrations": 2048,
-    "muon_lr": 0.02,
+    "tasks_per_iteration": 128,
+    "demonstrations": 1024,
     "lr": 3e-3,
+    "lr_decay": 0.0,
     "tokens_per_microbatch": 4096,
 }
 
@@ -64,7 +64,7 @@ def text_starter(prompt: Prompt) -> StarterSpec:
         "context": f"window({STEPS[prompt]})",
         "max_turns": TURNS[prompt],
         "max_model_len": 512,
-        "max_response_tokens": 48,
+        "max_response_tokens": 32,
         "lr": 3e-4,
         "iterations": 40,
         "eval_episodes": 140,
@@ -77,4 +77,5 @@ def text_starter(prompt: Prompt) -> StarterSpec:
         training=TRAINING,
         defaults=defaults,
         expert=demonstrate_well,
+        takes="about five minutes",
     )
