@@ -1,11 +1,11 @@
-"""Real text: alfworld with 3SPO's own prompt, a byte-level BPE and 2 M parameters. The start, and what training does.
+"""Real text: alfworld with 3SPO's own prompt, a byte-level BPE and 2 M parameters: what training makes of a beginner.
 
-    python -m benchmarks.alfworld_text --local --seeds 1                             # the start, and every method
-    python -m benchmarks.alfworld_text --local --seeds 1 --arms grpo --set iterations=40
+    python -m benchmarks.alfworld_text --local --seeds 1                             # every recipe as it is
+    python -m benchmarks.alfworld_text --local --seeds 1 --arms grpo chain-gae --set iterations=10 eval_interval=0
 
-The methods are the recipes tune_configs/recipes/alfworld_text_*.yaml. Writes benchmarks/results/alfworld_text.json and
-alfworld_text_start.json: success of the start, by episodes of 25 and of 50 turns. The starter is built where it is not
-cached (`run.py sft --env alfworld --set env.prompt=3spo`).
+The arms are the recipes tune_configs/recipes/alfworld_text_*.yaml. Writes benchmarks/results/alfworld_text.json, with
+the share of invalid actions and the success of the training episodes by iteration, and the tokens of a step. The
+starter is built where it is not cached (``run.py sft --env alfworld --set env.prompt=3spo``).
 """
 
 from __future__ import annotations
@@ -16,43 +16,30 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
-from benchmarks.grid import RESULTS, Arm, Run, grid_parser, markdown, read_run, run_command, run_grid
-from rl_agents.algorithms import Settings
-from rl_agents.core.algorithm import AgentAlgorithm
-from rl_agents.core.starter import ensure_model
+from benchmarks.grid import Arm, Run, grid_parser, markdown, read_run, run_command, run_grid
 
 RECIPES = {"grpo": "alfworld_text_grpo", "chain-gae": "alfworld_text_chain_gae", "3spo": "alfworld_text_3spo"}
-#: Turns of the measured episodes, as in the recipes for two cores; the 3SPO paper has 50.
-TURNS = (25, 50)
 
 
 def main() -> None:
-    """Measure the start, run the recipes, print the table and write the files."""
+    """Run, print the table and write the file."""
     parser = grid_parser(__doc__, "alfworld_text")
-    parser.add_argument("--arms", nargs="*", default=list(RECIPES), choices=list(RECIPES))
-    parser.add_argument("--episodes", type=int, default=140, help="test episodes of the start; 0 leaves it out")
+    parser.add_argument("--arms", nargs="+", default=list(RECIPES), choices=list(RECIPES))
     args = parser.parse_args()
-    if args.episodes:
-        start = {f"{turns} turns": measured_start(turns, args.episodes) for turns in TURNS}
-        path = RESULTS / f"{args.name}_start.json"
-        path.write_text(json.dumps(start, indent=1) + "\n", encoding="utf-8")
-        print(path.read_text(encoding="utf-8"))
-    if args.arms:
-        arms = [Arm(name, ("--config", f"tune_configs/recipes/{RECIPES[name]}.yaml")) for name in args.arms]
-        print(markdown(run_grid(arms, args, run_cell)))
+    arms = [Arm(name, ("--config", f"tune_configs/recipes/{RECIPES[name]}.yaml")) for name in args.arms]
+    runs = run_grid(arms, args, run_cell)
+    print(markdown(runs, {"invalid actions, first and last iteration": invalid, "tokens of a step": step_tokens}))
 
 
-def measured_start(turns: int, episodes: int) -> Run:
-    """Success of the starter on the test tasks at temperature 1, with its Wilson interval, and turns of an episode."""
-    keys = {"env": "alfworld", "env.prompt": "3spo", "model": "starter"}
-    folder = ensure_model(Settings.from_dict(keys), AgentAlgorithm.from_settings)
-    given = ["--env", "alfworld", "--set", "env.prompt=3spo", f"max_turns={turns}"]
-    report = json.loads(
-        run_command(
-            ["eval", "--model", str(folder), "--local", "--json", "--seeds", "1", "--episodes", str(episodes), *given]
-        )
-    )
-    return {"success": report["success_wilson"], "turns": report["turns"]["mean"]}
+def invalid(runs: Sequence[Run]) -> str:
+    """Mean shares over the seeds."""
+    first, last = (fmean(run["invalid_action_share"][place] for run in runs) for place in (0, -1))
+    return f"{first:.2f}, {last:.2f}"
+
+
+def step_tokens(runs: Sequence[Run]) -> str:
+    """Prompt and response together, and the response alone."""
+    return f"{fmean(run['row_tokens'] for run in runs):.0f}, {fmean(run['response_tokens'] for run in runs):.0f}"
 
 
 def run_cell(flags: Sequence[str], seed: int, evaluations: Mapping[str, Sequence[str]] | None = None) -> Run:

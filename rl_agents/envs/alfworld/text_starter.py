@@ -47,7 +47,7 @@ def build_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen3ForCausal
 #: Hyper-parameters of the imitation: too few steps to play well, so that there is something to learn.
 TRAINING: Mapping[str, Any] = {
     **IMITATION,
-    "iterations": 5,
+    "iterations": 6,
     "minibatches": 40,
     "tasks_per_iteration": 128,
     "demonstrations": 1024,

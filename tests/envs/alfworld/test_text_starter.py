@@ -11,9 +11,10 @@ import pytest
 
 from rl_agents.algorithms import Settings
 from rl_agents.chat.context import ChatTemplate
+from rl_agents.cli import main
 from rl_agents.core.algorithm import AgentAlgorithm
 from rl_agents.core.resolve import resolve
-from rl_agents.core.starter import starter_dir
+from rl_agents.core.starter import build_starter, starter_dir
 from rl_agents.envs.alfworld.demonstrator import read_and_written
 from rl_agents.envs.alfworld.expert import AT_RANDOM, Habits
 from rl_agents.envs.alfworld.responses import read_command
@@ -147,3 +148,27 @@ def test_a_recipe_samples_and_learns_from_real_text(name: str, tmp_path: Path) -
     finally:
         algo.stop()
     assert metrics["rollout/response_length_mean"] == 6
+
+
+def test_the_sft_command_makes_the_starter_that_the_prompt_asks_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RL_AGENTS_CACHE", str(tmp_path))
+    built: list[Any] = []
+    monkeypatch.setattr("rl_agents.core.starter.build_starter", lambda *args, **_: built.append(args[2]))
+    assert main(["sft", "--env", "alfworld", "--set", "env.prompt=3spo"]) == 0
+    assert built == [starter_dir("alfworld", options={"prompt": "3spo"})]
+    assert main(["sft", "--env", "alfworld", "--set", "env.prompt=3spo", "env.size=full"]) == 2
+    assert "name --output DIR" in capsys.readouterr().err
+
+
+def test_the_starter_is_made_from_demonstrations(tmp_path: Path) -> None:
+    small = {"iterations": 1, "demonstrations": 4, "tasks_per_iteration": 2, "minibatches": 1}
+    losses: list[float] = []
+    folder = build_starter(
+        AgentAlgorithm.from_settings, "alfworld", tmp_path / "made", set={"env.prompt": "3spo", **small},
+        on_iteration=lambda _, __, metrics: losses.append(metrics["actor/pg_loss"]),
+    )  # fmt: skip
+    assert 5 < losses[0] < 15, "nats per token of a network that knows nothing"
+    trained = resolve(Settings.from_dict({"env": "alfworld", "model": str(folder), "engine": "torch"}))
+    assert (trained.env_options["prompt"], trained.context) == ("3spo", "window(2)"), "the folder says what it reads"
