@@ -11,7 +11,7 @@ from rl_agents.algorithms import Settings
 from rl_agents.cli.parser import Parser
 from rl_agents.cli.train import resolve_settings
 from rl_agents.core.starter_folder import starter_dir
-from rl_agents.envs.base import env_spec, starter_spec
+from rl_agents.envs.base import env_keys, env_spec, starter_spec
 from rl_agents.errors import InputError
 from rl_agents.reporting.outputs import check_writable, nothing_left
 from rl_agents.reporting.progress import plain_line
@@ -36,12 +36,13 @@ def run(argv: Sequence[str]) -> int:
     if args.output:
         RunFolder.check_free(args.output)
     keys = plan(args)
-    if not args.output and (args.seed or keys):
+    options = env_keys(keys)
+    if not args.output and (args.seed or not keys.items() <= starter_spec(args.env, options).defaults.items()):
         raise InputError("--seed, --iterations and --set make another model than the cached one: name --output DIR")
     from rl_agents.core.algorithm import AgentAlgorithm
     from rl_agents.core.starter import build_starter
 
-    output = args.output or starter_dir(args.env)
+    output = args.output or starter_dir(args.env, options=options)
     check_writable(output, "the cache")
     with nothing_left(*([output] if args.output else [])):
         build_starter(AgentAlgorithm.from_settings, args.env, output, args.seed, set=keys, on_iteration=_show)
@@ -64,7 +65,7 @@ def plan(args: argparse.Namespace) -> dict[str, Any]:
         raise InputError(f"iterations is given twice: --iterations {args.iterations} and --set iterations")
     Settings.from_dict(keys)  # unknown keys and wrong types, before a starter's libraries are imported
     try:
-        starter = starter_spec(args.env)
+        starter = starter_spec(args.env, env_keys(keys))
     except InputError:
         raise InputError(f"environment {args.env} has no scripted player that sft could imitate") from None
     settings = Settings.from_dict(

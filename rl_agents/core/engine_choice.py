@@ -22,7 +22,7 @@ from rl_agents.engines.hub import model_folder
 from rl_agents.engines.measured import read, subject
 from rl_agents.engines.model_shape import ModelShape, model_shape, read_config
 from rl_agents.engines.select import resolve_engine
-from rl_agents.envs.base import base_environment
+from rl_agents.envs.base import base_environment, base_options
 from rl_agents.errors import InputError
 from rl_agents.settings import Settings
 from rl_agents.settings.sections import EngineKeys
@@ -110,8 +110,9 @@ def model_config(settings: Settings) -> Mapping[str, Any]:
     if settings.model != "starter":
         return read_config(model_folder(settings.model))
     env = base_environment(settings.env, settings.env_options)
-    folder = starter_dir(env, settings.starter_iterations)
-    return read_config(folder) if (folder / "config.json").is_file() else starter_config(env)
+    options = base_options(settings.env, settings.env_options)
+    folder = starter_dir(env, settings.starter_iterations, options)
+    return read_config(folder) if (folder / "config.json").is_file() else starter_config(env, options)
 
 
 def _needs_vllm(settings: Settings) -> str:

@@ -21,7 +21,7 @@ from rl_agents.core.resolve import MODEL_NOTE
 from rl_agents.core.session import quiet_libraries
 from rl_agents.core.starter_folder import STARTER_SEED, chosen_training, starter_dir
 from rl_agents.engines.hub import model_folder
-from rl_agents.envs.base import base_environment, starter_spec
+from rl_agents.envs.base import base_environment, base_options, env_keys, starter_spec
 
 #: Builds an algorithm from settings: `AgentAlgorithm.from_settings`, which stands above and hands itself down.
 BuildAlgo = Callable[[Settings], Any]
@@ -32,10 +32,14 @@ def ensure_model(settings: Settings, build_algo: BuildAlgo) -> Path:
     if settings.model != "starter":
         return model_folder(settings.model).resolve()
     env = base_environment(settings.env, settings.env_options)
-    folder = starter_dir(env, settings.starter_iterations)
+    options = base_options(settings.env, settings.env_options)
+    folder = starter_dir(env, settings.starter_iterations, options)
     if not (folder / "model.safetensors").is_file():
-        print(f"[rl_agents] building the starter model of {env} (about a minute, once)", flush=True)
-        build_starter(build_algo, env, folder, STARTER_SEED, chosen_training(settings.starter_iterations))
+        starter = starter_spec(env, options)
+        print(f"[rl_agents] building the starter model of {env} ({starter.takes}, once)", flush=True)
+        chosen = {name: value for name, value in starter.defaults.items() if name.startswith("env.")}
+        keys = {**chosen, **chosen_training(settings.starter_iterations)}
+        build_starter(build_algo, env, folder, STARTER_SEED, keys)
     return folder
 
 
@@ -58,7 +62,7 @@ def build_starter(
         on_iteration: called with (iteration, iterations, metrics) after each.
     """
     quiet_libraries()
-    starter = starter_spec(env)
+    starter = starter_spec(env, env_keys(set or {}))
     output_dir = Path(output_dir)
     output_dir.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".base-", dir=output_dir.parent) as base:

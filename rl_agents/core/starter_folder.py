@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from rl_agents.cache import cache_dir
@@ -13,13 +15,14 @@ from rl_agents.envs.base import starter_spec
 STARTER_SEED = 0
 
 
-def starter_dir(env: str, iterations: int = 0) -> Path:
+def starter_dir(env: str, iterations: int = 0, options: Mapping[str, Any] = MappingProxyType({})) -> Path:
     """Where the starter of ``env`` is cached; how it is made is part of the name.
 
     Args:
         iterations: of its training; 0 for the environment's own number.
+        options: the environment's keys, which may choose among several starters.
     """
-    starter = starter_spec(env)
+    starter = starter_spec(env, options)
     training = {**starter.training, **chosen_training(iterations)}
     key = json.dumps([starter.version, training, dict(starter.defaults)], sort_keys=True, default=str)
     digest = hashlib.sha256(key.encode()).hexdigest()[:8]
@@ -31,8 +34,8 @@ def chosen_training(iterations: int) -> dict[str, Any]:
     return {"iterations": iterations} if iterations else {}
 
 
-def starter_config(env: str) -> dict[str, Any]:
+def starter_config(env: str, options: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
     """Return the config.json of the starter of ``env``, which need not be built yet."""
-    starter = starter_spec(env)
+    starter = starter_spec(env, options)
     config: dict[str, Any] = starter.build_model(starter.build_tokenizer(), STARTER_SEED).config.to_dict()
     return config

@@ -10,6 +10,7 @@ import importlib.util
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import gymnasium
@@ -164,8 +165,11 @@ def task_ids(name: str, split: str, options: Mapping[str, Any]) -> list[str]:
     return tasks
 
 
-def starter_spec(name: str) -> StarterSpec:
+def starter_spec(name: str, options: Mapping[str, Any] = MappingProxyType({})) -> StarterSpec:
     """Return how the starter model of an environment is made and taught.
+
+    Args:
+        options: the environment's keys, without ``env.``: some environments have a starter for each of several prompts.
 
     Raises:
         InputError: it has none, so that a model folder must be given.
@@ -176,13 +180,24 @@ def starter_spec(name: str) -> StarterSpec:
     spec: StarterSpec | None = _part(env_spec(name), "starter", "STARTER")
     if spec is None:
         raise InputError(f"environment {name} has no starter model: name a model folder with --set model=DIR")
-    return spec
+    return (spec.variant(options) if spec.variant else None) or spec
 
 
 def starter_defaults(name: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the settings of runs with the starter model that ``name`` takes; raises as `starter_spec` does."""
     base = base_environment(name, options)
-    return borrowed(starter_spec(base).defaults) if base != name else starter_spec(name).defaults
+    defaults = starter_spec(base, base_options(name, options)).defaults
+    return borrowed(defaults) if base != name else defaults
+
+
+def base_options(name: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the keys of `base_environment`: those of ``name`` itself, or the ones that it hands on."""
+    return options.get("task_options", {}) if env_spec(name).borrows else options
+
+
+def env_keys(keys: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an environment's own keys among those of a run, without ``env.``."""
+    return {name.removeprefix("env."): value for name, value in keys.items() if name.startswith("env.")}
 
 
 def borrowed(defaults: Mapping[str, Any]) -> dict[str, Any]:
@@ -191,7 +206,7 @@ def borrowed(defaults: Mapping[str, Any]) -> dict[str, Any]:
     >>> borrowed({"lr": 1e-4, "env.prompt": "compact"})
     {'lr': 0.0001, 'env.task_options': {'prompt': 'compact'}}
     """
-    own = {name.removeprefix("env."): value for name, value in defaults.items() if name.startswith("env.")}
+    own = env_keys(defaults)
     rest = {name: value for name, value in defaults.items() if not name.startswith("env.")}
     return {**rest, "env.task_options": own} if own else rest
 

@@ -78,14 +78,16 @@ def small_qwen3(
     layers: int = 2,
     heads: int = 2,
     rope_theta: float = 1000.0,
+    init_std: float = INIT_STD,
     compose_embeddings: Callable[[torch.Tensor, Mapping[str, int]], None] | None = None,
 ) -> Qwen3ForCausalLM:
-    """Build an untrained model with weights of standard deviation 0.1 and tied embeddings.
+    """Build an untrained model with tied embeddings.
 
     Args:
         tokenizer: gives vocabulary size, special ids and context length.
         seed: of the weights; the caller's random state stays as it was.
         heads: attention heads, each 32 wide, the narrowest that vLLM's CPU attention knows.
+        init_std: standard deviation of the weights.
         compose_embeddings: called with the embedding matrix (vocabulary, hidden) and the vocabulary, to overwrite rows
             in place: words that share parts then share what the model learns about them.
     """
@@ -102,7 +104,7 @@ def small_qwen3(
         head_dim=32,
         max_position_embeddings=tokenizer.model_max_length,
         rope_parameters={"rope_type": "default", "rope_theta": rope_theta},
-        initializer_range=INIT_STD,
+        initializer_range=init_std,
         tie_word_embeddings=True,
         attention_dropout=0.0,
         pad_token_id=tokenizer.pad_token_id,

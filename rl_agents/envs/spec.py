@@ -89,6 +89,9 @@ class StarterSpec:
         opening: (task_id, options) -> what a task's dialogue begins with where that is more than its observation
             (`rl_agents.chat.context.chat_text`).
         expert: as ``demonstrate``, but a player that errs as little as it can: its traces are what PivotRL starts from.
+        variant: the environment's keys (without ``env.``) -> the starter for them, where there are several: models that
+            read different prompts. It sets those keys in its ``defaults``, so that it is chosen again where they hold.
+        takes: how long making it takes on one core, for the line that says so.
     """
 
     build_tokenizer: Callable[[], Any]
@@ -99,3 +102,5 @@ class StarterSpec:
     version: int = 1
     opening: Callable[..., str] | None = None
     expert: Callable[..., list[tuple[str, str]]] | None = None
+    variant: Callable[[Mapping[str, Any]], StarterSpec | None] | None = None
+    takes: str = "about a minute"

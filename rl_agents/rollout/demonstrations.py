@@ -8,15 +8,23 @@ from functools import lru_cache
 from typing import Any
 
 from rl_agents.background import settled
-from rl_agents.chat.context import ContextPolicy, Dialogue, chat_text, further_text, load_tokenizer, make_context
+from rl_agents.chat.context import (
+    ContextPolicy,
+    Dialogue,
+    RenderWindow,
+    chat_text,
+    further_text,
+    load_tokenizer,
+    make_context,
+)
 from rl_agents.chat.messages import Message, action_text, inline_thoughts
 from rl_agents.data.kept import Entry, keep
 from rl_agents.data.tables import open_table
 from rl_agents.data.tasks import stream_seed
 from rl_agents.data.trajectory import Step, Trajectory
-from rl_agents.envs.base import TextEnv, env_spec, read_env_options, starter_spec, task_ids
+from rl_agents.envs.base import TextEnv, env_spec, make_env, read_env_options, starter_spec, task_ids
 from rl_agents.errors import InputError
-from rl_agents.settings import Settings
+from rl_agents.settings import Settings, context_window
 from rl_agents.traces.files import Defect, iter_traces
 from rl_agents.traces.formats import FIELDS
 
@@ -35,16 +43,29 @@ def demonstrated_trajectories(settings: Settings, model_dir: str, seed: int) -> 
     tasks = task_ids(settings.env, "train", settings.env_options)
     options = read_env_options(env_spec(settings.env), settings.env_options)
     context = _context(settings.context, model_dir)
+    env = _window_writer(settings)
     rng = random.Random(seed)
     trajectories = []
     for index in range(settings.demonstrations):
         task = rng.choice(tasks)
         dialogue = starter.demonstrate(task, rng, options, settings.max_turns)
         chat = starter.opening(task, options) if starter.opening else ""
-        trajectory = encode_dialogue(dialogue, context, settings.max_model_len, chat)
+        if env is not None:
+            settled(env.reset(seed=0, options={"task_id": task}))
+        trajectory = encode_dialogue(dialogue, context, settings.max_model_len, chat, env)
         trajectory.task_id, trajectory.group_id, trajectory.seed = task, index, stream_seed(seed, index)
         trajectories.append(trajectory)
+    if env is not None:
+        env.close()
     return trajectories
+
+
+def _window_writer(settings: Settings) -> TextEnv | None:
+    """Return an environment that writes the windows of ``context=window(n)`` in its own format; None: nobody does."""
+    if context_window(settings.context) is None:
+        return None
+    env = make_env(settings.env, settings.env_options, settings.max_turns)
+    return env if hasattr(env, "render_window") else None
 
 
 class Dialogues(Sequence[Trajectory]):
@@ -102,19 +123,29 @@ def solves(env: TextEnv, task_id: str, actions: Iterable[str]) -> bool:
 
 
 def encode_dialogue(
-    turns: Sequence[tuple[str, str]], context: ContextPolicy, max_model_len: int, chat: str = ""
+    turns: Sequence[tuple[str, str]],
+    context: ContextPolicy,
+    max_model_len: int,
+    chat: str = "",
+    env: TextEnv | None = None,
 ) -> Trajectory:
     """Tokenize (observation, action) turns as the policy would have read and written them.
 
-    ``chat`` is what the dialogue begins with where that is more than one user message (`context.chat_text`). Turns
-    that no longer fit ``max_model_len`` are left out. Log-probabilities are 0: nobody sampled these tokens.
+    Turns that no longer fit ``max_model_len`` are left out. Log-probabilities are 0: nobody sampled these tokens.
+
+    Args:
+        chat: what the dialogue begins with where that is more than one user message (`context.chat_text`).
+        env: reset to the task; it plays along and writes the windows in its own format (``render_window``).
     """
     trajectory = _empty()
+    render: RenderWindow | None = getattr(env, "render_window", None)
     dialogue: Dialogue | None = None
     for observation, action in turns:
         dialogue = _after(dialogue, trajectory, observation, "") if dialogue else Dialogue.start(observation, chat)
-        if not _add(trajectory, context, dialogue, action, max_model_len):
+        if not _add(trajectory, context, dialogue, action, max_model_len, render):
             break
+        if env is not None:
+            settled(env.step(action))
     return trajectory
 
 
@@ -150,10 +181,17 @@ def _after(dialogue: Dialogue, trajectory: Trajectory, observation: str, further
     return dialogue.after(last.prompt_ids, last.response_ids, last.action, observation, further)
 
 
-def _add(trajectory: Trajectory, context: ContextPolicy, dialogue: Dialogue, action: str, max_model_len: int) -> bool:
+def _add(
+    trajectory: Trajectory,
+    context: ContextPolicy,
+    dialogue: Dialogue,
+    action: str,
+    max_model_len: int,
+    render: RenderWindow | None = None,
+) -> bool:
     """Add the next step; False, and the end of the trajectory, where it does not fit."""
     template = context.template
-    prompt = context.prompt(dialogue)
+    prompt = context.prompt(dialogue, render)
     response = [*template.tokenizer.encode(action, add_special_tokens=False), template.end_of_turn]
     if len(prompt) + len(response) > max_model_len:
         trajectory.terminated, trajectory.truncated = False, True

@@ -205,6 +205,25 @@ class Expert:
         return None if self.at == place else f"go to {place}"
 
 
+#: What a player thinks before a command that it did not work out.
+AT_RANDOM = "I am not sure. I try something."
+
+
+def thought(expert: Expert, command: str) -> str:
+    """Return why the expert, as it stands before ``command``, gives it: short sentences from a template."""
+    goal, verb, thing = expert.goal, command.partition(" ")[0], expert.holding
+    if thing is None:
+        return f"Here is a {goal.object_type}. I take it." if verb == "take" else f"I look for a {goal.object_type}."
+    if kind_of(thing) != goal.object_type:
+        return f"I do not need the {thing}."
+    if goal.family.in_light:
+        return f"I have the {thing}. I {'use' if verb == 'use' else 'look for'} a {goal.target_type}."
+    change = goal.family.change
+    if change and expert.state.get(thing) != change:
+        return f"I have the {thing}. I need it {change}: {CHANGES[change][1].lower()}."
+    return f"I have the {thing}. I put it in a {goal.target_type}."
+
+
 @dataclass(frozen=True, slots=True)
 class Habits:
     """What makes a player mediocre.
@@ -225,6 +244,8 @@ class MediocrePlayer:
         self._expert = Expert(first_observation)
         self._rng = rng
         self._habits = habits or Habits()
+        #: What it thinks of the command that it chose last.
+        self.thought = ""
 
     def observe(self, command: str, text: str) -> None:
         """Take in what ``command`` led to."""
@@ -236,5 +257,8 @@ class MediocrePlayer:
         if seen and self._rng.random() < self._habits.forget:
             del self._expert.contents[self._rng.choice(seen)]
         if admissible and self._rng.random() < self._habits.random_command:
+            self.thought = AT_RANDOM
             return self._rng.choice(sorted(admissible))
-        return self._expert.choose()
+        command = self._expert.choose()
+        self.thought = thought(self._expert, command)
+        return command

@@ -71,8 +71,8 @@ class Style(Protocol):
         """Return a later observation of a growing dialogue."""
         ...
 
-    def response(self, command: str) -> str:
-        """Return a response that says ``command``, as demonstrations do."""
+    def response(self, command: str, thought: str = "") -> str:
+        """Return a response that says ``command``, as demonstrations do; with a thought where the style has them."""
         ...
 
 
@@ -112,9 +112,9 @@ class ThreeSpo:
         commands = ", ".join(f"'{command}'" for command in view.commands)
         return _3SPO_NOW.format(step=len(view.history) + 1, text=view.text, commands=commands)
 
-    def response(self, command: str) -> str:
+    def response(self, command: str, thought: str = "") -> str:
         """See `Style`."""
-        return f"<think> </think> <action>{command}</action>"
+        return f"<think>{thought or ' '}</think> <action>{command}</action>"
 
 
 _STEPPO = """\
@@ -173,9 +173,9 @@ class StepPo:
         text = view.text if _TASK in view.text else f"{view.text}\n{_TASK} {view.task}."
         return f"Current Observation\n{text}{actions}\nAdmissible Commands\n" + "\n".join(view.commands)
 
-    def response(self, command: str) -> str:
+    def response(self, command: str, thought: str = "") -> str:
         """See `Style`."""
-        return f"<think> </think> <tool_call>{ToolCall(TOOL, {'command': command})}</tool_call>"
+        return f"<think>{thought or ' '}</think> <tool_call>{ToolCall(TOOL, {'command': command})}</tool_call>"
 
 
 _PLAIN = "You act in a house by typing commands, one a turn. The last line of your answer is the command."
@@ -201,7 +201,7 @@ class Plain:
     def _commands(self, view: View) -> str:
         return f"You can: {', '.join(view.commands)}"
 
-    def response(self, command: str) -> str:
+    def response(self, command: str, thought: str = "") -> str:
         """See `Style`."""
         return command
 
@@ -222,7 +222,7 @@ class Compact:
         """See `Style`."""
         return compact_text(view.text)
 
-    def response(self, command: str) -> str:
+    def response(self, command: str, thought: str = "") -> str:
         """See `Style`."""
         return compact_command(command)
 

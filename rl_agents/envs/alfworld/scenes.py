@@ -289,3 +289,9 @@ def _draw_receptacles(plan: RoomSpec, rng: random.Random) -> tuple[tuple[str, in
     for kind in draw_many(rng, spare, min(len(spare), max(0, total - sum(counts.values())))):
         counts[kind] += 1
     return tuple((kind, count) for kind, count in counts.items() if count)
+
+
+def kinds() -> list[str]:
+    """Return the types of all things, in lower case."""
+    held = {kind for kinds in HOLDS.values() for kind in kinds}
+    return sorted({kind.lower() for kind in (*HOLDS, *held, *LAMPS)})

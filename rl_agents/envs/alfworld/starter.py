@@ -15,7 +15,8 @@ import torch
 from rl_agents.envs.alfworld.compact import KEPT_WORDS, VERBS
 from rl_agents.envs.alfworld.demonstrator import demonstrate, demonstrate_well
 from rl_agents.envs.alfworld.families import FAMILIES
-from rl_agents.envs.alfworld.scenes import HOLDS, LAMPS
+from rl_agents.envs.alfworld.scenes import kinds
+from rl_agents.envs.alfworld.text_starter import STEPS, text_starter
 from rl_agents.envs.small_model import IMITATION, INIT_STD, small_qwen3, word_tokenizer
 from rl_agents.envs.spec import StarterSpec
 
@@ -25,12 +26,6 @@ if TYPE_CHECKING:
 MAX_TOKENS = 512
 #: Things of a type are numbered from 1; the generated games stay below this.
 NUMBERS = range(1, 10)
-
-
-def kinds() -> list[str]:
-    """Return the types of all things, in lower case."""
-    held = {kind for kinds in HOLDS.values() for kind in kinds}
-    return sorted({kind.lower() for kind in (*HOLDS, *held, *LAMPS)})
 
 
 def words() -> list[str]:
@@ -80,6 +75,11 @@ TRAINING: Mapping[str, Any] = {
 }
 
 
+def for_prompt(options: Mapping[str, Any]) -> StarterSpec | None:
+    """Return the starter that reads a paper's prompt, where ``prompt`` is one; None is this one."""
+    return next((text_starter(prompt) for prompt in STEPS if prompt == options.get("prompt")), None)
+
+
 STARTER = StarterSpec(
     build_tokenizer=build_tokenizer,
     build_model=build_model,
@@ -87,4 +87,5 @@ STARTER = StarterSpec(
     training=TRAINING,
     defaults=DEFAULTS,
     expert=demonstrate_well,
+    variant=for_prompt,
 )

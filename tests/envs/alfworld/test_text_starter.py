@@ -1,0 +1,175 @@
+"""The starters of alfworld that read the papers' prompts: tokenizer, demonstrations, and one recipe that runs."""
+
+from __future__ import annotations
+
+import random
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rl_agents.algorithms import Settings
+from rl_agents.chat.context import ChatTemplate
+from rl_agents.cli import main
+from rl_agents.core.algorithm import AgentAlgorithm
+from rl_agents.core.resolve import resolve
+from rl_agents.core.starter import build_starter, starter_dir
+from rl_agents.envs.alfworld.demonstrator import read_and_written
+from rl_agents.envs.alfworld.expert import AT_RANDOM, Habits
+from rl_agents.envs.alfworld.responses import read_command
+from rl_agents.envs.alfworld.spec import AlfworldOptions
+from rl_agents.envs.alfworld.text_starter import STEPS, Prompt, build_model
+from rl_agents.envs.base import make_env, starter_spec, task_ids
+from rl_agents.envs.small_model import small_qwen3
+from rl_agents.rollout.demonstrations import demonstrated_trajectories
+from rl_agents.settings import load_recipe
+
+RECIPES = Path(__file__).parents[3] / "tune_configs" / "recipes"
+HOSTILE = [
+    "",
+    " ",
+    "\n\n\t  two  blanks\r\n",
+    "<think><think></action> </think> <action>go to mug 1</action><action>",
+    "Überraschung: 麦 🜨 \u200b\u202e \x00\x07 \ufffd",
+    "mug 1mug 12 mug  1 mugs, 'mug 1', '', ', '', ', '",
+    '{"name": "env_step", "arguments": {"command": "take \\"mug 1\\""}}',
+    "Your admissible actions of the current situation are: [" * 3,
+    "<unk> <pad> <|im_end <|im_start|",
+]
+prompts = pytest.mark.parametrize("prompt", list(STEPS))
+
+
+@cache
+def tokenizer_of(prompt: Prompt) -> Any:
+    return starter_spec("alfworld", {"prompt": prompt}).build_tokenizer()
+
+
+@prompts
+def test_every_text_is_encoded_and_comes_back(prompt: Prompt) -> None:
+    tokenizer = tokenizer_of(prompt)
+    for text in [*HOSTILE, *map(chr, range(1, 2000, 7)), *read_and_written(AlfworldOptions(prompt=prompt), 2, 3)]:
+        assert tokenizer.decode(tokenizer.encode(text, add_special_tokens=False)) == text
+    assert tokenizer.unk_token is None and len(tokenizer) <= 2048
+
+
+def test_bytes_that_are_no_text_can_be_sampled_and_read() -> None:
+    template = ChatTemplate(tokenizer_of("3spo"))
+    for token in range(len(template.tokenizer)):
+        template.decode([token]).encode()
+
+
+def test_what_is_copied_has_the_same_ids_in_prompt_and_action() -> None:
+    tokenizer = tokenizer_of("3spo")
+    said = tokenizer.encode("</think> <action>take mug 1 from sinkbasin 2</action>", add_special_tokens=False)
+    read = tokenizer.encode("are: ['look', 'take mug 1 from sinkbasin 2', 'inventory']", add_special_tokens=False)
+    thing, place = (tokenizer.encode(name, add_special_tokens=False) for name in (" mug 1", " sinkbasin 2"))
+    for ids in (said, read):
+        assert [ids[i : i + 2] for i in range(len(ids))].count(thing) == 1
+        assert [ids[i : i + 2] for i in range(len(ids))].count(place) == 1
+    goal = tokenizer.encode("Your task is to: put a clean mug in cabinet\n", add_special_tokens=False)
+    assert thing[0] in goal, "the task names it by the same token"
+
+
+def test_the_tokenizer_is_always_the_same() -> None:
+    again = starter_spec("alfworld", {"prompt": "3spo"}).build_tokenizer()
+    assert again.get_vocab() == tokenizer_of("3spo").get_vocab()
+
+
+@prompts
+def test_demonstrations_parse_back_into_the_actions_that_they_were_written_from(prompt: Prompt) -> None:
+    starter, options = starter_spec("alfworld", {"prompt": prompt}), AlfworldOptions(prompt=prompt)
+    thoughts = set()
+    for task in task_ids("alfworld", "train", {"prompt": prompt})[:6]:
+        dialogue = starter.demonstrate(task, random.Random(task), options)
+        plain = starter.demonstrate(task, random.Random(task), AlfworldOptions(prompt="plain"))
+        assert [read_command(response, bare=False) for _, response in dialogue] == [said for _, said in plain]
+        thoughts |= {response.partition("</think>")[0].removeprefix("<think>") for _, response in dialogue}
+    assert len(thoughts) > 8 and AT_RANDOM in thoughts and "" not in thoughts
+    sure = starter.demonstrate(task, random.Random(0), options, habits=Habits(0, 0))
+    assert not any(AT_RANDOM in response for _, response in sure)
+
+
+@prompts
+def test_demonstrated_prompts_are_those_that_are_sampled_from(prompt: Prompt, tmp_path: Path) -> None:
+    """Windows are written by the environment, with the last steps, and fit the starter's lengths."""
+    tokenizer = tokenizer_of(prompt)
+    tokenizer.save_pretrained(tmp_path)
+    starter = starter_spec("alfworld", {"prompt": prompt})
+    settings = Settings.from_dict({**starter.defaults, "env": "alfworld", "algo": "sft", "demonstrations": 8})
+    settings.env_options["prompt"] = prompt
+    found = demonstrated_trajectories(settings, str(tmp_path), 0)
+    asked = {
+        "3spo": "Below are the most recent 2 observations and the corresponding actions you took:\n[Observation 2: ",
+        "steppo": "\nHistory Actions\n1. ",
+    }
+    longest = 0
+    for trajectory in found:
+        assert trajectory.terminated, "no turn was left out"
+        env = make_env("alfworld", {"prompt": prompt}, settings.max_turns)
+        env.reset(seed=0, options={"task_id": trajectory.task_id})
+        for number, step in enumerate(trajectory.steps):
+            read = tokenizer.decode(step.prompt_ids)
+            shown = env.render_window("", (("", ""),) * min(number, STEPS[prompt]), "")
+            assert shown in read, "the environment's own window"
+            assert number != 3 or asked[prompt] in read
+            assert read_command(tokenizer.decode(step.response_ids, skip_special_tokens=True), bare=False)
+            env.step(step.action)
+            longest = max(longest, len(step.prompt_ids) + len(step.response_ids))
+    assert 100 < longest <= settings.max_model_len and max(len(trajectory.steps) for trajectory in found) > 3
+
+
+@prompts
+def test_the_prompt_chooses_the_starter(prompt: Prompt) -> None:
+    own = resolve(Settings.from_dict({"env": "alfworld", "env.prompt": prompt, "engine": "torch"}))
+    assert own.context == f"window({STEPS[prompt]})" and own.env_options["prompt"] == prompt
+    compact = resolve(Settings.from_dict({"env": "alfworld", "engine": "torch"}))
+    assert (compact.context, compact.env_options["prompt"]) == ("append", "compact")
+    folders = {starter_dir("alfworld", options=settings.env_options) for settings in (own, compact)}
+    assert len(folders) == 2 and starter_dir("alfworld") in folders
+    assert 2e6 < build_model(tokenizer_of(prompt), 0).num_parameters() < 6e6
+
+
+@pytest.mark.parametrize("name", ["alfworld_text_grpo", "alfworld_text_chain_gae", "alfworld_text_3spo"])
+def test_a_recipe_samples_and_learns_from_real_text(name: str, tmp_path: Path) -> None:
+    """One small iteration, from an untrained network: what it samples is bytes, and is read as such."""
+    tokenizer = tokenizer_of("3spo")
+    small_qwen3(tokenizer, 0, hidden_size=32, layers=1, heads=1).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    keys = {**starter_spec("alfworld", {"prompt": "3spo"}).defaults, **load_recipe(str(RECIPES / f"{name}.yaml"))}
+    keys |= {"model": str(tmp_path), "eval_episodes": 0, "max_turns": 2, "max_response_tokens": 6}
+    keys |= {"tasks_per_iteration": 2, "group_size": min(2, keys["group_size"])}
+    keys |= {"search_steps": 8, "guard_episodes": 0} if keys["algo"] == "3spo" else {}
+    keys.pop("starter_iterations", None)  # of the starter, which another model takes the place of
+    settings = Settings.from_dict(keys)
+    settings.make_local()
+    algo = AgentAlgorithm.from_settings(settings)
+    try:
+        metrics = algo.train()["agent"]
+    finally:
+        algo.stop()
+    assert metrics["rollout/response_length_mean"] == 6
+
+
+def test_the_sft_command_makes_the_starter_that_the_prompt_asks_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RL_AGENTS_CACHE", str(tmp_path))
+    built: list[Any] = []
+    monkeypatch.setattr("rl_agents.core.starter.build_starter", lambda *args, **_: built.append(args[2]))
+    assert main(["sft", "--env", "alfworld", "--set", "env.prompt=3spo"]) == 0
+    assert built == [starter_dir("alfworld", options={"prompt": "3spo"})]
+    assert main(["sft", "--env", "alfworld", "--set", "env.prompt=3spo", "env.size=full"]) == 2
+    assert "name --output DIR" in capsys.readouterr().err
+
+
+def test_the_starter_is_made_from_demonstrations(tmp_path: Path) -> None:
+    small = {"iterations": 1, "demonstrations": 4, "tasks_per_iteration": 2, "minibatches": 1}
+    losses: list[float] = []
+    folder = build_starter(
+        AgentAlgorithm.from_settings, "alfworld", tmp_path / "made", set={"env.prompt": "3spo", **small},
+        on_iteration=lambda _, __, metrics: losses.append(metrics["actor/pg_loss"]),
+    )  # fmt: skip
+    assert 5 < losses[0] < 15, "nats per token of a network that knows nothing"
+    trained = resolve(Settings.from_dict({"env": "alfworld", "model": str(folder), "engine": "torch"}))
+    assert (trained.env_options["prompt"], trained.context) == ("3spo", "window(2)"), "the folder says what it reads"
