@@ -30,6 +30,7 @@ ROLLOUTS = {
 }
 SIDES = {
     "local": ("in one process, torch engine", "3"),
+    "auto": ("actors, `engine=auto` (torch)", "1.5"),
     "vllm": ("actors, vLLM", "1.5"),
     "vllm-together": ("actors, vLLM, `placement=together`", "1.5"),
 }
@@ -81,9 +82,10 @@ def rollouts() -> Iterator[Line]:
 def trl() -> Iterator[Line]:
     """TRL's CPU per sampled token over ours, end to end and in the learner."""
     data = load("vs_trl")
-    for side, (words, aim) in SIDES.items():
-        if figure := data["summary"].get(f"trl_over_{side}"):
-            yield line(f"GRPO end to end, {words}", "TRL", figure, data["command"], aim)
+    for trl, against in (("trl", "TRL"), ("trl_vllm", "TRL, vLLM colocated")):
+        for side, (words, aim) in SIDES.items():
+            if figure := data["summary"].get(f"{trl}_over_{side}"):
+                yield line(f"GRPO end to end, {words}", against, figure, data["command"], aim if trl == "trl" else "")
     theirs, ours = (data["sides"][side]["learner_us_per_token"]["median"] for side in ("TRL", "rl_agents local"))
     yield Line("GRPO, the learner alone", "TRL", theirs / ours, 0, 0, data["command"])
 

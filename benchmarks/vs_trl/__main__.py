@@ -1,6 +1,6 @@
 """CPU seconds per sampled token, ours against TRL's GRPOTrainer: ``python -m benchmarks.vs_trl``.
 
-Four runs of the same job (see common.py, trl_side.py, our_side.py) live side by side and take turns, one iteration
+Six runs of the same job (see common.py, trl_side.py, our_side.py) live side by side and take turns, one iteration
 each, so that whatever else the machine does hits all alike. Needs ``sh benchmarks/vs_trl/setup.sh`` once.
 """
 
@@ -13,7 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks.report import median_table, summarise, write_result
+from benchmarks.report import RESULTS, median_table, summarise, write_result
 from benchmarks.vs_trl.common import MARK, Iteration
 from rl_agents.algorithms import Settings
 from rl_agents.core.algorithm import AgentAlgorithm
@@ -22,7 +22,19 @@ from rl_agents.core.starter import ensure_model
 ROOT = Path(__file__).resolve().parents[2]
 TRL_PYTHON = ROOT / ".venv-trl" / "bin" / "python"
 WARM_UP = 3
-OURS = ("local", "vllm", "vllm-together")
+TRL = {"TRL": "generate", "TRL vllm": "vllm"}
+OURS = ("local", "auto", "vllm", "vllm-together")
+#: What docs/benchmarks.md calls them.
+SIDES = {
+    "TRL": "TRL, `model.generate`", "TRL vllm": "TRL, vLLM colocated, with our model class",
+    "rl_agents local": "rl_agents, torch engine, local", "rl_agents auto": "rl_agents, actors, `engine=auto` (torch)",
+    "rl_agents vllm": "rl_agents, actors, vLLM",
+    "rl_agents vllm-together": "rl_agents, actors, vLLM, `placement=together`",
+}  # fmt: skip
+COLUMNS = {
+    "us_per_token": "all", "rollout_us_per_token": "rollout", "learner_us_per_token": "learner",
+    "sampled_tokens": "tokens an iteration", "mean_return": "mean return",
+}  # fmt: skip
 
 
 class Side:
@@ -67,7 +79,8 @@ def run(iterations: int) -> list[Side]:
     model_dir, count = str(ensure_model(Settings(), AgentAlgorithm.from_settings)), str(WARM_UP + iterations)
     sides: list[Side] = []
     try:
-        sides.append(Side("TRL", TRL_PYTHON, "trl_side", model_dir, count))
+        for name, path in TRL.items():
+            sides.append(Side(name, TRL_PYTHON, "trl_side", model_dir, count, path))
         for path in OURS:
             sides.append(Side(f"rl_agents {path}", sys.executable, "our_side", model_dir, count, path))
         for side in sides:
@@ -81,19 +94,39 @@ def run(iterations: int) -> list[Side]:
     return sides
 
 
+def table() -> str:
+    """Return docs/benchmarks.md's table, of the figures on file: medians."""
+    sides = json.loads((RESULTS / "vs_trl.json").read_text(encoding="utf-8"))["sides"]
+    rows = ["| | " + " | ".join(COLUMNS.values()) + " |", "|---|" + "---|" * len(COLUMNS)]
+    for name, words in SIDES.items():
+        digits = {column: 2 if column == "mean_return" else 0 for column in COLUMNS}
+        figures = [f"{sides[name][column]['median']:.{count}f}" for column, count in digits.items()]
+        rows.append(f"| {words} | " + " | ".join(figures) + " |")
+    return "\n".join(rows)
+
+
 def main() -> None:
     """Print the tables and write the figures."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--iterations", type=int, default=12, help="measured iterations of each side")
-    iterations = parser.parse_args().iterations
+    parser.add_argument("--table", action="store_true", help="only print docs/benchmarks.md's table from the results")
+    options = parser.parse_args()
+    if options.table:
+        return print(table())
+    iterations = options.iterations
     if not TRL_PYTHON.exists():
         raise SystemExit("no .venv-trl here; make it with: sh benchmarks/vs_trl/setup.sh")
     sides = {side.name: [i.figures() for i in side.results[WARM_UP:]] for side in run(iterations)}
     for name, figures in sides.items():
         print(f"\n{name}\n{median_table(figures)}")
     ratios = [
-        {f"trl_over_{path}": trl["us_per_token"] / sides[f"rl_agents {path}"][turn]["us_per_token"] for path in OURS}
-        for turn, trl in enumerate(sides["TRL"])
+        {
+            f"{trl.lower().replace(' ', '_')}_over_{path}": theirs / sides[f"rl_agents {path}"][turn]["us_per_token"]
+            for trl in TRL
+            for path in OURS
+            for theirs in [sides[trl][turn]["us_per_token"]]
+        }
+        for turn in range(iterations)
     ]
     print(f"\nCPU per sampled token, TRL over ours\n{median_table(ratios)}")
     details = {name: summarise(figures) for name, figures in sides.items()}

@@ -1,4 +1,4 @@
-"""Our side: a training run of rl_agents, with the torch engine in one process, or with actors and vLLM."""
+"""Our side: a training run of rl_agents, in one process, or with actors and either engine."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ class Run:
             lr=LEARNING_RATE, betas=list(BETAS), grad_clip=GRAD_CLIP,
         )  # fmt: skip
         placement = "together" if path == "vllm-together" else "apart"
-        config = config.local() if path == "local" else config.training(engine="vllm", placement=placement)
+        engine = "auto" if path == "auto" else "vllm"
+        config = config.local() if path == "local" else config.training(engine=engine, placement=placement)
         self.algo = config.build_algo()
         self.actors: list[Any] = []
         if path != "local":
@@ -72,7 +73,7 @@ def cpu_of(actor: Any) -> float:
 
 
 def main() -> None:
-    """``our_side MODEL_DIR ITERATIONS local|vllm|vllm-together``."""
+    """``our_side MODEL_DIR ITERATIONS local|auto|vllm|vllm-together``."""
     torch.set_num_threads(1)
     model_dir, iterations, path = sys.argv[1], int(sys.argv[2]), sys.argv[3]
     run = Run(model_dir, path)

