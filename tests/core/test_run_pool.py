@@ -19,6 +19,11 @@ SEARCH: dict[str, Any] = {
     "algo": "3spo", "search_steps": 60, "tasks_per_iteration": 4, "branching": "replay",
     "guard_episodes": 0,  # they are no experience: a resumed run plays them again
 }  # fmt: skip
+RUNS: dict[str, dict[str, Any]] = {
+    "episodes": {"algo": "grpo"},
+    "chain": {"algo": "chain-gae", "solved_again": 0},  # nothing is learned twice on purpose
+    "search": SEARCH,
+}
 
 
 def recorded(algo: AgentAlgorithm, path: Path, iterations: int) -> list[list[Trajectory]]:
@@ -76,7 +81,7 @@ def test_credit_is_the_mean_of_a_step_s_tokens(beginner_model_dir: Path, tmp_pat
             )
 
 
-@pytest.mark.parametrize("keys", [{"algo": "grpo"}, {"algo": "chain-gae"}, SEARCH], ids=["episodes", "chain", "search"])
+@pytest.mark.parametrize("keys", RUNS.values(), ids=RUNS)
 def test_a_resumed_run_samples_nothing_again(beginner_model_dir: Path, tmp_path: Path, keys: dict[str, Any]) -> None:
     whole = build(beginner_model_dir, **keys)
     whole.open_pool(tmp_path / "pool.sqlite")
