@@ -1,4 +1,4 @@
-"""Making what was written survive a power cut."""
+"""Files that appear whole under their names, and writing that survives a power cut."""
 
 from __future__ import annotations
 
@@ -17,3 +17,18 @@ def flush(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Write ``path`` in one step, whoever else writes it: readers see the old text or the new one.
+
+    Raises:
+        OSError: it cannot be written; the old text stays, and no draft.
+    """
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        draft.write_text(text, encoding="utf-8")
+        os.replace(draft, path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise

@@ -84,7 +84,7 @@ def package_commit() -> str:
 
 def this_build() -> dict[str, Any]:
     """Return what a run was made with: version, commit, Python and the versions of `RECORDED` that are installed."""
-    packages = {name: found for name in RECORDED if (found := _version(name))}
+    packages = {name: found for name in RECORDED if (found := version_of(name))}
     return {
         "version": __version__,
         "commit": package_commit(),
@@ -101,7 +101,8 @@ def version_text() -> str:
     return f"{DISTRIBUTION} {now['version']}{commit}\n{', '.join(libraries)}"
 
 
-def _version(name: str) -> str:
+def version_of(name: str) -> str:
+    """Return the version of a distribution, empty when it is not installed."""
     try:
         return version(name)
     except PackageNotFoundError:

@@ -11,7 +11,6 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -23,8 +22,9 @@ from rl_agents.cli.engine_costs import examine_engines
 from rl_agents.cli.parser import Parser
 from rl_agents.cli.recipe import examine_recipe
 from rl_agents.cli.transfer_test import examine_transfer
+from rl_agents.engines.measured import cores
 from rl_agents.errors import InputError
-from rl_agents.installation import checkout, pip_install
+from rl_agents.installation import checkout, pip_install, version_of
 
 REQUIRED = ("ray", "torch", "transformers", "safetensors", "numpy", "gymnasium", "tensorboard", "matplotlib",
             "pyyaml", "rich", "psutil")  # fmt: skip
@@ -147,10 +147,10 @@ def examine(quick: bool = False) -> Report:
     report = Report(
         python=f"{platform.python_version()} ({sys.executable})",
         platform=platform.platform(),
-        cores=_cores(),
+        cores=cores(),
         memory_gib=round(memory.total / 2**30, 1),
         memory_free_gib=round(memory.available / 2**30, 1),
-        packages={name: installed(name) for name in (*REQUIRED, *OPTIONAL, *TORCH_COMPANIONS)},
+        packages={name: version_of(name) or None for name in (*REQUIRED, *OPTIONAL, *TORCH_COMPANIONS)},
     )
     report.problems += package_problems(report.packages)
     report.problems += companion_problems(report.packages, sys.platform)
@@ -162,14 +162,6 @@ def examine(quick: bool = False) -> Report:
         what = f"only {report.memory_free_gib} GiB of memory is free; the small models need about 3"
         report.problems.append(Problem(what, "close other programs, or train with --local", fatal=False))
     return report
-
-
-def installed(package: str) -> str | None:
-    """Return the version of a distribution, None when it is not installed."""
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
 
 
 def package_problems(packages: dict[str, str | None]) -> list[Problem]:
@@ -286,10 +278,6 @@ def as_text(report: Report) -> str:
         lines += [f"{'PROBLEM' if problem.fatal else 'warning'}   {problem.what}", f"          fix: {problem.fix}"]
     lines.append("ready: a training run can start" if report.ready else "not ready: fix the problems above")
     return "\n".join(lines)
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _wanted(extra: str = "") -> str:

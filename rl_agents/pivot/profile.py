@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any, Protocol
 from rl_agents.credit.pivot import exact_miss_rate, turn_profile
 from rl_agents.data.tasks import stream_seed
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
+from rl_agents.durable import replace_text
 from rl_agents.errors import InputError
 from rl_agents.traces.store import PROFILE_FILE, write_turns
 from rl_agents.traces.turns import Turn
@@ -110,7 +110,7 @@ def claim_folder(folder: Path, key: Mapping[str, Any]) -> None:
                 )
         return
     folder.mkdir(parents=True, exist_ok=True)
-    _write_atomically(path, json.dumps(wanted, indent=1))
+    replace_text(path, json.dumps(wanted, indent=1))
 
 
 def write_profile(folder: Path, turns: Sequence[Turn], outcomes: Sequence[Outcomes]) -> Path:
@@ -182,7 +182,7 @@ def _outcomes(turn: Turn, played: Sequence[Trajectory]) -> Outcomes:
 
 def _write_part(path: Path, outcomes: Sequence[Outcomes]) -> None:
     rows = [[o.turn_id, list(o.scores), list(o.exact), o.judge_failures, o.tokens] for o in outcomes]
-    _write_atomically(path, json.dumps(rows))
+    replace_text(path, json.dumps(rows))
 
 
 def _read_part(path: Path) -> list[Outcomes] | None:
@@ -192,9 +192,3 @@ def _read_part(path: Path) -> list[Outcomes] | None:
     return [
         Outcomes(name, tuple(scores), tuple(exact), failures, tokens) for name, scores, exact, failures, tokens in rows
     ]
-
-
-def _write_atomically(path: Path, text: str) -> None:
-    hidden = path.with_name(f".{path.name}.{os.getpid()}")
-    hidden.write_text(text, encoding="utf-8")
-    os.replace(hidden, path)

@@ -79,7 +79,7 @@ def test_a_failed_write_leaves_the_old_file(monkeypatch: pytest.MonkeyPatch) -> 
     def fail(*args: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("rl_agents.engines.measured.os.replace", fail)
+    monkeypatch.setattr("rl_agents.durable.os.replace", fail)
     with pytest.raises(InputError, match="No space left on device; RL_AGENTS_CACHE=DIR"):
         keep(SUBJECT, replace(MEASURED, rounds=9))
     assert read(SUBJECT) == MEASURED and [path.name for path in file.parent.iterdir()] == [file.name]

