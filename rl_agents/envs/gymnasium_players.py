@@ -6,6 +6,7 @@ at the environment's inside, and perhaps ``expert``, which errs as little as it 
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import random
 import re
@@ -13,6 +14,7 @@ import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from rl_agents.envs.gymnasium_adapter import adapter_spec, make, own, task_ids
@@ -141,8 +143,12 @@ def _imitation() -> dict[str, Any]:
 
 
 def _version(made_by: Any) -> int:
-    """Return a number that changes with the source of the environment's class."""
-    try:
-        return zlib.crc32(inspect.getsource(made_by).encode())
-    except (OSError, TypeError):
-        return 1
+    """Return a number that changes with the files that the environment's class and its bases stand in.
+
+    Files, because what a player says depends on their constants and functions, too.
+    """
+    number = 1
+    for part in getattr(made_by, "__mro__", (made_by,)):
+        with contextlib.suppress(OSError, TypeError):  # without a file: built in, or typed in
+            number = zlib.crc32(Path(inspect.getfile(part)).read_bytes(), number)
+    return number
