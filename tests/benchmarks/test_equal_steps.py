@@ -1,0 +1,84 @@
+"""docs/equal-steps.md is what the results on file say, and the tasks that it adds are what they claim to be."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from benchmarks import equal_steps_page as page
+from benchmarks import toy_text, unseen_tasks
+from benchmarks.equal_steps import METHODS, WORLDS
+
+UNSEEN = (unseen_tasks.Deduction, unseen_tasks.Rooms, unseen_tasks.Traps, unseen_tasks.Errand, unseen_tasks.Science)
+
+
+def test_the_page_is_that_of_the_results() -> None:
+    written = (page.DOCS / "equal-steps.md").read_text(encoding="utf-8")
+    assert written == page.page(page.on_file()), "python -m benchmarks.equal_steps_page"
+
+
+def test_every_arm_on_file_is_a_method_and_every_picture_is_there() -> None:
+    for name, arms in page.on_file().items():
+        assert set(arms) <= set(METHODS), name
+        assert (page.RESULTS / f"equal_steps_{name}.png").is_file()
+
+
+def test_the_summary_by_hand() -> None:
+    """After 1,000 of 2,000 steps ours is half way from 0.1 to 0.5, PPO to 0.4: 0.3 and 0.25; RLOO has too few seeds."""
+
+    def runs(end: float, seeds: int) -> dict[str, page.Run]:
+        return {str(seed): {"success": {"0": 0.1, "1": end}, "steps": [2000]} for seed in range(seeds)}
+
+    arms = {page.OURS: runs(0.5, 3), "grpo": runs(0.3, 3), "ppo": runs(0.4, 3), "rloo": runs(0.9, 2)}
+    world = page.World("x", (), (), 1.0, 1000)
+    assert page.verdict("x", world, {**arms, "chain-gae": runs(1.0, 3)}) == (
+        "| [x](#x) | 3 | 0.10 | 0.30 [0.30, 0.30] | **+0.20 [+0.20, +0.20]** | ppo 0.25 | **+0.05 [+0.05, +0.05]** "
+        "| **+0.10 [+0.10, +0.10]** |"
+    )
+
+
+def solved(task: type[unseen_tasks.Task], player: str, seed: int) -> bool:
+    env, random = task(), Random(seed)
+    observation, _ = env.reset(seed=seed, options={"task_id": str(seed % 64)})
+    for _ in range(task.max_turns):
+        observation, _, ended, _, info = env.step(getattr(env, player)(observation, random))
+        assert info.get("valid", True)
+        if ended:
+            break
+    return bool(info["success"])
+
+
+@pytest.mark.parametrize("task", UNSEEN)
+def test_experts_solve_what_mediocre_players_solve_less_often(task: type[unseen_tasks.Task]) -> None:
+    expert, mediocre = (sum(solved(task, who, seed) for seed in range(100)) for who in ("expert", "demonstrate"))
+    assert expert >= 90 and 20 <= mediocre < expert
+    assert {f"gymnasium:{cls.__module__}:{cls.__name__}" for cls in (*UNSEEN, toy_text.Taxi, toy_text.Lake)} <= {
+        world.env for world in WORLDS.values()
+    }
+
+
+@pytest.mark.parametrize("task", UNSEEN)
+def test_what_means_nothing_costs_a_turn_and_changes_nothing(task: type[unseen_tasks.Task]) -> None:
+    env = task()
+    first, _ = env.reset(seed=1, options={"task_id": "1"})
+    shown, reward, ended, _, info = env.step("sing a song")
+    assert (reward, ended, info) == (0.0, False, {"valid": False, "success": False})
+    assert shown == f"not possible . {env.shown()}" and first.startswith(env.shown()) | first.endswith(env.shown())
+
+
+def test_deduction_keeps_its_test_codes_apart_and_alike() -> None:
+    codes = {split: [unseen_tasks.Deduction.codes[int(n)] for n in unseen_tasks.Deduction.task_ids(split)]
+             for split in ("train", "test")}  # fmt: skip
+    assert len(codes["train"]) == 48 and len(codes["test"]) == 16 and not set(codes["train"]) & set(codes["test"])
+    for place in range(3):
+        assert {code[place] for code in codes["test"]} == {"red", "green", "blue", "white"}
+
+
+@pytest.mark.parametrize(
+    ("guess", "code", "said"),
+    [("red red red", "red blue blue", (1, 0)), ("red blue green", "green red blue", (0, 3)),
+     ("red red blue", "red blue red", (1, 2)), ("white white red", "blue red green", (0, 1))],
+)  # fmt: skip
+def test_the_answers_of_deduction(guess: str, code: str, said: tuple[int, int]) -> None:
+    assert unseen_tasks.Deduction.answer(tuple(guess.split()), tuple(code.split())) == said
