@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from rl_agents.search.states import States
+from rl_agents.settings.learning import RatioKeys
 from rl_agents.settings.options import key
-from rl_agents.settings.sections import RatioKeys
 
 if TYPE_CHECKING:
     import numpy as np

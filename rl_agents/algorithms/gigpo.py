@@ -13,8 +13,8 @@ from rl_agents.credit.gae import discounted_returns
 from rl_agents.credit.gigpo import anchor_clusters, gigpo
 from rl_agents.credit.group import Std, grpo
 from rl_agents.data.steps import StepTable
+from rl_agents.settings.learning import DiscountKeys, DynamicSamplingKeys
 from rl_agents.settings.options import key
-from rl_agents.settings.sections import DiscountKeys, DynamicSamplingKeys
 
 if TYPE_CHECKING:
     import numpy as np

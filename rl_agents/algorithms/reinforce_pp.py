@@ -13,8 +13,8 @@ from rl_agents.algorithms.grpo import DualClipKeys, policy_loss
 from rl_agents.credit.gae import reward_to_go
 from rl_agents.credit.statistics import whiten_rows
 from rl_agents.data.steps import Pieces, penalised_rewards
+from rl_agents.settings.learning import DiscountKeys
 from rl_agents.settings.options import key
-from rl_agents.settings.sections import DiscountKeys
 
 if TYPE_CHECKING:
     from rl_agents.data.rows import Row

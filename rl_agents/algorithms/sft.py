@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rl_agents.algorithms.base import LossInputs, Recipe
-from rl_agents.settings.sections import DemonstrationKeys
+from rl_agents.settings.learning import DemonstrationKeys
 
 if TYPE_CHECKING:
     import torch

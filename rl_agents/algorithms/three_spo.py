@@ -17,9 +17,9 @@ from rl_agents.credit.three_spo import StateScore, state_score
 from rl_agents.data.steps import StepTable
 from rl_agents.search.chain import StateChain
 from rl_agents.search.states import MAX_STATES, Outcomes
+from rl_agents.settings.learning import DiscountKeys
 from rl_agents.settings.options import key
 from rl_agents.settings.search import SearchKeys
-from rl_agents.settings.sections import DiscountKeys
 
 if TYPE_CHECKING:
     from rl_agents.data.rows import Row

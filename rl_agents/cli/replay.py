@@ -14,8 +14,9 @@ from rl_agents.errors import InputError
 from rl_agents.pool.reader import PoolReader
 from rl_agents.pool.token_scores import TOKENS_FILE, TokenScores
 from rl_agents.reporting.run_folder import RunFolder, restored_settings
+from rl_agents.settings.learning import CriticKeys, LossKeys, OptimiserKeys, RatioKeys
 from rl_agents.settings.options import option_types
-from rl_agents.settings.sections import CriticKeys, LossKeys, ModelKeys, OptimiserKeys, RatioKeys
+from rl_agents.settings.sections import ModelKeys
 
 if TYPE_CHECKING:
     from rl_agents.core.replay import Replay

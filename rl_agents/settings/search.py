@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from rl_agents.settings.learning import DiscountKeys
 from rl_agents.settings.options import key
-from rl_agents.settings.sections import DiscountKeys
 
 
 @dataclass

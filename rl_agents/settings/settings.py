@@ -1,4 +1,4 @@
-"""The configuration of a run: one flat data class, whose keys stand in `rl_agents.settings.sections`.
+"""The configuration of a run: one flat data class, whose keys stand in `sections`, `learning`, `search`, `asynchrony`.
 
 `rl_agents.algorithms.Settings` adds the keys of all algorithms; whoever builds settings takes that one.
 """
@@ -14,22 +14,24 @@ from typing import Any, Self
 from rl_agents import plugins
 from rl_agents.errors import InputError
 from rl_agents.settings.asynchrony import AsyncKeys
+from rl_agents.settings.learning import (
+    CriticKeys,
+    DemonstrationKeys,
+    DiscountKeys,
+    DynamicSamplingKeys,
+    LossKeys,
+    OptimiserKeys,
+    OverlongKeys,
+    RatioKeys,
+)
 from rl_agents.settings.migration import migrated
 from rl_agents.settings.names import unknown_key
 from rl_agents.settings.options import coerce, option_types
 from rl_agents.settings.search import SearchKeys
 from rl_agents.settings.sections import (
-    CriticKeys,
-    DemonstrationKeys,
-    DiscountKeys,
-    DynamicSamplingKeys,
     EngineKeys,
-    LossKeys,
     ModelKeys,
-    OptimiserKeys,
-    OverlongKeys,
     PoolKeys,
-    RatioKeys,
     ReportKeys,
     RewardKeys,
     RolloutKeys,
