@@ -15,19 +15,19 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 
 from rl_agents.gateway import operations
 from rl_agents.gateway.calls import ModelAnswer, ModelCall, Sent
-from rl_agents.gateway.dialects import DIALECTS, dialect_of, messages, model_body, models_body
+from rl_agents.gateway.dialects import DIALECTS, messages, model_body, models_body
+from rl_agents.gateway.dialects.refusals import handlers, written
 from rl_agents.gateway.dialects.stream import primed
 from rl_agents.gateway.gateway import Gateway
 from rl_agents.gateway.service import OnEnd, Service, body_of
 from rl_agents.tools.strict_json import canonical
-from rl_agents.web.errors import ApiError, http_error
+from rl_agents.web.errors import ApiError
 from rl_agents.web.listening import listening
 from rl_agents.web.security import Guard, Keys, digest, is_loopback
 
@@ -55,9 +55,8 @@ def make_app(
         Route("/v1/models/{name:path}", _model(service)),
     ]
     routes = [*model_routes, *operations.routes(service), Mount("/s/{session}", routes=model_routes)]
-    handlers: Mapping[Any, Any] = {ApiError: _on_api_error, HTTPException: _on_http_error, Exception: _on_bug}
-    app = Starlette(routes=routes, exception_handlers=handlers)
-    return Guard(app, Keys(), max_body_bytes or MAX_BODY_BYTES, local=local, write=_written)
+    app = Starlette(routes=routes, exception_handlers=handlers(logger, "gateway"))
+    return Guard(app, Keys(), max_body_bytes or MAX_BODY_BYTES, local=local, write=written)
 
 
 def _ask(service: Service, dialect: ModuleType) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -127,29 +126,6 @@ async def _while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T 
 async def _left(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
-
-
-def _written(error: ApiError, path: str, headers: Mapping[str, str]) -> dict[str, Any]:
-    """Write a refusal as the client's dialect does."""
-    body: dict[str, Any] = dialect_of(path, headers).error(error)
-    return body
-
-
-async def _on_api_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, ApiError)
-    body = _written(error, request.url.path, request.headers)
-    return JSONResponse(body, error.status, headers=dict(error.headers()))
-
-
-async def _on_http_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    problem = http_error(request.method, request.url.path, error.status_code, error.detail)
-    return await _on_api_error(request, problem)
-
-
-async def _on_bug(request: Request, error: Exception) -> Response:
-    logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    return await _on_api_error(request, ApiError(500, "internal error; see the gateway's log", "internal_error"))
 
 
 @contextlib.asynccontextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from asyncio import CancelledError
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -14,13 +14,14 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import FileResponse, JSONResponse, StreamingResponse
 from starlette.exceptions import HTTPException
 
-from rl_agents.gateway.dialects import DIALECTS, dialect_of, messages, primed
+from rl_agents.gateway.dialects import DIALECTS, messages, primed
+from rl_agents.gateway.dialects.refusals import handlers, written
 from rl_agents.serving.metrics import Asked
 from rl_agents.serving.protocol import CheckpointRequest, SessionRequest, StepRequest, parse
 from rl_agents.serving.service import Service
 from rl_agents.serving.wishes import read_request
 from rl_agents.web.bodies import json_object
-from rl_agents.web.errors import ApiError, http_error
+from rl_agents.web.errors import ApiError
 from rl_agents.web.security import Guard, Keys
 
 logger = logging.getLogger("ray.serve")
@@ -45,10 +46,9 @@ def make_api(service: Service, keys: Keys, max_body_bytes: int) -> FastAPI:
 
     # FastAPI's own documentation pages load scripts from elsewhere.
     api = FastAPI(title="rl_agents", docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
-    api.add_middleware(Guard, keys=keys, max_body_bytes=max_body_bytes, write=_written)
-    api.add_exception_handler(ApiError, _on_api_error)
-    api.add_exception_handler(HTTPException, _on_http_error)
-    api.add_exception_handler(Exception, _on_bug)
+    api.add_middleware(Guard, keys=keys, max_body_bytes=max_body_bytes, write=written)
+    for error, handler in handlers(logger, "server").items():
+        api.add_exception_handler(error, handler)
     _add_dialects(api, service)
     _add_sessions(api, service)
     _add_operations(api, service)
@@ -153,26 +153,3 @@ def _add_page(api: FastAPI) -> None:
         if name not in FILES:
             raise HTTPException(404, "no such file")
         return FileResponse(STATIC / name, media_type=FILES[name], headers=PAGE_HEADERS)
-
-
-def _written(error: ApiError, path: str, headers: Mapping[str, str]) -> dict[str, Any]:
-    """Write a refusal as the client's dialect does."""
-    body: dict[str, Any] = dialect_of(path, headers).error(error)
-    return body
-
-
-async def _on_api_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, ApiError)
-    body = _written(error, request.url.path, request.headers)
-    return JSONResponse(body, error.status, headers=dict(error.headers()))
-
-
-async def _on_http_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    problem = http_error(request.method, request.url.path, error.status_code, error.detail)
-    return await _on_api_error(request, problem)
-
-
-async def _on_bug(request: Request, error: Exception) -> Response:
-    logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    return await _on_api_error(request, ApiError(500, "internal error; see the server's log", "internal_error"))
