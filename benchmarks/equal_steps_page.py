@@ -40,7 +40,7 @@ SUMMARY = f"""## In one table
 
 *{OURS}* is what `run.py --algo 3spo` runs. The best baseline is the one with the highest mean there, so
 that being ahead of it is more than being ahead of one that was named before. The last five tasks
-(benchmarks/unseen_tasks.py) were written when every method and its defaults stood, and nothing was tuned on them.
+(benchmarks/unseen_tasks.py) were written when every method and its defaults stood; no method was tuned on them.
 
 | task | seeds | start | success | over its start | best baseline | ahead of it | ahead of GRPO |
 |---|---|---|---|---|---|---|---|"""

@@ -20,7 +20,7 @@ def flush(path: Path) -> None:
 
 
 def replace_text(path: Path, text: str) -> None:
-    """Write ``path`` in one step, whoever else writes it: readers see the old text or the new one.
+    """Write ``path`` in one step, whatever other processes write there: readers see the old text or the new one.
 
     Raises:
         OSError: it cannot be written; the old text stays, and no draft.

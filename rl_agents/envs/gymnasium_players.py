@@ -147,8 +147,9 @@ def _version(made_by: Any) -> int:
 
     Files, because what a player says depends on their constants and functions, too.
     """
-    number = 1
+    texts: dict[str, bytes] = {}
     for part in getattr(made_by, "__mro__", (made_by,)):
         with contextlib.suppress(OSError, TypeError):  # without a file: built in, or typed in
-            number = zlib.crc32(Path(inspect.getfile(part)).read_bytes(), number)
-    return number
+            name = inspect.getfile(part)
+            texts[name] = texts.get(name) or Path(name).read_bytes()
+    return zlib.crc32(b"".join(texts.values()))

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 import shutil
 from collections.abc import Collection, Iterable, Mapping
@@ -28,6 +27,7 @@ from typing import Any
 import yaml
 
 from rl_agents.algorithms import ALGORITHMS, Settings
+from rl_agents.durable import replace_text
 from rl_agents.errors import InputError, unknown
 from rl_agents.installation import this_build
 from rl_agents.reporting.outputs import ERROR_LOG, check_writable
@@ -123,7 +123,7 @@ class RunFolder:
     def save_settings(self, settings: Settings) -> None:
         """Write config.yaml, and in build.json what runs it from here on."""
         text = yaml.safe_dump(settings.to_dict(), sort_keys=False, allow_unicode=True)
-        write_atomically(self.config_file, text)
+        replace_text(self.config_file, text)
         self._note_build()
 
     def _note_build(self) -> None:
@@ -131,7 +131,7 @@ class RunFolder:
         builds = self.read_builds()
         now = {"from_iteration": self.read_metrics()[-1]["iteration"] if self.read_metrics() else 0, **this_build()}
         if not builds or {**builds[-1], "from_iteration": 0} != {**now, "from_iteration": 0}:
-            write_atomically(self.build_file, json.dumps([*builds, now], indent=2) + "\n")
+            replace_text(self.build_file, json.dumps([*builds, now], indent=2) + "\n")
 
     def read_builds(self) -> list[Record]:
         """Return build.json; empty where there is none, as in runs of earlier versions."""
@@ -147,7 +147,7 @@ class RunFolder:
 
     def write_metrics(self, records: Iterable[Mapping[str, Any]]) -> None:
         """Replace metrics.jsonl."""
-        write_atomically(self.metrics_file, "".join(json.dumps(json_safe(record)) + "\n" for record in records))
+        replace_text(self.metrics_file, "".join(json.dumps(json_safe(record)) + "\n" for record in records))
 
     def read_metrics(self) -> list[Record]:
         """Return all records; a last line torn by a kill is left out."""
@@ -199,7 +199,7 @@ class RunFolder:
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Write summary.json."""
-        write_atomically(self.summary_file, json.dumps(json_safe(summary), indent=2) + "\n")
+        replace_text(self.summary_file, json.dumps(json_safe(summary), indent=2) + "\n")
 
     def read_summary(self) -> Record:
         """Return summary.json, empty when there is none."""
@@ -219,13 +219,6 @@ def restored_settings(config_file: Path) -> Settings:
     if settings.algo not in ALGORITHMS:
         raise unknown("algorithm", settings.algo, ALGORITHMS)
     return settings
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Replace ``path`` in one step; readers see the old text or the new one."""
-    draft = path.with_name(f".{path.name}.draft")
-    draft.write_text(text, encoding="utf-8")
-    os.replace(draft, path)
 
 
 def json_safe(value: Any) -> Any:

@@ -17,9 +17,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+from rl_agents.durable import replace_text
 from rl_agents.errors import InputError, unknown
 from rl_agents.plugins import claim
-from rl_agents.reporting.run_folder import Record, write_atomically
+from rl_agents.reporting.run_folder import Record
 
 #: In the run's folder: what each tracker calls the run, and the last iteration that it was told.
 STATE_FILE = "trackers.json"
@@ -226,4 +227,4 @@ class Trackers:
         return True
 
     def _save(self) -> None:
-        write_atomically(self.folder / STATE_FILE, json.dumps(self._state, indent=1) + "\n")
+        replace_text(self.folder / STATE_FILE, json.dumps(self._state, indent=1) + "\n")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rl_agents.data.trajectory import Trajectory
-from rl_agents.reporting.run_folder import write_atomically
+from rl_agents.durable import replace_text
 
 
 class TrajectoryLog:
@@ -29,9 +29,9 @@ class TrajectoryLog:
             return
         prefix = "eval-" if evaluation else ""
         lines = (json.dumps(t.to_json()) + "\n" for t in trajectories[: self.keep])
-        write_atomically(self.folder / f"{prefix}{iteration:06d}.jsonl", "".join(lines))
+        replace_text(self.folder / f"{prefix}{iteration:06d}.jsonl", "".join(lines))
         title = f"Iteration {iteration}{', evaluation' if evaluation else ''}"
-        write_atomically(self.folder / "latest.md", readable(title, trajectories))
+        replace_text(self.folder / "latest.md", readable(title, trajectories))
 
 
 def readable(title: str, trajectories: Sequence[Trajectory]) -> str:

@@ -21,9 +21,10 @@ from ray.tune import Callback, Stopper
 from ray.tune.experiment import Trial
 
 from rl_agents.core.resources import cluster_nodes, named_bundles, obstacle, run_bundles, set_engine_gpus
+from rl_agents.durable import replace_text
 from rl_agents.errors import InputError
 from rl_agents.interrupts import Interrupts
-from rl_agents.reporting.run_folder import RunFolder, write_atomically
+from rl_agents.reporting.run_folder import RunFolder
 from rl_agents.settings import Settings, load_recipe
 from rl_agents.tuning.schedulers import ITERATION, VALUE, make_scheduler
 from rl_agents.tuning.space import TrialSpec
@@ -68,7 +69,7 @@ class SweepFolder:
     def begin(self, sweep: Sweep) -> None:
         """Write what a resumed sweep needs, and let failed trials try again."""
         (self.path / "trials").mkdir(parents=True, exist_ok=True)
-        write_atomically(self.sweep_file, sweep.to_yaml())
+        replace_text(self.sweep_file, sweep.to_yaml())
         self.outcomes = {name: o for name, o in self.outcomes.items() if o["status"] not in (FAILED, BAD_INPUT)}
         self._write()
 
@@ -78,7 +79,7 @@ class SweepFolder:
         return [spec for spec in sweep.trials if spec.name not in over and not self.is_done(spec)]
 
     def _write(self) -> None:
-        write_atomically(self.outcomes_file, json.dumps(self.outcomes, indent=1))
+        replace_text(self.outcomes_file, json.dumps(self.outcomes, indent=1))
 
 
 def run_sweep(sweep: Sweep, folder: SweepFolder, settings: Mapping[str, Settings], interrupts: Interrupts) -> str:

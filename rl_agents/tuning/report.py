@@ -11,7 +11,8 @@ from typing import Any
 import yaml
 
 from rl_agents.core.idle import idle_of
-from rl_agents.reporting.run_folder import json_safe, write_atomically
+from rl_agents.durable import replace_text
+from rl_agents.reporting.run_folder import json_safe
 from rl_agents.tuning.driver import FAILED, STOPPED_EARLY, SweepFolder
 from rl_agents.tuning.plots import plot_points
 from rl_agents.tuning.results import DONE, RATE, UNFINISHED, PointResult, TrialResult, best_point, collect, mean
@@ -37,10 +38,10 @@ def write_results(sweep: Sweep, folder: SweepFolder) -> dict[str, Any]:
             "plot": picture,
         }
     )
-    write_atomically(folder.path / "results.json", json.dumps(results, indent=1) + "\n")
-    write_atomically(folder.path / "results.md", markdown(sweep, points))
+    replace_text(folder.path / "results.json", json.dumps(results, indent=1) + "\n")
+    replace_text(folder.path / "results.md", markdown(sweep, points))
     if best is not None:
-        write_atomically(folder.path / "best.yaml", recipe(sweep, best))
+        replace_text(folder.path / "best.yaml", recipe(sweep, best))
     return results
 
 
