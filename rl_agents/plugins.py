@@ -11,6 +11,7 @@ import importlib
 import os
 import site
 import sys
+import threading
 import traceback
 from collections.abc import Iterable, Mapping
 from importlib.metadata import entry_points
@@ -35,6 +36,8 @@ ORIGINS: dict[tuple[str, str], str] = {}
 
 _loaded: set[str] = set()
 _loading: list[str] = []
+#: Python's own caches break when two threads, in which environments are made, empty them at once.
+_looking = threading.Lock()
 
 
 def load(names: Iterable[str] = ()) -> None:
@@ -118,9 +121,11 @@ def own_module(module: str, wanted: str) -> Any:
         InputError: there is none, or it cannot be imported; the line is named.
     """
     folder = os.getcwd()
-    if folder not in sys.path and "" not in sys.path:
-        sys.path.append(folder)  # at the end: a file here must not take the place of an installed module
-    importlib.invalidate_caches()
+    with _looking:
+        if folder not in sys.path and "" not in sys.path:
+            sys.path.append(folder)  # at the end: a file here must not take the place of an installed module
+        if module not in sys.modules:
+            importlib.invalidate_caches()
     try:
         home = importlib.import_module(module)
     except ModuleNotFoundError as error:

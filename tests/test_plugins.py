@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,21 @@ def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 def test_the_three_files_are_short() -> None:
     lines = sum(len((EXAMPLES / f"{name}.py").read_text().splitlines()) for name in NAMES)
     assert lines <= 120
+
+
+def test_threads_find_modules_at_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python 3.11 forgets each folder that is none twice, and the second time raises a KeyError."""
+    names = [f"found_at_once_{number}" for number in range(400)]
+    for name in names:
+        (folder / f"{name}.py").touch()
+    monkeypatch.setattr(sys, "path", [*(str(folder / f"none-{number}") for number in range(40)), str(folder)])
+    every = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(8) as threads:
+            assert [home.__name__ for home in threads.map(plugins.own_module, names, names)] == names
+    finally:
+        sys.setswitchinterval(every)
 
 
 def test_the_list_shows_where_a_plugin_comes_from(folder: Path) -> None:
