@@ -104,3 +104,13 @@ def test_garbage_is_looked_for_less_often_unless_somebody_chose_otherwise(chosen
 def test_the_package_leaves_a_users_own_process_as_it_is() -> None:
     done = python("import gc; before = gc.get_threshold(); import rl_agents; print(gc.get_threshold() == before)")
     assert done.stdout == "True\n", done.stderr
+
+
+def test_an_env_runner_imports_nothing_of_learners() -> None:
+    """Ray gives it the configuration, which knows the learner's class: FSDP alone is a tenth of its start."""
+    unwanted = {"torch.distributed.fsdp", "torch.distributed.tensor", "sympy", "vllm", "rl_agents.core.learner"}
+    done = python(
+        "import sys; import rl_agents.rollout.env_runner, rl_agents.core.algorithm; "
+        f"print(sorted({unwanted} & set(sys.modules)))"
+    )
+    assert done.stdout.splitlines()[-1:] == ["[]"], done.stdout + done.stderr

@@ -9,7 +9,6 @@ from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
 
 from rl_agents.algorithms import Settings
-from rl_agents.core.learner import AgentLearner
 from rl_agents.core.learner_group import AgentLearnerGroup
 from rl_agents.core.module import module_specs
 from rl_agents.core.resources import node_share, runner_cpus
@@ -86,6 +85,8 @@ class BaseAgentConfig(AlgorithmConfig):
 
     def get_default_learner_class(self) -> type:
         """Our learner."""
+        from rl_agents.core.learner import AgentLearner  # FSDP: env runners import this module, and do without
+
         return AgentLearner
 
     def get_multi_rl_module_spec(self, **kwargs: Any) -> MultiRLModuleSpec:

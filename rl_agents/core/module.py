@@ -10,7 +10,6 @@ from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.core.rl_module.torch import TorchRLModule
 from torch import nn
-from torch.distributed.tensor import DTensor
 
 from rl_agents.algorithms import ALGORITHMS
 from rl_agents.core.hf import load_backbone, load_causal_lm
@@ -130,6 +129,8 @@ class CausalLMModule(Network):
 
         Tensors that files hold in parts (experts) are gathered whole first where they are sharded.
         """
+        from rl_agents.core.sharding import full_tensor  # FSDP: env runners import this module, and do without
+
         tied = set(getattr(self.lm, "_tied_weights_keys", None) or ()) if _is_tied(self.lm) else set()
         deltas = dict(_deltas(self.lm))
         for name, tensor in self.lm.state_dict().items():
@@ -140,8 +141,8 @@ class CausalLMModule(Network):
                 continue
             delta = deltas.get(plain)
             merged = (tensor if delta is None else tensor + delta.to(tensor.dtype)).detach().to(self.dtype)
-            if plain in self.names.changed and isinstance(merged, DTensor):
-                merged = merged.full_tensor()
+            if plain in self.names.changed:
+                merged = full_tensor(merged)
             yield from self.names.parts(plain, merged)
 
 
