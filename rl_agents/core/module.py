@@ -129,7 +129,7 @@ class CausalLMModule(Network):
 
         Tensors that files hold in parts (experts) are gathered whole first where they are sharded.
         """
-        from rl_agents.core.sharding import full_tensor  # FSDP: env runners import this module, and do without
+        from torch.distributed.tensor import DTensor  # a second of CPU: env runners import this module, and do without
 
         tied = set(getattr(self.lm, "_tied_weights_keys", None) or ()) if _is_tied(self.lm) else set()
         deltas = dict(_deltas(self.lm))
@@ -141,8 +141,8 @@ class CausalLMModule(Network):
                 continue
             delta = deltas.get(plain)
             merged = (tensor if delta is None else tensor + delta.to(tensor.dtype)).detach().to(self.dtype)
-            if plain in self.names.changed:
-                merged = full_tensor(merged)
+            if plain in self.names.changed and isinstance(merged, DTensor):
+                merged = merged.full_tensor()
             yield from self.names.parts(plain, merged)
 
 
