@@ -78,7 +78,7 @@ def test_the_three_files_are_short() -> None:
 
 
 def test_threads_find_modules_at_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python 3.11 forgets each folder that is none twice, and the second time raises a KeyError."""
+    """Two that empty Python 3.11's caches at once delete the same entry, and the second has a KeyError."""
     names = [f"found_at_once_{number}" for number in range(400)]
     for name in names:
         (folder / f"{name}.py").touch()

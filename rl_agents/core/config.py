@@ -85,7 +85,7 @@ class BaseAgentConfig(AlgorithmConfig):
 
     def get_default_learner_class(self) -> type:
         """Our learner."""
-        from rl_agents.core.learner import AgentLearner  # FSDP: env runners import this module, and do without
+        from rl_agents.core.learner import AgentLearner  # imports FSDP: env runners import this module, and do without
 
         return AgentLearner
 

@@ -129,7 +129,7 @@ class CausalLMModule(Network):
 
         Tensors that files hold in parts (experts) are gathered whole first where they are sharded.
         """
-        from torch.distributed.tensor import DTensor  # a second of CPU: env runners import this module, and do without
+        from torch.distributed.tensor import DTensor  # slow to import: env runners import this module, and do without
 
         tied = set(getattr(self.lm, "_tied_weights_keys", None) or ()) if _is_tied(self.lm) else set()
         deltas = dict(_deltas(self.lm))
