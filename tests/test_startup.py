@@ -107,7 +107,7 @@ def test_the_package_leaves_a_users_own_process_as_it_is() -> None:
 
 
 def test_an_env_runner_imports_nothing_of_learners() -> None:
-    """Ray gives it the configuration, which knows the learner's class: without, it imports for 3.1 s of CPU, not 3.8."""
+    """Ray gives it the configuration, which knows the learner; without it, imports take 3.1 s of CPU, not 3.8."""
     unwanted = {"torch.distributed.fsdp", "torch.distributed.tensor", "sympy", "vllm", "rl_agents.core.learner"}
     done = python(
         "import sys; import rl_agents.rollout.env_runner, rl_agents.core.algorithm; "
