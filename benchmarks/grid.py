@@ -67,6 +67,7 @@ def grid_parser(description: str | None, name: str) -> argparse.ArgumentParser:
     """Return a parser with the flags that every grid has."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--first-seed", type=int, default=0, help="only seeds from this one on")
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="keys of every arm")
     parser.add_argument("--local", action="store_true", help="no actors, torch engine")
     parser.add_argument("--jobs", type=int, default=1, help="runs at the same time")
@@ -92,7 +93,8 @@ def run_grid(
     }
     path = RESULTS / f"{args.name}.json"
     done = _finished(path, {arm.name: _command(arm, common[arm.name]) for arm in arms})
-    cells = [(arm, seed) for seed in range(args.seeds) for arm in arms if str(seed) not in done[arm.name]["runs"]]
+    seeds = range(args.first_seed, args.seeds)
+    cells = [(arm, seed) for seed in seeds for arm in arms if str(seed) not in done[arm.name]["runs"]]
     workers = ProcessPoolExecutor(
         args.jobs, mp_context=multiprocessing.get_context("spawn"), max_tasks_per_child=None if args.local else 1
     )
@@ -111,7 +113,7 @@ def run_grid(
         finally:
             pool.shutdown(cancel_futures=True)  # after an interrupt, not every cell that is left
     _write(path, done)
-    return {arm.name: [done[arm.name]["runs"][str(seed)] for seed in range(args.seeds)] for arm in arms}
+    return {arm.name: [done[arm.name]["runs"][str(seed)] for seed in seeds] for arm in arms}
 
 
 def shared_keys(arms: Sequence[Arm], assignments: Sequence[str]) -> dict[str, list[str]]:

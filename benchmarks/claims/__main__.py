@@ -42,7 +42,7 @@ def run(claim: Claim, until: int, jobs: int) -> None:
             wanted = {arm for c in open_ones if c.file == file for arm in c.arms}
             stored = page.results(file)
             arms = [Arm(name, tuple(stored[name]["flags"])) for name in stored if name in wanted]
-            run_grid(arms, Namespace(name=file, seeds=seeds, set=[], local=False, jobs=jobs))
+            run_grid(arms, Namespace(name=file, seeds=seeds, first_seed=0, set=[], local=False, jobs=jobs))
         page.results.cache_clear()
 
 
