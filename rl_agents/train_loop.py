@@ -59,6 +59,8 @@ class TrainLoop:
         self._completed = self._furthest = self.algo.iteration
         self._clean = True
         self._restarts_in_a_row = 0
+        #: Seconds that the checkpoints since the last iteration took.
+        self._saving = 0.0
         #: The guard has said that the policy fell, and it has not recovered since.
         self._fell = False
         #: Over the whole run, what it was resumed from included.
@@ -210,7 +212,9 @@ class TrainLoop:
         self._tensorboard.histogram("rollout/staleness", getattr(self.algo, "staleness", {}), self._completed)
         metrics = {tag: float(value) for tag, value in result["agent"].items()}
         self._say(self._watch.after_training(self.algo.last_trajectories, metrics))
-        return {"iteration": self._completed, "timing_s/iteration": time.monotonic() - started, **metrics}
+        saving, self._saving = self._saving, 0.0
+        times = {"timing_s/iteration": time.monotonic() - started, "timing_s/checkpoint": saving}
+        return {"iteration": self._completed, **times, **metrics}
 
     def _guard(self, record: Record) -> str:
         """Judge the policy's success so far, in ``record`` and once in words; return why the run ends, if it does."""
@@ -290,13 +294,14 @@ class TrainLoop:
         self.progress.update(record)
 
     def _save_checkpoint(self) -> None:
-        target = self.folder.checkpoint(self._completed)
+        started, target = time.monotonic(), self.folder.checkpoint(self._completed)
         if not target.exists():
             self.algo.save_run_checkpoint(target)
         kept = kept_iterations(self._records, self.algo.settings, self.folder)
         self.folder.prune_checkpoints(self.algo.settings.keep_checkpoints, kept)
         if draw := getattr(self.algo, "draw", None):
             draw(self.folder.path)
+        self._saving += time.monotonic() - started
 
     @property
     def _best(self) -> int | None:

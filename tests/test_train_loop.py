@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import time
 from pathlib import Path
 
 import pytest
@@ -45,3 +46,19 @@ def test_where_the_learners_are_gone_too_the_first_cause_is_what_is_said(tmp_pat
         loop.run()
     assert not folder.complete_checkpoints()
     assert "learner 0 of 1 died while reading the training state: no checkpoint after 2 iterations" in shown.getvalue()
+
+
+def test_an_iteration_says_what_the_checkpoint_before_it_took(tmp_path: Path) -> None:
+    """With lag it waits for the batch that is being played: seconds that were in no figure."""
+    settings = Settings.from_dict({"iterations": 3, "eval_episodes": 0, "checkpoint_interval": 2})
+    agent, folder = CoinAgent(settings), RunFolder.create(tmp_path / "run", settings)
+    save = agent.save_run_checkpoint
+
+    def slowly(path: Path) -> None:
+        time.sleep(0.2)
+        save(path)
+
+    agent.save_run_checkpoint = slowly  # type: ignore[method-assign]
+    assert TrainLoop(agent, folder, PlainProgress(io.StringIO()), Interrupts()).run()
+    first, second, third = (record["timing_s/checkpoint"] for record in folder.read_metrics())
+    assert first == second == 0.0 and 0.2 <= third < 2

@@ -70,11 +70,17 @@ def evaluation_text(record: Record) -> str:
     return "" if rate is None else f"{rate:.2f} [{low:.2f}, {high:.2f}]"
 
 
+def seconds_text(record: Record) -> str:
+    """Return what an iteration took with the checkpoint before it, which waits for a batch that is played ahead."""
+    seconds = record.get("timing_s/iteration")
+    return "" if seconds is None else f"{seconds + record.get('timing_s/checkpoint', 0.0):.1f}"
+
+
 def plain_line(record: Record, total: int) -> str:
     """Return one iteration as one line of text."""
     parts = [f"iter {record['iteration']}/{total}", *(f"{label} {text}" for label, text in cells(record).items())]
-    if record.get("timing_s/iteration") is not None:
-        parts.append(f"{record['timing_s/iteration']:.1f} s")
+    if taken := seconds_text(record):
+        parts.append(f"{taken} s")
     if evaluated := evaluation_text(record):
         parts.append(f"(eval {evaluated})")
     return "  ".join(parts)
@@ -144,10 +150,9 @@ class RichProgress:
         for label in ("iteration", *labels, "seconds", "test success"):
             table.add_column(label, justify="right")
         for record, row in rows:
-            seconds = record.get("timing_s/iteration")
             table.add_row(
                 str(record["iteration"]), *(row.get(label, "") for label in labels),
-                "" if seconds is None else f"{seconds:.1f}", evaluation_text(record),
+                seconds_text(record), evaluation_text(record),
             )  # fmt: skip
         return Group(self._bar, table) if rows else self._bar
 

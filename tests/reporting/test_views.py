@@ -42,6 +42,7 @@ def test_plain_line() -> None:
         "iter 12/50  success 0.62  return 0.62  turns 3.1  tokens 1893  gap 2e-6  4.1 s  (eval 0.71 [0.64, 0.78])"
     )
     assert plain_line({"iteration": 3, "actor/pg_loss": 1.5}, 5) == "iter 3/5  loss 1.5000"
+    assert "  5.6 s  (eval" in plain_line({**RECORD, "timing_s/checkpoint": 1.5}, 50)
     assert "failed 2" in plain_line({**RECORD, "rollout/failed_episodes": 2.0}, 50)
     assert plain_line({"iteration": 3, "rollout/success_rate": None}, 5) == "iter 3/5"
 
