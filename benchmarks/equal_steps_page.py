@@ -31,11 +31,11 @@ Written by `python -m benchmarks.equal_steps_page`. The runs are `python -m benc
 is equal: start, rate, price of invalid actions, episodes of an iteration, names of states. Success is that of the plain
 policy on the test tasks at temperature 1, tasks that it was not trained on. Means over seeds with Student's 95 %
 interval; differences are paired by seed. **Bold**: the interval is above 0; *italics*: below. *chain-gae, solved again*
-is chain-gae with its defaults, *chain-gae* has `solved_again=0`.
+is chain-gae with its defaults, *chain-gae* has `solved_again=0`, *lambda 0.7* is the default with `lam=0.7`.
 """
 #: What `--algo 3spo` runs, and the arms that are no baselines of it.
 OURS = "chain-gae, solved again"
-KIN = (OURS, "chain-gae", "chain-search", "3spo, published", "3spo, repaired search")
+KIN = (OURS, "chain-gae", "chain-gae, lambda 0.7", "chain-search", "3spo, published", "3spo, repaired search")
 SUMMARY = f"""## In one table
 
 *{OURS}* is what `run.py --algo 3spo` runs. The best baseline is the one with the highest mean there, so
