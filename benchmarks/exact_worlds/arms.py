@@ -73,6 +73,10 @@ AGAIN = {
     "again, bounded, clipped": Arm(chain_of(0.95, imitate=0.3, bounded=True, ratio="clip")),
     "again, bounded, truncated": Arm(chain_of(0.95, imitate=0.3, bounded=True, ratio="truncate")),
 }
+#: As in the product, by how far an advantage looks before it trusts a state's value.
+LAMBDA = {
+    f"again, λ={lam:g}": Arm(chain_of(lam, imitate=0.3, bounded=True, ratio="clip")) for lam in (0.5, 0.7, 0.8, 0.9)
+}
 #: The same with one thing changed.
 PARTS = {
     "groups of 8": Arm(chain_of(0.9, size=8)),
@@ -142,11 +146,12 @@ GATE = {
     "chain's p, until success, uniform n": _open(score_rate="chain", novelty_until="solved", search_rollouts="uniform"),
     "chain's p, until success, mean": _open(score_rate="chain", novelty_until="solved", step_norm="mean"),
 }
-ARMS: dict[str, Arm] = {**BASELINES, **CHAIN, **AGAIN, **PARTS, **SEARCHES, **OPEN, **GATE}
+ARMS: dict[str, Arm] = {**BASELINES, **CHAIN, **AGAIN, **LAMBDA, **PARTS, **SEARCHES, **OPEN, **GATE}
 #: Each kind is run by itself: searches cost a hundred times as much CPU.
 SETS = {
     "main": (*BASELINES, *CHAIN),
     "again": ("grpo", "chain λ=0.95", "chain λ=0.95, solved again", *AGAIN),
+    "lambda": ("grpo", *LAMBDA, "again, bounded, clipped"),
     "parts": ("grpo", "chain λ=0.9", *PARTS),
     "searches": tuple(SEARCHES),
     "open": tuple(OPEN),
