@@ -75,7 +75,13 @@ AGAIN = {
 }
 #: As in the product, by how far an advantage looks before it trusts a state's value.
 LAMBDA = {
-    f"again, λ={lam:g}": Arm(chain_of(lam, imitate=0.3, bounded=True, ratio="clip")) for lam in (0.5, 0.7, 0.8, 0.9)
+    **{
+        f"again, λ={lam:g}": Arm(chain_of(lam, imitate=0.3, bounded=True, ratio="clip")) for lam in (0.5, 0.7, 0.8, 0.9)
+    },
+    **{
+        f"again, λ={lam:g}, corrected": Arm(chain_of(lam, imitate=0.3, bounded=True, ratio="clip", corrected=2.0))
+        for lam in (0.5, 0.7)
+    },
 }
 #: The same with one thing changed.
 PARTS = {

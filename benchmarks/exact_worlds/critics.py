@@ -63,6 +63,32 @@ class ChainCritic:
         return np.asarray(np.sqrt(np.maximum(square - mean**2, 0.0)))
 
 
+class Transitions:
+    """What returns said beyond step GAE, by the names of a state and the next one: where V(s') leaves something out.
+
+    b(s, s') = Σ (A^1 - A^λ)/(N(s, s') + k), over this and earlier iterations: 0 in the mean where names say all.
+
+    Args:
+        keep: factor on the sums of earlier iterations.
+        prior: k, visits that said nothing.
+    """
+
+    def __init__(self, world: World, runs: int, *, keep: float, prior: float) -> None:
+        self.world, self.keep, self.prior = world, keep, prior
+        names = int(world.names.max()) + 1
+        self._name = np.append(world.names, [names, names + 1])
+        self._shape = (names, names + 2)
+        self._visits, self._beyond = np.zeros((2, runs * names * (names + 2)))
+
+    def correction(self, steps: Steps, beyond: FloatArray) -> FloatArray:
+        """Count A^1 - A^λ of these steps and return b of each."""
+        after = np.where(steps.ended & ~steps.solved(self.world), self.world.won + 1, steps.after)
+        at = (steps.run * self._shape[0] + self._name[steps.state]) * self._shape[1] + self._name[after]
+        self._visits = self.keep * self._visits + np.bincount(at, minlength=self._visits.size)
+        self._beyond = self.keep * self._beyond + np.bincount(at, beyond, self._beyond.size)
+        return np.asarray(self._beyond[at] / (self._visits[at] + self.prior))
+
+
 class ReturnCritic:
     """V by name as a moving average of returns: what a critic network that is trained on them would know at best.
 

@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 
 from benchmarks.exact_worlds.again import Solved
-from benchmarks.exact_worlds.critics import ChainCritic, ReturnCritic
+from benchmarks.exact_worlds.critics import ChainCritic, ReturnCritic, Transitions
 from benchmarks.exact_worlds.walks import Budget, Sampler, Steps, episodes
 from benchmarks.exact_worlds.world import World
 from rl_agents.credit.gae import discounted_returns, step_gae, whiten_steps
@@ -181,6 +181,7 @@ def chain_advantages(
 def chain_of(
     lam: float = 0.0, gamma: float = 0.95, keep: float = 0.7, prior: float = 1.0, size: int = 1, first: str = "count",
     imitate: float = 0.0, bounded: bool = False, ratio: Literal["none", "clip", "truncate"] = "none",
+    corrected: float = 0.0,
 ) -> Maker:  # fmt: skip
     """Ordinary episodes whose critic is the chain of states.
 
@@ -191,11 +192,13 @@ def chain_of(
         first: ``count``: the steps that are judged are counted first; ``judge``: they are counted afterwards.
         imitate, bounded, ratio: weight of solved episodes of the last four iterations, and how they are learned from
             (`Solved`); 0: they are not.
+        corrected: k of `Transitions`, whose b(s, s') is added to a step's advantage; 0: nothing is.
     """
 
     def make(world: World, runs: int) -> Method:
         critic = ChainCritic(world, runs, gamma=gamma, keep=keep, prior=prior)
         solved = Solved(imitate, bounded, ratio) if imitate else None
+        transitions = Transitions(world, runs, keep=keep, prior=corrected) if corrected else None
 
         def method(sampler: Sampler, budget: Budget) -> Batch:
             steps = episodes(sampler, budget, size)
@@ -203,6 +206,9 @@ def chain_of(
             if first == "count":
                 critic.count(steps)
             advantages = chain_advantages(world, critic, steps, lam)
+            if transitions is not None:
+                beyond = chain_advantages(world, critic, steps, 1.0) - advantages
+                advantages = advantages + transitions.correction(steps, beyond)
             if first != "count":
                 critic.count(steps)
             if solved is None:
