@@ -87,6 +87,7 @@ METHODS: dict[str, tuple[str, ...]] = {
     "chain-gae": ("algo=chain-gae", *SINGLE, "solved_again=0"),
     "chain-gae, solved again": ("algo=chain-gae", *SINGLE, "solved_again=4"),
     "chain-gae, lambda 0.7": ("algo=chain-gae", *SINGLE, "solved_again=4", "lam=0.7"),
+    "chain-gae, transitions": ("algo=chain-gae", *SINGLE, "solved_again=4", "lam=0.7", "transition_prior=2"),
 }  # fmt: skip
 
 

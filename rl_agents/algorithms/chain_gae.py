@@ -12,12 +12,13 @@ from rl_agents.algorithms.base import Recipe
 from rl_agents.algorithms.ppo import LambdaKeys
 from rl_agents.algorithms.steppo import RatioLevelKeys, policy_loss
 from rl_agents.credit.gae import Gae, gains, step_gae, whiten_steps
-from rl_agents.credit.statistics import BoolArray, FloatArray
+from rl_agents.credit.statistics import BoolArray, FloatArray, IntArray
 from rl_agents.data.again import Remembered, SolvedEpisodes
 from rl_agents.data.steps import StepTable
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.search.chain import StateChain
 from rl_agents.search.states import state_key
+from rl_agents.search.transitions import TransitionMeans
 from rl_agents.settings.options import key
 from rl_agents.settings.search import ChainKeys, StateKeys
 
@@ -38,6 +39,10 @@ class ChainGaeKeys(LambdaKeys, RatioLevelKeys, ChainKeys, StateKeys):
         "with top_p below 1", at_least=0,
     )  # fmt: skip
     solved_again_weight: float = key(0.3, "factor on their advantages", above=0, needs="solved_again")
+    transition_prior: float = key(
+        0.0, "k: visits that say nothing in a transition's mean of what returns said beyond lam; 0: no correction",
+        at_least=0,
+    )  # fmt: skip
 
 
 class ChainCritic:
@@ -45,6 +50,7 @@ class ChainCritic:
 
     Attributes:
         chain: of all batches that were learned from.
+        transitions: what their returns said beyond ``lam``.
         solved: their solved episodes, at most as many as an iteration plays.
     """
 
@@ -52,10 +58,11 @@ class ChainCritic:
         run = cast("Settings", settings)
         self.settings = settings
         self.chain = StateChain(settings.gamma)
+        self.transitions = TransitionMeans(settings.transition_prior)
         # A pool's sessions come again by themselves, and who drew them when is in no pool.
         iterations = 0 if run.pool else settings.solved_again
         self.solved = SolvedEpisodes(iterations, run.tasks_per_iteration * run.group_size)
-        self._next, self._played = self.chain, list[Trajectory]()
+        self._next, self._played = (self.chain, self.transitions), list[Trajectory]()
         self._metrics: dict[str, float] = {}
 
     def again(self, iteration: int) -> Sequence[Remembered]:
@@ -68,7 +75,7 @@ class ChainCritic:
         Earlier counts fade by ``state_decay``, these steps are counted, and V is the chain's by the names of states. An
         episode that was cut ended with nothing, or with ``bootstrap_on_truncation`` goes on from the value of its last
         state that has a name, the one before the last action. In a tree of calls t+1 is the step that reads what came
-        of t.
+        of t. With ``transition_prior`` b(s_t, s_{t+1}) is added to A_t (`rl_agents.search.transitions`).
 
         Solved episodes that are learned from again are not counted again, and only ever pull: what they earned beyond
         V, in the unit of the batch's own, A = w·max(0, G_t - V(s_t))/σ (`rl_agents.credit.gae.gains`).
@@ -78,7 +85,8 @@ class ChainCritic:
         names, rewards = state_names(table, trajectories, settings), table.rewards - table.penalties
         goes_on = table.cut & settings.bootstrap_on_truncation
         again = np.array([rows[number].again for number in table.rows], dtype=bool)
-        self._next = chain = self.chain.faded(settings.state_decay)
+        chain, transitions = self.chain.faded(settings.state_decay), self.transitions.faded(settings.state_decay)
+        self._next = chain, transitions
         for t in np.flatnonzero(~again).tolist():
             after = int(table.following[t])
             chain.count(
@@ -87,8 +95,13 @@ class ChainCritic:
         values = chain.values(names)
         final = values * goes_on
         gae = step_gae(rewards, values, table.following, gamma=settings.gamma, lam=settings.lam, final_values=final)
+        advantages = gae.advantages
+        if settings.transition_prior:
+            whole = step_gae(rewards, values, table.following, gamma=settings.gamma, lam=1.0, final_values=final)
+            beyond = whole.advantages - advantages
+            advantages = advantages + _corrections(transitions, names, table.following, beyond, again)
         gained = gains(rewards, values, table.following, gamma=settings.gamma, final_values=final)
-        table.spread(rows, _joined(gae.advantages, settings.solved_again_weight * gained, again, settings.whiten))
+        table.spread(rows, _joined(advantages, settings.solved_again_weight * gained, again, settings.whiten))
         _show(rows, table, gae)
         visits = sum(chain.steps(name) for name, old in zip(names, again, strict=True) if not old)
         own = max(int((~again).sum()), 1)
@@ -100,7 +113,7 @@ class ChainCritic:
 
     def keep(self, iteration: int, sessions: Sequence[str]) -> None:
         """Remember the steps that were credited last, and the solved episodes among ``iteration``'s own."""
-        self.chain = self._next
+        self.chain, self.transitions = self._next
         self.solved.keep(iteration, zip(sessions, self._played, strict=True))
 
     def disown(self) -> None:
@@ -113,12 +126,26 @@ class ChainCritic:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data; `load_json` is its inverse."""
-        return {**self.chain.to_json(), "solved": self.solved.to_json()}
+        return {
+            **self.chain.to_json(), "solved": self.solved.to_json(), "transitions": self.transitions.to_json(),
+        }  # fmt: skip
 
     def load_json(self, data: Mapping[str, Any]) -> None:
         """Replace everything by what `to_json` returned."""
         self.chain.load_json(data)
         self.solved.load_json(data.get("solved", ()))
+        self.transitions.load_json(data.get("transitions", ()))
+
+
+def _corrections(
+    transitions: TransitionMeans, names: Sequence[str], following: IntArray, beyond: FloatArray, again: BoolArray
+) -> FloatArray:
+    """Count A^1 - A^λ of the batch's own steps that another one follows; b of each, [steps], and 0 of the others."""
+    found, counted = np.zeros(len(names)), np.flatnonzero((following >= 0) & ~again)
+    pairs = [(names[t], names[following[t]]) for t in counted.tolist()]
+    transitions.count(pairs, beyond[counted].tolist())
+    found[counted] = transitions.corrections(pairs)
+    return found
 
 
 def _joined(own: FloatArray, gained: FloatArray, again: BoolArray, whiten: bool) -> FloatArray:

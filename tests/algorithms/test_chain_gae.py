@@ -56,6 +56,24 @@ def test_numbers_by_hand(layout: str) -> None:
     assert found[0, 1][1] == pytest.approx(VALUES["b"] + ADVANTAGES[1], abs=NEAR), "what the value should have been"
 
 
+@LAYOUTS
+def test_what_returns_said_beyond_is_added_by_transition(layout: str) -> None:
+    """A^1 - A^.5: .328844 and -.142495 from a to b, .147420 from b to c;  b = .186349/(2 + 2), .147420/(1 + 2)."""
+    rows = credited("chain-gae", [WON, LOST], layout, transition_prior=2.0, **KEYS)
+    added = [0.046587, 0.049140, 0, 0.046587, 0]
+    assert per_step(rows) == pytest.approx(np.add(ADVANTAGES, added), abs=NEAR)
+    shown = {(row.trajectory, int(row.segments[j])): row.values[j] for row in rows for j in np.flatnonzero(row.mask)}
+    assert [shown[0, step] for step in range(3)] == pytest.approx([VALUES[name] for name in "abc"], abs=NEAR)
+
+
+def test_transitions_fade_and_steps_that_come_again_are_not_counted() -> None:
+    critic = ChainCritic(settings_of("chain-gae", state_decay=0.5, solved_again=2, transition_prior=2.0, **KEYS))
+    learned(critic, [WON, LOST])
+    learned(critic, [LOST], iteration=1)
+    visits = [visits for _, _, visits, _ in critic.to_json()["transitions"]]
+    assert visits == [2.0, 0.5], "from a to b twice before, faded by half, and once; from b to c only before"
+
+
 def test_it_is_whitened_over_the_steps_of_the_batch() -> None:
     plain = per_step(credited("chain-gae", [WON, LOST], **KEYS))
     assert per_step(credited("chain-gae", [WON, LOST], **{**KEYS, "whiten": True})) == pytest.approx(
@@ -122,17 +140,19 @@ def test_sessions_of_a_pool_come_again_by_themselves() -> None:
 
 
 def test_what_is_not_kept_leaves_no_trace() -> None:
-    critic = ChainCritic(settings_of("chain-gae", **KEYS))
+    critic = ChainCritic(settings_of("chain-gae", transition_prior=1e9, **KEYS))
     rows = lower([WON, LOST], "merged")
     for _ in range(3):
         critic.credit(rows, [WON, LOST])
         assert per_step(rows) == pytest.approx(ADVANTAGES, abs=NEAR) and len(critic.chain) == 0
+        assert critic.to_json()["transitions"] == []
     critic.keep(0, ["", ""])
     assert len(critic.chain) == 3
 
 
 def test_what_is_remembered_travels_as_json() -> None:
-    one, other = (ChainCritic(settings_of("chain-gae", state_decay=0.7, solved_again=2, **KEYS)) for _ in range(2))
+    keys = {"state_decay": 0.7, "solved_again": 2, "transition_prior": 2.0, **KEYS}
+    one, other = (ChainCritic(settings_of("chain-gae", **keys)) for _ in range(2))
     learned(one, [WON, LOST])
     other.load_json(json.loads(json.dumps(one.to_json())))
     again, there = (
