@@ -24,7 +24,7 @@ from rl_agents.errors import InputError
 from rl_agents.pool.reader import PoolReader, Where
 
 LAYOUTS = pytest.mark.parametrize("layout", ["merged", "per_step"])
-KEYS: dict[str, Any] = {"gamma": 0.9, "lam": 0.5, "whiten": False}
+KEYS: dict[str, Any] = {"gamma": 0.9, "lam": 0.5, "whiten": False, "transition_prior": 0.0}
 #: a -> b -> c -> won; a -> b -> lost.
 WON, LOST = episode(0, [0, 0, 1], anchors="abc"), episode(1, [0, 0], anchors="ab")
 #: One prior step, V̄ = m: Vc = (1 + .9m)/2, Vb = (.9·Vc + .9m)/3, Va = (.9·2·Vb + .9m)/3, 5m = 2·Va + 2·Vb + Vc.
@@ -59,7 +59,7 @@ def test_numbers_by_hand(layout: str) -> None:
 @LAYOUTS
 def test_what_returns_said_beyond_is_added_by_transition(layout: str) -> None:
     """A^1 - A^.5: .328844 and -.142495 from a to b, .147420 from b to c;  b = .186349/(2 + 2), .147420/(1 + 2)."""
-    rows = credited("chain-gae", [WON, LOST], layout, transition_prior=2.0, **KEYS)
+    rows = credited("chain-gae", [WON, LOST], layout, **{**KEYS, "transition_prior": 2.0})
     added = [0.046587, 0.049140, 0, 0.046587, 0]
     assert per_step(rows) == pytest.approx(np.add(ADVANTAGES, added), abs=NEAR)
     shown = {(row.trajectory, int(row.segments[j])): row.values[j] for row in rows for j in np.flatnonzero(row.mask)}
@@ -67,7 +67,7 @@ def test_what_returns_said_beyond_is_added_by_transition(layout: str) -> None:
 
 
 def test_transitions_fade_and_steps_that_come_again_are_not_counted() -> None:
-    critic = ChainCritic(settings_of("chain-gae", state_decay=0.5, solved_again=2, transition_prior=2.0, **KEYS))
+    critic = ChainCritic(settings_of("chain-gae", state_decay=0.5, solved_again=2, **{**KEYS, "transition_prior": 2.0}))
     learned(critic, [WON, LOST])
     learned(critic, [LOST], iteration=1)
     visits = [visits for _, _, visits, _ in critic.to_json()["transitions"]]
@@ -140,7 +140,7 @@ def test_sessions_of_a_pool_come_again_by_themselves() -> None:
 
 
 def test_what_is_not_kept_leaves_no_trace() -> None:
-    critic = ChainCritic(settings_of("chain-gae", transition_prior=1e9, **KEYS))
+    critic = ChainCritic(settings_of("chain-gae", **{**KEYS, "transition_prior": 1e9}))
     rows = lower([WON, LOST], "merged")
     for _ in range(3):
         critic.credit(rows, [WON, LOST])
@@ -151,7 +151,7 @@ def test_what_is_not_kept_leaves_no_trace() -> None:
 
 
 def test_what_is_remembered_travels_as_json() -> None:
-    keys = {"state_decay": 0.7, "solved_again": 2, "transition_prior": 2.0, **KEYS}
+    keys = {"state_decay": 0.7, "solved_again": 2, **KEYS, "transition_prior": 2.0}
     one, other = (ChainCritic(settings_of("chain-gae", **keys)) for _ in range(2))
     learned(one, [WON, LOST])
     other.load_json(json.loads(json.dumps(one.to_json())))

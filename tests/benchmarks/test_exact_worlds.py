@@ -188,7 +188,7 @@ def test_the_chain_as_critic_is_that_of_the_algorithm(name: str, imitate: float,
     again = {"solved_again": 4, "solved_again_weight": imitate} if imitate else {"solved_again": 0}
     method, critic = (
         chain_of(lam=0.95, imitate=imitate)(world, 1),
-        Memory(settings_of("chain-gae", whiten=False, **again)),
+        Memory(settings_of("chain-gae", whiten=False, lam=0.95, transition_prior=0.0, **again)),
     )
     budget, largest, solved = Budget(5 * budget_of(world), np.zeros(1)), 0.0, list[int]()
     for iteration in range(iterations):
