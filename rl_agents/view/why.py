@@ -101,7 +101,8 @@ def from_values(
     Returns:
         For every step: TD error ``delta``, sum ``gae`` and, after whitening, ``result``. Whitening subtracts a mean and
         divides by a deviation of the whole batch, which is not at hand: both are read off the recorded advantages,
-        and must then be right for all of them.
+        and must then be right for all of them. chain-gae's correction by transitions is not at hand, either: where
+        there is one (``transition_prior``), steps have no ``result``.
     """
     gamma, lam = float(settings.get("gamma", 1.0)), float(settings.get("lam", 1.0))
     found, recorded, computed = [], [], []
@@ -118,7 +119,7 @@ def from_values(
         recorded += [float(a or 0.0) for _, _, a in steps]
     scale = _affine(computed, recorded)
     if scale is None:
-        return None
+        return found if settings.get("transition_prior") else None
     slope, offset = scale
     for steps_found in found:
         for step in steps_found:

@@ -59,3 +59,5 @@ def test_of_values():
     assert [step["result"] for step in found[0]] == pytest.approx(parts[0], abs=1e-6)
     off = [[(r, v, a + 0.1 * (i == 1)) for i, (r, v, a) in enumerate(steps)] for steps in given]
     assert from_values(off, keys) is None and from_values([[(0.0, None, 1.0)]], keys) is None
+    corrected = from_values(off, {**keys, "transition_prior": 2.0})
+    assert corrected is not None and corrected[0][2] == {"delta": found[0][2]["delta"], "gae": found[0][2]["gae"]}

@@ -15,7 +15,7 @@
         : step.why
           ? step.why.by === "group"
             ? byGroup(data, step.why)
-            : byValues(step.why)
+            : byValues(step.why, step)
           : unexplained(data, step),
     );
   };
@@ -63,7 +63,7 @@
     );
   }
 
-  function byValues(w) {
+  function byValues(w, step) {
     const whitened = Math.abs(w.deviation - 1) > 1e-6 || Math.abs(w.mean) > 1e-6;
     return el(
       "div",
@@ -76,17 +76,27 @@
       el(
         "p",
         { class: "sum" },
-        whitened
+        w.result === undefined
           ? [
-              `(${V.num(w.gae)} \u2212 ${signedTerm(w.mean)}) / ${V.num(w.deviation)} = `,
-              el("b", {}, V.signed(w.result)),
+              "recorded ",
+              el("b", {}, V.signed(step.advantage)),
               el(
                 "span",
                 { class: "quiet" },
-                " whitened over the batch; its mean and deviation are read off the recorded advantages",
+                " with what returns said of this transition beyond that sum (transition_prior), whitened over the batch",
               ),
             ]
-          : el("b", {}, V.signed(w.result)),
+          : whitened
+            ? [
+                `(${V.num(w.gae)} \u2212 ${signedTerm(w.mean)}) / ${V.num(w.deviation)} = `,
+                el("b", {}, V.signed(w.result)),
+                el(
+                  "span",
+                  { class: "quiet" },
+                  " whitened over the batch; its mean and deviation are read off the recorded advantages",
+                ),
+              ]
+            : el("b", {}, V.signed(w.result)),
       ),
     );
   }
