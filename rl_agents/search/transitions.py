@@ -18,6 +18,7 @@ import numpy as np
 
 from rl_agents.credit.statistics import FloatArray
 from rl_agents.search.chain import LEAST_WEIGHT
+from rl_agents.search.states import MAX_STATES
 
 #: A transition of two named states.
 Pair = tuple[str, str]
@@ -28,15 +29,17 @@ class TransitionMeans:
 
     Args:
         prior: k.
+        most: pairs that are kept; beyond, those least recently visited are forgotten.
     """
 
-    def __init__(self, prior: float) -> None:
-        self.prior = prior
-        self._sums: dict[Pair, tuple[float, float]] = {}  # visits, and what returns said beyond
+    def __init__(self, prior: float, most: int = MAX_STATES) -> None:
+        self.prior, self.most = prior, most
+        #: Visits, and what returns said beyond; least recently visited first.
+        self._sums: dict[Pair, tuple[float, float]] = {}
 
     def faded(self, factor: float) -> TransitionMeans:
         """Return these with all sums multiplied, without what is nearly nothing; they stay as they are."""
-        found = TransitionMeans(self.prior)
+        found = TransitionMeans(self.prior, self.most)
         found._sums = {
             pair: (visits * factor, beyond * factor)
             for pair, (visits, beyond) in self._sums.items()
@@ -47,8 +50,10 @@ class TransitionMeans:
     def count(self, pairs: Sequence[Pair], beyond: Sequence[float]) -> None:
         """Count one visit of each pair."""
         for pair, value in zip(pairs, beyond, strict=True):
-            visits, total = self._sums.get(pair, (0.0, 0.0))
+            visits, total = self._sums.pop(pair, (0.0, 0.0))
             self._sums[pair] = (visits + 1.0, total + value)
+        while len(self._sums) > self.most:
+            del self._sums[next(iter(self._sums))]
 
     def corrections(self, pairs: Sequence[Pair]) -> FloatArray:
         """b of each pair, float64; 0 of one that was never counted."""

@@ -22,6 +22,7 @@ from rl_agents.data.steps import StepTable
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.errors import InputError
 from rl_agents.pool.reader import PoolReader, Where
+from rl_agents.search.transitions import TransitionMeans
 
 LAYOUTS = pytest.mark.parametrize("layout", ["merged", "per_step"])
 KEYS: dict[str, Any] = {"gamma": 0.9, "lam": 0.5, "whiten": False, "transition_prior": 0.0}
@@ -71,7 +72,13 @@ def test_transitions_fade_and_steps_that_come_again_are_not_counted() -> None:
     learned(critic, [WON, LOST])
     learned(critic, [LOST], iteration=1)
     visits = [visits for _, _, visits, _ in critic.to_json()["transitions"]]
-    assert visits == [2.0, 0.5], "from a to b twice before, faded by half, and once; from b to c only before"
+    assert visits == [0.5, 2.0], "from b to c once before, faded by half; from a to b twice before, and once"
+
+
+def test_transitions_least_recently_visited_are_forgotten() -> None:
+    means = TransitionMeans(prior=1.0, most=2)
+    means.count([("a", "b"), ("b", "c"), ("a", "b"), ("c", "d")], [1.0, 1.0, 2.0, 4.0])
+    assert means.corrections([("a", "b"), ("b", "c"), ("c", "d")]).tolist() == [1.0, 0.0, 2.0]
 
 
 def test_it_is_whitened_over_the_steps_of_the_batch() -> None:
