@@ -178,17 +178,20 @@ def played(world: World, steps: Steps) -> list[Trajectory]:
 
 
 @pytest.mark.parametrize(
-    ("name", "imitate", "iterations"),
-    [("slippery", 0.0, 3), ("key-door", 0.0, 3), ("slippery", 0.3, 7), ("key-door", 0.3, 7)],
-)
-def test_the_chain_as_critic_is_that_of_the_algorithm(name: str, imitate: float, iterations: int) -> None:
+    ("name", "imitate", "iterations", "lam", "corrected"),
+    [("slippery", 0.0, 3, 0.95, 0.0), ("key-door", 0.0, 3, 0.95, 0.0), ("slippery", 0.3, 7, 0.95, 0.0),
+     ("key-door", 0.3, 7, 0.95, 0.0), ("slippery", 0.0, 3, 0.7, 2.0), ("key-door", 0.3, 7, 0.7, 2.0)],
+)  # fmt: skip
+def test_the_chain_as_critic_is_that_of_the_algorithm(
+    name: str, imitate: float, iterations: int, lam: float, corrected: float
+) -> None:
     """The advantages of the same episodes, and of those that were solved in the last four iterations."""
     world = WORLDS[name]()
     sampler = Sampler(world, policy(world, world.weights[None]), np.random.default_rng(0))
     again = {"solved_again": 4, "solved_again_weight": imitate} if imitate else {"solved_again": 0}
     method, critic = (
-        chain_of(lam=0.95, imitate=imitate)(world, 1),
-        Memory(settings_of("chain-gae", whiten=False, lam=0.95, transition_prior=0.0, **again)),
+        chain_of(lam=lam, imitate=imitate, corrected=corrected)(world, 1),
+        Memory(settings_of("chain-gae", whiten=False, lam=lam, transition_prior=corrected, **again)),
     )
     budget, largest, solved = Budget(5 * budget_of(world), np.zeros(1)), 0.0, list[int]()
     for iteration in range(iterations):
