@@ -3,10 +3,10 @@
     python -m benchmarks.pivotrl --local --jobs 2
 
 One command for the whole comparison. It builds, once, in the cache folder: a small model that shops and solves puzzles
-as mediocre demonstrators do (`benchmarks.two_domains`); traces of WebShop's scripted expert; their turns, profile and
+as mediocre demonstrators do (`benchmarks.domains`); traces of WebShop's scripted expert; their turns, profile and
 pivots, by the commands that a user would type. Then every arm trains that model on WebShop alone, and its checkpoints
 play the test tasks of WebShop (in domain) and of the situation puzzles (out of domain): whole episodes, temperature 1.
-``--prepare`` stops before the arms.
+``--prepare`` stops before the arms. `benchmarks.pivotrl_panel` looks at more domains.
 
 All of it is done with two experts. The base was taught by a worse player who writes as the first one does. The foreign
 expert names the same words in its searches, but in the opposite order, of which the shop takes no notice.
@@ -23,8 +23,8 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 
+from benchmarks.domains import DOMAINS, PANELS
 from benchmarks.grid import RESULTS, Arm, Run, grid_parser, read_run, run_command, run_grid, text, total_until
-from benchmarks.two_domains import DOMAINS, LENGTHS
 from rl_agents.cache import cache_dir
 from rl_agents.core.algorithm import AgentAlgorithm
 from rl_agents.core.starter import build_starter
@@ -36,8 +36,9 @@ EXPERT_TRACES = 200
 VERIFIER = {"env.verifier": "text_action", "env.threshold": 0.45}
 #: The base is right at most turns most of the time: with 0.6, a few of the clicks would be all there is to learn.
 MAX_MEAN = "0.8"
-EPISODES = {"webshop": 240, "situation_puzzles": 300}
 CHECKPOINTS = 5
+#: Trained on, and out of domain.
+SHOP, PUZZLES = PANELS["two_domains"]
 #: Success in the domain at which rollout turns are compared.
 LEVEL = 0.85
 #: Folder of an expert's turns, and what its arms are called in addition.
@@ -68,15 +69,16 @@ def main() -> None:
 # --- what all arms start from
 
 
-def prepare(folder: Path, name: str) -> None:
+def prepare(folder: Path, name: str, panel: str = "two_domains") -> None:
     """Make what is not there yet: the base by the starters' own recipe, all else by calls of ``run.py``.
 
     Args:
         name: of `EXPERTS`.
+        panel: what the base plays, of `benchmarks.domains.PANELS`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / "base").exists():
-        build_starter(AgentAlgorithm.from_settings, "two_domains", folder / "base")
+        build_starter(AgentAlgorithm.from_settings, "domains", folder / "base", set={"env.panel": panel})
     expert, traces = folder / name, folder / f"{name}.jsonl"
     choice = ("pivot", "filter", "--traces", str(expert), "--max-mean", MAX_MEAN)
     steps = {
@@ -84,7 +86,7 @@ def prepare(folder: Path, name: str) -> None:
                  *env_keys("webshop")),
         expert: ("pivot", "extract", "--traces", str(traces), "--output", str(expert)),
         expert / "profile.parquet": ("pivot", "profile", "--local", "--traces", str(expert), "--model",
-                                     str(folder / "base"), *keys({**VERIFIER, **LENGTHS})),
+                                     str(folder / "base"), *keys({**VERIFIER, **lengths(SHOP)})),
         expert / "pivots.parquet": choice,
         expert / "random_pivots.parquet": (*choice, "--random"),
     }  # fmt: skip
@@ -106,8 +108,14 @@ def keys(values: Mapping[str, object] | None = None, **further: object) -> tuple
 
 
 def env_keys(env: str) -> tuple[str, ...]:
-    """Return the flags with the options of one of the two environments."""
-    return keys({f"env.{name}": value for name, value in DOMAINS[env].items()})
+    """Return the flags with the options of one of the environments."""
+    return keys({f"env.{name}": value for name, value in DOMAINS[env].options.items()})
+
+
+def lengths(env: str) -> dict[str, int]:
+    """Tokens of a dialogue and of a response of one of the environments."""
+    tokens, response = DOMAINS[env].lengths
+    return {"max_model_len": tokens, "max_response_tokens": response}
 
 
 def base_success(folder: Path, seeds: int) -> list[dict[str, float]]:
@@ -117,16 +125,17 @@ def base_success(folder: Path, seeds: int) -> list[dict[str, float]]:
         path.write_text("[]")
     known: list[dict[str, float]] = json.loads(path.read_text(encoding="utf-8"))
     if len(known) < seeds:
-        rates = {env: play(folder / "base", env, seeds) for env in DOMAINS}
-        known = [{env: rates[env][seed] for env in DOMAINS} for seed in range(seeds)]
+        rates = {env: play(folder / "base", env, seeds) for env in (SHOP, PUZZLES)}
+        known = [{env: rates[env][seed] for env in (SHOP, PUZZLES)} for seed in range(seeds)]
         path.write_text(json.dumps(known), encoding="utf-8")
     return known[:seeds]
 
 
-def play(model: Path, env: str, seeds: int = 1) -> list[float]:
+def play(model: Path, env: str, seeds: int = 1, first: int = 0) -> list[float]:
     """Return success at the test tasks of one environment, whole episodes at temperature 1, by seed."""
-    flags = ("--model", str(model), "--env", env, "--episodes", str(EPISODES[env]), "--seeds", str(seeds))
-    report = json.loads(run_command(["eval", *flags, "--local", "--json", *env_keys(env), *keys(LENGTHS)]))
+    flags = ("--model", str(model), "--env", env, "--episodes", str(DOMAINS[env].episodes), "--seeds", str(seeds),
+             "--seed", str(first))  # fmt: skip
+    report = json.loads(run_command(["eval", *flags, "--local", "--json", *env_keys(env), *keys(lengths(env))]))
     rates: list[float] = report["success"]["per_seed"]
     return rates
 
@@ -137,7 +146,7 @@ def play(model: Path, env: str, seeds: int = 1) -> list[float]:
 def arm(name: str, algo: str, iterations: int, *further: str) -> Arm:
     """Return an arm with what all of them share: model, learning rate and 128 samples an update."""
     common = keys(
-        {**LENGTHS, "model": f"{DATA}/base", "lr": "5e-4", "checkpoint_interval": iterations // CHECKPOINTS},
+        {**lengths(SHOP), "model": f"{DATA}/base", "lr": "5e-4", "checkpoint_interval": iterations // CHECKPOINTS},
         keep_checkpoints=0, eval_interval=0, eval_episodes=1,
     )  # fmt: skip
     return Arm(name, ("--algo", algo, "--iterations", str(iterations), *common, *further))
@@ -188,7 +197,7 @@ def run_arm(folder: Path, flags: Sequence[str], seed: int) -> Run:
         run_command(["--seed", str(seed), "--output", str(output.path), *placed])
         run, records = read_run(output.path), output.read_metrics()
         checkpoints = output.complete_checkpoints()
-        inside, outside = ([play(path / "hf", env)[0] for _, path in checkpoints] for env in DOMAINS)
+        inside, outside = ([play(path / "hf", env)[0] for _, path in checkpoints] for env in (SHOP, PUZZLES))
     marks = [str(iteration) for iteration, _ in checkpoints]
     turns = [total_until(records, iteration, "rollout/turns") for iteration, _ in checkpoints]
     return {
@@ -204,10 +213,9 @@ def run_arm(folder: Path, flags: Sequence[str], seed: int) -> Run:
 
 def table(base: list[dict[str, float]], arms: dict[str, list[Run]]) -> str:
     """One line an arm: success in both domains at the end, change outside, turns played, and until `LEVEL`, CPU."""
-    shop, puzzles = DOMAINS
-    inside, outside = ([rates[env] for rates in base] for env in DOMAINS)
+    inside, outside = ([rates[env] for rates in base] for env in (SHOP, PUZZLES))
     lines = [
-        f"| arm | seeds | {shop} | {puzzles} | change of it | rollout turns | until {LEVEL} | CPU-s a run |",
+        f"| arm | seeds | {SHOP} | {PUZZLES} | change of it | rollout turns | until {LEVEL} | CPU-s a run |",
         "|---|---|---|---|---|---|---|---|",
         f"| base | {len(base)} | {_interval(inside)} | {_interval(outside)} | | 0 | | |",
     ]
@@ -245,8 +253,7 @@ def plot(base: list[dict[str, float]], arms: dict[str, list[Run]], path: Path) -
 
     figure = Figure(figsize=(11, 8.4), dpi=110, facecolor="white", layout="constrained")
     FigureCanvasAgg(figure)
-    shop, puzzles = DOMAINS
-    start = [fmean(rates[env] for rates in base) for env in DOMAINS]
+    start = [fmean(rates[env] for rates in base) for env in (SHOP, PUZZLES)]
     for (left, right), (expert, suffix) in zip(figure.subplots(2, 2), EXPERTS.items(), strict=True):
         for number, shown in enumerate([*END_TO_END, *expert_arms(expert)]):
             inside, outside, turns = (_curve(arms[shown.name], key) for key in ("success", "retained", "rollout_turns"))
@@ -256,9 +263,9 @@ def plot(base: list[dict[str, float]], arms: dict[str, list[Run]], path: Path) -
             else:
                 left.axhline(inside[-1], color=f"C{number}", linestyle="--", label=f"{style['label']} (plays nothing)")
             right.plot([start[0], *inside], [start[1], *outside], **style)
-        left.set(xlabel="rollout turns", ylabel=f"{shop}: success on the test tasks", ylim=(0, 1))
+        left.set(xlabel="rollout turns", ylabel=f"{SHOP}: success on the test tasks", ylim=(0, 1))
         right.plot(*start, "k*", markersize=11, label="base")
-        right.set(xlabel=f"{shop} (trained on)", ylabel=f"{puzzles} (not trained on)", xlim=(0.1, 1))
+        right.set(xlabel=f"{SHOP} (trained on)", ylabel=f"{PUZZLES} (not trained on)", xlim=(0.1, 1))
         left.set_title("foreign expert" if suffix else "expert")
         for axis in (left, right):
             axis.grid(alpha=0.3)

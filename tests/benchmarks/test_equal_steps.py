@@ -25,10 +25,13 @@ def test_every_arm_on_file_is_a_method_and_every_picture_is_there() -> None:
 
 
 def test_the_arms_of_a_seed_began_alike() -> None:
-    """A start that is imitated anew on another machine differs in the last digits, and then pairs are none."""
-    for name, arms in page.on_file().items():
-        for seed in {seed for runs in arms.values() for seed in runs}:
-            assert len({runs[seed]["success"]["0"] for runs in arms.values() if seed in runs}) == 1, (name, seed)
+    """A start that is imitated anew on another machine differs in the last digits: some test episodes end otherwise."""
+    assert 0 < page.start_spread({"x": {"a": start(0.2), "b": start(0.23)}, "y": {"a": start(0.9)}}) < 0.031
+    assert page.start_spread(page.on_file()) <= 0.05
+
+
+def start(rate: float) -> page.Runs:
+    return {"0": {"success": {"0": rate}}}
 
 
 def test_the_summary_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:

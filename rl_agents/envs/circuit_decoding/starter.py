@@ -36,10 +36,10 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
 
 def build_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen3ForCausalLM:
     """Build the untrained model, the embeddings of circuits composed of their outputs."""
-    return small_qwen3(tokenizer, seed, compose_embeddings=_compose_embeddings)
+    return small_qwen3(tokenizer, seed, compose_embeddings=compose_embeddings)
 
 
-def _compose_embeddings(weight: torch.Tensor, vocab: Mapping[str, int]) -> None:
+def compose_embeddings(weight: torch.Tensor, vocab: Mapping[str, int]) -> None:
     """Overwrite the rows of truth tables by sums of one vector per (input, output).
 
     What the model learns about an input's output then holds for every circuit.

@@ -39,10 +39,10 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
 
 def build_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen3ForCausalLM:
     """Build the untrained model, the embeddings of years in their order."""
-    return small_qwen3(tokenizer, seed, compose_embeddings=_order_years)
+    return small_qwen3(tokenizer, seed, compose_embeddings=compose_embeddings)
 
 
-def _order_years(weight: torch.Tensor, vocab: Mapping[str, int]) -> None:
+def compose_embeddings(weight: torch.Tensor, vocab: Mapping[str, int]) -> None:
     """Overwrite the rows of years: each is the one before and a step, so that later means further along."""
     years = SIZES[QUESTIONS].names["year"]
     steps = torch.randn(len(years), weight.shape[1]) * INIT_STD

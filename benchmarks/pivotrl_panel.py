@@ -1,0 +1,82 @@
+"""What training on one environment does to four others: PivotRL against imitation, with a model that plays all five.
+
+    python -m benchmarks.pivotrl_panel --local --jobs 2 --seeds 5
+
+As `benchmarks.pivotrl`, whose arms, experts and pivots these are; but the base has learned to play
+guess_numbers, circuit_decoding, multihop_qa and situation_puzzles as well (`benchmarks.domains`), and the last
+checkpoint of every arm plays the test tasks of all: whole episodes, temperature 1. ``retained`` is the mean of the
+four, ``panel`` has each; the base itself is an arm that trains nothing.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from statistics import fmean
+
+from benchmarks.domains import PANELS
+from benchmarks.grid import Arm, Run, grid_parser, read_run, run_command, run_grid, text
+from benchmarks.pivotrl import DATA, END_TO_END, EXPERTS, expert_arms, play, prepare
+from rl_agents.cache import cache_dir
+from rl_agents.reporting.run_folder import RunFolder
+from rl_agents.reporting.statistics import student_interval
+
+PANEL = "five_domains"
+SHOP, *OTHERS = PANELS[PANEL]
+#: Those that the claim is about, of either expert; the ablations are `benchmarks.pivotrl`'s.
+COMPARED = ("sft", "PivotRL")
+
+
+def main() -> None:
+    """Prepare, run, print the table and write the file."""
+    args = grid_parser(__doc__, "pivotrl_panel").parse_args()
+    folder = cache_dir() / "benchmarks" / "pivotrl_panel"
+    for expert in EXPERTS:
+        prepare(folder, expert, PANEL)
+    trained = [arm for expert in EXPERTS for arm in expert_arms(expert) if arm.name.partition(",")[0] in COMPARED]
+    print(table(run_grid([Arm("base", ()), *END_TO_END, *trained], args, partial(run_arm, folder))))
+
+
+def run_arm(folder: Path, flags: Sequence[str], seed: int) -> Run:
+    """Train one arm, then let it play everything; the base only plays."""
+    if "--algo" not in flags:
+        return shown(folder / "base", seed)
+    with tempfile.TemporaryDirectory() as scratch:
+        output = RunFolder(Path(scratch) / "run")
+        run_command(["--seed", str(seed), "--output", str(output.path), *(f.replace(DATA, str(folder)) for f in flags)])
+        return {**read_run(output.path), **shown(output.complete_checkpoints()[-1][1] / "hf", seed)}
+
+
+def shown(model: Path, seed: int) -> Run:
+    """Success in every domain, once each with the episodes of ``seed``."""
+    rates = {env: play(model, env, first=seed)[0] for env in (SHOP, *OTHERS)}
+    outside = {env: rates[env] for env in OTHERS}
+    return {"success": {"0": rates[SHOP]}, "retained": {"0": fmean(outside.values())}, "panel": outside}
+
+
+def table(arms: dict[str, list[Run]]) -> str:
+    """One line an arm: success in the domain, out of it, and in each of the others."""
+    lines = [
+        f"| arm | seeds | {SHOP} | mean of the others | change of it | {' | '.join(OTHERS)} |",
+        f"|{'---|' * (5 + len(OTHERS))}",
+    ]
+    base = [run["retained"]["0"] for run in arms["base"]]
+    for name, runs in arms.items():
+        kept = [run["retained"]["0"] for run in runs]
+        cells = (
+            name, str(len(runs)), _interval([run["success"]["0"] for run in runs]), _interval(kept),
+            "" if name == "base" else _interval([after - before for after, before in zip(kept, base, strict=True)]),
+            *(_interval([run["panel"][env] for run in runs]) for env in OTHERS),
+        )  # fmt: skip
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _interval(values: Sequence[float]) -> str:
+    return text(student_interval(values).to_dict()) if len(values) > 1 else f"{values[0]:.2f}"
+
+
+if __name__ == "__main__":
+    main()
