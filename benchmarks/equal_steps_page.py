@@ -1,4 +1,4 @@
-"""docs/equal-steps.md and its pictures, from what `benchmarks.equal_steps` has on file.
+"""docs/equal-steps.md, its pictures and its short table elsewhere, from what `benchmarks.equal_steps` has on file.
 
 python -m benchmarks.equal_steps_page
 """
@@ -18,7 +18,8 @@ from benchmarks.equal_steps import METHODS, WORLDS, World
 from benchmarks.grid import RESULTS, Run
 from rl_agents.reporting.statistics import Interval, student_interval
 
-DOCS = Path(__file__).parents[1] / "docs"
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
 BASELINE = "grpo"
 #: Those that get solid lines.
 FIRST = ("grpo", "hgpo", "gigpo", "ppo", "steppo", "chain-gae", "chain-gae, lambda 0.95", "3spo, published")
@@ -32,13 +33,13 @@ is equal: start, rate, price of invalid actions, episodes of an iteration, names
 policy on the test tasks at temperature 1, tasks that it was not trained on. Means over seeds with Student's 95 %
 interval; differences are paired by seed. **Bold**: the interval is above 0; *italics*: below. *chain-gae* has its
 defaults (`lam=0.7`, `transition_prior=2`, `solved_again=4`); *lambda 0.95* has `lam=0.95` and no `transition_prior`, as
-the defaults were when most seeds were run; *each episode once*: `solved_again=0`.
+the defaults were before; *each episode once*: `solved_again=0`.
 
-A start is imitated anew on every machine, from the same demonstrations in the same order, and differs between machines in
-the last digits of its weights. So arms of one seed that were run on different machines began with successes that differ
-by up to {spread:.2f}.
+A start is imitated anew on every machine, from the same demonstrations in the same order, and differs between machines
+in the last digits of its weights. So arms of one seed that were run on different machines began with successes that
+differ by up to {spread:.2f}.
 """
-#: What `--algo 3spo` runs, what it ran when most seeds were run, and what else is no baseline.
+#: What `--algo 3spo` runs, what it ran before, and what else is no baseline.
 OURS, BEFORE = "chain-gae", "chain-gae, lambda 0.95"
 KIN = (
     OURS, BEFORE, f"{BEFORE}, each episode once", "chain-gae, lambda 0.7, no correction",
@@ -51,10 +52,10 @@ that being ahead of it is more than being ahead of one that was named before. Th
 (benchmarks/unseen_tasks.py) were written when every method stood, and no method was tuned on them; but seeds 1 and 2
 were looked at before `lam=0.7` and `transition_prior=2` became defaults, and so were alfworld and circuit_decoding.
 """
-HEADS = "| task | seeds | start | success | over its start | best baseline | ahead of it | ahead of GRPO |"
-SECOND = f"""
-*{BEFORE}*, as the defaults were before, with more seeds:
-"""
+HEADS = (
+    "| task | seeds | start | success | over its start | best baseline | ahead of it | ahead of GRPO "
+    "| ahead of lambda 0.95 |"
+)
 #: What is added in the first arm to the second one.
 PARTS = {
     "solved episodes again": (BEFORE, f"{BEFORE}, each episode once"),
@@ -62,6 +63,13 @@ PARTS = {
     "λ = 0.7 with the correction by transitions": (OURS, BEFORE),
     "that correction alone": (OURS, "chain-gae, lambda 0.7, no correction"),
 }
+#: Pages that have the short table between these marks, and its methods, as their heads call them.
+WITH_OVERVIEW = (ROOT / "README.md", DOCS / "algorithms" / "3spo.md")
+BEGIN, END = "<!-- equal steps: begin -->\n", "<!-- equal steps: end -->"
+SHORT = {
+    "grpo": "GRPO", "gigpo": "GiGPO", "hgpo": "HGPO", "ppo": "PPO", "steppo": "StepPO",
+    "3spo, published": "3SPO as published", OURS: "`--algo 3spo`",
+}  # fmt: skip
 COLUMNS = "| method | seeds | start | success | over its start | over GRPO | sampled tokens | CPU-s a run |"
 Runs = Mapping[str, Run]
 
@@ -72,6 +80,8 @@ def main() -> None:
     for name, arms in found.items():
         picture(arms, WORLDS[name], RESULTS / f"equal_steps_{name}.png", name)
     (DOCS / "equal-steps.md").write_text(page(found), encoding="utf-8")
+    for path in WITH_OVERVIEW:
+        path.write_text(with_overview(path.read_text(encoding="utf-8"), found), encoding="utf-8")
 
 
 def on_file() -> dict[str, dict[str, Runs]]:
@@ -87,17 +97,41 @@ def on_file() -> dict[str, dict[str, Runs]]:
 def page(found: Mapping[str, Mapping[str, Runs]]) -> str:
     """The page's text."""
     told = {name: arms for name, arms in found.items() if arms.get(OURS, {}).keys() & arms[BASELINE].keys()}
-    tables = (
-        "\n".join((f"{HEADS}{last}", f"|{'---|' * (8 + bool(last))}", *lines, ""))
-        for last, lines in (
-            (" ahead of lambda 0.95 |", [verdict(name, OURS, arms, (BEFORE,)) for name, arms in told.items()]),
-            ("", [verdict(name, BEFORE, arms) for name, arms in found.items()]),
+    lines = (verdict(name, OURS, arms, (BEFORE,)) for name, arms in told.items())
+    summary = "\n".join((SUMMARY, HEADS, f"|{'---|' * 9}", *lines, ""))
+    return "\n".join(
+        (
+            HEAD.format(spread=start_spread(found)),
+            summary,
+            parts(found),
+            *(section(name, WORLDS[name], arms) for name, arms in found.items()),
         )
     )
-    summary = SECOND.join((f"{SUMMARY}\n{next(tables)}", f"\n{next(tables)}"))
-    return "\n".join(
-        (HEAD.format(spread=start_spread(found)), summary, parts(found), *(section(name, WORLDS[name], arms) for name, arms in found.items()))
-    )
+
+
+def with_overview(text: str, found: Mapping[str, Mapping[str, Runs]]) -> str:
+    """The text with today's short table between its marks."""
+    before, _, rest = text.partition(BEGIN)
+    return f"{before}{BEGIN}{overview(found)}\n{END}{rest.partition(END)[2]}"
+
+
+def overview(found: Mapping[str, Mapping[str, Runs]]) -> str:
+    """Success of the methods by task: means over their seeds, the highest one bold, then ours against GRPO."""
+    lines = [f"| task | start | {' | '.join(SHORT.values())} | ahead of GRPO |", f"|{'---|' * (3 + len(SHORT))}"]
+    for name, arms in found.items():
+        measure, ours, grpo = at_steps(WORLDS[name].budget), arms[OURS], arms[BASELINE]
+        means = {arm: fmean(measure.of(run) for run in arms[arm].values()) for arm in SHORT if arm in arms}
+        rates = [f"{means[arm]:.2f}" if arm in means else "" for arm in SHORT]
+        best = f"{max(means.values()):.2f}"
+        pairs = [measure.difference(ours[seed], grpo[seed]) for seed in sorted(ours.keys() & grpo.keys(), key=int)]
+        cells = (
+            f"{name} ({len(ours)})",
+            f"{fmean(run['success']['0'] for run in ours.values()):.2f}",
+            *(f"**{rate}**" if rate == best else rate for rate in rates),
+            shown(student_interval(pairs), "+") if pairs else "",
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def start_spread(found: Mapping[str, Mapping[str, Runs]]) -> float:

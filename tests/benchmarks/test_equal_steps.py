@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -16,6 +17,12 @@ UNSEEN = (unseen_tasks.Deduction, unseen_tasks.Rooms, unseen_tasks.Traps, unseen
 def test_the_page_is_that_of_the_results() -> None:
     written = (page.DOCS / "equal-steps.md").read_text(encoding="utf-8")
     assert written == page.page(page.on_file()), "python -m benchmarks.equal_steps_page"
+
+
+@pytest.mark.parametrize("path", page.WITH_OVERVIEW, ids=lambda path: path.name)
+def test_the_short_table_is_that_of_the_results(path: Path) -> None:
+    written = path.read_text(encoding="utf-8")
+    assert page.BEGIN in written and written == page.with_overview(written, page.on_file())
 
 
 def test_every_arm_on_file_is_a_method_and_every_picture_is_there() -> None:
