@@ -172,4 +172,9 @@ SPEC = base.EnvSpec(
     options=Panel,
     max_turns=15,
 )
-base.register(SPEC)
+
+
+def register() -> None:
+    """Add the union to the registry, once: who only reads this module adds nothing to the environments of others."""
+    if SPEC.name not in base.ENVIRONMENTS:
+        base.register(SPEC)

@@ -23,7 +23,7 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 
-from benchmarks.domains import DOMAINS, PANELS
+from benchmarks.domains import DOMAINS, PANELS, register
 from benchmarks.grid import RESULTS, Arm, Run, grid_parser, read_run, run_command, run_grid, text, total_until
 from rl_agents.cache import cache_dir
 from rl_agents.core.algorithm import AgentAlgorithm
@@ -76,6 +76,7 @@ def prepare(folder: Path, name: str, panel: str = "two_domains") -> None:
         name: of `EXPERTS`.
         panel: what the base plays, of `benchmarks.domains.PANELS`.
     """
+    register()
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / "base").exists():
         build_starter(AgentAlgorithm.from_settings, "domains", folder / "base", set={"env.panel": panel})

@@ -16,17 +16,20 @@ from functools import partial
 from pathlib import Path
 from statistics import fmean
 
+from benchmarks.claims.evidence import panel
 from benchmarks.domains import PANELS
-from benchmarks.grid import Arm, Run, grid_parser, read_run, run_command, run_grid, text
+from benchmarks.grid import Arm, Run, grid_parser, read_run, run_command, run_grid
 from benchmarks.pivotrl import DATA, END_TO_END, EXPERTS, expert_arms, play, prepare
 from rl_agents.cache import cache_dir
 from rl_agents.reporting.run_folder import RunFolder
-from rl_agents.reporting.statistics import student_interval
 
 PANEL = "five_domains"
 SHOP, *OTHERS = PANELS[PANEL]
 #: Those that the claim is about, of either expert; the ablations are `benchmarks.pivotrl`'s.
 COMPARED = ("sft", "PivotRL")
+
+#: What it costs to train nothing.
+NOTHING = {"seconds": 0.0, "cpu_seconds": 0.0, "sampled_tokens": 0, "engine_logprob_gap_max": 0.0}
 
 
 def main() -> None:
@@ -36,13 +39,14 @@ def main() -> None:
     for expert in EXPERTS:
         prepare(folder, expert, PANEL)
     trained = [arm for expert in EXPERTS for arm in expert_arms(expert) if arm.name.partition(",")[0] in COMPARED]
-    print(table(run_grid([Arm("base", ()), *END_TO_END, *trained], args, partial(run_arm, folder))))
+    run_grid([Arm("base", ()), *END_TO_END, *trained], args, partial(run_arm, folder))
+    print(panel(args.name))
 
 
 def run_arm(folder: Path, flags: Sequence[str], seed: int) -> Run:
     """Train one arm, then let it play everything; the base only plays."""
     if "--algo" not in flags:
-        return shown(folder / "base", seed)
+        return {**shown(folder / "base", seed), **NOTHING}
     with tempfile.TemporaryDirectory() as scratch:
         output = RunFolder(Path(scratch) / "run")
         run_command(["--seed", str(seed), "--output", str(output.path), *(f.replace(DATA, str(folder)) for f in flags)])
@@ -54,28 +58,6 @@ def shown(model: Path, seed: int) -> Run:
     rates = {env: play(model, env, first=seed)[0] for env in (SHOP, *OTHERS)}
     outside = {env: rates[env] for env in OTHERS}
     return {"success": {"0": rates[SHOP]}, "retained": {"0": fmean(outside.values())}, "panel": outside}
-
-
-def table(arms: dict[str, list[Run]]) -> str:
-    """One line an arm: success in the domain, out of it, and in each of the others."""
-    lines = [
-        f"| arm | seeds | {SHOP} | mean of the others | change of it | {' | '.join(OTHERS)} |",
-        f"|{'---|' * (5 + len(OTHERS))}",
-    ]
-    base = [run["retained"]["0"] for run in arms["base"]]
-    for name, runs in arms.items():
-        kept = [run["retained"]["0"] for run in runs]
-        cells = (
-            name, str(len(runs)), _interval([run["success"]["0"] for run in runs]), _interval(kept),
-            "" if name == "base" else _interval([after - before for after, before in zip(kept, base, strict=True)]),
-            *(_interval([run["panel"][env] for run in runs]) for env in OTHERS),
-        )  # fmt: skip
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-def _interval(values: Sequence[float]) -> str:
-    return text(student_interval(values).to_dict()) if len(values) > 1 else f"{values[0]:.2f}"
 
 
 if __name__ == "__main__":

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from statistics import fmean
+from typing import Any
 
 from benchmarks.credit_reach import table
 from benchmarks.grid import RESULTS, Run, summarise, text
 from benchmarks.long_thoughts import ROOMS
 from benchmarks.steppo_rooms import right
+from rl_agents.reporting.statistics import student_interval
 
 
 def silent_groups() -> str:
@@ -33,10 +35,36 @@ def credit() -> str:
     return table(json.loads((RESULTS / "credit_reach.json").read_text(encoding="utf-8")))
 
 
+def panel(file: str = "pivotrl_panel") -> str:
+    """What every arm keeps of what the base could do elsewhere; see benchmarks/pivotrl_panel.py."""
+    arms = {name: list(arm["runs"].values()) for name, arm in _stored(file).items()}
+    base, others = arms["base"], list(arms["base"][0]["panel"])
+    heads = ["arm", "seeds", "in its domain", "mean of the others", "change of it", *others]
+    lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
+    for name, runs in arms.items():
+        kept = [run["retained"]["0"] for run in runs]
+        lost = [after - before["retained"]["0"] for after, before in zip(kept, base, strict=False)]
+        cells = [
+            name, str(len(runs)), _mean([run["success"]["0"] for run in runs]), _mean(kept),
+            "" if name == "base" else _mean(lost),
+            *(f"{fmean(run['panel'][env] for run in runs):.2f}" for env in others),
+        ]  # fmt: skip
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _mean(values: list[float]) -> str:
+    return text(student_interval(values).to_dict()) if len(values) > 1 else f"{values[0]:.2f}"
+
+
+def _stored(file: str) -> dict[str, Any]:
+    arms: dict[str, Any] = json.loads((RESULTS / f"{file}.json").read_text(encoding="utf-8"))["arms"]
+    return arms
+
+
 def _arms(file: str, columns: Mapping[str, Callable[[list[Run]], str]]) -> str:
-    stored = json.loads((RESULTS / f"{file}.json").read_text(encoding="utf-8"))["arms"]
     lines = [f"| {' | '.join([f'arm of {file}', 'start', 'end', *columns])} |", f"|{'---|' * (3 + len(columns))}"]
-    for name, arm in stored.items():
+    for name, arm in _stored(file).items():
         runs = list(arm["runs"].values())
         row = summarise(runs)
         cells = [name, text(row["start"]), text(row["end"]), *(column(runs) for column in columns.values())]

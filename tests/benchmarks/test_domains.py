@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Iterator
 
+import gymnasium
 import pytest
 
 from benchmarks import domains
@@ -34,6 +36,15 @@ def test_a_task_is_played_in_its_own_environment() -> None:
     assert len(set(seen.values())) == 5
 
 
+@pytest.fixture
+def registered() -> Iterator[None]:
+    domains.register()
+    yield
+    del base.ENVIRONMENTS[domains.SPEC.name]
+    gymnasium.registry.pop(domains.SPEC.gym_id)
+
+
+@pytest.mark.usefixtures("registered")
 def test_the_starter_is_that_of_the_panel() -> None:
     for panel in domains.PANELS:
         assert base.starter_spec("domains", {"panel": panel}).defaults["env.panel"] == panel
