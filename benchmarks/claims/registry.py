@@ -9,6 +9,7 @@ from benchmarks.claims import evidence
 from benchmarks.claims.measures import (
     CPU_PER_TOKEN,
     KEPT,
+    KEPT_FOUR,
     ON_THE_WAY,
     SILENT,
     SUCCESS,
@@ -86,6 +87,7 @@ def t3(file: str, ending: str, measure: Measure, sign: int, **paper: float) -> t
 GN, GN_T3 = "t3", "consistent, force_answer, k=1"
 CD, CD_T3 = "t3_circuit_decoding", "force_answer, k=3"
 ROOMS = "steppo_rooms"
+PANEL = "pivotrl_panel"
 SAVING = {"grpo": 0.34, "ppo": 0.34, "gspo": 0.34}
 
 CLAIMS = (
@@ -224,17 +226,20 @@ CLAIMS = (
         "PivotRL, figure 1",
         (Comparison("pivotrl", "PivotRL", "end-to-end GRPO", TURNS, -1, 0.75),),
         "Turns of training; the traces that pivots are taken from were there before.",
-        "python -m benchmarks.pivotrl --seeds N",
+        "python -m benchmarks.pivotrl --local --jobs 2 --seeds N",
     ),
     Claim(
         12,
         "PivotRL keeps what the model could do elsewhere, where SFT forgets it.",
         "PivotRL, table 2",
         (
+            Comparison(PANEL, "PivotRL", "sft", KEPT_FOUR, paper=0.1004),
+            Comparison(PANEL, "PivotRL, foreign expert", "sft, foreign expert", KEPT_FOUR, paper=0.1004),
             Comparison("pivotrl", "PivotRL", "sft", KEPT, paper=0.1004),
             Comparison("pivotrl", "PivotRL, foreign expert", "sft, foreign expert", KEPT, paper=0.1004),
         ),
-        "One other domain here, eight in the paper.",
-        "python -m benchmarks.pivotrl --seeds N",
+        "READING",
+        "python -m benchmarks.pivotrl_panel --local --jobs 2 --seeds N",
+        tables=(evidence.panel,),
     ),
 )  # fmt: skip

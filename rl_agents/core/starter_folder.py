@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -37,5 +38,11 @@ def chosen_training(iterations: int) -> dict[str, Any]:
 def starter_config(env: str, options: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
     """Return the config.json of the starter of ``env``, which need not be built yet."""
     starter = starter_spec(env, options)
-    config: dict[str, Any] = starter.build_model(starter.build_tokenizer(), STARTER_SEED).config.to_dict()
+    config: dict[str, Any] = json.loads(_config(starter.build_tokenizer, starter.build_model))
     return config
+
+
+@functools.lru_cache(maxsize=64)
+def _config(build_tokenizer: Callable[[], Any], build_model: Callable[[Any, int], Any]) -> str:
+    """Built once for all trials of a sweep, which ask the same."""
+    return json.dumps(build_model(build_tokenizer(), STARTER_SEED).config.to_dict(), default=str)

@@ -8,6 +8,7 @@ about 2 M parameters, and what they imitate is the mediocre player's episodes in
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -57,6 +58,7 @@ TRAINING: Mapping[str, Any] = {
 }
 
 
+@functools.cache
 def text_starter(prompt: Prompt) -> StarterSpec:
     """Return the starter that reads a paper's prompt."""
     defaults = {
