@@ -2,125 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Hashable
 
 import numpy as np
 
-from benchmarks.exact_worlds.world import World, policy, success, values
-from rl_agents.credit.statistics import FloatArray, IntArray
-
-WON, LOST = "won", "lost"
-#: Where an action may lead: (chance, state), or one state for sure.
-Outcome = Sequence[tuple[float, Hashable]]
-#: Discount of the best policy that a first policy is drawn towards: it takes the short way.
-HASTE = 0.97
-#: Deviation of a first policy's own habits.
-HABITS = 0.5
-
-
-def build(
-    name: str,
-    starts: Sequence[Hashable],
-    actions: int,
-    step: Callable[[tuple[int, ...], int], Hashable | Outcome],
-    *,
-    horizon: int,
-    start: float,
-    name_of: Callable[[tuple[int, ...]], Hashable] | None = None,
-    parts_of: Callable[[tuple[int, ...]], Sequence[Hashable]] | None = None,
-    task_of: Callable[[tuple[int, ...]], int] | None = None,
-) -> World:
-    """Walk from the starts to every state, and set the first policy's success.
-
-    Args:
-        step: (state, action) -> where that leads; `WON` and `LOST` are the ends.
-        start: success of the first policy.
-        name_of: what estimators see of a state; None: all.
-        parts_of: features that are 1 in a state; None: the state itself.
-        task_of: the task of a state; None: there is one.
-    """
-    order, table = _explore(starts, actions, step)
-    number = {state: index for index, state in enumerate(order)}
-    ends = {WON: len(order), LOST: len(order) + 1}
-    chances = np.zeros((len(order), actions, len(order) + 2))
-    for (state, action), found in table.items():
-        for chance, after in found:
-            chances[number[state], action, ends.get(after, number.get(after, -1))] += chance  # type: ignore[call-overload]
-    first = np.bincount([number[state] for state in starts], minlength=len(order)) / len(starts)
-    world = World(
-        name, chances, first, horizon,
-        names=_numbered([name_of(s) if name_of else s for s in order]),
-        features=_features([parts_of(s) if parts_of else [s] for s in order]),
-        weights=np.zeros((0, 0)),
-        task=np.array([task_of(s) if task_of else 0 for s in order]),
-    )  # fmt: skip
-    return with_start(world, start)
-
-
-def _explore(
-    starts: Sequence[Hashable], actions: int, step: Callable[[tuple[int, ...], int], Hashable | Outcome]
-) -> tuple[list[tuple[int, ...]], dict[tuple[Hashable, int], Outcome]]:
-    order: list[tuple[int, ...]] = list(dict.fromkeys(starts))  # type: ignore[arg-type]
-    known, table = set(order), {}
-    for state in order:  # grows
-        for action in range(actions):
-            led = step(state, action)
-            table[(state, action)] = led if isinstance(led, list) else [(1.0, led)]
-            for _, after in table[(state, action)]:
-                if after not in (WON, LOST) and after not in known:
-                    known.add(after)
-                    order.append(after)
-    return order, table  # type: ignore[return-value]
-
-
-def _numbered(items: Sequence[Hashable]) -> IntArray:
-    known: dict[Hashable, int] = {}
-    return np.array([known.setdefault(item, len(known)) for item in items])
-
-
-def _features(parts: Sequence[Sequence[Hashable]]) -> FloatArray:
-    known: dict[Hashable, int] = {}
-    places = [[known.setdefault(part, len(known)) for part in own] for own in parts]
-    found = np.zeros((len(parts), len(known)))
-    for state, own in enumerate(places):
-        found[state, own] = 1.0
-    return found
-
-
-def best_actions(world: World) -> FloatArray:
-    """1 where an action is the best one by discounted success, [states, actions]; 0 where all are alike."""
-    worth = np.zeros(world.states + 2)
-    worth[world.won] = 1.0
-    q = np.zeros((world.states, world.actions))
-    for _ in range(4 * world.horizon):
-        q = HASTE * world.chances @ worth
-        worth[: world.states] = q.max(axis=1)
-    best = q >= q.max(axis=1, keepdims=True) - 1e-9
-    return np.where(best.all(axis=1, keepdims=True), 0.0, best)
-
-
-def with_start(world: World, start: float, seed: int = 0) -> World:
-    """The same world with a first policy of that success: habits by chance, and as much insight as that takes.
-
-    Raises:
-        ValueError: no amount of insight gives that success.
-    """
-    generator = np.random.default_rng(seed)
-    inverse = np.linalg.pinv(world.features)
-    habits = inverse @ generator.normal(0.0, HABITS, (world.states, world.actions))
-    insight = inverse @ best_actions(world)
-    low, high = -20.0, 20.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        reached = success(world, policy(world, (habits + middle * insight)[None]))[0]
-        low, high = (middle, high) if reached < start else (low, middle)
-    if abs(reached - start) > 1e-3:
-        raise ValueError(f"{world.name}: no first policy of success {start:g}, the nearest has {reached:.3f}")
-    return replace(world, weights=habits + middle * insight)
-
-
-# --- the worlds --------------------------------------------------------------------------------------------------
+from benchmarks.exact_worlds.build import LOST, WON, Outcome, build
+from benchmarks.exact_worlds.world import World, policy, values
 
 
 def chain() -> World:
@@ -317,12 +204,46 @@ def household() -> World:
     return build("household", starts, 8, step, horizon=30, start=0.05, parts_of=parts, task_of=lambda s: s[0])
 
 
+STANDS = [(0, 0), (0, 4), (4, 0), (4, 3)]
+#: Between fields that lie side by side.
+WALLS = {((0, 1), (0, 2)), ((1, 1), (1, 2)), ((3, 0), (3, 1)), ((4, 0), (4, 1)), ((3, 2), (3, 3)), ((4, 2), (4, 3))}
+FARES = 100
+
+
+def taxi() -> World:
+    """gymnasium's Taxi: a name says where the taxi and the passenger are, and not where to, which the policy knows."""
+
+    def step(state: tuple[int, ...], action: int) -> Hashable:
+        row, column, fetch, bring, aboard = state
+        if action < 4:
+            down, right = ((1, 0), (-1, 0), (0, 1), (0, -1))[action]
+            after = (min(max(row + down, 0), 4), min(max(column + right, 0), 4))
+            way = tuple(sorted([(row, column), after]))
+            return state if way in WALLS else (*after, fetch, bring, aboard)
+        if action == 4:
+            return (row, column, fetch, bring, 1) if (row, column) == STANDS[fetch] else state
+        return WON if aboard and (row, column) == STANDS[bring] else state
+
+    def parts(state: tuple[int, ...]) -> list[Hashable]:
+        row, column, fetch, bring, aboard = state
+        return [(row, column, bring if aboard else fetch, aboard)]
+
+    fares = [
+        (row, column, fetch, bring, 0)
+        for row in range(5) for column in range(5) for fetch in range(4) for bring in range(4) if fetch != bring
+    ]  # fmt: skip
+    chosen = np.random.default_rng(0).choice(len(fares), FARES, replace=False)
+    return build(
+        "taxi", [fares[n] for n in chosen], 6, step, horizon=40, start=0.6, parts_of=parts,
+        name_of=lambda s: (s[0], s[1], "aboard" if s[4] else s[2]), task_of=lambda s: 4 * s[2] + s[3],
+    )  # fmt: skip
+
+
 WORLDS: dict[str, Callable[[], World]] = {
     "chain": chain, "key-door": key_door, "deduction": deduction, "distractors": distractors, "slippery": slippery,
     "loops": loops, "traps": traps, "quest": quest, "household": household, "aliased": aliased, "noisy": noisy,
+    "taxi": taxi,
 }  # fmt: skip
-#: Worlds in which success takes many steps and is rare at first.
-LONG = ("chain", "key-door", "distractors", "slippery", "loops", "quest", "household", "aliased", "noisy")
 
 
 def describe(world: World) -> str:
