@@ -44,7 +44,7 @@ LEVEL = 0.85
 #: Folder of an expert's turns, and what its arms are called in addition.
 EXPERTS = {"expert": "", "foreign": ", foreign expert"}
 #: Stands in the flags that are kept for the folder with model and turns, which differs between machines.
-DATA = "{data}"
+DATA = "<data>"
 _SEARCH = re.compile(r"search\[([^\]]*)\]")
 
 

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import gymnasium
 import pytest
 
-from benchmarks import domains
+from benchmarks import domains, pivotrl
+from benchmarks.grid import shared_keys
 from rl_agents.envs import base
 
 
@@ -49,3 +50,9 @@ def test_the_starter_is_that_of_the_panel() -> None:
     for panel in domains.PANELS:
         assert base.starter_spec("domains", {"panel": panel}).defaults["env.panel"] == panel
     assert base.starter_spec("domains", {}).defaults["env.panel"] == "two_domains"
+
+
+def test_the_arms_of_pivotrl_are_command_lines() -> None:
+    arms = [*pivotrl.END_TO_END, *(arm for expert in pivotrl.EXPERTS for arm in pivotrl.expert_arms(expert, True))]
+    assert shared_keys(arms, ["lr=1e-3"]) == {arm.name: ["lr=1e-3"] for arm in arms}
+    assert all(pivotrl.DATA in " ".join(arm.flags) for arm in arms)
