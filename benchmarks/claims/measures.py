@@ -64,6 +64,5 @@ SILENT = Measure("share of tasks without an advantage", lambda run: fmean(run["z
 CPU_PER_TOKEN = Measure(
     "CPU-seconds per sampled token, relative", lambda run: run["cpu_seconds"] / run["sampled_tokens"], relative=True
 )
-KEPT = Measure("success on the other domain", lambda run: last(run["retained"]))
 KEPT_FOUR = Measure("mean success on four other domains", lambda run: last(run["retained"]))
 TURNS = Measure(f"turns until success {TARGET}, relative", turns_to_target, relative=True)

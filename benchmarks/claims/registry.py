@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from benchmarks.claims import evidence
 from benchmarks.claims.measures import (
     CPU_PER_TOKEN,
-    KEPT,
     KEPT_FOUR,
     ON_THE_WAY,
     SILENT,
@@ -235,10 +234,11 @@ CLAIMS = (
         (
             Comparison(PANEL, "PivotRL", "sft", KEPT_FOUR, paper=0.1004),
             Comparison(PANEL, "PivotRL, foreign expert", "sft, foreign expert", KEPT_FOUR, paper=0.1004),
-            Comparison("pivotrl", "PivotRL", "sft", KEPT, paper=0.1004),
-            Comparison("pivotrl", "PivotRL, foreign expert", "sft, foreign expert", KEPT, paper=0.1004),
         ),
-        "READING",
+        "A base that plays five environments is trained on webshop; what counts is the mean of the other four (the "
+        "paper has eight domains). SFT forgets most of multihop_qa and situation_puzzles, PivotRL a hundredth at most, "
+        "with an expert who writes like the base and with one who does not. With one other domain and three seeds "
+        "(docs/benchmarks.md) the effect was of this direction and within the noise.",
         "python -m benchmarks.pivotrl_panel --local --jobs 2 --seeds N",
         tables=(evidence.panel,),
     ),
