@@ -64,7 +64,7 @@ WORLDS = {
 GROUPS = ("tasks_per_iteration=16", "group_size=8", "lr=1e-3")
 SINGLE = (f"tasks_per_iteration={EPISODES}", "group_size=1", "lr=1e-3")
 CRITIC = ("critic_lr=1e-3", "critic_warmup=2")
-#: How chain-gae looked further ahead before `transition_prior`: what most of its seeds were run with.
+#: How chain-gae looked further ahead before `transition_prior`.
 TRUSTING_LESS = ("lam=0.95", "transition_prior=0")
 SEARCH = ("tasks_per_iteration=64", "search_steps=2200", "lr=3e-4")
 METHODS: dict[str, tuple[str, ...]] = {

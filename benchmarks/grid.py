@@ -264,6 +264,11 @@ def text(interval: dict[str, float]) -> str:
     return f"{interval['mean']:.2f} [{interval['low']:.2f}, {interval['high']:.2f}]"
 
 
+def mean_text(values: Sequence[float]) -> str:
+    """``mean [low, high]``; one value has no interval."""
+    return text(student_interval(values).to_dict()) if len(values) > 1 else f"{values[0]:.2f}"
+
+
 def markdown(arms: dict[str, list[Run]], extra: dict[str, Callable[[list[Run]], str]] | None = None) -> str:
     """One line an arm: success at start and end, tokens, CPU-seconds, zero-advantage share, and ``extra`` columns."""
     extra = extra or {}

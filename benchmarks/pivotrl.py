@@ -24,12 +24,11 @@ from pathlib import Path
 from statistics import fmean
 
 from benchmarks.domains import DOMAINS, PANELS, register
-from benchmarks.grid import RESULTS, Arm, Run, grid_parser, read_run, run_command, run_grid, text, total_until
+from benchmarks.grid import RESULTS, Arm, Run, grid_parser, mean_text, read_run, run_command, run_grid, total_until
 from rl_agents.cache import cache_dir
 from rl_agents.core.algorithm import AgentAlgorithm
 from rl_agents.core.starter import build_starter
 from rl_agents.reporting.run_folder import RunFolder
-from rl_agents.reporting.statistics import student_interval
 
 EXPERT_TRACES = 200
 #: Up to five words, a similarity of 0.45 means all of them in any order: the shop's search does not look at order.
@@ -38,7 +37,7 @@ VERIFIER = {"env.verifier": "text_action", "env.threshold": 0.45}
 MAX_MEAN = "0.8"
 CHECKPOINTS = 5
 #: Trained on, and out of domain.
-SHOP, PUZZLES = PANELS["two_domains"]
+SHOP, PUZZLES = BOTH = PANELS["two_domains"]
 #: Success in the domain at which rollout turns are compared.
 LEVEL = 0.85
 #: Folder of an expert's turns, and what its arms are called in addition.
@@ -126,8 +125,8 @@ def base_success(folder: Path, seeds: int) -> list[dict[str, float]]:
         path.write_text("[]")
     known: list[dict[str, float]] = json.loads(path.read_text(encoding="utf-8"))
     if len(known) < seeds:
-        rates = {env: play(folder / "base", env, seeds) for env in (SHOP, PUZZLES)}
-        known = [{env: rates[env][seed] for env in (SHOP, PUZZLES)} for seed in range(seeds)]
+        rates = {env: play(folder / "base", env, seeds) for env in BOTH}
+        known = [{env: rates[env][seed] for env in BOTH} for seed in range(seeds)]
         path.write_text(json.dumps(known), encoding="utf-8")
     return known[:seeds]
 
@@ -198,7 +197,7 @@ def run_arm(folder: Path, flags: Sequence[str], seed: int) -> Run:
         run_command(["--seed", str(seed), "--output", str(output.path), *placed])
         run, records = read_run(output.path), output.read_metrics()
         checkpoints = output.complete_checkpoints()
-        inside, outside = ([play(path / "hf", env)[0] for _, path in checkpoints] for env in (SHOP, PUZZLES))
+        inside, outside = ([play(path / "hf", env)[0] for _, path in checkpoints] for env in BOTH)
     marks = [str(iteration) for iteration, _ in checkpoints]
     turns = [total_until(records, iteration, "rollout/turns") for iteration, _ in checkpoints]
     return {
@@ -214,18 +213,18 @@ def run_arm(folder: Path, flags: Sequence[str], seed: int) -> Run:
 
 def table(base: list[dict[str, float]], arms: dict[str, list[Run]]) -> str:
     """One line an arm: success in both domains at the end, change outside, turns played, and until `LEVEL`, CPU."""
-    inside, outside = ([rates[env] for rates in base] for env in (SHOP, PUZZLES))
+    inside, outside = ([rates[env] for rates in base] for env in BOTH)
     lines = [
         f"| arm | seeds | {SHOP} | {PUZZLES} | change of it | rollout turns | until {LEVEL} | CPU-s a run |",
         "|---|---|---|---|---|---|---|---|",
-        f"| base | {len(base)} | {_interval(inside)} | {_interval(outside)} | | 0 | | |",
+        f"| base | {len(base)} | {mean_text(inside)} | {mean_text(outside)} | | 0 | | |",
     ]
     for name, runs in arms.items():
         kept, turns = (_ends(runs, key) for key in ("retained", "rollout_turns"))
         needed = turns_until(LEVEL, [fmean(inside), *_curve(runs, "success")], [0, *_curve(runs, "rollout_turns")])
         change = [after - fmean(outside) for after in kept]
         lines.append(
-            f"| {name} | {len(runs)} | {_interval(_ends(runs, 'success'))} | {_interval(kept)} | {_interval(change)} "
+            f"| {name} | {len(runs)} | {mean_text(_ends(runs, 'success'))} | {mean_text(kept)} | {mean_text(change)} "
             f"| {fmean(turns) / 1000:.1f} k | {needed} | {fmean(run['cpu_seconds'] for run in runs):.0f} |"
         )
     return "\n".join(lines)
@@ -243,10 +242,6 @@ def _ends(runs: Sequence[Run], key: str) -> list[float]:
     return [list(run[key].values())[-1] for run in runs]
 
 
-def _interval(values: Sequence[float]) -> str:
-    return text(student_interval(values).to_dict()) if len(values) > 1 else f"{values[0]:.2f}"
-
-
 def plot(base: list[dict[str, float]], arms: dict[str, list[Run]], path: Path) -> None:
     """Draw, for either expert, success in the domain over rollout turns, and success out of it against that in it."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -254,7 +249,7 @@ def plot(base: list[dict[str, float]], arms: dict[str, list[Run]], path: Path) -
 
     figure = Figure(figsize=(11, 8.4), dpi=110, facecolor="white", layout="constrained")
     FigureCanvasAgg(figure)
-    start = [fmean(rates[env] for rates in base) for env in (SHOP, PUZZLES)]
+    start = [fmean(rates[env] for rates in base) for env in BOTH]
     for (left, right), (expert, suffix) in zip(figure.subplots(2, 2), EXPERTS.items(), strict=True):
         for number, shown in enumerate([*END_TO_END, *expert_arms(expert)]):
             inside, outside, turns = (_curve(arms[shown.name], key) for key in ("success", "retained", "rollout_turns"))

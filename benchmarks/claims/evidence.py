@@ -8,10 +8,9 @@ from statistics import fmean
 from typing import Any
 
 from benchmarks.credit_reach import table
-from benchmarks.grid import RESULTS, Run, summarise, text
+from benchmarks.grid import RESULTS, Run, mean_text, summarise, text
 from benchmarks.long_thoughts import ROOMS
 from benchmarks.steppo_rooms import right
-from rl_agents.reporting.statistics import student_interval
 
 
 def silent_groups() -> str:
@@ -45,16 +44,12 @@ def panel(file: str = "pivotrl_panel") -> str:
         kept = [run["retained"]["0"] for run in runs]
         lost = [after - before["retained"]["0"] for after, before in zip(kept, base, strict=False)]
         cells = [
-            name, str(len(runs)), _mean([run["success"]["0"] for run in runs]), _mean(kept),
-            "" if name == "base" else _mean(lost),
+            name, str(len(runs)), mean_text([run["success"]["0"] for run in runs]), mean_text(kept),
+            "" if name == "base" else mean_text(lost),
             *(f"{fmean(run['panel'][env] for run in runs):.2f}" for env in others),
         ]  # fmt: skip
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
-
-
-def _mean(values: list[float]) -> str:
-    return text(student_interval(values).to_dict()) if len(values) > 1 else f"{values[0]:.2f}"
 
 
 def _stored(file: str) -> dict[str, Any]:

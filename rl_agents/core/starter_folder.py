@@ -44,5 +44,5 @@ def starter_config(env: str, options: Mapping[str, Any] = MappingProxyType({})) 
 
 @functools.lru_cache(maxsize=64)
 def _config(build_tokenizer: Callable[[], Any], build_model: Callable[[Any, int], Any]) -> str:
-    """Built once for all trials of a sweep, which ask the same."""
+    """As JSON, so that who asks gets a copy; the network is built once a process, however often it is asked for."""
     return json.dumps(build_model(build_tokenizer(), STARTER_SEED).config.to_dict(), default=str)
