@@ -1,0 +1,74 @@
+"""GuessNumbers from a starter whose belief is trapped sooner or later: what T3 is for, where it can be seen.
+
+    python run.py sft --import benchmarks.lost_threads --env lost_threads --output models/lost_threads
+
+Tasks, rules and rewards are those of guess_numbers; the demonstrator is another one. It lists what the feedback leaves
+and guesses that, but in each turn it may lose the thread (`LOSES`): it thinks of a code that contradicts what it has
+read, and guesses the same one until the turns are used up. It never answers too early. So an episode is won within few
+turns, or goes on to the limit without learning anything: the region that a belief does not leave (T3, section 2).
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+from rl_agents.envs import base
+from rl_agents.envs.guess_numbers.demonstrator import reading_order
+from rl_agents.envs.guess_numbers.env import GuessNumbersEnv
+from rl_agents.envs.guess_numbers.rules import codes
+from rl_agents.envs.guess_numbers.spec import SPEC as NUMBERS
+from rl_agents.envs.guess_numbers.spec import GuessNumbersOptions
+from rl_agents.envs.guess_numbers.starter import STARTER as NUMBERS_STARTER
+from rl_agents.envs.guess_numbers.tasks import find_task, task_ids
+from rl_agents.envs.stateful import Dialogue, play
+
+__all__ = ["SPEC", "STARTER", "demonstrate", "make", "task_ids"]
+
+#: Probability per turn of losing the thread. Tuned, with the iterations of `benchmarks.t3`, for a start near 0.15.
+LOSES = 0.3
+#: Share of the turns that show what T3's request for an answer is answered by: without them the starter has never read it.
+HURRIED = 0.03
+
+make = GuessNumbersEnv
+
+
+def demonstrate(
+    task_id: str, rng: random.Random, options: GuessNumbersOptions, max_turns: int = 0, loses: float = LOSES
+) -> Dialogue:
+    """Play ``task_id`` in the compact style, whatever ``options`` say, and return the dialogue.
+
+    Raises:
+        InputError: unknown task id.
+    """
+    env = GuessNumbersEnv(replace(options, prompt="compact"), max_turns)
+    task = find_task(task_id)
+    wrong = ""
+
+    def act(observation: str) -> tuple[str, str]:
+        nonlocal wrong
+        remaining = sorted(env.state.remaining, key=lambda code: reading_order(code, task.first_guess))
+        hurried = env.state.turns > 0 and rng.random() < HURRIED
+        if not wrong and rng.random() < loses:
+            group = task.subgroup
+            wrong = rng.choice([code for code in codes(group.a, group.b) if code not in remaining])
+        believed = [wrong] if wrong else remaining
+        kind = "answer" if hurried or len(remaining) == 1 and not wrong else "interact"
+        shown = f"{observation}\n{env.answer_instruction}" if hurried else observation
+        return shown, f"<think> {' '.join(believed)} </think> <{kind}> {believed[0]} </{kind}>"
+
+    return play(env, task_id, act)[0]
+
+
+STARTER = replace(
+    NUMBERS_STARTER, demonstrate=demonstrate, defaults={**NUMBERS_STARTER.defaults, "max_model_len": 320}
+)
+SPEC = replace(
+    NUMBERS,
+    name="lost_threads",
+    summary="guess_numbers from a starter that loses the thread",
+    reference="benchmarks/lost_threads.py",
+    module="benchmarks.lost_threads",
+    gym_id="rl_agents/LostThreads-v0",
+)
+base.register(SPEC)
