@@ -27,7 +27,7 @@ __all__ = ["SPEC", "STARTER", "demonstrate", "make", "task_ids"]
 
 #: Probability per turn of losing the thread. Tuned, with the iterations of `benchmarks.t3`, for a start near 0.15.
 LOSES = 0.3
-#: Share of the turns that show what T3's request for an answer is answered by: without them the starter has never read it.
+#: Share of the turns in which the demonstrator is asked for its answer, as T3 asks: else the starter never read that.
 HURRIED = 0.03
 
 make = GuessNumbersEnv
@@ -53,16 +53,14 @@ def demonstrate(
             group = task.subgroup
             wrong = rng.choice([code for code in codes(group.a, group.b) if code not in remaining])
         believed = [wrong] if wrong else remaining
-        kind = "answer" if hurried or len(remaining) == 1 and not wrong else "interact"
+        kind = "answer" if hurried or (len(remaining) == 1 and not wrong) else "interact"
         shown = f"{observation}\n{env.answer_instruction}" if hurried else observation
         return shown, f"<think> {' '.join(believed)} </think> <{kind}> {believed[0]} </{kind}>"
 
     return play(env, task_id, act)[0]
 
 
-STARTER = replace(
-    NUMBERS_STARTER, demonstrate=demonstrate, defaults={**NUMBERS_STARTER.defaults, "max_model_len": 320}
-)
+STARTER = replace(NUMBERS_STARTER, demonstrate=demonstrate, defaults={**NUMBERS_STARTER.defaults, "max_model_len": 320})
 SPEC = replace(
     NUMBERS,
     name="lost_threads",
