@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import io
 import json
+import math
 import multiprocessing
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -260,13 +261,14 @@ def summarise(runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def text(interval: dict[str, float]) -> str:
-    """``mean [low, high]``."""
-    return f"{interval['mean']:.2f} [{interval['low']:.2f}, {interval['high']:.2f}]"
+    """``mean [low, high]``; one value has no interval."""
+    mean, low, high = (interval[part] for part in ("mean", "low", "high"))
+    return f"{mean:.2f}" if math.isnan(low) else f"{mean:.2f} [{low:.2f}, {high:.2f}]"
 
 
 def mean_text(values: Sequence[float]) -> str:
-    """``mean [low, high]``; one value has no interval."""
-    return text(student_interval(values).to_dict()) if len(values) > 1 else f"{values[0]:.2f}"
+    """`text` of the values' mean and its 95 % Student interval."""
+    return text(student_interval(values).to_dict())
 
 
 def markdown(arms: dict[str, list[Run]], extra: dict[str, Callable[[list[Run]], str]] | None = None) -> str:

@@ -11,6 +11,7 @@ from benchmarks.credit_reach import table
 from benchmarks.grid import RESULTS, Run, mean_text, summarise, text
 from benchmarks.long_thoughts import ROOMS
 from benchmarks.steppo_rooms import right
+from benchmarks.t3 import truncated, turns
 
 
 def silent_groups() -> str:
@@ -27,6 +28,18 @@ def silent_groups() -> str:
 def doors() -> str:
     """How often each room's door was right in the last iterations."""
     return _arms("steppo_rooms", {f"right in the {room}": right(room) for room in ROOMS})
+
+
+def lost_threads() -> str:
+    """What is left of the traps, and what was cut, over the training."""
+    return _arms(
+        "t3_lost_threads",
+        {
+            "sampled tokens": lambda runs: f"{fmean(run['sampled_tokens'] for run in runs) / 1000:.0f} k",
+            "turns": turns,
+            "truncated": truncated,
+        },
+    )
 
 
 def credit() -> str:

@@ -51,6 +51,17 @@ def at_steps(steps: int) -> Measure:
     return Measure(f"success after {steps // 1000} k environment steps", read)
 
 
+def at_tokens(tokens: int) -> Measure:
+    """Success after so many sampled tokens, interpolated between evaluations."""
+
+    def read(run: Run) -> float:
+        iterations = sorted(map(int, run["success"]))
+        sampled, success = ([run[key][str(i)] for i in iterations] for key in ("tokens", "success"))
+        return float(np.interp(tokens, sampled, success))
+
+    return Measure(f"success after {tokens // 1000} k sampled tokens", read)
+
+
 def turns_to_target(run: Run) -> float:
     """Environment turns until the evaluated success reaches `TARGET`; NaN: never."""
     reached = [int(i) for i, rate in run["success"].items() if rate >= TARGET]
