@@ -14,6 +14,7 @@ import numpy as np
 
 from benchmarks.chain_search import curve
 from benchmarks.claims.measures import Measure, at_steps
+from benchmarks.doc_tables import filled
 from benchmarks.equal_steps import METHODS, WORLDS, World
 from benchmarks.grid import RESULTS, Run
 from rl_agents.reporting.statistics import Interval, student_interval
@@ -63,9 +64,9 @@ PARTS = {
     "λ = 0.7 with the correction by transitions": (OURS, BEFORE),
     "that correction alone": (OURS, "chain-gae, lambda 0.7, no correction"),
 }
-#: Pages that have the short table between these marks, and its methods, as their heads call them.
+#: Pages that have the short table, its mark's name (`benchmarks.doc_tables`), and its methods, as their heads call them.
 WITH_OVERVIEW = (ROOT / "README.md", DOCS / "algorithms" / "3spo.md")
-BEGIN, END = "<!-- equal steps: begin -->\n", "<!-- equal steps: end -->"
+OVERVIEW = "equal steps"
 SHORT = {
     "grpo": "GRPO", "gigpo": "GiGPO", "hgpo": "HGPO", "ppo": "PPO", "steppo": "StepPO",
     "3spo, published": "3SPO as published", OURS: "`--algo 3spo`",
@@ -111,8 +112,7 @@ def page(found: Mapping[str, Mapping[str, Runs]]) -> str:
 
 def with_overview(text: str, found: Mapping[str, Mapping[str, Runs]]) -> str:
     """The text with today's short table between its marks."""
-    before, _, rest = text.partition(BEGIN)
-    return f"{before}{BEGIN}{overview(found)}\n{END}{rest.partition(END)[2]}"
+    return filled(text, {OVERVIEW: overview(found)})
 
 
 def overview(found: Mapping[str, Mapping[str, Runs]]) -> str:

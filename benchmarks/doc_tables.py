@@ -1,0 +1,172 @@
+"""The docs' tables of runs, from the results on file: ``python -m benchmarks.doc_tables`` writes them all.
+
+A page has a table between two marks, of which the first names it; a test compares every page with the results:
+
+    <!-- table: t3 -->
+    ...
+    <!-- end of table -->
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+from benchmarks.grid import RESULTS, Run, mean_text
+from benchmarks.t3 import truncated, turns
+from benchmarks.vspo import updates
+
+ROOT = Path(__file__).parents[1]
+MARKED = re.compile(r"(<!-- table: (.+?) -->\n).*?(<!-- end of table -->)", re.DOTALL)
+Runs = list[Run]
+Column = Callable[[Runs], str]
+
+
+def named(text: str) -> list[str]:
+    """The names in the marks."""
+    return [name for _, name, _ in MARKED.findall(text)]
+
+
+def on_file(file: str) -> dict[str, Runs]:
+    """Runs by arm, in the order of the seeds."""
+    stored = json.loads((RESULTS / f"{file}.json").read_text(encoding="utf-8"))["arms"]
+    return {name: list(arm["runs"].values()) for name, arm in stored.items()}
+
+
+def after(iteration: int) -> Column:
+    """Mean success at an evaluation on the way."""
+    return lambda runs: f"{fmean(run['success'][str(iteration)] for run in runs):.2f}"
+
+
+#: What a column shows of an arm's runs. Success is that on the test tasks.
+COLUMNS: Mapping[str, Column] = {
+    "seeds": lambda runs: str(len(runs)),
+    "start": lambda runs: mean_text([run["success"]["0"] for run in runs]),
+    "end": lambda runs: mean_text([list(run["success"].values())[-1] for run in runs]),
+    "sampled tokens": lambda runs: f"{fmean(run['sampled_tokens'] for run in runs) / 1000:.0f} k",
+    "CPU-s a run": lambda runs: f"{fmean(run['cpu_seconds'] for run in runs):.0f}",
+    "zero-advantage share": lambda runs: f"{fmean(run['zero_advantage_share'] for run in runs):.2f}",
+    "truncated": truncated,
+    "turns": turns,
+    "updates to 0.70": updates,
+    **{f"after {iteration}": after(iteration) for iteration in (10, 20, 30)},
+}
+CURVE = ("seeds", "start", "end", "sampled tokens", "CPU-s a run")
+GROUPS = (*CURVE, "zero-advantage share")
+CUT = (*CURVE, "truncated", "turns")
+
+
+@dataclass(frozen=True)
+class Table:
+    """One line for each arm.
+
+    Attributes:
+        columns: of `COLUMNS`.
+        sources: results/FILE.json, and which of its arms; none named: all.
+        dropped: what is left out of the arms' names, since the page says it.
+    """
+
+    columns: tuple[str, ...]
+    sources: Mapping[str, tuple[str, ...]]
+    dropped: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        lines = [f"| {' | '.join(('arm', *self.columns))} |", f"|{'---|' * (1 + len(self.columns))}"]
+        for name, runs in self.arms():
+            lines.append(f"| {' | '.join((name, *(COLUMNS[column](runs) for column in self.columns)))} |")
+        return "\n".join(lines)
+
+    def arms(self) -> Iterable[tuple[str, Runs]]:
+        """Name as shown, and runs."""
+        for file, wanted in self.sources.items():
+            stored = on_file(file)
+            for name in wanted or stored:
+                yield self.shown(name), stored[name]
+
+    def shown(self, name: str) -> str:
+        """An arm's name on the page."""
+        for part in self.dropped:
+            name = name.replace(part, "")
+        return name
+
+
+#: Environments with GRPO and StepPO, as benchmarks.md names them, and their files.
+EVERYWHERE = {
+    "guess_numbers": "family",
+    "circuit_decoding": "active_circuit_decoding",
+    "situation_puzzles": "active_situation_puzzles",
+    "preference_estimation": "active_preference_estimation",
+    "movie_recommendation": "active_movie_recommendation",
+    "[alfworld](environments/alfworld.md#starter-and-curves)": "alfworld",
+    "[webshop](environments/webshop.md#curve)": "webshop",
+    "[paper_search](environments/paper_search.md#curve)": "paper_search",
+    "[long_form_qa](environments/long_form_qa.md#curve)": "long_form_qa",
+    "[multihop_qa](environments/multihop_qa.md#curve), 60 iterations": "multihop_qa",
+}
+
+
+def everywhere() -> str:
+    """One line for each environment."""
+    lines = ["| environment | start | grpo | steppo | CPU-s a run (grpo) |", f"|{'---|' * 5}"]
+    for environment, file in EVERYWHERE.items():
+        grpo, steppo = (on_file(file)[arm] for arm in ("grpo", "steppo"))
+        cells = (COLUMNS["start"](grpo), COLUMNS["end"](grpo), COLUMNS["end"](steppo), COLUMNS["CPU-s a run"](grpo))
+        lines.append(f"| {' | '.join((environment, *cells))} |")
+    return "\n".join(lines)
+
+
+#: By the name in the mark.
+TABLES: Mapping[str, Table | str] = {
+    "every environment": everywhere(),
+    "family": Table(GROUPS, {"family": ()}),
+    "vspo": Table((*GROUPS, "updates to 0.70"), {"vspo": ()}),
+    "prs": Table(GROUPS, {"prs": ()}),
+    "steppo": Table(CURVE, {"steppo": ()}),
+    "t3": Table(CUT, {"t3": ()}, ("consistent, ", "force_answer, ")),
+    "t3_circuit_decoding": Table(CUT, {"t3_circuit_decoding": ()}, ("force_answer, ",)),
+    "t3_lost_threads": Table(CUT, {"t3_lost_threads": ()}, ("consistent, force_answer, ",)),
+    **{
+        environment: Table(CUT, {f"active_{environment}": ()}, ("force_answer, ",))
+        for environment in (
+            "circuit_decoding", "movie_recommendation", "preference_estimation", "situation_puzzles",
+        )
+    },
+    "alfworld": Table((*CURVE, "after 10", "after 20", "after 30"), {"alfworld": ()}),
+    "webshop": Table((*CURVE, "after 20"), {"webshop": ()}),
+    "paper_search": Table((*CURVE, "after 20"), {"paper_search": (), "paper_search_baselines": ()}),
+    "multihop_qa": Table(GROUPS, {"multihop_qa_prs": (), "multihop_qa": ("steppo",)}),
+    "multihop_qa_prs_beginner": Table(GROUPS, {"multihop_qa_prs_beginner": ()}),
+    "multihop_qa_prs_beginner7": Table(GROUPS, {"multihop_qa_prs_beginner7": ()}),
+    "long_form_qa": Table(GROUPS, {"long_form_qa": ()}),
+    "prs_long_form": Table(GROUPS, {"prs_long_form": ()}),
+    "prs_long_form_weak": Table(GROUPS, {"prs_long_form_weak": ()}),
+}  # fmt: skip
+
+
+def main() -> None:
+    """Write every page."""
+    for path in pages():
+        path.write_text(filled(path.read_text(encoding="utf-8"), TABLES), encoding="utf-8")
+
+
+def pages() -> list[Path]:
+    """README.md and docs."""
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def filled(text: str, tables: Mapping[str, object]) -> str:
+    """The text with today's tables between its marks; those that ``tables`` does not have stay as they are."""
+
+    def today(mark: re.Match[str]) -> str:
+        begin, name, end = mark.groups()
+        return f"{begin}{tables[name]}\n{end}" if name in tables else mark.group()
+
+    return MARKED.sub(today, text)
+
+
+if __name__ == "__main__":
+    main()
