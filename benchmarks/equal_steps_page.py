@@ -64,7 +64,7 @@ PARTS = {
     "λ = 0.7 with the correction by transitions": (OURS, BEFORE),
     "that correction alone": (OURS, "chain-gae, lambda 0.7, no correction"),
 }
-#: Pages that have the short table, its mark's name (`benchmarks.doc_tables`), and its methods, as their heads call them.
+#: Pages that have the short table, the name in its mark, and its methods, as their heads call them.
 WITH_OVERVIEW = (ROOT / "README.md", DOCS / "algorithms" / "3spo.md")
 OVERVIEW = "equal steps"
 SHORT = {
