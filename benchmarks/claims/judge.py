@@ -94,12 +94,21 @@ def together(verdicts: Sequence[str]) -> str:
     if not told:
         return TOO_FEW if TOO_FEW in verdicts else UNTOLD
     if CONTRADICTED in told:
-        return CONTRADICTED if len(set(told)) == 1 else "mixed: " + ", ".join(_counted(told))
+        return CONTRADICTED if len(set(told)) == 1 else _mixed(told)
     if len(set(told)) == 1:
         return told[0]
-    return DIRECTION if NOTHING not in told else "mixed: " + ", ".join(_counted(told))
+    return DIRECTION if NOTHING not in told else _mixed(told)
 
 
-def _counted(verdicts: Sequence[str]) -> list[str]:
-    order = (HOLDS, DIRECTION, NOTHING, CONTRADICTED)
-    return [f"{verdicts.count(verdict)} {verdict}" for verdict in order if verdict in verdicts]
+def _mixed(verdicts: Sequence[str]) -> str:
+    """How many of the comparisons came out in which way, in a sentence."""
+    one = {CONTRADICTED: f"is {CONTRADICTED}"}
+    many = {
+        HOLDS: "hold",
+        DIRECTION: "hold in direction",
+        NOTHING: "do not show",
+        CONTRADICTED: f"are {CONTRADICTED}",
+    }
+    counts = {verdict: verdicts.count(verdict) for verdict in many if verdict in verdicts}
+    said = (f"{n} {one.get(verdict, verdict) if n == 1 else many[verdict]}" for verdict, n in counts.items())
+    return f"mixed: of {len(verdicts)} comparisons {', '.join(said)}"

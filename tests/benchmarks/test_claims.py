@@ -64,7 +64,10 @@ def test_a_claim_of_several_comparisons() -> None:
     assert together([HOLDS, HOLDS]) == HOLDS
     assert together([HOLDS, DIRECTION]) == DIRECTION
     assert together([HOLDS, UNTOLD]) == HOLDS
-    assert together([HOLDS, NOTHING]) == f"mixed: 1 {HOLDS}, 1 {NOTHING}"
+    assert together([HOLDS, NOTHING]) == "mixed: of 2 comparisons 1 holds, 1 does not show"
+    assert together([NOTHING, HOLDS, HOLDS, CONTRADICTED, UNTOLD]) == (
+        "mixed: of 4 comparisons 2 hold, 1 does not show, 1 is contradicted"
+    )
     assert together([CONTRADICTED, CONTRADICTED]) == CONTRADICTED
     assert together([UNTOLD]) == UNTOLD
     assert together([UNTOLD, TOO_FEW]) == TOO_FEW
