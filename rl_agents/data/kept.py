@@ -1,15 +1,19 @@
 """What was read of a table, by id: an SQLite file in the cache, so that a million tasks are not objects in memory.
 
-Memory holds the ids alone, of which a run's stream of tasks is made: about 80 bytes each.
+Memory holds the ids alone, of which a run's stream of tasks is made: about 80 bytes each. A file that nobody has opened
+for `KEPT_DAYS` goes when another one is written, since a table that changes leaves one for each of its versions.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import os
 import re
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -21,6 +25,7 @@ from rl_agents.errors import InputError
 
 #: Counts up when the layout of the file changes.
 FORMAT = 1
+KEPT_DAYS = 30
 _SCHEMA = "CREATE TABLE kept (number INTEGER PRIMARY KEY, id TEXT UNIQUE, split TEXT, value TEXT);"
 
 #: (id, split or empty, JSON value).
@@ -83,7 +88,18 @@ def keep(name: str, version: str, entries: Callable[[], Iterable[Entry]], noun: 
         with only_one(path):
             if not path.is_file():
                 _write(path, name, entries(), noun)
+                _forget_old(path.parent)
+    with contextlib.suppress(OSError):  # a cache that others filled and we may only read
+        os.utime(path)
     return _opened(path)
+
+
+def _forget_old(folder: Path) -> None:
+    oldest = time.time() - KEPT_DAYS * 24 * 3600
+    for path in folder.glob("*.sqlite*"):  # their locks, too
+        with contextlib.suppress(OSError):
+            if path.stat().st_mtime < oldest:
+                path.unlink()
 
 
 @lru_cache(maxsize=16)

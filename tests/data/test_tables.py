@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 from rl_agents.data.hub import HubName, hub_files, read_hub_name
-from rl_agents.data.kept import keep
+from rl_agents.data.kept import KEPT_DAYS, keep
 from rl_agents.data.tables import open_table
 from rl_agents.errors import InputError
 
@@ -247,3 +249,20 @@ def test_kept_rows_are_read_once_and_again_when_the_table_changes(
     write(path, [*ROWS, *ROWS, ROWS[0]])
     with pytest.raises(InputError, match="the task id 'a' occurs twice"):
         kept()
+
+
+def test_what_nobody_has_opened_for_a_month_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RL_AGENTS_CACHE", str(tmp_path))
+
+    def kept(name: str) -> Path:
+        return keep(name, "1", lambda: [(name, "", name)]).path
+
+    month_ago = time.time() - (KEPT_DAYS + 1) * 24 * 3600
+    unused, in_use = kept("unused"), kept("in use")
+    for path in (unused, in_use):
+        os.utime(path, (month_ago, month_ago))
+    assert kept("in use").stat().st_mtime > month_ago + 1, "opening it counts as use"
+    assert unused.is_file()
+    new = kept("new")
+    assert not unused.exists() and in_use.is_file() and new.is_file()
+    assert keep("unused", "1", lambda: [("again", "", 0)]).path == unused and unused.is_file()
