@@ -104,8 +104,9 @@ CLAIMS = (
         ),
         "GuessNumbers' own starter ends after three guesses, so that there is little tail to cut. t3_lost_threads has "
         "the same games and rules and a starter at 0.06 that loses the thread sooner or later and then repeats itself "
-        "to the limit (benchmarks/lost_threads.py): the tail that T3 is about. There T3 buys tokens more than success: "
-        "what led into the trap is punished with the tail or without it.",
+        "to the limit (benchmarks/lost_threads.py): the tail that T3 is about. There T3 saves tokens, and so "
+        "is ahead at equal tokens; at equal iterations it is not: what led into the trap is punished with the tail or "
+        "without it.",
     ),
     Claim(
         2,
