@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
+from benchmarks.claims.measures import at_steps
 from benchmarks.grid import RESULTS, Run, mean_text
 from benchmarks.t3 import truncated, turns
 from benchmarks.vspo import updates
@@ -53,6 +54,8 @@ COLUMNS: Mapping[str, Column] = {
     "truncated": truncated,
     "turns": turns,
     "updates to 0.70": updates,
+    "unique states per 100 steps": lambda runs: f"{100 * fmean(run['unique_states'] for run in runs):.1f}",
+    "after 22 k steps": lambda runs: mean_text([at_steps(22_000).of(run) for run in runs]),
     **{f"after {iteration}": after(iteration) for iteration in (10, 20, 30)},
 }
 CURVE = ("seeds", "start", "end", "sampled tokens", "CPU-s a run")
@@ -123,6 +126,9 @@ def everywhere() -> str:
 TABLES: Mapping[str, Table | str] = {
     "every environment": everywhere(),
     "family": Table(GROUPS, {"family": ()}),
+    "chain_search_ablations": Table(
+        ("seeds", "start", "after 22 k steps", "unique states per 100 steps"), {"chain_search_ablations": ()}
+    ),
     "vspo": Table((*GROUPS, "updates to 0.70"), {"vspo": ()}),
     "prs": Table(GROUPS, {"prs": ()}),
     "steppo": Table(CURVE, {"steppo": ()}),
