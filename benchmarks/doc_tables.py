@@ -134,6 +134,7 @@ TABLES: Mapping[str, Table | str] = {
     "steppo": Table(CURVE, {"steppo": ()}),
     "t3": Table(CUT, {"t3": ()}, ("consistent, ", "force_answer, ")),
     "t3_circuit_decoding": Table(CUT, {"t3_circuit_decoding": ()}, ("force_answer, ",)),
+    "t3_preference_estimation": Table(CUT, {"t3_preference_estimation": ()}, ("force_answer, ",)),
     "t3_lost_threads": Table(CUT, {"t3_lost_threads": ()}, ("consistent, force_answer, ",)),
     **{
         environment: Table(CUT, {f"active_{environment}": ()}, ("force_answer, ",))
