@@ -136,8 +136,8 @@ CLAIMS = (
             Comparison(PE, "grpo + T3, force_answer, k=2", "grpo + T3, force_answer, k=4", paper=0.047),
         ),
         "The paper varies k from 2 to 4 on CircuitDecoding; k=1 stands here for a window that is too small. The other "
-        "side is no window at all: claim 1. Episodes of PreferenceEstimation have four turns here, so that a window of 4 "
-        "hardly ever fires.",
+        "side is no window at all: claim 1. Episodes of PreferenceEstimation have four turns here, so that a window "
+        "of 4 hardly ever fires.",
     ),
     Claim(
         4,
