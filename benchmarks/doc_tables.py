@@ -16,20 +16,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-from benchmarks.claims.measures import at_steps
-from benchmarks.grid import RESULTS, Run, mean_text
+from benchmarks import grid
+from benchmarks.chain_search import at_budget, unique_states
+from benchmarks.grid import RESULTS, Column, Run, text
+from benchmarks.long_thoughts import ROOMS
+from benchmarks.steppo_rooms import right
 from benchmarks.t3 import truncated, turns
 from benchmarks.vspo import updates
+from benchmarks.vspo_mixed import silent
 
 ROOT = Path(__file__).parents[1]
 MARKED = re.compile(r"(<!-- table: (.+?) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 Runs = list[Run]
-Column = Callable[[Runs], str]
 
 
-def named(text: str) -> list[str]:
+def named(page: str) -> list[str]:
     """The names in the marks."""
-    return [name for _, name, _ in MARKED.findall(text)]
+    return [name for _, name, _ in MARKED.findall(page)]
 
 
 def on_file(file: str) -> dict[str, Runs]:
@@ -43,20 +46,19 @@ def after(iteration: int) -> Column:
     return lambda runs: f"{fmean(run['success'][str(iteration)] for run in runs):.2f}"
 
 
-#: What a column shows of an arm's runs. Success is that on the test tasks.
+#: Those of every grid, and what some tables show besides.
 COLUMNS: Mapping[str, Column] = {
+    **grid.COLUMNS,
     "seeds": lambda runs: str(len(runs)),
-    "start": lambda runs: mean_text([run["success"]["0"] for run in runs]),
-    "end": lambda runs: mean_text([list(run["success"].values())[-1] for run in runs]),
-    "sampled tokens": lambda runs: f"{fmean(run['sampled_tokens'] for run in runs) / 1000:.0f} k",
-    "CPU-s a run": lambda runs: f"{fmean(run['cpu_seconds'] for run in runs):.0f}",
-    "zero-advantage share": lambda runs: f"{fmean(run['zero_advantage_share'] for run in runs):.2f}",
     "truncated": truncated,
     "turns": turns,
     "updates to 0.70": updates,
-    "unique states per 100 steps": lambda runs: f"{100 * fmean(run['unique_states'] for run in runs):.1f}",
-    "after 22 k steps": lambda runs: mean_text([at_steps(22_000).of(run) for run in runs]),
+    "silent at the start": silent,
+    "silent in training": lambda runs: f"{fmean(fmean(run['zero_advantage']) for run in runs):.2f}",
+    "unique states per 100 steps": unique_states,
+    "after 22 k steps": lambda runs: text(at_budget(runs, 22_000)),
     **{f"after {iteration}": after(iteration) for iteration in (10, 20, 30)},
+    **{f"right in the {room}": right(room) for room in ROOMS},
 }
 CURVE = ("seeds", "start", "end", "sampled tokens", "CPU-s a run")
 GROUPS = (*CURVE, "zero-advantage share")
@@ -65,23 +67,22 @@ CUT = (*CURVE, "truncated", "turns")
 
 @dataclass(frozen=True)
 class Table:
-    """One line for each arm.
+    """One line for each arm; calling it makes the text.
 
     Attributes:
         columns: of `COLUMNS`.
         sources: results/FILE.json, and which of its arms; none named: all.
         dropped: what is left out of the arms' names, since the page says it.
+        head: what stands above the arms' names.
     """
 
     columns: tuple[str, ...]
     sources: Mapping[str, tuple[str, ...]]
     dropped: tuple[str, ...] = ()
+    head: str = "arm"
 
-    def __str__(self) -> str:
-        lines = [f"| {' | '.join(('arm', *self.columns))} |", f"|{'---|' * (1 + len(self.columns))}"]
-        for name, runs in self.arms():
-            lines.append(f"| {' | '.join((name, *(COLUMNS[column](runs) for column in self.columns)))} |")
-        return "\n".join(lines)
+    def __call__(self) -> str:
+        return grid.table(dict(self.arms()), {name: COLUMNS[name] for name in self.columns}, self.head)
 
     def arms(self) -> Iterable[tuple[str, Runs]]:
         """Name as shown, and runs."""
@@ -97,6 +98,7 @@ class Table:
         return name
 
 
+LOST_THREADS = Table(CUT, {"t3_lost_threads": ()}, ("consistent, force_answer, ",), "arm of t3_lost_threads")
 #: Environments with GRPO and StepPO, as benchmarks.md names them, and their files.
 EVERYWHERE = {
     "guess_numbers": "family",
@@ -123,8 +125,8 @@ def everywhere() -> str:
 
 
 #: By the name in the mark.
-TABLES: Mapping[str, Table | str] = {
-    "every environment": everywhere(),
+TABLES: Mapping[str, Callable[[], str]] = {
+    "every environment": everywhere,
     "family": Table(GROUPS, {"family": ()}),
     "chain_search_ablations": Table(
         ("seeds", "start", "after 22 k steps", "unique states per 100 steps"), {"chain_search_ablations": ()}
@@ -135,7 +137,7 @@ TABLES: Mapping[str, Table | str] = {
     "t3": Table(CUT, {"t3": ()}, ("consistent, ", "force_answer, ")),
     "t3_circuit_decoding": Table(CUT, {"t3_circuit_decoding": ()}, ("force_answer, ",)),
     "t3_preference_estimation": Table(CUT, {"t3_preference_estimation": ()}, ("force_answer, ",)),
-    "t3_lost_threads": Table(CUT, {"t3_lost_threads": ()}, ("consistent, force_answer, ",)),
+    "t3_lost_threads": LOST_THREADS,
     **{
         environment: Table(CUT, {f"active_{environment}": ()}, ("force_answer, ",))
         for environment in (
@@ -165,14 +167,14 @@ def pages() -> list[Path]:
     return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
-def filled(text: str, tables: Mapping[str, object]) -> str:
-    """The text with today's tables between its marks; those that ``tables`` does not have stay as they are."""
+def filled(page: str, tables: Mapping[str, Callable[[], str]]) -> str:
+    """The page with today's tables between its marks; those that ``tables`` does not have stay as they are."""
 
     def today(mark: re.Match[str]) -> str:
         begin, name, end = mark.groups()
-        return f"{begin}{tables[name]}\n{end}" if name in tables else mark.group()
+        return f"{begin}{tables[name]()}\n{end}" if name in tables else mark.group()
 
-    return MARKED.sub(today, text)
+    return MARKED.sub(today, page)
 
 
 if __name__ == "__main__":

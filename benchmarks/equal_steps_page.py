@@ -112,7 +112,7 @@ def page(found: Mapping[str, Mapping[str, Runs]]) -> str:
 
 def with_overview(text: str, found: Mapping[str, Mapping[str, Runs]]) -> str:
     """The text with today's short table between its marks."""
-    return filled(text, {OVERVIEW: overview(found)})
+    return filled(text, {OVERVIEW: lambda: overview(found)})
 
 
 def overview(found: Mapping[str, Mapping[str, Runs]]) -> str:

@@ -47,6 +47,7 @@ MEANS = {
 }
 SUMMARY_KEYS = ("engine", "seconds", "cpu_seconds", "sampled_tokens", "episodes")
 Run = dict[str, Any]
+Column = Callable[[list[Run]], str]
 SMOOTHING = 5
 
 
@@ -271,17 +272,32 @@ def mean_text(values: Sequence[float]) -> str:
     return text(student_interval(values).to_dict())
 
 
-def markdown(arms: dict[str, list[Run]], extra: dict[str, Callable[[list[Run]], str]] | None = None) -> str:
-    """One line an arm: success at start and end, tokens, CPU-seconds, zero-advantage share, and ``extra`` columns."""
-    extra = extra or {}
-    heads = ["arm", "start", "end", "sampled tokens", "CPU-s a run", "zero-advantage share", *extra]
-    lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
+def zero_advantage(runs: list[Run]) -> str:
+    """Share of the episodes without an advantage; ``-`` where a run has none on file."""
+    shares = [run["zero_advantage_share"] for run in runs if "zero_advantage_share" in run]
+    return f"{fmean(shares):.2f}" if len(shares) == len(runs) else "-"
+
+
+#: Column -> what it shows of an arm's runs. Every grid's table has these; success is that on the test tasks.
+COLUMNS: Mapping[str, Column] = {
+    "start": lambda runs: mean_text([next(iter(run["success"].values())) for run in runs]),
+    "end": lambda runs: mean_text([list(run["success"].values())[-1] for run in runs]),
+    "sampled tokens": lambda runs: f"{fmean(run['sampled_tokens'] for run in runs) / 1000:.0f} k",
+    "CPU-s a run": lambda runs: f"{fmean(run['cpu_seconds'] for run in runs):.0f}",
+    "zero-advantage share": zero_advantage,
+}
+
+
+def markdown(arms: Mapping[str, list[Run]], extra: Mapping[str, Column] | None = None) -> str:
+    """A table with `COLUMNS` and ``extra``."""
+    return table(arms, {**COLUMNS, **(extra or {})})
+
+
+def table(arms: Mapping[str, list[Run]], columns: Mapping[str, Column], head: str = "arm") -> str:
+    """One line an arm; ``head`` stands above the arms' names."""
+    lines = [f"| {' | '.join((head, *columns))} |", f"|{'---|' * (1 + len(columns))}"]
     for name, runs in arms.items():
-        row = summarise(runs)
-        share = f"{row['zero_advantage_share']:.2f}" if "zero_advantage_share" in row else "-"
-        cells = [name, text(row["start"]), text(row["end"]), f"{row['sampled_tokens'] / 1000:.0f} k",
-                 f"{row['cpu_seconds']:.0f}", share, *(column(runs) for column in extra.values())]  # fmt: skip
-        lines.append(f"| {' | '.join(cells)} |")
+        lines.append(f"| {' | '.join((name, *(column(runs) for column in columns.values())))} |")
     return "\n".join(lines)
 
 

@@ -3,43 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
 from statistics import fmean
-from typing import Any
 
 from benchmarks.credit_reach import table
-from benchmarks.grid import RESULTS, Run, mean_text, summarise, text
+from benchmarks.doc_tables import Table, on_file
+from benchmarks.grid import RESULTS, mean_text
 from benchmarks.long_thoughts import ROOMS
-from benchmarks.steppo_rooms import right
-from benchmarks.t3 import truncated, turns
 
-
-def silent_groups() -> str:
-    """Groups whose episodes all have one reward: of the start's, and over the training."""
-    return _arms(
-        "vspo_mixed",
-        {
-            "silent groups at the start": lambda runs: f"{fmean(run['zero_advantage'][0] for run in runs):.2f}",
-            "in training": lambda runs: f"{fmean(fmean(run['zero_advantage']) for run in runs):.2f}",
-        },
-    )
-
-
-def doors() -> str:
-    """How often each room's door was right in the last iterations."""
-    return _arms("steppo_rooms", {f"right in the {room}": right(room) for room in ROOMS})
-
-
-def lost_threads() -> str:
-    """What is left of the traps, and what was cut, over the training."""
-    return _arms(
-        "t3_lost_threads",
-        {
-            "sampled tokens": lambda runs: f"{fmean(run['sampled_tokens'] for run in runs) / 1000:.0f} k",
-            "turns": turns,
-            "truncated": truncated,
-        },
-    )
+#: Groups whose episodes all have one reward: of the start's, and over the training.
+SILENT_GROUPS = Table(
+    ("start", "end", "silent at the start", "silent in training"), {"vspo_mixed": ()}, head="arm of vspo_mixed"
+)
+#: How often each room's door was right in the last iterations.
+DOORS = Table(
+    ("start", "end", *(f"right in the {room}" for room in ROOMS)), {"steppo_rooms": ()}, head="arm of steppo_rooms"
+)
 
 
 def credit() -> str:
@@ -49,7 +27,7 @@ def credit() -> str:
 
 def panel(file: str = "pivotrl_panel") -> str:
     """What every arm keeps of what the base could do elsewhere; see benchmarks/pivotrl_panel.py."""
-    arms = {name: list(arm["runs"].values()) for name, arm in _stored(file).items()}
+    arms = on_file(file)
     base, others = arms["base"], list(arms["base"][0]["panel"])
     heads = ["arm", "seeds", "in its domain", "mean of the others", "change of it", *others]
     lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
@@ -61,20 +39,5 @@ def panel(file: str = "pivotrl_panel") -> str:
             "" if name == "base" else mean_text(lost),
             *(f"{fmean(run['panel'][env] for run in runs):.2f}" for env in others),
         ]  # fmt: skip
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-def _stored(file: str) -> dict[str, Any]:
-    arms: dict[str, Any] = json.loads((RESULTS / f"{file}.json").read_text(encoding="utf-8"))["arms"]
-    return arms
-
-
-def _arms(file: str, columns: Mapping[str, Callable[[list[Run]], str]]) -> str:
-    lines = [f"| {' | '.join([f'arm of {file}', 'start', 'end', *columns])} |", f"|{'---|' * (3 + len(columns))}"]
-    for name, arm in _stored(file).items():
-        runs = list(arm["runs"].values())
-        row = summarise(runs)
-        cells = [name, text(row["start"]), text(row["end"]), *(column(runs) for column in columns.values())]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)

@@ -18,6 +18,7 @@ from benchmarks.claims.measures import (
     at_steps,
     at_tokens,
 )
+from benchmarks.doc_tables import LOST_THREADS
 from benchmarks.grid import Run
 
 BUDGET = at_steps(44_000)
@@ -103,7 +104,7 @@ CLAIMS = (
             *t3(LOST, GN_T3, at_tokens(100_000), 1, grpo=None, ppo=None, gspo=None),
         ),
         "GuessNumbers' own starter ends after three guesses, so that there is little tail to cut. t3_lost_threads has "
-        "the same games and rules and a starter at 0.06 that loses the thread sooner or later and then repeats itself "
+        "the same games and rules and a starter at 0.07 that loses the thread sooner or later and then repeats itself "
         "to the limit (benchmarks/lost_threads.py): the tail that T3 is about. There T3 saves tokens, and so "
         "is ahead at equal tokens; at equal iterations it is not: what led into the trap is punished with the tail or "
         "without it.",
@@ -120,7 +121,7 @@ CLAIMS = (
         "The saving grows with the turns that an episode may have left when it is cut: little in CircuitDecoding, "
         "whose window of 3 fires late, and the paper's third where a trapped belief goes on to the limit "
         "(t3_lost_threads).",
-        tables=(evidence.lost_threads,),
+        tables=(LOST_THREADS,),
     ),
     Claim(
         3,
@@ -155,7 +156,7 @@ CLAIMS = (
         "factor that all advantages share; what is left is the weight of one task against another, which the clip "
         "keeps below alpha, and every task that can be learned is learned in the end. That random draws or no clip "
         "make training collapse did not show, either.",
-        tables=(evidence.silent_groups,),
+        tables=(evidence.SILENT_GROUPS,),
     ),
     Claim(
         5,
@@ -187,7 +188,7 @@ CLAIMS = (
         "first step's choice at the larger gamma and nothing at the smaller one, where PPO learns little but the "
         "last room's doors; by steps nearly all of it does. A discount by "
         "tokens pays for brevity, too: PPO's thoughts became shorter. steppo: guess_numbers, a dozen tokens a step.",
-        tables=(evidence.doors, evidence.credit),
+        tables=(evidence.DOORS, evidence.credit),
     ),
     Claim(
         7,

@@ -96,7 +96,7 @@ def keep(name: str, version: str, entries: Callable[[], Iterable[Entry]], noun: 
 
 def _forget_old(folder: Path) -> None:
     oldest = time.time() - KEPT_DAYS * 24 * 3600
-    for path in folder.glob("*.sqlite*"):  # their locks, too
+    for path in folder.glob("*.sqlite"):
         with contextlib.suppress(OSError):
             if path.stat().st_mtime < oldest:
                 path.unlink()

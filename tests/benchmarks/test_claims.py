@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import doc_tables
 from benchmarks.claims import evidence, page
 from benchmarks.claims.judge import CONTRADICTED, DIRECTION, HOLDS, NOTHING, TOO_FEW, UNTOLD, find, seeds_for, together
 from benchmarks.claims.registry import CLAIMS, Comparison
@@ -86,7 +87,7 @@ def test_what_is_kept_of_the_other_domains(tmp_path: Path, monkeypatch: pytest.M
         "PivotRL": {"runs": {"0": run(0.8, 0.5, 0.4)}},
     }
     (tmp_path / "x.json").write_text(json.dumps({"arms": arms}), encoding="utf-8")
-    monkeypatch.setattr(evidence, "RESULTS", tmp_path)
+    monkeypatch.setattr(doc_tables, "RESULTS", tmp_path)
     _, _, base, sft, pivotrl = evidence.panel("x").splitlines()
     assert base == "| base | 2 | 0.10 [0.10, 0.10] | 0.40 [0.40, 0.40] |  | 0.50 | 0.30 |"
     # s of -0.05 and -0.15 is 0.0707, half width 12.706 * 0.0707 / sqrt(2) = 0.635

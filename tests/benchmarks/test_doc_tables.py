@@ -33,7 +33,7 @@ def test_only_what_stands_between_the_marks_is_written() -> None:
     text = (
         "before\n<!-- table: a -->\nold\n<!-- end of table -->\n<!-- table: b -->\nstays\n<!-- end of table -->\nafter"
     )
-    assert doc_tables.filled(text, {"a": "| new |"}) == text.replace("old", "| new |")
+    assert doc_tables.filled(text, {"a": lambda: "| new |"}) == text.replace("old", "| new |")
 
 
 def test_names_lose_what_the_page_says() -> None:

@@ -130,7 +130,8 @@ def test_a_caller_that_comes_back_drops_what_it_had_asked_for(group: InferenceGr
     # Not waited for: on a fast machine all would have ended by then.
     first = handle.exchange.remote("runner-3/first", dead)
     deadline = time.monotonic() + 30
-    while not ray.get(handle.stats.remote())["outstanding"] and time.monotonic() < deadline:
+    while not ray.get(handle.stats.remote())["outstanding"]:
+        assert time.monotonic() < deadline, "nothing was asked for"
         time.sleep(0.005)
     ray.get(handle.exchange.remote("runner-3/second", []))
     assert ray.get(handle.stats.remote())["outstanding"] == 0
