@@ -18,11 +18,9 @@ from typing import Any
 import psutil
 
 from rl_agents.cli.cluster import examine_cluster
-from rl_agents.cli.engine_costs import examine_engines
 from rl_agents.cli.parser import Parser
 from rl_agents.cli.recipe import examine_recipe
 from rl_agents.cli.transfer_test import examine_transfer
-from rl_agents.engines.measured import cores
 from rl_agents.errors import InputError
 from rl_agents.installation import checkout, pip_install, version_of
 
@@ -105,11 +103,6 @@ def build_parser() -> Parser:
         help="two minutes: start engines, give them new weights, kill one and bring it back; without a GPU on CPUs",
     )
     parser.add_argument(
-        "--engines", action="store_true",
-        help="a minute: play rollouts with both engines in turns; engine=auto remembers which is cheaper for a model",
-    )  # fmt: skip
-    parser.add_argument("--model", metavar="DIR", help="with --engines: a model folder (default: the starter)")
-    parser.add_argument(
         "--config", metavar="RECIPE",
         help="check a recipe by name or file: keys, batch, lengths, pairs of keys, memory; --cluster: place its run",
     )  # fmt: skip
@@ -123,12 +116,8 @@ def build_parser() -> Parser:
 def run(argv: Sequence[str]) -> int:
     """Run the doctor command; return its exit code."""
     args = build_parser().parse(argv)
-    if args.model and not args.engines:
-        raise InputError("--model goes with --engines; for other checks: --set model=DIR")
     if args.gpu:
         return examine_transfer(args)
-    if args.engines:
-        return examine_engines(args)
     if args.cluster:
         return examine_cluster(args)
     if args.config or args.set:
@@ -147,7 +136,7 @@ def examine(quick: bool = False) -> Report:
     report = Report(
         python=f"{platform.python_version()} ({sys.executable})",
         platform=platform.platform(),
-        cores=cores(),
+        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
         memory_gib=round(memory.total / 2**30, 1),
         memory_free_gib=round(memory.available / 2**30, 1),
         packages={name: version_of(name) or None for name in (*REQUIRED, *OPTIONAL, *TORCH_COMPANIONS)},

@@ -34,8 +34,8 @@ KINDS = (*FIRST_KINDS, "rewards", "verifiers", "judges", "agents", *PRESETS)
 ENGINES: list[Entry] = [
     {
         "name": "auto",
-        "summary": "vllm where it can run, on CPUs the one that is cheaper for the model; a run prints which and why",
-        "reference": "`run.py doctor --engines`",
+        "summary": "vllm where it can run, torch for small models on CPUs; a run prints which and why",
+        "reference": "docs/scale.md",
     },
     {
         "name": "vllm",

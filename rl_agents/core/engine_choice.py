@@ -1,13 +1,8 @@
 """What ``engine=auto`` stands for: settled once, when a run begins, and kept in its configuration.
 
-1. Where vLLM cannot run: the torch engine.
-2. With a GPU, with keys that only vLLM has, with ``env=blackbox`` (clients may ask for what the torch engine refuses),
-   and for layers that the torch engine cannot cache, or contexts that it cannot hold (`TORCH_CACHE`): vLLM.
-3. Otherwise, on a CPU, the one that is cheaper for this model: as it was measured here (`rl_agents.engines.measured`),
-   and where nobody has measured, by size (`TORCH_PARAMETERS`, `TORCH_CONTEXT`). Nothing is measured when a run begins:
-   starting vLLM for it takes longer than most runs with small models would save.
-
-A run that goes on keeps the engine that it began with, whatever has been measured since.
+The torch engine where vLLM cannot run, and on CPUs for models and contexts up to `TORCH_PARAMETERS` and
+`TORCH_CONTEXT`. vLLM otherwise: with a GPU, with keys that only vLLM has, with ``env=blackbox`` (clients may ask for
+what the torch engine refuses), and for layers that the torch engine cannot cache.
 """
 
 from __future__ import annotations
@@ -17,10 +12,8 @@ from dataclasses import fields
 from typing import Any, cast
 
 from rl_agents.core.starter_folder import starter_config, starter_dir
-from rl_agents.engines.base import EngineSettings
 from rl_agents.engines.hub import model_folder
-from rl_agents.engines.measured import read, subject
-from rl_agents.engines.model_shape import ModelShape, model_shape, read_config
+from rl_agents.engines.model_shape import model_shape, read_config
 from rl_agents.engines.select import resolve_engine
 from rl_agents.envs.base import base_environment, base_options
 from rl_agents.errors import InputError
@@ -28,12 +21,9 @@ from rl_agents.settings import Settings
 from rl_agents.settings.sections import EngineKeys
 
 #: Weights and context up to which the torch engine is the cheaper one on a CPU: the largest that were measured
-#: (benchmarks/results/engine_choice.json). With prompts of 1,000 tokens vLLM is, at 0.1 M already.
+#: (benchmarks/results/engine_choice.json). With prompts of 1,000 tokens vLLM is cheaper with 0.1 M weights already.
 TORCH_PARAMETERS, TORCH_CONTEXT = 22_000_000, 384
 LIMITS = f"{TORCH_PARAMETERS / 1e6:g} M parameters and contexts of {TORCH_CONTEXT} tokens"
-#: Bytes that the torch engine's cache may take; its batch of contexts is one block, where vLLM has pages.
-TORCH_CACHE = 2 << 30
-MEASURE = "run.py doctor --engines"
 #: Keys that the torch engine does not have, with their defaults.
 ONLY_VLLM = {key.name: key.default for key in fields(EngineKeys) if "engine!=torch" in key.metadata["needs"]}
 
@@ -75,12 +65,12 @@ def choose_engine(settings: Settings) -> tuple[str, str]:
         return "vllm", f"engine vllm: {why}"
     shape = model_shape(model_config(settings))
     if shape is None:
-        return "vllm", "engine vllm: the model's size is not in its config.json; engine=torch takes the other one"
-    cache = shape.kv_bytes(settings.dtype) * EngineSettings("").max_batch * settings.max_model_len
-    if cache > TORCH_CACHE:
-        why = f"the torch engine's keys and values could take {cache / 2**30:.1f} GiB (max_model_len)"
-        return "vllm", f"engine vllm: {why}; engine=torch takes it nevertheless"
-    return cheaper(shape, settings.dtype, settings.max_model_len)
+        return "vllm", "engine vllm: the model's size is not in its config.json; engine=torch overrides this"
+    small = shape.parameters <= TORCH_PARAMETERS and settings.max_model_len <= TORCH_CONTEXT
+    kind, other = ("torch", "vllm") if small else ("vllm", "torch")
+    what = f"{shape.parameters / 1e6:.2g} M parameters, contexts of {settings.max_model_len} tokens"
+    rule = f"on CPUs torch costs less up to {LIMITS} (docs/speed.md)"
+    return kind, f"engine {kind}: {what}; {rule}; engine={other} overrides this"
 
 
 def small_models(kind: str) -> str:
@@ -89,20 +79,7 @@ def small_models(kind: str) -> str:
 
     if kind == "torch" or torch.cuda.is_available():
         return ""
-    return f" Up to {LIMITS} engine=auto takes torch, which costs less on CPUs ({MEASURE} measures)."
-
-
-def cheaper(shape: ModelShape, dtype: str, context: int) -> tuple[str, str]:
-    """Return the engine that costs less on this machine's CPU, and why, as `choose_engine` does."""
-    what = f"{shape.parameters / 1e6:.2g} M parameters, contexts of {context} tokens"
-    if found := read(subject(shape, dtype, context)):
-        kind, why = found.cheaper, str(found)
-    else:
-        small = shape.parameters <= TORCH_PARAMETERS and context <= TORCH_CONTEXT
-        kind = "torch" if small else "vllm"
-        why = f"torch costs less on CPUs up to {LIMITS} (docs/speed.md); {MEASURE} measures a model here"
-    other = "vllm" if kind == "torch" else "torch"
-    return kind, f"engine {kind}: {what}; {why}; engine={other} takes the other one"
+    return f" Up to {LIMITS} engine=auto takes torch, which costs less on CPUs."
 
 
 def model_config(settings: Settings) -> Mapping[str, Any]:
@@ -125,9 +102,7 @@ def _needs_vllm(settings: Settings) -> str:
     if settings.weight_transfer not in ("auto", "object_store"):
         return f"the torch engine knows no weight_transfer={settings.weight_transfer}"
     if settings.env == "blackbox":
-        return (
-            "agents behind env=blackbox may ask for what the torch engine refuses; engine=torch takes it nevertheless"
-        )
+        return "agents behind env=blackbox may ask for what the torch engine refuses"
     return _uncached(settings)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +15,14 @@ from rl_agents.cli import evaluate, train, tune
 from rl_agents.core import engine_choice
 from rl_agents.core.resolve import resolve
 from rl_agents.engines import select
-from rl_agents.engines.measured import Measured, keep, subject
-from rl_agents.engines.model_shape import model_shape, read_config
 from rl_agents.reporting.run_folder import RunFolder
 
 QUICK = {"max_response_tokens": 8, "max_model_len": 2048}
-COSTS = {"ratio_low": 1.0, "ratio_high": 1.0, "rounds": 4, "what": "guess_numbers", "date": "2026-11-23"}
 
 
 @pytest.fixture(autouse=True)
 def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """vLLM can run, on a CPU, and nothing has been measured."""
+    """vLLM can run, on a CPU."""
     monkeypatch.setenv("RL_AGENTS_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(select, "_vllm_obstacle", lambda: ("", ""))
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
@@ -43,21 +40,20 @@ def settled(keys: Mapping[str, Any]) -> Settings:
     return resolve(Settings.from_dict(dict(keys)))
 
 
-def measure(folder: Path, torch_us: float, vllm_us: float) -> None:
-    shape = model_shape(read_config(folder))
-    assert shape is not None
-    keep(subject(shape, "float32", QUICK["max_model_len"]), Measured(torch_us, vllm_us, **COSTS))  # type: ignore[arg-type]
+@pytest.fixture
+def prefer_vllm(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Return what makes new runs with the model choose vLLM."""
+    return lambda: monkeypatch.setattr(engine_choice, "TORCH_PARAMETERS", 10_000)
 
 
 def test_small_models_get_the_torch_engine_and_large_ones_vllm(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keys = {"model": str(model), **QUICK}
     small = settled(keys)
     assert small.engine == "torch" and "engine" not in small.explicit
-    assert small.engine_choice.startswith("engine torch: 0.") and "docs/speed.md" in small.engine_choice
-    assert small.engine_choice.endswith("measures a model here; engine=vllm takes the other one")
+    assert small.engine_choice.startswith("engine torch: 0.")
     monkeypatch.setattr(engine_choice, "TORCH_PARAMETERS", 10_000)
     large = settled(keys)
-    assert large.engine == "vllm" and "torch costs less on CPUs up to" in large.engine_choice
+    assert large.engine == "vllm" and large.engine_choice.startswith("engine vllm: 0.")
     monkeypatch.setattr(engine_choice, "TORCH_PARAMETERS", 10_000_000)
     monkeypatch.setattr(engine_choice, "TORCH_CONTEXT", 384)
     assert settled(keys).engine == "vllm", "a long context"
@@ -84,26 +80,6 @@ def test_layers_that_the_torch_engine_cannot_cache_take_vllm(tmp_path: Path) -> 
     assert found.engine == "vllm" and "the torch engine needs full attention" in found.engine_choice
 
 
-def test_contexts_that_the_torch_engine_cannot_hold_take_vllm(model: Path) -> None:
-    found = settled({"model": str(model), "max_response_tokens": 8, "max_model_len": 32768, "dtype": "float32"})
-    assert found.engine == "torch", "2 layers of 32: 512 bytes a token, 2 GiB in all"
-    wide = settled({"model": str(model), **QUICK})
-    wide.max_model_len = 32769
-    assert engine_choice.choose_engine(wide)[0] == "vllm"
-    assert "could take 2.0 GiB (max_model_len)" in engine_choice.choose_engine(wide)[1]
-
-
-def test_what_was_measured_goes_before_the_rule(model: Path) -> None:
-    keys = {"model": str(model), **QUICK}
-    measure(model, 200.0, 100.0)
-    found = settled(keys)
-    assert found.engine == "vllm"
-    assert "measured here on 2026-11-23 (guess_numbers): the torch engine takes 2.0 times" in found.engine_choice
-    assert settled(keys | {"dtype": "bfloat16"}).engine == "torch", "another dtype was not measured"
-    measure(model, 50.0, 100.0)
-    assert settled(keys).engine == "torch"
-
-
 def test_with_a_gpu_or_without_vllm_nothing_is_weighed(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = Settings.from_dict({"model": str(model), **QUICK})
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
@@ -121,27 +97,31 @@ def test_starters_are_small_whether_or_not_they_are_built(env: str) -> None:
     assert found.engine == "torch" and "M parameters" in found.engine_choice
 
 
-def test_a_run_that_goes_on_keeps_its_engine(model: Path) -> None:
+def test_a_run_that_goes_on_keeps_its_engine(model: Path, prefer_vllm: Callable[[], None]) -> None:
     begun = settled({"model": str(model), **QUICK})
     assert begun.engine == "torch"
-    measure(model, 200.0, 100.0)  # another run would get vLLM now
+    prefer_vllm()
     again = resolve(Settings.restored(begun.to_dict()))
     assert (again.engine, again.engine_choice) == ("torch", "engine torch: as this run began")
     asked = Settings.restored(begun.to_dict())
     asked.update({"engine": "auto"})
     assert resolve(asked).engine == "vllm", "who asks gets a new choice"
-    old = Settings.restored({**begun.to_dict(), "engine": "auto"})
-    measure(model, 50.0, 100.0)
-    assert resolve(old).engine == "vllm", "what earlier versions wrote, and took"
 
 
-def test_resumed_runs_and_evaluations_keep_the_engine_on_file(model: Path, tmp_path: Path) -> None:
+def test_a_run_of_an_earlier_version_takes_vllm(model: Path) -> None:
+    written = settled({"model": str(model), **QUICK}).to_dict()
+    assert resolve(Settings.restored({**written, "engine": "auto"})).engine == "vllm"
+
+
+def test_resumed_runs_and_evaluations_keep_the_engine_on_file(
+    model: Path, tmp_path: Path, prefer_vllm: Callable[[], None]
+) -> None:
     flags = ["--model", str(model), "--set", *(f"{name}={value}" for name, value in QUICK.items())]
     plan = train.plan_new(train.build_parser().parse([*flags, "--output", str(tmp_path / "run")]))
     folder = RunFolder.create(plan.output, plan.settings)
     assert "\nengine: torch\n" in folder.config_file.read_text() and "engine=torch" in train.describe(plan.settings)
     folder.pool.touch()
-    measure(model, 200.0, 100.0)  # a new run would get vLLM now
+    prefer_vllm()
     again = train.plan_resume(train.build_parser().parse(["--resume", str(folder.path)])).settings
     assert (again.engine, again.engine_choice) == ("torch", "engine torch: as this run began")
     checkpoint = tmp_path / "checkpoint"
@@ -153,7 +133,7 @@ def test_resumed_runs_and_evaluations_keep_the_engine_on_file(model: Path, tmp_p
     assert evaluate.evaluation_settings(args, str(model), {}).engine == "vllm"
 
 
-def test_trials_of_a_sweep_have_one_engine(model: Path, tmp_path: Path) -> None:
+def test_trials_of_a_sweep_have_one_engine(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = f"set: {{model: {model}, max_response_tokens: 8, max_model_len: 2048}}\n"
     file = tmp_path / "sweep.yaml"
     file.write_text(f"{text}space: {{lr: [1.0e-4, 1.0e-3]}}\n")
@@ -161,8 +141,8 @@ def test_trials_of_a_sweep_have_one_engine(model: Path, tmp_path: Path) -> None:
     assert plan.sweep.keys["engine"] == "torch" and {s.engine for s in plan.settings.values()} == {"torch"}
     assert tune.first_lines(plan.settings.values())[0].startswith("engine torch: 0.")
     assert "engine: torch" in plan.sweep.to_yaml(), "a resumed sweep keeps it"
-    file.write_text(f"{text}space: {{dtype: [float32, bfloat16]}}\n")
-    measure(model, 200.0, 100.0)  # float32 alone: one of the two trials would take vLLM
+    file.write_text(f"{text}space: {{max_model_len: [2048, 4096]}}\n".replace(", max_model_len: 2048", ""))
+    monkeypatch.setattr(engine_choice, "TORCH_CONTEXT", 2048)  # one of the two trials would take vLLM
     plan = tune.plan_new(tune.build_parser().parse([str(file), "--output", str(tmp_path / "p")]))
     assert {s.engine for s in plan.settings.values()} == {"vllm"} and plan.sweep.keys["engine"] == "vllm"
 
