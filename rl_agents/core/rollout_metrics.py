@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from rl_agents.data.failures import AGENT_ERROR
 from rl_agents.data.rows import Row
 from rl_agents.data.steps import step_spans
 from rl_agents.data.trajectory import Trajectory
@@ -21,6 +22,8 @@ def rollout_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
     }
     for cause, count in Counter(t.end_cause.split(":")[0] for t in trajectories).items():
         metrics[f"end_cause/{cause}"] = count / len(trajectories)
+        if cause == AGENT_ERROR:
+            metrics["rollout/agent_errors"] = float(count)
     if not played:
         return metrics
     steps = [step for t in played for step in t.steps]

@@ -53,9 +53,21 @@ class FailedEpisodes:
         ((kind, count),) = self.causes.most_common(1)
         cause = " ".join(self.examples[kind].split())
         cause = cause if len(cause) <= MAX_CAUSE else cause[: MAX_CAUSE - 3] + "..."
-        return f"{text}; most often ({count}): {cause}"
+        return f"{text}; most often ({count}): {cause}{self._remedy()}"
+
+    def _remedy(self) -> str:
+        if not self.agent_errors:
+            return ""
+        return "; agents' errors are excluded from training, env.error_reward=NUMBER trains on them with that reward"
+
+    @property
+    def agent_errors(self) -> int:
+        """Episodes whose black-box agent raised or returned no result."""
+        return sum(count for kind, count in self.causes.items() if kind.startswith(AGENT_ERROR))
 
 
+#: The cause of a black-box agent that raised or returned no result.
+AGENT_ERROR = "agent_error"
 #: Causes that are the task's doing at once, and those that have to show twice.
 AT_ONCE, TWICE = ("env_timeout", "env_died"), ("env_error", "env_garbage")
 #: The cause that is neither a task's doing nor its environment's.

@@ -225,7 +225,7 @@ class EngineSettings:
         max_model_len: longest prompt plus response, in tokens.
         max_batch: most requests decoded together; more wait.
         kv_cache_gb: memory for vLLM's KV cache in GiB; None: 0.5 on CPU, or what one context of ``max_model_len``
-            needs, and on a GPU vLLM's own share of the memory. The torch engine grows its cache as needed.
+            needs, and on a GPU vLLM's own share of the memory. The torch engine's cache grows up to 2 GiB.
         tensor_parallel: GPUs for one engine (``async`` only).
         seed: seeds the requests that bring none of their own.
         threads: CPU threads of one engine.

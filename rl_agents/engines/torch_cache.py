@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache
+
+from rl_agents.engines.torch_slots import CACHE_BYTES
+from rl_agents.errors import InputError
 
 
 class PassLayer(CacheLayerMixin):
@@ -56,27 +60,38 @@ class SlotCache:
     """Keys and values of ``slots`` rows, which grow from 64 positions to ``max_len`` and one spare column.
 
     Attributes:
+        slots: rows, fewer than asked for where those of ``max_len`` would take more than `CACHE_BYTES`.
         memory: keys, then values, of layer after layer: (slots, capacity, heads, dim) each; empty before `reserve`.
     """
 
+    @torch.inference_mode()
     def __init__(self, model: Any, slots: int, max_len: int) -> None:
-        self.model, self.slots, self.max_len = model, slots, max_len
-        self.capacity = 0
+        """Bound the memory; the shapes of keys and values are seen from a pass over one token.
+
+        Raises:
+            InputError: a single row of ``max_len`` does not fit.
+        """
+        seen = DynamicCache()
+        token = torch.zeros(1, 1, dtype=torch.long, device=model.device)
+        model(input_ids=token, past_key_values=seen, use_cache=True, logits_to_keep=1)
+        states = [part for layer in seen.layers for part in (layer.keys, layer.values)]
+        self._empty = states[0].new_zeros(0)
+        self._shapes = [tuple(part.shape[1::2]) for part in states]
+        row = (max_len + 1) * self._empty.itemsize * sum(map(math.prod, self._shapes))
+        if (slots := min(slots, CACHE_BYTES // row)) < 1:
+            raise InputError(
+                f"max_model_len={max_len}: the keys and values of one context take {row / 2**30:.1f} GiB, and the torch "
+                f"engine's cache holds {CACHE_BYTES / 2**30:g} GiB: lower max_model_len, or take engine=vllm"
+            )
+        self.slots, self.max_len, self.capacity = slots, max_len, 0
         self.memory: list[torch.Tensor] = []
         #: One block for all keys and values of the same shape: what moves or grows does so in one operation.
         self._blocks: dict[tuple[int, ...], torch.Tensor] = {}
-        self._shapes: list[tuple[int, ...]] = []
 
     def _allocate(self, capacity: int) -> None:
-        """Make the blocks; what shape they have is seen from a pass over one token."""
-        seen = DynamicCache()
-        token = torch.zeros(1, 1, dtype=torch.long, device=self.model.device)
-        self.model(input_ids=token, past_key_values=seen, use_cache=True, logits_to_keep=1)
-        states = [part for layer in seen.layers for part in (layer.keys, layer.values)]
-        self._shapes = [tuple(part.shape[1::2]) for part in states]
         # Zeros, not empty: padded queries look at column 0, and NaN there would spread.
         self._blocks = {
-            shape: states[0].new_zeros(self._shapes.count(shape), self.slots, capacity, *shape)
+            shape: self._empty.new_zeros(self._shapes.count(shape), self.slots, capacity, *shape)
             for shape in dict.fromkeys(self._shapes)
         }
 

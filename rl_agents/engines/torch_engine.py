@@ -63,25 +63,26 @@ class TorchEngine:
             model: checkpoint folder, or a loaded Hugging Face model (used as it is: `sync` writes into it).
             dtype: of the weights, when ``model`` is a folder.
             max_model_len: longest prompt plus response, in tokens.
-            max_batch: most requests decoded together.
+            max_batch: most requests decoded together; fewer where `SlotCache` cannot hold so many contexts.
             seed: seeds the requests that bring none of their own.
             device: None: the GPU where there is one, else the CPU; a loaded model stays where it is.
             weight_switch, switch_timeout_s: see `EngineSettings`.
 
         Raises:
-            InputError: the model has layers that this engine cannot cache.
+            InputError: the model has layers that this engine cannot cache, or one context does not fit the cache.
         """
         self.model: Any = load_model(model, dtype, device) if isinstance(model, (str, Path)) else model
         check_attention(self.model.config, max_model_len)
-        self.device, self.max_model_len, self.max_batch, self.seed = self.model.device, max_model_len, max_batch, seed
+        self._passes = Passes(self.model, max_batch, max_model_len)
+        self.device, self.max_model_len, self.seed = self.model.device, max_model_len, seed
+        self.max_batch = self._passes.cache.slots
         self._names = FileNames(self.model)
         self.version = 0
         self.held = OverlapClock()
         self._keep, self._patience_s, self._syncs = weight_switch == "keep", switch_timeout_s, 0
         self.sampled_tokens = self.prompt_tokens = self.cached_tokens = 0
         self.passes = self.prefill_tokens = self.decode_tokens = 0
-        self._passes = Passes(self.model, max_batch, max_model_len)
-        self._slots = [Slot() for _ in range(max_batch)]
+        self._slots = [Slot() for _ in range(self.max_batch)]
         self._running = self._clock = self._requests = 0
         self._waiting: list[Request] = []
         self._driver: asyncio.Task[None] | None = None

@@ -20,6 +20,8 @@ from rl_agents.engines.torch_slots import last_tokens
 
 #: Recording costs as much as about 300 passes save: shorter runs are spared it.
 RECORD_AFTER = 150
+#: Most numbers in a pass's attention mask, rows x tokens x keys: longer prompts are computed in pieces (5 bytes each).
+MASK_CELLS = 1 << 25
 #: (rows, tokens, keys) of the passes that a recording is made of, and compared on.
 RECORDED, COMPARED = (2, 3, 5), ((1, 1, 1), (3, 1, 9), (2, 4, 12))
 
@@ -79,13 +81,18 @@ class Passes:
             The logits after each row's last token, and how many tokens went through the model.
         """
         ends = list(map(len, tokens))
-        self._length = max(ends)
-        self.cache.reserve(self._length)
-        width = self._length if not any(starts) else max(end - start for start, end in zip(starts, ends, strict=True))
-        ids = [last_tokens(row, start, width) for row, start in zip(tokens, starts, strict=True)]
+        longest = max(ends)
+        self.cache.reserve(longest)
+        width = longest if not any(starts) else max(end - start for start, end in zip(starts, ends, strict=True))
+        ids = torch.tensor([last_tokens(row, start, width) for row, start in zip(tokens, starts, strict=True)])
         position, columns = aligned(starts, ends, width, self.cache.spare, self.device)
-        self._position = position[:, -1:]
-        return self._run(torch.tensor(ids, device=self.device), position, columns, low), position.numel()
+        step = max(1, MASK_CELLS // (len(tokens) * longest))
+        for left in range(0, width, step):
+            part = slice(left, left + step)
+            self._position = position[:, part][:, -1:]
+            self._length = longest - max(0, width - left - step)
+            logits = self._run(ids[:, part].to(self.device), position[:, part], columns[:, part], low)
+        return logits, position.numel()
 
     def onward(self, ids: torch.Tensor) -> tuple[torch.Tensor, int]:
         """Compute one more token, ``ids`` (rows, 1), for the rows of the last pass, which began at slot 0."""
@@ -95,7 +102,7 @@ class Passes:
         return self._run(ids, self._position, self._position, 0), len(ids)
 
     def _run(self, ids: torch.Tensor, position: torch.Tensor, columns: torch.Tensor, low: int) -> torch.Tensor:
-        where = (self._rows[: len(ids)] * self.cache.capacity + columns).view(-1)
+        where = (self._rows[: len(ids)] * self.cache.capacity + columns).reshape(-1)
         memory = [part[low:] for part in self.cache.memory] if low else self.cache.memory
         self._count += 1
         if self._count == RECORD_AFTER and self.device.type == "cpu":

@@ -10,6 +10,8 @@ from rl_agents.engines.base import Completion, OnTokens, Sampling, stamp
 
 #: Most prompt tokens (padding included) in one forward pass: bounds the memory of a prefill.
 PREFILL_TOKENS = 16384
+#: Most bytes of keys and values in one engine; as long as the cache grows, half as much again.
+CACHE_BYTES = 2 << 30
 #: What a forward pass costs beside its tokens, in tokens: 1.8 ms and 7.3 us a token at 0.1 million parameters.
 PASS_TOKENS = 256
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import json
 import os
 import re
 import shlex
 import shutil
 import sys
+import traceback
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -184,12 +186,23 @@ class FunctionAgent:
     async def _call(self, task: Mapping[str, Any], client: AgentClient) -> AgentEnd:
         try:
             returned = await self.function(task, client)
-        except (Exception, SystemExit) as error:  # an event loop lets SystemExit end the whole process
-            return AgentEnd(error=one_line(f"{type(error).__name__}: {error}"))
+        # An event loop lets SystemExit end the whole process, and a CancelledError of the agent's own looks like ours.
+        except (Exception, SystemExit, BaseExceptionGroup, asyncio.CancelledError) as error:
+            current = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and current is not None and current.cancelling():
+                raise
+            return AgentEnd(error=one_line(f"{type(error).__name__}: {error}{self._place(error)}"))
         try:
             return AgentEnd(None if returned is None else read_result(returned))
         except ValueError as error:
             return AgentEnd(error=f"its result cannot be used: {error}")
+
+
+    def _place(self, error: BaseException) -> str:
+        """Return `` (agent.py:12)``, the deepest line in the function's own file; empty where it has none."""
+        file = inspect.getsourcefile(inspect.unwrap(self.function))
+        lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == file]
+        return f" ({Path(file).name}:{lines[-1]})" if file and lines else ""
 
 
 PLACES: Mapping[str, Callable[[Given], str]] = {

@@ -120,7 +120,8 @@ class EpisodeWatch:
 
     def _check(self, what: str, failed: FailedEpisodes) -> None:
         limit = self.settings.max_failed_share
-        if failed.share > limit or failed.share == 1.0:
+        # An agent's errors depend on the policy, as a parse error does: they end a run only where nothing else is left.
+        if failed.share == 1.0 or failed.causes.total() - failed.agent_errors > limit * failed.total:
             raise EpisodesFail(f"{failed.sentence(what)} (max_failed_share={limit:g})")
 
     def _cautions(self, episodes: Sequence[Trajectory], record: Mapping[str, Any]) -> list[str]:

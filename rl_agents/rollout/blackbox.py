@@ -7,7 +7,8 @@ gave to single calls stay with them.
 
 ``end_cause`` is ``terminated``, ``env_truncated`` (the agent says so), ``max_turns`` or ``context_length`` (a call was
 refused), ``agent_timeout`` (its time was over: trained on, as the others are), ``truncated_by_rule: ...`` (T3), or a
-failure: ``agent_error: exit code 3: the last line that it wrote``. An episode that an engine failed is unfinished.
+``agent_error: exit code 3: the last line that it wrote``. The last one is excluded from training, or trained on with
+``env.error_reward``. An episode that an engine failed is unfinished.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rl_agents.chat.context import ChatTemplate
+from rl_agents.data.failures import AGENT_ERROR
 from rl_agents.data.tasks import step_seed
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
 from rl_agents.data.tree import last_word
@@ -134,7 +136,7 @@ async def _play(
         raise EngineError(problem)
     for step in trace.steps:
         step.call = step.call if recorder is None else recorder.name(step.call)
-    return trajectory_of(spec, trace, end, steering, limits)
+    return trajectory_of(spec, trace, end, steering, limits, box.options.error_reward)
 
 
 def unanswered(session: OpenSession) -> str:
@@ -148,21 +150,29 @@ def unanswered(session: OpenSession) -> str:
 
 
 def trajectory_of(
-    spec: EpisodeSpec, trace: SessionTrace, end: AgentEnd, steering: Steering, limits: Limits
-) -> Trajectory:
-    """Make a trajectory of an agent's session and of its end."""
+    spec: EpisodeSpec, trace: SessionTrace, end: AgentEnd, steering: Steering, limits: Limits,
+    error_reward: float | None = None,
+) -> Trajectory:  # fmt: skip
+    """Make a trajectory of an agent's session and of its end.
+
+    Args:
+        error_reward: replaces the result's reward where the agent failed; None: such an episode is ``failed``.
+    """
     trajectory = Trajectory(spec.task_id, spec.group_id, spec.member, spec.seed, steps=trace.steps)
     result = end.result or AgentResult()
     reward = trace.reward if result.reward is None else result.reward
     rewarded = reward is not None or any(step.reward for step in trace.steps)
+    _end(trajectory, trace, end, rewarded, limits)
+    erred = trajectory.end_cause.startswith(AGENT_ERROR)
+    if erred and error_reward is not None and trajectory.steps:
+        reward, trajectory.failed, trajectory.terminated = error_reward, False, True
     if trajectory.steps:
         trajectory.steps[last_word(trajectory)].reward += reward or 0.0
-    _end(trajectory, trace, end, rewarded, limits)
     zeroed = steering.fired and not trajectory.failed and _end_by_rule(trajectory, trace, end, steering)
     trajectory.metrics = dict(result.metrics)
     trajectory.facts |= _facts(result, trace)
     won = trajectory.episode_return > 0 if result.success is None else result.success
-    trajectory.success = bool(trajectory.steps) and not trajectory.failed and won and not zeroed
+    trajectory.success = bool(trajectory.steps) and not (trajectory.failed or erred or zeroed) and won
     return trajectory
 
 
@@ -175,7 +185,7 @@ def _end(trajectory: Trajectory, trace: SessionTrace, end: AgentEnd, rewarded: b
     elif cause:
         trajectory.end_cause, trajectory.truncated = cause, True
     elif problem := end.error or _lacking(trajectory, rewarded):
-        trajectory.end_cause, trajectory.failed = f"agent_error: {problem}", True
+        trajectory.end_cause, trajectory.failed = f"{AGENT_ERROR}: {problem}", True
     else:
         trajectory.end_cause, trajectory.terminated = "terminated", True
 

@@ -43,6 +43,18 @@ def test_all_failed_ends_a_run_whatever_the_share() -> None:
         watch.check_evaluation([broken()])
 
 
+def test_agents_that_raise_end_a_run_only_where_nothing_else_is_left() -> None:
+    watch = EpisodeWatch(Settings())
+    (line,) = watch.after_training([broken("agent_error: ParseError: no answer")] * 9 + [episode()], {})
+    assert line.startswith("9 of 10 episodes failed") and "env.error_reward=NUMBER" in line
+    watch.check_training()
+    watch.after_training([broken()] * 20 + [episode()] * 9, {})
+    with pytest.raises(EpisodesFail):
+        watch.check_training()
+    with pytest.raises(EpisodesFail, match="env.error_reward"):
+        watch.check_evaluation([broken("agent_error: ParseError: no answer")])
+
+
 @pytest.mark.parametrize(
     ("episodes", "record", "words"),
     [

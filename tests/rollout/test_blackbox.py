@@ -14,6 +14,7 @@ import pytest
 from rollout.black_boxes import CONTEXT, LIMITS, Asker, collect, player, specs, task_file, tiny_model, user
 from rollout.scripted import Countdown, ScriptedEngine
 
+from rl_agents.core.rollout_metrics import rollout_metrics
 from rl_agents.data.tasks import step_seed
 from rl_agents.engines.base import EngineError
 from rl_agents.engines.torch_engine import TorchEngine
@@ -114,6 +115,28 @@ def test_agents_that_fail_say_how(tasks):
     assert trajectory.failed and trajectory.end_cause == "agent_error: it asked the model nothing"
     (trajectory,) = collect(command(ASK + "ask([{'role': 'user', 'content': 'a'}])"), tasks).trajectories
     assert trajectory.failed and "no reward: end with a line such as" in trajectory.end_cause
+
+
+def test_an_agents_errors_are_excluded_and_counted_or_trained_on_with_a_reward(tasks):
+    async def agent(task, client):
+        async with Asker(client) as model:
+            await model.say([user("a")])
+            await model.reward(2.0, step_seed(client.seed, 0))
+            if task["id"] != "task-3":
+                errors = {"task-0": ValueError("no JSON"), "task-1": asyncio.CancelledError()}
+                raise errors.get(task["id"], BaseExceptionGroup("both", [SystemExit(3)]))
+        return 1.0
+
+    for reward, failed in ((None, [True, True, True, False]), (-0.5, [False] * 4)):
+        rollouts = collect(agent, tasks, 4, error_reward=reward)
+        found = rollouts.trajectories
+        assert not rollouts.unfinished and [t.failed for t in found] == failed
+        assert found[0].end_cause.startswith("agent_error: ValueError: no JSON (test_blackbox.py:")
+        assert "CancelledError" in found[1].end_cause and "BaseExceptionGroup" in found[2].end_cause
+        assert [t.success for t in found] == [False, False, False, True]
+        assert rollout_metrics(found)["rollout/agent_errors"] == 3
+        if reward is not None:
+            assert [t.episode_return for t in found] == [1.5, 1.5, 1.5, 3.0] and all(t.terminated for t in found)
 
 
 def test_refusals_reach_the_agent_in_words(tasks):

@@ -9,6 +9,7 @@ this way (`rl_agents.rollout.blackbox`).
 from __future__ import annotations
 
 import string
+from dataclasses import replace
 from typing import Any
 
 import gymnasium
@@ -117,7 +118,9 @@ class BlackboxEnv(gymnasium.Env[str, str]):
         self.close()
         result, cut = end.result or AgentResult(), cut or end.timed_out
         if not cut and (end.error or not (self._rewarded or result.reward is not None)):
-            raise AgentFailed(end.error or 'the agent ended without a reward: let its last line be {"reward": ...}')
+            if self.options.error_reward is None:
+                raise AgentFailed(end.error or 'the agent ended without a reward: let its last line be {"reward": ...}')
+            result = replace(result, reward=self.options.error_reward, success=False)
         info: dict[str, Any] = {"metrics": dict(result.metrics), "references": result.references}
         info |= {"points": result.points} | ({} if result.success is None else {"success": result.success})
         info |= {} if result.evidence is None else {"evidence": result.evidence}

@@ -32,6 +32,11 @@ class BlackboxOptions:
     )
     agent_timeout_s: float = key(300.0, "seconds that an agent has for a task", above=0)
     agent_concurrency: int = key(16, "agents at once in a rollout process", at_least=1)
+    error_reward: float | None = key(
+        None,
+        "reward of an episode whose agent raised or returned no result; without one such episodes are counted and "
+        "excluded from training",
+    )
     reasoning: Literal["keep", "as_sent"] = key(
         "keep", "what the model reads again of its thoughts: what it wrote, or what the agent sends back"
     )
