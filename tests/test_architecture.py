@@ -111,4 +111,4 @@ def reachable(start: str, arrows: dict[str, set[str]]) -> set[str]:
 
 def test_no_file_is_longer_than_a_reader_keeps_in_mind() -> None:
     lengths = {name: len(path.read_text(encoding="utf-8").splitlines()) for name, path in MODULES.items()}
-    assert not {name: lines for name, lines in lengths.items() if lines > 400}
+    assert not {name: lines for name, lines in lengths.items() if lines > 800}

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -32,6 +33,11 @@ CACHED_TURNS = 1024
 SHORT_ID = 9
 #: Chats may be long; the members of a group ask for theirs at the same time.
 CACHED_CHATS = 128
+#: Longer texts are not cached: what the caches hold stays small.
+CACHED_CHARACTERS = 1 << 15
+#: Tokenizers take hundreds of bytes a token. Texts with more characters than this for each token of a limit are first
+#: counted in pieces of so many characters; a cut may add some tokens.
+CHARACTERS_PER_TOKEN, PIECE, CUT_TOKENS = 4, 1 << 16, 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +122,21 @@ class ChatTemplate:
         eos = tokenizer.eos_token_id
         self.stop_token_ids: tuple[int, ...] = tuple(dict.fromkeys([self.end_of_turn, *([] if eos is None else [eos])]))
         # Tasks repeat within a group, and short observations repeat everywhere.
-        self.opening = lru_cache(maxsize=CACHED_TURNS)(self._opening)
-        self.opening_chat = lru_cache(maxsize=CACHED_CHATS)(self._opening_chat)
-        self.between = lru_cache(maxsize=CACHED_TURNS)(self._between)
+        self.opening = _cached(self._opening, CACHED_TURNS)
+        self.opening_chat = _cached(self._opening_chat, CACHED_CHATS)
+        self.between = _cached(self._between, CACHED_TURNS)
         self._renders_tools = False
+
+    def exceeds(self, messages: Iterable[Mapping[str, Any]], limit: int) -> bool:
+        """Whether messages have clearly more than ``limit`` tokens, in memory that does not grow with their text."""
+        texts = [message["content"] or "" for message in messages]
+        left = limit if sum(map(len, texts)) > CHARACTERS_PER_TOKEN * limit else math.inf
+        for text in texts if left < math.inf else ():
+            for start in range(0, len(text), PIECE):
+                left -= max(0, len(self._encode(text[start : start + PIECE])) - CUT_TOKENS)
+                if left < 0:
+                    return True
+        return False
 
     def decode(self, response_ids: Sequence[int]) -> str:
         """Return the response as the environment reads it: no special tokens, spaces untouched."""
@@ -240,6 +257,11 @@ class ChatTemplate:
     def _encode(self, text: str) -> list[int]:
         ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False)
         return ids
+
+
+def _cached(function: Callable[[str], tuple[int, ...]], size: int) -> Callable[[str], tuple[int, ...]]:
+    cached = lru_cache(maxsize=size)(function)
+    return lambda text: (cached if len(text) <= CACHED_CHARACTERS else function)(text)
 
 
 def with_short_ids(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -1,8 +1,8 @@
 """What ``engine=auto`` stands for: settled once, when a run begins, and kept in its configuration.
 
 The torch engine where vLLM cannot run, and on CPUs for models and contexts up to `TORCH_PARAMETERS` and
-`TORCH_CONTEXT`. vLLM otherwise: with a GPU, with keys that only vLLM has, with ``env=blackbox`` (clients may ask for
-what the torch engine refuses), and for layers that the torch engine cannot cache.
+`TORCH_CONTEXT`. vLLM otherwise: with a GPU, with keys that only vLLM has, and for layers that the torch engine cannot
+cache.
 """
 
 from __future__ import annotations
@@ -101,8 +101,6 @@ def _needs_vllm(settings: Settings) -> str:
         return "it has GPUs"
     if settings.weight_transfer not in ("auto", "object_store"):
         return f"the torch engine knows no weight_transfer={settings.weight_transfer}"
-    if settings.env == "blackbox":
-        return "agents behind env=blackbox may ask for what the torch engine refuses"
     return _uncached(settings)
 
 

@@ -80,8 +80,8 @@ class SlotCache:
         row = (max_len + 1) * self._empty.itemsize * sum(map(math.prod, self._shapes))
         if (slots := min(slots, CACHE_BYTES // row)) < 1:
             raise InputError(
-                f"max_model_len={max_len}: the keys and values of one context take {row / 2**30:.1f} GiB, and the torch "
-                f"engine's cache holds {CACHE_BYTES / 2**30:g} GiB: lower max_model_len, or take engine=vllm"
+                f"max_model_len={max_len}: the keys and values of one context take {row / 2**30:.1f} GiB, and the "
+                f"torch engine's cache holds {CACHE_BYTES / 2**30:g} GiB: lower max_model_len, or take engine=vllm"
             )
         self.slots, self.max_len, self.capacity = slots, max_len, 0
         self.memory: list[torch.Tensor] = []

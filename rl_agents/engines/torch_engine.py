@@ -73,8 +73,8 @@ class TorchEngine:
         """
         self.model: Any = load_model(model, dtype, device) if isinstance(model, (str, Path)) else model
         check_attention(self.model.config, max_model_len)
-        self._passes = Passes(self.model, max_batch, max_model_len)
         self.device, self.max_model_len, self.seed = self.model.device, max_model_len, seed
+        self._passes = Passes(self.model, max_batch, max_model_len)
         self.max_batch = self._passes.cache.slots
         self._names = FileNames(self.model)
         self.version = 0

@@ -38,8 +38,6 @@ from rl_agents.web.security import digest
 
 __all__ = ["Gateway", "GatewayLimits", "SessionTrace"]
 
-#: No text has longer tokens than this on average: what is longer is refused before anybody tokenises it.
-CHARACTERS_PER_TOKEN = 64
 #: Sessions that were closed, to tell a late call from a wrong address.
 CLOSED_KEPT = 10_000
 
@@ -273,9 +271,8 @@ class Gateway:
 
     def _question(self, session: OpenSession, call: ModelCall, instruction: str) -> Question:
         messages = whole_history(session.lineage, call)
-        characters = sum(len(message["content"] or "") for message in messages)
-        if characters > self.limits.max_model_len * CHARACTERS_PER_TOKEN:
-            raise self._full(session, f"the messages have {characters} characters")
+        if self.template.exceeds(messages, self.limits.max_model_len):
+            raise self._full(session, "the messages are longer")
         try:
             return session.lineage.ask(messages, call.tools, instruction)
         except InputError as error:

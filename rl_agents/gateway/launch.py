@@ -197,7 +197,6 @@ class FunctionAgent:
         except ValueError as error:
             return AgentEnd(error=f"its result cannot be used: {error}")
 
-
     def _place(self, error: BaseException) -> str:
         """Return `` (agent.py:12)``, the deepest line in the function's own file; empty where it has none."""
         file = inspect.getsourcefile(inspect.unwrap(self.function))

@@ -25,9 +25,6 @@ T = TypeVar("T")
 #: Told of every piece's label and of what it adds to an answer.
 Tell = Callable[[str, Delta], None]
 
-#: No text has longer tokens than this on average: what is longer is refused before it holds up others for a second.
-CHARACTERS_PER_TOKEN = 64
-
 
 @dataclass(frozen=True)
 class ChatModel:
@@ -87,9 +84,8 @@ def prompt_ids(call: ModelCall, wishes: Wishes, model: ChatModel) -> list[int]:
     Raises:
         ApiError: see `prepare`.
     """
-    characters = sum(len(message["content"]) for message in call.messages)
-    if characters > model.max_model_len * CHARACTERS_PER_TOKEN:
-        message = f"the context has {model.max_model_len} tokens; the messages have {characters} characters"
+    if model.template.exceeds(call.messages, model.max_model_len):
+        message = f"the context has {model.max_model_len} tokens; the messages are longer"
         raise bad_request(message, "messages", "context_length_exceeded")
     try:
         return model.template.chat_ids(list(call.messages), [tool.to_openai() for tool in wishes.tools])

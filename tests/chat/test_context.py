@@ -159,3 +159,15 @@ def test_a_saved_tokenizer_loads_with_the_same_ids(tmp_path):
     loaded = make_context("append", load_tokenizer(tmp_path))
     assert isinstance(loaded, Append)
     assert loaded.prompt(Dialogue.start("go")) == make_context("append", qwen()).prompt(Dialogue.start("go"))
+
+
+def test_texts_beyond_a_context_are_counted_in_pieces_and_never_tokenized_whole(monkeypatch) -> None:
+    template = ChatTemplate(qwen())
+    sizes: list[int] = []
+    encode = template._encode
+    monkeypatch.setattr(template, "_encode", lambda text: (sizes.append(len(text)), encode(text))[1])
+    assert not template.exceeds([{"content": "word " * 100}, {"content": None}], 500) and not sizes
+    assert template.exceeds([{"content": "w" * 10_000_000}], 200_000)
+    assert max(sizes) == 65_536 and sum(sizes) < 400_000
+    assert template.opening("short") is template.opening("short")
+    assert template.opening("long " * 10_000) is not template.opening("long " * 10_000)

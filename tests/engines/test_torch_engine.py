@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from rl_agents.engines import Completion, EngineError, Sampling
+from rl_agents.engines import Completion, EngineError, Sampling, torch_cache, torch_pass
 from rl_agents.engines.torch_engine import TorchEngine
 from rl_agents.engines.torch_sampling import draw, uniforms
 from rl_agents.engines.torch_slots import PASS_TOKENS, by_width
@@ -52,6 +52,27 @@ def test_episodes_agree_with_teacher_forcing_and_reuse_their_slots(tiny_model_di
         expected = torch.log_softmax(logits, -1).gather(1, torch.tensor(completion.token_ids)[:, None])[:, 0]
         torch.testing.assert_close(torch.tensor(completion.logprobs), expected, atol=1e-4, rtol=0)
     assert max_batch == 3 or engine.cached_tokens > 0.5 * engine.prompt_tokens
+
+
+def test_memory_is_bounded_at_the_start_and_by_request(tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fewer contexts at once, and long prompts in pieces, sample the same."""
+    expected = play(TorchEngine(tiny_model_dir), 20)
+    row = 2 * 2 * 4 * 64 * 1025  # layers, keys and values, bytes, heads x dim, positions
+    monkeypatch.setattr(torch_cache, "CACHE_BYTES", 5 * row)
+    monkeypatch.setattr(torch_pass, "MASK_CELLS", 1000)
+    engine = TorchEngine(tiny_model_dir)
+    found = play(engine, 20)
+    assert engine.max_batch == 5 and engine.passes > 0
+    assert sum(part.nbytes for part in engine._passes.cache.memory) <= 5 * row
+    for mine, theirs in zip(found, expected, strict=True):
+        assert [c.token_ids for _, c in mine] == [c.token_ids for _, c in theirs]
+        torch.testing.assert_close(
+            torch.tensor([x for _, c in mine for x in c.logprobs]),
+            torch.tensor([x for _, c in theirs for x in c.logprobs]), atol=1e-4, rtol=0,
+        )  # fmt: skip
+    monkeypatch.setattr(torch_cache, "CACHE_BYTES", row - 1)
+    with pytest.raises(InputError, match=r"^max_model_len=1024: the keys and values of one context take"):
+        TorchEngine(tiny_model_dir)
 
 
 def test_sync_computes_running_requests_anew(tiny_model_dir: Path) -> None:
@@ -174,8 +195,8 @@ def test_a_failing_model_fails_the_requests(tiny_model_dir: Path) -> None:
 
 
 def test_a_window_shorter_than_the_context_is_refused(tiny_model_dir: Path) -> None:
-    model = AutoModelForCausalLM.from_pretrained(tiny_model_dir)
-    model.config.layer_types, model.config.sliding_window = ["sliding_attention"] * 2, 128
+    windows = {"use_sliding_window": True, "sliding_window": 128, "layer_types": ["sliding_attention"] * 2}
+    model = AutoModelForCausalLM.from_pretrained(tiny_model_dir, **windows)
     with pytest.raises(InputError, match="full attention"):
         TorchEngine(model, max_model_len=256)
     TorchEngine(model, max_model_len=128)

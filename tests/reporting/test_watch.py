@@ -51,7 +51,7 @@ def test_agents_that_raise_end_a_run_only_where_nothing_else_is_left() -> None:
     watch.after_training([broken()] * 20 + [episode()] * 9, {})
     with pytest.raises(EpisodesFail):
         watch.check_training()
-    with pytest.raises(EpisodesFail, match="env.error_reward"):
+    with pytest.raises(EpisodesFail, match="error_reward=NUMBER"):
         watch.check_evaluation([broken("agent_error: ParseError: no answer")])
 
 
