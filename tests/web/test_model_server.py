@@ -7,15 +7,12 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Coroutine
-from datetime import UTC, datetime, timedelta
-from email.utils import format_datetime
 from typing import Any
 
 import pytest
 from loopback import Loopback, Reply, Request, loopback
 
 from rl_agents.background import begin, wait
-from rl_agents.web import model_server
 from rl_agents.web.model_server import ModelServer, ServerError
 
 pytestmark = pytest.mark.servers
@@ -58,12 +55,9 @@ def test_a_thousand_calls_of_a_slow_server_are_bounded_and_all_answered() -> Non
         return Reply(str(request.body["n"]).encode())
 
     with loopback(echo) as server:
-        begun = time.monotonic()
         assert ask_all(server_at(server, concurrency=100), 1000) == list(range(1000)), "each its own"
-        took = time.monotonic() - begun
     assert 50 <= server.most_under_way <= 100 and len(server.requests) == 1000
     assert server.connections <= 110, "connections are used again"
-    assert 2.0 <= took < 20.0, "ten rounds of 0.2 s"
 
 
 def test_the_bound_holds_for_all_who_ask_from_wherever() -> None:
@@ -78,33 +72,27 @@ def test_the_bound_holds_for_all_who_ask_from_wherever() -> None:
     assert server.most_under_way == 3 and len(server.requests) == 10
 
 
-@pytest.mark.parametrize("form", ["seconds", "date", "milliseconds", "reset"])
-def test_a_server_that_says_wait_is_left_alone_by_all(form: str) -> None:
-    start = datetime(2020, 1, 1, tzinfo=UTC)  # its clock is years behind
-    headers = {
-        "seconds": {"Retry-After": "1"},
-        "date": {"Date": format_datetime(start, True), "Retry-After": format_datetime(start + timedelta(0, 1), True)},
-        "milliseconds": {"retry-after-ms": "1000", "Retry-After": "7"},
-        "reset": {"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "1s"},
-    }[form]
+@pytest.mark.parametrize("name", ["Retry-After", "retry-after-ms"])
+def test_a_server_that_says_wait_is_asked_again_then(name: str) -> None:
+    pause = {"Retry-After": "1", "retry-after-ms": "1000"}[name]
 
     async def answer(request: Request) -> Reply:
-        await asyncio.sleep(0.02)
-        return Reply(b"slow down", 429, headers) if request.number < 4 else Reply()
+        return Reply(b"slow down", 429, {name: pause}) if request.number == 0 else Reply()
 
     with loopback(answer) as server:
-        found = ask_all(server_at(server, concurrency=4, retries=0), 20)
-    assert all(reply == {"ok": True} for reply in found), "told waits cost no retry"
-    told = max(request.at for request in server.requests[:4])
-    later = [request.at for request in server.requests[4:]]
-    assert len(later) == 20 and min(later) - told >= 0.99, "nobody asked meanwhile"
-    assert min(later) - told < 2.0
-    assert {request.body["n"] for request in server.requests[4:10]} >= {0, 1, 2, 3}, "those who were told go first"
-    assert server.requests[4].under_way == 1 and server.requests[4].body["n"] == 0, "one goes ahead"
+        assert ask(server_at(server, retries=1)) == {"ok": True}
+    first, second = (request.at for request in server.requests)
+    assert second - first >= 0.99
+
+
+def test_a_pause_that_nobody_waits_for_fails_at_once() -> None:
+    with loopback(after(0.0, Reply(b"quota used up", 429, {"Retry-After": "3600"}))) as server:
+        found = ask_all(server_at(server, concurrency=2), 20)
+        assert all(str(error) == "HTTP 429: quota used up" for error in found) and len(server.requests) == 20
 
 
 def test_a_server_of_few_calls_a_second_is_asked_by_many_and_nobody_fails() -> None:
-    """Ten calls a half second, the rest is refused: the client finds the rate by what it is told."""
+    """Ten calls a half second, the rest is refused."""
     window: Counter[int] = Counter()
 
     async def answer(request: Request) -> Reply:
@@ -115,69 +103,18 @@ def test_a_server_of_few_calls_a_second_is_asked_by_many_and_nobody_fails() -> N
         return Reply()
 
     with loopback(answer) as server:
-        found = ask_all(server_at(server, retries=0, concurrency=32), 60)
+        found = ask_all(server_at(server, retries=20, concurrency=20), 60)
     assert all(reply == {"ok": True} for reply in found)
-    assert len(server.requests) < 60 + 60, "the refused are few"
 
 
-def test_a_success_that_says_nothing_is_left_holds_the_next_back() -> None:
-    async def answer(request: Request) -> Reply:
-        left = {"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "600ms"}
-        return Reply(headers=left if request.number == 0 else {})
-
-    with loopback(answer) as server:
-        asked = server_at(server)
-        ask(asked)
-        ask(asked)
-        first, second = (request.at for request in server.requests)
-    assert 0.6 <= second - first < 1.5
-
-
-def test_a_pause_that_nobody_waits_for_fails_all_at_once() -> None:
-    async def answer(request: Request) -> Reply:
-        await asyncio.sleep(0.05)
-        return Reply(b"quota used up", 429, {"Retry-After": "3600"})
-
-    with loopback(answer) as server:
-        begun = time.monotonic()
-        found = ask_all(server_at(server, concurrency=2), 50)
-        assert time.monotonic() - begun < 5.0 and len(server.requests) == 2
-        assert all(isinstance(error, ServerError) and "it asks to wait 3600 s" in str(error) for error in found)
-        assert "HTTP 429: quota used up; it asks to wait" in str(found[0])
-
-
-def test_a_storm_of_503_is_waited_out_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model_server, "RETRY_PAUSE_S", 0.2)
-    calm: list[float] = []
-
-    async def answer(request: Request) -> Reply:
-        calm.append(request.at + 0.5) if not calm else None
-        return Reply(b"overloaded", 503) if request.at < calm[0] else Reply()
-
-    with loopback(answer) as server:
-        found = ask_all(server_at(server, retries=3), 100)
-        assert all(reply == {"ok": True} for reply in found)
-        stormy = [request for request in server.requests if request.at < calm[0]]
-        assert len(stormy) <= 16 + 3, "after the first window one call asks for all"
-
-
-def test_a_storm_that_does_not_end_ends_every_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model_server, "RETRY_PAUSE_S", 0.01)
-    with loopback(after(0.0, Reply(b"overloaded", 503))) as server:
+def test_a_storm_that_does_not_end_ends_every_call() -> None:
+    storm = after(0.0, Reply(b"overloaded", 503, {"retry-after-ms": "10"}))
+    with loopback(storm) as server:
         found = ask_all(server_at(server, retries=1), 20)
-    assert all(str(error) == "HTTP 503: overloaded (2 attempts)" for error in found) and len(server.requests) == 40
+    assert all(str(error) == "HTTP 503: overloaded" for error in found) and len(server.requests) == 40
 
 
-def test_endless_pauses_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model_server, "RETRY_PAUSE_S", 0.0)
-    refused = after(0.0, Reply(b"later", 429, {"retry-after-ms": "10"}))
-    with loopback(refused) as server, pytest.raises(ServerError, match=r"HTTP 429: later \(22 attempts\)"):
-        ask(server_at(server, retries=1))
-
-
-def test_a_server_that_dies_in_the_middle(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model_server, "RETRY_PAUSE_S", 0.05)
-
+def test_a_server_that_dies_in_the_middle() -> None:
     async def answer(request: Request) -> Reply:
         return Reply(b'{"ok": true, "more": 1}', cut=5 if request.number % 2 == 0 else None)
 
@@ -197,22 +134,19 @@ def test_a_server_that_dies_in_the_middle(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_byte_now_and_then_is_no_answer() -> None:
     with loopback(after(0.0, Reply(b"1" * 50, drip_s=0.1))) as server:
         begun = time.monotonic()
-        with pytest.raises(ServerError, match=r"no answer within 0\.5 s \(1 attempts\)"):
+        with pytest.raises(ServerError, match=r"no answer within 0\.5 s"):
             ask(server_at(server, timeout_s=0.5, retries=0))
         assert 0.4 < time.monotonic() - begun < 1.5
 
 
-def test_replies_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model_server, "MAX_REPLY", 1000)
-    with loopback(after(0.0, Reply(b'"' + b"x" * 5000 + b'"'))) as server:
+def test_replies_that_are_no_json() -> None:
+    with loopback(after(0.0)) as server:
         asked = server_at(server)
-        with pytest.raises(ServerError, match="replied with more than 1000 bytes"):
-            ask(asked)
         for body in (b"<html>", b"[" * 900, b""):
             server.answer = after(0.0, Reply(body))
-            with pytest.raises(ServerError, match="no JSON in"):
+            with pytest.raises(ServerError, match="no JSON"):
                 ask(asked)
-        assert len(server.requests) == 4, "no second try for what would be the same"
+        assert len(server.requests) == 3, "no second try for what would be the same"
 
 
 def test_a_cancelled_call_gives_its_place_back() -> None:
@@ -248,11 +182,7 @@ def test_connections_outlive_the_loops_that_ask() -> None:
         assert server.connections == 1
 
 
-def test_an_address_that_is_none() -> None:
-    for url, problem in (
-        ("ftp://x", "UnsupportedProtocol"),
-        ("http://[", "InvalidURL|Invalid"),
-        ("no address", "Unsup"),
-    ):
-        with pytest.raises(ServerError, match=problem):
-            ask(server_at(url, retries=0))
+@pytest.mark.parametrize("url", ["ftp://x", "http://[", "no address"])
+def test_an_address_that_is_none(url: str) -> None:
+    with pytest.raises(ServerError):
+        ask(server_at(url, retries=0))
