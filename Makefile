@@ -62,15 +62,15 @@ wheel: | $(UV)
 docs: .venv/.ready
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet
 
-# The recorded search of docs/view.md, as pages that open from disk.
+# Records a short search and exports its pages: open runs/view-example/pages/index.html.
 EXAMPLE := runs/view-example/3spo
 view-example: .venv/.ready
-	rm -rf $(EXAMPLE) docs/examples/view
+	rm -rf runs/view-example
 	$(PY) run.py --algo 3spo --env alfworld --local --iterations 3 --seed 2 --output $(EXAMPLE) --set search_steps=400 \
 		max_turns=12 tasks_per_iteration=6 group_size=6 eval_interval=3 eval_episodes=8 checkpoint_interval=1 old_logprobs=learner \
 		mismatch=token_tis
 	$(PY) run.py replay $(EXAMPLE) --tokens
-	$(PY) run.py view $(EXAMPLE) --export docs/examples/view --last 0
+	$(PY) run.py view $(EXAMPLE) --export runs/view-example/pages --last 0
 
 demo: .venv/.ready
 	$(PY) run.py --config tune_configs/recipes/alfworld_chain_gae_weak.yaml

@@ -59,7 +59,6 @@ def about(run: Run) -> dict[str, Any]:
         "evaluation": _evaluation(records),
         "pool": run.has_pool,
         "last": last_iteration(run),
-        "pictures": [p.name for p in (run.folder.plot_file, run.folder.path / "search_tree.png") if p.is_file()],
     }
 
 
@@ -114,13 +113,11 @@ def iterations(asked: Asked) -> dict[str, Any]:
     run = asked.run
     records = {record["iteration"] - 1: record for record in run.records() if record["iteration"] > 0}
     sampled: set[int] = set()
-    events: list[dict[str, Any]] = []
     if run.has_pool:
         with run.reader() as reader:
             sampled = set(_numbers(reader.rows(DISTINCT)))
-            events = [{"kind": event.kind, "iteration": event.iteration} for event in reader.events()]
     rows = [_row(number, records.get(number, {}), number in sampled) for number in sorted(sampled | set(records))]
-    return {"run": run.name, "tags": HEADLINES, "rows": rows[::-1], "events": events, "settings": run.settings()}
+    return {"run": run.name, "tags": HEADLINES, "rows": rows[::-1], "settings": run.settings(), "about": about(run)}
 
 
 #: Every iteration once, each found in the index by the one before.
@@ -176,4 +173,5 @@ def _evaluation(records: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     if found is None:
         return None
     parts = {part: found.get(f"eval/success_{part}") for part in ("low", "high")}
-    return {"iteration": found["iteration"], "rate": found[tag], **parts}
+    start = next(record[tag] for record in records if record.get(tag) is not None)
+    return {"iteration": found["iteration"], "rate": found[tag], "start": start, **parts}

@@ -14,7 +14,7 @@ from rl_agents.view.asked import Asked
 from rl_agents.view.groups import members_of, session_row
 from rl_agents.view.methods import marks
 from rl_agents.view.why import Unit, from_values, from_weighted_group, group_figures
-from rl_agents.view.worth import Worth, worth_of
+from rl_agents.view.worth import Worth, split_thoughts, worth_of
 from rl_agents.web.errors import ApiError
 
 #: Characters of a text that a page gets at first; the rest it asks for in pieces.
@@ -43,7 +43,8 @@ def group(asked: Asked) -> dict[str, Any]:
         shown = members[:MEMBERS]
         worth = worth_of(reader, [member.session.id for member in shown])
         rows = [
-            {**session_row(m, worth.get(m.session.id, {})), "list": steps_of(reader, m, worth, SHORT)} for m in shown
+            {**session_row(m, worth.get(m.session.id, {})), "list": steps_of(reader, m, worth, SHORT, apart=True)}
+            for m in shown
         ]
         return {
             "run": asked.run.name, "iteration": iteration, "group": number, "kind": kind,
@@ -91,16 +92,19 @@ def text(asked: Asked) -> dict[str, Any]:
 
 
 def steps_of(
-    reader: PoolReader, stored: Stored, worth: Mapping[str, Mapping[int, Worth]], most: int
+    reader: PoolReader, stored: Stored, worth: Mapping[str, Mapping[int, Worth]], most: int, apart: bool = False
 ) -> list[dict[str, Any]]:
-    """Return a session's steps, decisions applied, with at most ``most`` characters of each text."""
+    """Return a session's steps, decisions applied, with at most ``most`` characters of each text.
+
+    ``apart``: an action comes without its thoughts, which are a text of their own.
+    """
     outcomes = reader.outcomes(stored.session.id)
     rewards = stored.decision.rewards_of(len(outcomes))
     known = worth.get(stored.session.id, {})
     calls = _calls(reader, [outcome.call for outcome in outcomes])
     return [
         {
-            **_step(outcome, most),
+            **_step(outcome, most, apart),
             "reward": rewards.get(outcome.ordinal, outcome.reward),
             "recorded": outcome.reward if outcome.ordinal in rewards else None,
             "weight": stored.decision.weight_of(outcome.ordinal),
@@ -111,8 +115,9 @@ def steps_of(
     ]
 
 
-def _step(outcome: Outcome, most: int) -> dict[str, Any]:
-    texts = {name: getattr(outcome, name) for name in ("observation", "action")}
+def _step(outcome: Outcome, most: int, apart: bool) -> dict[str, Any]:
+    action, thought = split_thoughts(outcome.action) if apart else (outcome.action, "")
+    texts = {"observation": outcome.observation, "action": action, "thought": thought}
     cut = {name: len(value) for name, value in texts.items() if len(value) > most}
     anchor = None if outcome.anchor == outcome.observation else outcome.anchor[:SHORT]
     return {

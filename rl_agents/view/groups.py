@@ -105,9 +105,13 @@ def session_row(stored: Stored, worth: Mapping[int, Worth]) -> dict[str, Any]:
 
 
 def members_of(reader: PoolReader, iteration: int, group: int, kind: str) -> list[Stored]:
-    """The sessions of one group, by member."""
-    found = reader.stored(Where(iteration=iteration, group=group, kind=kind))
-    return sorted(found, key=lambda stored: stored.session.member)
+    """The sessions of one group, failures first."""
+    return sorted(reader.stored(Where(iteration=iteration, group=group, kind=kind)), key=_failures_first)
+
+
+def _failures_first(stored: Stored) -> tuple[bool, bool, float, int]:
+    session = stored.session
+    return not session.failed, session.success, stored.total, session.member
 
 
 def _kinds(reader: PoolReader, iteration: int) -> dict[str, int]:
@@ -167,7 +171,7 @@ def _read(reader: PoolReader, names: Mapping[int, Sequence[str]], text: str) -> 
     stored = {s.session.id: s for s in reader.stored(Where(ids=ids))}
     worth, bad = worth_of(reader, ids), _unparsed(reader, ids)
     for group, part in names.items():
-        members = sorted((stored[name] for name in part if name in stored), key=lambda s: s.session.member)
+        members = sorted((stored[name] for name in part if name in stored), key=_failures_first)
         if members:
             yield group, members, worth, bad
 

@@ -14,7 +14,7 @@ from typing import Any
 from rl_agents.pool.reader import TAKEN_BACK, PoolReader, Stored, Where, marks, parts
 from rl_agents.pool.schema import load_text
 from rl_agents.view.asked import Asked
-from rl_agents.view.worth import worth_of
+from rl_agents.view.worth import excerpt, worth_of
 from rl_agents.web.errors import ApiError
 
 #: Searches in the list, characters of an action or an observation, and rows after the last known call that are looked
@@ -104,7 +104,7 @@ def _take(reader: PoolReader, nodes: dict[int, Node], stored: Stored) -> None:
         order, parent, version = known.get(outcome.call, (0, before, 0))
         before = parent if sample else before
         node = nodes.setdefault(outcome.call, Node(before))
-        node.order, node.version, node.action = order, version, outcome.action[:TEXT]
+        node.order, node.version, node.action = order, version, excerpt(outcome.action, TEXT)
         origin = nodes.setdefault(before, Node(UNKNOWN))
         origin.observation = origin.observation or outcome.observation[:TEXT]
         origin.score = _score(facts, number, sample) if origin.score is None else origin.score

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,23 @@ from rl_agents.pool.schema import load_text
 EXTREMES, READ = 8, 400
 #: Characters of what they say.
 SAID = 160
+#: Thoughts in a response: tagged ones (to the end where the tag is never closed), those whose tag the prompt has opened,
+#: and ReAct's.
+THOUGHT = re.compile(
+    r"<(think|thought|reasoning)>.*?(?:</\1>|\Z)|\A(?:(?!<think>).)*?</think>|^Thought:.*?(?=^Action|\Z)",
+    re.DOTALL | re.IGNORECASE | re.MULTILINE,
+)
+
+
+def split_thoughts(response: str) -> tuple[str, str]:
+    """Return what a response does and what it thinks; a response without an action is all thought."""
+    thoughts = " ".join(match[0].strip() for match in THOUGHT.finditer(response))
+    return (THOUGHT.sub("", response).strip(), thoughts) if thoughts else (response, "")
+
+
+def excerpt(response: str, most: int) -> str:
+    """Return the first characters of a response with its actions before its thoughts."""
+    return " ".join(part for part in split_thoughts(response) if part)[:most]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +98,7 @@ def _ordered(reader: PoolReader, iteration: int, order: str) -> list[dict[str, A
     rows = [dict(zip(names, row, strict=True)) for row in reader.rows(query, iteration, READ)]
     for row in rows:
         row.update({name: load_text(row[name]) for name in ("session", "task", "kind", "action")})
-        row["action"] = row["action"][:SAID]  # not by the database: it may hold bytes, and would cut a character
+        # Not by the database, which may hold bytes and would cut a character.
+        row["action"] = excerpt(row["action"], SAID)
         row["reward"], row["advantage"] = float(row["reward"]), float(row["advantage"])
     return rows

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from view.made_run import HOSTILE, LONG, STALLED, sample_group, search_records, step, write_run
 
+from rl_agents.data.trajectory import Trajectory
 from rl_agents.pool.curation import curate
-from rl_agents.pool.records import Curation, Event
-from rl_agents.pool.sessions import call_record
+from rl_agents.pool.records import Credit, Curation, Event
+from rl_agents.pool.sessions import call_record, session_records
 from rl_agents.pool.store import PoolWriter
 from rl_agents.view.answers import VIEWS, answer
 from rl_agents.view.curves import ends
@@ -20,6 +22,7 @@ from rl_agents.view.edit import decide
 from rl_agents.view.episodes import LONG as FIRST_PIECE
 from rl_agents.view.runs import Catalog, find_runs
 from rl_agents.view.server import STATIC
+from rl_agents.view.worth import split_thoughts
 from rl_agents.web.errors import ApiError
 
 
@@ -40,7 +43,7 @@ def test_the_start_page(catalog):
     data = ask(catalog, "runs")
     one = data["runs"][0]
     assert (one["name"], one["settings"]["algo"], one["iteration"], one["last"]) == ("one", "grpo", 3, 2)
-    assert one["evaluation"] == {"iteration": 0, "rate": 0.25, "low": None, "high": None}
+    assert one["evaluation"] == {"iteration": 0, "rate": 0.25, "start": 0.25, "low": None, "high": None}
     assert data["bands"] == [["one", "two"]]  # they differ in their seed alone
     assert ask(catalog, "series", run="one")["series"]["rollout/success_rate"] == [[0, 0], [1, 0.1], [2, 0.2], [3, 0.3]]
 
@@ -113,6 +116,45 @@ def test_a_group_side_by_side(catalog):
     assert [m["id"] for m in data["members"]] == [f"i0.g0.m{member}" for member in range(4)]
     assert [len(m["list"]) for m in data["members"]] == [2, 2, 2, 3]
     assert data["figures"] == {"members": 4, "mean": 0.75, "deviation": 0.5}
+
+
+def test_failures_come_first_and_actions_before_thoughts(tmp_path):
+    """Members by outcome; a response that thinks first is told with its action first, whole thoughts apart."""
+    folder = write_run(tmp_path / "run", iterations=1)
+    thought = "<think>" + "so " * 600 + "</think>"
+    with PoolWriter(folder / "pool.sqlite") as pool:
+        for member, (won, reward) in enumerate([(True, 1.0), (False, 0.5), (False, 0.0)]):
+            one = step(member, 0, f"{thought} <action>go {member}</action>")
+            played = Trajectory("t", 5, member, member, [replace(one, reward=reward)], True, success=won)
+            pool.add(*session_records(played, f"new{member}", iteration=0, env="made"))
+            pool.add(Credit(0, 0, f"new{member}", 0, -9.0 - member))
+    catalog = find_runs([str(folder)])
+    data = ask(catalog, "group", run="run", iteration=0, group=5)
+    assert [m["id"] for m in data["members"]] == ["new2", "new1", "new0"]
+    first = data["members"][0]["list"][0]
+    assert first["action"] == "<action>go 2</action>" and first["cut"] == {"thought": len(thought)}
+    rows = [row for row in ask(catalog, "groups", run="run", iteration=0)["rows"] if row["group"] == 5]
+    assert [m["id"] for m in rows[0]["members"]] == ["new2", "new1", "new0"]
+    lowest = ask(catalog, "steps", run="run", iteration=0)["lowest"][0]
+    assert lowest["action"].startswith("<action>go 2</action> <think>so")
+
+
+@pytest.mark.parametrize(
+    ("response", "parts"),
+    [
+        ("take lamp", ("take lamp", "")),
+        ("<think>a</think> <action>b</action>", ("<action>b</action>", "<think>a</think>")),
+        (
+            "the prompt has opened it</think>\n<answer>b</answer>",
+            ("<answer>b</answer>", "the prompt has opened it</think>"),
+        ),
+        ("Thought: I should look.\nAction: look", ("Action: look", "Thought: I should look.")),
+        ("<reasoning>never closed", ("", "<reasoning>never closed")),
+        ("<think>a</think>x<think>b</think>y", ("xy", "<think>a</think> <think>b</think>")),
+    ],
+)
+def test_thoughts_are_told_apart(response, parts):
+    assert split_thoughts(response) == parts
 
 
 def test_tokens_without_a_tokenizer(catalog):

@@ -12,8 +12,18 @@ async function ask(method, path, body) {
   const options = { method, headers, body: body === undefined ? undefined : JSON.stringify(body) };
   const response = await fetch(path, options);
   const answer = response.status === 204 ? null : await response.json();
+  if (response.status === 401) throw refused(key);
   if (!response.ok) throw new Error(answer.error ? answer.error.message : `HTTP ${response.status}`);
   return answer;
+}
+
+// The server wants a key, or another one: the field for it appears, and what needs one rests.
+function refused(key) {
+  element("connecting").hidden = false;
+  element("opening").hidden = element("start").hidden = true;
+  element("about").textContent = "not connected";
+  element("key").focus();
+  return new Error(key ? "The server rejected this API key." : "");
 }
 
 function show(id, text) {
@@ -37,23 +47,37 @@ async function guarded(work) {
 }
 
 function setActing(possible) {
-  for (const id of ["agent", "rest", "play", "action"]) element(id).disabled = !possible;
+  element("acting").hidden = !possible;
 }
 
-function line(kind, who, texts) {
+// What was done; the whole response, with thoughts and tags, on demand.
+function said(turn) {
+  return turn.action && turn.action !== turn.text.trim() ? [turn.action, turn.text] : [turn.text];
+}
+
+function line(kind, who, [text, whole]) {
   const item = document.createElement("li");
   item.className = kind;
   const label = document.createElement("span");
   label.className = "who";
   label.textContent = who;
   item.append(label);
-  for (const text of texts) {
-    const block = document.createElement("pre");
-    block.textContent = text;
-    item.append(block);
+  item.append(block(text));
+  if (whole) {
+    const more = document.createElement("details");
+    const summary = document.createElement("summary");
+    summary.textContent = "full response";
+    more.append(summary, block(whole));
+    item.append(more);
   }
   element("turns").append(item);
   item.scrollIntoView({ block: "nearest" });
+}
+
+function block(text) {
+  const found = document.createElement("pre");
+  found.textContent = text;
+  return found;
 }
 
 function taskText(task) {
@@ -68,13 +92,14 @@ function taskText(task) {
 
 function showTurn(turn, number) {
   const who = turn.info.by === "human" ? "you" : `agent (${turn.info.checkpoint})`;
-  if (turn.text) line(turn.info.by, `turn ${number}, ${who}`, [turn.text]);
-  const reward = turn.reward ? `, reward ${turn.reward}` : "";
-  line("environment", `environment${reward}${turn.info.valid === false ? ", not understood" : ""}`, [turn.observation]);
+  if (turn.text) line(turn.info.by, `turn ${number} \u00b7 ${who}`, said(turn));
+  const reward = turn.reward ? ` \u00b7 reward ${turn.reward}` : "";
+  line("environment", `environment${reward}${turn.info.valid === false ? " \u00b7 invalid action" : ""}`, [turn.observation]);
   const outcome = turn.info.outcome;
   if (outcome) {
     const result = outcome.success ? "solved" : "not solved";
     // Only now: the name of a task may give its answer away.
+    element("outcome").className = outcome.success ? "solved" : "unsolved";
     show("outcome", `${result}: return ${outcome.return}, ${outcome.end_cause} (task ${session.task_id})`);
   }
 }
@@ -88,8 +113,9 @@ async function open() {
   session = await ask("POST", "agent/sessions", body);
   element("turns").replaceChildren();
   show("outcome", "");
-  show("facts", `${session.env}, at most ${session.max_turns} turns, context ${session.context}`);
+  show("facts", `${session.env} \u00b7 at most ${session.max_turns} turns \u00b7 context: ${session.context}`);
   line("environment", "task", [taskText(session.task)]);
+  element("start").hidden = true;
   element("episode").hidden = false;
 }
 
@@ -111,17 +137,45 @@ async function playAction() {
 
 async function greet() {
   const about = await ask("GET", "agent/about");
-  show("about", `${about.model}, checkpoint ${about.checkpoint}`);
+  show("about", `${about.model} \u00b7 checkpoint ${about.checkpoint}`);
   const options = about.environments.map((name) => new Option(name, name));
   element("env").replaceChildren(...options);
+  element("connecting").hidden = true;
+  element("opening").hidden = false;
+  element("start").hidden = session !== null;
+  facts({
+    model: about.model,
+    checkpoint: about.checkpoint,
+    environments: about.environments.join(", "),
+    "open sessions": `${about.sessions} of ${about.max_sessions}`,
+  });
+  element("example").textContent = example(about.model);
 }
 
+function facts(values) {
+  const pairs = Object.entries(values).map(([name, value]) => {
+    const pair = document.createElement("div");
+    const [term, told] = ["dt", "dd"].map((tag) => document.createElement(tag));
+    [term.textContent, told.textContent] = [name, value];
+    pair.append(term, told);
+    return pair;
+  });
+  element("served").replaceChildren(...pairs);
+}
+
+function example(model) {
+  const key = element("key").value ? ' -H "Authorization: Bearer $API_KEY" \\\n ' : "";
+  const body = JSON.stringify({ model, messages: [{ role: "user", content: "hello" }] });
+  return `curl ${location.origin}/v1/chat/completions \\\n ${key} -H 'Content-Type: application/json' \\\n  -d '${body}'`;
+}
+
+element("connecting").addEventListener("submit", (event) => {
+  event.preventDefault();
+  guarded(greet);
+});
 element("opening").addEventListener("submit", (event) => {
   event.preventDefault();
-  guarded(async () => {
-    if (!element("env").value) await greet();
-    await open();
-  });
+  guarded(open);
 });
 element("agent").addEventListener("click", () => guarded(() => step({})));
 element("rest").addEventListener("click", () => guarded(playToTheEnd));

@@ -48,7 +48,7 @@
   // lines: [{ name, index, points: [[at, low, mean, high]...], href(at) }]
   V.chart = (title, lines, options = {}) => {
     const drawn = lines.filter((line) => line.points.length);
-    const share = /rate$|share$|^eval\/success|^guard\/s|end_cause\//.test(title);
+    const share = / rate$|_rate$|share$|^eval\/success|^guard\/s|end_cause\//.test(title);
     if (!drawn.length) return null;
     const xs = drawn.flatMap((line) => line.points.map(([x]) => x));
     let [first, last] = [Math.min(...xs), Math.max(...xs)];
@@ -76,8 +76,16 @@
     picture.addEventListener("blur", quiet);
     listen(picture, drawn, tell, options.open);
     if (options.open) picture.addEventListener("click", (event) => options.open(nearest(event, picture, drawn, { first, last })));
-    return el("figure", { class: "plot" }, said, picture);
+    return el("figure", { class: "plot" }, said, picture, options.legend ? keys(drawn) : null);
   };
+
+  const key = (line) => el("span", { class: "key", style: { "background-color": V.stroke(line.index).stroke } });
+  const keys = (lines) =>
+    el(
+      "ul",
+      { class: "legend" },
+      lines.map((line) => el("li", {}, key(line), line.name)),
+    );
 
   function grid(x, y, [first, last], [low, high]) {
     const rows = ticks(low, high, 4).map((v) => [
@@ -142,7 +150,6 @@
     scale.cursor.firstChild.setAttribute("x1", scale.x(at));
     scale.cursor.firstChild.setAttribute("x2", scale.x(at));
     const values = lines.map((line) => [line, line.points.find(([p]) => p === at)]).filter(([, p]) => p);
-    const key = (line) => el("span", { class: "key", style: { "background-color": V.stroke(line.index).stroke } });
     scale.said.lastChild.replaceChildren(
       el("div", { class: "quiet" }, `after ${V.count(at, "iteration")}`),
       ...values.map(([line, p]) => el("div", {}, key(line), `${line.name} `, el("b", {}, V.num(p[2])))),

@@ -164,7 +164,7 @@
       ["mean log-probability", step.logprob === undefined || step.logprob === null ? null : V.num(step.logprob)],
       [
         "read by",
-        step.next === null ? null : step.next === -2 ? "nobody (abandoned)" : step.next < 0 ? "nobody" : `step ${step.next}`,
+        step.next === null ? null : step.next === -2 ? "no step (abandoned)" : step.next < 0 ? "no step" : `step ${step.next}`,
       ],
     ]);
     return el(

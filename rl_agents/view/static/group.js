@@ -37,7 +37,7 @@
       el(
         "p",
         { class: "quiet" },
-        "A mark stands where a member does something else than most of those who had done the same until then. Advantages: blue above zero, orange below.",
+        "Failures first. A mark shows where a member first acts differently from most members with the same history. Advantages: blue above zero, orange below.",
       ),
     );
     return { title: `g${data.group} \u00b7 ${V.iterationName(data.iteration)} \u00b7 ${run}`, body };
@@ -124,7 +124,7 @@
       el(
         "div",
         { class: "figures" },
-        parted === number ? el("span", { class: "badge" }, "departs here") : null,
+        parted === number ? el("span", { class: "badge" }, "diverges here") : null,
         step.advantage === null ? null : V.advantage(step.advantage, limit),
         step.valid ? null : el("span", { class: "badge warn" }, "invalid"),
         step.finish === "length" ? el("span", { class: "badge warn" }, "cut") : null,
@@ -137,6 +137,9 @@
         V.block(step.observation),
       ),
       V.link(V.to("e", [run, member.id], { step: number }), { class: "plain action" }, V.block(step.action)),
+      step.thought
+        ? el("details", { "data-key": `${member.id}.${number}.thought` }, el("summary", {}, "thoughts"), V.block(step.thought))
+        : null,
       step.cut.action ? el("span", { class: "quiet" }, `${V.num(step.cut.action)} characters`) : null,
     );
   }

@@ -5,13 +5,13 @@
   const { el } = V;
   const OUTCOMES = [
     ["", "any outcome"],
-    ["solved", "one is solved"],
-    ["unsolved", "one is not solved"],
-    ["failed", "the environment broke"],
-    ["truncated", "one was cut"],
-    ["invalid", "an action could not be parsed"],
-    ["excluded", "one is excluded"],
-    ["decided", "somebody decided about one"],
+    ["solved", "a member solved it"],
+    ["unsolved", "a member failed"],
+    ["failed", "environment error"],
+    ["truncated", "a member was truncated"],
+    ["invalid", "invalid action"],
+    ["excluded", "a member is excluded"],
+    ["decided", "a member has a decision"],
   ];
 
   V.route(
@@ -57,9 +57,9 @@
       el(
         "nav",
         { "aria-label": "Iterations beside" },
-        go(data.around.before, "prev", "\u2190 before"),
+        go(data.around.before, "prev", "\u2190 previous"),
         " ",
-        go(data.around.after, "next", "after \u2192"),
+        go(data.around.after, "next", "next \u2192"),
       ),
     );
   }
@@ -69,8 +69,8 @@
   function extremes(run, steps) {
     if (!steps.lowest.length)
       return steps.learned
-        ? V.empty("All advantages are 0.", "In every group the members agree, so that there was nothing to learn.")
-        : V.empty("Nobody learned from this iteration yet.", "Advantages stand here as soon as an update has used its steps.");
+        ? V.empty("All advantages are 0.", "The members of every group got the same reward, so there is nothing to learn.")
+        : V.empty("Not trained on yet.", "Advantages appear when an update has used these steps.");
     const limit = V.largest([...steps.lowest, ...steps.highest].map((s) => s.advantage));
     const list = (rows) =>
       el(

@@ -51,6 +51,12 @@
     const [red, green, blue] = V.sequential(share).match(/\d+/g).map((c) => linear(Number(c)));
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.18 ? "#000000" : "#ffffff";
   };
+  V.ramp = () =>
+    el(
+      "span",
+      { class: "ramp", "aria-hidden": "true" },
+      [0, 0.25, 0.5, 0.75, 1].map((s) => el("span", { style: { "background-color": V.sequential(s) } })),
+    );
   V.largest = (values) => values.reduce((most, v) => Math.max(most, Math.abs(v ?? 0)), 0);
 
   V.advantage = (value, limit = 2) =>
@@ -113,9 +119,9 @@
   V.result = (row) => {
     const [sign, word, name] =
       row.cause === "branched"
-        ? ["\u00b7", "goes on", "unsolved"]
+        ? ["\u00b7", "continues", "unsolved"]
         : row.failed
-          ? ["!", "broken", "failed"]
+          ? ["!", "error", "failed"]
           : row.success
             ? ["\u2713", "solved", "solved"]
             : ["\u00d7", "not solved", "unsolved"];

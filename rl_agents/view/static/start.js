@@ -4,8 +4,8 @@
   const V = window.view;
   const { el } = V;
   const SHOWN = [
-    "rollout/success_rate",
     "eval/success_rate",
+    "rollout/success_rate",
     "rollout/return_mean",
     "rollout/turns_mean",
     "rollout/response_length_mean",
@@ -61,13 +61,13 @@
           el("span", { class: "key", style: { "background-color": V.stroke(number).stroke } }),
           V.link(V.to("run", [run.name]), { "data-row": true }, run.name),
         ),
+        V.number(e ? [el("b", {}, V.num(e.rate, 2)), el("span", { class: "quiet" }, between(e))] : "\u2013"),
+        V.number(V.num(run.success, 2)),
+        V.number([run.iteration, run.planned ? el("span", { class: "quiet" }, ` / ${run.planned}`) : null]),
+        V.cell(status(run)),
         V.cell(s.algo || ""),
         V.cell(s.env || ""),
         V.number(s.seed ?? ""),
-        V.cell(status(run)),
-        V.number([run.iteration, run.planned ? el("span", { class: "quiet" }, ` / ${run.planned}`) : null]),
-        V.number(V.num(run.success, 2)),
-        V.number(e ? [V.num(e.rate, 2), el("span", { class: "quiet" }, ` [${V.num(e.low, 2)}, ${V.num(e.high, 2)}]`)] : "\u2013"),
         V.number(V.duration(run.seconds)),
         V.cell(
           run.last === null
@@ -83,13 +83,13 @@
       V.table(
         [
           "run",
+          "#test success",
+          "#rollout success",
+          "#iterations",
+          "state",
           "algorithm",
           "environment",
           "#seed",
-          "state",
-          "#iterations",
-          "#success in rollouts",
-          "#success on test tasks",
           "#time",
           "last iteration",
         ],
@@ -98,6 +98,7 @@
     );
   }
 
+  const between = (e) => (Number.isFinite(e.low) && Number.isFinite(e.high) ? ` [${V.num(e.low, 2)}, ${V.num(e.high, 2)}]` : "");
   const status = (run) => el("span", { class: `state ${run.status}` }, run.status || "\u2013");
   const sweeps = (names) =>
     el(
@@ -110,25 +111,34 @@
   function curves(data, series) {
     const tags = [...new Set([...series.values()].flatMap((s) => Object.keys(s)))].sort();
     if (!tags.length) return V.empty("No curve yet.", "metrics.jsonl gets a line when an iteration is complete.");
-    const plots = el("div", { class: "plots" });
+    // Runs on different environments share no axis: their returns, lengths and rates do not compare.
+    const bands = data.bands.map((names, index) => ({ names, index, env: environment(data, names[0]) }));
+    const environments = [...new Set(bands.map((band) => band.env))];
+    const sections = el("div", {});
     const draw = () => {
-      const shown = [...SHOWN.filter((tag) => tags.includes(tag)).slice(0, 9), ...chosen];
-      plots.replaceChildren(...[...new Set(shown)].map((tag) => chart(tag, data, series)).filter(Boolean));
+      const shown = [...SHOWN.filter((tag) => tags.includes(tag)).slice(0, environments.length > 1 ? 6 : 9), ...chosen];
+      sections.replaceChildren(
+        ...environments.flatMap((env) => {
+          const own = bands.filter((band) => band.env === env);
+          const plots = [...new Set(shown)].map((tag) => chart(tag, own, data, series)).filter(Boolean);
+          return [environments.length > 1 ? el("h3", {}, env) : "", bands.length > 1 ? legend(own) : "", el("div", { class: "plots" }, plots)];
+        }),
+      );
     };
     draw();
     return el(
       "section",
       {},
       el("div", { class: "between" }, el("h2", {}, "Curves"), picker(tags, draw)),
-      legend(data),
-      plots,
+      sections,
       el(
         "p",
         { class: "quiet" },
-        "Against completed iterations. Runs that differ in their seed alone are one curve, with a band from the lowest to the highest. A click leads to the iteration.",
+        "By completed iterations. Runs that differ only in their seed are one curve: the mean, with a band from lowest to highest. Click a curve to open its iteration.",
       ),
     );
   }
+  const environment = (data, run) => data.runs.find((one) => one.name === run).settings.env || "";
 
   // Where a click on an iteration of the metrics leads: to what was sampled for it, as far as the pool has it.
   const opens = (data, run) => (at) => {
@@ -153,7 +163,7 @@
       { id: "tags" },
       tags.map((tag) => el("option", { value: tag })),
     );
-    const input = el("input", { list: "tags", placeholder: "another curve", "aria-label": "Add a curve", spellcheck: "false" });
+    const input = el("input", { list: "tags", placeholder: "Add a curve", "aria-label": "Add a curve", spellcheck: "false" });
     input.addEventListener("change", () => {
       const found = tags.filter((tag) => tag === input.value || (input.value.length > 2 && tag.startsWith(input.value)));
       found.forEach((tag) => chosen.add(tag));
@@ -164,23 +174,21 @@
   }
 
   const bandName = (band) => (band.length === 1 ? band[0] : `${band[0]} and ${V.count(band.length - 1, "other seed")}`);
-  const legend = (data) =>
-    data.bands.length < 2
-      ? null
-      : el(
-          "ul",
-          { class: "legend" },
-          data.bands.map((band, i) =>
-            el("li", {}, el("span", { class: "key", style: { "background-color": V.stroke(i).stroke } }), bandName(band)),
-          ),
-        );
+  const legend = (bands) =>
+    el(
+      "ul",
+      { class: "legend" },
+      bands.map(({ names, index }) =>
+        el("li", {}, el("span", { class: "key", style: { "background-color": V.stroke(index).stroke } }), bandName(names)),
+      ),
+    );
 
-  function chart(tag, data, series) {
-    const lines = data.bands.map((band, index) => ({
-      name: bandName(band),
+  function chart(tag, bands, data, series) {
+    const lines = bands.map(({ names, index }) => ({
+      name: bandName(names),
       index,
-      run: band[0],
-      points: V.band(band.map((name) => series.get(name)[tag] || [])),
+      run: names[0],
+      points: V.band(names.map((name) => series.get(name)[tag] || [])),
     }));
     return V.chart(tag, lines, { open: ({ at, line }) => opens(data, line.run)(at) });
   }
@@ -188,9 +196,12 @@
   V.route(
     "run",
     async ({ parts: [run] }) => {
-      const [data, { ends }] = await Promise.all([V.ask("iterations", { run }), V.ask("series", { run })]);
+      const [data, { series, ends }] = await Promise.all([V.ask("iterations", { run }), V.ask("series", { run })]);
       V.crumbs([["", run]]);
-      const rows = data.rows.map((row) => iteration(run, row));
+      const evaluated = data.rows.some((row) => row.figures["eval/success_rate"] !== undefined);
+      const columns = COLUMNS.filter(([, tag]) => evaluated || tag !== "eval/success_rate");
+      const rows = data.rows.map((row) => iteration(run, row, columns));
+      const open = openIteration(run, data.rows);
       const searched = /^(3spo|chain-search)$/.test(data.settings.algo || "");
       const body = el(
         "div",
@@ -198,34 +209,21 @@
         el(
           "div",
           { class: "between" },
-          el("h1", {}, run),
-          searched ? V.link(V.to("searches", [run]), { class: "go" }, "search trees") : null,
+          el("h1", {}, run, el("span", { class: "quiet" }, ` \u00b7 ${data.settings.algo} on ${data.settings.env}`)),
+          searched ? V.link(V.to("searches", [run]), { class: "go" }, "Search trees") : null,
         ),
+        headline(data.about),
+        el("div", { class: "plots" }, success(series, open), V.ends("How episodes ended", ends, open), further(series, open)),
+        el("h2", {}, "Iterations"),
+        rows.length
+          ? V.table(["iteration", ...columns.map(([name]) => `#${name}`), "ended by"], el("tbody", {}, rows))
+          : V.empty("No iteration yet."),
         V.facts(
-          ["algo", "env", "seed", "model", "lr", "gamma", "lam", "group_size", "tasks_per_iteration"].map((name) => [
+          ["seed", "model", "lr", "gamma", "lam", "group_size", "tasks_per_iteration"].map((name) => [
             name,
             data.settings[name] === undefined ? null : String(data.settings[name]),
           ]),
         ),
-        rows.length
-          ? V.table(
-              [
-                "iteration",
-                "#success",
-                "#return",
-                "#turns",
-                "#zero advantage",
-                "#invalid",
-                "#broken",
-                "#entropy",
-                "#largest gap",
-                "ended by",
-              ],
-              el("tbody", {}, rows),
-            )
-          : V.empty("No iteration yet."),
-        ends.points.length ? el("h2", {}, "How episodes ended") : null,
-        ends.points.length ? el("div", { class: "plots" }, V.ends(run, ends, openIteration(run, data.rows))) : null,
         el(
           "details",
           { class: "panel" },
@@ -238,12 +236,56 @@
     { live: true },
   );
 
+  // What a reader asks first: how well it does on test tasks, and how far it is.
+  function headline(about) {
+    const e = about.evaluation;
+    const stat = (name, value, note) => el("div", {}, el("dt", {}, name), el("dd", {}, value), note ? el("dd", { class: "quiet" }, note) : null);
+    const change = e && e.iteration > 0 ? `${V.num(e.start, 2)} at the start` : "";
+    return el(
+      "dl",
+      { class: "headline panel" },
+      e ? stat(`Test success after ${V.count(e.iteration, "iteration")}`, V.num(e.rate, 2), [between(e).trim(), change].filter(Boolean).join(" \u00b7 ")) : null,
+      about.success === null ? null : stat("Rollout success", V.num(about.success, 2), "last iteration"),
+      stat("Iterations", about.iteration, about.planned ? `of ${about.planned}` : ""),
+      stat("Time", V.duration(about.seconds), status(about)),
+    );
+  }
+
+  // Test tasks with their interval, and rollouts.
+  function success(series, open) {
+    const [low, high] = ["low", "high"].map((part) => new Map(series[`eval/success_${part}`] || []));
+    const tested = (series["eval/success_rate"] || []).map(([at, rate]) => [at, low.get(at) ?? rate, rate, high.get(at) ?? rate]);
+    const lines = [
+      { name: "test tasks, 95 % interval", index: 0, points: tested },
+      { name: "rollouts", index: 1, points: V.band([series["rollout/success_rate"] || []]) },
+    ];
+    return V.chart("Success rate", lines, { open: ({ at }) => open(at), legend: true });
+  }
+  // The return of rollouts, or their turns where the return is the success.
+  function further(series, open) {
+    const [won, paid] = ["rollout/success_rate", "rollout/return_mean"].map((tag) => JSON.stringify(series[tag] || []));
+    const [title, tag] = won === paid ? ["Mean turns of rollouts", "rollout/turns_mean"] : ["Mean return of rollouts", "rollout/return_mean"];
+    return V.chart(title, [{ name: "rollouts", index: 1, points: V.band([series[tag] || []]) }], { open: ({ at }) => open(at) });
+  }
+
+  const COLUMNS = [
+    ["test success", "eval/success_rate"],
+    ["success", "rollout/success_rate"],
+    ["return", "rollout/return_mean"],
+    ["turns", "rollout/turns_mean"],
+    ["zero advantage", "rollout/zero_advantage_share"],
+    ["invalid", "rollout/invalid_action_share"],
+    ["failed", "rollout/failed_episodes"],
+    ["entropy", "actor/entropy"],
+    ["logprob mismatch", "actor/engine_logprob_gap_max"],
+  ];
+
   const openIteration = (run, rows) => (at) => {
     const row = rows.find((one) => one.iteration === at - 1 && one.sampled);
     if (row) location.hash = V.to("i", [run, row.iteration]);
   };
 
-  function iteration(run, row) {
+  function iteration(run, row, columns) {
     const f = row.figures;
     const causes = Object.entries(row.causes)
       .sort((a, b) => b[1] - a[1])
@@ -260,19 +302,10 @@
           ? V.link(V.to("i", [run, row.iteration]), { "data-row": true }, name)
           : el("span", { title: "not in the pool" }, name),
       ),
-      [
-        "rollout/success_rate",
-        "rollout/return_mean",
-        "rollout/turns_mean",
-        "rollout/zero_advantage_share",
-        "rollout/invalid_action_share",
-        "rollout/failed_episodes",
-        "actor/entropy",
-        "actor/engine_logprob_gap_max",
-      ].map((tag) =>
+      columns.map(([, tag]) =>
         V.number(V.num(f[tag], Number.isInteger(f[tag]) && tag.endsWith("episodes") ? null : tag.includes("gap") ? null : 2)),
       ),
-      V.cell(causes || (row.sampled && !Object.keys(f).length ? el("span", { class: "quiet" }, "under way") : "")),
+      V.cell(causes || (row.sampled && !Object.keys(f).length ? el("span", { class: "quiet" }, "running") : "")),
     );
   }
 })();

@@ -36,15 +36,24 @@
 
   const valuesOf = (points, key) => [...new Set(points.map((p) => p.keys[key]))].sort((a, b) => (a > b ? 1 : -1));
 
+  // From the lowest end of an interval to the highest, so that differences within the noise look small.
+  function span(points) {
+    const bounds = points.flatMap((p) => (p.interval ? [p.interval.mean, p.interval.low, p.interval.high] : []));
+    const known = bounds.filter(Number.isFinite);
+    return [Math.min(...known), Math.max(...known)];
+  }
+
   // Two keys: one map. Three: one for each value of the key that has the fewest, all with the same colours.
   function heats(points, keys, r) {
-    const means = points.map(mean).filter((m) => m !== null),
-      scale = [Math.min(...means), Math.max(...means)];
-    const colours = means.length
+    const scale = span(points);
+    const colours = Number.isFinite(scale[0])
       ? el(
           "p",
           { class: "quiet" },
-          `Darkest: ${V.num(scale[0], 3)}; brightest: ${V.num(scale[1], 3)}. In brackets: the 95 % interval.`,
+          V.num(scale[0], 3),
+          " ",
+          V.ramp(),
+          `${V.num(scale[1], 3)}. The colors span all 95 % intervals (in brackets), so cells that differ by noise look alike.`,
         )
       : null;
     if (keys.length === 2) return [heat(points, keys, r.metric, scale), colours];
@@ -117,8 +126,7 @@
         i ? " " : "",
         runs[t.name] ? V.link(V.to("run", [runs[t.name]]), { title: t.name }, called(t.name)) : called(t.name),
       ]);
-    const bounds = points.flatMap((p) => (p.interval ? [p.interval.mean, p.interval.low, p.interval.high] : []));
-    const ends = [Math.min(...bounds.filter(Number.isFinite)), Math.max(...bounds.filter(Number.isFinite))];
+    const ends = span(points);
     return V.table(
       [...keys, `#${r.metric}`, "~picture of the interval", "95 % interval", "state", "runs"],
       el(

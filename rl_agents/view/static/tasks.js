@@ -228,10 +228,10 @@
       ),
     );
     const found = V.count(list.children.length, "hit");
-    if (data.next === null) said.replaceChildren(`${found}; all episodes were looked through.`);
+    if (data.next === null) said.replaceChildren(`${found}; all episodes searched.`);
     else {
       const share = Math.round(100 * (1 - data.next / Math.max(1, data.newest)));
-      const button = el("button", { type: "button" }, "Look on");
+      const button = el("button", { type: "button" }, "Search further");
       button.addEventListener("click", () => {
         button.disabled = true;
         search(run, text, list, said, data.next);

@@ -114,7 +114,7 @@
         "div",
         { class: "between" },
         el("label", { class: "slider" }, "ticks ", slider, said),
-        el("label", {}, fit, " all of it"),
+        el("label", {}, fit, " fit to width"),
         legend(data),
       ),
       el("div", { class: "tree-and-state" }, picture, detail),
@@ -272,16 +272,11 @@
         { viewBox: "-11 -11 22 22", class: "tree key-shape", "aria-hidden": "true" },
         svg("g", { class: `node ${outcome}` }, shape(outcome)),
       );
-    const bar = el(
-      "span",
-      { class: "ramp" },
-      [0, 0.25, 0.5, 0.75, 1].map((s) => el("span", { style: { "background-color": V.sequential(s) } })),
-    );
     return el(
       "div",
       { class: "scale" },
-      data.scores ? item(bar, "S(s) 0 to 1") : item(null, "S(s) was not recorded"),
-      item(null, "number: n(s) siblings"),
+      data.scores ? el("span", { class: "patch" }, "S(s): 0 mastered ", V.ramp(), "1 worth exploring") : item(null, "S(s) was not recorded"),
+      item(null, "number: n(s), siblings to sample"),
       item(small("success"), "solved"),
       item(small("failure"), "ended unsolved"),
       item(small("open"), "frontier"),
