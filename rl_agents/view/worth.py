@@ -15,7 +15,7 @@ from rl_agents.pool.schema import load_text
 EXTREMES, READ = 8, 400
 #: Characters of what they say.
 SAID = 160
-#: Thoughts in a response: tagged ones (to the end where the tag is never closed), those whose tag the prompt has opened,
+#: Thoughts in a response: tagged ones (to the end where the tag is never closed), those whose tag the prompt opened,
 #: and ReAct's.
 THOUGHT = re.compile(
     r"<(think|thought|reasoning)>.*?(?:</\1>|\Z)|\A(?:(?!<think>).)*?</think>|^Thought:.*?(?=^Action|\Z)",
