@@ -24,6 +24,9 @@ class VspoKeys(GrpoKeys):
 
     vspo_mode: Literal["value", "random", "none"] = key("value", "how tasks that replace uniform ones are drawn")
     vspo_temperature: float = key(0.1, "temperature of the softmax over task values", above=0, needs="vspo_mode=value")
+    vspo_scale: Literal["paper", "span"] = key(
+        "paper", "task values as printed, or over the cubed span of the batch's rewards", needs="vspo_mode=value"
+    )
     vspo_alpha: float = key(
         2.0,
         "bound of the factor alpha - (alpha-1)/N on a task drawn N times",
@@ -52,6 +55,7 @@ def select(trajectories: Sequence[Trajectory], settings: VspoKeys, generator: np
         temperature=settings.vspo_temperature,
         alpha=settings.vspo_alpha,
         clip=settings.vspo_clip,
+        scale=settings.vspo_scale,
     )
     metrics = {
         "select/dropped_share": float(np.mean(chosen.counts == 0)),

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 from rl_agents.credit.statistics import BoolArray, FloatArray, IntArray
 
 SamplingMode = Literal["value", "random", "none"]
+ValueScale = Literal["paper", "span"]
 #: Population variance below which a task counts as uniform; a task at it stays.
 MINIMUM_VARIANCE = 1e-6
 
@@ -37,11 +38,16 @@ class Selection(NamedTuple):
     probabilities: FloatArray
 
 
-def value_scores(rewards: Sequence[ArrayLike]) -> TaskValues:
+def value_scores(rewards: Sequence[ArrayLike], scale: ValueScale = "paper") -> TaskValues:
     """V_x = (R_max - μ_x)·σ²_x: tasks that are uncertain and not yet solved; R_max over all tasks of the batch.
+
+    The paper's value grows with the third power of the rewards' scale, while T stays: at T = 0.1, tasks that draw 0.47,
+    0.18 and 0.34 with rewards in [0, 1] draw 1, 0 and 0 with the same rewards times 4.1, the span of PRS's long form.
+    ``span`` divides the values by (R_max - R_min)³ of the batch, so that T means the same for every reward.
 
     Args:
         rewards: one [rollouts] array per task.
+        scale: ``paper`` (equation 17 as printed) or ``span``.
 
     Raises:
         ValueError: no task, or a task without rollouts.
@@ -52,7 +58,8 @@ def value_scores(rewards: Sequence[ArrayLike]) -> TaskValues:
     best = max(float(task.max()) for task in tasks)
     means = np.array([task.mean() for task in tasks])
     variances = np.array([task.var() for task in tasks])
-    return TaskValues((best - means) * variances, variances, variances >= MINIMUM_VARIANCE)
+    span = best - min(float(task.min()) for task in tasks) if scale == "span" else 1.0
+    return TaskValues((best - means) * variances / (span**3 or 1.0), variances, variances >= MINIMUM_VARIANCE)
 
 
 def softmax(values: ArrayLike, temperature: float) -> FloatArray:
@@ -85,6 +92,7 @@ def vspo(
     temperature: float,
     alpha: float,
     clip: bool,
+    scale: ValueScale = "paper",
 ) -> Selection:
     """Drop uniform tasks (B₀), draw |B₀| tasks from the rest with replacement, N_x = 1 + draws, weight ω(N_x).
 
@@ -97,8 +105,9 @@ def vspo(
         mode: ``value``: p = softmax(V/T);  ``random``: uniform p;  ``none``: no resampling, plain GRPO.
         temperature: T of the softmax.
         alpha, clip: see `smoothing_weight`.
+        scale: see `value_scores`.
     """
-    tasks = value_scores(rewards)
+    tasks = value_scores(rewards, scale)
     total, kept = tasks.kept.size, int(tasks.kept.sum())
     if mode == "none" or kept in (0, total):
         return Selection(np.ones(total, dtype=np.int64), np.ones(total), np.zeros(total))

@@ -12,6 +12,7 @@ def vspo(rewards, generator, *, mode="value", temperature=0.1, alpha=2.0, clip=T
     return module.vspo(rewards, generator, mode=mode, temperature=temperature, alpha=alpha, clip=clip)
 
 
+TASKS = [[1, 0, 0, 0, 0], [1, 1, 1, 1, 0], [1, 1, 1, 0, 0], [0] * 5]
 REWARDS = [[1, 0, 0, 0, 0], [1, 1, 1, 1, 0], [0] * 5, [1] * 5, [1, 1, 0, 0, 0]]
 
 
@@ -29,6 +30,24 @@ def test_draw_probabilities(temperature, expected):
     selection = vspo(REWARDS, np.random.default_rng(0), temperature=temperature)
     assert selection.probabilities[[0, 1, 4]] == pytest.approx(expected, abs=1e-6)
     assert selection.probabilities[[2, 3]].tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("scale", "span", "expected"),
+    [
+        ("paper", 1.0, [0.474, 0.182, 0.344]),
+        ("paper", 4.1, [1.0, 0.0, 0.0]),
+        ("span", 1.0, [0.474, 0.182, 0.344]),
+        ("span", 4.1, [0.474, 0.182, 0.344]),
+    ],
+)
+def test_a_scale_free_value_draws_the_same_whatever_the_rewards_span(scale, span, expected):
+    """Three tasks of five rollouts and one without variance, rewards times 4.1 (PRS's long form spans -1 to 3.1)."""
+    rewards = [[span * reward - 1 for reward in task] for task in TASKS]
+    chosen = module.vspo(
+        rewards, np.random.default_rng(0), mode="value", temperature=0.1, alpha=2.0, clip=True, scale=scale
+    )
+    assert chosen.probabilities[:3] == pytest.approx(expected, abs=1e-3)
 
 
 def test_softmax_does_not_overflow():

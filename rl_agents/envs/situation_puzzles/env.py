@@ -103,9 +103,9 @@ class SituationPuzzlesEnv(StatefulEnv[PuzzleState, SituationPuzzlesOptions]):
 
     async def _ask(self, state: PuzzleState, question: str) -> StepResult:
         reply = await self._judge.reply(state.puzzle, question)
-        progress = reply.informative
+        progress = not reply.stalls
         if self.options.progress == "new":
-            progress = progress and is_new(reply, question, state.asked)
+            progress = reply.informative and is_new(reply, question, state.asked)
         new = replace(state, asked=(*state.asked, (question, reply)))
         observation = reply_observation(reply.text, self.options.prompt)
         return self._end_turn(new, observation, valid=True, progress=progress, query=question)
@@ -132,7 +132,7 @@ class SituationPuzzlesEnv(StatefulEnv[PuzzleState, SituationPuzzlesOptions]):
             "metrics": {
                 "turns": float(state.turns),
                 "questions": float(len(state.asked)),
-                "unknown_replies": float(sum(not reply.informative for _, reply in state.asked)),
+                "unknown_replies": float(sum(reply.stalls for _, reply in state.asked)),
                 "repeated_questions": float(len(state.asked) - len(known)),
                 "f1_word": state.f1[0],
                 "f1_char": state.f1[1],

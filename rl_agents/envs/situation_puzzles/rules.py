@@ -78,8 +78,13 @@ class Reply:
 
     @property
     def informative(self) -> bool:
-        """T3's rule: the judge knew."""
+        """Whether the judge knew: yes or no."""
         return self.text in (YES, NO)
+
+    @property
+    def stalls(self) -> bool:
+        """T3's rule (section 3.1): "Unknown" alone is no progress; "This is not a question" is a malformed turn."""
+        return self.text == UNKNOWN
 
 
 def is_yes_no_question(text: str) -> bool:

@@ -21,7 +21,7 @@ class SituationPuzzlesOptions(JudgeKeys, MalformedKey, PromptKey):
         "error", "a record of the folder that cannot be used is an error, or is left out", needs="data"
     )
     progress: Literal["informative", "new"] = key(
-        "informative", "info['progress']: the judge said yes or no (T3), or also, about something new"
+        "informative", "info['progress']: the judge did not say Unknown (T3), or said yes or no to something new"
     )
     f1: Literal["word", "char"] = key("word", "unit of the reward")
     success_threshold: float = key(
