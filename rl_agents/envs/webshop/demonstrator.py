@@ -55,7 +55,7 @@ def demonstrate(
     """
     store = local_shop(CATALOGUE).store
     goal = find_goal(store, task_id)
-    env = WebShopEnv(replace(options, catalogue=CATALOGUE, prompt="compact", service_url=""), max_turns)
+    env = WebShopEnv(replace(options, catalogue=CATALOGUE, prompt="compact"), max_turns)
     return play(env, task_id, lambda shown: (shown, _action(store, goal, env.state, rng, habits)))[0]
 
 

@@ -19,9 +19,9 @@ from rl_agents.envs.webshop.prompts import (
     read_command,
     window,
 )
-from rl_agents.envs.webshop.shop import ShopReply
+from rl_agents.envs.webshop.shop import ShopReply, local_shop
 from rl_agents.envs.webshop.spec import SPEC, WebShopOptions
-from rl_agents.envs.webshop.tasks import find_shop, train_split
+from rl_agents.envs.webshop.tasks import train_split
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +56,13 @@ class WebShopEnv(StatefulEnv[EpisodeState, WebShopOptions]):
 
     def __init__(self, options: WebShopOptions | None = None, max_turns: int = 0) -> None:
         super().__init__(options, max_turns)
-        self._shop = find_shop(self.options)
+        self._shop = local_shop(self.options.catalogue)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Start ``options["task_id"]``, or a train task drawn with ``seed``.
 
         Raises:
             InputError: unknown task id.
-            ServiceError: the service does not answer.
         """
         task_id = self._draw_task(
             seed, options, lambda: self._shop.task_ids(train_split(self.options), self.options.goals)
@@ -78,7 +77,6 @@ class WebShopEnv(StatefulEnv[EpisodeState, WebShopOptions]):
 
         Raises:
             RuntimeError: before `reset`, or after the episode has ended.
-            ServiceError: the service does not answer.
         """
         state = self.state
         read = read_command(action, state.turn.page, self.options.prompt)
@@ -94,10 +92,6 @@ class WebShopEnv(StatefulEnv[EpisodeState, WebShopOptions]):
         if state is None:
             raise RuntimeError("WebShop: render_window() without an episode")
         return window(state.turn, self.options.prompt, state.problem, history, max(state.turns, len(history)))
-
-    def close(self) -> None:
-        """Let go of the connection to a service."""
-        self._shop.close()
 
     def _end_shop_turn(self, state: EpisodeState, turn: ShopReply, read: Read) -> StepResult:
         problem = problem_text(read, turn.problem, self.options.prompt)

@@ -1,8 +1,7 @@
 """The shop as a state machine over pages: search, results, item, description, features, reviews, and done.
 
-A state is small, immutable and holds nothing secret, so a snapshot is a reference to it, and a service need not keep
-any: it gets the state with each action. Pages are text fragments, in the order in which WebShop's pages show them, and
-the actions that they offer.
+A state is small and immutable, so a snapshot is a reference to it. Pages are text fragments, in the order in which
+WebShop's pages show them, and the actions that they offer.
 
 Source: WebShop (arXiv 2207.01206), section 3 and table 1. Differences to its code: *Next >* is not offered behind the
 last result, and a search is possible where a search bar is, on the search page alone.
@@ -10,9 +9,7 @@ last result, and a search is possible where a search bar is, on the search page 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from rl_agents.envs.webshop.records import Goal, Product
 from rl_agents.envs.webshop.reward import Score, score_purchase
@@ -49,30 +46,6 @@ class State:
     number: int = 1
     asin: str = ""
     chosen: tuple[tuple[str, str], ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the state as it travels."""
-        return {name: getattr(self, name) for name in self.__slots__}
-
-    @classmethod
-    def from_json(cls, data: Any) -> State:
-        """Read a state that travelled.
-
-        Raises:
-            ValueError: it is not one.
-        """
-        if not isinstance(data, Mapping) or set(data) != {"page", "query", "number", "asin", "chosen"}:
-            raise ValueError("state must have exactly page, query, number, asin and chosen")
-        page, query, number, asin, chosen = (data[key] for key in ("page", "query", "number", "asin", "chosen"))
-        if page not in (SEARCH, RESULTS, ITEM, DONE, *DETAILS):
-            raise ValueError("state.page is unknown")
-        if not isinstance(query, str) or not isinstance(asin, str) or len(query) > MAX_ACTION or len(asin) > MAX_ACTION:
-            raise ValueError("state.query and state.asin must be texts")
-        if type(number) is not int or not 1 <= number <= PAGE_SIZE:
-            raise ValueError("state.number is out of range")
-        if not isinstance(chosen, list) or not all(_is_pair(pair) for pair in chosen):
-            raise ValueError("state.chosen must be pairs of texts")
-        return cls(page, query, number, asin, tuple((axis, value) for axis, value in chosen))
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +220,3 @@ def _clicks(*targets: str) -> tuple[str, ...]:
 
 def _clean(value: str) -> str:
     return " ".join(value.split())
-
-
-def _is_pair(pair: Any) -> bool:
-    return isinstance(pair, list | tuple) and len(pair) == 2 and all(isinstance(part, str) for part in pair)

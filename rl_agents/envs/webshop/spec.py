@@ -21,10 +21,6 @@ class WebShopOptions:
         "score", "the graded score of the purchase, or success_reward for a score of exactly 1 (GiGPO, HGPO, 3SPO)"
     )
     success_reward: float = key(10.0, "reward of a success", needs="reward=success")
-    service_url: str = key("", "a shop behind HTTP, such as http://127.0.0.1:8123; empty plays in this process")
-    service_timeout_s: float = key(
-        30.0, "seconds for an answer of the service, repetitions included", above=0, needs="service_url"
-    )
 
 
 SPEC = EnvSpec(

@@ -1,49 +1,28 @@
-"""The task sets of webshop: the goals of a shop in this process, or of one behind a service (see `goals`)."""
+"""The task sets of webshop: the goals of a shop (see `goals`)."""
 
 from __future__ import annotations
 
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from rl_agents.envs.panels import ids_digest, write_panel
-from rl_agents.envs.webshop.client import RemoteShop
 from rl_agents.envs.webshop.goals import SPLIT_SEED, find_goal
-from rl_agents.envs.webshop.shop import LocalShop, Shop, local_shop
+from rl_agents.envs.webshop.shop import LocalShop, local_shop
 from rl_agents.envs.webshop.spec import WebShopOptions
 
 PANEL_FILE = Path(__file__).with_name("panel.json")
-
-
-def find_shop(options: WebShopOptions) -> Shop:
-    """Return the shop in this process, or the one behind a service."""
-    if options.service_url:
-        return RemoteShop(options.service_url, options.service_timeout_s)
-    return local_shop(options.catalogue)
 
 
 def task_ids(split: str, options: WebShopOptions) -> list[str]:
     """Return the ids of a split (``train``, ``test`` or ``eval``)."""
     if split == "train":
         split = train_split(options)
-    if options.service_url:
-        return list(_remote_ids(split, options.goals, options.service_url, options.service_timeout_s))
     return local_shop(options.catalogue).task_ids(split, options.goals)
 
 
 def train_split(options: WebShopOptions) -> str:
     """What the goals to train on are called in `rl_agents.envs.webshop.goals`."""
     return "train_after_eval" if options.hold_out_eval else "train"
-
-
-@lru_cache(maxsize=16)
-def _remote_ids(split: str, goals: str, service_url: str, service_timeout_s: float) -> tuple[str, ...]:
-    """Ask a service once per process: a run that has begun can do without it for a while."""
-    shop = RemoteShop(service_url, service_timeout_s)
-    try:
-        return tuple(shop.task_ids(split, goals))
-    finally:
-        shop.close()
 
 
 def frozen_panel() -> dict[str, Any]:
