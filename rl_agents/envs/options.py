@@ -17,6 +17,17 @@ class PromptKey:
 
 
 @dataclass(frozen=True)
+class ThoughtsKey:
+    """How an environment of the PRS paper asks for thoughts."""
+
+    thoughts: Literal["think", "reasoning"] = key(
+        "think",
+        "tag that the prompt asks to think in; reasoning is the PRS paper's (appendix A)",
+        needs="prompt=paper",
+    )
+
+
+@dataclass(frozen=True)
 class MalformedKey:
     """What a response that cannot be read leads to."""
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol
 
 from rl_agents.errors import InputError, unknown
 from rl_agents.plugins import claim
-from rl_agents.rewards.judge import Judge, JudgeError, OpenAIJudge, RuleJudge, ServerKeys
+from rl_agents.rewards.judge import Judge, JudgeError, OpenAIJudge, PrsJudge, RuleJudge, ServerKeys
 from rl_agents.rewards.reading import Reading
 
 #: What a judge is asked about an answer: `Judge.verdict` or `Judge.complete`.
@@ -45,6 +45,13 @@ JUDGES: dict[str, JudgeEntry] = {
     for entry in (
         JudgeEntry("rule", "reads words; no model, no cost", "docs/algorithms/prs.md", lambda keys: RuleJudge()),
         JudgeEntry("openai", "a model behind the OpenAI API", "docs/algorithms/prs.md", OpenAIJudge.from_keys, True),
+        JudgeEntry(
+            "openai-prs",
+            "a model behind the OpenAI API with the PRS paper's question: does the answer match?",
+            "PRS and VSPO (arXiv 2512.07478), appendix B",
+            PrsJudge.from_keys,
+            True,
+        ),
     )
 }
 

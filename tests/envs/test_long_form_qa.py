@@ -231,7 +231,7 @@ def test_the_last_turn_truncates() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"judge": "gpt"}, "unknown env.judge 'gpt': valid: openai, rule"),
+        ({"judge": "gpt"}, "unknown env.judge 'gpt': valid: openai, openai-prs, rule"),
         ({"judge": "openai"}, "env.judge=openai needs env.judge_url"),
         ({"judge": "openai", "judge_url": "http://x/v1"}, "needs env.judge_model"),
         ({"judge": "openai", "reward": "points"}, "counts by the rule judge"),

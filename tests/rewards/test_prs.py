@@ -139,7 +139,7 @@ def test_general_form_needs_one_threshold_fewer():
 @pytest.mark.parametrize("path", sorted(RECIPES.glob("*_prs.yaml")), ids=lambda path: path.stem)
 def test_recipes_ask_for_the_tags_of_their_prompt(path: Path) -> None:
     settings = Settings.from_dict(yaml.safe_load(path.read_text()))
-    env = make_env(settings.env, {})
+    env = make_env(settings.env, settings.env_options)
     observation, info = env.reset(seed=0)
     prompt = observation + "".join(message["content"] for message in info.get("messages", ()))
     assert settings.prs_tags and all(f"<{tag}>" in prompt and f"</{tag}>" in prompt for tag in settings.prs_tags)

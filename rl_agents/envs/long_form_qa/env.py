@@ -118,7 +118,8 @@ class LongFormQAEnv(StatefulEnv[QAState, LongFormQAOptions]):
         task = find_task(self._draw_task(seed, options, lambda: self._train_ids), self._own, self.options.prompt)
         self._state = QAState(task)
         info = self._info(self._state, valid=True, progress=None)
-        rules = system_text(self.options.max_calls, self.max_turns, self.options.max_sentences)
+        o = self.options
+        rules = system_text(o.max_calls, self.max_turns, o.max_sentences, o.thoughts)
         if self.options.prompt == "paper":
             info["messages"] = [{"role": "system", "content": rules}, {"role": "user", "content": task.question}]
             info["tools"] = [SEARCH.to_openai()]

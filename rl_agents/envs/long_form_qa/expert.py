@@ -53,5 +53,10 @@ def play(task_id: str, options: LongFormQAOptions, max_turns: int = 0) -> Played
         InputError: unknown task id.
     """
     env = LongFormQAEnv(options, max_turns)
-    act = compact_action if options.prompt == "compact" else expert_action
-    return play_episode(env, task_id, lambda shown: (shown, act(env.state)))
+
+    def act(shown: str) -> tuple[str, str]:
+        if options.prompt == "compact":
+            return shown, compact_action(env.state)
+        return shown, expert_action(env.state).replace("think>", f"{options.thoughts}>")
+
+    return play_episode(env, task_id, act)

@@ -38,7 +38,7 @@ SEARCH = Tool(
 _SYSTEM = """\
 You answer questions from a collection of documents that you can search.
 
-Whenever you have read something new, first reason about it inside <think> and </think>. Then either call the search \
+Whenever you have read something new, first reason about it inside <{tag}> and </{tag}>. Then either call the search \
 tool, with up to {max_calls} calls in one turn, as often as you lack knowledge; or, when nothing is missing any more, \
 write the final answer inside <answer> and </answer>. You have {max_turns} turns in all.
 
@@ -55,9 +55,9 @@ _ANSWER_NOW = "No further search is possible. Write your final answer now, insid
 _MALFORMED = "Your last response was not valid: {problem}. Search, or answer inside <answer> and </answer>."
 
 
-def system_text(max_calls: int, max_turns: int, max_sentences: int) -> str:
+def system_text(max_calls: int, max_turns: int, max_sentences: int, tag: str) -> str:
     """Return the rules as the system message says them."""
-    return _SYSTEM.format(max_calls=max_calls, max_turns=max_turns, max_sentences=max_sentences)
+    return _SYSTEM.format(max_calls=max_calls, max_turns=max_turns, max_sentences=max_sentences, tag=tag)
 
 
 def first_observation(task: Task, style: str, rules: str) -> str:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from rl_agents.envs.options import JudgeKeys, MalformedKey, PromptKey, RetrieverKeys
+from rl_agents.envs.options import JudgeKeys, MalformedKey, PromptKey, RetrieverKeys, ThoughtsKey
 from rl_agents.envs.spec import EnvSpec
 from rl_agents.rewards.judges import check_judge
 from rl_agents.settings.options import key
 
 
 @dataclass(frozen=True)
-class LongFormQAOptions(JudgeKeys, MalformedKey, PromptKey, RetrieverKeys):
+class LongFormQAOptions(JudgeKeys, MalformedKey, PromptKey, ThoughtsKey, RetrieverKeys):
     """Keys of long_form_qa; see docs/environments/long_form_qa.md."""
 
     documents: str = key("", "table of passages; empty for the generated almanac")

@@ -97,7 +97,8 @@ class MultihopQAEnv(StatefulEnv[EpisodeState, MultihopQAOptions]):
         self._state = EpisodeState(task)
         info = self._info(self._state, valid=True, progress=None)
         if self.options.prompt == "paper":
-            info["messages"] = opening_messages(task.question.question, self.max_turns, self.options.max_calls)
+            o = self.options
+            info["messages"] = opening_messages(task.question.question, self.max_turns, o.max_calls, o.thoughts)
             info["tools"] = [SEARCH.to_openai()]
         return task.question.question, info
 
@@ -135,6 +136,7 @@ class MultihopQAEnv(StatefulEnv[EpisodeState, MultihopQAOptions]):
             left=self.max_turns - state.turns,
             turns=self.max_turns,
             calls=self.options.max_calls,
+            tag=self.options.thoughts,
             characters=self.options.passage_characters,
         )
 

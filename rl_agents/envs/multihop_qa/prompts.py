@@ -42,7 +42,7 @@ SEARCH = Tool(
 _SYSTEM = """\
 You answer questions with the help of a collection of passages, which you can only see by searching it.
 
-In each turn, think inside <think> and </think> about what is known and what is still missing. Then do one of two \
+In each turn, think inside <{tag}> and </{tag}> about what is known and what is still missing. Then do one of two \
 things:
 - search: call the tool `search`, up to {calls} times in one turn when several facts can be looked up independently;
 - answer: once the passages hold the answer, write it inside <answer> and </answer>, as short as possible: a name, a \
@@ -73,10 +73,10 @@ Passages found so far:
 {left}"""
 
 
-def opening_messages(question: str, turns: int, calls: int) -> list[dict[str, Any]]:
+def opening_messages(question: str, turns: int, calls: int, tag: str) -> list[dict[str, Any]]:
     """Return the chat that an episode of the paper style begins with."""
     return [
-        {"role": "system", "content": _SYSTEM.format(turns=turns, calls=calls)},
+        {"role": "system", "content": _SYSTEM.format(turns=turns, calls=calls, tag=tag)},
         {"role": "user", "content": question},
     ]
 
@@ -146,6 +146,7 @@ def window(
     left: int,
     turns: int,
     calls: int,
+    tag: str,
     characters: int,
 ) -> str:
     """Return a prompt of its own for one step, as StepPO rebuilds it: question, queries, passages, what went wrong.
@@ -155,12 +156,13 @@ def window(
         passages: all that were found, each once.
         feedback: what was wrong with the last response; empty when nothing was.
         left: turns left, this one included.
+        tag: that thoughts stand in.
     """
     if style == "compact":
         found = " ; ".join(passage_text(passage, characters, " ") for passage in passages)
         return " ".join(part for part in (question, found, "invalid" if feedback else "") if part)
     return _WINDOW.format(
-        system=_SYSTEM.format(turns=turns, calls=calls),
+        system=_SYSTEM.format(turns=turns, calls=calls, tag=tag),
         tool=json.dumps(SEARCH.to_openai()),
         question=question,
         queries="\n".join(f"- {query}" for query in queries) or "none",

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from rl_agents.envs.options import MalformedKey, PromptKey, QuestionFileKeys, RetrieverKeys
+from rl_agents.envs.options import MalformedKey, PromptKey, QuestionFileKeys, RetrieverKeys, ThoughtsKey
 from rl_agents.envs.spec import EnvSpec
 from rl_agents.settings.options import key
 
 
 @dataclass(frozen=True)
-class MultihopQAOptions(MalformedKey, PromptKey, RetrieverKeys, QuestionFileKeys):
+class MultihopQAOptions(MalformedKey, PromptKey, ThoughtsKey, RetrieverKeys, QuestionFileKeys):
     """Keys of multihop_qa; see docs/environments/multihop_qa.md."""
 
     questions: str = key("generated", "generated, small, or a table of questions: a file, a folder or hub:NAME")
