@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,7 +14,6 @@ from rl_agents.credit.gae import reward_to_go
 from rl_agents.credit.statistics import whiten_rows
 from rl_agents.data.steps import Pieces, penalised_rewards
 from rl_agents.settings.learning import DiscountKeys
-from rl_agents.settings.options import key
 
 if TYPE_CHECKING:
     from rl_agents.data.rows import Row
@@ -25,26 +24,18 @@ if TYPE_CHECKING:
 class ReinforceKeys(DualClipKeys, DiscountKeys):
     """REINFORCE++."""
 
-    return_at_observation: Literal["skip", "reset"] = key(
-        "skip",
-        "reward-to-go across an observation: goes on (verl 0.9), or ends there, for the last step alone (verl 0.7)",
-    )
-
 
 def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: ReinforceKeys) -> None:
     """A = whiten(G), G_j = r_j + γ·G_next: the reward-to-go, whitened over all sampled tokens of the batch.
 
-    With ``return_at_observation=skip`` the return goes on across tool outputs and rows, so that both row layouts give
-    the same; with ``reset`` (verl until 0.7) only the last step of an episode sees an outcome reward.
+    The return goes on across tool outputs and rows, so that both row layouts give the same (verl 0.9).
     """
-    how = settings.return_at_observation
-    pieces = Pieces.of(rows, trajectories, whole=how == "reset")
+    pieces = Pieces.of(rows, trajectories)
     parts = reward_to_go(
         pieces.cut(penalised_rewards(rows, trajectories, settings.invalid_action_penalty)),
         pieces.cut([row.mask for row in rows]),
         pieces.following,
         gamma=settings.gamma,
-        at_observation=how,
     )
     returns = pieces.join(parts, rows)
     for row, values in zip(rows, whiten_rows(returns, [row.mask for row in rows]), strict=True):

@@ -47,7 +47,6 @@ class Counters:
         iteration: completed iterations.
         policy_version: optimiser schedules done; engines carry it with their weights.
         task_position: tasks taken from the training stream; iterations may take more than ``tasks_per_iteration``.
-        kl_in_reward_coef: the adaptive controller's last value.
         left_out: tasks that are drawn no more, with their causes.
         strikes: how often a task has failed of itself (`BadTasks`).
         deaths: how often env runners have died in a task.
@@ -59,7 +58,6 @@ class Counters:
     iteration: int
     policy_version: int
     task_position: int
-    kl_in_reward_coef: float
     left_out: dict[str, str] = field(default_factory=dict)
     strikes: dict[str, int] = field(default_factory=dict)
     deaths: dict[str, int] = field(default_factory=dict)
@@ -117,19 +115,15 @@ def restore_run(
 
 def restore_policy(
     folder: Path, learners: Learners, settings: Settings, search: Explorer | None, memory: Memory | None = None
-) -> float:
+) -> None:
     """Take back what was learned since `save_run`, and nothing else: weights, optimisers, what is known of states.
 
     Searches under way are given up: they would go on where they stood, and find out the same again.
 
-    Returns:
-        The adaptive KL controller's value of then.
-
     Raises:
         InputError: no complete checkpoint.
     """
-    state, saved = load_state(folder)
-    learners.load_full_state(state)
+    learners.load_full_state(load_state(folder)[0])
     if search is not None:
         data = load_part(folder, SEARCH, "a search")
         search.states.load_json(data["statistics"])
@@ -137,19 +131,15 @@ def restore_policy(
         search.searches = []
     if memory is not None:
         memory.load_json(load_part(folder, MEMORY, settings.algo))
-    return float(saved["kl_in_reward_coef"])
 
 
 def _counters(saved: Mapping[str, Any], config: Mapping[str, Any], settings: Settings) -> Counters:
     """Read the counters; old checkpoints lack the last ones."""
     iteration = int(saved["iteration"])
     position = saved.get("task_position", iteration * int(config["tasks_per_iteration"]))
-    coef = settings.kl_in_reward_coef
-    if settings.kl_controller == "adaptive":
-        coef = float(saved.get("kl_in_reward_coef", coef))
     tasks = {name: saved.get(name, {}) for name in ("left_out", "strikes", "deaths")}
     return Counters(
-        iteration, int(saved["policy_version"]), int(position), coef, **tasks,
+        iteration, int(saved["policy_version"]), int(position), **tasks,
         pool=saved.get("pool") or "", in_flight=_in_flight(saved, config, settings),
     )  # fmt: skip
 

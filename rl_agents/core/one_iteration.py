@@ -13,7 +13,7 @@ from rl_agents.core.experience import Expanding
 from rl_agents.core.rollout_metrics import again_metrics, rollout_metrics, staleness_metrics, updates_behind
 from rl_agents.core.rollout_workers import RolloutWorkers
 from rl_agents.core.run_parts import RunParts
-from rl_agents.core.shaping import assign_credit, next_coefficient
+from rl_agents.core.shaping import assign_credit
 from rl_agents.core.training_data import AgentTrainingData
 from rl_agents.data.rows import Row, lower
 from rl_agents.data.success import policy_sample
@@ -122,7 +122,9 @@ class OneIteration(RunParts):
         if self.rollout_workers is not None:
             self.rollout_workers.rest()
         self.learner_group.fill_scores(rows, self.recipe)
-        metrics = assign_credit(self.recipe, rows, everything, settings, weights, self.kl_in_reward_coef, self.memory)
+        metrics = assign_credit(
+            self.recipe, rows, everything, settings, weights, settings.kl_in_reward_coef, self.memory
+        )
         if not any(row.mask.any() for row in own):
             return metrics | skipped
         rng = np.random.default_rng(stream_seed(settings.seed, MINIBATCHES, self.iteration, *update))
@@ -137,8 +139,6 @@ class OneIteration(RunParts):
             self.memory.keep(self.iteration, sessions)
         metrics.update(self.learner_group.learn(data, train_policy=warm))
         self.policy_version += 1
-        if settings.kl_controller == "adaptive":
-            self.kl_in_reward_coef = next_coefficient(self.kl_in_reward_coef, metrics, len(own), settings)
         return metrics | {"timing_s/learn": time.perf_counter() - started, **data.size(rows, settings.epochs)}
 
     def _engines_busy(self) -> dict[int, float]:

@@ -240,9 +240,8 @@ class Replay:
         saved, counters = load_state(folder)
         state = flatten(self.algo.learner_group.full_state())
         lines = list(differing(state, flatten(saved)))
-        for name in ("policy_version", "kl_in_reward_coef"):
-            if (mine := getattr(self.algo, name)) != counters[name]:
-                lines.append(f"{name}: {counters[name]} saved, {mine} again")
+        if (mine := self.algo.policy_version) != counters["policy_version"]:
+            lines.append(f"policy_version: {counters['policy_version']} saved, {mine} again")
         if (memory := self.algo.memory) is not None:
             saved_memory = load_part(folder, MEMORY, self.algo.settings.algo)
             if json.loads(json.dumps(memory.to_json())) != saved_memory:

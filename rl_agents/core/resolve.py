@@ -170,7 +170,7 @@ def _check_contradictions(settings: Settings, recipe: Recipe) -> None:
 
 
 def _check_overlong(settings: Settings) -> None:
-    maximum = settings.overlong_length or settings.max_response_tokens
+    maximum = settings.max_response_tokens
     if settings.overlong_factor and settings.overlong_cache > maximum:
         raise InputError(f"overlong_cache={settings.overlong_cache}: must not exceed the length limit of {maximum}")
 

@@ -24,7 +24,7 @@ class RunCheckpoints(OneIteration):
         if self.pool is not None:
             self.pool.add_calls(in_flight)
         counters = Counters(
-            self.iteration, self.policy_version, self.place.position, self.kl_in_reward_coef,
+            self.iteration, self.policy_version, self.place.position,
             dict(bad.left_out), dict(bad.strikes), dict(workers.collector.losses.deaths) if workers is not None else {},
             self.pool.id if self.pool is not None else "", self.pipeline.in_flight(),
         )  # fmt: skip
@@ -42,11 +42,11 @@ class RunCheckpoints(OneIteration):
         With the old counters the run would sample what it sampled before, and fall again. Episodes that the present
         weights have played ahead are given up.
         """
-        coef = restore_policy(Path(folder), self.learner_group, self.settings, self.explorer, self.memory)
+        restore_policy(Path(folder), self.learner_group, self.settings, self.explorer, self.memory)
         bad, version = self.place.bad, self.policy_version + 1
         self._set_counters(  # deaths of env runners are known to the workers still
             Counters(
-                self.iteration, version, self.place.position, coef, dict(bad.left_out), dict(bad.strikes),
+                self.iteration, version, self.place.position, dict(bad.left_out), dict(bad.strikes),
                 pool=self._restored_pool,
             )
         )  # fmt: skip

@@ -40,7 +40,6 @@ class RunParts(Algorithm):
     settings: Settings
     policy_version: int
     place: Place
-    kl_in_reward_coef: float
     explorer: Explorer | None
     memory: Memory | None
 
@@ -90,7 +89,7 @@ class RunParts(Algorithm):
         """Set all that a checkpoint holds, but for the learners, to that of a run that has done nothing."""
         self.explorer = self._new_explorer()
         self.memory = self.recipe.memory(self.settings) if self.recipe.memory else None
-        self._set_counters(Counters(0, 0, 0, self.settings.kl_in_reward_coef))
+        self._set_counters(Counters(0, 0, 0))
 
     def _new_explorer(self) -> Explorer | None:
         settings, states = self.settings, self.recipe.states
@@ -160,7 +159,7 @@ class RunParts(Algorithm):
 
     def _set_counters(self, counters: Counters) -> None:
         self._iteration, self.policy_version = counters.iteration, counters.policy_version
-        self.kl_in_reward_coef, self._restored_pool = counters.kl_in_reward_coef, counters.pool
+        self._restored_pool = counters.pool
         self.place = Place(counters.task_position, BadTasks(dict(counters.left_out), Counter(counters.strikes)))
         self.pipeline.begin(counters.iteration, counters.policy_version, self.place, counters.in_flight)
         if self.explorer is not None:

@@ -16,7 +16,7 @@ from rl_agents.data.rows import FloatArray, Row
 from rl_agents.data.steps import step_spans
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.objectives import mismatch
-from rl_agents.objectives.kl import adaptive_coefficient, kl_penalty
+from rl_agents.objectives.kl import kl_penalty
 from rl_agents.rewards.overlong import step_penalties
 from rl_agents.settings import Settings
 
@@ -71,12 +71,6 @@ def assign_credit(
 def _own(rows: Sequence[Row]) -> list[Row]:
     """Rows of the iteration's own episodes."""
     return [row for row in rows if not row.again]
-
-
-def next_coefficient(coefficient: float, metrics: Mapping[str, float], rows: int, settings: Settings) -> float:
-    """Weight of the KL in the reward for the next iteration."""
-    kl = metrics["actor/reward_kl_penalty"]
-    return adaptive_coefficient(coefficient, kl, rows, target=settings.kl_target, horizon=settings.kl_horizon)
 
 
 def shape_rewards(
@@ -191,12 +185,7 @@ def correct_mismatch(rows: Sequence[Row], settings: Settings) -> dict[str, float
         correction = _correction(settings, segments, *_tensors(_old(row), row.logprobs, row.mask))
         row.correction, row.mask = correction.weights[0].numpy(), correction.mask[0].numpy()
     kept = sum(float(row.mask.sum()) for row in rows)
-    mean = _mean_correction(rows, unit)
-    if settings.mismatch_normalise and mean > 0:
-        for row in rows:
-            assert row.correction is not None
-            row.correction = (row.correction / mean).astype(np.float32)
-    metrics["rollout_corr/rollout_is_mean"] = mean
+    metrics["rollout_corr/rollout_is_mean"] = _mean_correction(rows, unit)
     metrics["rollout_corr/rollout_rs_masked_fraction"] = 1.0 - kept / before if before else 0.0
     return metrics
 

@@ -141,7 +141,6 @@ def token_weights(rows: Sequence[Row], masks: Sequence[FloatArray], settings: Se
         trajectories=np.array([row.trajectory for row in rows]),
         segments=[row.segments for row in rows],
         constant_length=settings.loss_length or None,
-        divide_by_rows=settings.divide_by_rows,
     )
     return [w.astype(np.float32) for w in weights]
 

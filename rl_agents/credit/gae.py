@@ -9,7 +9,7 @@ the credit for all that comes after (`rl_agents.data.tree`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -167,16 +167,14 @@ def reward_to_go(
     following: ArrayLike,
     *,
     gamma: float,
-    at_observation: Literal["skip", "reset"],
 ) -> list[FloatArray]:
     """G_j = r_j + γ·G_next over the sampled tokens of a trajectory, 0 elsewhere (REINFORCE++, Hu et al. 2025).
+
+    A masked token is stepped over, so an action keeps its credit across a tool output and across rows.
 
     Args:
         rewards, masks, following: as in `token_gae`; rewards on masked tokens are ignored.
         gamma: γ per sampled token.
-        at_observation: ``skip``: a masked token is stepped over, so an action keeps its credit across a tool output
-            and across rows;  ``reset``: the return is multiplied by the mask and starts anew in every row
-            (verl until 0.7), so that only what follows the last observation sees the outcome.
 
     Raises:
         ValueError: rows follow each other in a circle.
@@ -184,13 +182,11 @@ def reward_to_go(
     result, links = [np.zeros(np.asarray(row).size) for row in rewards], np.asarray(following)
     first = np.zeros(len(rewards))
     for row in backward(links):
-        running = float(first[links[row]]) if links[row] >= 0 and at_observation == "skip" else 0.0
+        running = float(first[links[row]]) if links[row] >= 0 else 0.0
         reward, flag = np.asarray(rewards[row], dtype=np.float64), np.asarray(masks[row]) != 0
         for j in range(reward.size - 1, -1, -1):
             if flag[j]:
                 running = float(reward[j]) + gamma * running
                 result[row][j] = running
-            elif at_observation == "reset":
-                running = 0.0
         first[row] = running
     return result

@@ -155,15 +155,11 @@ class Pieces:
     terminated: list[bool]
 
     @classmethod
-    def of(cls, rows: Sequence[Row], trajectories: Sequence[Trajectory], *, whole: bool = False) -> Pieces:
-        """Cut the rows, as lowered, all of a trajectory.
-
-        Args:
-            whole: cut none, for credit that never leaves its row.
-        """
+    def of(cls, rows: Sequence[Row], trajectories: Sequence[Trajectory]) -> Pieces:
+        """Cut the rows, as lowered, all of a trajectory."""
         numbers, spans, keys, links = list[int](), list[slice](), list[tuple[int, int]](), dict[int, list[int]]()
         for number, row in enumerate(rows):
-            if not whole and is_tree(trajectories[row.trajectory]):
+            if is_tree(trajectories[row.trajectory]):
                 links.setdefault(row.trajectory, followers(trajectories[row.trajectory]))
                 cuts = [(step, slice(start, start + length)) for step, start, length in step_spans(row)]
             else:

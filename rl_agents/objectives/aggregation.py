@@ -32,7 +32,6 @@ def aggregation_weights(
     trajectories: ArrayLike,
     segments: Sequence[ArrayLike],
     constant_length: float | None,
-    divide_by_rows: bool,
 ) -> list[FloatArray]:
     """Weight of every token of the whole mini-batch.
 
@@ -40,7 +39,7 @@ def aggregation_weights(
     ``token-mean``              Σ m·ℓ / Σ m
     ``seq-mean-token-sum``      mean over rows of Σ_j m·ℓ
     ``seq-mean-token-mean``     mean over rows of (Σ_j m·ℓ) / (Σ_j m)              (GRPO, GSPO)
-    ``seq-mean-token-sum-norm`` Σ_i Σ_j m·ℓ / L_const, and / rows if ``divide_by_rows``   (Dr.GRPO)
+    ``seq-mean-token-sum-norm`` Σ_i Σ_j m·ℓ / (L_const · rows)        (Dr.GRPO)
     ``step-mean``               mean over steps of (Σ_j m·ℓ) / (Σ_j m)             (StepPO code, its row mean)
     ``step-mean-in-traj``       mean over trajectories of the mean over their steps of the same (StepPO eq. 8)
     ==========================  =====================================================================
@@ -55,7 +54,6 @@ def aggregation_weights(
         segments: step index of every token per row (negative elsewhere), for the step modes. A step never crosses
             rows.
         constant_length: L_const in tokens; None: the longest row.
-        divide_by_rows: keep the scale of ``seq-mean-token-sum-norm`` independent of the number of rows.
 
     Returns:
         One float64 array per row, 0 on masked tokens.
@@ -79,7 +77,7 @@ def aggregation_weights(
         per_row = 1.0 / (rows * np.maximum(counts, 1.0))
     else:
         length = constant_length if constant_length is not None else max((flag.size for flag in flags), default=1)
-        per_row = np.full(len(flags), 1.0 / (length * (rows if divide_by_rows else 1)))
+        per_row = np.full(len(flags), 1.0 / (length * rows))
     return [flag * weight for flag, weight in zip(flags, per_row, strict=True)]
 
 

@@ -51,19 +51,3 @@ def _estimate(x: Tensor, kind: Estimator) -> Tensor:
         slope = 0.5 * x.square()
         return _estimate(x.detach(), "k3") + slope - slope.detach()
     raise ValueError(f"unknown KL estimator '{kind}': valid: k1, abs, k2, k3, k3+")
-
-
-def adaptive_coefficient(beta: float, kl: float, samples: int, *, target: float, horizon: float) -> float:
-    """β ← β·(1 + clip(KL/target - 1, -0.2, 0.2)·n/horizon) (Ziegler et al. 2019, section 2.2).
-
-    A constant β is the case horizon → ∞.
-
-    Args:
-        beta: current coefficient.
-        kl: mean KL of the batch, nats.
-        samples: n, number of rows in the batch.
-        target: KL to hold, nats.
-        horizon: rows over which β moves by its own size.
-    """
-    error = min(max(kl / target - 1.0, -0.2), 0.2)
-    return beta * (1.0 + error * samples / horizon)

@@ -36,7 +36,7 @@ def overlong_penalty(length: int, maximum: int, cache: int, *, factor: float = 1
 
 def step_penalties(trajectory: Trajectory, settings: Settings) -> list[float]:
     """Penalty of every response of an episode; all 0 with ``overlong_factor=0``."""
-    maximum = settings.overlong_length or settings.max_response_tokens
+    maximum = settings.max_response_tokens
     cache = settings.overlong_cache or max(1, maximum // 5)
     factor = settings.overlong_factor
     if not factor:

@@ -29,7 +29,6 @@ class LossKeys:
     loss_length: int = key(
         0, "length L that divides; 0 takes the longest row", at_least=0, needs="aggregation=seq-mean-token-sum-norm"
     )
-    divide_by_rows: bool = key(True, "divide by the number of rows too", needs="aggregation=seq-mean-token-sum-norm")
 
 
 @dataclass
@@ -66,11 +65,11 @@ class OverlongKeys(FilteringKeys):
     """The price of length."""
 
     overlong_factor: float = key(0.0, "penalty of a response at the length limit; 0 is off", at_least=0)
-    overlong_length: int = key(
-        0, "tokens at which the penalty is full; 0 takes max_response_tokens", at_least=0, needs="overlong_factor"
-    )
     overlong_cache: int = key(
-        0, "tokens before that limit over which it grows; 0 takes a fifth of it", at_least=0, needs="overlong_factor"
+        0,
+        "tokens before that limit over which it grows; 0 takes a fifth of it",
+        at_least=0,
+        needs="overlong_factor",
     )
 
 
@@ -83,18 +82,6 @@ class RatioKeys:
     kl_in_reward_coef: float = key(0.0, "weight of the KL to the reference in the token rewards", at_least=0)
     kl_in_reward_estimator: Literal["k1", "abs", "k2", "k3"] = key(
         "k1", "estimator of that KL", needs="kl_in_reward_coef"
-    )
-    kl_controller: Literal["constant", "adaptive"] = key(
-        "constant", "`adaptive` moves kl_in_reward_coef to kl_target", needs="kl_in_reward_coef"
-    )
-    kl_target: float = key(
-        0.1, "nats per token that the adaptive controller holds", above=0, needs="kl_controller=adaptive"
-    )
-    kl_horizon: float = key(
-        10_000.0,
-        "rows over which the coefficient moves by its own size at most",
-        above=0,
-        needs="kl_controller=adaptive",
     )
     entropy_coef: float = key(0.0, "weight of the entropy bonus", at_least=0)
     old_logprobs: Literal["engine", "learner"] = key(
@@ -114,11 +101,6 @@ class RatioKeys:
         "[low, high]; [] takes the method's own",
         at_least=0,
         needs="mismatch=seq_mis|geo_rs|icepop|seq_mask_tis",
-    )
-    mismatch_normalise: bool = key(
-        False,
-        "scale the correction's weights to mean 1: over steps (step_tis), rows (sequence_tis, seq_mis) or tokens",
-        needs="mismatch!=none",
     )
 
 

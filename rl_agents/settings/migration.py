@@ -8,7 +8,15 @@ from typing import Any
 from rl_agents.errors import InputError
 
 #: Keys that have been removed, whatever their value was.
-RETIRED = frozenset({"gpu_memory_fraction"})
+RETIRED = frozenset({"gpu_memory_fraction", "kl_target", "kl_horizon"})
+#: Keys that have been removed, with the only value that can go on: their default.
+DROPPED: Mapping[str, Any] = {
+    "divide_by_rows": True,
+    "kl_controller": "constant",
+    "mismatch_normalise": False,
+    "overlong_length": 0,
+    "return_at_observation": "skip",
+}
 #: Keys of searches that are gone, with the only value that can go on: their default.
 REMOVED: Mapping[str, Any] = {
     "search_batch_groups": 0,
@@ -36,7 +44,9 @@ def migrated(data: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         InputError: a removed key whose value nothing stands for any more.
     """
-    found = _with_one_turn_limit({name: value for name, value in data.items() if name not in RETIRED})
+    _check(data, {name: (value,) for name, value in DROPPED.items()})
+    gone = RETIRED | DROPPED.keys()
+    found = _with_one_turn_limit({name: value for name, value in data.items() if name not in gone})
     if found.get("env") == "webshop":
         found.setdefault("env.hold_out_eval", True)  # what they trained on; a new run trains on these goals too
     if found.get("algo") == "3spo" and found.get("state_value") != "chain":

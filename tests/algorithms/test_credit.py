@@ -117,11 +117,9 @@ def test_reinforce_pp_with_kl_in_the_reward() -> None:
 
 
 @LAYOUTS
-@pytest.mark.parametrize("how", ["skip", "reset"])
-def test_reward_to_go_across_observations(layout: str, how: str) -> None:
-    rows = credited("reinforce++", [episode(0, [0, 1]), episode(1, [0, 0])], layout, return_at_observation=how)
-    first = per_step(rows)
-    assert (first[0] == pytest.approx(first[1])) == (how == "skip")
+def test_reward_to_go_across_observations(layout: str) -> None:
+    first = per_step(credited("reinforce++", [episode(0, [0, 1]), episode(1, [0, 0])], layout))
+    assert first[0] == pytest.approx(first[1])
 
 
 def test_group_estimators() -> None:
@@ -206,7 +204,7 @@ def test_dapo_keeps_whole_groups_that_differ() -> None:
 
 def test_dapo_metric_of_success_ignores_the_length_penalty() -> None:
     episodes = [episode(0, [1], lengths=[n]) for n in (4, 20)]
-    keys = {"overlong_length": 20, "overlong_cache": 4, "tasks_per_iteration": 1, "max_response_tokens": 20}
+    keys = {"overlong_cache": 4, "tasks_per_iteration": 1, "max_response_tokens": 20}
     select, rng = ALGORITHMS["dapo"].select, np.random.default_rng(0)
     assert select is not None
     assert select(episodes, settings_of("dapo", **keys), rng).missing == 1
@@ -218,7 +216,7 @@ def test_dapo_metric_of_success_ignores_the_length_penalty() -> None:
 def test_overlong_penalty_and_filtering(layout: str) -> None:
     episodes = [episode(0, [0, 1], lengths=[18, 20]), episode(0, [0, 0], lengths=[15, 3])]
     episodes[0].steps[1].finish_reason = "length"
-    keys = {"overlong_length": 20, "overlong_cache": 4, "max_response_tokens": 20, "overlong_filtering": True}
+    keys = {"overlong_cache": 4, "max_response_tokens": 20, "overlong_filtering": True}
     settings, rows = settings_of("dapo", **keys), lower(episodes, layout)
     metrics = shape_rewards(rows, episodes, settings, 0.0)
     assert StepTable.build(rows, episodes).rewards.tolist() == [-0.5, 0.0, 0.0, 0.0]

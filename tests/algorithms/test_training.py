@@ -76,15 +76,14 @@ def test_steppo_ablations(beginner_model_dir: Path, keys: dict) -> None:
     assert metrics["actor/grad_norm"] > 0 and math.isfinite(metrics["critic/value_loss"])
 
 
-def test_mismatch_correction_and_adaptive_kl_train(beginner_model_dir: Path) -> None:
-    keys = {"old_logprobs": "learner", "mismatch": "token_tis", "kl_in_reward_coef": 0.1, "kl_controller": "adaptive"}
+def test_mismatch_correction_and_kl_in_the_reward_train(beginner_model_dir: Path) -> None:
+    keys = {"old_logprobs": "learner", "mismatch": "token_tis", "kl_in_reward_coef": 0.1}
     algo = build(beginner_model_dir, "grpo", **keys)
     first = algo.train()["agent"]
     assert first["rollout_corr/rollout_is_mean"] == pytest.approx(1.0, abs=1e-3)
     assert first["rollout_corr/k3_kl"] < 1e-6
     assert first["actor/reward_kl_penalty_coeff"] == 0.1
-    assert algo.train()["agent"]["actor/reward_kl_penalty_coeff"] == pytest.approx(0.1, rel=0.01)
-    assert algo.kl_in_reward_coef != 0.1
+    assert math.isfinite(algo.train()["agent"]["actor/reward_kl_penalty"])
     algo.stop()
 
 
@@ -99,7 +98,7 @@ def test_everything_rejected_skips_the_iteration(beginner_model_dir: Path) -> No
 
 
 def test_resume_counts_the_tasks_that_dynamic_sampling_took(beginner_model_dir: Path, tmp_path: Path) -> None:
-    keys = {"kl_in_reward_coef": 0.1, "kl_controller": "adaptive", "max_generation_batches": 40, "lr": 1e-4}
+    keys = {"kl_in_reward_coef": 0.1, "max_generation_batches": 40, "lr": 1e-4}
     whole = build(beginner_model_dir, "dapo", **keys)
     straight = [_numbers(whole) for _ in range(3)]
     assert whole.place.position > 3 * KEYS["tasks_per_iteration"], "no further tasks were asked for"

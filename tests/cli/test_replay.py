@@ -25,7 +25,7 @@ KEYS = ["eval_episodes=0", "tasks_per_iteration=4", "group_size=4", "checkpoint_
 RUNS: dict[str, list[str]] = {
     "grpo, several optimiser steps": ["algo=grpo", "minibatches=3", "epochs=2", "old_logprobs=learner", "kl_coef=0.01"],
     "ppo": ["algo=ppo", "critic_warmup=1"],
-    "reinforce++, adaptive KL": ["algo=reinforce++", "kl_in_reward_coef=0.1", "kl_controller=adaptive"],
+    "reinforce++, KL in the reward": ["algo=reinforce++", "kl_in_reward_coef=0.1"],
     "chain-gae, solved again": ["algo=chain-gae", "solved_again=2", "kl_coef=0.01", "minibatches=2"],
     "chain-gae, solved again, one behind": [
         "algo=chain-gae", "solved_again=2", "lag=1", "solved_again_weight=1.0", "state_scope=task",

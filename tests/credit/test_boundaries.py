@@ -28,7 +28,7 @@ PARTS: dict[str, Callable[[np.ndarray], Any]] = {
     "step": lambda x: step_gae(x, x / 2, NEXT, gamma=0.9, lam=0.9, final_values=x),
     "step values": lambda x: step_gae(STEPS / 7, x, NEXT, gamma=0.9, lam=0.9, final_values=STEPS),
     "returns": lambda x: discounted_returns(x, NEXT, abs(x), gamma=0.9),
-    "to go": lambda x: reward_to_go([x], [STEPS < 9], END, gamma=0.9, at_observation="skip"),
+    "to go": lambda x: reward_to_go([x], [STEPS < 9], END, gamma=0.9),
     "whiten_steps": whiten_steps,
     "mean": lambda x: masked_mean(x, STEPS < 5),
     "variance": lambda x: masked_var(x, STEPS < 5),
@@ -71,10 +71,8 @@ def test_one_vote_of_hgpo_counts_as_it_is() -> None:
     assert hgpo([1.0, 0.0], ["s", "s"], [0, 0], [-1, -1], alpha=-1.0, **halves).tolist() == [0.5, -0.5]
 
 
-def test_a_row_that_begins_with_a_sampled_token_starts_anew() -> None:
-    rows = reward_to_go([[0.0], [1.0]], [[1], [1]], [1, -1], gamma=0.5, at_observation="reset")
-    assert [row.tolist() for row in rows] == [[0.0], [1.0]]
-    rows = reward_to_go([[0.0], [1.0]], [[1], [1]], [1, -1], gamma=0.5, at_observation="skip")
+def test_the_return_goes_on_in_the_row_that_follows() -> None:
+    rows = reward_to_go([[0.0], [1.0]], [[1], [1]], [1, -1], gamma=0.5)
     assert [row.tolist() for row in rows] == [[0.5], [1.0]]
 
 

@@ -14,11 +14,11 @@ dr_grpo = partial(grpo, std="none")
 ESTIMATORS = [grpo, dr_grpo, rloo, leave_one_out]
 
 
-def to_go(rewards, masks, trajectories=None, steps=None, *, gamma=1.0, at_observation="skip"):
+def to_go(rewards, masks, trajectories=None, steps=None, *, gamma=1.0):
     """Every row its own trajectory unless told otherwise."""
     rows = range(len(rewards))
     trajectories, steps = trajectories or rows, steps or [0] * len(rewards)
-    return reward_to_go(rewards, masks, after(trajectories, steps), gamma=gamma, at_observation=at_observation)
+    return reward_to_go(rewards, masks, after(trajectories, steps), gamma=gamma)
 
 
 def reinforce_plus_plus(rewards, masks):
@@ -130,20 +130,15 @@ def test_an_action_before_a_tool_observation_keeps_its_credit():
     rewards, mask = [0, 0, 0, 0, 0, 1.0], [1, 1, 0, 0, 1, 1]
     kept = to_go([rewards], [mask], gamma=0.9)[0]
     assert kept == pytest.approx([0.9**3, 0.9**2, 0, 0, 0.9, 1.0])  # observation tokens cost no discount
-    cut = to_go([rewards], [mask], gamma=0.9, at_observation="reset")[0]
-    assert cut == pytest.approx([0, 0, 0, 0, 0.9, 1.0])
 
 
 def test_rewards_in_padding_are_never_credited():
-    for at_observation in ("skip", "reset"):
-        returns = to_go([[0, 1.0, 50.0, float("nan")]], [[1, 1, 0, 0]], at_observation=at_observation)
-        assert returns[0].tolist() == [1.0, 1.0, 0.0, 0.0]
+    returns = to_go([[0, 1.0, 50.0, float("nan")]], [[1, 1, 0, 0]])
+    assert returns[0].tolist() == [1.0, 1.0, 0.0, 0.0]
 
 
 def test_reward_to_go_across_the_step_rows_of_a_trajectory():
     rewards, masks = [[0, 1.0], [0, 0]], [[1, 1], [1, 0]]
     across = to_go(rewards, masks, [3, 3], [1, 0], gamma=0.5)
-    inside = to_go(rewards, masks, [3, 3], [1, 0], gamma=0.5, at_observation="reset")
     assert [r.tolist() for r in across] == [[0.5, 1.0], [0.25, 0.0]]
-    assert [r.tolist() for r in inside] == [[0.5, 1.0], [0.0, 0.0]]
     assert [r.tolist() for r in to_go(rewards, masks, gamma=0.5)] == [[0.5, 1.0], [0.0, 0.0]]

@@ -112,5 +112,5 @@ def test_counting_step_rows_distorts_the_group_mean_by_length():
 
 
 def test_the_first_action_is_credited_for_what_follows_the_observation():
-    credited = reward_to_go([[-COST, 0.0, PRIZE]], [[1, 0, 1]], [-1], gamma=1.0, at_observation="skip")[0]
+    credited = reward_to_go([[-COST, 0.0, PRIZE]], [[1, 0, 1]], [-1], gamma=1.0)[0]
     assert credited == pytest.approx([PRIZE - COST, 0.0, PRIZE])

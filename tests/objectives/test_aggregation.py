@@ -15,7 +15,7 @@ MASK = [[1, 1, 1], [1, 0, 0]]
 MODES = ["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm", "step-mean"]
 
 
-def aggregation_weights(masks, mode, *, trajectories=None, segments=None, constant_length=None, divide_by_rows=True):
+def aggregation_weights(masks, mode, *, trajectories=None, segments=None, constant_length=None):
     """Every row its own trajectory and one step, unless told otherwise."""
     return aggregation.aggregation_weights(
         masks,
@@ -23,7 +23,6 @@ def aggregation_weights(masks, mode, *, trajectories=None, segments=None, consta
         trajectories=range(len(masks)) if trajectories is None else trajectories,
         segments=[np.zeros(len(mask), int) for mask in masks] if segments is None else segments,
         constant_length=constant_length,
-        divide_by_rows=divide_by_rows,
     )
 
 
@@ -37,9 +36,8 @@ def total(losses, weights):
         ("token-mean", {}, 2.5),
         ("seq-mean-token-sum", {}, 5.0),
         ("seq-mean-token-mean", {}, 3.0),
-        ("seq-mean-token-sum-norm", {"divide_by_rows": False}, 10 / 3),
         ("seq-mean-token-sum-norm", {}, 10 / 6),
-        ("seq-mean-token-sum-norm", {"constant_length": 5, "divide_by_rows": False}, 2.0),
+        ("seq-mean-token-sum-norm", {"constant_length": 5}, 1.0),
         ("step-mean", {}, 3.0),
         ("step-mean-in-traj", {}, 3.0),
         ("step-mean-in-traj", {"trajectories": [7, 7]}, 3.0),

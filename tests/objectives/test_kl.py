@@ -5,7 +5,6 @@ import math
 import pytest
 import torch
 
-from rl_agents.objectives import kl as module
 from rl_agents.objectives.kl import kl_penalty
 from rl_agents.objectives.policy import ppo_loss
 
@@ -16,10 +15,6 @@ def tensor(values):
 
 def estimate(lp, reference, kind):
     return kl_penalty(tensor([[lp]]), tensor([[reference]]), tensor([[1.0]]), kind).item()
-
-
-def adaptive_coefficient(beta, kl, samples):
-    return module.adaptive_coefficient(beta, kl, samples, target=0.1, horizon=10_000.0)
 
 
 @pytest.mark.parametrize(
@@ -90,13 +85,6 @@ def test_group_without_signal_still_feels_the_reference():
     policy, _ = ppo_loss(lp, lp.detach(), tensor([[0.0, 0.0]]), tensor([[1, 1]]), clip_low=0.2, clip_high=0.2)
     (policy.sum() + 0.001 * kl_penalty(lp, tensor([[-1.5, -1.5]]), tensor([[1, 1]]), "k3").sum()).backward()
     assert lp.grad[0].tolist() == pytest.approx([0.001 * (1 - math.exp(-0.5)), 0.001 * (1 - math.exp(-1.0))])
-
-
-def test_adaptive_coefficient_moves_towards_the_target_and_is_bounded():
-    assert adaptive_coefficient(0.1, 0.1, 1000) == pytest.approx(0.1)
-    assert adaptive_coefficient(0.1, 5.0, 1000) == pytest.approx(0.1 * 1.02)
-    assert adaptive_coefficient(0.1, 0.0, 1000) == pytest.approx(0.1 * 0.98)
-    assert adaptive_coefficient(0.1, 0.11, 1000) == pytest.approx(0.1 * 1.01)
 
 
 def test_unknown_estimator_is_an_error():

@@ -19,7 +19,7 @@ PROBABILITIES = torch.tensor([[0.5, 0.25, 0.8], [0.9, 1.0, 1.0]], dtype=torch.fl
     ],
 )
 def test_reference_examples(masks, mode, expected):
-    rows = {"trajectories": [0, 1], "segments": masks, "constant_length": None, "divide_by_rows": True}
+    rows = {"trajectories": [0, 1], "segments": masks, "constant_length": None}
     weights = torch.tensor(np.stack(aggregation_weights(masks, mode, **rows)))
     loss = negative_log_likelihood(PROBABILITIES.log(), torch.tensor(masks))
     assert weighted_sum(loss, weights).item() == pytest.approx(expected, abs=1e-6)

@@ -48,7 +48,7 @@ def apply(method, **options):
 
 def token_mean(mask):
     masks = list(mask.numpy())
-    rows = {"trajectories": range(len(masks)), "segments": masks, "constant_length": None, "divide_by_rows": True}
+    rows = {"trajectories": range(len(masks)), "segments": masks, "constant_length": None}
     return aggregation_weights(masks, "token-mean", **rows)
 
 

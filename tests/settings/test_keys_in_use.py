@@ -44,9 +44,8 @@ REASONS = {
     ),
     **dict.fromkeys(["prs_smoothing", "prs_require_tool_call", "prs_thresholds"], "forms of the paper's reward"),
     **dict.fromkeys(
-        ["divide_by_rows", "dual_clip", "singleton", "advantage_std", "return_at_observation", "hgpo_weight_offset",
-         "kl_estimator", "kl_in_reward_estimator", "kl_controller", "kl_target", "kl_horizon", "overlong_length",
-         "dynamic_sampling_metric", "bootstrap_on_truncation", "mismatch_normalise"], REFERENCE,
+        ["dual_clip", "singleton", "advantage_std", "hgpo_weight_offset",
+         "kl_estimator", "kl_in_reward_estimator", "dynamic_sampling_metric", "bootstrap_on_truncation"], REFERENCE,
     ),
     **dict.fromkeys(["pool", "pool_min_return", "pool_top_share"], "which sessions there are depends on the user"),
     **dict.fromkeys(["demonstration_data", "demonstration_columns"], "which dialogues there are depends on the user"),
@@ -74,4 +73,4 @@ def test_every_key_is_in_use_or_has_a_reason() -> None:
 
 def test_the_number_of_keys_is_known() -> None:
     """Raise it deliberately: each key is one more thing to understand, and to test beside all others."""
-    assert len(option_types(Settings)) == 188
+    assert len(option_types(Settings)) == 181

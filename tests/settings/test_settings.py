@@ -132,6 +132,9 @@ def test_an_old_config_may_hold_keys_that_are_gone() -> None:
     assert Settings.restored(old).lr == 1e-5
     with pytest.raises(InputError, match="unknown key 'gpu_memory_fraction'"):
         Settings.from_dict(old)
+    assert Settings.restored({**Settings().to_dict(), "kl_controller": "constant", "kl_target": 0.1})
+    with pytest.raises(InputError, match="kl_controller=adaptive was removed"):
+        Settings.restored({**Settings().to_dict(), "kl_controller": "adaptive"})
 
 
 def test_other_libraries_words_lead_to_keys_that_exist() -> None:
