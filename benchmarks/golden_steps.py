@@ -1,0 +1,91 @@
+"""Difficulty of tasks by golden steps (StepPO, figure 7): ``python -m benchmarks.golden_steps RUN...``.
+
+For each run on alfworld, from the episodes in its pool: success, and delta steps, the agent's steps less the golden
+ones, by golden steps. The paper counts the steps of human annotations; here they are those of the scripted expert.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from rl_agents.envs.alfworld.demonstrator import demonstrate_well
+from rl_agents.envs.alfworld.spec import AlfworldOptions
+from rl_agents.envs.base import make_env
+from rl_agents.errors import InputError
+from rl_agents.pool.reader import PoolReader, Where
+from rl_agents.reporting.run_folder import RunFolder, restored_settings
+
+
+class Played(NamedTuple):
+    """An episode: its task, the agent's steps, and whether it solved the task."""
+
+    task: str
+    steps: int
+    success: bool
+
+
+class Difficulty(NamedTuple):
+    """Episodes of tasks with as many golden steps: their number, success rate and mean delta steps."""
+
+    golden: int
+    episodes: int
+    success: float
+    delta: float
+
+
+def difficulty(played: Iterable[Played], golden: Mapping[str, int]) -> list[Difficulty]:
+    """Group episodes by the golden steps of their tasks, the fewest first.
+
+    Args:
+        golden: task -> golden steps; tasks without are left out.
+    """
+    groups: dict[int, list[Played]] = {}
+    for one in played:
+        if one.task in golden:
+            groups.setdefault(golden[one.task], []).append(one)
+    return [
+        Difficulty(
+            steps,
+            len(found),
+            sum(p.success for p in found) / len(found),
+            sum(p.steps for p in found) / len(found) - steps,
+        )
+        for steps, found in sorted(groups.items())
+    ]
+
+
+def of_run(run: Path) -> list[Difficulty]:
+    """Read a run's episodes; evaluations too, where its pool has them.
+
+    Raises:
+        InputError: the run has no pool, or is not on alfworld.
+    """
+    folder = RunFolder(run)
+    settings = restored_settings(folder.config_file)
+    options = make_env(settings.env, settings.env_options).options
+    if not isinstance(options, AlfworldOptions):
+        raise InputError(f"{run}: golden steps are those of alfworld, not of {settings.env}")
+    with PoolReader(folder.pool) as reader:
+        stored = reader.stored(Where(kind="episode", failed=False))
+        played = [Played(s.session.task_id, s.steps, s.session.success) for s in stored]
+    golden = {task: len(demonstrate_well(task, random.Random(0), options)) for task in {one.task for one in played}}
+    return difficulty(played, golden)
+
+
+def main() -> None:
+    """Print a table for each run."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("run", nargs="+", type=Path)
+    for run in parser.parse_args().run:
+        print(f"{run}\n\n| golden steps | episodes | success | delta steps |\n|---|---|---|---|")
+        for row in of_run(run):
+            print(f"| {row.golden} | {row.episodes} | {row.success:.2f} | {row.delta:+.1f} |")
+        print()
+
+
+if __name__ == "__main__":
+    main()
