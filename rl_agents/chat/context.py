@@ -7,16 +7,16 @@ other exactly. `Window` rebuilds a short prompt at every step, as the ALFWorld a
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
+from rl_agents.chat.history import SystemPlaces, plain_turns, system_moved, with_short_ids, with_text_arguments
 from rl_agents.errors import InputError
 from rl_agents.settings import context_window
 from rl_agents.startup import leave_out_sklearn
@@ -30,7 +30,6 @@ RenderWindow = Callable[[str, History, str], str]
 # Stands for an assistant's answer where only the text around it is wanted. No spaces: templates may trim.
 SENTINEL = "rl-agents-assistant-turn"
 CACHED_TURNS = 1024
-SHORT_ID = 9
 #: Chats may be long; the members of a group ask for theirs at the same time.
 CACHED_CHATS = 128
 #: Longer texts are not cached: what the caches hold stays small.
@@ -158,13 +157,24 @@ class ChatTemplate:
         data = json.loads(chat)
         return tuple(self.chat_ids(data["messages"], data["tools"]))
 
-    def chat_ids(self, messages: list[dict[str, Any]], tools: Sequence[Mapping[str, Any]] = ()) -> list[int]:
+    def chat_ids(
+        self, messages: list[dict[str, Any]], tools: Sequence[Mapping[str, Any]] = (), repair: bool = False
+    ) -> list[int]:
         """Return the prompt of a chat in OpenAI's form (arguments as objects) and the generation prompt.
+
+        Args:
+            repair: write a history that the template refuses in plain turns (`plain_turns`).
 
         Raises:
             InputError: the template cannot write these messages, or leaves the tools out.
         """
-        text = self._render(messages, generate=True, tools=tools)
+        try:
+            text = self._render(messages, generate=True, tools=tools)
+        except InputError:
+            if not repair:
+                raise
+            messages = plain_turns(system_moved(messages, self.system_places))
+            text = self._render(messages, generate=True, tools=tools)
         if tools and not self._renders_tools:
             if text == self._render(messages, generate=True):
                 raise InputError(f"{self.name}: the chat template leaves out the tool definitions")
@@ -181,7 +191,7 @@ class ChatTemplate:
         """Return the ids from right after an answer's end of turn to the end of the next generation prompt.
 
         Args:
-            further: what was said since the answer, in the form of `rl_agents.chat.messages`, at least one message.
+            further: what was said since the answer, in the form of `rl_agents.chat.messages`.
                 All are rendered together, since templates write several tool results into one turn.
             calls: the answer's tool calls (``id`` and ``function`` with ``name``): some templates write the name of
                 the tool beside its result. Their arguments do not matter.
@@ -214,11 +224,13 @@ class ChatTemplate:
             raise InputError(f"{self.name}: the chat template does not end the turn before these messages")
         return tuple(ids[ids.index(self.end_of_turn) + 1 :])
 
-    def _after_sentinel(self, further: list[dict[str, Any]], calls: Sequence[Mapping[str, Any]] = ()) -> str:
+    def _after_sentinel(
+        self, further: list[dict[str, Any]], calls: Sequence[Mapping[str, Any]] = (), generate: bool = True
+    ) -> str:
         """Render a dialogue and return what follows the sentinel answer, its end-of-turn token first."""
         answer = {"role": "assistant", "content": SENTINEL, **({"tool_calls": list(calls)} if calls else {})}
         turns: list[dict[str, Any]] = [{"role": "user", "content": "task"}, answer, *further]
-        text = self._render(turns, generate=bool(further))
+        text = self._render(turns, generate)
         _, sentinel, rest = text.partition(SENTINEL)
         if not sentinel:
             raise InputError(f"{self.name}: the chat template leaves out the assistant's answer")
@@ -227,7 +239,7 @@ class ChatTemplate:
     def _find_end_of_turn(self) -> int:
         added = self.tokenizer.added_tokens_decoder
         special = {token for token, entry in added.items() if entry.special} | set(self.tokenizer.all_special_ids)
-        closing = self._encode(self._after_sentinel([]))
+        closing = self._encode(self._after_sentinel([], generate=False))
         place = next((i for i, token in enumerate(closing) if token in special), -1)
         # Some templates end only the last turn with a token: a growing dialogue would not have it.
         followed = self._encode(self._after_sentinel([{"role": "user", "content": "x"}]))
@@ -237,7 +249,36 @@ class ChatTemplate:
             raise InputError(f"{self.name}: no special token ends every assistant's turn in the chat template")
         return int(closing[place])
 
+    @cached_property
+    def arguments_as_text(self) -> bool:
+        """Whether the template takes a call's arguments as JSON text: of objects it writes Python's form, or fails."""
+        as_object, as_text = self._probe_call({"probe": "value"}), self._probe_call('{"probe": "value"}')
+        return "probe" in as_text and ("'probe'" in as_object or "probe" not in as_object)
+
+    def _probe_call(self, arguments: Any) -> str:
+        call = {"id": "call00000", "type": "function", "function": {"name": "name", "arguments": arguments}}
+        asked = {"role": "user", "content": "task"}
+        result = {"role": "tool", "content": "result", "tool_call_id": "call00000", "name": "name"}
+        return self._tried([asked, {"role": "assistant", "content": "", "tool_calls": [call]}, result])
+
+    @cached_property
+    def system_places(self) -> SystemPlaces:
+        """Where the template writes system messages."""
+        probe, asked = {"role": "system", "content": SENTINEL}, {"role": "user", "content": "task"}
+        if SENTINEL in self._tried([asked, {"role": "assistant", "content": "answer"}, probe, asked]):
+            return "anywhere"
+        return "first" if SENTINEL in self._tried([probe, asked]) else "nowhere"
+
+    def _tried(self, messages: list[dict[str, Any]]) -> str:
+        with suppress(Exception):  # jinja and the template itself may raise anything
+            return self._apply(messages, False, ())
+        return ""
+
     def _render(self, messages: list[dict[str, Any]], generate: bool, tools: Sequence[Any] = ()) -> str:
+        if any(message["role"] == "system" for message in messages):
+            messages = system_moved(messages, self.system_places)
+        if any("tool_calls" in message for message in messages) and self.arguments_as_text:
+            messages = with_text_arguments(messages)
         try:
             return self._apply(messages, generate, tools)
         except Exception as error:  # jinja and the template itself may raise anything
@@ -262,25 +303,6 @@ class ChatTemplate:
 def _cached(function: Callable[[str], tuple[int, ...]], size: int) -> Callable[[str], tuple[int, ...]]:
     cached = lru_cache(maxsize=size)(function)
     return lambda text: (cached if len(text) <= CACHED_CHARACTERS else function)(text)
-
-
-def with_short_ids(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return messages whose tool calls have ids of nine letters and digits: Mistral's templates take no others.
-
-    >>> with_short_ids([{"role": "tool", "tool_call_id": "call_1", "content": "7"}])[0]["tool_call_id"]
-    '74196fe72'
-    """
-    found = [dict(message) for message in messages]
-    for message in found:
-        if "tool_call_id" in message:
-            message["tool_call_id"] = _short_id(message["tool_call_id"])
-        if "tool_calls" in message:
-            message["tool_calls"] = [{**call, "id": _short_id(str(call["id"]))} for call in message["tool_calls"]]
-    return found
-
-
-def _short_id(name: str) -> str:
-    return hashlib.sha256(name.encode()).hexdigest()[:SHORT_ID]
 
 
 class ContextPolicy(Protocol):

@@ -5,31 +5,47 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rl_agents.chat.messages import Message, assistant_message, read_content, read_message, split_thoughts
-from rl_agents.tools.calls import ToolCall, read_call
+from rl_agents.chat.messages import (
+    Excluded,
+    Message,
+    assistant_message,
+    read_calls,
+    read_content,
+    read_message,
+    short,
+    split_thoughts,
+)
 
 ITEMS = ("message", "reasoning", "function_call", "function_call_output")
+#: What only clients send back, and no training data has.
+CUSTOM = {"custom_tool_call": "function_call", "custom_tool_call_output": "function_call_output"}
 
 
-def messages_from_items(items: Sequence[Any], lax: bool = False) -> tuple[Message, ...]:
+def messages_from_items(items: Sequence[Any], excluded: Excluded | None = None) -> tuple[Message, ...]:
     """Turn items into messages.
 
     Args:
-        lax: accept what clients send back and no trace should hold: empty content, refusals, thoughts alone.
+        excluded: accept what clients send back (see `Excluded`): empty content, refusals, thoughts alone, broken calls.
+            Items of other types, such as what a provider's own tools did, are counted there.
 
     Raises:
         ValueError: the first problem, with the number of its item, from 1 on.
     """
     messages: list[Message] = []
-    turn = _AssistantTurn(lax)
+    turn = _AssistantTurn(excluded)
     for number, item in enumerate(items, start=1):
         try:
-            if not turn.take(item):
-                messages += turn.finish()
-                messages.append(_plain_item(item, lax))
+            if not isinstance(item, Mapping):
+                raise ValueError(f"{type(item).__name__}, not an object")
+            kind = item.get("type") or "message"
+            kind = CUSTOM.get(kind, kind) if isinstance(kind, str) and excluded is not None else kind
+            if kind not in ITEMS and excluded is not None:
+                excluded[f"input.{short(kind)}"] += 1
+            elif not turn.take(kind, item):
+                messages += [*turn.finish(), _plain_item(kind, item, excluded)]
             elif turn.full:
                 messages += turn.finish()
-                turn.take(item)
+                turn.take(kind, item)
         except ValueError as error:
             raise ValueError(f"input item {number}: {error}") from None
     return (*messages, *turn.finish())
@@ -38,56 +54,56 @@ def messages_from_items(items: Sequence[Any], lax: bool = False) -> tuple[Messag
 class _AssistantTurn:
     """Collects the items of an assistant's turn. ``full``: the last item that was offered begins another turn."""
 
-    def __init__(self, lax: bool) -> None:
-        self._lax = lax
+    def __init__(self, excluded: Excluded | None) -> None:
+        self._excluded = excluded
         self._clear()
 
     def _clear(self) -> None:
         self.thoughts, self.content, self.said, self.full = "", "", False, False
-        self.calls: list[ToolCall] = []
-        self.ids: list[str] = []
+        self.calls: list[Mapping[str, Any]] = []
 
-    def take(self, item: Any) -> bool:
+    def take(self, kind: str, item: Mapping[str, Any]) -> bool:
         """Add an item; return False when it belongs to no assistant's turn."""
-        if not isinstance(item, Mapping):
-            raise ValueError(f"{type(item).__name__}, not an object")
-        kind = item.get("type") or "message"
+        lax = self._excluded is not None
         if kind == "reasoning":
             self.full = self.said or bool(self.calls)
             if not self.full:
-                self.thoughts += read_content(item.get("summary") or item.get("content"), self._lax)
+                self.thoughts += read_content(item.get("summary") or item.get("content"), self._excluded)
             return True
         if kind == "message" and item.get("role") == "assistant":
-            content = read_content(item.get("content"), self._lax)
+            content = read_content(item.get("content"), self._excluded)
             thoughts, words = split_thoughts(content)
             self.full = self.said or bool(self.calls)
-            if not self.full and self._lax and thoughts and not words.strip():
+            if not self.full and lax and thoughts and not words.strip():
                 self.thoughts += thoughts  # pydantic-ai sends thoughts as a message before the words
             elif not self.full:
                 self.content, self.said = content, True
             return True
         if kind == "function_call":
-            self.calls.append(read_call(item))
-            self.ids.append(str(item.get("call_id") or item.get("id") or f"call_{len(self.ids)}"))
+            name = f"{item['namespace']}.{item.get('name')}" if item.get("namespace") else item.get("name")
+            named = item.get("call_id") or item.get("id") or f"call_{len(self.calls)}"
+            self.calls.append({**item, "name": name, "id": named})
+            if not lax:
+                read_calls(self.calls[-1:])  # so that an error names its item
             return True
         return False
 
     def finish(self) -> list[Message]:
         """Return the turn as a list of one message, or of none; begin another."""
-        content, calls, ids, thoughts = self.content, self.calls, self.ids, self.thoughts
-        spoken = self.said or bool(calls) or (self._lax and bool(thoughts))
+        calls, ids, unreadable = read_calls(self.calls, self._excluded)
+        content, thoughts = "\n".join(filter(None, (self.content, unreadable))), self.thoughts
+        spoken = self.said or bool(self.calls) or (self._excluded is not None and bool(thoughts))
         self._clear()
         return [assistant_message(content, calls, ids, thoughts)] if spoken else []
 
 
-def _plain_item(item: Mapping[str, Any], lax: bool) -> Message:
-    kind = item.get("type") or "message"
+def _plain_item(kind: Any, item: Mapping[str, Any], excluded: Excluded | None) -> Message:
     if kind == "function_call_output":
-        if lax and not (isinstance(item.get("call_id"), str) and item["call_id"]):
-            raise ValueError("a function_call_output without call_id")
-        output = item.get("output")
-        text = output if isinstance(output, str) else read_content(output, lax)
-        return {"role": "tool", "content": text, "tool_call_id": str(item.get("call_id"))}
+        return {
+            "role": "tool",
+            "content": read_content(item.get("output"), excluded),
+            "tool_call_id": str(item.get("call_id")),
+        }
     if kind != "message":
         raise ValueError(f"an item of type {kind!r}; valid: {', '.join(ITEMS)}")
-    return read_message(item, lax)
+    return read_message(item, excluded)

@@ -6,6 +6,8 @@ a tool call are a JSON object and not JSON text. Assistant messages may keep the
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -22,13 +24,18 @@ THOUGHTS = ("reasoning_content", "reasoning")
 #: Types of content parts that are text, and the key that holds it.
 TEXT_PARTS = {"text": "text", "input_text": "text", "output_text": "text", "summary_text": "text"}
 LAX_PARTS = {"refusal": "refusal", "reasoning_text": "text"}
+#: Parts with text inside; so is a document whose source is text.
+NESTED = ("search_result", "compaction", "tool_result")
+#: What clients send and the model does not get, counted by name. A reader that is given one accepts what the
+#: providers' own APIs accept. Without one it is strict, as training data needs it.
+Excluded = Counter[str]
 
 
-def read_message(data: Any, lax: bool = False) -> Message:
+def read_message(data: Any, excluded: Excluded | None = None) -> Message:
     """Check one message of OpenAI's chat form and return it in ours.
 
     Args:
-        lax: accept empty content, and refusals as content: clients send them back.
+        excluded: accept what clients send back, empty content, refusals and broken calls included.
 
     Raises:
         ValueError: what is wrong with it.
@@ -38,27 +45,29 @@ def read_message(data: Any, lax: bool = False) -> Message:
     if "role" not in data:
         raise ValueError("a message without role")
     role = ALIASES.get(data["role"], data["role"]) if isinstance(data["role"], str) else data["role"]
-    if role not in ROLES:
+    if role not in ROLES and not (role == "function" and excluded is not None):
         raise ValueError(f"unknown role {data['role']!r}; valid: {', '.join(ROLES)}")
-    message: Message = {"role": role, "content": read_content(data.get("content"), lax)}
-    if lax and not message["content"] and role == "assistant" and isinstance(data.get("refusal"), str):
-        message["content"] = data["refusal"]
+    message: Message = {"role": role, "content": read_content(data.get("content"), excluded)}
     if role == "assistant":
-        _read_assistant(data, message)
+        if excluded is not None and not message["content"] and isinstance(data.get("refusal"), str):
+            message["content"] = data["refusal"]
+        _read_assistant(data, message, excluded)
+    elif role == "function":  # the form before tools: a result names its function
+        message |= {"role": "tool", "tool_call_id": str(data.get("name"))}
     elif role == "tool":
-        if not isinstance(data.get("tool_call_id"), str) or not data["tool_call_id"]:
+        if excluded is None and not (isinstance(data.get("tool_call_id"), str) and data["tool_call_id"]):
             raise ValueError("a tool result without tool_call_id")
-        message["tool_call_id"] = data["tool_call_id"]
-    elif not lax and not message["content"].strip():
+        message["tool_call_id"] = str(data.get("tool_call_id") or "")
+    elif excluded is None and not message["content"].strip():
         raise ValueError(f"empty content in a {role} message")
     return message
 
 
-def read_content(content: Any, lax: bool = False) -> str:
-    """Return content as text; parts of type text are joined.
+def read_content(content: Any, excluded: Excluded | None = None) -> str:
+    """Return content as text: its parts, a line break between two.
 
     Args:
-        lax: read refusals and thoughts, too.
+        excluded: read refusals and thoughts, too, and put words in the place of images and the like.
 
     Raises:
         ValueError: content of another kind.
@@ -69,15 +78,71 @@ def read_content(content: Any, lax: bool = False) -> str:
         return content
     if not isinstance(content, list):
         raise ValueError(f"content is {type(content).__name__}, not text")
-    texts = []
-    for part in content:
-        kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
-        valid = TEXT_PARTS | LAX_PARTS if lax else TEXT_PARTS
-        text = part.get(valid[kind]) if isinstance(kind, str) and kind in valid else None
-        if not isinstance(text, str):
-            raise ValueError(f"a content part of type {kind!r}; only text is read")
-        texts.append(text)
-    return "".join(texts)
+    return "\n".join(text for part in content if (text := _part_text(part, excluded)))
+
+
+def _part_text(part: Any, excluded: Excluded | None) -> str:
+    kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
+    kind = kind if isinstance(kind, str) else type(kind).__name__
+    valid = TEXT_PARTS if excluded is None else TEXT_PARTS | LAX_PARTS
+    text = part.get(valid[kind]) if kind in valid else None
+    if isinstance(text, str):
+        return text
+    if excluded is None or kind in valid or not isinstance(part, Mapping | str):
+        raise ValueError(f"a content part of type {kind!r}; only text is read")
+    if isinstance(part, str):
+        return part
+    source = part.get("source") if kind == "document" else part if kind in NESTED else None
+    inner = (source.get("data") if source.get("type") == "text" else source.get("content")) if source else None
+    if isinstance(inner, str | list):
+        return read_content(inner, excluded)
+    excluded[f"content.{short(kind)}"] += 1
+    return f"[{short(kind)} excluded: the model reads text only]"
+
+
+def read_calls(items: Sequence[Any], excluded: Excluded | None = None) -> tuple[list[ToolCall], list[str], str]:
+    """Return an answer's calls, their ids, and as text those calls that cannot be read.
+
+    Args:
+        items: each in a form of `read_call`, or a call of a custom tool (``name`` and ``input``, a text).
+        excluded: where None, a call that cannot be read is an error.
+
+    Raises:
+        ValueError: what is wrong with the first one.
+    """
+    calls: list[ToolCall] = []
+    ids: list[str] = []
+    texts: list[str] = []
+    for number, item in enumerate(items):
+        try:
+            named = isinstance(item, Mapping) and (item.get("call_id") or item.get("id"))
+            if not named and excluded is None:
+                raise ValueError("a tool call without id")
+            calls.append(_custom_call(item) or read_call(item))
+            ids.append(str(named or f"call_{number}"))
+        except ValueError:
+            if excluded is None or not isinstance(item, Mapping):
+                raise
+            excluded["calls.unreadable"] += 1
+            body = item.get("function", item)
+            body = body if isinstance(body, Mapping) else {}
+            arguments = body.get("arguments", body.get("input"))
+            shown = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+            texts.append(f"{body.get('name')}({shown})")
+    return calls, ids, "\n".join(texts)
+
+
+def _custom_call(item: Any) -> ToolCall | None:
+    """Read a call of a custom tool: its one argument is a text, here called ``input``."""
+    body = item.get("custom", item) if isinstance(item, Mapping) else None
+    if not isinstance(body, Mapping) or not isinstance(body.get("input"), str) or "arguments" in body:
+        return None
+    return ToolCall(body["name"], {"input": body["input"]}) if isinstance(body.get("name"), str) else None
+
+
+def short(name: Any) -> str:
+    """Return a client's word as a report may quote it."""
+    return "".join(letter for letter in str(name) if letter.isalnum() or letter in "._-")[:60]
 
 
 def assistant_message(content: str, calls: Sequence[ToolCall], ids: Sequence[str], thoughts: str = "") -> Message:
@@ -163,12 +228,13 @@ def _problems(messages: Sequence[Message], known: set[str]) -> Iterator[tuple[in
             pending.append(call["id"])
 
 
-def _read_assistant(data: Mapping[str, Any], message: Message) -> None:
+def _read_assistant(data: Mapping[str, Any], message: Message, excluded: Excluded | None) -> None:
     thoughts = next((data[name] for name in THOUGHTS if isinstance(data.get(name), str) and data[name].strip()), "")
     raw = data.get("tool_calls") or []
     if not isinstance(raw, list):
         raise ValueError(f"tool_calls is {type(raw).__name__}, not a list")
-    ids = [str(item.get("id") or "") if isinstance(item, Mapping) else "" for item in raw]
-    if not all(ids):
-        raise ValueError("a tool call without id")
-    message.update(assistant_message(message["content"], [read_call(item) for item in raw], ids, thoughts))
+    if isinstance(legacy := data.get("function_call"), Mapping) and excluded is not None:
+        raw = [*raw, {**legacy, "id": legacy.get("name")}]
+    calls, ids, unreadable = read_calls(raw, excluded)
+    words = "\n".join(filter(None, (message["content"], unreadable)))
+    message.update(assistant_message(words, calls, ids, thoughts))

@@ -6,15 +6,26 @@ A dialect (``chat_completions``, ``responses``, ``messages``) is a pair of pure 
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from rl_agents.chat.messages import Message
+from rl_agents.chat.messages import Excluded, Message
 from rl_agents.tools.calls import Tool
 
 Dialect = Literal["chat_completions", "responses", "messages"]
 Finish = Literal["stop", "length", "tool_calls"]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolForm:
+    """How a client knows a tool: by a name of its own, in a namespace, as a custom tool that takes a text."""
+
+    name: str
+    custom: bool = False
+    namespace: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +43,9 @@ class ModelCall:
             without the dialect's prefix); empty: none. A system message then replaces that response's own.
         wishes: sampling parameters and constraints that training overrides or does not enforce (temperature, top_p,
             seed, tool_choice, response_format ...), as the client sent them.
-        ignored: names of fields that nobody here knows, sorted; of a message's fields as ``messages.name``.
+        ignored: what of the request has no bearing on the answer, counted by name: unknown fields (of messages as
+            ``messages.name``), tools that the provider would run (``tools.web_search``), images (``content.image``).
+        forms: how calls of those tools are written that are no plain functions, by their names in ``tools``.
         options: what the dialect needs again when it writes the answer (``include_usage``, ``store`` ...).
     """
 
@@ -46,7 +59,8 @@ class ModelCall:
     stop: tuple[str, ...] = ()
     previous: str = ""
     wishes: Mapping[str, Any] = field(default_factory=dict)
-    ignored: tuple[str, ...] = ()
+    ignored: Excluded = field(default_factory=Counter)
+    forms: Mapping[str, ToolForm] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -66,6 +80,11 @@ class AnsweredCall:
     id: str
     name: str
     arguments: str
+
+    def text(self) -> str:
+        """Return the argument of a custom tool."""
+        text = json.loads(self.arguments or "{}").get("input")
+        return text if isinstance(text, str) else self.arguments
 
 
 @dataclass(frozen=True, slots=True)

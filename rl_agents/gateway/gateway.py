@@ -17,6 +17,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 
 from rl_agents.chat.context import ChatTemplate
+from rl_agents.chat.history import in_call_order
 from rl_agents.data.trajectory import Step
 from rl_agents.engines.base import Engine
 from rl_agents.errors import InputError
@@ -249,7 +250,7 @@ class Gateway:
             return earlier
         session.check_open()
         self._check_count(session, call)
-        session.ignored.update(call.ignored)
+        session.ignored |= call.ignored
         question = self._question(session, call, session.instruction)
         budget = self._budget(session, call, question)
         recorded = session.recorded.get(tuple(question.prompt_ids), [])
@@ -270,7 +271,7 @@ class Gateway:
             session.check_open()
 
     def _question(self, session: OpenSession, call: ModelCall, instruction: str) -> Question:
-        messages = whole_history(session.lineage, call)
+        messages = in_call_order(whole_history(session.lineage, call))
         if self.template.exceeds(messages, self.limits.max_model_len):
             raise self._full(session, "the messages are longer")
         try:

@@ -81,8 +81,6 @@ class Lineage:
             InputError: the chat template cannot write the messages.
         """
         place, system, body, rest, parent = self._locate(messages, tools)
-        if parent is not None and not rest:
-            raise InputError("the last message is an answer of the model; send what the world said to it")
         edge, after = self._edge(place, body, rest, parent)
         steered = _steered(rest, instruction)
         exact, prompt_ids = self._prompt(parent, system, body, steered, tools, len(rest))
@@ -134,7 +132,7 @@ class Lineage:
             except InputError:
                 pass  # not apart from the answer, or not at all, which the whole prompt will show
         messages = [*system, *body[: len(body) - new], *rest]
-        return None, self.template.chat_ids(messages, [tool.to_openai() for tool in tools])
+        return None, self.template.chat_ids(messages, [tool.to_openai() for tool in tools], repair=True)
 
     def make(self, question: Question, seed: int | None = None) -> Made:
         """Add a call that asks this question; ``seed``: of a recorded answer."""

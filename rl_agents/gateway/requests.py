@@ -58,7 +58,7 @@ def request_json(
         data |= {"system": list(question.system), "tools": [tool.to_openai() for tool in question.tools]}
     last = bool(question.steered) and session.end == STEERED
     optional: dict[str, Any] = {
-        "max_tokens": call.max_tokens, "stop": list(call.stop), "ignored": list(call.ignored),
+        "max_tokens": call.max_tokens, "stop": list(call.stop), "ignored": dict(call.ignored),
         "steered": question.steered, "last": last, "anew": question.anew,
     }  # fmt: skip
     return data | {name: value for name, value in optional.items() if value}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -65,7 +66,7 @@ def _made(session: OpenSession, exchange: Exchange, call: Call, answer: ModelAns
         known.get(int(request["after"])), call.prompt_ids, request.get("steered", ""),
         bool(request.get("anew")),
     )  # fmt: skip
-    session.ignored.update(request.get("ignored", ()))
+    session.ignored |= Counter(request.get("ignored", ()))
     lineage.clock = int(request["order"])
     made = lineage.make(question, call.id)
     if request.get("last"):

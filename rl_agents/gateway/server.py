@@ -21,9 +21,17 @@ from starlette.routing import Mount, Route
 
 from rl_agents.gateway import operations
 from rl_agents.gateway.calls import ModelAnswer, ModelCall, Sent
-from rl_agents.gateway.dialects import DIALECTS, messages, model_body, models_body
-from rl_agents.gateway.dialects.refusals import handlers, written
-from rl_agents.gateway.dialects.stream import primed
+from rl_agents.gateway.dialects import (
+    DIALECTS,
+    IgnoredLog,
+    handlers,
+    ignored_header,
+    messages,
+    model_body,
+    models_body,
+    primed,
+    written,
+)
 from rl_agents.gateway.gateway import Gateway
 from rl_agents.gateway.service import OnEnd, Service, body_of
 from rl_agents.tools.strict_json import canonical
@@ -47,7 +55,8 @@ def make_app(
 ) -> Any:
     """Build the ASGI application; ``admin`` is the SHA-256 of the admin key."""
     service = Service(gateway, admin, on_end, local)
-    asked = [Route(path, _ask(service, dialect), methods=["POST"]) for path, dialect in DIALECTS.items()]
+    log = IgnoredLog(logger)
+    asked = [Route(path, _ask(service, dialect, log), methods=["POST"]) for path, dialect in DIALECTS.items()]
     model_routes = [
         *asked,
         Route(messages.COUNT_PATH, _count(service), methods=["POST"]),
@@ -59,18 +68,21 @@ def make_app(
     return Guard(app, Keys(), max_body_bytes or MAX_BODY_BYTES, local=local, write=written)
 
 
-def _ask(service: Service, dialect: ModuleType) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+def _ask(service: Service, dialect: ModuleType, log: IgnoredLog) -> Callable[[Request], Coroutine[Any, Any, Response]]:
     async def ask(request: Request) -> Response:
         session = service.session(request)
         data = await body_of(request)
         call: ModelCall = dialect.read(data)
-        sent = _sent(request, dialect.PATH, data)
+        sent, headers = _sent(request, dialect.PATH, data), ignored_header(call)
+        log.note(call)
         if call.stream:
             pieces = await primed(service.gateway.stream(session, call, sent))
             events = dialect.events(call, pieces)
-            return StreamingResponse(events, media_type="text/event-stream", headers=EVENT_HEADERS)
+            return StreamingResponse(events, media_type="text/event-stream", headers={**EVENT_HEADERS, **headers})
         answers: list[ModelAnswer] | None = await _while_connected(request, service.gateway.answer(session, call, sent))
-        return Response(status_code=CLIENT_LEFT) if answers is None else JSONResponse(dialect.whole(call, answers))
+        if answers is None:
+            return Response(status_code=CLIENT_LEFT)
+        return JSONResponse(dialect.whole(call, answers), headers=headers)
 
     return ask
 

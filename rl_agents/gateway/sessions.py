@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
+from rl_agents.chat.messages import Excluded
 from rl_agents.gateway.calls import Delta, ModelAnswer, ModelCall, Sent
 from rl_agents.gateway.lineage import Lineage
 from rl_agents.gateway.made import Made
@@ -100,6 +102,7 @@ class OpenSession:
         rewards: by (call or 0 for the session, why): the last one said counts.
         instruction: of `Gateway.steer`, for the next prompt.
         end: why no further call is answered; empty: calls are answered.
+        ignored: see `ModelCall.ignored`; of every name the most that one request had.
     """
 
     opening: Opening
@@ -111,7 +114,7 @@ class OpenSession:
     instruction_is_last: bool = False
     end: str = ""
     why: str = ""
-    ignored: set[str] = field(default_factory=set)
+    ignored: Excluded = field(default_factory=Counter)
 
     def earlier(self, sent: Sent) -> Asked | None:
         """Return the request that this one repeats; one that broke before one that was delivered."""
@@ -161,5 +164,5 @@ class OpenSession:
             abandoned=abandoned,
             rewrites=sum(call.edge == "rewrite" for call in answered),
             rendered_anew=sum(call.anew for call in answered),
-            ignored=tuple(sorted(self.ignored)),
+            ignored=dict(sorted(self.ignored.items())),
         )

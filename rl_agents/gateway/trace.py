@@ -23,7 +23,8 @@ class SessionTrace:
         rewrites: calls whose history their client had changed.
         rendered_anew: prompts that the chat template could not continue and had to write whole.
         retokenised: sampled ids that were tokenised again; always 0.
-        ignored: names of request fields that nobody here knows, sorted.
+        ignored: what of the requests had no bearing on an answer, by name (`ModelCall.ignored`), with the most that one
+            request had.
     """
 
     steps: list[Step] = field(default_factory=list)
@@ -33,13 +34,13 @@ class SessionTrace:
     rewrites: int = 0
     rendered_anew: int = 0
     retokenised: int = 0
-    ignored: tuple[str, ...] = ()
+    ignored: dict[str, int] = field(default_factory=dict)
 
     def facts(self) -> dict[str, object]:
         """Return what is worth a report: what was not as it should be; empty when all was."""
         names = ("abandoned", "rewrites", "rendered_anew", "retokenised")
         counts: dict[str, object] = {name: getattr(self, name) for name in names if getattr(self, name)}
-        return counts | ({"ignored": list(self.ignored)} if self.ignored else {})
+        return counts | ({"ignored": self.ignored} if self.ignored else {})
 
 
 def step_of(call: Made, reward: float = 0.0) -> Step:

@@ -14,12 +14,11 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import FileResponse, JSONResponse, StreamingResponse
 from starlette.exceptions import HTTPException
 
-from rl_agents.gateway.dialects import DIALECTS, messages, primed
-from rl_agents.gateway.dialects.refusals import handlers, written
+from rl_agents.gateway.dialects import DIALECTS, IgnoredLog, handlers, ignored_header, messages, primed, written
 from rl_agents.serving.metrics import Asked
 from rl_agents.serving.protocol import CheckpointRequest, SessionRequest, StepRequest, parse
 from rl_agents.serving.service import Service
-from rl_agents.serving.wishes import read_request
+from rl_agents.serving.wishes import read_wishes
 from rl_agents.web.bodies import json_object
 from rl_agents.web.errors import ApiError
 from rl_agents.web.security import Guard, Keys
@@ -57,13 +56,14 @@ def make_api(service: Service, keys: Keys, max_body_bytes: int) -> FastAPI:
 
 
 def _add_dialects(api: FastAPI, service: Service) -> None:
+    log = IgnoredLog(logger)
     for path, dialect in DIALECTS.items():
-        api.post(path)(_ask(service, dialect))
+        api.post(path)(_ask(service, dialect, log))
 
     @api.post(messages.COUNT_PATH)
     async def count(request: Request) -> dict[str, Any]:
         with _counted(service, "count_tokens") as asked:
-            call, wishes = read_request(messages.read_count, json_object(await request.body()))
+            call, wishes = read_wishes(messages.read_count(json_object(await request.body())))
             tokens = service.count_tokens(call, wishes)
             asked.ended("ok")
         return messages.counted(tokens)
@@ -77,17 +77,21 @@ def _add_dialects(api: FastAPI, service: Service) -> None:
         return service.model(name)
 
 
-def _ask(service: Service, dialect: ModuleType) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+def _ask(service: Service, dialect: ModuleType, log: IgnoredLog) -> Callable[[Request], Coroutine[Any, Any, Response]]:
     async def ask(request: Request) -> Response:
         with _counted(service, dialect.PATH.removeprefix("/v1/").replace("/", "_")) as asked:
-            call, wishes = read_request(dialect.read, json_object(await request.body()))
+            call, wishes = read_wishes(dialect.read(json_object(await request.body())))
+            call.ignored["model"] += not service.has_model(call.model)
+            headers = ignored_header(call)
+            log.note(call)
             if not call.stream:
                 answers = await service.answer(call, wishes)
                 asked.ended("ok", answers)
-                return JSONResponse(dialect.whole(call, answers))
+                return JSONResponse(dialect.whole(call, answers), headers=headers)
             # What fails before the first piece is still an ordinary error.
             pieces = asked.listening(await primed(service.stream(call, wishes)))
-        return StreamingResponse(dialect.events(call, pieces), media_type="text/event-stream", headers=EVENT_HEADERS)
+        events = dialect.events(call, pieces)
+        return StreamingResponse(events, media_type="text/event-stream", headers={**EVENT_HEADERS, **headers})
 
     return ask
 

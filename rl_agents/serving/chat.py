@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from rl_agents.chat.context import ChatTemplate
+from rl_agents.chat.history import in_call_order
 from rl_agents.engines.base import Sampling
 from rl_agents.errors import InputError
 from rl_agents.gateway.answers import answer_id, written_answer
@@ -88,22 +89,19 @@ def prompt_ids(call: ModelCall, wishes: Wishes, model: ChatModel) -> list[int]:
         message = f"the context has {model.max_model_len} tokens; the messages are longer"
         raise bad_request(message, "messages", "context_length_exceeded")
     try:
-        return model.template.chat_ids(list(call.messages), [tool.to_openai() for tool in wishes.tools])
+        messages, tools = in_call_order(call.messages), [tool.to_openai() for tool in wishes.tools]
+        return model.template.chat_ids(messages, tools, repair=True)
     except InputError as error:
         raise bad_request(str(error), "tools" if wishes.tools else "messages", "chat_template") from None
 
 
 def _budget(call: ModelCall, model: ChatModel, prompt_tokens: int) -> int:
     """Return how many tokens may be sampled."""
-    room, wanted = model.max_model_len - prompt_tokens, call.max_tokens
-    if room < (wanted or 1):
-        asked = f" and {wanted} for the answer" if wanted else ""
-        message = f"the context has {model.max_model_len} tokens; the messages take {prompt_tokens}{asked}"
+    room = model.max_model_len - prompt_tokens
+    if room < 1:
+        message = f"the context has {model.max_model_len} tokens; the messages take {prompt_tokens}"
         raise bad_request(message, "messages", "context_length_exceeded")
-    limit = min(room, model.max_output_tokens or room)
-    if wanted is not None and wanted > limit:
-        raise bad_request(f"max_tokens: at most {limit} (got {wanted})", "max_tokens")
-    return wanted or limit
+    return min(room, model.max_output_tokens or room, call.max_tokens or room)
 
 
 async def answers(prepared: Prepared, client: PolicyClient, target: Target) -> list[ModelAnswer]:

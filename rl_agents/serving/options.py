@@ -22,6 +22,7 @@ class ServingOptions:
     follow: bool = key(False, "roll in the run's newest checkpoint whenever there is one (checkpoint: a run's folder)")
     follow_s: float = key(5.0, "seconds between two looks for a newer checkpoint", above=0, needs="follow")
     model_name: str = key("", "the model's name in the API; empty: ENV-ALGO of a run, else the folder's name")
+    model_aliases: str = key("", "other names of models: NAME=MODEL, separated by commas; `*` stands for any text")
     adapters: str = key("", "LoRA adapters over the checkpoint: NAME=FOLDER, separated by commas; vLLM")
     engine: Literal["auto", "vllm", "torch"] = key("auto", "`auto` takes vLLM where it is importable, else torch")
     min_replicas: int = key(1, "engines at least", at_least=1)
@@ -31,7 +32,7 @@ class ServingOptions:
     max_queued_requests: int = key(256, "requests that may wait for an engine; further ones get HTTP 429", at_least=1)
     max_output_tokens: int = key(0, "sampled tokens of one answer at most; 0: what the context leaves", at_least=0)
     max_choices: int = key(8, "`n` of a chat request at most", at_least=1)
-    max_body_kb: int = key(1024, "KiB of a request's body at most; a larger one gets HTTP 413", at_least=1)
+    max_body_kb: int = key(32768, "KiB of a request's body at most; a larger one gets HTTP 413", at_least=1)
     request_timeout_s: float = key(300.0, "seconds that one answer may take before HTTP 504", above=0)
     drain_s: float = key(
         10.0, "seconds that new weights wait for running answers; then these go on with the new ones", at_least=0
@@ -74,6 +75,7 @@ class ServingOptions:
         if self.follow and self.adapters:
             raise InputError("follow with adapters: they belong to one base; leave one of the two keys")
         self.named_adapters()
+        self.aliases()
         if self.max_replicas < self.min_replicas:
             raise InputError(f"max_replicas={self.max_replicas}: must be at least min_replicas={self.min_replicas}")
         if self.target_ongoing_requests > self.max_ongoing_requests:
@@ -108,6 +110,17 @@ class ServingOptions:
     def allowed_envs(self, own: str) -> list[str]:
         """Return the environments that sessions may name; ``own`` is the run's."""
         return _names(self.session_envs) or [own]
+
+    def aliases(self) -> dict[str, str]:
+        """Return the models by their other names, which are patterns.
+
+        Raises:
+            InputError: a part without name or model.
+        """
+        parts = [part.partition("=")[::2] for part in _names(self.model_aliases)]
+        if wrong := next((name or model for name, model in parts if not (name and model)), None):
+            raise InputError(f"model_aliases: '{wrong}' must be NAME=MODEL")
+        return dict(parts)
 
     def allowed_options(self) -> list[str]:
         """Return the environment options that sessions may set."""

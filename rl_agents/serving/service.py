@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,9 @@ class Service:
         self._labels = {item.name: item.label for item in adapters}
         if self._model.name in self._labels:
             raise InputError(f"adapters: '{self._model.name}' is the base's name; set model_name or rename the adapter")
+        self._aliases = options.aliases()
+        if wrong := next((model for model in self._aliases.values() if model not in self._models), None):
+            raise InputError(f"model_aliases: {nearest(wrong, self._models)}")
         self.sessions = Sessions(options, settings, self._context)
         self._target = Target(0, checkpoint)
         self._rolling = asyncio.Lock()
@@ -121,16 +125,30 @@ class Service:
         return prepare(call, wishes, self._asked(call.model))
 
     def _asked(self, name: str) -> ChatModel:
-        """Return the model of that name: the checkpoint, or an adapter over it.
+        """Return the model of that name or alias. Without adapters there is one, which answers to every name.
 
         Raises:
             ApiError: 404, there is none.
         """
-        if name not in self._models:
-            message = f"the model '{name}' does not exist: {nearest(name, self._models)}"
-            served = f" (served: {', '.join(self._models)})" if self._labels and "valid:" not in message else ""
-            raise ApiError(404, message + served, "model_not_found", "model")
-        return self._models[name]
+        if self.has_model(name):
+            return self._models[self._own_name(name)]
+        if not self._labels:
+            return self._model
+        raise self._no_model(name)
+
+    def _own_name(self, name: str) -> str:
+        if name in self._models:
+            return name
+        return next((model for pattern, model in self._aliases.items() if fnmatchcase(name, pattern)), name)
+
+    def has_model(self, name: str) -> bool:
+        """Whether a model has that name or alias."""
+        return self._own_name(name) in self._models
+
+    def _no_model(self, name: str) -> ApiError:
+        message = f"the model '{name}' does not exist: {nearest(name, self._models)}"
+        served = f" (served: {', '.join(self._models)})" if self._labels and "valid:" not in message else ""
+        return ApiError(404, message + served, "model_not_found", "model")
 
     def models(self) -> dict[str, Any]:
         """Return all models as the clients of both companies read them, the checkpoint first."""
@@ -143,6 +161,8 @@ class Service:
         Raises:
             ApiError: 404, there is none.
         """
+        if not self.has_model(name):
+            raise self._no_model(name)
         limit, root = self._asked(name).max_model_len, self._target.checkpoint.label
         more: dict[str, Any] = {"root": self._labels.get(name, root), "max_model_len": limit}
         if name in self._labels:

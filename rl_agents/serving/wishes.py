@@ -1,51 +1,25 @@
-"""What a request wishes, in any dialect: honoured as asked or refused, never passed over."""
+"""How a request wants its answer, in any dialect: honored, refused where it cannot be, or counted as ignored."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from types import ModuleType
 from typing import Any
 
+from rl_agents.chat.messages import short
 from rl_agents.data.tasks import step_seed
 from rl_agents.engines.base import Extras, Sampling
 from rl_agents.errors import nearest
-from rl_agents.gateway.calls import Dialect, ModelCall
-from rl_agents.gateway.dialects import chat_completions, messages, responses
+from rl_agents.gateway.calls import ModelCall
 from rl_agents.gateway.dialects.fields import Fields, shown
 from rl_agents.serving.structure import ANY_OBJECT, Structure, check_schema
 from rl_agents.tools.calls import Tool
 from rl_agents.web.errors import bad_request
 
-MAX_MESSAGES = 1024
-MAX_TOOLS = 128
-MAX_STOPS = 4
 MAX_TOP_LOGPROBS = 20
 MAX_BIASES = 300
-MAX_NOTE_CHARACTERS = 512
-#: Fields beside wishes and notes, to name the nearest to a wrong one.
-_OWN: Mapping[Dialect, tuple[str, ...]] = {
-    "chat_completions": (
-        "model", "messages", "tools", "max_tokens", "max_completion_tokens", "stream", "stream_options", "n", "stop",
-    ),
-    "responses": ("model", "input", "instructions", "tools", "max_output_tokens", "stream", "stop"),
-    "messages": ("model", "messages", "system", "tools", "max_tokens", "stream", "stop_sequences"),
-}  # fmt: skip
-_MODULES: Mapping[Dialect, ModuleType] = {
-    "chat_completions": chat_completions, "responses": responses, "messages": messages,
-}  # fmt: skip
-#: Values that ask for nothing; anything else of these fields is refused with the sentence.
-_REFUSED: Mapping[str, tuple[tuple[Any, ...], str]] = {
-    "modalities": ((["text"],), "only text is written"),
-    "truncation": (("disabled",), "nothing is cut; shorten the history"),
-    "reasoning_effort": ((), "a model thinks as it was trained to; leave the field out"),
-    "thinking": ((), "a model thinks as it was trained to; leave the field out"),
-    "verbosity": ((), "a model writes as it was trained to; leave the field out"),
-    "text.verbosity": ((), "a model writes as it was trained to; leave the field out"),
-    "prediction": ((), "predicted outputs are not served"),
-    "max_tool_calls": ((), "the agent runs its tools and counts their calls itself"),
-    "context_management": ((), "nothing is cut; shorten the history"),
-}
+#: The only item of Responses' ``include`` that an answer can have.
+LOGPROBS = "message.output_text.logprobs"
 PLAIN = Extras()
 NO_STRUCTURE = "the torch engine does not constrain what it samples; serve with engine=vllm"
 NO_EXTRAS = "the torch engine samples from the policy as it is; serve with engine=vllm"
@@ -85,27 +59,17 @@ class Wishes:
         return Sampling(budget, self.temperature, self.top_p, stop_token_ids, seed, asked)
 
 
-def read_request(read: Callable[[Mapping[str, Any]], ModelCall], data: Mapping[str, Any]) -> tuple[ModelCall, Wishes]:
-    """Read a request strictly.
+def read_wishes(call: ModelCall) -> tuple[ModelCall, Wishes]:
+    """Return a request with what an answer says of its sampling, and the request's wishes.
 
-    Args:
-        read: a dialect's reader.
-        data: the body.
+    Wishes that no model here can be held to (an effort, a verbosity ...) are added to `ModelCall.ignored`.
 
     Raises:
-        ApiError: 400 for a field that is wrong, unknown or not served.
+        ApiError: 400 for a value that is wrong, or for a response that is not kept.
     """
-    for name, most in (("messages", MAX_MESSAGES), ("input", MAX_MESSAGES), ("tools", MAX_TOOLS)):
-        if isinstance(items := data.get(name), list) and len(items) > most:
-            raise bad_request(f"{name}: at most {most} are allowed (got {len(items)})", name)
-    call = read(data)
-    wrong = next((name for name in call.ignored if name in data), None)
-    if wrong is not None:
-        module = _MODULES[call.dialect]
-        known = [*_OWN[call.dialect], *module.WISHES, *module.NOTES]
-        raise bad_request(f"unknown field '{_short(wrong)}': {nearest(wrong, known)}", wrong, "unknown_field")
-    _check_history(call)
-    _check_notes(call)
+    if call.previous:
+        why = "responses are not kept here; send the whole history as input"
+        raise bad_request(f"previous_response_id: {why}", "previous_response_id", "unsupported_value")
     wishes = _read(call)
     return replace(call, options={**call.options, "temperature": wishes.temperature, "top_p": wishes.top_p}), wishes
 
@@ -127,28 +91,6 @@ def check_engine(wishes: Wishes, kind: str) -> None:
             raise bad_request(f"{name}: {NO_EXTRAS}", name, "unsupported_value")
 
 
-def _check_history(call: ModelCall) -> None:
-    if len(call.stop) > MAX_STOPS:
-        raise bad_request(f"stop: at most {MAX_STOPS} are allowed (got {len(call.stop)})", "stop")
-    for number, message in enumerate(call.messages):
-        if message["role"] in ("user", "system") and not message["content"].strip():
-            raise bad_request(f"messages[{number}]: empty content in a {message['role']} message", "messages")
-    if call.previous:
-        why = "responses are not kept here; send the whole history as input"
-        raise bad_request(f"previous_response_id: {why}", "previous_response_id", "unsupported_value")
-
-
-def _check_notes(call: ModelCall) -> None:
-    """Notes have no bearing on an answer; they are checked for what they are."""
-    metadata = call.options.get("metadata")
-    if metadata is not None and not isinstance(metadata, Mapping):
-        raise bad_request(f"metadata: an object is needed (got {shown(metadata)})", "metadata")
-    for name in ("user", "safety_identifier", "prompt_cache_key", "service_tier"):
-        value = call.options.get(name)
-        if value is not None and not (isinstance(value, str) and len(value) <= MAX_NOTE_CHARACTERS):
-            raise bad_request(f"{name}: a text of at most {MAX_NOTE_CHARACTERS} characters is needed", name)
-
-
 def _read(call: ModelCall) -> Wishes:
     fields = Fields(call.wishes)
     temperature, top_p = fields.number("temperature", 0, 2), fields.number("top_p", 0, 1)
@@ -165,7 +107,7 @@ def _read(call: ModelCall) -> Wishes:
         logprobs,
         _extras(fields, top),
     )
-    _refuse_rest(fields)
+    fields.left(call.ignored)
     return wishes
 
 
@@ -206,18 +148,15 @@ def _logprobs(call: ModelCall, fields: Fields) -> tuple[bool, int]:
             raise bad_request("top_logprobs: only with logprobs=true", "top_logprobs")
         return shown_, top
     include = fields.items("include")
-    others = [item for item in include if item != "message.output_text.logprobs"]
-    if others:
-        why = "only message.output_text.logprobs is served"
-        raise bad_request(f"include: {why} (got {shown(others[0])})", "include", "unsupported_value")
-    return bool(include) or top > 0, top
+    call.ignored.update(f"include.{short(item)}" for item in include if item != LOGPROBS)
+    return LOGPROBS in include or top > 0, top
 
 
 def _structure(call: ModelCall, fields: Fields) -> tuple[Structure | None, tuple[Tool, ...]]:
     """Return the form that is asked for, and the tools that are offered."""
     schema = _schema(call, fields)
     strict = fields.flag("tools.strict")
-    choice, name, one = _choice(fields)
+    choice, name, one = _choice(call, fields)
     one = one or fields.flag("parallel_tool_calls", True) is False
     tools = () if choice == "none" else call.tools
     if choice in ("required", "named") and not tools:
@@ -243,9 +182,7 @@ def _schema(call: ModelCall, fields: Fields) -> Mapping[str, Any] | None:
     if call.dialect == "messages":
         config = fields.object("output_config")
         form = form or config.pop("format", None) or {}
-        if config:
-            why = "only its format is served"
-            raise bad_request(f"output_config: {why} (got {shown(config)})", "output_config", "unsupported_value")
+        call.ignored.update(f"output_config.{short(name)}" for name in config)
     kind = form.get("type", "text") if isinstance(form, Mapping) else None
     if kind == "text":
         return None
@@ -257,7 +194,7 @@ def _schema(call: ModelCall, fields: Fields) -> Mapping[str, Any] | None:
     return check_schema(body.get("schema") if isinstance(body, Mapping) else None, name)
 
 
-def _choice(fields: Fields) -> tuple[str, str, bool]:
+def _choice(call: ModelCall, fields: Fields) -> tuple[str, str, bool]:
     """Return ``auto``, ``none``, ``required`` or ``named``; the name; and whether there may be one call at most."""
     value = fields.take("tool_choice")
     if value is None or isinstance(value, str):
@@ -265,26 +202,18 @@ def _choice(fields: Fields) -> tuple[str, str, bool]:
     if not isinstance(value, Mapping):
         value = {"type": None}
     one, kind = value.get("disable_parallel_tool_use") is True, value.get("type")
+    kind = value.get("mode") if kind == "allowed_tools" else kind
     if kind in ("auto", "none", "required", "any"):
         return ("required" if kind == "any" else str(kind)), "", one
-    body = value.get("function", value)
+    body = value.get("function") or value.get("custom") or value
     name = body.get("name") if isinstance(body, Mapping) else None
-    if kind in ("function", "tool") and isinstance(name, str):
+    if kind in ("function", "tool", "custom") and isinstance(name, str):
         return "named", name, one
+    if any(str(kind).startswith(name) for name in (tool.removeprefix("tools.") for tool in call.ignored)):
+        call.ignored[f"tool_choice.{short(kind)}"] += 1  # a tool that the provider would run
+        return "auto", "", one
     got = shown(dict(value))
     raise bad_request(f"tool_choice: auto, none, required or one function's name is needed (got {got})", "tool_choice")
-
-
-def _refuse_rest(fields: Fields) -> None:
-    """Refuse what nobody has read."""
-    reasoning = fields.object("reasoning")
-    effort = {name: value for name, value in reasoning.items() if value is not None and name != "summary"}
-    if effort:  # thoughts are always shown as their own summary
-        raise bad_request(f"reasoning: {_REFUSED['thinking'][1]}", "reasoning", "unsupported_value")
-    for name in fields.left():
-        nothing, why = _REFUSED.get(name, ((), "this field is not served"))
-        if (value := fields.take(name)) not in nothing:
-            raise bad_request(f"{name}: {why} (got {shown(value)})", name, "unsupported_value")
 
 
 def _integer(fields: Fields, name: str, low: int, high: int, default: int | None) -> int | None:
@@ -294,7 +223,3 @@ def _integer(fields: Fields, name: str, low: int, high: int, default: int | None
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise bad_request(f"{name}: a whole number from {low} to {high} is needed (got {shown(value)})", name)
     return value
-
-
-def _short(name: str) -> str:
-    return " ".join(name.split())[:80]

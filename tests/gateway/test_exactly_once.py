@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 
 import pytest
 from gateway.models import MemoryPool, Rig, model_call, opening, reply, sent_of, user
@@ -26,7 +27,9 @@ def test_what_is_asked_is_written_down_first_and_what_is_answered_before_it_is_g
         pool = MemoryPool()
         rig = Rig(pool=pool)
         rig.engine.gate = asyncio.Event()
-        asking = asyncio.create_task(rig.ask(user("task"), max_tokens=5, wishes={"temperature": 0.2}, ignored=("x",)))
+        asking = asyncio.create_task(
+            rig.ask(user("task"), max_tokens=5, wishes={"temperature": 0.2}, ignored=Counter(x=2))
+        )
         await asyncio.sleep(0.01)
         before = list(pool.records)
         rig.engine.gate.set()
@@ -40,7 +43,7 @@ def test_what_is_asked_is_written_down_first_and_what_is_answered_before_it_is_g
     call, step = pool.of(Call)[0], trace.steps[0]
     assert (call.prompt_ids, call.response_ids, call.logprobs) == (step.prompt_ids, step.response_ids, step.logprobs)
     assert pool.records[3].state == "finished" and pool.records[3].answer["content"] == answer.content
-    assert trace.ignored == ("x",)
+    assert trace.ignored == {"x": 2}
 
 
 class SlowPool(MemoryPool):

@@ -140,8 +140,8 @@ def test_errors_have_the_dialects_own_form(thinker: Server) -> None:
         response = thinker.request("POST", path, {"model": "m", **body}, headers=headers)
         return response.status_code, response.json()
 
-    status, body = refused("/v1/messages", {**MESSAGES[1], "model": "gpt"})
-    assert status == 404 and body["type"] == "error" and body["error"]["type"] == "not_found_error"
+    status, body = refused("/v1/messages", {**MESSAGES[1], "max_tokens": 0})
+    assert status == 400 and body["type"] == "error" and body["error"]["type"] == "invalid_request_error"
     status, body = refused("/v1/messages", {**MESSAGES[1], "top_k": 3, "stream": True})
     assert (
         status == 400

@@ -6,15 +6,26 @@ Every dialect is a module of four functions: ``read`` a request (an object of `r
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from types import ModuleType
 from typing import Any
 
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from rl_agents.gateway.calls import ModelCall
 from rl_agents.gateway.dialects import chat_completions, messages, responses
 from rl_agents.gateway.dialects.stream import primed
+from rl_agents.web.errors import ApiError, http_error
 
-__all__ = ["DIALECTS", "dialect_of", "model_body", "models_body", "primed"]
+__all__ = ["DIALECTS", "dialect_of", "handlers", "model_body", "models_body", "primed", "written"]
+
+Handler = Callable[[Request, Exception], Awaitable[Response]]
+#: Names of ignored fields in one response's header, and in a server's log.
+MAX_TOLD, MAX_LOGGED = 40, 1000
 
 #: By the path of their requests.
 DIALECTS: dict[str, ModuleType] = {module.PATH: module for module in (chat_completions, responses, messages)}
@@ -44,3 +55,60 @@ def models_body(names: Sequence[str], created: int) -> dict[str, Any]:
     ends = {"first_id": names[0] if names else None, "last_id": names[-1] if names else None}
     data = [model_body(name, created) for name in names]
     return {"object": "list", "data": data, "has_more": False, **ends}
+
+
+def written(error: ApiError, path: str, headers: Mapping[str, str]) -> dict[str, Any]:
+    """Return the body of a refusal.
+
+    Args:
+        headers: of the request, with names in lower case.
+    """
+    body: dict[str, Any] = dialect_of(path, headers).error(error)
+    return body
+
+
+def handlers(log: logging.Logger, whose: str) -> dict[Any, Handler]:
+    """Return Starlette's handlers by the exception that they handle; what nobody expected goes to ``log``.
+
+    Args:
+        whose: log that is, in the answer's words.
+    """
+
+    async def on_bug(request: Request, error: Exception) -> Response:
+        log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+        return await _on_api_error(request, ApiError(500, f"internal error; see the {whose}'s log", "internal_error"))
+
+    return {ApiError: _on_api_error, HTTPException: _on_http_error, Exception: on_bug}
+
+
+async def _on_api_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, ApiError)
+    body = written(error, request.url.path, request.headers)
+    return JSONResponse(body, error.status, headers=dict(error.headers()))
+
+
+async def _on_http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    problem = http_error(request.method, request.url.path, error.status_code, error.detail)
+    return await _on_api_error(request, problem)
+
+
+def ignored_header(call: ModelCall) -> dict[str, str]:
+    """Return the response header that tells a client what of its request had no bearing on the answer."""
+    told = ", ".join(f"{name}={count}" for name, count in sorted((+call.ignored).items())[:MAX_TOLD])
+    return {"x-ignored": told.encode("ascii", "replace").decode()} if told else {}
+
+
+class IgnoredLog:
+    """Logs every name that a request's `ModelCall.ignored` has, once."""
+
+    def __init__(self, log: logging.Logger) -> None:
+        self._log = log
+        self._told: set[str] = set()
+
+    def note(self, call: ModelCall) -> None:
+        """Log the names that are new; clients choose them, so there is an end to it."""
+        new = sorted(set(+call.ignored) - self._told)[: max(0, MAX_LOGGED - len(self._told))]
+        if new:
+            self._told.update(new)
+            self._log.warning("%s: accepted without effect: %s", call.dialect, ", ".join(new))

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any
 
-from rl_agents.chat.messages import Message, read_message
+from rl_agents.chat.messages import Excluded, Message, read_message
 from rl_agents.gateway.calls import AnsweredCall, Delta, ModelAnswer, ModelCall, Piece, Start, TokenLogprob
-from rl_agents.gateway.dialects.fields import MAX_COUNT, Fields, dropped, function_tools, problem, tool_wishes
+from rl_agents.gateway.dialects.fields import MAX_COUNT, Fields, note_dropped, problem
 from rl_agents.gateway.dialects.stream import SentText, logprob_entries, sse, written
+from rl_agents.gateway.dialects.tools import offered_tools, tool_wishes
 from rl_agents.web.errors import ApiError, bad_request
 
 PATH = "/v1/chat/completions"
@@ -24,8 +25,9 @@ NOTES = (
     "metadata", "store", "user", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
     "prompt_cache_options",
 )  # fmt: skip
-LEGACY = "the legacy form is not served; send tools"
-MESSAGE_FIELDS = ("role", "content", "tool_calls", "tool_call_id", "reasoning_content", "reasoning", "refusal")
+MESSAGE_FIELDS = (
+    "role", "content", "tool_calls", "tool_call_id", "reasoning_content", "reasoning", "refusal", "function_call",
+)  # fmt: skip
 
 
 def read(data: Mapping[str, Any]) -> ModelCall:
@@ -34,47 +36,51 @@ def read(data: Mapping[str, Any]) -> ModelCall:
     Raises:
         ApiError: 400 for a field that matters and is missing, of the wrong type or not served.
     """
-    fields = Fields(data)
-    fields.refuse("functions", LEGACY)
-    fields.refuse("function_call", LEGACY)
-    fields.refuse("audio", "only text is written")
+    fields, ignored = Fields(data), Excluded()
     model = fields.text("model", required=True)
     items = fields.items("messages")
     if not items:
         raise bad_request("messages: a list of at least one message is needed", "messages", "missing_field")
-    tools = fields.items("tools")
+    functions = fields.items("functions")  # the form before tools
+    items_of_tools = [*fields.items("tools"), *({"function": function} for function in functions)]
+    tools, forms = offered_tools(items_of_tools, ("function",), ignored)
     limits = fields.whole("max_completion_tokens"), fields.whole("max_tokens")
     stream_options = fields.object("stream_options")
-    return ModelCall(
+    note_dropped(ignored, "messages", items, MESSAGE_FIELDS)
+    call = ModelCall(
         dialect="chat_completions",
         model=model,
-        messages=tuple(_message(item, number) for number, item in enumerate(items)),
-        tools=function_tools(tools),
+        messages=tuple(_message(item, number, ignored) for number, item in enumerate(items)),
+        tools=tools,
         max_tokens=limits[0] or limits[1],
         stream=fields.flag("stream"),
         count=fields.whole("n", MAX_COUNT) or 1,
         stop=fields.stops("stop"),
-        wishes={**fields.several(WISHES), **tool_wishes(tools)},
-        options={**fields.several(NOTES), "include_usage": stream_options.get("include_usage") is True},
-        ignored=tuple(sorted((*fields.left(), *dropped("messages", items, MESSAGE_FIELDS)))),
+        wishes={**fields.several(WISHES), **tool_wishes(items_of_tools)},
+        options={
+            **fields.several(NOTES),
+            "include_usage": stream_options.get("include_usage") is True,
+            **({"functions": True} if functions else {}),
+        },
+        ignored=ignored,
+        forms=forms,
     )
+    fields.left(ignored)
+    return call
 
 
-def _message(item: Any, number: int) -> Message:
-    place = f"messages[{number}]"
-    if isinstance(item, Mapping) and (item.get("role") == "function" or item.get("function_call")):
-        raise bad_request(f"{place}: legacy function calls are not served; send tool calls", "messages")
+def _message(item: Any, number: int, ignored: Excluded) -> Message:
     try:
-        return read_message(item, lax=True)
+        return read_message(item, ignored)
     except ValueError as error:
-        raise problem("messages", error, place) from None
+        raise problem("messages", error, f"messages[{number}]") from None
 
 
 def whole(call: ModelCall, answers: Sequence[ModelAnswer]) -> dict[str, Any]:
     """Write the body of an answer; at least one is needed, in the order of their indices."""
     first = answers[0]
     body = _head(call, "chat.completion", Start(first.id, first.created, first.label))
-    return {**body, "choices": [_choice(answer) for answer in answers], "usage": _usage(answers)}
+    return {**body, "choices": [_choice(call, answer) for answer in answers], "usage": _usage(answers)}
 
 
 def events(call: ModelCall, pieces: AsyncIterator[Piece]) -> AsyncIterator[bytes]:
@@ -112,9 +118,12 @@ class _Chunks:
         yield from self._text(sent.rest(answer))
         if not sent.content and not answer.tool_calls:  # empty words, and not none
             yield self._chunk(answer.index, {"content": ""})
-        for number, called in enumerate(answer.tool_calls):
-            yield self._chunk(answer.index, {"tool_calls": [{"index": number, **_tool_call(called)}]})
-        yield self._chunk(answer.index, {}, answer.finish)
+        if answer.tool_calls and self._call.options.get("functions"):
+            yield self._chunk(answer.index, _calls(self._call, answer))
+        else:
+            for number, called in enumerate(answer.tool_calls):
+                yield self._chunk(answer.index, {"tool_calls": [{"index": number, **_tool_call(self._call, called)}]})
+        yield self._chunk(answer.index, {}, _finish(self._call, answer))
 
     def end(self) -> Iterator[bytes]:
         if self._call.options.get("include_usage"):
@@ -143,18 +152,32 @@ class _Chunks:
         return {"usage": _usage(self._answers)}
 
 
-def _choice(answer: ModelAnswer) -> dict[str, Any]:
+def _choice(call: ModelCall, answer: ModelAnswer) -> dict[str, Any]:
     content = answer.content or (None if answer.tool_calls else "")
-    message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None}
+    message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None, **_calls(call, answer)}
     if answer.thoughts:
         message["reasoning_content"] = answer.thoughts
-    if answer.tool_calls:
-        message["tool_calls"] = [_tool_call(called) for called in answer.tool_calls]
     shown = None if answer.logprobs is None else {"content": logprob_entries(answer.logprobs), "refusal": None}
-    return {"index": answer.index, "message": message, "logprobs": shown, "finish_reason": answer.finish}
+    return {"index": answer.index, "message": message, "logprobs": shown, "finish_reason": _finish(call, answer)}
 
 
-def _tool_call(called: AnsweredCall) -> dict[str, Any]:
+def _calls(call: ModelCall, answer: ModelAnswer) -> dict[str, Any]:
+    if not answer.tool_calls:
+        return {}
+    if call.options.get("functions"):  # that form has one call
+        first = answer.tool_calls[0]
+        return {"function_call": {"name": first.name, "arguments": first.arguments}}
+    return {"tool_calls": [_tool_call(call, called) for called in answer.tool_calls]}
+
+
+def _finish(call: ModelCall, answer: ModelAnswer) -> str:
+    return "function_call" if answer.finish == "tool_calls" and call.options.get("functions") else answer.finish
+
+
+def _tool_call(call: ModelCall, called: AnsweredCall) -> dict[str, Any]:
+    form = call.forms.get(called.name)
+    if form is not None and form.custom:
+        return {"id": called.id, "type": "custom", "custom": {"name": form.name, "input": called.text()}}
     return {"id": called.id, "type": "function", "function": {"name": called.name, "arguments": called.arguments}}
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rl_agents.chat.messages import Message
-from rl_agents.tools.calls import Tool, read_tools
+from rl_agents.chat.messages import Excluded, Message, short
 from rl_agents.web.errors import ApiError, bad_request
 
 MAX_COUNT = 128
@@ -107,9 +106,10 @@ class Fields:
         """Return those of the named fields that are there, as the client sent them."""
         return {name: self._rest.pop(name) for name in names if name in self._rest}
 
-    def left(self) -> tuple[str, ...]:
-        """Return the names that nobody has taken, sorted."""
-        return tuple(sorted(map(str, self._rest)))
+    def left(self, excluded: Excluded) -> None:
+        """Count what nobody has taken."""
+        excluded.update(map(short, self._rest))
+        self._rest.clear()
 
     @staticmethod
     def _wrong(name: str, value: Any, wanted: str) -> ApiError:
@@ -131,38 +131,13 @@ def problem(field: str, error: ValueError, place: str = "") -> ApiError:
     return bad_request(f"{place or field}: {text}", field)
 
 
-def function_tools(items: Sequence[Any], kinds: Sequence[str] = ("function",)) -> tuple[Tool, ...]:
-    """Read tools, nested or flat; those that the provider runs itself are refused.
-
-    Args:
-        kinds: values of ``type`` that are functions of the client's own; a tool without type is one.
-
-    Raises:
-        ApiError: names the tool.
-    """
-    for number, item in enumerate(items):
-        kind = item.get("type") or kinds[0] if isinstance(item, Mapping) else kinds[0]
-        if kind not in kinds:
-            why = f"tools of type {shown(kind)} are not served; only functions that the agent runs itself are"
-            raise bad_request(f"tools[{number}]: {why}", "tools", "unsupported_value")
-    try:
-        return read_tools(items)
-    except ValueError as error:
-        raise problem("tools", error) from None
-
-
-def tool_wishes(items: Sequence[Any]) -> dict[str, Any]:
-    """Return ``tools.strict`` where a tool asks for arguments that are made to fit its schema."""
-    bodies = [item.get("function", item) for item in items if isinstance(item, Mapping)]
-    strict = any(isinstance(body, Mapping) and body.get("strict") is True for body in bodies)
-    return {"tools.strict": True} if strict else {}
-
-
-def dropped(name: str, items: Iterable[Any], known: Iterable[str]) -> tuple[str, ...]:
-    """Return the fields of messages that nobody reads, as ``messages.name``, sorted."""
+def note_dropped(excluded: Excluded, name: str, items: Iterable[Any], known: Iterable[str]) -> None:
+    """Count the fields of messages that nobody reads, as ``messages.name``."""
     kept = set(known)
-    found = {key for item in items if isinstance(item, Mapping) for key, value in item.items() if value is not None}
-    return tuple(sorted(f"{name}.{key}" for key in found - kept))
+    for item in items:
+        if isinstance(item, Mapping):
+            names = (key for key, value in item.items() if value is not None and key not in kept)
+            excluded.update(f"{name}.{short(key)}" for key in names)
 
 
 def system_first(instructions: str, messages: Sequence[Message]) -> tuple[Message, ...]:

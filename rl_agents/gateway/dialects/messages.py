@@ -8,11 +8,12 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rl_agents.chat.messages import read_content
+from rl_agents.chat.messages import Excluded
 from rl_agents.gateway.calls import AnsweredCall, Delta, ModelAnswer, ModelCall, Piece, Start
-from rl_agents.gateway.dialects.fields import Fields, dropped, function_tools, problem, system_first, tool_wishes
-from rl_agents.gateway.dialects.message_blocks import messages_from_blocks
+from rl_agents.gateway.dialects.fields import Fields, note_dropped, system_first
+from rl_agents.gateway.dialects.message_blocks import messages_from_blocks, system_text
 from rl_agents.gateway.dialects.stream import SentText, sse, written
+from rl_agents.gateway.dialects.tools import offered_tools, tool_wishes
 from rl_agents.web.errors import ApiError, bad_request
 
 PATH = "/v1/messages"
@@ -61,31 +62,27 @@ def read_count(data: Mapping[str, Any]) -> ModelCall:
 
 
 def _call(fields: Fields) -> ModelCall:
-    fields.refuse("mcp_servers", "tools are run by the agent only")
-    fields.refuse("container", "containers are not served")
-    model = fields.text("model", required=True)
+    model, ignored = fields.text("model", required=True), Excluded()
     items = fields.items("messages")
     if not items:
         raise bad_request("messages: a list of at least one message is needed", "messages", "missing_field")
-    tools = fields.items("tools")
-    return ModelCall(
+    definitions = [_function(tool) for tool in fields.items("tools")]
+    tools, forms = offered_tools(definitions, ("function", "custom"), ignored)
+    note_dropped(ignored, "messages", items, ("role", "content"))
+    call = ModelCall(
         dialect="messages",
         model=model,
-        messages=system_first(_system(fields.take("system")), messages_from_blocks(items)),
-        tools=function_tools([_function(tool) for tool in tools], ("custom", "function")),
+        messages=system_first(system_text(fields.take("system"), ignored), messages_from_blocks(items, ignored)),
+        tools=tools,
         stream=fields.flag("stream"),
         stop=fields.stops("stop_sequences"),
-        wishes={**fields.several(WISHES), **tool_wishes(tools)},
+        wishes={**fields.several(WISHES), **tool_wishes(definitions)},
         options=fields.several(NOTES),
-        ignored=tuple(sorted((*fields.left(), *dropped("messages", items, ("role", "content"))))),
+        ignored=ignored,
+        forms=forms,
     )
-
-
-def _system(value: Any) -> str:
-    try:
-        return read_content(value)
-    except ValueError as error:
-        raise problem("system", error) from None
+    fields.left(ignored)
+    return call
 
 
 def _function(tool: Any) -> Any:

@@ -6,11 +6,12 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from rl_agents.chat.items import messages_from_items
-from rl_agents.chat.messages import Message
+from rl_agents.chat.messages import Excluded, Message
 from rl_agents.gateway.calls import ModelAnswer, ModelCall, Piece
-from rl_agents.gateway.dialects.fields import Fields, dropped, function_tools, problem, system_first, tool_wishes
+from rl_agents.gateway.dialects.fields import Fields, note_dropped, problem, system_first
 from rl_agents.gateway.dialects.responses_stream import PREFIX, ResponseEvents, finished, output_items
 from rl_agents.gateway.dialects.stream import written
+from rl_agents.gateway.dialects.tools import offered_tools, tool_wishes
 from rl_agents.web.errors import ApiError, bad_request
 
 PATH = "/v1/responses"
@@ -23,10 +24,11 @@ WISHES = (
 #: What has no bearing on an answer; most of it is said again in the response.
 NOTES = (
     "metadata", "store", "user", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
-    "prompt_cache_options", "stream_options",
+    "prompt_cache_options", "stream_options", "client_metadata",
 )  # fmt: skip
 ITEM_FIELDS = (
-    "type", "role", "content", "id", "status", "call_id", "name", "arguments", "output", "summary", "encrypted_content",
+    "type", "role", "content", "id", "status", "call_id", "name", "namespace", "arguments", "input", "output",
+    "summary", "encrypted_content",
 )  # fmt: skip
 
 
@@ -36,46 +38,49 @@ def read(data: Mapping[str, Any]) -> ModelCall:
     Raises:
         ApiError: 400 for a field that matters and is missing, of the wrong type or not served.
     """
-    fields = Fields(data)
-    fields.refuse("background", "responses are not kept for later; send the request without it")
+    fields, ignored = Fields(data), Excluded()
     fields.refuse("conversation", "conversations are not kept; send their items as input")
     fields.refuse("prompt", "stored prompts are not kept; send their text as instructions")
     model = fields.text("model", required=True)
     previous = fields.text("previous_response_id").removeprefix(PREFIX)
-    items = _input(fields.take("input"), bool(previous))
+    items = _input(fields.take("input"), bool(previous), ignored)
     instructions = fields.text("instructions")
-    tools = fields.items("tools")
-    return ModelCall(
+    definitions = fields.items("tools")
+    tools, forms = offered_tools(definitions, ("function",), ignored)
+    note_dropped(ignored, "input", items, ITEM_FIELDS)
+    call = ModelCall(
         dialect="responses",
         model=model,
-        messages=system_first(instructions, _messages(items)),
-        tools=function_tools(tools),
+        messages=_messages(instructions, items, ignored, bool(previous)),
+        tools=tools,
         max_tokens=fields.whole("max_output_tokens"),
         stream=fields.flag("stream"),
         stop=fields.stops("stop"),
         previous=previous,
-        wishes={**_wishes(fields.several(WISHES)), **tool_wishes(tools)},
+        wishes={**_wishes(fields.several(WISHES)), **tool_wishes(definitions)},
         options={**fields.several(NOTES), **({"instructions": instructions} if instructions else {})},
-        ignored=tuple(sorted((*fields.left(), *dropped("input", items, ITEM_FIELDS)))),
+        ignored=ignored,
+        forms=forms,
     )
+    fields.left(ignored)
+    return call
 
 
-def _input(value: Any, follows: bool) -> list[Any]:
-    """Return the items that are new; what refers to an earlier response is in it already.
+def _input(value: Any, follows: bool, ignored: Excluded) -> list[Any]:
+    """Return the items that are new; what refers to an earlier response is in it already, or not kept.
 
     Raises:
-        ApiError: no input, another type, or a reference to what nobody keeps.
+        ApiError: no input, or another type.
     """
     if isinstance(value, str):
         return [{"role": "user", "content": value}]
     if not isinstance(value, list) or not (value or follows):
         got = "is missing or empty" if not value else "has another type"
         raise bad_request(f"input: {got}; a text or a list of items is needed", "input")
-    references = [_is_reference(item) for item in value]
-    if any(references) and not follows:
-        why = "item references are served with previous_response_id only; send the item itself"
-        raise bad_request(f"input[{references.index(True)}]: {why}", "input", "unsupported_value")
-    return [item for item, reference in zip(value, references, strict=True) if not reference]
+    own = [item for item in value if not _is_reference(item)]
+    if len(own) < len(value) and not follows:
+        ignored["input.item_reference"] += len(value) - len(own)
+    return own
 
 
 def _is_reference(item: Any) -> bool:
@@ -85,11 +90,12 @@ def _is_reference(item: Any) -> bool:
     return item.get("type") == "item_reference" or (item.get("type") is None and set(item) - {"type"} == {"id"})
 
 
-def _messages(items: Sequence[Any]) -> tuple[Message, ...]:
+def _messages(instructions: str, items: Sequence[Any], ignored: Excluded, follows: bool) -> tuple[Message, ...]:
     try:
-        return messages_from_items(items, lax=True)
+        found = system_first(instructions, messages_from_items(items, ignored))
     except ValueError as error:
         raise problem("input", error) from None
+    return found if found or follows else ({"role": "user", "content": ""},)
 
 
 def _wishes(sent: dict[str, Any]) -> dict[str, Any]:
@@ -101,7 +107,7 @@ def _wishes(sent: dict[str, Any]) -> dict[str, Any]:
 
 def whole(call: ModelCall, answers: Sequence[ModelAnswer]) -> dict[str, Any]:
     """Write the body of a response; the first answer is the one."""
-    return finished(call, answers[0], output_items(answers[0]))
+    return finished(call, answers[0], output_items(call, answers[0]))
 
 
 def events(call: ModelCall, pieces: AsyncIterator[Piece]) -> AsyncIterator[bytes]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from rl_agents.gateway.calls import AnsweredCall, Delta, ModelAnswer, ModelCall, Start, TokenLogprob
+from rl_agents.gateway.calls import AnsweredCall, Delta, ModelAnswer, ModelCall, Start, TokenLogprob, ToolForm
 from rl_agents.gateway.dialects.stream import SentText, logprob_entries, sse
 from rl_agents.tools.calls import Tool
 from rl_agents.web.errors import ApiError
@@ -32,28 +32,24 @@ def message_item(id: str, content: str | None, status: str, logprobs: Sequence[T
     return {"id": f"msg_{id}", "type": "message", "role": "assistant", "status": status, "content": parts}
 
 
-def call_item(id: str, number: int, called: AnsweredCall, arguments: str, status: str) -> Item:
-    """An item with a call of a tool."""
-    return {
-        "id": f"fc_{id}_{number}",
-        "type": "function_call",
-        "call_id": called.id,
-        "name": called.name,
-        "arguments": arguments,
-        "status": status,
-    }
+def call_item(call: ModelCall, id: str, number: int, called: AnsweredCall, status: str) -> Item:
+    """An item with a call of a tool, whose arguments are not there yet while it is ``in_progress``."""
+    form = call.forms.get(called.name) or ToolForm(called.name)
+    head = {"id": f"fc_{id}_{number}", "type": "function_call", "call_id": called.id, "name": form.name}
+    text = "" if status == "in_progress" else called.text() if form.custom else called.arguments
+    place = {"namespace": form.namespace} if form.namespace else {}
+    if form.custom:
+        return {**head, "id": f"ctc_{id}_{number}", "type": "custom_tool_call", **place, "input": text}
+    return {**head, **place, "arguments": text, "status": status}
 
 
-def output_items(answer: ModelAnswer) -> list[Item]:
+def output_items(call: ModelCall, answer: ModelAnswer) -> list[Item]:
     """Write an answer: its thoughts, its words (also empty ones, if there is no call), its calls."""
     status = "incomplete" if answer.finish == "length" else "completed"
     thoughts = [reasoning_item(answer.id, answer.thoughts, "completed")] if answer.thoughts else []
     spoken = bool(answer.content) or not answer.tool_calls
     words = [message_item(answer.id, answer.content, status, answer.logprobs or ())] if spoken else []
-    calls = [
-        call_item(answer.id, number, called, called.arguments, "completed")
-        for number, called in enumerate(answer.tool_calls)
-    ]
+    calls = [call_item(call, answer.id, number, called, "completed") for number, called in enumerate(answer.tool_calls)]
     return [*thoughts, *words, *calls]
 
 
@@ -76,7 +72,7 @@ def envelope(call: ModelCall, start: Start, status: str, output: Sequence[Item] 
         "temperature": call.options.get("temperature"),
         "text": {"format": {"type": "text"}, **formed},
         "tool_choice": call.wishes.get("tool_choice", "auto"),
-        "tools": [_tool(tool) for tool in call.tools],
+        "tools": [_tool(call, tool) for tool in call.tools],
         "top_p": call.options.get("top_p"),
         "truncation": "disabled",
         "usage": None,
@@ -182,12 +178,15 @@ class ResponseEvents:
         yield self._done(message_item(self._start.id, content, status, logprobs))
 
     def _call_events(self, number: int, called: AnsweredCall) -> Iterator[bytes]:
-        id, text = self._start.id, called.arguments
-        place = {"item_id": f"fc_{id}_{number}", "output_index": len(self._output)}
-        yield self._added(call_item(id, number, called, "", "in_progress"))
-        yield self._event("response.function_call_arguments.delta", **place, delta=text)
-        yield self._event("response.function_call_arguments.done", **place, name=called.name, arguments=text)
-        yield self._done(call_item(id, number, called, text, "completed"))
+        whole = call_item(self._call, self._start.id, number, called, "completed")
+        custom = whole["type"] == "custom_tool_call"
+        kind, name = ("custom_tool_call_input", "input") if custom else ("function_call_arguments", "arguments")
+        place = {"item_id": whole["id"], "output_index": len(self._output)}
+        yield self._added(call_item(self._call, self._start.id, number, called, "in_progress"))
+        yield self._event(f"response.{kind}.delta", **place, delta=whole[name])
+        told = {name: whole[name], **({} if custom else {"name": whole["name"]})}
+        yield self._event(f"response.{kind}.done", **place, **told)
+        yield self._done(whole)
 
     def _place(self) -> dict[str, Any]:
         return {"item_id": f"msg_{self._start.id}", "output_index": len(self._output), "content_index": 0}
@@ -217,11 +216,9 @@ def _summary(thoughts: str) -> Item:
     return {"type": "summary_text", "text": thoughts}
 
 
-def _tool(tool: Tool) -> Item:
-    return {
-        "type": "function",
-        "name": tool.name,
-        "description": tool.description,
-        "parameters": dict(tool.parameters),
-        "strict": False,
-    }
+def _tool(call: ModelCall, tool: Tool) -> Item:
+    form = call.forms.get(tool.name) or ToolForm(tool.name)
+    head = {"name": form.name, "description": tool.description}
+    if form.custom:
+        return {"type": "custom", **head}
+    return {"type": "function", **head, "parameters": dict(tool.parameters), "strict": False}

@@ -68,7 +68,7 @@ def check(dialect: ModuleType, body: Any) -> None:
     answer = answered("Five.", ("f", {}), thoughts="Hm.")
     assert json.dumps(dialect.whole(call, [answer] * call.count))
     assert asyncio.run(stream(dialect, call))
-    assert hash(call.ignored) and list(call.ignored) == sorted(call.ignored)
+    assert all(count > 0 and "\n" not in name for name, count in call.ignored.items())
 
 
 async def stream(dialect: ModuleType, call: ModelCall) -> int:

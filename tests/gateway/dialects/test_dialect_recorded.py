@@ -46,7 +46,7 @@ def test_two_turns_are_read(path: Path) -> None:
     assert first.stream == path.stem.endswith(("_streamed", "_followed")) == second.stream
     assert "add" in [tool.name for tool in first.tools] or path.stem == "smolagents_code"
     # Nothing unknown but autogen's names of speakers: what else a new release sends should be looked at.
-    assert set(first.ignored + second.ignored) <= {"messages.name"}
+    assert set(first.ignored | second.ignored) <= {"messages.name"}
     if not second.previous:
         assert second.messages[: len(first.messages)] == first.messages
 

@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+from rl_agents.gateway.calls import ToolForm
 from rl_agents.gateway.dialects import chat_completions, messages, responses
 from rl_agents.tools.calls import Tool
 from rl_agents.web.errors import ApiError
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
 ADD = Tool("add", "Adds.", SCHEMA)
+BRIEF = "Be\nbrief."
 ASKED = {"role": "user", "content": "2 + 3?"}
 CALLED = {
     "role": "assistant",
@@ -27,12 +29,12 @@ CALLED = {
 RESULTS = [
     {"role": "tool", "content": text, "tool_call_id": name} for text, name in (("5", "c1"), ("Error: no a", "c2"))
 ]
-HISTORY = ({"role": "system", "content": "Be brief."}, ASKED, CALLED, *RESULTS, {"role": "user", "content": "Well?"})
+HISTORY = ({"role": "system", "content": BRIEF}, ASKED, CALLED, *RESULTS, {"role": "user", "content": "Well?"})
 
 CHAT: dict[str, Any] = {
     "model": "m",
     "messages": [
-        {"role": "developer", "content": [{"type": "text", "text": "Be "}, {"type": "text", "text": "brief."}]},
+        {"role": "developer", "content": [{"type": "text", "text": "Be"}, {"type": "text", "text": "brief."}]},
         {"role": "user", "content": "2 + 3?", "name": "ann"},
         {
             "role": "assistant",
@@ -58,7 +60,7 @@ CHAT: dict[str, Any] = {
 }
 RESPONSES: dict[str, Any] = {
     "model": "m",
-    "instructions": "Be brief.",
+    "instructions": BRIEF,
     "input": [
         {"role": "user", "content": [{"type": "input_text", "text": "2 + 3?"}]},
         {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "Small."}], "phase": "x"},
@@ -87,7 +89,7 @@ RESPONSES: dict[str, Any] = {
 }
 MESSAGES: dict[str, Any] = {
     "model": "m",
-    "system": [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}],
+    "system": [{"type": "text", "text": BRIEF, "cache_control": {"type": "ephemeral"}}],
     "messages": [
         {"role": "user", "content": "2 + 3?"},
         {
@@ -146,15 +148,15 @@ def test_three_dialects_tell_the_same_history(dialect: ModuleType, body: dict[st
 def test_what_training_overrides_is_kept_as_wishes_and_the_unknown_is_named() -> None:
     chat, response, message = (dialect.read(body) for dialect, body in FULL)
     assert chat.wishes == {"temperature": 0.2, "seed": 4} and chat.options == {"include_usage": False}
-    assert chat.ignored == ("colour", "messages.name") and chat.stop == ("END",)
+    assert chat.ignored == {"colour": 1, "messages.name": 1} and chat.stop == ("END",)
     wishes = {"text.format": {"type": "json_object"}, "text.verbosity": "low", "tools.strict": True}
     assert response.wishes == {"temperature": 0.2, **wishes}
     notes = {"store": False, "metadata": {"who": "me"}, "prompt_cache_key": "k"}
-    assert response.options == {**notes, "instructions": "Be brief."}
-    assert response.ignored == ("colour", "input.phase") and response.stop == ()
+    assert response.options == {**notes, "instructions": BRIEF}
+    assert response.ignored == {"colour": 1, "input.phase": 1} and response.stop == ()
     assert message.wishes == {"temperature": 0.2, "top_k": 3, "thinking": {"type": "enabled", "budget_tokens": 5}}
     assert message.options == {"metadata": {"user_id": "u"}}
-    assert message.ignored == ("colour",) and message.stop == ("END",)
+    assert message.ignored == {"colour": 1, "content.redacted_thinking": 1} and message.stop == ("END",)
 
 
 @pytest.mark.parametrize(("dialect", "body"), FULL)
@@ -234,8 +236,8 @@ def test_a_response_that_follows_another_sends_only_what_is_new() -> None:
     call = responses.read(body)
     assert call.previous == "a1" and call.messages == (RESULTS[0],)
     assert responses.read({"model": "m", "input": [], "previous_response_id": "resp_resp_x"}).previous == "resp_x"
-    with pytest.raises(ApiError, match=r"input\[0\]: item references are served with previous_response_id only"):
-        responses.read({"model": "m", "input": [reference]})
+    alone = responses.read({"model": "m", "input": [reference, ASKED]})
+    assert alone.messages == (ASKED,) and alone.ignored == {"input.item_reference": 1}
 
 
 def test_counting_needs_no_limit() -> None:
@@ -244,12 +246,138 @@ def test_counting_needs_no_limit() -> None:
     assert call.messages == HISTORY and call.max_tokens is None and messages.counted(7) == {"input_tokens": 7}
 
 
-def image(kind: str) -> dict[str, Any]:
-    return {"role": "user", "content": [{"type": "text", "text": "See:"}, {"type": kind, "image_url": "x"}]}
-
-
 def asked(**fields: Any) -> dict[str, Any]:
     return {**said(ASKED), **fields}
+
+
+def user(content: str) -> dict[str, Any]:
+    return {"role": "user", "content": content}
+
+
+def turn(content: str, *calls: tuple[str, dict[str, Any]]) -> dict[str, Any]:
+    made = [
+        {"id": f"c{number}", "type": "function", "function": {"name": name, "arguments": arguments}}
+        for number, (name, arguments) in enumerate(calls, 1)
+    ]
+    return {"role": "assistant", "content": content, **({"tool_calls": made} if made else {})}
+
+
+def called(arguments: Any, form: str = "function", name: str = "f") -> dict[str, Any]:
+    """A call as chat completions and responses have it, in one item."""
+    body = {"name": name, ("input" if form == "custom" else "arguments"): arguments}
+    chat = {"role": "assistant", "tool_calls": [{"id": "c1", "type": form, form: body}]}
+    return {**chat, "type": "custom_tool_call" if form == "custom" else "function_call", "call_id": "c1", **body}
+
+
+RESULT = {
+    "role": "tool",
+    "tool_call_id": "c1",
+    "content": "5",
+    "type": "function_call_output",
+    "call_id": "c1",
+    "output": "5",
+}
+OURS = {"role": "tool", "content": "5", "tool_call_id": "c1"}
+BROKEN = ['{"cmd": "ls', "[1]", '{"a": 1, "a": 2}', "7"]
+NO_IMAGE = "excluded: the model reads text only]"
+PATCH = {"type": "custom", "name": "patch", "description": "Edits.", "format": {"type": "grammar"}}
+SPAWN = {"type": "namespace", "name": "agents", "tools": [{"type": "function", "name": "spawn", "parameters": SCHEMA}]}
+#: What real agents send and the providers accept: what it becomes, and how it is counted.
+ACCEPTED: list[tuple[ModuleType, dict[str, Any], tuple[dict[str, Any], ...], dict[str, int]]] = [
+    *(
+        (dialect, said(ASKED, called(text), RESULT), (ASKED, turn(f"f({text})"), OURS), {"calls.unreadable": 1})
+        for dialect in (chat_completions, responses)
+        for text in BROKEN
+    ),
+    *(
+        (dialect, said(ASKED, called("*** Begin", "custom")), (ASKED, turn("", ("f", {"input": "*** Begin"}))), {})
+        for dialect in (chat_completions, responses)
+    ),
+    (
+        responses,
+        said(ASKED, {**called("{}"), "namespace": "agents"}, {"type": "web_search_call", "id": "x"}),
+        (ASKED, turn("", ("agents.f", {}))),
+        {"input.web_search_call": 1},
+    ),
+    (responses, said({"type": "compaction", "encrypted_content": "x"}), (user(""),), {"input.compaction": 1}),
+    (chat_completions, said({"role": "function", "name": "f", "content": "5"}), ({**OURS, "tool_call_id": "f"},), {}),
+    (
+        chat_completions,
+        said(user("x"), {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}}),
+        (user("x"), {**turn("", ("f", {})), "tool_calls": [{**turn("", ("f", {}))["tool_calls"][0], "id": "f"}]}),
+        {},
+    ),
+    *(
+        (dialect, said({"role": "user", "content": [{"type": "text", "text": "See:"}, {"type": kind, "x": 1}]}),
+         (user(f"See:\n[{kind} {NO_IMAGE}"),), {f"content.{kind}": 1})
+        for dialect, kind in (
+            (chat_completions, "image_url"), (chat_completions, "input_audio"), (responses, "input_image"),
+            (responses, "input_file"), (messages, "image"), (messages, "document"),
+        )
+    ),
+    (
+        messages,
+        said({"role": "user", "content": [{"type": "document", "source": {"type": "text", "data": "All of it."}}]}),
+        (user("All of it."),),
+        {},
+    ),
+    (
+        messages,
+        said({"role": "user", "content": [{"type": "tool_result", "content": [{"type": "image", "source": {}}]}]}),
+        ({"role": "tool", "content": f"[image {NO_IMAGE}", "tool_call_id": ""},),
+        {"content.image": 1},
+    ),
+    (
+        messages,
+        said(
+            user("x"),
+            {"role": "assistant", "content": [
+                {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}},
+                {"type": "web_search_tool_result", "tool_use_id": "s", "content": []},
+                {"type": "text", "text": "Five."},
+            ]},
+            {"role": "system", "content": "Be brief."},
+        ),
+        (user("x"), turn("Five."), {"role": "system", "content": "Be brief."}),
+        {"content.server_tool_use": 1, "content.web_search_tool_result": 1},
+    ),
+    (messages, said(ASKED, {"role": "assistant", "content": "I"}), (ASKED, turn("I")), {"messages.prefill": 1}),
+    (
+        messages,
+        asked(system=[{"type": "text", "text": "x-anthropic-billing-header: cch=1;"}, {"type": "text", "text": "Go."}]),
+        ({"role": "system", "content": "Go."}, ASKED),
+        {"system.billing_header": 1},
+    ),
+    (messages, asked(mcp_servers=[{"url": "x"}], container="c"), (ASKED,), {"mcp_servers": 1, "container": 1}),
+    (responses, asked(background=True, client_metadata={"a": "b"}), (ASKED,), {"background": 1}),
+    (chat_completions, asked(audio={"voice": "x"}), (ASKED,), {"audio": 1}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("dialect", "body", "history", "ignored"), ACCEPTED)
+def test_what_the_providers_accept_is_accepted(
+    dialect: ModuleType, body: dict[str, Any], history: tuple[dict[str, Any], ...], ignored: dict[str, int]
+) -> None:
+    own = {"messages": ("input",), "chat_completions": ("input",), "responses": ("messages", "max_tokens")}
+    name = dialect.__name__.rpartition(".")[2]
+    call = dialect.read({key: value for key, value in body.items() if key not in own[name]})
+    fields = {name for name in call.ignored if name.startswith(("messages.", "input.")) and name not in ignored}
+    assert call.messages == history and {k: v for k, v in call.ignored.items() if k not in fields} == ignored
+
+
+def test_tools_that_the_agent_runs_are_offered_and_the_others_counted() -> None:
+    add = {"type": "function", "name": "add", "description": "Adds.", "parameters": SCHEMA}
+    call = responses.read({"model": "m", "input": "x", "tools": [add, PATCH, SPAWN, add, {"type": "web_search"}]})
+    assert [tool.name for tool in call.tools] == ["add", "patch", "agents.spawn"]
+    assert call.tools[1].parameters["properties"] == {"input": {"type": "string"}}
+    assert call.forms == {"patch": ToolForm("patch", True), "agents.spawn": ToolForm("spawn", False, "agents")}
+    assert call.ignored == {"tools.web_search": 1, "tools.twice": 1}
+    shell, search = {"type": "bash_20250124", "name": "bash"}, {"type": "web_search_20250305", "name": "web_search"}
+    claude = messages.read({**said(ASKED), "tools": [shell, search]})
+    assert [tool.name for tool in claude.tools] == ["bash"] and "command" in claude.tools[0].parameters["properties"]
+    assert claude.ignored == {"tools.web_search_20250305": 1, "input": 1}
+    old = chat_completions.read(asked(functions=[{"name": "add", "parameters": SCHEMA}]))
+    assert [tool.name for tool in old.tools] == ["add"] and old.options["functions"]
 
 
 REFUSED: list[tuple[ModuleType, dict[str, Any], str, str]] = [
@@ -261,14 +389,7 @@ REFUSED: list[tuple[ModuleType, dict[str, Any], str, str]] = [
     (chat_completions, asked(messages="hi"), "messages", "messages: a list is needed (got 'hi')"),
     (chat_completions, said(ASKED, "hi"), "messages", "messages[1]: a message is str, not an object"),
     (chat_completions, said({"content": "x"}), "messages", "messages[0]: a message without role"),
-    (chat_completions, said({"role": "function", "name": "f"}), "messages", "messages[0]: legacy function calls"),
-    (chat_completions, said(image("image_url")), "messages", "a content part of type 'image_url'; only text is read"),
-    (chat_completions, said({"role": "tool", "content": "5"}), "messages", "a tool result without tool_call_id"),
-    (chat_completions, asked(functions=[{"name": "f"}]), "functions", "functions: the legacy form is not served"),
-    (chat_completions, asked(function_call="auto"), "function_call", "function_call: the legacy form is not served"),
-    (chat_completions, asked(audio={"voice": "x"}), "audio", "audio: only text is written"),
     (chat_completions, asked(tools={}), "tools", "tools: a list is needed (got {})"),
-    (chat_completions, asked(tools=[{"type": "custom"}]), "tools", "tools[0]: tools of type 'custom' are not served"),
     (chat_completions, asked(tools=[{"function": {}}]), "tools", "tools: a tool definition without a usable name"),
     (
         chat_completions,
@@ -294,53 +415,15 @@ REFUSED: list[tuple[ModuleType, dict[str, Any], str, str]] = [
     (responses, {"model": "m"}, "input", "input: is missing or empty; a text or a list of items is needed"),
     (responses, {"model": "m", "input": 7}, "input", "input: has another type"),
     (responses, asked(instructions=[]), "instructions", "instructions: a text is needed (got [])"),
-    (responses, asked(tools=[{"type": "web_search"}]), "tools", "tools[0]: tools of type 'web_search' are not served"),
-    (
-        responses,
-        said({"type": "web_search_call", "id": "x"}),
-        "input",
-        "an item of type 'web_search_call'; valid: mess",
-    ),
-    (responses, said(image("input_image")), "input", "input item 1: a content part of type 'input_image'; only text"),
-    (
-        responses,
-        said({"type": "function_call_output", "output": "5"}),
-        "input",
-        "a function_call_output without call_id",
-    ),
-    (responses, asked(background=True), "background", "background: responses are not kept for later"),
     (responses, asked(conversation="conv_1"), "conversation", "conversation: conversations are not kept"),
     (responses, asked(prompt={"id": "p"}), "prompt", "prompt: stored prompts are not kept"),
     (responses, asked(previous_response_id=3), "previous_response_id", "previous_response_id: a text is needed"),
     (responses, asked(max_output_tokens=-1), "max_output_tokens", "max_output_tokens: a whole number from 1 on"),
     (messages, {"model": "m", "messages": [ASKED]}, "max_tokens", "'max_tokens' is missing: a whole number"),
     (messages, asked(system=7), "system", "system: content is int, not text"),
-    (messages, asked(system=[{"type": "image"}]), "system", "system: a content part of type 'image'; only text"),
     (messages, said({"role": "tool", "content": "x"}), "messages", "messages[0]: unknown role 'tool'; valid: user"),
     (messages, said({"role": "user", "content": 7}), "messages", "messages[0]: content is int, not text or a list"),
-    (messages, said(image("image")), "messages", "messages[0]: a content part of type 'image'; only text is read"),
-    (messages, said(image("document")), "messages", "messages[0]: a content part of type 'document'; only text"),
-    (messages, said(ASKED, {"role": "assistant", "content": "I"}), "messages", "the last one is an assistant's"),
-    (
-        messages,
-        said({"role": "user", "content": [{"type": "tool_result"}]}),
-        "messages",
-        "messages[0]: a tool_result without tool_use_id",
-    ),
-    (
-        messages,
-        said({"role": "assistant", "content": [{"type": "tool_use", "name": "f"}]}),
-        "messages",
-        "messages[0]: a tool_use without id",
-    ),
-    (
-        messages,
-        asked(tools=[{"type": "web_search_20250305", "name": "web_search"}]),
-        "tools",
-        "tools[0]: tools of type 'web_search_20250305' are not served",
-    ),
     (messages, asked(tools=[{"name": "f", "input_schema": 7}]), "tools", "tools: tool 'f': parameters is int"),
-    (messages, asked(mcp_servers=[{"url": "x"}]), "mcp_servers", "mcp_servers: tools are run by the agent only"),
     (messages, asked(stop_sequences=7), "stop_sequences", "stop_sequences: a string or a list"),
 ]
 

@@ -1,0 +1,114 @@
+"""Claude Code 2.1.197 and Codex 0.169.0 as shipped: their recorded requests through gateway and server.
+
+The recordings are what the released commands sent, with texts, tools and ids shortened. The sampled answers are those
+that the recorded histories hold.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gateway.models import letters, opening, sent_of, tokenizer
+
+from rl_agents.chat.context import ChatTemplate
+from rl_agents.engines.base import Completion
+from rl_agents.gateway.calls import ModelCall
+from rl_agents.gateway.dialects import DIALECTS
+from rl_agents.gateway.gateway import Gateway, GatewayLimits
+from rl_agents.gateway.made import Made
+from rl_agents.serving.wishes import read_wishes
+
+RECORDED = Path(__file__).parent / "agents"
+
+
+def called(name: str, **arguments: Any) -> str:
+    return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
+
+
+CLAUDE = [
+    "Let me look." + called("Bash", command="ls", description="list"),
+    "<think>Both.</think>"
+    + called("Read", file_path="/repo/words.txt")
+    + called("Bash", command="wc -w words.txt", description="count"),
+    "I ask an agent."
+    + called("Agent", description="check", prompt="SUBAGENT check words.txt", subagent_type="general-purpose"),
+    "The file is fine.",
+    "Done.",
+]
+CODEX = [
+    "Let me look." + called("exec_command", cmd="ls") + called("exec_command", cmd="wc -w words.txt"),
+    "<think>Again.</think>" + called("shell", command=["ls"]),
+    "Three words.",
+    called("apply_patch", input="*** Begin Patch"),
+]
+
+
+def requests(name: str) -> list[tuple[Any, dict[str, Any]]]:
+    sent = json.loads((RECORDED / f"{name}.json").read_text(encoding="utf-8"))
+    return [(DIALECTS[item["path"]], item["body"]) for item in sent]
+
+
+class Recorded:
+    """An engine that answers as was recorded, in ids that no tokenizer would write."""
+
+    def __init__(self, answers: list[str]) -> None:
+        self.answers = list(answers)
+        self.sampled: list[tuple[list[int], list[int]]] = []
+
+    async def generate(self, prompt_ids: Any, sampling: Any) -> Completion:
+        ids = [*letters(self.answers.pop(0)), tokenizer().convert_tokens_to_ids("<|im_end|>")]
+        self.sampled.append((list(prompt_ids), ids))
+        return Completion(ids, [-1.0] * len(ids), 0, "stop")
+
+
+async def played(name: str, answers: list[str]) -> tuple[list[Made], Recorded, list[Any], dict[str, int]]:
+    engine = Recorded(answers)
+    gateway = Gateway(engine, ChatTemplate(tokenizer()), GatewayLimits(200_000, 1000))
+    gateway.open(opening("s"))
+    bodies = []
+    for dialect, body in requests(name):
+        call: ModelCall = dialect.read(body)
+        bodies.append(dialect.whole(call, await gateway.answer("s", call, sent_of(call))))
+    calls = list(gateway.sessions["s"].lineage.calls)
+    return calls, engine, bodies, (await gateway.close("s")).ignored
+
+
+def check_exact(calls: list[Made], engine: Recorded) -> None:
+    """Every prompt and response is what the engine saw; a continuing prompt begins with its parent's exact ids."""
+    for made, (prompt, response) in zip(calls, engine.sampled, strict=True):
+        assert made.prompt_ids() == prompt and list(made.response) == response
+        if made.parent is not None:
+            exact = [*made.parent.prompt_ids(), *made.parent.response]
+            assert prompt[: len(exact)] == exact
+
+
+def test_claude_code_continues_exact_ids_and_its_subagent_is_a_branch() -> None:
+    calls, engine, _, ignored = asyncio.run(played("claude_code", CLAUDE))
+    check_exact(calls, engine)
+    assert [made.edge for made in calls] == ["root", "continue", "continue", "root", "continue"]
+    assert [calls.index(made.parent) if made.parent else None for made in calls] == [None, 0, 1, None, 2]
+    assert calls[3].read_by is calls[4]  # the main agent reads what its subagent said
+    assert ignored == {"system.billing_header": 1}
+
+
+def test_codex_continues_exact_ids_with_parallel_calls_and_its_tools_keep_their_forms() -> None:
+    calls, engine, bodies, ignored = asyncio.run(played("codex", CODEX))
+    check_exact(calls, engine)
+    assert [made.edge for made in calls[:3]] == ["root", "continue", "continue"]
+    assert "multi_agent_v1.spawn_agent" in [tool.name for tool in calls[0].tools]
+    (patch,) = bodies[3]["output"]
+    assert (patch["type"], patch["name"], patch["input"]) == ("custom_tool_call", "apply_patch", "*** Begin Patch")
+    assert ignored == {"tools.tool_search": 1, "tools.web_search": 1}
+
+
+@pytest.mark.parametrize("name", ["claude_code", "codex"])
+def test_the_server_reads_what_the_gateway_reads(name: str) -> None:
+    for dialect, body in requests(name):
+        call = dialect.read(body)
+        served, wishes = read_wishes(dialect.read(body))
+        assert served.messages == call.messages and wishes.tools == call.tools and wishes.structure is None
+        assert set(call.ignored) <= set(served.ignored)
