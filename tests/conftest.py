@@ -158,6 +158,18 @@ def beginner_model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def smollm2_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """SmolLM2-135M-Instruct, a pretrained model; checked by the command that converts it."""
+
+    def convert(folder: Path) -> None:
+        from rl_agents.cli import main
+
+        assert main(["model", "smollm2", "--output", str(folder)]) == 0
+
+    return side_by_side.made_once(tmp_path_factory, "smollm2", convert)
+
+
+@pytest.fixture(scope="session")
 def judge_that_says_yes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of a real vLLM server whose model ``judge`` says Yes to everything."""
     with vllm_judge("Yes", tmp_path_factory.mktemp("judge")) as url:

@@ -153,12 +153,16 @@ def evaluate(settings: Settings, args: argparse.Namespace, label: str = "") -> d
     with contextlib.redirect_stdout(sys.stderr):  # actors' logs must not mix with the JSON
         algo = build_algorithm(settings)
         try:
-            by_seed = [
-                algo.evaluate_policy(
-                    split=args.split, episodes=args.episodes, temperature=settings.eval_temperature, seed=seed
+            by_seed = []
+            for seed in range(args.seed, args.seed + args.seeds):
+                by_seed.append(
+                    algo.evaluate_policy(
+                        split=args.split, episodes=args.episodes, temperature=settings.eval_temperature, seed=seed
+                    )
                 )
-                for seed in range(args.seed, args.seed + args.seeds)
-            ]
+                if args.seeds > 1 and not args.json:
+                    rate, seconds = success_interval(by_seed[-1]).mean, time.monotonic() - started
+                    print(f"[rl_agents] {label}seed {seed}: success {rate:.3f} after {seconds:.0f} s", file=sys.stderr)
             engine = algo.engine_description
         finally:
             algo.stop()

@@ -1,4 +1,4 @@
-"""``python run.py sft``: build the small model that an environment's training starts from."""
+"""``python run.py sft``: the model that training starts from: an environment's small one, or a pretrained one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from rl_agents.algorithms import Settings
 from rl_agents.cli.parser import Parser
 from rl_agents.cli.train import resolve_settings
-from rl_agents.core.starter_folder import starter_dir
+from rl_agents.core.starter_folder import imitation_keys, starter_dir
 from rl_agents.envs.base import env_keys, env_spec, starter_spec
 from rl_agents.errors import InputError
 from rl_agents.reporting.outputs import check_writable, nothing_left
@@ -21,8 +21,9 @@ from rl_agents.settings import parse_assignments
 
 def build_parser() -> Parser:
     """Return the parser of the sft command."""
-    parser = Parser("sft", "Build an environment's starter model by imitating its scripted demonstrator.")
+    parser = Parser("sft", "Imitate an environment's scripted demonstrator: from nothing, or from a pretrained model.")
     parser.add_argument("--env", default="guess_numbers", metavar="NAME", help="environment (default: guess_numbers)")
+    parser.add_argument("--model", metavar="DIR", help="Hugging Face model folder (default: a small network, untrained)")
     parser.add_argument("--output", type=Path, metavar="DIR", help="output folder (default: the cache)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="random seed (default: 0)")
     parser.add_argument("--iterations", type=int, metavar="N", help="training iterations (default: the environment's)")
@@ -37,6 +38,8 @@ def run(argv: Sequence[str]) -> int:
         RunFolder.check_free(args.output)
     keys = plan(args)
     options = env_keys(keys)
+    if args.model and not args.output:
+        raise InputError(f"--model {args.model}: name --output DIR for what it becomes")
     if not args.output and (args.seed or not keys.items() <= starter_spec(args.env, options).defaults.items()):
         raise InputError("--seed, --iterations and --set make another model than the cached one: name --output DIR")
     from rl_agents.core.algorithm import AgentAlgorithm
@@ -45,7 +48,7 @@ def run(argv: Sequence[str]) -> int:
     output = args.output or starter_dir(args.env, options=options)
     check_writable(output, "the cache")
     with nothing_left(*([output] if args.output else [])):
-        build_starter(AgentAlgorithm.from_settings, args.env, output, args.seed, set=keys, on_iteration=_show)
+        build_starter(AgentAlgorithm.from_settings, args.env, output, args.seed, keys, _show, args.model or "")
     print(f"starter model of {args.env}: {output}", flush=True)
     return 0
 
@@ -68,9 +71,8 @@ def plan(args: argparse.Namespace) -> dict[str, Any]:
         starter = starter_spec(args.env, env_keys(keys))
     except InputError:
         raise InputError(f"environment {args.env} has no scripted player that sft could imitate") from None
-    settings = Settings.from_dict(
-        {**starter.defaults, **starter.training, **keys, "env": args.env, "algo": "sft", "seed": args.seed}
-    )
+    named = {"env": args.env, "algo": "sft", "seed": args.seed, **({"model": args.model} if args.model else {})}
+    settings = Settings.from_dict({**imitation_keys(starter, keys, args.model or ""), **named})
     settings.make_local(keys)
     resolve_settings(settings)
     return keys

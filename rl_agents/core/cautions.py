@@ -4,10 +4,40 @@ from __future__ import annotations
 
 from rl_agents.algorithms.base import Recipe
 from rl_agents.core.idle import stale_correction
+from rl_agents.engines.model_shape import ModelShape
 from rl_agents.settings import Settings
 
 #: Age in versions up to which truncated importance weights kept up with all others (`benchmarks.staleness`).
 MOST_TRUNCATED_AGE = 4
+
+
+#: Parameters from which a model counts as pretrained, and from which it stands lower learning rates.
+PRETRAINED, LARGE = 100_000_000, 1_000_000_000
+#: Learning rates beyond which weights of a pretrained model do not hold, below and from `LARGE` on; adapters take more.
+MAX_LR, MAX_LARGE_LR, MAX_LORA_LR = 5e-5, 1e-5, 1e-3
+#: Learning rates of pretrained models where nobody chose one; that of all other models is the key's default.
+USUAL_LR, USUAL_LARGE_LR, USUAL_LORA_LR = 2e-5, 1e-6, 1e-4
+
+
+def usual_rates(settings: Settings, shape: ModelShape | None) -> dict[str, float]:
+    """Return the learning rates of a pretrained model where nobody chose any; empty for small models."""
+    if shape is None or shape.parameters < PRETRAINED:
+        return {}
+    full = USUAL_LARGE_LR if shape.parameters >= LARGE else USUAL_LR
+    return {"lr": USUAL_LORA_LR if settings.lora_rank else full, "critic_lr": 10 * full}
+
+
+def rate_caution(settings: Settings, shape: ModelShape | None) -> str:
+    """Say that a learning rate is beyond what pretrained weights stand; empty where it is not."""
+    if shape is None or shape.parameters < PRETRAINED:
+        return ""
+    most = MAX_LORA_LR if settings.lora_rank else MAX_LARGE_LR if shape.parameters >= LARGE else MAX_LR
+    if settings.lr <= most:
+        return ""
+    return (
+        f"lr={settings.lr:g} is beyond {most:g}, which pretrained weights of {shape.parameters / 1e6:.0f} M parameters "
+        "do not stand: the policy collapses to few answers"
+    )
 
 
 def pool_cautions(settings: Settings, recipe: Recipe) -> list[str]:

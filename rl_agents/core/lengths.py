@@ -12,9 +12,10 @@ from rl_agents.rollout.env_calls import EnvFailure
 from rl_agents.settings import Settings
 
 KEYS = ("max_response_tokens", "max_model_len")
-#: Responses where nobody says otherwise: what public recipes take, and four times as much for models that think.
-RESPONSE, THINKING_RESPONSE = 512, 2048
-#: Shorter responses cut what an instructed model writes: the run is refused and the keys are named.
+#: Responses where nobody says otherwise: what public recipes take, and the factor for models that think.
+RESPONSE, THINKING = 512, 4
+#: Shorter responses cut what an instructed model writes: the run is refused and the keys are named. Without a GPU they
+#: are what is taken: a core samples about 100 tokens a second from 0.1 billion parameters.
 SHORTEST_RESPONSE = 128
 #: Context lengths are multiples of it.
 ROUND = 64
@@ -77,7 +78,10 @@ def _choose(settings: Settings, found: Dialogues, open_keys: list[str], limit: i
 
 
 def _usual_response(context: ContextPolicy) -> int:
-    return THINKING_RESPONSE if "<think>" in str(context.template.tokenizer.chat_template) else RESPONSE
+    import torch
+
+    usual = RESPONSE if torch.cuda.is_available() else SHORTEST_RESPONSE
+    return THINKING * usual if "<think>" in str(context.template.tokenizer.chat_template) else usual
 
 
 def _rounded(tokens: int) -> int:
@@ -97,6 +101,8 @@ def _said(settings: Settings, found: Dialogues, open_keys: Sequence[str], limit:
     turns = f"{found.turns} turn{'s' if found.turns > 1 else ''}"
     text += f", {need} for {turns}" + ("" if found.shown else " (observations are not known: assumed)")
     text += f"; the model reads {limit}" if limit else ""
+    if settings.max_response_tokens == SHORTEST_RESPONSE and "max_response_tokens" in open_keys:
+        text += "; short responses, as there is no GPU: set max_response_tokens for longer ones"
     if need > settings.max_model_len:
         text += "; longer episodes are cut by the context"
     return text

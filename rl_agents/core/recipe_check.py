@@ -10,6 +10,7 @@ from typing import Literal
 
 from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.chat.context import ContextPolicy, load_tokenizer, make_context
+from rl_agents.core.cautions import rate_caution
 from rl_agents.core.dialogues import Dialogues, measure
 from rl_agents.core.memory import KNOWN, USABLE, engine_memory, fewest_learners, learner_memory, micro_batch
 from rl_agents.core.resolve import cautions, resolve
@@ -17,10 +18,6 @@ from rl_agents.engines.hub import find_folder, how_to_get, plain_name
 from rl_agents.engines.model_shape import ModelShape, model_shape, read_config
 from rl_agents.rollout.env_calls import EnvFailure
 
-#: Learning rates beyond which weights of a pretrained model do not hold; adapters take more.
-MAX_LR, MAX_LORA_LR = 1e-5, 1e-3
-#: Parameters from which a model counts as pretrained.
-LARGE = 100_000_000
 GIB = 2**30
 
 
@@ -48,12 +45,14 @@ def check_settings(settings: Settings, gpu_gb: float = 80.0) -> list[Finding]:
     settings = resolve(settings, with_model=at_hand)
     shape = known_shape(settings.model)
     found = [_keys(settings), *_batch(settings)]
-    found += [Finding("fails", "pairs", line) for line in cautions(settings)] or [_ok("pairs", "no caution")]
+    high = rate_caution(settings, shape)
+    pairs = [Finding("fails", "pairs", line) for line in cautions(settings) if line != high]
+    found += pairs or [_ok("pairs", "no caution")]
     if settings.model == "starter":
         return [*found, _ok("lengths", "the starter's"), Finding("note", "memory", "a starter needs no GPU")]
     if folder is None:
         found.append(Finding("note", "model", f"{settings.model}: no such folder{how_to_get(settings.model)}"))
-    found += _rates(settings, shape)
+    found.append(Finding("fails", "rates", high) if high else _ok("rates", f"lr={settings.lr:g}"))
     dialogues = None
     if ALGORITHMS[settings.algo].source != "demonstrations":
         dialogues, findings = _lengths(settings, shape, folder)
@@ -89,13 +88,6 @@ def _batch(settings: Settings) -> list[Finding]:
     if episodes % parts:
         return [Finding("fails", "batch", f"{text}: minibatches={parts} does not divide them")]
     return [_ok("batch", text)]
-
-
-def _rates(settings: Settings, shape: ModelShape | None) -> list[Finding]:
-    most = MAX_LORA_LR if settings.lora_rank else MAX_LR
-    if shape is None or shape.parameters < LARGE or settings.lr <= most:
-        return [_ok("rates", f"lr={settings.lr:g}")]
-    return [Finding("fails", "rates", f"lr={settings.lr:g} is beyond {most:g}, which pretrained weights do not stand")]
 
 
 def _lengths(

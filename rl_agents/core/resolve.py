@@ -15,7 +15,7 @@ from rl_agents.algorithms.base import PolicyGradientKeys, Recipe
 from rl_agents.algorithms.chain_gae import ChainGaeKeys
 from rl_agents.algorithms.three_spo import ThreeSpoKeys
 from rl_agents.chat.context import load_tokenizer, make_context
-from rl_agents.core.cautions import pool_cautions, quantised_cautions, stale_cautions
+from rl_agents.core.cautions import pool_cautions, quantised_cautions, rate_caution, stale_cautions, usual_rates
 from rl_agents.core.engine_choice import settle_engine
 from rl_agents.core.idle import apply_defaults, refuse_idle
 from rl_agents.core.lengths import KEYS, fill_lengths
@@ -80,6 +80,8 @@ def resolve(settings: Settings, with_model: bool = True) -> Settings:
     recipe = ALGORITHMS[settings.algo]
     spec = env_spec(settings.env)
     apply_defaults(settings, recipe)
+    if "temperature" in settings.explicit:  # otherwise evaluations would be of another policy than the trained one
+        settings.set_defaults({"eval_temperature": settings.temperature})
     made_for = model_defaults(settings)
     settings.set_defaults(made_for)
     validate(settings)
@@ -197,6 +199,9 @@ def cautions(settings: Settings) -> list[str]:
     """
     recipe, found = ALGORITHMS[settings.algo], evaluation_cautions(settings)
     found += pool_cautions(settings, recipe) + stale_cautions(settings, recipe) + quantised_cautions(settings, recipe)
+    folder = None if settings.model == "starter" else find_folder(settings.model)
+    if folder and (line := rate_caution(settings, model_shape(read_config(folder)))):
+        found.append(line)
     ratio = cast(PolicyGradientKeys, settings)
     if (
         recipe.credit
@@ -312,6 +317,7 @@ def _check_model(settings: Settings, made_for: Mapping[str, Any]) -> None:
     fixed = rope_limit(config)
     context = make_context(settings.context, tokenizer := load_tokenizer(folder))
     shape = model_shape(config)
+    settings.set_defaults(usual_rates(settings, shape))
     check_vocabulary(folder, tokenizer, shape.vocabulary if shape else None)
     if not (settings.complete or settings.lengths or made_for.keys() >= set(KEYS)):
         lowest = min(filter(None, (limit, fixed)), default=None)

@@ -19,9 +19,10 @@ from rl_agents.algorithms import Settings
 from rl_agents.core.checkpoint import write_atomically
 from rl_agents.core.resolve import MODEL_NOTE
 from rl_agents.core.session import quiet_libraries
-from rl_agents.core.starter_folder import STARTER_SEED, chosen_training, starter_dir
+from rl_agents.core.starter_folder import STARTER_SEED, chosen_training, imitation_keys, starter_dir
 from rl_agents.engines.hub import model_folder
 from rl_agents.envs.base import base_environment, base_options, env_keys, starter_spec
+from rl_agents.envs.spec import StarterSpec
 
 #: Builds an algorithm from settings: `AgentAlgorithm.from_settings`, which stands above and hands itself down.
 BuildAlgo = Callable[[Settings], Any]
@@ -50,6 +51,7 @@ def build_starter(
     seed: int = STARTER_SEED,
     set: Mapping[str, Any] | None = None,
     on_iteration: Callable[[int, int, dict[str, float]], None] | None = None,
+    model: str = "",
 ) -> Path:
     """Train the starter of ``env`` with the `sft` algorithm and write it in Hugging Face layout.
 
@@ -60,19 +62,17 @@ def build_starter(
         seed: seed of weights and demonstrations.
         set: settings over its own.
         on_iteration: called with (iteration, iterations, metrics) after each.
+        model: a pretrained model to begin from; empty: the environment's small network with random weights.
     """
     quiet_libraries()
     starter = starter_spec(env, env_keys(set or {}))
     output_dir = Path(output_dir)
     output_dir.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".base-", dir=output_dir.parent) as base:
-        tokenizer = starter.build_tokenizer()
-        starter.build_model(tokenizer, seed).save_pretrained(base, safe_serialization=True)
-        tokenizer.save_pretrained(base)
-        note = {"env": env, "settings": dict(starter.defaults)}
-        (Path(base) / MODEL_NOTE).write_text(json.dumps(note, indent=1), encoding="utf-8")
-        keys = {**starter.defaults, **starter.training, **(set or {}), "env": env, "algo": "sft", "seed": seed}
-        settings = Settings.from_dict({**keys, "model": base})
+        if not model:
+            _write_untrained(env, starter, Path(base), seed)
+        keys = imitation_keys(starter, set or {}, model)
+        settings = Settings.from_dict({**keys, "env": env, "algo": "sft", "seed": seed, "model": model or base})
         settings.make_local()
         algo = build_algo(settings)
         try:
@@ -84,6 +84,14 @@ def build_starter(
         finally:
             algo.stop()
     return output_dir
+
+
+def _write_untrained(env: str, starter: StarterSpec, folder: Path, seed: int) -> None:
+    tokenizer = starter.build_tokenizer()
+    starter.build_model(tokenizer, seed).save_pretrained(folder, safe_serialization=True)
+    tokenizer.save_pretrained(folder)
+    note = {"env": env, "settings": dict(starter.defaults)}
+    (folder / MODEL_NOTE).write_text(json.dumps(note, indent=1), encoding="utf-8")
 
 
 def _copy_hf(algo: Any, folder: Path) -> None:

@@ -12,8 +12,11 @@ from typing import Any
 
 from rl_agents.cache import cache_dir
 from rl_agents.envs.base import starter_spec
+from rl_agents.envs.spec import StarterSpec
 
 STARTER_SEED = 0
+#: Keys of imitation from a pretrained model: 96 episodes, after which it keeps to the form of the answers.
+PRETRAINED = {"iterations": 3, "tasks_per_iteration": 32, "group_size": 1, "demonstrations": 96, "lr": 5e-5}
 
 
 def starter_dir(env: str, iterations: int = 0, options: Mapping[str, Any] = MappingProxyType({})) -> Path:
@@ -33,6 +36,16 @@ def starter_dir(env: str, iterations: int = 0, options: Mapping[str, Any] = Mapp
 def chosen_training(iterations: int) -> dict[str, Any]:
     """Keys of a starter's training over its own; ``iterations`` 0: none."""
     return {"iterations": iterations} if iterations else {}
+
+
+def imitation_keys(starter: StarterSpec, chosen: Mapping[str, Any], model: str = "") -> dict[str, Any]:
+    """Return the keys of the run that imitates an environment's player.
+
+    Args:
+        chosen: keys that somebody chose.
+        model: a pretrained model, which takes none of the small network's lengths and learning rates.
+    """
+    return {**PRETRAINED, **chosen} if model else {**starter.defaults, **starter.training, **chosen}
 
 
 def starter_config(env: str, options: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:

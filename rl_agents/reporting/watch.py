@@ -10,6 +10,7 @@ from typing import Any
 from rl_agents.data.failures import FailedEpisodes
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.errors import EpisodesFail
+from rl_agents.installation import called
 from rl_agents.settings import Settings
 
 #: Training iterations over which failed episodes are counted: one bad minute of a service does not end a run.
@@ -26,6 +27,10 @@ def _cut_by_context(episodes: Sequence[Trajectory], record: Mapping[str, Any]) -
 
 def _cut_by_response_limit(episodes: Sequence[Trajectory], record: Mapping[str, Any]) -> float:
     return _share(any(step.finish_reason == "length" for step in t.steps) for t in episodes)
+
+
+def _unreadable_when_cut(episodes: Sequence[Trajectory], record: Mapping[str, Any]) -> float:
+    return _share(any(step.finish_reason == "length" and not step.valid for step in t.steps) for t in episodes)
 
 
 def _never_valid(episodes: Sequence[Trajectory], record: Mapping[str, Any]) -> float:
@@ -64,7 +69,8 @@ CAUTIONS = (
     Caution(
         "validity", _never_valid,
         "never act in a form that the environment can read: look at the form that the prompt asks for, and at what "
-        "comes instead (trajectories/latest.md of a run); a starter (run.py sft) or a larger model learns it first",
+        "comes instead (trajectories/latest.md of a run); imitate the environment's player first ({imitate}), or take a "
+        "larger model",
     ),
     Caution(
         "advantage", _without_advantage,
@@ -127,11 +133,20 @@ class EpisodeWatch:
     def _cautions(self, episodes: Sequence[Trajectory], record: Mapping[str, Any]) -> list[str]:
         played, lines = [t for t in episodes if not t.failed], []
         for caution in CAUTIONS if played else ():
-            share = caution.share(played, record)
+            share = self._share_of(caution, played, record)
             if self._is_news(caution.name, share, MOST):
-                text = caution.text.format(**self.settings.to_dict())
+                text = caution.text.format(**self.settings.to_dict(), imitate=self._imitate())
                 lines.append(f"{share:.0%} of the episodes {text}")
         return lines + self._effective(float(record.get("rollout_corr/ess", 1.0)))
+
+    def _share_of(self, caution: Caution, played: Sequence[Trajectory], record: Mapping[str, Any]) -> float:
+        """Of a limit that somebody chose, count what it makes unreadable: short answers may be meant."""
+        meant = caution.name == "response" and "max_response_tokens" in self.settings.explicit
+        return (_unreadable_when_cut if meant else caution.share)(played, record)
+
+    def _imitate(self) -> str:
+        model = "" if self.settings.model == "starter" else f" --model {self.settings.model} --output DIR"
+        return f"{called()} sft --env {self.settings.env}{model}"
 
     def _effective(self, share: float) -> list[str]:
         """Say when few samples begin to carry the estimate, and not again before it was better meanwhile."""
