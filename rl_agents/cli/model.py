@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from rl_agents.chat.context import ChatTemplate, load_tokenizer
 from rl_agents.cli.doctor import pip_command
 from rl_agents.cli.parser import Parser
 from rl_agents.engines.model_shape import check_model_dir, model_shape, read_config
@@ -113,7 +114,7 @@ def locate(source: str) -> tuple[Path, Shipped | None]:
     file = Path(next(iter(places or [""]))) / shipped.file
     if not file.is_file():
         found = version_of(shipped.package)
-        raise InputError(f"{source}: package {shipped.package} {found} lacks {shipped.file}; {PINS[shipped.package]} has it")
+        raise InputError(f"{source}: {shipped.package} {found} lacks {shipped.file}; {PINS[shipped.package]} has it")
     return file, shipped
 
 
@@ -180,7 +181,6 @@ def check(file: Path, folder: Path, shipped: Shipped | None = None) -> dict[str,
     """
     import torch
 
-    from rl_agents.chat.context import ChatTemplate, load_tokenizer
     from rl_agents.core.hf import load_causal_lm
     from rl_agents.core.model_check import check_model, check_vocabulary
 
@@ -257,7 +257,5 @@ def as_text(report: Mapping[str, Any], args: argparse.Namespace) -> str:
         f"context     {report['context']} tokens, a response ends at {' or '.join(report['stop_tokens'])}",
         f"perplexity  {report['perplexity']:.2f} on two sentences of plain English",
         f"answer      {QUESTION} {report['answer'].strip()}{end}",
-        f"written to  {args.output}; train it: python run.py --algo grpo --env guess_numbers --model {args.output} --local",
+        f"written to  {args.output}",
     ])  # fmt: skip
-
-

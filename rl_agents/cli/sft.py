@@ -23,7 +23,7 @@ def build_parser() -> Parser:
     """Return the parser of the sft command."""
     parser = Parser("sft", "Imitate an environment's scripted demonstrator: from nothing, or from a pretrained model.")
     parser.add_argument("--env", default="guess_numbers", metavar="NAME", help="environment (default: guess_numbers)")
-    parser.add_argument("--model", metavar="DIR", help="Hugging Face model folder (default: a small network, untrained)")
+    parser.add_argument("--model", metavar="DIR", help="pretrained model folder (default: a small network)")
     parser.add_argument("--output", type=Path, metavar="DIR", help="output folder (default: the cache)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="random seed (default: 0)")
     parser.add_argument("--iterations", type=int, metavar="N", help="training iterations (default: the environment's)")

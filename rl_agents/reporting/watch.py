@@ -69,8 +69,8 @@ CAUTIONS = (
     Caution(
         "validity", _never_valid,
         "never act in a form that the environment can read: look at the form that the prompt asks for, and at what "
-        "comes instead (trajectories/latest.md of a run); imitate the environment's player first ({imitate}), or take a "
-        "larger model",
+        "comes instead (trajectories/latest.md of a run); imitate the environment's player first ({imitate}), or take "
+        "a larger model",
     ),
     Caution(
         "advantage", _without_advantage,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from chat_models import save_chat_model
 
 from rl_agents.algorithms import Settings
@@ -111,9 +112,11 @@ def test_lengths_shrink_to_what_the_model_reads(tmp_path: Path) -> None:
 
 def test_a_model_that_thinks_gets_longer_responses(tmp_path: Path) -> None:
     folder = save_chat_model(tmp_path)
+    plain = resolved(folder, env="guess_numbers").max_response_tokens
     template = folder / "chat_template.jinja"
     template.write_text(template.read_text() + "{# reasoning ends with <think> #}")
-    assert resolved(folder, env="guess_numbers").max_response_tokens == 2048
+    assert resolved(folder, env="guess_numbers").max_response_tokens == 4 * plain
+    assert plain == (512 if torch.cuda.is_available() else 128)
 
 
 def test_they_are_measured_once_and_a_resumed_run_keeps_its_own(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
