@@ -11,8 +11,11 @@ What an environment may have of its own, all optional: ``task_ids``, ``progress_
 
 from __future__ import annotations
 
+import hashlib
+import inspect
 import random
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, make_dataclass, replace
 from functools import lru_cache
@@ -146,6 +149,7 @@ class Shown:
 
     Attributes:
         observation: the last one, as text.
+        state: its key: the text, and the bytes of numbers that the text rounds.
         names: of the actions that it allows.
         steps: of the environment so far.
         earned: sum of their rewards.
@@ -153,6 +157,7 @@ class Shown:
     """
 
     observation: str = ""
+    state: str = ""
     names: tuple[str, ...] = ()
     steps: int = 0
     earned: float = 0.0
@@ -198,7 +203,16 @@ class TextAdapter(gymnasium.Env[str, str]):
         drawn_from = seed if task_id is not None else None
         return then(answer, lambda told: self._began(told, drawn_from))  # type: ignore[no-any-return]
 
-    def _began(self, answer: tuple[Any, dict[str, Any]], seed: int | None) -> tuple[str, dict[str, Any]]:
+    def _began(self, answer: Any, seed: int | None) -> tuple[str, dict[str, Any]]:
+        if not isinstance(answer, tuple) or len(answer) != 2 or not isinstance(answer[1], Mapping):
+            found = (
+                tuple(type(part).__name__ for part in answer) if isinstance(answer, tuple) else type(answer).__name__
+            )
+            reset = inspect.unwrap(type(self.inner.unwrapped).reset).__code__
+            raise InputError(
+                f"gymnasium environment {self.options.id}: {type(self.inner.unwrapped).__name__}.reset "
+                f"({reset.co_filename}:{reset.co_firstlineno}) returned {found}, not (observation, info dict)"
+            )
         observation, info = answer
         if seed is not None:
             self.inner.unwrapped.np_random = np.random.default_rng(seed)
@@ -251,18 +265,19 @@ class TextAdapter(gymnasium.Env[str, str]):
             return observation
         text = observation if isinstance(observation, str) else self._describe(observation)
         names = tuple(str(name) for name in info.get("admissible_actions", ()))
-        self._shown = replace(self._shown, observation=text, names=names)
+        self._shown = replace(self._shown, observation=text, state=text + _digest(observation), names=names)
         return text
 
     def _describe(self, observation: Any) -> str:
         picture = self.inner.render() if self.inner.render_mode == "ansi" else None
-        text = f"Observation: {observation}"
+        with np.printoptions(threshold=sys.maxsize):
+            text = f"Observation: {observation}"
         return f"{text}\n{COLOURED.sub(BRACKETED, picture).strip()}" if isinstance(picture, str) else text
 
     def _info(self, info: Mapping[str, Any], valid: bool = True, **more: Any) -> dict[str, Any]:
         """Return the environment's info with what it leaves out, under ``more``."""
         names = list(self._shown.names)
-        return {"anchor": self._shown.observation, "valid": valid, **info, **more, "admissible_actions": names}
+        return {"anchor": self._shown.state, "valid": valid, **info, **more, "admissible_actions": names}
 
     def _succeeded(self) -> bool:
         if self._shown.success is not None:
@@ -307,6 +322,18 @@ class CopyableAdapter(TextAdapter):
         """Go on from a snapshot of this or of an equally configured environment."""
         inner, self._shown = state
         self.inner.get_wrapper_attr("restore")(inner)
+
+
+def _digest(observation: Any) -> str:
+    """Return a digest of an observation's arrays of floats, which are rounded in print; empty where it has none."""
+    parts = observation.values() if isinstance(observation, Mapping) else observation
+    if isinstance(observation, np.ndarray):
+        return (
+            ""
+            if observation.dtype.kind != "f"
+            else f" {hashlib.sha256(np.ascontiguousarray(observation).tobytes()).hexdigest()[:16]}"
+        )
+    return "".join(map(_digest, parts)) if isinstance(observation, Mapping | tuple | list) else ""
 
 
 def task_seed(task_id: str) -> int:

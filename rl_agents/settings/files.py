@@ -37,23 +37,40 @@ def parse_assignments(items: Iterable[str]) -> dict[str, Any]:
         if not equals or not name.strip():
             raise InputError(f"--set {item}: write it as key=value")
         try:
-            result[name.strip()] = yaml.safe_load(text) if text else ""
-        except (yaml.YAMLError, ValueError, RecursionError):  # `!!int x` is a ValueError
-            raise InputError(f"--set {item}: the value is not valid YAML") from None
+            result[name.strip()] = as_written(text, yaml.load(text, _Loader)) if text else ""
+        except (yaml.YAMLError, ValueError, RecursionError) as error:  # `!!int x` is a ValueError
+            problem = error.problem if isinstance(error, yaml.constructor.ConstructorError) else ""
+            raise InputError(f"--set {item}: the value is not valid YAML{problem and f': {problem}'}") from None
     return result
 
 
+def as_written(text: str, value: Any) -> Any:
+    """Return a number or truth value that YAML would write otherwise as the text that it is: text keys keep it.
+
+    >>> as_written("1.10", 1.1), as_written("12:30", 750), as_written("on", True), as_written("0.5", 0.5)
+    ('1.10', '12:30', 'on', 0.5)
+    """
+    text = text.strip()
+    if isinstance(value, bool):
+        return value if text.lower() in ("true", "false") else text
+    return text if isinstance(value, int | float) and str(value) != text and text[:1] not in "!&" else value
+
+
 class _Loader(yaml.SafeLoader):
-    """Refuses mappings in which a key stands twice, of which YAML would take the last."""
+    """Refuses mappings in which two keys are equal, of which YAML would take the last, and keys without a value."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[str] = set()
-        for name in (name for name, _ in node.value if isinstance(name, yaml.ScalarNode)):
-            if name.value in seen:
-                raise yaml.constructor.ConstructorError(
-                    problem=f"key '{name.value}' stands twice", problem_mark=name.start_mark
-                )
-            seen.add(name.value)
+        seen: set[Any] = set()
+        for name, value in node.value:
+            if not isinstance(name, yaml.ScalarNode):
+                continue
+            key = self.construct_object(name)
+            problem = f"key '{name.value}' stands twice" if key in seen else ""
+            if node.flow_style and isinstance(value, yaml.ScalarNode) and not value.value and value.style is None:
+                problem = f"'{name.value}' has no value; write a space after the colon"
+            if problem:
+                raise yaml.constructor.ConstructorError(problem=problem, problem_mark=name.start_mark)
+            seen.add(key)
         return super().construct_mapping(node, deep)
 
 

@@ -124,6 +124,7 @@ def coerce(name: str, value: Any, kind: Any) -> Any:
             return coerce(name, value, lists[0])
         kind = next(k for k in typing.get_args(kind) if k is not type(None))
     if kind is bool:
+        value = {"on": True, "yes": True, "off": False, "no": False}.get(str(value).lower(), value)
         if not isinstance(value, bool):
             raise InputError(f"{name}='{value}': true or false is needed")
         return value

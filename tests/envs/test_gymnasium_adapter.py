@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import gymnasium
+import numpy as np
 import pytest
 from gymnasium import spaces
 
 from rl_agents.envs.base import env_spec, make_env, read_env_options, task_ids
-from rl_agents.envs.gymnasium_adapter import adapter_spec, task_seed
+from rl_agents.envs.gymnasium_adapter import TextAdapter, adapter_spec, options_of, task_seed
 from rl_agents.errors import InputError
 
 
@@ -179,3 +180,29 @@ def test_gymnasiums_own_environments(gym_id):
         if terminated or truncated:
             break
     env.close()
+
+
+class Wrong(gymnasium.Env):
+    observation_space, action_space = spaces.Text(9), spaces.Text(9)
+    answer = None
+
+    def reset(self, *, seed=None, options=None):
+        return self.answer
+
+
+@pytest.mark.parametrize("answer", ["ab", np.zeros(2), ("hi", None)])
+def test_what_reset_does_wrong_is_named_with_the_users_class_and_line(answer) -> None:
+    env = Wrong()
+    env.answer = answer
+    with pytest.raises(InputError, match=r"Wrong\.reset \(.*test_gymnasium_adapter\.py:\d+\) returned "):
+        TextAdapter(env, options_of("Wrong-v0")()).reset()
+
+
+def test_states_that_differ_in_the_middle_of_an_array_are_two() -> None:
+    keys = set()
+    for middle in (0.0, 1.0, 1.0 + 1e-12):
+        env, array = Wrong(), np.zeros((40, 40))
+        array[20, 20] = middle
+        env.answer = array, {}
+        keys.add(TextAdapter(env, options_of("Wrong-v0")()).reset()[1]["anchor"])
+    assert len(keys) == 3 and not any("..." in key for key in keys)

@@ -181,3 +181,16 @@ def test_what_older_weights_sample_is_corrected_unless_somebody_says_otherwise(k
     assert corrected(old_logprobs="engine") == ("engine", "none")
     untouched = resolve(Settings.from_dict({"lag": 0}))
     assert (untouched.old_logprobs, untouched.mismatch) == ("engine", "none")
+
+
+def test_text_keys_keep_their_characters_and_ambiguous_yaml_is_refused(tmp_path) -> None:
+    read = Settings.from_dict(parse_assignments(["tracker_project=007", "model=1.10", "lr=1e-4", "seed=12"]))
+    assert (read.tracker_project, read.model, read.lr, read.seed) == ("007", "1.10", 1e-4, 12)
+    assert parse_assignments(["tracker_project=12:30", "x='5'"]) == {"tracker_project": "12:30", "x": "5"}
+    assert parse_assignments(["env.kwargs={is_slippery: false}"]) == {"env.kwargs": {"is_slippery": False}}
+    with pytest.raises(InputError, match="'is_slippery:false' has no value"):
+        parse_assignments(["env.kwargs={is_slippery:false}"])
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("on: 1\n1: 2\n")
+    with pytest.raises(InputError, match=":2: broken YAML: key '1' stands twice"):
+        load_recipe(str(recipe))
