@@ -1,6 +1,7 @@
 """A text game of three turns for pretrained models: take the key of the door, enter the room of the note, open the box.
 
-    python run.py --algo grpo --env gymnasium:benchmarks.treasure:Treasure --model DIR --local
+    make demo-llm                                    # the model, imitation, GRPO, and ten games before and after
+    python -m benchmarks.treasure DIR DIR ...        # ten test games of each model, as text
 
 Every prompt lists the four admissible words; one of them is right. The first turn's word is in the prompt, the second
 one's was told a turn earlier, the third one's is the player's own first answer. The reader is strict: the first word of
@@ -11,8 +12,10 @@ answers with several names finish none (`ADVERSARIES`, tests/benchmarks/test_tre
 
 from __future__ import annotations
 
+import asyncio
 import random
 import re
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -40,6 +43,7 @@ class Treasure(gymnasium.Env):
 
     observation_space = action_space = Text(max_length=2000)
     max_turns = 3
+    blocking = "inline"
 
     @staticmethod
     def task_ids(split: str) -> list[str]:
@@ -117,3 +121,53 @@ ADVERSARIES: dict[str, Callable[[str], str]] = {
     "first of the list, twice": lambda prompt: f"{_listed(prompt)[0]} or {_listed(prompt)[1]}",
     **{f"always {word}": lambda prompt, word=word: word for word in (*COLORS[:3], *ROOMS[:3], "")},
 }
+
+
+async def _play(engine: Any, context: Any, task: str) -> tuple[list[str], bool]:
+    """Answers of one game, and whether it was won."""
+    from rl_agents.chat.context import Dialogue
+    from rl_agents.engines import Sampling
+
+    game, answers, ended, info = Treasure(), list[str](), False, {"success": False}
+    shown, _ = game.reset(options={"task_id": task})
+    dialogue = Dialogue.start(shown)
+    while not ended:
+        prompt = context.prompt(dialogue)
+        seed = 10 * int(task) + len(answers)
+        completion = await engine.generate(
+            prompt, Sampling(8, seed=seed, stop_token_ids=context.template.stop_token_ids)
+        )
+        answers.append(context.template.decode(completion.token_ids))
+        shown, _, ended, _, info = game.step(answers[-1])
+        dialogue = dialogue.after(prompt, completion.token_ids, answers[-1], shown)
+    return answers, info["success"]
+
+
+def answers_of(model: str, tasks: list[str]) -> list[str]:
+    """Play the games and write the answers of each as one line."""
+    from rl_agents.chat.context import load_tokenizer, make_context
+    from rl_agents.engines.torch_engine import TorchEngine
+
+    engine, context = TorchEngine(model, "bfloat16", max_model_len=320), make_context("append", load_tokenizer(model))
+
+    async def together() -> list[tuple[list[str], bool]]:
+        return await asyncio.gather(*(_play(engine, context, task) for task in tasks))
+
+    games = asyncio.run(together())
+    return [f"{' | '.join(map(repr, said))} -> {'gold' if won else 'wrong'}" for said, won in games]
+
+
+def main(models: list[str]) -> None:
+    """Print ten test games with the answers of each model, sampled at temperature 1."""
+    tasks = Treasure.task_ids("test")[:10]
+    columns = [answers_of(model, tasks) for model in models]
+    for number, task in enumerate(tasks):
+        game = Treasure()
+        game.reset(options={"task_id": task})
+        print(f"game {number + 1}: right are {', '.join(game.right)}")
+        for model, lines in zip(models, columns, strict=True):
+            print(f"  {model}: {lines[number]}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

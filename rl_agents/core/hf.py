@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 from rl_agents.engines.model_shape import attention, read_config
+from rl_agents.engines.torch_model import aligned
 from rl_agents.startup import leave_out_sklearn
 
 TOKENIZER_FILES = (
@@ -33,7 +34,7 @@ def load_causal_lm(model_dir: str | Path, dtype: str) -> Any:
     leave_out_sklearn()
     from transformers import AutoModelForCausalLM
 
-    return AutoModelForCausalLM.from_pretrained(model_dir, **_load_options(model_dir, dtype))
+    return aligned(AutoModelForCausalLM.from_pretrained(model_dir, **_load_options(model_dir, dtype)))
 
 
 def load_backbone(model_dir: str | Path, dtype: str) -> Any:
@@ -41,7 +42,7 @@ def load_backbone(model_dir: str | Path, dtype: str) -> Any:
     leave_out_sklearn()
     from transformers import AutoModel
 
-    return AutoModel.from_pretrained(model_dir, **_load_options(model_dir, dtype))
+    return aligned(AutoModel.from_pretrained(model_dir, **_load_options(model_dir, dtype)))
 
 
 def _load_options(model_dir: str | Path, dtype: str) -> dict[str, Any]:

@@ -14,6 +14,21 @@ from rl_agents.engines.weight_names import FileNames
 from rl_agents.errors import InputError
 from rl_agents.startup import leave_out_sklearn
 
+#: Bytes at whose multiples torch allocates.
+ALIGNMENT = 64
+
+
+def aligned(model: Any) -> Any:
+    """Copy weights out of the mapped file that they were loaded from, where they are not aligned as torch's own are.
+
+    BLAS rounds products with one row by the alignment of a matrix, and that of a mapped file follows from the length of
+    its header: a resumed run, whose weights come from another file, would sample with other last bits.
+    """
+    for tensor in (*model.parameters(), *model.buffers()):
+        if tensor.device.type == "cpu" and tensor.data_ptr() % ALIGNMENT:
+            tensor.data = tensor.data.clone()
+    return model
+
 
 def load_model(model_dir: str | Path, dtype: str | torch.dtype, device: str | torch.device | None) -> torch.nn.Module:
     """Load a checkpoint folder; ``device`` None: the GPU where there is one, else the CPU.
@@ -28,7 +43,7 @@ def load_model(model_dir: str | Path, dtype: str | torch.dtype, device: str | to
         raise InputError(f"no config.json in model folder {model_dir}")
     torch_dtype = getattr(torch, dtype) if isinstance(dtype, str) else dtype
     options = {"dtype": torch_dtype, "local_files_only": True, **attention(read_config(model_dir))}
-    model = AutoModelForCausalLM.from_pretrained(model_dir, **options).eval()
+    model = aligned(AutoModelForCausalLM.from_pretrained(model_dir, **options)).eval()
     return model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
 
 

@@ -1,0 +1,214 @@
+"""A pretrained model with its own tokenizer and template: what networks of a few thousand parameters do not show."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import pytest
+import torch
+from gymnasium.spaces import Text
+from serving.in_process import Server
+
+from benchmarks.treasure import Treasure
+from rl_agents.chat.context import Append, ChatTemplate, Dialogue, chat_text, load_tokenizer
+from rl_agents.core.algorithm import AgentAlgorithm, AgentConfig
+from rl_agents.core.hf import load_causal_lm
+from rl_agents.engines import Completion, Sampling
+from rl_agents.engines.torch_engine import TorchEngine
+
+pytestmark = pytest.mark.rllib
+SYSTEM = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
+FRANCE = "What is the capital of France?"
+#: Largest difference of a log-probability between the engine and transformers. bfloat16 keeps eight bits.
+TOLERANCE = {"float32": 1e-3, "bfloat16": 0.3}
+
+
+class Letters(gymnasium.Env):
+    """Two turns; the reward is the share of the letter e, which differs between any two answers of a real model."""
+
+    observation_space = action_space = Text(max_length=1000)
+    max_turns = 2
+    #: Where a run measures it first, the first episode of a process begins alone: other batches, other last bits.
+    blocking = "inline"
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        """See `gymnasium.Env.reset`."""
+        super().reset(seed=seed)
+        self.turn = 0
+        return f"Write a word with the letter e. Number {seed}.", {}
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        """See `gymnasium.Env.step`."""
+        self.turn += 1
+        return "And another one.", action.count("e") / (1 + len(action)), self.turn == 2, False, {}
+
+
+@pytest.fixture(scope="module")
+def template(smollm2_dir: Path) -> ChatTemplate:
+    return ChatTemplate(load_tokenizer(smollm2_dir))
+
+
+@pytest.fixture(scope="module", params=["float32", "bfloat16"])
+def engine(smollm2_dir: Path, request: pytest.FixtureRequest) -> Iterator[TorchEngine]:
+    yield TorchEngine(smollm2_dir, request.param, max_model_len=256, max_batch=4)
+
+
+def play(engine: TorchEngine, template: ChatTemplate, turns: int = 3) -> list[tuple[list[int], Completion]]:
+    """A dialogue that goes on whatever is answered."""
+    context, dialogue = Append(template), Dialogue.start("Name an animal.")
+    record = []
+    for turn in range(turns):
+        prompt = context.prompt(dialogue)
+        sampling = Sampling(10, seed=turn, stop_token_ids=template.stop_token_ids)
+        completion = asyncio.run(engine.generate(prompt, sampling))
+        record.append((prompt, completion))
+        action = template.decode(completion.token_ids)
+        dialogue = dialogue.after(prompt, completion.token_ids, action, "And another one.")
+    return record
+
+
+def test_a_growing_dialogue_is_what_the_template_writes_of_the_whole(template: ChatTemplate) -> None:
+    messages: list[dict[str, str]] = []
+    context, dialogue, user = Append(template), Dialogue.start("Count to 10."), "Count to 10."
+    for turn in range(10):
+        messages.append({"role": "user", "content": user})
+        whole = template.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        assert whole.startswith(f"<|im_start|>system\n{SYSTEM}<|im_end|>\n")
+        prompt = context.prompt(dialogue)
+        assert prompt == template.tokenizer(whole, add_special_tokens=False).input_ids
+        answer, user = f"The number is\n\n{turn}.", f"Now {turn} times 12?"
+        response = [*template.tokenizer(answer, add_special_tokens=False).input_ids, template.end_of_turn]
+        dialogue = dialogue.after(prompt, response, answer, user)
+        messages.append({"role": "assistant", "content": answer})
+
+
+def test_an_own_system_prompt_replaces_the_models(template: ChatTemplate) -> None:
+    chat = [{"role": "system", "content": "You are a pirate."}, {"role": "user", "content": "Hi"}]
+    text = template.tokenizer.decode(Append(template).prompt(Dialogue.start("Hi", chat_text(chat))))
+    assert text == (
+        "<|im_start|>system\nYou are a pirate.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+    )
+
+
+def test_sampled_tokens_stay_and_have_transformers_logprobs(engine: TorchEngine, template: ChatTemplate) -> None:
+    record = play(engine, template)
+    for (prompt, completion), (longer, _) in itertools.pairwise(record):
+        read = [*prompt, *completion.token_ids]
+        assert longer[: len(read)] == read
+    reference = load_causal_lm(engine.model.config.name_or_path, str(engine.model.dtype).removeprefix("torch."))
+    for prompt, completion in record:
+        with torch.no_grad():
+            logits = reference(torch.tensor([prompt + completion.token_ids])).logits[0, len(prompt) - 1 : -1].float()
+        expected = torch.log_softmax(logits, -1).gather(1, torch.tensor(completion.token_ids)[:, None])[:, 0]
+        worst = (torch.tensor(completion.logprobs) - expected).abs().max().item()
+        assert worst < TOLERANCE[str(engine.model.dtype).removeprefix("torch.")]
+
+
+def test_an_answer_ends_at_the_end_of_turn_or_at_its_limit(engine: TorchEngine, template: ChatTemplate) -> None:
+    prompt = list(template.opening(FRANCE))
+
+    def answer(limit: int) -> Completion:
+        return asyncio.run(
+            engine.generate(prompt, Sampling(limit, temperature=0, stop_token_ids=template.stop_token_ids))
+        )
+
+    whole, cut = answer(32), answer(3)
+    assert template.decode(whole.token_ids) == "The capital of France is Paris."
+    assert (whole.finish_reason, whole.token_ids[-1]) == ("stop", template.end_of_turn)
+    assert (cut.finish_reason, cut.token_ids) == ("length", whole.token_ids[:3])
+    longer = Dialogue.start(FRANCE).after(prompt, cut.token_ids, template.decode(cut.token_ids), "And of Spain?")
+    assert Append(template).prompt(longer)[len(prompt) + 3] == template.end_of_turn, "a cut answer is closed"
+
+
+def build(model: Path, **keys: Any) -> AgentAlgorithm:
+    settings = {
+        "tasks_per_iteration": 2, "group_size": 2, "max_response_tokens": 6, "max_model_len": 128, "minibatches": 1,
+        "tokens_per_microbatch": 512, **keys,
+    }  # fmt: skip
+    env = f"gymnasium:{__name__}:{Letters.__name__}"
+    return AgentConfig().environment(env).training(model=str(model), **settings).local().build_algo()
+
+
+def learned(algo: AgentAlgorithm) -> dict[str, float]:
+    metrics = algo.train()["agent"]
+    assert metrics["actor/grad_norm"] > 0, "nothing was learned, so nothing was compared"
+    return {name: value for name, value in metrics.items() if not name.startswith(("timing_s/", "perf/"))}
+
+
+def test_a_resumed_run_goes_on_bit_for_bit(smollm2_dir: Path, tmp_path: Path) -> None:
+    algo = build(smollm2_dir, lr=2e-5)
+    assert learned(algo)["actor/engine_logprob_gap_max"] < 1e-3
+    algo.save_run_checkpoint(tmp_path / "000001")
+    straight = learned(algo)
+    algo.learner_group.save_hf(tmp_path / "straight")
+    algo.stop()
+    second = AgentAlgorithm.from_checkpoint(tmp_path / "000001")
+    assert learned(second) == straight
+    second.learner_group.save_hf(tmp_path / "resumed")
+    second.stop()
+    one, other = (load_causal_lm(tmp_path / name, "float32").state_dict() for name in ("straight", "resumed"))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.skipif(find_spec("peft") is None, reason="peft is an optional extra")
+def test_an_exported_adapter_generates_elsewhere_what_the_merged_model_does(smollm2_dir: Path, tmp_path: Path) -> None:
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    algo = build(smollm2_dir, lora_rank=4, lr=1e-2)
+    learned(algo)
+    algo.learner_group.save_hf(tmp_path / "hf")
+    algo.stop()
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "hf")
+    prompt = tokenizer.apply_chat_template(
+        [{"role": "user", "content": FRANCE}], add_generation_prompt=True, return_tensors="pt", return_dict=True
+    )
+    base, merged = (
+        AutoModelForCausalLM.from_pretrained(f, dtype=torch.float32) for f in (smollm2_dir, tmp_path / "hf")
+    )
+    with torch.no_grad():
+        before, expected = base(**prompt).logits, merged(**prompt).logits
+        adapted = PeftModel.from_pretrained(base, tmp_path / "adapter").eval()
+        assert torch.allclose(adapted(**prompt).logits, expected, atol=5e-3)
+    assert (expected - before).abs().max() > 0.1
+    texts = [model.generate(**prompt, max_new_tokens=8, do_sample=False) for model in (adapted, merged)]
+    assert torch.equal(*texts)
+
+
+def test_three_dialects_serve_the_same_answer(smollm2_dir: Path) -> None:
+    server = Server(smollm2_dir, max_model_len=512, max_response_tokens=32)
+    try:
+        name = server.service.models()["data"][0]["id"]
+        asked = {"model": name, "temperature": 0, "messages": [{"role": "user", "content": FRANCE}], "max_tokens": 32}
+        chat = server.request("POST", "/v1/chat/completions", asked).json()
+        messages = server.request("POST", "/v1/messages", asked).json()
+        body = {"model": name, "temperature": 0, "input": FRANCE}
+        responses = server.request("POST", "/v1/responses", body).json()
+    finally:
+        server.close()
+    assert chat["choices"][0]["message"]["content"] == "The capital of France is Paris."
+    assert (
+        messages["content"][0]["text"]
+        == responses["output"][-1]["content"][0]["text"]
+        == "The capital of France is Paris."
+    )
+    assert (
+        chat["usage"]["prompt_tokens"] == messages["usage"]["input_tokens"] == responses["usage"]["input_tokens"] == 37
+    )
+
+
+def test_the_treasure_games_prompts_fit_their_recipes(template: ChatTemplate) -> None:
+    game = Treasure()
+    for task in Treasure.task_ids("train")[:100]:
+        shown, _ = game.reset(options={"task_id": task})
+        length = len(template.opening(shown))
+        for _ in range(2):
+            shown, *_ = game.step(game.right[game.turn])
+            length += 8 + len(template.between(shown))
+        assert length + 8 <= 320
