@@ -197,10 +197,11 @@ FIXED = [name for name, recipe in ALGORITHMS.items() if recipe.credit is not Non
 
 
 def record(names: Sequence[str]) -> None:
-    """Write what these cases, runs and batches, give now; other entries stay."""
+    """Write what these runs and all batches give now; other runs stay, those of removed cases go."""
     data = json.loads(FILE.read_text(encoding="utf-8")) if FILE.is_file() else {"runs": {}, "batches": {}}
     if data.get("machine") not in (None, machine()) and set(names) < set(CASES):
         raise SystemExit(f"{FILE} is of another machine: record all cases")
+    data["runs"] = {name: run for name, run in data["runs"].items() if name in CASES}
     with tempfile.TemporaryDirectory() as folder:
         models = WarmStarts(Path(folder))
         for name in names:
