@@ -61,7 +61,8 @@ class Gateway:
         streams = "on_tokens" in inspect.signature(engine.generate).parameters
         self._sampler = Sampler(engine, template, limits, pool, streams)
         self._keys: dict[str, str] = {}
-        self._closed: OrderedDict[str, None] = OrderedDict()
+        #: Closed sessions and the hashes of their keys.
+        self._closed: OrderedDict[str, str] = OrderedDict()
 
     def open(self, opening: Opening, recorded: Sequence[Call] = ()) -> str:
         """Open a session.
@@ -110,7 +111,7 @@ class Gateway:
         return [opening.session for opening in openings]
 
     def session_of(self, key: str) -> str:
-        """Return the id of the open session with this key; empty: there is none."""
+        """Return the id of the session with this key, open or lately closed; empty: there is none."""
         return self._keys.get(digest(key), "")
 
     async def close(self, session: str, reason: str = "") -> SessionTrace:
@@ -125,10 +126,9 @@ class Gateway:
         ended = self._session(session)
         why = f"the session {session!r} is closed"
         del self.sessions[session]
-        self._keys.pop(ended.opening.key_hash, None)
-        self._closed[session] = None
+        self._closed[session] = ended.opening.key_hash
         if len(self._closed) > CLOSED_KEPT:
-            self._closed.popitem(last=False)
+            self._keys.pop(self._closed.popitem(last=False)[1], None)
         cause = ended.end or reason
         ended.end, ended.why = "closed", why
         if waiting := [asked.task for asked in ended.under_way()]:

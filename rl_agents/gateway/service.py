@@ -49,7 +49,7 @@ class Service:
             raise ApiError(401, "a session's key is required: Authorization: Bearer KEY", "invalid_api_key")
         found = self.gateway.session_of(key)
         if not found:
-            raise ApiError(401, "this is no key of an open session", "invalid_api_key")
+            raise ApiError(401, "this is no key of a session", "invalid_api_key")
         if path and path != found:
             raise ApiError(403, f"this key is not of the session {path!r}", "session_mismatch")
         return found

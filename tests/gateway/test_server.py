@@ -139,7 +139,7 @@ def test_models_and_token_counts():
     assert count.json()["input_tokens"] == answer.json()["usage"]["input_tokens"]
 
 
-def test_sessions_are_opened_rewarded_and_ended_over_http():
+def test_sessions_are_opened_rewarded_and_ended_over_http(monkeypatch):
     ended = []
 
     async def on_end(opening, trace):
@@ -164,14 +164,18 @@ def test_sessions_are_opened_rewarded_and_ended_over_http():
             await client.post("/rl/reward", json={"value": 1, "session": opened["session"]}, headers=admin),
             await client.post("/rl/end", json={"session": opened["session"]}, headers=admin),
         ]
+        monkeypatch.setattr("rl_agents.gateway.gateway.CLOSED_KEPT", 0)
+        await client.post("/rl/sessions", json={"session": "last"}, headers=admin)
+        await client.post("/rl/end", json={"session": "last"}, headers=admin)
+        late.append(await client.post("/rl/reward", json={"value": 1}, headers=own))
         return refused, [r.status_code for r in rewards], end.json(), [r.status_code for r in late]
 
     refused, rewards, end, late = run(ask, on_end=on_end)
     assert refused.status_code == 401 and rewards == [200, 200, 400, 400, 403]
     assert end["steps"] == 1 and end["reward"] == 1.0
-    ((opened, trace),) = ended
+    (opened, trace), _ = ended
     assert (opened.task_id, opened.seed) == ("t1", 3) and trace.steps[0].call == step_seed(3, 0)
-    assert trace.steps[0].reward == 0.5 and late == [401, 410, 410]
+    assert trace.steps[0].reward == 0.5 and late == [410, 410, 410, 401]
 
 
 def test_an_agent_that_ends_a_session_that_somebody_else_closes_only_stops_its_calls():
