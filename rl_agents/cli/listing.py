@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import re
 import typing
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -106,11 +107,14 @@ def listed(what: str | None, for_programs: bool = False) -> dict[str, list[Entry
 
 
 def presets(kind: Kind) -> list[Entry]:
-    """Return the recipes or sweeps of the package; a summary is what the file begins with."""
+    """Return the recipes or sweeps of the package; a summary is the first sentence of the file's comment."""
     found = []
     for name, path in preset_files(kind).items():
-        first = path.read_text(encoding="utf-8").partition("\n")[0]
-        found.append({"name": name, "summary": first.lstrip("# "), "reference": f"tune_configs/{kind}/{path.name}"})
+        comment = re.match(r"(?:#.*\n)*", path.read_text(encoding="utf-8"))
+        text = re.sub(r"\s*\n?# *", " ", comment[0] if comment else "").strip()
+        found.append(
+            {"name": name, "summary": re.split(r"(?<=\.)\s+", text)[0], "reference": f"tune_configs/{kind}/{path.name}"}
+        )
     return found
 
 

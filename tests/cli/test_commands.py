@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -26,6 +27,13 @@ def test_list_json_is_the_contract(capsys) -> None:
     assert {"sft", "ppo", "grpo"} <= {entry["name"] for entry in listing["algorithms"]}
     assert "guess_numbers" in {entry["name"] for entry in listing["environments"]}
     assert [entry["name"] for entry in listing["truncation_rules"]] == ["none", "t3", "similarity", "random"]
+
+
+@pytest.mark.parametrize("kind", ["recipes", "sweeps"])
+def test_presets_are_listed_with_a_whole_sentence(kind: str, capsys) -> None:
+    assert main(["list", kind, "--json"]) == 0
+    for entry in json.loads(capsys.readouterr().out)[kind]:
+        assert re.fullmatch(r"[^\n#]{20,}[.]", entry["summary"]), entry
 
 
 def test_list_for_people_and_its_keys(capsys) -> None:
