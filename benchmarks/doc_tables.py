@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import fmean
 
 from benchmarks import grid
-from benchmarks.chain_search import at_budget, unique_states
+from benchmarks.equal_steps import at_budget, unique_states
 from benchmarks.grid import RESULTS, Column, Run, text
 from benchmarks.long_thoughts import ROOMS
 from benchmarks.steppo_rooms import right
@@ -128,9 +128,6 @@ def everywhere() -> str:
 TABLES: Mapping[str, Callable[[], str]] = {
     "every environment": everywhere,
     "family": Table(GROUPS, {"family": ()}),
-    "chain_search_ablations": Table(
-        ("seeds", "start", "after 22 k steps", "unique states per 100 steps"), {"chain_search_ablations": ()}
-    ),
     "vspo": Table((*GROUPS, "updates to 0.70"), {"vspo": ()}),
     "prs": Table(GROUPS, {"prs": ()}),
     "steppo": Table(CURVE, {"steppo": ()}),

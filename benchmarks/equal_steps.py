@@ -6,20 +6,22 @@
 The start is imitated from few demonstrations and made once (``runs/starts``); on guess_numbers and circuit_decoding it
 is the usual one: from a weaker one no method learned anything there. Rate, price of invalid actions, episodes of an
 iteration and names of states are the same for all; what belongs to a method alone (clip, gamma, critic) is that of its
-small preset. A search steps after every tick, so that its rate is lower. Success is that of the plain policy on the
+small preset. 3spo updates after every tick, so that its rate is lower. Success is that of the plain policy on the
 test tasks at temperature 1.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 
-from benchmarks.chain_gae import columns
-from benchmarks.chain_search import plot
-from benchmarks.grid import RESULTS, Arm, grid_parser, markdown, run_command, run_grid
+import numpy as np
+
+from benchmarks.grid import RESULTS, Arm, Run, grid_parser, markdown, run_command, run_grid, text
+from rl_agents.reporting.statistics import student_interval
 
 EPISODES = 128
 
@@ -64,9 +66,24 @@ WORLDS = {
 GROUPS = ("tasks_per_iteration=16", "group_size=8", "lr=1e-3")
 SINGLE = (f"tasks_per_iteration={EPISODES}", "group_size=1", "lr=1e-3")
 CRITIC = ("critic_lr=1e-3", "critic_warmup=2")
-#: How chain-gae looked further ahead before `transition_prior`.
-TRUSTING_LESS = ("lam=0.95", "transition_prior=0")
-SEARCH = ("tasks_per_iteration=64", "search_steps=2200", "lr=3e-4")
+#: chain-gae's former default: it looked further ahead.
+LAMBDA_095 = ("lam=0.95", "transition_prior=0")
+SEARCH = ("algo=3spo", "search_steps=2200")
+#: 3spo with one part changed: what the paper ablates, then what our reading adds to it.
+ABLATIONS: dict[str, tuple[str, ...]] = {
+    "3spo, w/o novelty": ("novelty=none",),
+    "3spo, w/o difference": ("score_difference=none",),
+    "3spo, fixed omega": ("novelty_fixed=0.25",),
+    "3spo, uniform n": ("search_rollouts=uniform",),
+    "3spo, w/o backtracking": ("search_backtrack=false",),
+    "3spo, novelty always": ("novelty_until=always",),
+    "3spo, difference of scores": ("score_difference=score",),
+    "3spo, counts": ("score_rate=counts",),
+    "3spo, deviation of siblings": ("sibling_norm=group",),
+    "3spo, w/o paths": ("path_weight=0",),
+    "3spo, G_max 4": ("group_size=4",),
+    "3spo, G_max 8": ("group_size=8",),
+}
 METHODS: dict[str, tuple[str, ...]] = {
     "grpo": ("algo=grpo", *GROUPS),
     "rloo": ("algo=rloo", *GROUPS),
@@ -81,15 +98,13 @@ METHODS: dict[str, tuple[str, ...]] = {
     "hgpo": ("algo=hgpo", *GROUPS, "gamma=0.95", "step_norm=mean_std"),
     "steppo": ("algo=steppo", *SINGLE, *CRITIC, "gamma=0.99", "clip_low=0.02", "clip_high=0.03"),
     "ppo": ("algo=ppo", *SINGLE, *CRITIC, "lam=0.95"),
-    "3spo, published": ("algo=3spo", *SEARCH, "score_gate=score"),
-    "3spo, repaired search": (
-        "algo=3spo", *SEARCH, "score_alpha=1", "score_rate=chain", "novelty_until=solved", "search_max_finished=8",
-    ),
-    "chain-search": ("algo=chain-search", *SEARCH),
-    "chain-gae, lambda 0.95, each episode once": ("algo=chain-gae", *SINGLE, *TRUSTING_LESS, "solved_again=0"),
-    "chain-gae, lambda 0.95": ("algo=chain-gae", *SINGLE, *TRUSTING_LESS),
-    "chain-gae, lambda 0.7, no correction": ("algo=chain-gae", *SINGLE, "lam=0.7", "transition_prior=0"),
-    "chain-gae": ("algo=chain-gae", *SINGLE),
+    "3spo": (*SEARCH, "lr=6e-4"),
+    "3spo, published": (*SEARCH, "lr=3e-4", "reading=published"),
+    **{name: (*SEARCH, "lr=6e-4", *keys) for name, keys in ABLATIONS.items()},
+    "chain-gae (ours), lambda 0.95, each episode once": ("algo=chain-gae", *SINGLE, *LAMBDA_095, "solved_again=0"),
+    "chain-gae (ours), lambda 0.95": ("algo=chain-gae", *SINGLE, *LAMBDA_095),
+    "chain-gae (ours), lambda 0.7, no correction": ("algo=chain-gae", *SINGLE, "lam=0.7", "transition_prior=0"),
+    "chain-gae (ours)": ("algo=chain-gae", *SINGLE),
 }  # fmt: skip
 
 
@@ -97,7 +112,8 @@ def main() -> None:
     """Run, print the table and write the files."""
     parser = grid_parser(__doc__, "")
     parser.add_argument("--world", default="alfworld", choices=list(WORLDS))
-    parser.add_argument("--arms", nargs="+", default=list(METHODS), choices=list(METHODS))
+    methods = [name for name in METHODS if name not in ABLATIONS]
+    parser.add_argument("--arms", nargs="+", default=methods, choices=list(METHODS))
     parser.add_argument("--budget", type=int, default=0, help="environment steps at which arms are compared")
     args = parser.parse_args()
     args.name = args.name or f"equal_steps_{args.world}"
@@ -128,6 +144,73 @@ def slower(keys: Sequence[str], rate: float) -> Sequence[str]:
     """With the learning rate multiplied."""
     rates = {key: f"lr={float(key[3:]) * rate:g}" for key in keys if key.startswith("lr=")}
     return keys if rate == 1 else [rates.get(key, key) for key in keys]
+
+
+def columns(budget: int) -> dict[str, Callable[[list[Run]], str]]:
+    """Success at a third, two thirds and all of the budget, and the mean of the curve until then."""
+
+    def at(steps: int) -> Callable[[list[Run]], str]:
+        return lambda runs: text(at_budget(runs, steps))
+
+    parts = (budget // 3, 2 * budget // 3, budget)
+    return {
+        **{f"at {part / 1000:.3g} k steps": at(part) for part in parts},
+        "mean of the curve": lambda runs: text(mean_of_curve(runs, budget)),
+    }
+
+
+def mean_of_curve(runs: Sequence[Run], budget: int) -> dict[str, float]:
+    """Mean and interval over the seeds of the mean success from 0 to ``budget`` environment steps."""
+    grid = np.linspace(0, budget, 200)
+    found: dict[str, float] = student_interval([float(np.interp(grid, *curve(run)).mean()) for run in runs]).to_dict()
+    return found
+
+
+def unique_states(runs: list[Run]) -> str:
+    """Mean and interval over the seeds of how many different states an iteration sees."""
+    return text(student_interval([100 * run["unique_states"] for run in runs]).to_dict())
+
+
+def curve(run: Run) -> tuple[list[int], list[float]]:
+    """Environment steps and success at every evaluation."""
+    until = [0, *accumulate(run["steps"])]
+    return [until[int(iteration)] for iteration in run["success"]], list(run["success"].values())
+
+
+def at_budget(runs: list[Run], budget: int) -> dict[str, float]:
+    """Mean and interval over the seeds of the success after ``budget`` environment steps."""
+    found: dict[str, float] = student_interval([float(np.interp(budget, *curve(run))) for run in runs]).to_dict()
+    return found
+
+
+def plot(arms: dict[str, list[Run]], path: Path, title: str, whole: Collection[str]) -> None:
+    """Write a picture: test success over environment steps, mean over the seeds with the range of the seeds.
+
+    Args:
+        whole: arms that are methods; changed ones are dotted.
+    """
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axis = pyplot.subplots(figsize=(8, 4.5))
+    highest = 0.0
+    for number, (name, runs) in enumerate(arms.items()):
+        curves = [curve(run) for run in runs]
+        grid = np.linspace(0, min(steps[-1] for steps, _ in curves), 50)
+        lines = np.array([np.interp(grid, steps, success) for steps, success in curves])
+        highest = max(highest, lines.max())
+        style = "-" if name in whole else ":"
+        axis.plot(grid / 1000, lines.mean(axis=0), style, color=f"C{number}", label=name)
+        if name in whole:
+            axis.fill_between(grid / 1000, lines.min(axis=0), lines.max(axis=0), color=f"C{number}", alpha=0.15)
+    axis.set(xlabel="thousand environment steps", ylabel="success on the test tasks", title=title)
+    axis.set_ylim(0, min(1.0, 1.3 * highest))  # room for the legend
+    axis.grid(alpha=0.3)
+    axis.legend(fontsize="small", ncols=2)
+    figure.savefig(path, dpi=110, bbox_inches="tight")
+    pyplot.close(figure)
 
 
 def sets(keys: Sequence[str]) -> tuple[str, ...]:

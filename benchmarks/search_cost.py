@@ -1,8 +1,8 @@
 """What a step of the environment costs a search, and GRPO: ``python -m benchmarks.search_cost [--env guess_numbers]``.
 
 Whole training iterations in one process (torch engine), method after method in turns: CPU of all threads per sampled
-action, rollout, credit and update together. 3spo is measured as its preset has it, without the reference model's KL,
-which GRPO's preset lacks, and without the episodes that its guard plays, too.
+action, rollout, credit and update together. 3spo is measured as its preset has it, and without the episodes that its
+guard runs.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from benchmarks.report import median_table, write_result
 
 WARM_UP = 2
 GROUPS: dict[str, Any] = {"tasks_per_iteration": 16, "group_size": 8}
-SEARCH: dict[str, Any] = {"algo": "3spo", "tasks_per_iteration": 64, "search_steps": 2200, "lr": 3e-4}
+SEARCH: dict[str, Any] = {"algo": "3spo", "search_steps": 2200, "lr": 6e-4}
 ARMS: dict[str, dict[str, Any]] = {
     "grpo": {"algo": "grpo", **GROUPS},
-    "chain-gae": {"algo": "chain-gae", "tasks_per_iteration": 128, "group_size": 1},
+    "chain-gae (ours)": {"algo": "chain-gae", "tasks_per_iteration": 128, "group_size": 1},
     "3spo": SEARCH,
-    "3spo, no KL": {**SEARCH, "kl_coef": 0.0},
-    "3spo, no KL, no guard": {**SEARCH, "kl_coef": 0.0, "guard": "off"},
+    "3spo, shared prefixes": {**SEARCH, "row_prefixes": "shared"},
+    "3spo, no guard": {**SEARCH, "guard": "off"},
+    "3spo, published": {**SEARCH, "reading": "published"},
 }
 BASELINE = "grpo"
 

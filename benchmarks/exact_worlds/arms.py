@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks.exact_worlds.learn import Curve, learn
 from benchmarks.exact_worlds.methods import Maker, chain_of, gigpo_of, grpo_of, hgpo_of, steppo_of, vine_of
-from benchmarks.exact_worlds.readings import BySamples, BySolved, KnownWay, UntilSolved
 from benchmarks.exact_worlds.searches import SearchMethod, learn_search
 from benchmarks.exact_worlds.trees import branch_of
 from benchmarks.exact_worlds.world import World
-from rl_agents.search.states import States
 
 #: Length of an optimiser step: one for all that learn from an iteration at once, and one for updates after each tick.
 LR, TICK_LR = 1.0, 0.3
@@ -40,15 +37,8 @@ class Arm:
         return learn(world, self.method, lr=rate, seeds=seeds, iterations=iterations, trust=self.trust)
 
 
-def _search(algo: str = "3spo", update: str = "tick", reach: bool = False, **keys: Any) -> Arm:
-    """A search; 3SPO with the gate in S, as in equation 1."""
-    own = {"score_gate": "score", **keys} if algo == "3spo" else keys
-    return Arm(SearchMethod(algo, own, update, reach), TICK_LR if update == "tick" else LR)
-
-
-def _open(states: Callable[[Any], States] | None = None, **keys: Any) -> Arm:
-    """3SPO at α = 1 with the gate in n alone."""
-    return Arm(SearchMethod(keys={"score_alpha": 1.0, "score_gate": "count", **keys}, states=states), TICK_LR)
+def _search(**keys: Any) -> Arm:
+    return Arm(SearchMethod(keys), TICK_LR)
 
 
 BASELINES = {
@@ -102,57 +92,26 @@ PARTS = {
     "branch by spread": Arm(branch_of("spread")),
     "branch, not weighed": Arm(branch_of("spread", weigh=False)),
 }
-#: 3SPO by the readings of its equations, and the search with values of the policy.
+#: 3spo as it is, as published, and with one part of either changed.
 SEARCHES = {
     "3spo": _search(),
-    "3spo α=1": _search(score_alpha=1.0),
-    "3spo α=1, clock": _search(score_alpha=1.0, score_clock="global"),
-    "3spo α=1, unseen": _search(score_alpha=1.0, novelty="unseen"),
-    "3spo α=1, first on path": _search(score_alpha=1.0, novelty="first_in_trajectory"),
-    "3spo α=1, no novelty": _search(score_alpha=1.0, novelty="none"),
-    "3spo α=1, ends ignored": _search(score_alpha=1.0, state_terminal="ignored"),
-    "3spo α=1, no gate": _search(score_alpha=1.0, score_xi=1e9),
-    "3spo α=1, every visit": _search(score_alpha=1.0, state_count="visit"),
-    "3spo α=1, by task": _search(score_alpha=1.0, state_scope="task"),
-    "3spo α=1, mean": _search(score_alpha=1.0, step_norm="mean"),
-    "3spo α=1, uniform n": _search(score_alpha=1.0, search_rollouts="uniform"),
-    "3spo α=1, one path": _search(score_alpha=1.0, search_max_finished=1),
-    "3spo α=1, by reach": _search(score_alpha=1.0, reach=True),
-    "3spo α=1, one update": _search(score_alpha=1.0, update="iteration"),
-    "chain-search": _search("chain-search"),
-    "chain-search, by reach": _search("chain-search", reach=True),
-    "chain-search, one update": _search("chain-search", update="iteration"),
+    "3spo, w/o paths": _search(path_weight=0.0),
+    "3spo, counts": _search(score_rate="counts"),
+    "3spo, w/o novelty": _search(novelty="none"),
+    "3spo, novelty always": _search(novelty_until="always"),
+    "3spo, w/o difference": _search(score_difference="none"),
+    "3spo, difference of scores": _search(score_difference="score"),
+    "3spo, 4 paths": _search(search_max_finished=4),
+    "3spo, deviation of siblings": _search(sibling_norm="group"),
+    "3spo, uniform n": _search(search_rollouts="uniform"),
+    "3spo, w/o backtracking": _search(search_backtrack=False),
+    "3spo, G_max 8": _search(group_size=8),
+    "published": _search(reading="published"),
+    "published, alpha 1": _search(reading="published", score_alpha=1.0),
+    "published, no gate": _search(reading="published", score_gate="off"),
+    "published, deviation of all": _search(reading="published", sibling_norm="update"),
 }
-#: The gate closes states to sampling no more, and so S(s') = 0 is left to what is mastered.
-OPEN = {
-    "3spo, no gate": _search(score_xi=1e9),
-    "no gate, unseen": _search(score_alpha=1.0, score_xi=1e9, novelty="unseen"),
-    "no gate, no novelty": _search(score_alpha=1.0, score_xi=1e9, novelty="none"),
-    "no gate, mean": _search(score_alpha=1.0, score_xi=1e9, step_norm="mean"),
-    "no gate, one path": _search(score_alpha=1.0, score_xi=1e9, search_max_finished=1),
-    "no gate, uniform n": _search(score_alpha=1.0, score_xi=1e9, search_rollouts="uniform"),
-    "no gate, by reach": _search(score_alpha=1.0, score_xi=1e9, reach=True),
-    "no gate, one update": _search("3spo", "iteration", score_alpha=1.0, score_xi=1e9),
-}
-#: The gate in n(s) alone; then what novelty and p are counted from.
-GATE = {
-    "gate at n, α=50": _open(score_alpha=50.0),
-    "gate at n": _open(),
-    "gate at n, no novelty": _open(novelty="none"),
-    "gate at n, novelty where unsolved": _open(UntilSolved),
-    "gate at n, novelty by solved": _open(BySolved),
-    "gate at n, novelty by samples": _open(BySamples),
-    "gate at n, until success": _open(novelty_until="solved"),
-    "chain's p": _open(score_rate="chain"),
-    "chain's p, no novelty": _open(score_rate="chain", novelty="none"),
-    "chain's p, until success": _open(score_rate="chain", novelty_until="solved"),
-    "chain's p, until a way is known": _open(KnownWay, score_rate="chain"),
-    "chain's p, until success, α=50": _open(score_rate="chain", novelty_until="solved", score_alpha=50.0),
-    "chain's p, until success, gate in S": _open(score_rate="chain", novelty_until="solved", score_gate="score"),
-    "chain's p, until success, uniform n": _open(score_rate="chain", novelty_until="solved", search_rollouts="uniform"),
-    "chain's p, until success, mean": _open(score_rate="chain", novelty_until="solved", step_norm="mean"),
-}
-ARMS: dict[str, Arm] = {**BASELINES, **CHAIN, **AGAIN, **LAMBDA, **PARTS, **SEARCHES, **OPEN, **GATE}
+ARMS: dict[str, Arm] = {**BASELINES, **CHAIN, **AGAIN, **LAMBDA, **PARTS, **SEARCHES}
 #: Each kind is run by itself: searches cost a hundred times as much CPU.
 SETS = {
     "main": (*BASELINES, *CHAIN),
@@ -160,8 +119,6 @@ SETS = {
     "lambda": ("grpo", *LAMBDA, "again, bounded, clipped"),
     "parts": ("grpo", "chain λ=0.9", *PARTS),
     "searches": tuple(SEARCHES),
-    "open": tuple(OPEN),
-    "gate": tuple(GATE),
 }
 
 

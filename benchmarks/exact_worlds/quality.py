@@ -89,5 +89,6 @@ def _searched(world: World, arm: Arm, chosen: FloatArray, seed: int) -> tuple[In
                     kept.append(samples)
                     run.append(np.full(samples.state.size, number))
     if not kept:
-        return np.zeros(0, dtype=np.int64), Samples.none()
+        none = np.zeros(0, dtype=np.int64)
+        return none, Samples(none, none, none, np.zeros(0), np.zeros(0))
     return np.concatenate(run), Samples(*(np.concatenate(part) for part in zip(*kept, strict=True)))

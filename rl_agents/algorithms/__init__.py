@@ -12,7 +12,7 @@ from rl_agents.plugins import claim
 #: The order of listings; modules that are not named here follow.
 ORDER = (
     "sft", "ppo", "reinforce_pp", "reinforce_pp_baseline", "rloo", "grpo", "dr_grpo", "dapo", "gspo", "cispo",
-    "gigpo", "hgpo", "steppo", "chain_gae", "three_spo", "chain_search", "vspo", "pivotrl",
+    "gigpo", "hgpo", "steppo", "three_spo", "vspo", "pivotrl", "chain_gae",
 )  # fmt: skip
 
 

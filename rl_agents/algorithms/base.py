@@ -134,6 +134,7 @@ class Recipe:
         value_mask: where the critic is read and trained; None for every sampled token.
         keys: data class of the keys that it reads beyond those of every run; choosing another algorithm's is an error.
         defaults: this recipe's defaults where they differ from `Settings`.
+        variants: further defaults that a key of the recipe chooses: key -> value -> defaults.
         source: where experience comes from: whole episodes, a demonstrator, or siblings at states that a search visits.
         states: what a search knows about states, for the source "search".
         critic: a value network learns beside the policy.
@@ -142,9 +143,6 @@ class Recipe:
             samples are single actions, else a token; a ``ratio_level`` among its keys says so instead.
         preset: recipe file of tune_configs/recipes that the command line takes, with its algorithm, when it is given
             neither an environment nor a recipe; empty: the defaults.
-        stand_in: algorithm that the command line runs in this one's place, where neither a recipe nor a key of this
-            one alone is given; empty: none.
-        stand_in_note: lines that it prints then.
     """
 
     name: str
@@ -158,11 +156,17 @@ class Recipe:
     one_round: Callable[[Any], bool] = never
     value_mask: ValueMask | None = None
     defaults: Mapping[str, Any] = field(default_factory=dict)
+    variants: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
     source: Literal["rollouts", "demonstrations", "search"] = "rollouts"
     states: Callable[[Any], States] | None = None
     critic: bool = False
     grouped: bool = False
     stale_unit: Literal["token", "step"] = "token"
     preset: str = ""
-    stand_in: str = ""
-    stand_in_note: tuple[str, ...] = ()
+
+    def defaults_of(self, settings: Any) -> dict[str, Any]:
+        """Return the defaults, with those that the chosen values of `variants` bring."""
+        found = dict(self.defaults)
+        for name, values in self.variants.items():
+            found.update(values[getattr(settings, name)])
+        return found

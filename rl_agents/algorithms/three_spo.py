@@ -1,221 +1,440 @@
-"""3SPO: GRPO whose group is a state, at states that a search chooses by how often they were solved before."""
+"""3SPO: tree search over states whose scores decide where to sample, what a step earns and what is trained on.
+
+    S(s) = exp(-α·ln(t)·p(s))·gate(s)                                          eq. 1: 1 unknown, 0 mastered
+    R    = ω·R_novel + (½ - ω)·(S(s) - S(s')) + ½·R_success                    eq. 2: ω = ½·exp(-γ_w·N(s))
+    n(s) = ceil(G_max·S(s))                                                    eq. 3: 1 walks through, 0 drops the path
+    A_i  = (R_i - mean_s R)/deviation over the n(s) samples at s               eq. 4
+
+p(s) is the success rate of trajectories through s, t the 1-based depth, ξ and ζ the thresholds of
+gate(s) = 1{N_fail < ξ or p > ζ}. The search itself is `rl_agents.search`: several tasks are searched side by side, each
+tick samples at the current state of every task and ends with an update.
+
+Two readings of the paper, `READINGS`: ``published`` is what it prints, ``learned`` (default) is what learns with small
+models. docs/algorithms/3spo.md lists every difference with its ablation. ``learned`` also trains on paths, with
+A = w·gain/σ (`path_gains`): on the steps that led to a success, and on every step that ended a path.
+
+Source: 3SPO, State-Score-Supervised Policy Optimization for LLM Agents (arXiv 2606.09961), section 3, algorithm 1.
+Everything is float64: exp(-λ·p) underflows in float32 and would turn "walk through" into "drop".
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from rl_agents.algorithms.base import Recipe
-from rl_agents.algorithms.gigpo import StepNormKeys, step_std
 from rl_agents.algorithms.grpo import DualClipKeys, policy_loss
 from rl_agents.credit.group import grpo
-from rl_agents.credit.statistics import FloatArray
-from rl_agents.credit.three_spo import StateScore, state_score
+from rl_agents.credit.statistics import BoolArray, FloatArray, IntArray
 from rl_agents.data.steps import StepTable
 from rl_agents.search.chain import StateChain
-from rl_agents.search.states import MAX_STATES, Outcomes
-from rl_agents.settings.learning import DiscountKeys
+from rl_agents.search.states import MAX_STATES, PATH, Outcomes
 from rl_agents.settings.options import key
-from rl_agents.settings.search import SearchKeys
+from rl_agents.settings.search import ChainKeys, SearchKeys
 
 if TYPE_CHECKING:
     from rl_agents.data.rows import Row
     from rl_agents.data.trajectory import Trajectory
 
+Novelty = Literal["changed", "unseen"]
+#: Deviation of advantages below which an update has nothing to scale.
+LEAST_DEVIATION = 1e-9
+
+#: Defaults of each reading of the paper, where the readings differ; a key that is set takes precedence.
+READINGS: Mapping[str, Mapping[str, Any]] = {
+    "learned": {
+        "group_size": 2,
+        "tasks_per_iteration": 64,
+        "kl_coef": 0.0,
+        "aggregation": "step-mean",
+        "score_alpha": 1.0,
+        "score_gate": "off",
+        "score_rate": "chain",
+        "score_difference": "value",
+        "novelty_until": "solved",
+        "sibling_norm": "update",
+        "path_weight": 1.0,
+        "search_max_finished": 1,
+    },
+    "published": {
+        "group_size": 8,
+        "tasks_per_iteration": 16,
+        "kl_coef": 0.01,
+        "aggregation": "seq-mean-token-mean",
+        "score_alpha": 50.0,
+        "score_gate": "score",
+        "score_rate": "counts",
+        "score_difference": "score",
+        "novelty_until": "always",
+        "sibling_norm": "group",
+        "path_weight": 0.0,
+        "search_max_finished": 32,
+        "state_name": "observation",
+    },
+}
+
 
 @dataclass
-class ThreeSpoKeys(SearchKeys, StepNormKeys, DualClipKeys, DiscountKeys):
-    """3spo: which states are closed, and how trajectories are counted."""
+class ThreeSpoKeys(SearchKeys, DualClipKeys, ChainKeys):
+    """3spo: how states are scored, what a step earns, and what is trained on."""
 
-    score_xi: float = key(10.0, "failures from which a state may close", at_least=0)
-    score_zeta: float = key(0.1, "success rate that keeps it open", at_least=0, at_most=1)
-    score_gate: Literal["count", "score"] = key(
-        "count", "what a closed state loses: its samples alone (n = 0), or S as well, as in equation 1, so that "
-        "S(s) - S(s') pays for walking into it",
-    )  # fmt: skip
+    reading: Literal["learned", "published"] = key(
+        "learned", "which defaults the keys of 3spo take: `published` as the paper prints them, `learned` as they learn"
+    )
+    score_alpha: float = key(
+        1.0, "alpha of the annealing alpha*ln(t); at 50 n is 0, 1 or group_size, at 1 all between occur", at_least=0
+    )
     score_rate: Literal["counts", "chain"] = key(
-        "counts", "p(s): share of solved trajectories (equation 1), or the value of the chain of all sampled steps"
+        "chain", "p(s): success rate of finished trajectories (paper), or value of the chain of all sampled steps"
     )
-    score_clock: Literal["depth", "global"] = key("depth", "t: depth in the trajectory, or finished trajectories")
-    state_count: Literal["trajectory", "visit"] = key("trajectory", "a state counts once per trajectory, or per visit")
-    state_terminal: Literal["counted", "ignored"] = key(
-        "counted", "terminal states are counted and a solved one has S = 0; or neither (released code)"
+    score_gate: Literal["off", "count", "score"] = key(
+        "off", "closes states that keep failing: never; n(s) = 0; or n(s) = 0 and S(s) = 0 (paper, equation 1)"
     )
+    score_xi: float = key(10.0, "failures from which a state may close", at_least=0, needs="score_gate!=off")
+    score_zeta: float = key(0.1, "success rate that keeps a state open", at_least=0, at_most=1, needs="score_gate!=off")
+    search_rollouts: Literal["adaptive", "uniform"] = key("adaptive", "n(s) by score, or group_size everywhere")
+    score_difference: Literal["value", "score", "none"] = key(
+        "value",
+        "what a step earns by where it leads: gamma*V(s') - V(s) with V = 1 or 0 at ends; S(s) - S(s') and 1/2 "
+        "for success (paper, equation 2); nothing but success (ablation)",
+    )
+    novelty: Literal["changed", "unseen", "none"] = key(
+        "changed", "what is novel: another state than before; a state that was never counted; nothing (then omega = 0)"
+    )
+    novelty_decay: float = key(
+        0.1, "gamma_w: omega(N) = exp(-gamma_w*N)/2 weighs novelty", at_least=0,
+        needs=("novelty!=none", "novelty_fixed=0"),
+    )  # fmt: skip
+    novelty_fixed: float = key(
+        0.0, "omega as a constant (ablation: 0.25); 0 is omega(N)", at_least=0, at_most=0.5, needs="novelty!=none"
+    )
+    novelty_until: Literal["always", "solved"] = key(
+        "solved", "novelty pays during the whole run, or until its first success", needs="novelty!=none"
+    )
+    sibling_norm: Literal["update", "group"] = key(
+        "update", "deviation that divides R less its siblings' mean: of all samples of the update, or of the siblings "
+        "(paper)",
+    )  # fmt: skip
+    path_weight: float = key(
+        1.0, "w: weight of paths of the search, trained on beside siblings when they end: all steps of a solved path, "
+        "the last step of a failed one; 0: off (paper)", at_least=0,
+    )  # fmt: skip
 
 
-class StateCounts:
-    """N_total and N_succ per state (3SPO, section 3.2), kept over the whole run, and the scores from them.
+# --- equations -----------------------------------------------------------------------------------------------------
+
+
+class StateScore(NamedTuple):
+    """``score`` S in [0, 1]; ``open``: the gate, false for a state that keeps failing. Both [states]."""
+
+    score: FloatArray
+    open: BoolArray
+
+
+def annealing(t: ArrayLike, alpha: float = 50.0) -> FloatArray:
+    """λ(t) = α·ln t (section 4), t the 1-based depth.
+
+    Raises:
+        ValueError: t < 1.
+    """
+    depth = np.asarray(t, dtype=np.float64)
+    if np.any(depth < 1):
+        raise ValueError(f"t counts from 1, got {depth.min()}")
+    annealed: FloatArray = alpha * np.log(depth)
+    return annealed
+
+
+def success_rate(total: ArrayLike, successes: ArrayLike, epsilon: float = 1e-6) -> FloatArray:
+    """p = N_succ/(N_total + ε); 0 for an unseen state.
+
+    Raises:
+        ValueError: more successes than trajectories.
+    """
+    visits, wins = np.asarray(total, dtype=np.float64), np.asarray(successes, dtype=np.float64)
+    if np.any(wins > visits) or np.any(wins < 0):
+        raise ValueError("successes must lie between 0 and total")
+    return np.asarray(wins / (visits + epsilon))
+
+
+def gate(total: ArrayLike, successes: ArrayLike, *, xi: float = 10.0, zeta: float = 0.1) -> BoolArray:
+    """1{N_fail < ξ or p > ζ}: false where a state keeps failing."""
+    failures = np.asarray(total, dtype=np.float64) - np.asarray(successes, dtype=np.float64)
+    return np.asarray((failures < xi) | (success_rate(total, successes) > zeta))
+
+
+def state_score(rate: ArrayLike, t: ArrayLike, *, alpha: float = 50.0) -> FloatArray:
+    """S = exp(-λ(t)·p) (eq. 1 without its gate). At depth 1 λ = 0, so that S = 1.
+
+    Args:
+        rate: p(s) in [0, 1].
+        t: 1-based depth.
+        alpha: 50 in the paper; 1 for graded counts.
+    """
+    return np.asarray(np.exp(-annealing(t, alpha) * np.asarray(rate, dtype=np.float64)))
+
+
+def rollout_count(score: ArrayLike, opened: ArrayLike, *, maximum: int = 8) -> IntArray:
+    """n = ceil(G_max·S) where the gate is open, at least 1; 0 where it is closed (eq. 3).
+
+    n = 0 drops the path, n = 1 walks through without an update, n >= 2 branches. Zero comes from the gate only, so that
+    a score that underflows still walks through.
+    """
+    count = np.clip(np.ceil(maximum * np.asarray(score, dtype=np.float64)), 1, maximum)
+    gated: IntArray = np.where(np.asarray(opened), count, 0).astype(np.int64)
+    return gated
+
+
+def novelty_weight(total: ArrayLike, *, decay: float = 0.1, fixed: float | None = None) -> FloatArray:
+    """ω(N) = ½·exp(-γ_w·N): rewards novelty at states seldom visited, progress at familiar ones.
+
+    Args:
+        total: N of the state before the step.
+        decay: γ_w; ω = ¼ at N = ln 2/γ_w.
+        fixed: a constant instead (the "w/o adaptive ω" ablation; 0.25).
+    """
+    visits = np.asarray(total, dtype=np.float64)
+    weight: FloatArray = 0.5 * np.exp(-decay * visits) if fixed is None else np.full(visits.shape, fixed)
+    return weight
+
+
+def step_reward(novel: ArrayLike, progress: ArrayLike, success: ArrayLike, weight: ArrayLike) -> FloatArray:
+    """R = ω·R_novel + (½ - ω)·(S(s_t) - S(s_{t+1})) + ½·R_success (eq. 2).
+
+    Args:
+        novel: R_novel in {0, 1}.
+        progress: S(s_t) - S(s_{t+1}) before the step's own outcome is counted; S = 0 in a solved terminal state.
+        success: R_success in {0, 1}, not the environment's scale.
+        weight: ω(N(s_t)), see `novelty_weight`.
+    """
+    omega, gained = np.asarray(weight, dtype=np.float64), np.asarray(progress, dtype=np.float64)
+    solved = np.asarray(success, dtype=np.float64)
+    reward: FloatArray = omega * np.asarray(novel, dtype=np.float64) + (0.5 - omega) * gained + 0.5 * solved
+    return reward
+
+
+def path_gains(values: ArrayLike, gamma: float, solved: bool) -> FloatArray:
+    """What the steps of a path that ended gain: ½·max(0, z·γ^(T-t) - V(s_t)) for t < T, ½·(z - V(s_T)) at T; [steps].
+
+    z is 1 for a solved path, else 0. Steps on the way to a success are only ever reinforced: a search picks what it
+    follows, so that a failure behind a step says little about the step. Every step that ends a path is a fair sample of
+    the policy, and counts both ways: with successes alone, guess_numbers fell from 0.51 to 0.17, as guessing at once
+    is the shortest way to be right by luck.
+
+    Args:
+        values: [steps], V of the state before each step.
+    """
+    before, outcome = np.asarray(values, dtype=np.float64), float(solved)
+    gains = np.maximum(0.0, outcome * gamma ** np.arange(before.size - 1.0, -1.0, -1.0) - before)
+    gains[-1:] = outcome - before[-1:]
+    return np.asarray(0.5 * gains)
+
+
+def sibling_advantages(
+    rewards: ArrayLike, groups: ArrayLike, paths: ArrayLike, *, norm: str = "update", weight: float = 1.0
+) -> FloatArray:
+    """A_i = (R_i - mean_s R)/σ (eq. 4), and w·gain/σ for steps of paths; float64 [steps].
+
+    σ is the deviation of R - mean_s R over all siblings of the update, 1 where nothing differs; with ``norm="group"``
+    it is the siblings' own, as in GRPO, and 1 for paths. A deviation of one group makes a difference of a
+    thousandth as large as a success.
+
+    Args:
+        rewards: R of every sibling, or what a step of a path gains (`path_gains`).
+        groups: number of the state where a step was sampled.
+        paths: which steps belong to paths.
+        weight: w.
+    """
+    earned, path = np.asarray(rewards, dtype=np.float64), np.asarray(paths, dtype=bool)
+    found = np.zeros(earned.size)
+    if (own := ~path).any():
+        found[own] = grpo(earned[own], np.asarray(groups)[own], std="sample" if norm == "group" else "none")
+    deviation = float(found[own].std()) if norm == "update" and own.any() else 1.0
+    scale = deviation if deviation > LEAST_DEVIATION else 1.0
+    found[path] = weight * earned[path]
+    return np.asarray(found / scale)
+
+
+# --- what a run knows of states ------------------------------------------------------------------------------------
+
+
+class StateStatistics:
+    """N_total and N_succ per state (section 3.2), the chain of all sampled steps, and what eq. 1 to 3 make of them.
+
+    Counts know only of trajectories that ended. The chain (`rl_agents.search.chain`) knows every sampled step, those
+    that the search does not follow included, so that its values are the policy's.
 
     Attributes:
         finished, solved: trajectories counted, and those of them that were solved.
     """
 
-    once_per: Literal["search", "siblings"] = "search"
-
     def __init__(self, settings: ThreeSpoKeys, max_states: int = MAX_STATES) -> None:
         self.settings, self.max_states = settings, max_states
+        self.chain = StateChain(settings.gamma, max_states) if settings.score_rate == "chain" else None
         self.finished = self.solved = 0
         #: key -> (total, successes), least recently counted first.
-        self._counts: dict[str, tuple[int, int]] = {}
+        self._counts: dict[str, tuple[float, float]] = {}
 
     def __len__(self) -> int:
         """States known."""
-        return len(self._counts)
+        return len(self._counts if self.chain is None else self.chain)
 
-    def count(self, key: str) -> tuple[int, int]:
+    def count(self, key: str) -> tuple[float, float]:
         """Return (N_total, N_succ); (0, 0) for an unseen state."""
-        return self._counts.get(key, (0, 0))
+        return self._counts.get(key, (0.0, 0.0))
 
     def visits(self, key: str) -> float:
-        """N_total."""
-        return self.count(key)[0]
+        """N of ω: trajectories counted at a state, or actions sampled there with the chain."""
+        return self.count(key)[0] if self.chain is None else self.chain.steps(key)
 
-    def score(self, keys: Sequence[str], depth: int) -> StateScore:
-        """S and gate of states (eq. 1), float64 [states]; t is the depth, or counts finished trajectories."""
-        counts = np.array([self.count(key) for key in keys], dtype=np.float64).reshape(len(keys), 2)
-        return state_score(
-            counts[:, 0],
-            counts[:, 1],
-            depth if self.settings.score_clock == "depth" else 1 + self.finished,
-            alpha=self.settings.score_alpha,
-            xi=self.settings.score_xi,
-            zeta=self.settings.score_zeta,
-            gate=self.settings.score_gate,
-        )
+    def rates(self, keys: Sequence[str], unseen: float = 0.0) -> FloatArray:
+        """p(s), float64 [states]; ``unseen`` where the chain knows nothing."""
+        if self.chain is not None:
+            return self.chain.values(keys, unseen)
+        counts = self._table(keys)
+        return success_rate(counts[:, 0], counts[:, 1])
 
-    def progress(self, key: str, depth: int, outcomes: Outcomes) -> FloatArray:
-        """S(s) - S(s'), float64 [samples], with S = 0 where a trajectory ended solved.
+    def score(self, keys: Sequence[str], depth: int, unseen: float = 0.0) -> StateScore:
+        """S and gate of states at this depth (1 for start states), [states]."""
+        settings = self.settings
+        score = state_score(self.rates(keys, unseen), depth, alpha=settings.score_alpha)
+        if settings.score_gate == "off":
+            return StateScore(score, np.ones(len(keys), dtype=bool))
+        counts = self._table(keys)
+        opened = gate(counts[:, 0], counts[:, 1], xi=settings.score_xi, zeta=settings.score_zeta)
+        return StateScore(np.where(opened, score, 0.0) if settings.score_gate == "score" else score, opened)
 
-        With ``state_terminal=ignored`` ends are never counted (released code), so that S = 1, solved or not.
+    def allocation(self, key: str, depth: int, most: int) -> tuple[float, int]:
+        """(S, n) of a state (eq. 3), or (S, G_max) everywhere; ``most`` is G_max."""
+        found = self.score([key], depth)
+        score = float(found.score[0])
+        if self.settings.search_rollouts == "uniform":
+            return score, most
+        return score, int(rollout_count(found.score, found.open, maximum=most)[0])
+
+    def step_rewards(self, path: Sequence[str], outcomes: Outcomes) -> FloatArray:
+        """R of every sample (eq. 2) by what was known before these steps, float64 [samples].
+
+        Args:
+            path: keys from the start state to the state that was sampled at.
         """
-        before, after = self.score([key], depth).score[0], self.score(outcomes.keys, depth + 1).score
-        if self.settings.state_terminal == "counted":
-            return np.asarray(before - np.where(outcomes.solved, 0.0, after))
-        return np.asarray(before - np.where(outcomes.ended, 1.0, after))
+        settings, here, count = self.settings, path[-1], len(outcomes.keys)
+        weight, novel, gained = 0.0, np.zeros(count), np.zeros(count)
+        if settings.novelty != "none" and not (settings.novelty_until == "solved" and self.solved):
+            weight = float(
+                novelty_weight(self.visits(here), decay=settings.novelty_decay, fixed=settings.novelty_fixed or None)
+            )
+            novel = np.array([self._is_novel(here, after) for after in outcomes.keys], dtype=np.float64)
+        if settings.score_difference == "value":
+            return step_reward(novel, self.value_difference(here, outcomes), np.zeros(count), weight)
+        if settings.score_difference == "score":
+            gained = self.score_difference(here, len(path), outcomes)
+        return step_reward(novel, gained, outcomes.solved, weight)
+
+    def value_difference(self, key: str, outcomes: Outcomes) -> FloatArray:
+        """γ·V(s') - V(s), float64 [samples], with 1 or 0 for γ·V(s') where a trajectory ended solved or not.
+
+        A potential: over a trajectory it sums to the outcome less V of the start, so that no step
+        earns more by ending early than by going on to a state of the same worth. S is compressed at shallow depths.
+        """
+        here = float(self.rates([key])[0])
+        after = self.settings.gamma * self.rates(outcomes.keys, unseen=here)
+        return np.asarray(np.where(outcomes.ended, outcomes.solved, after) - here, dtype=np.float64)
+
+    def score_difference(self, key: str, depth: int, outcomes: Outcomes) -> FloatArray:
+        """S(s) - S(s'), float64 [samples]; S(s') = 0 where a trajectory ended solved.
+
+        The chain takes an unseen state to be as good as the one before it, and gives S = 1 to an end without success.
+        Counts know ends as states (paper).
+        """
+        here = float(self.rates([key])[0]) if self.chain is not None else 0.0
+        before = self.score([key], depth).score[0]
+        after = self.score(outcomes.keys, depth + 1, unseen=here).score
+        if self.chain is not None:
+            after = np.where(outcomes.ended, 1.0, after)
+        return np.asarray(before - np.where(outcomes.solved, 0.0, after))
+
+    def path_gains(self, path: Sequence[str], solved: bool) -> FloatArray:
+        """What each step of a path that ended gains, float64 [steps]; empty where paths are not trained on."""
+        if not self.settings.path_weight:
+            return np.zeros(0)
+        return path_gains(self.rates(path[:-1]), self.settings.gamma, solved)
 
     def observe(self, key: str, outcomes: Outcomes) -> None:
-        """Sampled steps are not counted; finished trajectories are."""
+        """Count the steps sampled at a state, those that the search does not follow included."""
+        if self.chain is not None:
+            self.chain.observe(key, outcomes)
 
-    def finish(self, path: Sequence[str], success: bool, *, terminal: bool) -> None:
-        """Count a finished trajectory at each distinct state of its path, or at every visit with ``state_count``."""
+    def finish(self, path: Sequence[str], success: bool) -> None:
+        """Count a finished trajectory, once at each distinct state of its path."""
         self.finished += 1
         self.solved += success
-        counted = path[:-1] if terminal and self.settings.state_terminal == "ignored" else path
-        for name in dict.fromkeys(counted) if self.settings.state_count == "trajectory" else counted:
-            total, successes = self._counts.pop(name, (0, 0))
+        for name in dict.fromkeys(path):
+            total, successes = self._counts.pop(name, (0.0, 0.0))
             self._counts[name] = (total + 1, successes + success)  # behind all others, as the most recent
         while len(self._counts) > self.max_states:
             del self._counts[next(iter(self._counts))]
 
     def end_iteration(self) -> None:
-        """Counts are kept."""
+        """Let old steps and trajectories fade, with ``state_decay``."""
+        factor = self.settings.state_decay
+        if factor == 1.0:
+            return
+        self._counts = {name: (total * factor, wins * factor) for name, (total, wins) in self._counts.items()}
+        if self.chain is not None:
+            self.chain.fade(factor)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data; `load_json` is its inverse."""
         total, successes = zip(*self._counts.values(), strict=True) if self._counts else ((), ())
         counts = {"keys": list(self._counts), "total": list(total), "successes": list(successes)}
-        return {"finished": self.finished, "solved": self.solved, **counts}
+        chain = {} if self.chain is None else {"chain": self.chain.to_json()}
+        return {"finished": self.finished, "solved": self.solved, **counts, **chain}
 
     def load_json(self, data: Mapping[str, Any]) -> None:
         """Replace everything by what `to_json` returned."""
-        self.finished = int(data["finished"])
+        self.finished, self.solved = int(data["finished"]), int(data["solved"])
         rows = zip(data["keys"], data["total"], data["successes"], strict=True)
-        self._counts = {str(key): (int(total), int(successes)) for key, total, successes in rows}
-        self.solved = int(data.get("solved", max(data["successes"], default=0)))  # earlier checkpoints: at least these
+        self._counts = {str(name): (float(total), float(wins)) for name, total, wins in rows}
+        if self.chain is not None:
+            self.chain.load_json(data["chain"])
 
+    def _table(self, keys: Sequence[str]) -> FloatArray:
+        return np.array([self.count(key) for key in keys], dtype=np.float64).reshape(len(keys), 2)
 
-class ChainRates(StateCounts):
-    """p(s) = V(s) of the Markov chain of all sampled steps (`rl_agents.search.chain`); the gate is that of the counts.
-
-    Counts know only of trajectories that ended. A path that a search leaves, at a closed state or because its actions
-    were executed before, is counted nowhere, so that p(s) = 1 wherever a success was met. The chain knows every step.
-    """
-
-    def __init__(self, settings: ThreeSpoKeys, max_states: int = MAX_STATES) -> None:
-        super().__init__(settings, max_states)
-        self.chain = StateChain(settings.gamma, max_states)
-
-    def visits(self, key: str) -> float:
-        """Actions sampled at a state."""
-        return self.chain.steps(key)
-
-    def score(self, keys: Sequence[str], depth: int) -> StateScore:
-        """S of eq. 1 with V(s) for p; a state without samples has S = 1."""
-        return self._scored(keys, depth, self.chain.values(keys, 0.0))
-
-    def progress(self, key: str, depth: int, outcomes: Outcomes) -> FloatArray:
-        """S(s) - S(s'), float64 [samples]; a state without samples is as good as the one before it, V(s') = V(s).
-
-        S(s') = 0 where a trajectory ended solved, 1 where it ended otherwise.
-        """
-        here = self.chain.values([key], 0.0)
-        before = self._scored([key], depth, here).score[0]
-        after = self._scored(outcomes.keys, depth + 1, self.chain.values(outcomes.keys, float(here[0]))).score
-        return np.asarray(before - np.where(outcomes.ended, 1.0 - np.asarray(outcomes.solved, dtype=np.float64), after))
-
-    def _scored(self, keys: Sequence[str], depth: int, rates: FloatArray) -> StateScore:
-        clock = depth if self.settings.score_clock == "depth" else 1 + self.finished
-        score = state_score(np.ones(len(keys)), rates, clock, alpha=self.settings.score_alpha, xi=np.inf, epsilon=0.0)
-        opened = super().score(keys, depth).open
-        gated = self.settings.score_gate == "score"
-        return StateScore(np.where(opened, score.score, 0.0) if gated else score.score, opened)
-
-    def observe(self, key: str, outcomes: Outcomes) -> None:
-        """Count the sampled steps, those that the search does not follow included."""
-        self.chain.observe(key, outcomes)
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data; `load_json` is its inverse."""
-        return {**super().to_json(), "chain": self.chain.to_json()}
-
-    def load_json(self, data: Mapping[str, Any]) -> None:
-        """Replace everything by what `to_json` returned."""
-        super().load_json(data)
-        self.chain.load_json(data["chain"])
-
-
-def states_of(settings: ThreeSpoKeys) -> StateCounts:
-    """What a run knows of states."""
-    return ChainRates(settings) if settings.score_rate == "chain" else StateCounts(settings)
+    def _is_novel(self, before: str, after: str) -> bool:
+        return after != before if self.settings.novelty == "changed" else self.visits(after) == 0
 
 
 def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: ThreeSpoKeys) -> None:
-    """A_i = (R_i - mean_s R) / (std_s R + 1e-6) over the n(s) samples at a state s (eq. 4): GRPO within a state.
+    """Eq. 4 over an update's siblings, and paths beside them; see `sibling_advantages`.
 
-    A trajectory is one sample, its group the state, its reward the step reward of eq. 2
-    (`rl_agents.search.states.step_rewards`), less the price of an action that cannot be parsed.
+    A sibling is a trajectory of one step, its group the state, its reward R of eq. 2 less the penalty of an action that
+    cannot be parsed. A path is a trajectory whose step rewards are what its steps gain.
     """
     table = StepTable.build(rows, trajectories, settings.invalid_action_penalty)
-    table.spread(rows, grpo(table.rewards - table.penalties, table.groups, std=step_std(settings)))
+    paths = [trajectories[number].end_cause == PATH for number in table.trajectories.tolist()]
+    rewards = table.rewards - np.where(paths, 0.0, table.penalties)
+    table.spread(
+        rows, sibling_advantages(rewards, table.groups, paths, norm=settings.sibling_norm, weight=settings.path_weight)
+    )
 
 
 RECIPE = Recipe(
     name="3spo",
-    summary="GRPO among actions sampled on purpose at one state, which a search with state scores chooses",
+    summary="tree search that branches at states by their score; GRPO among the actions sampled at one state",
     reference="3SPO: State-Score-Supervised Policy Optimization for LLM Agents, section 3 and algorithm 1",
     credit=credit,
     policy_loss=policy_loss,
-    defaults={
-        "kl_coef": 0.01,
-        "step_norm": "mean_std",
-        "aggregation": "seq-mean-token-mean",
-        "minibatches": 1,
-        "gamma": 0.95,
-    },
+    defaults={"minibatches": 1, "gamma": 0.95},
+    variants={"reading": READINGS},
     keys=ThreeSpoKeys,
     source="search",
-    states=states_of,
+    states=StateStatistics,
     grouped=True,
     stale_unit="step",
-    preset="alfworld_chain_gae_small.yaml",
-    stand_in="chain-gae",
-    stand_in_note=(
-        "--algo 3spo runs chain-gae: values of states, as 3SPO scores them, learned from whole episodes without its",
-        "search, whose step rewards lowered success wherever a model was trained (docs/algorithms/3spo.md#finding).",
-        "The search itself: name one of its keys, such as --set score_gate=score (all as in the paper), or its",
-        "preset, --config alfworld_3spo; with values of the chain: --algo chain-search",
-    ),
+    preset="alfworld_3spo_small.yaml",
 )

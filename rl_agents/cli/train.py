@@ -8,12 +8,11 @@ import textwrap
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rl_agents.algorithms import ALGORITHMS, Settings
-from rl_agents.algorithms.base import Recipe
 from rl_agents.cli.commands import COMMANDS
 from rl_agents.cli.failures import report_crash
 from rl_agents.cli.parser import Parser
@@ -137,27 +136,13 @@ def plan_new(args: argparse.Namespace) -> RunPlan:
 def chosen_algorithm(flags: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
     """What ``--algo`` means where no recipe is named: flags, and the preset to take (empty: none); says what changes.
 
-    An algorithm may have a stand-in, which runs unless a key is given that the stand-in does not have. One that is
-    named without environment and model may bring its preset, which names the algorithm itself.
+    An algorithm that is named without environment and model may bring its preset.
     """
     algo = ALGORITHMS.get(str(flags.get("algo", "")))
-    if algo is None:
-        return dict(flags), ""
-    alone = True
-    if algo.stand_in:
-        alone = flags.keys().isdisjoint(own_keys(algo) - own_keys(ALGORITHMS[algo.stand_in]))
-        if alone:
-            print("\n  ".join(algo.stand_in_note), flush=True)
-            flags = {**flags, "algo": algo.stand_in}
-    if not (alone and algo.preset and flags.keys().isdisjoint(("env", "model"))):
+    if algo is None or not algo.preset or not flags.keys().isdisjoint(("env", "model")):
         return dict(flags), ""
     print(f"--algo {algo.name} without --env takes the preset tune_configs/recipes/{algo.preset}", flush=True)
     return {name: value for name, value in flags.items() if name != "algo"}, str(preset_files()[Path(algo.preset).stem])
-
-
-def own_keys(algo: Recipe) -> set[str]:
-    """Names of the keys that an algorithm reads beyond those of every run."""
-    return {field.name for field in fields(algo.keys)}
 
 
 def without_preset(settings: Settings) -> str:
@@ -250,7 +235,8 @@ def describe(settings: Settings) -> str:
     """Return the essential keys and those that differ from the defaults, a few lines of text."""
     defaults = Settings().to_dict()
     items = settings.to_dict().items()
-    shown = [f"{name}={value}" for name, value in items if name in ESSENTIAL_KEYS or defaults.get(name) != value]
+    always = (*ESSENTIAL_KEYS, *ALGORITHMS[settings.algo].variants)
+    shown = [f"{name}={value}" for name, value in items if name in always or defaults.get(name) != value]
     return textwrap.fill(" ".join(shown), 110, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 

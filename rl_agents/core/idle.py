@@ -28,7 +28,7 @@ def apply_defaults(settings: Settings, recipe: Recipe) -> None:
     Recorded sessions were sampled by other weights, and so is what is sampled while the learner learns: its own
     log-probabilities are the denominator of the ratio, and the sampled ones that of a truncated correction.
     """
-    settings.set_defaults(recipe.defaults)
+    settings.set_defaults(recipe.defaults_of(settings))
     if settings.top_p < 1 and "solved_again" in declared(recipe.keys):
         settings.set_defaults({"solved_again": 0})
     for chosen, default in (("kl_coef", "kl_in_reward_coef"), ("kl_in_reward_coef", "kl_coef")):

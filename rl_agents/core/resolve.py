@@ -13,7 +13,6 @@ from typing import Any, cast
 from rl_agents.algorithms import ALGORITHMS
 from rl_agents.algorithms.base import PolicyGradientKeys, Recipe
 from rl_agents.algorithms.chain_gae import ChainGaeKeys
-from rl_agents.algorithms.three_spo import ThreeSpoKeys
 from rl_agents.chat.context import load_tokenizer, make_context
 from rl_agents.core.cautions import pool_cautions, quantised_cautions, rate_caution, stale_cautions, usual_rates
 from rl_agents.core.engine_choice import settle_engine
@@ -54,7 +53,6 @@ from rl_agents.rollout.env_pool import EnvPool, env_pool
 from rl_agents.rollout.truncation_rules import check_rule, progress_window
 from rl_agents.settings import Settings, validate
 from rl_agents.settings.checks import check_room
-from rl_agents.settings.search import SearchKeys
 
 #: Beside a model that grew out of a starter: which environment and which settings it understands.
 MODEL_NOTE = "rl_agents.json"
@@ -221,13 +219,6 @@ def cautions(settings: Settings) -> list[str]:
         )
     if settings.env == "blackbox" and settings.num_env_runners and recipe.source != "search":
         found += _long_rounds(settings)
-    if recipe.name == "3spo" and cast(SearchKeys, settings).novelty == "none":
-        found.append(
-            "novelty=none has omega = 0: the score difference weighs 1/2 at every visit; novelty=zero removes R_novel "
-            "alone and leaves eq. 2's weight of 1/2 - omega(N)"
-        )
-    if recipe.name == "3spo" and "gamma" in settings.explicit and cast(ThreeSpoKeys, settings).score_rate == "counts":
-        found.append("gamma has no effect with score_rate=counts: it discounts the values of score_rate=chain")
     return found
 
 

@@ -37,7 +37,7 @@ def chain_values(
         chain: [states], the number of a state's chain where there are several, each with its own V̄; None: one.
         start: [states], values to sweep from; None: 0.
 
-    Source: ours, docs/algorithms/chain-search.md.
+    Source: ours, docs/algorithms/chain-gae.md.
     """
     count, earned = np.asarray(steps, dtype=np.float64), np.asarray(rewards, dtype=np.float64)
     here, there = np.asarray(origin, dtype=np.int64), np.asarray(target, dtype=np.int64)

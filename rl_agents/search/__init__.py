@@ -1,1 +1,1 @@
-"""Searches of 3spo and chain-search: which states to branch at, and what a step earns. It runs in the driver."""
+"""Tree search over states (3spo): which states to branch at. It runs in the driver."""

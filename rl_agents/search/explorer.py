@@ -17,7 +17,7 @@ from rl_agents.data.trajectory import Trajectory
 from rl_agents.rollout.branching import BranchPoint, BranchSpec, Expansion
 from rl_agents.rollout.env_calls import EnvReply
 from rl_agents.search.metrics import SearchCounts
-from rl_agents.search.states import Outcomes, States, allocation, state_key, step_rewards
+from rl_agents.search.states import PATH, Outcomes, States, state_key
 from rl_agents.search.tree import Mark, Node, Ranked, Search
 from rl_agents.search.versions import ScoreVersions
 from rl_agents.settings.search import SearchKeys
@@ -53,6 +53,7 @@ class Tick:
 
     Attributes:
         samples: for the learner, each a trajectory of one step whose reward is the step reward; siblings share a group.
+            Paths that ended come last, each in a group of its own.
         finished: trajectories that ended, those that an environment failed included.
     """
 
@@ -92,6 +93,8 @@ class Explorer:
         self._broken: list[Trajectory] = []
         #: States in a row that environments broke.
         self._fruitless = 0
+        #: Trajectories that the environment ended in the present tick, with the states on their way.
+        self._ended: list[tuple[list[str], Trajectory]] = []
         #: Tasks that are drawn no more.
         self.left_out: Collection[str] = ()
 
@@ -168,6 +171,7 @@ class Explorer:
             tick.finished += self._finish(search, origin, expansion, children)
             if search.current is None and not self._is_spent(search):
                 self.counts.backtracks += search.backtrack()
+        tick.samples += self._paths()
         return tick
 
     # --- choosing states ---------------------------------------------------------------------------------------
@@ -202,19 +206,17 @@ class Explorer:
         if self._is_spent(search):
             search.end()
         while (node := search.current) is not None:
-            score, rollouts = allocation(node.key, node.depth, self.states, self.settings, self.most)
+            score, rollouts = self.states.allocation(node.key, node.depth, self.most)
             if rollouts:
-                # Nobody learns from siblings yet: whole episodes say more about states than broad trees.
-                rollouts = 1 if self.iteration < self.settings.search_warmup else rollouts
                 return Request(search, self._spec(search, node, rollouts), score, rollouts)
             self._record_choice(search, node, score, 0)
             search.marks[node.place].outcome = "closed"
+            self.states.finish(node.path_keys(), success=False)
             self.counts.backtracks += search.backtrack()
         return None
 
     def _is_spent(self, search: Search) -> bool:
-        limit = self.settings.search_max_steps
-        return search.finished >= self.settings.search_max_finished or (limit > 0 and search.steps >= limit)
+        return search.ends >= self.settings.search_max_finished
 
     def _spec(self, search: Search, node: Node, rollouts: int) -> BranchSpec:
         seeds = tuple(stream_seed(search.seed, search.expansions, member) for member in range(rollouts))
@@ -241,7 +243,7 @@ class Explorer:
         nodes = [parent.after(c.step, c.answer, self._key(search, c.answer), c.snapshot) for c in whole]
         children = [Ranked(child, node, 0.0) for child, node in zip(whole, nodes, strict=True)]
         if children:
-            rewards = step_rewards(parent.path_keys(), outcomes(children), self.states, self.settings)
+            rewards = self.states.step_rewards(parent.path_keys(), outcomes(children))
             children = [replace(c, reward=float(r)) for c, r in zip(children, rewards, strict=True)]
         broken = [Ranked(child, None, 0.0) for child in expansion.children if child.failed]
         return sorted(children, key=lambda item: -item.reward) + broken
@@ -265,16 +267,16 @@ class Explorer:
     def _descend(self, search: Search, children: Sequence[Ranked]) -> None:
         search.expansions += 1
         search.steps += len(children)
-        self.counts.skipped += search.descend(
-            children, backtrack=self.settings.search_backtrack, once_per=self.states.once_per
-        )
+        # A sibling that ended while a better one goes on does not end the path.
+        search.ends += not children or children[0].node is None or bool(children[0].child.end_cause)
+        self.counts.skipped += search.descend(children, backtrack=self.settings.search_backtrack)
 
     def _finish(
         self, search: Search, origin: Node, expansion: Expansion, children: Sequence[Ranked]
     ) -> Iterator[Trajectory]:
         """Count and yield the trajectories that ended; those that broke are yielded and never counted."""
         if expansion.end_cause:
-            yield self._finished(search, origin, expansion.end_cause, failed=expansion.failed, terminal=False)
+            yield self._finished(search, origin, expansion.end_cause, failed=expansion.failed)
         for item in children:
             cause, success = item.child.end_cause, item.child.success
             if item.node is None:
@@ -284,15 +286,39 @@ class Explorer:
                 yield self._finished(search, item.node, cause, success=success)
 
     def _finished(
-        self, search: Search, last: Node, cause: str, *, success: bool = False, failed: bool = False,
-        terminal: bool = True,
-    ) -> Trajectory:  # fmt: skip
-        trajectory = search.trajectory(last, cause, success=success, failed=failed)
+        self, search: Search, last: Node, cause: str, *, success: bool = False, failed: bool = False
+    ) -> Trajectory:
+        trajectory, path = search.trajectory(last, cause, success=success, failed=failed), last.path_keys()
         search.finished += 1
         if not failed:
-            self.states.finish(last.path_keys(), success, terminal=terminal)
-            self.versions.note(last.path_keys(), last.steps())
+            self.states.finish(path, success)
+            self.versions.note(path, last.steps())
+            if trajectory.terminated:
+                self._ended.append((path, trajectory))
         return trajectory
+
+    def _paths(self) -> list[Trajectory]:
+        """Paths of the tick as the learner gets them, valued by what all of the tick has shown.
+
+        A failed path is its last step alone. Steps keep the log-probabilities and versions of the weights that sampled
+        them.
+        """
+        found = []
+        for path, trajectory in self._ended:
+            gains = self.states.path_gains(path, trajectory.success)
+            if gains.any():
+                first = 0 if trajectory.success else len(gains) - 1
+                rewarded = zip(trajectory.steps[first:], gains[first:], strict=True)
+                steps = [replace(step, reward=float(gain)) for step, gain in rewarded]
+                found.append(
+                    replace(
+                        trajectory, group_id=self.requests, member=0, steps=steps, end_cause=PATH, facts={}, metrics={}
+                    )
+                )
+                self.requests += 1
+        self._ended = []
+        self.counts.paths += len(found)
+        return found
 
     def _record(self, request: Request, expansion: Expansion) -> None:
         node, counts = request.search.current, self.counts

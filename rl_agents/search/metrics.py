@@ -36,6 +36,7 @@ class SearchCounts:
     replayed_steps: int = 0
     backtracks: int = 0
     skipped: int = 0
+    paths: int = 0
     tasks_ended: int = 0
 
     def metrics(self, states_known: int, frontier: int) -> dict[str, float]:
@@ -50,6 +51,7 @@ class SearchCounts:
             "search/frontier_size": float(frontier),
             "search/backtracks": float(self.backtracks),
             "search/skipped_actions": float(self.skipped),
+            "search/trained_paths": float(self.paths),
             "search/tasks_ended": float(self.tasks_ended),
             "search/sampled_steps": float(len(self.steps)),
             "search/env_steps": float(self.env_steps),

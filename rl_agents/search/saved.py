@@ -47,10 +47,10 @@ def _search_to_json(search: Search) -> dict[str, Any]:
         "task_id": search.task_id,
         "seed": search.seed,
         "finished": search.finished,
+        "ends": search.ends,
         "steps": search.steps,
         "expansions": search.expansions,
         "opened": search.opened,
-        "executed": sorted(search.executed),
         "nodes": [_node_to_json(node, number) for node in nodes],
         "current": number[id(search.current)] if search.current else None,
         "frontier": [number[id(node)] for node in search.frontier],
@@ -59,7 +59,9 @@ def _search_to_json(search: Search) -> dict[str, Any]:
 
 
 def _search_from_json(data: Mapping[str, Any]) -> Search:
-    plain = {name: data[name] for name in ("number", "task_id", "seed", "finished", "steps", "expansions", "opened")}
+    plain = {
+        name: data[name] for name in ("number", "task_id", "seed", "finished", "ends", "steps", "expansions", "opened")
+    }
     nodes: list[Node] = []
     for node in data["nodes"]:
         nodes.append(_node_from_json(node, nodes))
@@ -67,7 +69,6 @@ def _search_from_json(data: Mapping[str, Any]) -> Search:
         **plain,
         current=None if data["current"] is None else nodes[data["current"]],
         frontier=[nodes[index] for index in data["frontier"]],
-        executed=set(data["executed"]),
         marks=[Mark(**mark) for mark in data["marks"]],
     )
 

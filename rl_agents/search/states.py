@@ -1,26 +1,20 @@
-"""What search methods share: how states are named, how many samples they get, and what a step earns.
-
-What sets a method apart is one object, its `States`: what it knows about states and what they are worth. That of 3spo
-counts finished trajectories (`rl_agents.algorithms.three_spo`), that of chain-search solves the Markov chain of all
-sampled steps (`rl_agents.algorithms.chain_search`).
-"""
+"""How states are named, and what a search asks its algorithm about them (`States`)."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
-
-import numpy as np
+from typing import Any, Protocol
 
 from rl_agents.credit.statistics import FloatArray
-from rl_agents.credit.three_spo import StateScore, novelty, novelty_weight, rollout_count, step_reward
-from rl_agents.settings.search import SearchKeys, StateKeys
+from rl_agents.settings.search import StateKeys
 
 KEY_BYTES = 12
 #: States that a method keeps; beyond, those least recently counted are forgotten and unseen again.
 MAX_STATES = 100_000
+#: `end_cause` of what is trained on beside siblings: a path of the search that ended.
+PATH = "path"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,39 +33,32 @@ class Outcomes:
 
 
 class States(Protocol):
-    """What a method knows about states, and what they are worth to it.
+    """What a search method knows about states.
 
     Attributes:
-        once_per: equal actions at a state are followed once in a ``search``, or once among ``siblings``.
         finished, solved: trajectories that ended so far, and those of them that were solved.
     """
 
-    once_per: Literal["search", "siblings"]
     finished: int
     solved: int
 
     def __len__(self) -> int:
         """States known."""
 
-    def visits(self, key: str) -> float:
-        """N of a state: what was counted there; 0 for an unseen one."""
+    def allocation(self, key: str, depth: int, most: int) -> tuple[float, int]:
+        """Score of a state at this depth (1 for a start state), and how many actions to sample there: 0 to ``most``."""
 
-    def score(self, keys: Sequence[str], depth: int) -> StateScore:
-        """S and gate of states that are met at this depth (1 for start states), float64 [states]."""
+    def step_rewards(self, path: Sequence[str], outcomes: Outcomes) -> FloatArray:
+        """Reward of each step sampled at the last state of ``path``, by what was known before; float64 [samples]."""
 
-    def progress(self, key: str, depth: int, outcomes: Outcomes) -> FloatArray:
-        """What each step from a state gained, float64 [samples], by what was known before these steps."""
+    def path_gains(self, path: Sequence[str], solved: bool) -> FloatArray:
+        """Reward of each step of a path that ended, for training on it beside siblings, [steps]; empty: none."""
 
     def observe(self, key: str, outcomes: Outcomes) -> None:
         """Count the steps sampled at a state."""
 
-    def finish(self, path: Sequence[str], success: bool, *, terminal: bool) -> None:
-        """Count a finished trajectory.
-
-        Args:
-            path: keys from the start state to the last one.
-            terminal: the environment or the turn limit ended it in its last state.
-        """
+    def finish(self, path: Sequence[str], success: bool) -> None:
+        """Count a finished trajectory; ``path`` holds the keys from the start state to the last one."""
 
     def end_iteration(self) -> None:
         """An iteration is over."""
@@ -92,39 +79,3 @@ def state_key(task_id: str, text: str, settings: StateKeys) -> str:
     """Return the key of a state: a digest of its text, and of the task with ``state_scope=task``."""
     scope = task_id if settings.state_scope == "task" else ""
     return digest(scope, "", text)  # the empty part: keys of earlier checkpoints stay valid
-
-
-def allocation(key: str, depth: int, states: States, settings: SearchKeys, most: int) -> tuple[float, int]:
-    """(S, n) of a state: n = ceil(G_max·S), 0 where the gate is closed (3SPO, eq. 3), or G_max everywhere.
-
-    Args:
-        most: G_max.
-    """
-    found = states.score([key], depth)
-    score = float(found.score[0])
-    if settings.search_rollouts == "uniform":
-        return score, most
-    return score, int(rollout_count(found.score, found.open, maximum=most)[0])
-
-
-def step_rewards(path: Sequence[str], outcomes: Outcomes, states: States, settings: SearchKeys) -> FloatArray:
-    """R of every sample (3SPO, eq. 2) by what was known before these steps, each part switchable; float64 [samples].
-
-    Args:
-        path: keys from the start state to the state that was sampled at.
-    """
-    key, count = path[-1], len(outcomes.keys)
-    weight, novel, gained = 0.0, np.zeros(count), np.zeros(count)
-    known = settings.novelty_until == "solved" and states.solved > 0
-    if settings.novelty != "none" and not known:
-        fixed = settings.novelty_fixed or None
-        weight = float(novelty_weight(states.visits(key), decay=settings.novelty_decay, fixed=fixed))
-        novel = np.array(
-            [
-                novelty(key, after, mode=settings.novelty, next_total=states.visits(after), path=path)
-                for after in outcomes.keys
-            ]
-        )
-    if settings.score_difference != "none":
-        gained = states.progress(key, len(path), outcomes)
-    return step_reward(novel, gained, outcomes.solved, weight, success_weight=settings.success_weight)

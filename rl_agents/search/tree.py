@@ -11,7 +11,6 @@ from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.rollout.branching import BranchPoint, Child
 from rl_agents.rollout.env_calls import EnvReply
 from rl_agents.rollout.turns import next_dialogue
-from rl_agents.search.states import digest
 
 Outcome = Literal["open", "success", "failure", "closed", "skipped"]
 
@@ -105,8 +104,8 @@ class Search:
         seed: of the environment's reset and of all sampling.
         current: state to expand next; None before the start state is known, and when nothing is left.
         frontier: states to return to, the next one last.
-        executed: digests of (state key, action) pairs.
         finished: trajectories that ended.
+        ends: paths that were followed to their end, dropped or broken.
         steps: sampled actions.
         expansions: states that were sampled at.
         opened: the start state is known.
@@ -118,8 +117,8 @@ class Search:
     seed: int
     current: Node | None = None
     frontier: list[Node] = field(default_factory=list)
-    executed: set[str] = field(default_factory=set)
     finished: int = 0
+    ends: int = 0
     steps: int = 0
     expansions: int = 0
     opened: bool = False
@@ -145,29 +144,27 @@ class Search:
             call,
         )
 
-    def descend(self, ranked: Sequence[Ranked], *, backtrack: bool, once_per: Literal["search", "siblings"]) -> int:
+    def descend(self, ranked: Sequence[Ranked], *, backtrack: bool) -> int:
         """Go on from the current state's children, best first: descend into the best, keep the others.
 
-        Children that ended are left out, and so are equal (state, action) pairs after the first.
+        Children that ended are not entered, nor are siblings with the action of an earlier one.
 
         Args:
             ranked: children by reward, descending.
             backtrack: put the others on the frontier, in ascending order, so that the better one is popped first.
-            once_per: where a pair counts as equal: in this whole search, or among these siblings.
 
         Returns:
-            Number of children that were left out as equal.
+            Number of siblings that repeated an action.
         """
         assert self.current is not None
         origin, skipped = self.current, 0
         following: list[Node] = []
-        executed = self.executed if once_per == "search" else set()
+        actions: set[str] = set()
         for item in ranked:
             if item.node is None:
                 continue
-            pair = digest(origin.key, item.child.step.action)
-            repeated = pair in executed
-            executed.add(pair)
+            repeated = item.child.step.action in actions
+            actions.add(item.child.step.action)
             self._mark(item, item.node, origin, repeated)
             if item.child.end_cause:
                 continue

@@ -17,56 +17,35 @@ DROPPED: Mapping[str, Any] = {
     "overlong_length": 0,
     "return_at_observation": "skip",
 }
-#: Keys of searches that are gone, with the only value that can go on: their default.
-REMOVED: Mapping[str, Any] = {
-    "search_batch_groups": 0,
-    "search_update": "step",
-    "search_weights": "equal",
-    "search_order": "ranked",
-    "search_closed": "dropped",
-    "search_baseline": "siblings",
-    "state_depth": False,
-    "state_normaliser": "none",
-    "max_states": 100_000,
-}
-#: What else a run of algo=3spo must have stood at to go on as 3spo, or as chain-search.
-COUNTS = {"score_difference": ("gated", "none"), "search_skip": ("search",), "state_decay": (1.0,)}
-CHAIN = {"score_difference": ("value", "none"), "search_skip": ("siblings",), "score_clock": ("depth",)}
-#: Failures from which chain-search's predecessor closed a state: out of reach, as today, where no state closes.
-OPEN_XI = 1e6
+#: Algorithms that were something else before 3spo was the tree search in every case.
+FORMER = ("3spo", "chain-search")
+#: Keys of tree search that are gone or take other values since then; runs of other algorithms have them, too.
+FORMER_KEYS = frozenset({
+    "search_batch_groups", "search_update", "search_weights", "search_order", "search_closed", "search_baseline",
+    "search_skip", "search_warmup", "search_max_steps", "score_clock", "score_difference", "score_preset", "novelty",
+    "success_weight", "state_count", "state_depth", "state_normaliser", "state_terminal", "state_value", "max_states",
+})  # fmt: skip
 
 
 def migrated(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return a run's configuration in today's keys.
 
-    Until chain-search had a name of its own it was ``algo: 3spo`` with ``state_value: chain``.
-
     Raises:
-        InputError: a removed key whose value nothing stands for any more.
+        InputError: a removed key has a value that nothing stands for any more, or the algorithm has changed.
     """
     _check(data, {name: (value,) for name, value in DROPPED.items()})
     gone = RETIRED | DROPPED.keys()
     found = _with_one_turn_limit({name: value for name, value in data.items() if name not in gone})
     if found.get("env") == "webshop":
         found.setdefault("env.hold_out_eval", True)  # what they trained on; a new run trains on these goals too
-    if found.get("algo") == "3spo" and found.get("state_value") != "chain":
-        found.setdefault("score_gate", "score")  # the only reading there was
-    if found.keys().isdisjoint(REMOVED):
+    if "reading" in found:
         return found
-    _check(found, {name: (value,) for name, value in REMOVED.items()})
-    chained = found.get("state_value") == "chain"
-    if found["algo"] == "3spo":
-        _check(found, CHAIN if chained else COUNTS)
-        if chained and found.get("score_xi", 10.0) < OPEN_XI:
-            raise _refusal("score_xi", found.get("score_xi", 10.0), (f"{OPEN_XI:g} and more",))
-        found["algo"] = "chain-search" if chained else "3spo"
-        found["search_warmup"] = found.pop("critic_warmup", 0)
-    preset = {"paper": 50.0, "graded": 1.0}[found.get("score_preset", "paper")]
-    found["score_alpha"] = found.get("score_alpha") or preset
-    found["score_difference"] = "none" if found.get("score_difference") == "none" else "progress"
-    for name in (*REMOVED, "state_value", "search_skip", "score_preset"):
-        found.pop(name, None)
-    return found
+    if found.get("algo") in FORMER:
+        raise InputError(
+            f"config.yaml: a run of an earlier version's {found['algo']}, which has changed since, cannot be resumed; "
+            "train its model further with --algo 3spo --model RUN/checkpoints/ITERATION/hf"
+        )
+    return {name: value for name, value in found.items() if name not in FORMER_KEYS}
 
 
 def _with_one_turn_limit(data: Mapping[str, Any]) -> dict[str, Any]:

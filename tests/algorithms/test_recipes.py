@@ -15,7 +15,7 @@ from rl_agents.errors import InputError
 ROOT = Path(__file__).parents[2]
 NAMES = [
     "sft", "ppo", "reinforce++", "reinforce++-baseline", "rloo", "grpo", "dr-grpo", "dapo", "gspo", "cispo", "gigpo",
-    "hgpo", "steppo", "chain-gae", "3spo", "chain-search", "vspo", "pivotrl",
+    "hgpo", "steppo", "3spo", "vspo", "pivotrl", "chain-gae",
 ]  # fmt: skip
 #: Keys that some algorithms read and others do not.
 ALGORITHM_KEYS = {key for recipe in ALGORITHMS.values() for key in declared(recipe.keys)}

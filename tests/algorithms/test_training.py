@@ -34,7 +34,7 @@ def weights(algo: AgentAlgorithm) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("name", [*LEARNING, "sft"])
 def test_one_iteration_moves_the_weights(beginner_model_dir: Path, name: str) -> None:
-    algo = build(beginner_model_dir, name, **({"search_warmup": 0} if name == "chain-search" else {}))
+    algo = build(beginner_model_dir, name)
     before = weights(algo)
     metrics = algo.train()["agent"]
     after = weights(algo)

@@ -28,7 +28,7 @@ ROWS = """
 --set clip_high=-1 => clip_high=-1.0: must not be negative
 --set gamma=1.5 algo=ppo => gamma=1.5: must be at most 1
 --set lam=2 algo=ppo => lam=2.0: must be at most 1
---set gamma=0.9 algo=grpo => key 'gamma' has no effect with algo grpo; it belongs to: 3spo, chain-gae, chain-search,
+--set gamma=0.9 algo=grpo => key 'gamma' has no effect with algo grpo; it belongs to: 3spo, chain-gae,
 --set solved_again=2 algo=grpo => key 'solved_again' has no effect with algo grpo; it belongs to: chain-gae
 --set solved_again=-1 algo=chain-gae => solved_again=-1: must not be negative
 --set solved_again_weight=0.5 solved_again=0 algo=chain-gae => key 'solved_again_weight' has no effect without
@@ -113,17 +113,18 @@ ROWS = """
 --algo 3SPO --env alfworld => unknown algorithm '3SPO': did you mean '3spo'?
 --env webshp => unknown environment 'webshp': did you mean 'webshop'?
 --set env=3 => unknown environment '3': valid: alfworld, blackbox, circuit_decoding, guess_numbers, gymnasium:<id>,
---set novelty=changed => key 'novelty' has no effect with algo grpo; it belongs to: 3spo, chain-search
---algo 3spo --env guess_numbers --set novelty=newest => novelty='newest': valid: changed, unseen, first_in_trajectory,
---algo 3spo --env guess_numbers --set score_zeta=2 => score_zeta=2.0: must be at most 1
+--set novelty=changed => key 'novelty' has no effect with algo grpo; it belongs to: 3spo
+--algo 3spo --env guess_numbers --set reading=exact => reading='exact': valid: learned, published
+--algo 3spo --env guess_numbers --set novelty=newest => novelty='newest': valid: changed, unseen, none
+--algo 3spo --env guess_numbers --set score_gate=count score_zeta=2 => score_zeta=2.0: must be at most 1
 --algo 3spo --env guess_numbers --set search_steps=0 => search_steps=0: must be at least 1
---algo 3spo --set search_steps=9 truncation=t3 => truncation=t3 does not go with algo 3spo: it rewards single ste
---algo 3spo --set search_steps=9 lr_decay=0.1 => lr_decay=0.1: 3spo does not know its number of optimiser steps
+--algo 3spo --env guess_numbers --set search_steps=9 truncation=t3 => truncation=t3 does not go with algo 3spo: it
+--algo 3spo --env guess_numbers --set search_steps=9 lr_decay=0.1 => lr_decay=0.1: 3spo does not know its number
 --algo vspo --set vspo_temperature=0 => vspo_temperature=0.0: must be above 0
 --algo steppo --set steppo_credit=x => steppo_credit='x': valid: step_gae, token_gae
 --algo hgpo --set hgpo_history=-1 => hgpo_history=-1: must not be negative
 --algo gigpo --set gigpo_omega=-1 => gigpo_omega=-1.0: must not be negative
---algo chain-search --set state_decay=0 --env guess_numbers => state_decay=0.0: must be above 0
+--algo 3spo --set state_decay=0 --env guess_numbers => state_decay=0.0: must be above 0
 --set lag=-1 => lag=-1: must not be negative
 --set staleness=3 => key 'staleness' has no effect without stream
 --set stream=true staleness=0 => staleness=0: must be at least 1
@@ -131,8 +132,8 @@ ROWS = """
 --set stream=true num_env_runners=0 => stream needs num_env_runners of 1 or more
 --algo sft --set lag=1 => key 'lag' has no effect with algo sft: it learns from demonstrations
 --algo sft --set stream=true => key 'stream' has no effect with algo sft: it learns from demonstrations
---algo 3spo --set search_steps=9 lag=2 => lag=2: 3spo chooses states by what its last samples were worth
---algo chain-search --env guess_numbers --set stream=true => stream: chain-search chooses states by what its last samp
+--algo 3spo --env guess_numbers --set search_steps=9 lag=2 => lag=2: 3spo chooses states by what its last
+--algo 3spo --env guess_numbers --set stream=true => stream: 3spo chooses states by what its last samp
 --set env.prompt= => env.prompt='': valid: paper, compact
 --set env.prompt=chatty => env.prompt='chatty': valid: paper, compact
 --set env.nope=1 => unknown option of environment guess_numbers 'env.nope': did you mean 'env.progress'?

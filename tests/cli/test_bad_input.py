@@ -48,7 +48,7 @@ CASES = [
     (["--pool", "p", "--algo", "chain-gae", "--set", "solved_again=4"], "key 'solved_again' has no effect with pool=p"),
     (["--pool", "p", "--set", "pool=q"], "pool is given twice"),
     (
-        ["--pool", "p", "--algo", "3spo", "--set", "score_xi=1"],
+        ["--pool", "p", "--algo", "3spo", "--env", "guess_numbers"],
         "pool=p: 3spo samples at states of its own choice",
     ),
     (["--algo", "grpo", "extra"], "unexpected argument 'extra'"),

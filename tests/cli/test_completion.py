@@ -33,7 +33,7 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
     "words, wanted",
     [
         ("tu", {"tune"}),
-        ("--algo chain", {"chain-gae", "chain-search"}),
+        ("--algo chain", {"chain-gae"}),
         ("eval --env ci", {"circuit_decoding"}),
         ("--config guess_numbers_da", {"guess_numbers_dapo"}),
         ("tune vspo", {"vspo_paper", "vspo_small"}),

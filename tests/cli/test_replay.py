@@ -37,7 +37,7 @@ RUNS: dict[str, list[str]] = {
     "pivotrl": ["algo=pivotrl"],
     "steppo, one behind": ["algo=steppo", "lag=1"],
     "3spo": ["algo=3spo", "search_steps=60", "branching=replay"],
-    "chain-search, one behind": ["algo=chain-search", "search_steps=60", "branching=replay", "lag=1"],
+    "3spo, published, one behind": ["algo=3spo", "reading=published", "search_steps=60", "branching=replay", "lag=1"],
 }  # fmt: skip
 
 

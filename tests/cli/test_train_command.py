@@ -217,30 +217,31 @@ def test_an_algorithm_may_bring_its_preset(agents, tmp_path, capsys) -> None:
 
     bare = config("bare", "3spo", "--set", "eval_episodes=32", "lr=1e-5")
     said = capsys.readouterr().out
-    for line in ("alfworld_chain_gae_small.yaml", "--algo 3spo runs chain-gae", "--set score_gate=score"):
-        assert line in said
-    assert (bare["algo"], bare["env"], bare["gamma"], bare["lr"]) == ("chain-gae", "alfworld", 0.95, 1e-5)
-    assert json.loads((tmp_path / "bare" / "summary.json").read_text())["algorithm"] == "chain-gae"
-    search = config("search", "chain-search", "--set", "eval_episodes=32", "lr=1e-5")
-    said = capsys.readouterr().out
-    assert (search["algo"], search["env"]) == ("chain-search", "alfworld") and "3spo" not in said
-    assert "alfworld_chain_search_small.yaml" in said
+    assert "alfworld_3spo_small.yaml" in said and "reading=learned" in said
+    assert (bare["algo"], bare["env"], bare["group_size"], bare["lr"]) == ("3spo", "alfworld", 2, 1e-5)
+    assert json.loads((tmp_path / "bare" / "summary.json").read_text())["algorithm"] == "3spo"
 
 
-def test_3spo_by_name_alone_runs_what_won_and_with_a_key_of_the_search_the_search(agents, tmp_path, capsys) -> None:
+def test_no_key_of_3spo_changes_which_method_or_which_environment_runs(agents, tmp_path, capsys) -> None:
     def config(name: str, *flags: str) -> dict:
         assert main(["--algo", "3spo", "--iterations", "1", "--output", str(tmp_path / name), *flags]) == 0
         return yaml.safe_load((tmp_path / name / "config.yaml").read_text())
 
-    here = ("--env", "guess_numbers", "--set", "eval_episodes=32")
-    assert config("alone", *here, "gamma=0.9")["algo"] == "chain-gae", "gamma is a key of both"
-    assert "--algo 3spo runs chain-gae" in capsys.readouterr().out
-    paper = config("paper", *here, "score_gate=score")
-    assert (paper["algo"], paper["score_alpha"], paper["env"]) == ("3spo", 50.0, "guess_numbers")
-    assert "chain-gae" not in capsys.readouterr().out
-    assert config("bare", "--set", "eval_episodes=32", "search_steps=64")["env"] == "guess_numbers", "no preset either"
-    recipe = config("recipe", "--config", "guess_numbers_3spo", "--set", "eval_episodes=32")
-    assert recipe["algo"] == "3spo" and "chain-gae" not in capsys.readouterr().out
+    plain = config("plain", "--set", "eval_episodes=32")
+    for number, chosen in enumerate(("score_alpha=50", "search_steps=64", "gamma=0.9", "reading=published")):
+        found = config(str(number), "--set", "eval_episodes=32", chosen)
+        assert (found["algo"], found["env"]) == (plain["algo"], plain["env"]) == ("3spo", "alfworld"), chosen
+    assert "reading=published" in capsys.readouterr().out
+    published = (
+        found["score_alpha"],
+        found["score_gate"],
+        found["score_rate"],
+        found["group_size"],
+        found["state_name"],
+    )
+    assert published == (50.0, "score", "counts", 8, "observation")
+    graded = config("graded", "--set", "eval_episodes=32", "reading=published", "score_alpha=1")
+    assert (graded["score_alpha"], graded["score_gate"]) == (1.0, "score"), "a key that is set takes precedence"
 
 
 def test_local_means_no_actors_and_the_torch_engine(agents, tmp_path) -> None:

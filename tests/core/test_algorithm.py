@@ -50,7 +50,7 @@ def test_resume_is_exact(beginner_model_dir: Path, tmp_path: Path, algorithm: st
     assert any(metrics["actor/grad_norm"] > 0 for metrics in after), "nothing was learned, so nothing was compared"
 
 
-@pytest.mark.parametrize("algorithm", ["chain-search", "ppo"])
+@pytest.mark.parametrize("algorithm", ["3spo", "ppo"])
 def test_a_run_whose_rows_share_their_beginnings_is_the_same_run(beginner_model_dir: Path, algorithm: str) -> None:
     keys = {"algo": algorithm, "rows": "per_step", "group_size": 8, "entropy_coef": 0.01}
     flat, shared = (train(build(beginner_model_dir, **keys, row_prefixes=kind), 2) for kind in ("flat", "shared"))

@@ -54,14 +54,6 @@ def test_a_critic_that_learns_a_thousand_times_faster_is_named() -> None:
     assert not cautions(resolved(algo="grpo", lr=1e-6)), "it has no critic"
 
 
-def test_3spo_without_novelty_says_what_the_difference_weighs() -> None:
-    assert any(
-        line.startswith("novelty=none has omega = 0") for line in cautions(resolved(algo="3spo", novelty="none"))
-    )
-    assert not cautions(resolved(algo="3spo", novelty="zero")), "eq. 2 without R_novel"
-    assert not cautions(resolved(algo="chain-search")), "its own default"
-
-
 @pytest.mark.parametrize(
     ("algo", "keys", "correction"),
     [
@@ -72,7 +64,6 @@ def test_3spo_without_novelty_says_what_the_difference_weighs() -> None:
         ("steppo", {}, "step_tis"),
         ("steppo", {"ratio_level": "token"}, "token_tis"),
         ("3spo", {}, "step_tis"),
-        ("chain-search", {}, "step_tis"),
     ],
 )
 def test_stale_rollouts_are_corrected_on_the_level_of_the_ratio(

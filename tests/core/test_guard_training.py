@@ -128,7 +128,7 @@ def test_a_search_is_told_by_episodes_of_its_own(beginner_model_dir: Path, tmp_p
 
 
 def test_a_search_finds_the_same_with_and_without_the_guard(beginner_model_dir: Path) -> None:
-    keys = {"algo": "chain-search", "group_size": 4, "search_steps": 64, "lr": 1e-3}
+    keys = {"algo": "3spo", "group_size": 4, "search_steps": 64, "lr": 1e-3}
     found = []
     for guarded in ("warn", "off"):
         algo = build(beginner_model_dir, guard=guarded, **keys)
@@ -139,7 +139,7 @@ def test_a_search_finds_the_same_with_and_without_the_guard(beginner_model_dir: 
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize("algo", ["3spo", "chain-search"])
+@pytest.mark.parametrize("algo", ["3spo"])
 def test_a_search_goes_back_in_what_it_knows_and_on_in_its_tasks(
     beginner_model_dir: Path, tmp_path: Path, algo: str
 ) -> None:

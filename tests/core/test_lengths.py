@@ -131,7 +131,7 @@ def test_they_are_measured_once_and_a_resumed_run_keeps_its_own(model: Path, mon
 def test_train_eval_and_tune_take_the_same(model: Path, tmp_path: Path) -> None:
     wanted = resolved(model)
     learned = resolved(model, algo="sft")
-    flags = ["--algo", "3spo", "--env", "guess_numbers", "--model", str(model), "--local", "--set", "score_gate=score"]
+    flags = ["--algo", "3spo", "--env", "guess_numbers", "--model", str(model), "--local"]
     plan = plan_new(build_parser().parse([*flags, "--output", str(tmp_path / "out")]))
     assert plan.settings.algo == "3spo"
     args = eval_parser().parse(["--model", str(model), "--local"])
@@ -147,8 +147,7 @@ def test_a_run_without_preset_says_what_it_runs(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for env, said in (("alfworld", "alfworld_3spo.yaml"), ("guess_numbers", "no preset in tune_configs/recipes")):
-        argv = ["--algo", "3spo", "--env", env, "--model", str(model), "--local", "--output", str(tmp_path / "out"),
-                "--set", "score_gate=score"]  # fmt: skip
+        argv = ["--algo", "3spo", "--env", env, "--model", str(model), "--local", "--output", str(tmp_path / "out")]
         plan_new(build_parser().parse(argv))
         out = capsys.readouterr().out
         assert out.startswith(f"--algo 3spo on {env} without --config: the defaults") and said in out

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rl_agents.algorithms.three_spo import annealing, gate, novelty_weight, rollout_count, state_score, step_reward
 from rl_agents.credit.gae import discounted_returns, reward_to_go, step_gae, token_gae, whiten_steps
 from rl_agents.credit.group import EPSILON, grpo, leave_one_out, rloo
 from rl_agents.credit.hgpo import hgpo
 from rl_agents.credit.statistics import masked_mean, masked_var, masked_whiten, whiten_by_length, whiten_rows
-from rl_agents.credit.three_spo import annealing, novelty_weight, rollout_count, state_score, step_reward
 from rl_agents.credit.vspo import MINIMUM_VARIANCE, smoothing_weight, softmax, value_scores
 
 ONE, ZERO = np.zeros(6, dtype=int), np.zeros(1)
@@ -105,10 +105,10 @@ def test_a_group_of_one_gets_zero_unless_asked(estimate: Callable[..., np.ndarra
 
 def test_alpha_is_50_as_published() -> None:
     assert float(annealing(3)) == float(annealing(3, alpha=50.0)) == pytest.approx(50.0 * np.log(3.0))
-    assert float(state_score(20, 1, 2).score) == float(state_score(20, 1, 2, alpha=50.0).score)
-    assert float(state_score(9, 1, 2).score) == float(state_score(9, 1, 2, alpha=50.0).score) > 0.0
+    assert float(state_score(1 / 9, 2)) == float(state_score(1 / 9, 2, alpha=50.0)) > 0.0
+    assert bool(gate(20, 1)) == bool(gate(20, 1, xi=10.0, zeta=0.1)) is False
 
 
 def test_probable_counts_of_the_first_states() -> None:
-    scores = state_score([0, 10, 10], [0, 0, 5], 3, alpha=1.0)
-    assert rollout_count(scores.score, scores.open).tolist()[:2] == [8, 0]
+    scores = state_score([0.0, 0.0, 0.5], 3, alpha=1.0)
+    assert rollout_count(scores, gate([0, 10, 10], [0, 0, 5])).tolist()[:2] == [8, 0]

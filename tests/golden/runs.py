@@ -58,8 +58,7 @@ CASES: Mapping[str, Case] = {
     "vspo": Case("guess_numbers", {"algo": "vspo"}),
     "pivotrl": Case("pivot", {"algo": "pivotrl"}),
     "chain-gae": Case("guess_numbers", {"algo": "chain-gae"}),
-    "chain-search": Case("guess_numbers", {"algo": "chain-search", "search_steps": 96}),
-    "3spo": Case("guess_numbers", {"algo": "3spo", "search_steps": 96, "score_gate": "score"}),
+    "3spo": Case("guess_numbers", {"algo": "3spo", "search_steps": 96, "tasks_per_iteration": 8}),
 }
 
 

@@ -6,11 +6,9 @@ import json
 
 import numpy as np
 import pytest
-from search.drawn import settings_of
 
-from rl_agents.algorithms.chain_search import ChainValues
 from rl_agents.search.chain import StateChain
-from rl_agents.search.states import Outcomes, allocation, step_rewards
+from rl_agents.search.states import Outcomes
 
 
 def observe(chain: StateChain, key: str, children: list[str], ended: list[bool], solved: list[bool]) -> None:
@@ -103,45 +101,3 @@ def test_it_travels_as_json() -> None:
     np.testing.assert_array_equal(chain.values(["a", "b", "c"]), other.values(["a", "b", "c"]))
     other.load_json(json.loads(json.dumps(chain.to_json())))
     np.testing.assert_array_equal(chain.values(["a", "b", "c"]), other.values(["a", "b", "c"]))
-
-
-def known(**keys: object) -> ChainValues:
-    """V(a) = 0.75·0.9 and V(b) = 0.75 or nearly, in an average run."""
-    values = ChainValues(settings_of("chain-search", gamma=0.9, **keys))
-    for _ in range(20_000):
-        values.observe("a", Outcomes(("b",), (False,), (False,)))
-        values.observe("b", Outcomes(("-",) * 4, (True,) * 4, (True, True, True, False)))
-    for number in range(39):
-        values.finish(["a", "b"], number < 29, terminal=True)
-    return values
-
-
-def test_a_step_earns_half_the_progress_of_values() -> None:
-    values, settings = known(), settings_of("chain-search", gamma=0.9)
-    outcomes = Outcomes(("b", "new", "won", "lost"), (False, False, True, True), (False, False, True, False))
-    found = step_rewards(["a"], outcomes, values, settings)
-    here = 0.9 * 0.75
-    expected = [0.0, 0.9 * here - here, 1.0 - here, 0.0 - here]
-    assert found == pytest.approx([0.5 * value for value in expected], abs=1e-3)
-
-
-def test_from_an_unseen_state_progress_is_against_the_average_trajectory() -> None:
-    values = known()
-    (gained,) = values.progress("unseen", 1, Outcomes(("won",), (True,), (True,)))
-    assert gained == pytest.approx(1.0 - 29.5 / 40)
-
-
-def test_novelty_and_success_can_be_paid_for_as_in_eq_2() -> None:
-    keys = {"gamma": 0.9, "novelty": "changed", "novelty_fixed": 0.25, "success_weight": 0.5}
-    values, settings = known(), settings_of("chain-search", **keys)
-    won = Outcomes(("won",), (True,), (True,))
-    assert step_rewards(["a"], won, values, settings)[0] == pytest.approx(0.25 + 0.25 * (1 - 0.675) + 0.5, abs=1e-3)
-    bare = settings_of("chain-search", score_difference="none", success_weight=0.5)
-    assert step_rewards(["a"], won, values, bare).tolist() == [0.5]
-
-
-def test_no_state_is_given_up() -> None:
-    values, settings = ChainValues(settings_of("chain-search")), settings_of("chain-search")
-    values.observe("hopeless", Outcomes(("-",) * 5000, (True,) * 5000, (False,) * 5000))
-    assert allocation("hopeless", 3, values, settings, 8) == (pytest.approx(1.0, abs=1e-3), 8)
-    assert allocation("b", 2, known(), settings, 8) == (pytest.approx(2**-0.75, abs=1e-3), 5)

@@ -10,12 +10,11 @@ from typing import ClassVar
 import pytest
 from search.drawn import CONTEXT, LIMITS, Copied, Drawn, World, explorer_of
 
-from rl_agents.algorithms.chain_search import ChainValues
-from rl_agents.algorithms.three_spo import StateCounts
+from rl_agents.algorithms.three_spo import StateStatistics
 from rl_agents.search.explorer import PATIENCE, Explorer, SearchError
 from rl_agents.search.iteration import run_iteration
 from rl_agents.search.saved import explorer_to_json, load_explorer
-from rl_agents.search.states import state_key
+from rl_agents.search.states import Outcomes, state_key
 from rl_agents.search.tree import Search
 
 
@@ -29,7 +28,7 @@ def waiting(search: Search) -> list[str]:
 
 def counts(explorer: Explorer, *states: str) -> list[tuple[float, float]]:
     known = explorer.states
-    assert isinstance(known, StateCounts)
+    assert isinstance(known, StateStatistics)
     return [known.count(named(explorer, state)) for state in states]
 
 
@@ -40,7 +39,7 @@ def named(explorer: Explorer, state: str) -> str:
 def finish(explorer: Explorer, *states: str, success: bool, times: int = 10) -> None:
     for state in states:
         for _ in range(times):
-            explorer.states.finish([named(explorer, state)], success, terminal=False)
+            explorer.states.finish([named(explorer, state)], success)
 
 
 def rewards(samples: list) -> list[float]:
@@ -88,7 +87,7 @@ def test_the_hand_drawn_world_node_by_node() -> None:
 
     (request,), tick = world.tick(explorer)  # barn, unseen: left, left, jump; all are new states for it
     assert request.rollouts == 3 and rewards(tick.samples) == [0.5, 0.5, 0.5]
-    assert explorer.counts.skipped == 1 and waiting(search) == ["hall@2"], "the second left is the same pair"
+    assert explorer.counts.skipped == 1 and waiting(search) == ["hall@2"], "the second left is not entered"
     assert place(search) == "attic"
     assert counts(explorer, "barn", "hall", "lost") == [(1, 0), (5, 2), (3, 0)]
 
@@ -96,13 +95,6 @@ def test_the_hand_drawn_world_node_by_node() -> None:
     assert request.rollouts == 2 and [t.success for t in tick.finished] == [True, False]
     assert [t.member for t in tick.finished] == [5, 6]
     assert place(search) == "hall" and explorer.counts.backtracks == 2
-
-    (request,), tick = world.tick(explorer)  # hall at depth 2, all three actions were executed here before
-    assert search.current is None and not search.frontier and not tick.finished
-    world.tick(explorer)
-    assert explorer.searches != [search] and explorer.counts.tasks_ended == 1 and explorer.position == 2
-    task, marks = explorer.last_tree
-    assert task == "house" and marks == search.marks and len(marks) > 10, "what the picture shows"
 
 
 def test_the_best_child_is_followed_and_the_frontier_is_popped_by_rank() -> None:
@@ -133,8 +125,7 @@ def test_replay_and_snapshot_give_the_same_tree() -> None:
     "keys",
     [
         {},
-        {"algo": "chain-search", "search_max_finished": 8, "search_warmup": 0},
-        {"score_rate": "chain", "novelty_until": "solved"},
+        {"reading": "learned", "group_size": 3, "search_max_finished": 8},
     ],
 )
 def test_a_search_goes_on_exactly_after_a_stop_between_any_two_ticks(keys: dict) -> None:
@@ -170,25 +161,20 @@ def test_a_state_with_one_rollout_is_walked_through_without_an_update() -> None:
     assert explorer.metrics()["search/rollouts_1"] == 0.5
 
 
+def learned(**keys: object) -> Explorer:
+    return explorer_of(reading="learned", group_size=3, gamma=1.0, search_max_finished=8, **keys)
+
+
 def test_the_chain_counts_every_sample_whether_or_not_it_is_followed() -> None:
-    explorer, world = explorer_of(algo="chain-search", gamma=1.0, search_max_finished=8, search_warmup=0), World()
+    explorer, world = learned(novelty="none"), World()
     world.tick(explorer)  # hall: left, loop, right
     world.tick(explorer)  # attic: jump, door, wait
     known, attic = explorer.states, named(explorer, "attic")
-    assert isinstance(known, ChainValues)
+    assert isinstance(known, StateStatistics) and known.chain is not None
     assert known.visits(attic) == 3.0, "sampled steps, not trajectories"
-    assert known.chain.values([attic])[0] == pytest.approx(0.5, abs=0.01), "two of three steps end, one of them solved"
+    assert known.rates([attic])[0] == pytest.approx(0.5, abs=0.01), "two of three steps end, one of them solved"
     (_,), tick = world.tick(explorer)  # attic again, n = 2: door and jump, half of 1 - V and 0 - V
-    assert rewards(tick.samples) == pytest.approx([0.25, -0.25], abs=0.01)
-
-
-def test_until_something_is_learned_the_search_samples_whole_episodes() -> None:
-    explorer, world = explorer_of(search_warmup=1), World()
-    (request,), tick = world.tick(explorer)
-    assert request.rollouts == 1 and not tick.samples
-    explorer.end_iteration()
-    (request,), _ = world.tick(explorer)
-    assert request.rollouts == 3
+    assert rewards(tick.samples)[:2] == pytest.approx([0.25, -0.25], abs=0.01)
 
 
 @pytest.mark.parametrize(("gate", "mean"), [("score", 2 / 3), ("count", 1.0)])
@@ -222,38 +208,48 @@ def test_without_backtracking_a_search_is_one_path() -> None:
 
 def test_of_equal_siblings_one_is_entered() -> None:
     says = {"hall": ["left", "left", "right"], "attic": ["wait", "wait", "wait"], "barn": ["left"]}
-    explorer, world = explorer_of(algo="chain-search", search_max_finished=8, search_warmup=0), World(says=says)
+    explorer, world = learned(novelty="none"), World(says=says)
     for expected in (["barn@2"], ["barn@2"], ["barn@2"]):
         world.tick(explorer)
         assert waiting(explorer.searches[0]) == expected, "one attic of two, and one of three"
     assert explorer.counts.skipped == 5 and place(explorer.searches[0]) == "attic", "the same pair, one step deeper"
 
 
-@pytest.mark.parametrize(
-    ("keys", "ticks"), [({"search_max_finished": 2}, 2), ({"search_max_steps": 4}, 2), ({"search_max_steps": 3}, 1)]
-)
-def test_a_task_is_left_at_its_bound(keys: dict, ticks: int) -> None:
-    explorer, world = explorer_of(("house", "home"), **keys), World()
+@pytest.mark.parametrize(("ends", "ticks"), [(1, 2), (2, 3)])
+def test_a_task_is_left_when_the_paths_that_were_followed_have_ended(ends: int, ticks: int) -> None:
+    explorer, world = explorer_of(("house", "home"), search_max_finished=ends), World()
     for _ in range(ticks):
         assert world.tick(explorer)[0][0].search.number == 0
     assert world.tick(explorer)[0][0].search.number == 1
+    task, marks = explorer.last_tree
+    assert task in ("house", "home") and len(marks) >= 7 and explorer.counts.tasks_ended == 1, "what the picture shows"
+
+
+def test_a_sibling_that_ended_does_not_end_the_path_of_a_better_one() -> None:
+    says = {"hall": ["left"], "attic": ["jump", "wait", "wait"]}
+    explorer, world = learned(novelty="none", search_steps=50), World(says=says)
+    explorer.settings.search_max_finished = 1
+    explorer.states.observe(named(explorer, "attic"), Outcomes(("won",), (True,), (True,)))
+    world.tick(explorer)
+    _, tick = world.tick(explorer)
+    assert [t.success for t in tick.finished] == [False], "somebody jumped"
+    (search,) = explorer.searches
+    assert place(search) == "attic" and search.ends == 0, "waiting is worth more than to be lost"
 
 
 def test_the_depth_limit_ends_a_path_as_a_failure() -> None:
     says = {"hall": ["loop"], "attic": ["wait"]}
     explorer, world = explorer_of(), World(says=says, limits=dataclasses.replace(LIMITS, max_turns=2))
-    explorer.states.once_per = "siblings"
     world.tick(explorer)
     _, tick = world.tick(explorer)
     assert [(t.end_cause, t.truncated, t.success) for t in tick.finished] == [("max_turns", True, False)] * 3
     assert counts(explorer, "hall") == [(3, 0)]
 
 
-@pytest.mark.parametrize("ends", ["counted", "ignored"])
-def test_a_full_context_ends_a_path_as_a_failure(ends: str) -> None:
+def test_a_full_context_ends_a_path_as_a_failure() -> None:
     room = len(CONTEXT.template.opening("hall")) + 8
     world = World(says={"hall": ["left"]}, limits=dataclasses.replace(LIMITS, max_model_len=room))
-    explorer = explorer_of(state_terminal=ends)
+    explorer = explorer_of()
     world.tick(explorer)
     _, tick = world.tick(explorer)
     assert [(t.end_cause, len(t.steps)) for t in tick.finished] == [("context_length", 1)]
@@ -306,13 +302,6 @@ def test_every_task_that_ends_is_counted() -> None:
     for _ in range(5):
         world.tick(explorer)
     assert explorer.counts.tasks_ended == 2 == explorer.position - 1
-
-
-def test_terminal_states_have_no_statistics_where_they_are_ignored() -> None:
-    explorer, world = explorer_of(state_terminal="ignored"), World()
-    for _ in range(2):
-        world.tick(explorer)
-    assert counts(explorer, "hall", "attic", "won", "lost") == [(2, 1), (2, 1), (0, 0), (0, 0)]
 
 
 def test_when_every_start_state_is_closed_the_run_says_so() -> None:

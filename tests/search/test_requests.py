@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from search.drawn import Copied, Drawn, World, explorer_of
 
-from rl_agents.algorithms.three_spo import StateCounts
+from rl_agents.algorithms.three_spo import StateStatistics
 from rl_agents.rollout.branching import BranchSpec, Expansion
 from rl_agents.search.explorer import Explorer
 from rl_agents.search.states import state_key
@@ -143,9 +143,9 @@ class Named(Drawn):
 @pytest.mark.parametrize(
     ("keys", "task", "texts"),
     [
-        ({}, "", ("start", "after left")),
+        ({"state_name": "anchor"}, "", ("start", "after left")),
         ({"state_name": "observation"}, "", ("hall", "attic")),
-        ({"state_scope": "task"}, "house", ("start", "after left")),
+        ({"state_name": "anchor", "state_scope": "task"}, "house", ("start", "after left")),
     ],
 )
 def test_states_are_known_by_their_name_or_by_what_is_shown(
@@ -155,7 +155,7 @@ def test_states_are_known_by_their_name_or_by_what_is_shown(
     for _ in range(2):
         world.tick(explorer)
     known = explorer.states
-    assert isinstance(known, StateCounts)
+    assert isinstance(known, StateStatistics)
     assert [known.count(state_key(task, text, explorer.settings)) for text in texts] == [(2, 1), (2, 1)]
 
 

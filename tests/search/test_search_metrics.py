@@ -27,6 +27,7 @@ def test_the_numbers_of_an_iteration() -> None:
         replayed_steps=5,
         backtracks=6,
         skipped=7,
+        paths=2,
         tasks_ended=9,
     )
     assert counts.response_tokens == 20
@@ -35,6 +36,7 @@ def test_the_numbers_of_an_iteration() -> None:
         "search/frontier_size": 12.0,
         "search/backtracks": 6.0,
         "search/skipped_actions": 7.0,
+        "search/trained_paths": 2.0,
         "search/tasks_ended": 9.0,
         "search/sampled_steps": 4.0,
         "search/env_steps": 3.0,
@@ -54,7 +56,7 @@ def test_the_numbers_of_an_iteration() -> None:
 
 
 def test_without_steps_there_are_no_means() -> None:
-    assert set(SearchCounts().metrics(0, 0).values()) == {0.0} and len(SearchCounts().metrics(0, 0)) == 8
+    assert set(SearchCounts().metrics(0, 0).values()) == {0.0} and len(SearchCounts().metrics(0, 0)) == 9
 
 
 def test_costs_of_updates_add_up_and_alarms_keep_the_largest() -> None:
@@ -95,7 +97,8 @@ def test_an_iteration_learns_after_every_tick_that_has_samples_and_stops_at_its_
 
 
 def test_an_iteration_without_an_update_says_so() -> None:
-    explorer, world = explorer_of(search_warmup=1, search_steps=2), World()
+    explorer, world = explorer_of(score_alpha=50.0, search_steps=2), World(says={"hall": ["left"], "attic": ["door"]})
+    explorer.most = 1
     finished, metrics = run_iteration(explorer, lambda: False, world.expand, lambda samples, number: {"never": 1.0})
     assert (metrics["actor/skipped_iterations"], metrics["search/optimiser_steps"]) == (1.0, 0.0)
     assert metrics["search/syncs"] == 0.0 and "never" not in metrics

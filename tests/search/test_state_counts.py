@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import json
-import math
 
 import numpy as np
 import pytest
 from search.drawn import settings_of
 
-from rl_agents.algorithms.three_spo import ChainRates, StateCounts, states_of
+from rl_agents.algorithms.three_spo import StateStatistics
 from rl_agents.search.states import Outcomes, state_key
 
 
-def counted(total: int, wins: int, **keys: object) -> StateCounts:
+def counted(total: int, wins: int, **keys: object) -> StateStatistics:
     """Counts in which the state "s" has these."""
-    states = StateCounts(settings_of(**keys))
+    states = StateStatistics(settings_of(**keys))
     for number in range(total):
         finish(states, ["s"], number < wins)
     return states
 
 
-def finish(states: StateCounts, path: list[str], success: bool) -> None:
-    states.finish(path, success, terminal=False)
+def finish(states: StateStatistics, path: list[str], success: bool) -> None:
+    states.finish(path, success)
 
 
-def look(states: StateCounts, depth: int, state: str = "s") -> tuple[float, bool]:
+def look(states: StateStatistics, depth: int, state: str = "s") -> tuple[float, bool]:
     found = states.score([state], depth)
     return float(found.score[0]), bool(found.open[0])
 
@@ -63,26 +62,16 @@ def test_scores_are_float64() -> None:
     assert opened and 0 < score < float(np.finfo(np.float32).tiny)
 
 
-def test_the_global_clock_counts_finished_trajectories() -> None:
-    states = counted(6, 3, score_clock="global")
-    assert look(states, 1)[0] == look(states, 9)[0] == pytest.approx(math.exp(-math.log(7) * 0.5), rel=1e-5)
+def test_a_state_counts_once_per_trajectory() -> None:
+    states = StateStatistics(settings_of())
+    finish(states, ["a", "b", "a"], True)
+    assert states.count("a") == states.count("b") == (1, 1) and states.finished == 1
 
 
-def test_a_state_counts_once_per_trajectory_or_once_per_visit() -> None:
-    for mode, expected in (("trajectory", (1, 1)), ("visit", (2, 2))):
-        states = StateCounts(settings_of(state_count=mode))
-        finish(states, ["a", "b", "a"], True)
-        assert states.count("a") == expected and states.count("b") == (1, 1)
-        assert states.finished == 1
-
-
-def test_terminal_states_are_counted_or_not() -> None:
-    for mode, expected in (("counted", (1, 1)), ("ignored", (0, 0))):
-        states = StateCounts(settings_of(state_terminal=mode))
-        states.finish(["a", "won"], True, terminal=True)
-        assert states.count("won") == expected and states.count("a") == (1, 1)
-        states.finish(["b"], False, terminal=False)
-        assert states.count("b") == (1, 0), "a full context ends a trajectory in a state that goes on"
+def test_counts_fade() -> None:
+    states = counted(8, 4, state_decay=0.5)
+    states.end_iteration()
+    assert states.count("s") == (4.0, 2.0) and states.finished == 8, "the run's totals stay"
 
 
 def test_equal_observations_of_two_tasks_are_one_state_unless_the_task_is_part_of_the_name() -> None:
@@ -93,7 +82,7 @@ def test_equal_observations_of_two_tasks_are_one_state_unless_the_task_is_part_o
 
 
 def test_beyond_the_bound_the_states_least_recently_counted_are_forgotten() -> None:
-    states = StateCounts(settings_of(), max_states=2)
+    states = StateStatistics(settings_of(), max_states=2)
     finish(states, ["a", "b"], True)
     finish(states, ["a"], False)
     finish(states, ["c"], True)
@@ -102,25 +91,21 @@ def test_beyond_the_bound_the_states_least_recently_counted_are_forgotten() -> N
 
 
 def test_counts_survive_json_in_their_order() -> None:
-    states = StateCounts(settings_of(), max_states=3)
+    states = StateStatistics(settings_of(), max_states=3)
     for number, path in enumerate((["a", "b"], ["c", "a"], ["b"])):
         finish(states, path, number == 1)
-    other = StateCounts(settings_of(), max_states=3)
+    other = StateStatistics(settings_of(), max_states=3)
     other.load_json(json.loads(json.dumps(states.to_json())))
     for each in (states, other):
         finish(each, ["d"], True)
     assert other.to_json() == states.to_json()
     assert states.count("c") == (0, 0), "the oldest went, in both"
     assert other.solved == states.solved == 2
-    earlier = {name: value for name, value in states.to_json().items() if name != "solved"}
-    other.load_json(earlier)
-    assert other.solved > 0, "what is solved stands in the counts of earlier checkpoints"
 
 
-def chain_of_three(**keys: object) -> ChainRates:
+def chain_of_three(**keys: object) -> StateStatistics:
     """Sampled at a: to b twice, lost once; at b: won once. No trajectory is counted."""
-    states = states_of(settings_of(score_rate="chain", gamma=0.5, **keys))
-    assert isinstance(states, ChainRates)
+    states = StateStatistics(settings_of(score_rate="chain", gamma=0.5, **keys))
     states.observe("a", Outcomes(("b", "b", "lost"), (False, False, True), (False, False, False)))
     states.observe("b", Outcomes(("won",), (True,), (True,)))
     return states
@@ -144,7 +129,7 @@ def test_progress_on_rates_of_the_chain() -> None:
     outcomes = Outcomes(("b", "unseen", "won", "lost"), (False, False, True, True), (False, False, True, False))
     here = 2**-VALUE_A
     expected = [here - 3**-VALUE_B, here - 3**-VALUE_A, here, here - 1.0]
-    assert chain_of_three().progress("a", 2, outcomes) == pytest.approx(expected, abs=1e-4)
+    assert chain_of_three().score_difference("a", 2, outcomes) == pytest.approx(expected, abs=1e-4)
 
 
 @pytest.mark.parametrize("gate", ["count", "score"])
@@ -158,8 +143,17 @@ def test_the_gate_of_rates_of_the_chain_is_that_of_the_counts(gate: str) -> None
 
 
 def test_rates_of_the_chain_survive_json() -> None:
-    states, other = chain_of_three(), states_of(settings_of(score_rate="chain", gamma=0.5))
+    states, other = chain_of_three(), StateStatistics(settings_of(score_rate="chain", gamma=0.5))
     finish(states, ["a", "b", "won"], True)
     other.load_json(json.loads(json.dumps(states.to_json())))
     assert other.to_json() == states.to_json()
     assert other.score(["a"], 4).score == pytest.approx(states.score(["a"], 4).score, abs=1e-12)
+
+
+def test_a_path_gains_where_it_went_better_than_the_chain_expected() -> None:
+    """γ = ½ over a, b, won: ½·(½ - V(a)), ½·(1 - V(b)); lost at b: -½·V(b); off: nothing at all."""
+    path, states = ["a", "b", "end"], chain_of_three(path_weight=1.0)
+    expected = [0.5 * (0.5 - VALUE_A), 0.5 * (1 - VALUE_B)]
+    assert states.path_gains(path, True) == pytest.approx(expected, abs=1e-4)
+    assert states.path_gains(path, False) == pytest.approx([0.0, -0.5 * VALUE_B], abs=1e-4)
+    assert chain_of_three(path_weight=0.0).path_gains(path, True).size == 0

@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 from search.drawn import settings_of
 
-from rl_agents.algorithms.three_spo import StateCounts
-from rl_agents.search.states import Outcomes, allocation, step_rewards
+from rl_agents.algorithms.three_spo import StateStatistics
+from rl_agents.search.states import Outcomes
 
 #: Counts (N_total, N_succ); at depth 2 and 3 with alpha 1.
 COUNTS = {"here": (10, 5), "good": (8, 8), "bad": (8, 2), "hopeless": (12, 0)}
 
 
-def counts_of(counts: dict[str, tuple[int, int]] = COUNTS, **keys: Any) -> StateCounts:
-    states = StateCounts(settings_of(**keys))
+def counts_of(counts: dict[str, tuple[int, int]] = COUNTS, **keys: Any) -> StateStatistics:
+    states = StateStatistics(settings_of(**keys))
     for key, (total, wins) in counts.items():
         for number in range(total):
-            states.finish([key], number < wins, terminal=False)
+            states.finish([key], number < wins)
     return states
 
 
@@ -28,10 +28,8 @@ def rewards(
 ) -> list[float]:
     """Rewards of children of "here", reached from "start"; ``ended`` and ``won`` name those that end."""
     over, solved = (key in (ended, won) for key in children), (key == won for key in children)
-    states, settings = counts_of(counts, **keys), settings_of(**keys)
-    return step_rewards(
-        ["start", "here"], Outcomes(tuple(children), tuple(over), tuple(solved)), states, settings
-    ).tolist()
+    outcomes = Outcomes(tuple(children), tuple(over), tuple(solved))
+    return counts_of(counts, **keys).step_rewards(["start", "here"], outcomes).tolist()
 
 
 def score(key: str, depth: int, gated: bool = True) -> float:
@@ -58,32 +56,31 @@ def test_progress_novelty_and_success_add_up() -> None:
 
 
 def test_at_the_first_visit_only_novelty_and_success_count() -> None:
-    for convention in ("counted", "ignored"):
-        found = rewards(["a", "b", "here", "won"], won="won", counts={}, state_terminal=convention)
-        assert found == [0.5, 0.5, 0.0, 1.0]
+    assert rewards(["a", "b", "here", "won"], won="won", counts={}) == [0.5, 0.5, 0.0, 1.0]
 
 
 def test_every_part_can_be_switched_off() -> None:
     assert rewards(["good", "here"], score_difference="none") == pytest.approx([OMEGA, 0.0])
     half = [0.5 * (score("here", 2) - score(key, 3)) for key in ("good", "here")]
     assert rewards(["good", "here"], novelty="none") == pytest.approx(half)
-    eq_2 = [(1 - 2 * OMEGA) * gained for gained in half]
-    assert rewards(["good", "here"], novelty="zero") == pytest.approx(eq_2), "R_novel alone is gone"
     fixed = rewards(["good", "here"], novelty_fixed=0.25)
     assert fixed == pytest.approx([0.25 + 0.5 * half[0], 0.5 * half[1]])
-    assert rewards(["won"], won="won", success_weight=0.0)[0] == pytest.approx(rewards(["won"], won="won")[0] - 0.5)
     assert rewards(["good"], novelty_decay=0.0)[0] == pytest.approx(0.5)
 
 
 def test_what_is_novel() -> None:
     readings = {mode: rewards(["good", "start", "new", "here"], score_difference="none", novelty=mode) for mode in
-                ("changed", "unseen", "first_in_trajectory")}  # fmt: skip
+                ("changed", "unseen")}  # fmt: skip
     novel = {mode: [round(value / OMEGA, 9) for value in values] for mode, values in readings.items()}
-    assert novel == {
-        "changed": [1, 1, 1, 0],
-        "unseen": [0, 1, 1, 0],
-        "first_in_trajectory": [1, 0, 1, 0],
-    }
+    assert novel == {"changed": [1, 1, 1, 0], "unseen": [0, 1, 1, 0]}
+
+
+def test_values_pay_for_what_a_state_is_worth() -> None:
+    """V(here) = ½, γ = 0.9: to good ½·(0.9 - ½), to bad ½·(0.9·¼ - ½), solved ½·½, lost -½·½; success is in V."""
+    found = rewards(
+        ["good", "bad", "won", "lost"], won="won", ended="lost", novelty="none", score_difference="value", gamma=0.9
+    )
+    assert found == pytest.approx([0.2, -0.1375, 0.25, -0.25], abs=1e-6)
 
 
 def test_a_hopeless_state_looks_mastered_by_equation_1() -> None:
@@ -105,11 +102,9 @@ def test_a_state_that_closed_at_a_low_rate_keeps_the_score_of_its_rate() -> None
     assert found == pytest.approx(0.5 * (2**-0.5 - 0.94655), abs=1e-5)
 
 
-def test_ends_are_counted_or_never_seen() -> None:
+def test_a_solved_end_has_no_score_left_and_a_lost_one_is_unseen() -> None:
     counted = rewards(["won", "lost"], won="won", ended="lost", novelty="none")
     assert counted == pytest.approx([0.5 * score("here", 2) + 0.5, 0.5 * (score("here", 2) - 1.0)])
-    ignored = rewards(["won", "lost"], won="won", ended="lost", novelty="none", state_terminal="ignored")
-    assert ignored == pytest.approx([0.5 * (score("here", 2) - 1.0) + 0.5, 0.5 * (score("here", 2) - 1.0)])
 
 
 def test_novelty_pays_until_the_first_success_anywhere() -> None:
@@ -130,10 +125,11 @@ def test_novelty_pays_until_the_first_success_anywhere() -> None:
         ({"score_alpha": 50.0}, "here", 1),
         ({"score_gate": "count"}, "hopeless", 0),
         ({"score_gate": "score"}, "hopeless", 0),
+        ({"score_gate": "off"}, "hopeless", 8),
         ({"score_gate": "count"}, "here", 8 * 2**-0.5),
         ({"search_rollouts": "uniform"}, "hopeless", 8),
     ],
 )
 def test_rollouts_of_a_state(keys: dict, state: str, expected: float) -> None:
-    found, rollouts = allocation(state, 2, counts_of(**keys), settings_of(**keys), 8)
+    found, rollouts = counts_of(**keys).allocation(state, 2, 8)
     assert rollouts == math.ceil(expected) and 0.0 <= found <= 1.0

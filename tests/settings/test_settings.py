@@ -169,7 +169,7 @@ def test_needs_name_keys_and_numbers_have_ranges(section: type) -> None:
             assert range_text(field.metadata), field.name
 
 
-@pytest.mark.parametrize("keys", [{"lag": 1}, {"stream": True}, {"lag": 1, "algo": "chain-search"}])
+@pytest.mark.parametrize("keys", [{"lag": 1}, {"stream": True}, {"lag": 1, "algo": "3spo"}])
 def test_what_older_weights_sample_is_corrected_unless_somebody_says_otherwise(keys: dict) -> None:
     def corrected(**more: object) -> tuple[str, str]:
         settings = resolve(Settings.from_dict({**keys, **more}))

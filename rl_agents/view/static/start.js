@@ -202,7 +202,7 @@
       const columns = COLUMNS.filter(([, tag]) => evaluated || tag !== "eval/success_rate");
       const rows = data.rows.map((row) => iteration(run, row, columns));
       const open = openIteration(run, data.rows);
-      const searched = /^(3spo|chain-search)$/.test(data.settings.algo || "");
+      const searched = data.settings.algo === "3spo";
       const body = el(
         "div",
         {},

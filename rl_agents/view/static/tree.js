@@ -39,7 +39,7 @@
           el("h1", {}, "Searches"),
           rows.length
             ? V.table(["task", "iterations", "#siblings", "#paths that ended", "#solved"], el("tbody", {}, rows))
-            : V.empty("This run has no search.", "3spo and chain-search have."),
+            : V.empty("This run has no search.", "3spo has."),
         ),
       };
     },

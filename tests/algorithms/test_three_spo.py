@@ -1,0 +1,147 @@
+"""3SPO scores, counts, rewards and sibling advantages (section 13)."""
+
+import math
+
+import numpy as np
+import pytest
+
+from rl_agents.algorithms.three_spo import (
+    annealing,
+    gate,
+    novelty_weight,
+    path_gains,
+    rollout_count,
+    sibling_advantages,
+    state_score,
+    step_reward,
+    success_rate,
+)
+from rl_agents.credit.group import grpo
+
+
+def scored(total, wins, depth, alpha=50.0):
+    """S by equation 1, and the gate."""
+    opened = gate(total, wins)
+    return np.where(opened, state_score(success_rate(total, wins), depth, alpha=alpha), 0.0), opened
+
+
+@pytest.mark.parametrize(
+    ("total", "wins", "depth", "alpha", "score", "count"),
+    [
+        (0, 0, 5, 50.0, 1.0, 8),
+        (5, 0, 7, 50.0, 1.0, 8),
+        (10, 1, 2, 50.0, 0.03125, 1),
+        (10, 1, 7, 50.0, 5.94991e-5, 1),
+        (10, 0, 7, 50.0, 0.0, 0),
+        (11, 1, 7, 50.0, 0.0, 0),
+        (10, 5, 7, 50.0, 7.45678e-22, 1),
+        (10, 5, 1, 50.0, 1.0, 8),
+        (10, 5, 7, 1.0, 0.377965, 4),
+        (10, 6, 7, 1.0, 0.311130, 3),
+    ],
+)
+def test_scores_and_counts_of_the_reference_table(total, wins, depth, alpha, score, count):
+    found, opened = scored(total, wins, depth, alpha)
+    assert float(found) == pytest.approx(score, rel=1e-4, abs=1e-30)
+    assert int(rollout_count(found, opened)) == count
+
+
+@pytest.mark.parametrize(
+    ("total", "wins", "is_open"),
+    [(0, 0, True), (9, 0, True), (10, 0, False), (10, 1, True), (11, 1, False), (20, 2, False), (12, 2, True)],
+)
+def test_gate_closes_only_with_many_failures_and_a_low_rate(total, wins, is_open):
+    assert bool(gate(total, wins)) is is_open
+
+
+def test_at_the_first_depth_the_score_is_one_where_the_gate_is_open():
+    found, _ = scored([0, 10, 10, 12], [0, 10, 0, 2], 1)
+    assert found.tolist() == [1.0, 1.0, 0.0, 1.0]
+    assert float(annealing(1)) == 0.0
+    assert float(annealing(math.e, alpha=3.0)) == pytest.approx(3.0)
+
+
+def test_mastered_state_walks_through_where_float32_would_truncate():
+    found, opened = scored(1000, 1000, 9)
+    assert 0 < float(found) < 1e-45  # below the smallest float32
+    assert np.float32(found) == 0.0
+    assert int(rollout_count(np.float32(found), opened)) == 1
+
+
+def test_published_alpha_allows_only_zero_one_or_all_rollouts():
+    total, wins, depth = (grid.ravel() for grid in np.meshgrid(np.arange(61), np.arange(61), np.arange(2, 51)))
+    possible = wins <= total
+    args = total[possible], wins[possible], depth[possible]
+    assert set(rollout_count(*scored(*args)).tolist()) == {0, 1, 8}
+    assert set(rollout_count(*scored(*args, alpha=1.0)).tolist()) == set(range(9))
+
+
+def test_impossible_statistics_are_errors():
+    with pytest.raises(ValueError, match="between 0 and total"):
+        success_rate(1, 2)
+    with pytest.raises(ValueError, match="counts from 1"):
+        state_score(1.0, 0)
+
+
+def test_novelty_weight():
+    assert novelty_weight([0, 7, 10]) == pytest.approx([0.5, 0.248293, 0.183940], abs=1e-6)
+    assert float(novelty_weight(math.log(2) / 0.1)) == pytest.approx(0.25)
+    assert novelty_weight([0, 50], fixed=0.25).tolist() == [0.25, 0.25]
+
+
+def test_step_rewards_and_sibling_advantages_of_the_reference_example():
+    weight = novelty_weight(10)
+    rewards = step_reward([1, 1, 1], 0.3 - np.array([0.2, 0.6, 0.2]), [0, 0, 0], weight)
+    assert rewards == pytest.approx([0.215546, 0.089122, 0.215546], abs=1e-6)
+    assert grpo(rewards, [0, 0, 0]) == pytest.approx([0.577342, -1.154685, 0.577342], abs=1e-5)
+    assert grpo(rewards, [0, 0, 0], std="none") == pytest.approx([0.042141, -0.084283, 0.042141], abs=1e-6)
+
+
+def test_at_the_first_visit_scores_have_no_weight():
+    for next_scores in ([1, 1, 1, 0], [1, 1, 1, 1]):
+        rewards = step_reward([1, 1, 0, 1], 1.0 - np.array(next_scores), [0, 0, 0, 1], novelty_weight(0))
+        assert rewards == pytest.approx([0.5, 0.5, 0.0, 1.0])
+
+
+def test_only_child_and_identical_siblings_get_zero():
+    for norm in ("update", "group"):
+        assert sibling_advantages([0.7], [0], [False], norm=norm).tolist() == [0.0]
+        assert sibling_advantages([0.1 + 0.2, 0.3, 0.3], [0, 0, 0], [False] * 3, norm=norm).tolist() == [0.0] * 3
+
+
+def test_siblings_of_different_states_are_not_compared_and_share_one_scale():
+    """Deviations ±½ in state 0 and ±1½ in state 1: σ = sqrt((2·¼ + 2·2¼)/4) = 1.118034."""
+    rewards, groups = [1.0, 5.0, 0.0, 2.0], [0, 1, 0, 1]
+    found = sibling_advantages(rewards, groups, [False] * 4)
+    assert found == pytest.approx(np.array([0.5, 1.5, -0.5, -1.5]) / 1.118034, abs=1e-6)
+    published = sibling_advantages(rewards, groups, [False] * 4, norm="group")
+    assert published == pytest.approx([0.707106, 0.707106, -0.707106, -0.707106], abs=1e-5)
+
+
+def test_a_difference_of_a_thousandth_is_not_made_as_large_as_a_success():
+    """Seven times 0.5, once 0.501: +2.47 by the siblings' own deviation; small beside a state where success differs."""
+    small, large = [0.5] * 7 + [0.501], [0.0] * 4 + [1.0] * 4
+    groups = [0] * 8 + [1] * 8
+    assert sibling_advantages(small, [0] * 8, [False] * 8, norm="group")[-1] == pytest.approx(2.47, abs=0.01)
+    found = sibling_advantages(small + large, groups, [False] * 16)
+    assert abs(found[7]) < 0.003 < 1.0 < found[-1]
+
+
+def test_steps_that_led_to_a_success_gain_and_last_steps_count_both_ways():
+    """γ = ½, V = 0.1, 0.6, 0.2: ½·(¼ - 0.1) = 0.075; ½ - 0.6 < 0; ½·(1 - 0.2) = 0.4; failed: ½·(0 - 0.2) = -0.1."""
+    assert path_gains([0.1, 0.6, 0.2], 0.5, solved=True) == pytest.approx([0.075, 0.0, 0.4])
+    assert path_gains([0.1, 0.6, 0.2], 0.5, solved=False) == pytest.approx([0.0, 0.0, -0.1])
+    assert path_gains([], 0.9, solved=True).size == 0
+
+
+def test_a_guess_that_is_right_as_often_as_the_value_says_gains_nothing_on_average():
+    """Right with probability V: V·½·(1 - V) - (1 - V)·½·V = 0."""
+    won, lost = (float(path_gains([0.3], 0.9, solved=solved)[0]) for solved in (True, False))
+    assert 0.3 * won + 0.7 * lost == pytest.approx(0.0, abs=1e-12)
+
+
+def test_paths_are_in_the_siblings_unit():
+    """Siblings 1 and 0: A = ±½/½; a path's gain of 0.2 with weight 2 is 0.4/½. Without siblings it is 0.4."""
+    rewards, groups = [1.0, 0.0, 0.2], [0, 0, 7]
+    assert sibling_advantages(rewards, groups, [False, False, True], weight=2.0) == pytest.approx([1.0, -1.0, 0.8])
+    assert sibling_advantages([0.2], [7], [True], weight=2.0) == pytest.approx([0.4])
