@@ -5,9 +5,11 @@ from __future__ import annotations
 import csv
 import datetime
 import decimal
+import functools
 import io
 import json
 import math
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -138,22 +140,32 @@ def _list_rows(path: Path) -> Iterator[Row]:
 
 
 def _csv_rows(path: Path, columns: Columns) -> Iterator[Row]:
-    """All cells are text; an empty one is absent."""
+    """All cells are text; an empty one is absent, and so are columns without a name."""
     csv.field_size_limit(MAX_LINE_BYTES)
     size = max(path.stat().st_size, 1)
     try:
         with path.open("rb") as raw, io.TextIOWrapper(raw, encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, strict=True, delimiter="\t" if path.suffix == ".tsv" else ",")
             header = next(reader, [])
-            if len(set(header)) < len(header):
-                raise InputError(f"{path}: the column '{max(header, key=header.count)}' occurs twice")
+            named = [name for name in header if name.strip()]
+            if len(set(named)) < len(named):
+                raise InputError(f"{path}: the column '{max(named, key=named.count)}' occurs twice")
+            if len(named) < len(header):
+                _report_unnamed(path, tuple(i for i, name in enumerate(header, start=1) if not name.strip()))
             for name, column in columns:
-                if column not in header:
-                    raise unknown_column(path, name, column, header)
+                if column not in named:
+                    raise unknown_column(path, name, column, named)
             for number, value in _csv_values(reader, header):
                 yield Row(path, "line", number, number, value, min(raw.tell() / size, 1.0))
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not UTF-8 (byte 0x{error.object[error.start]:02x})") from None
+
+
+@functools.cache
+def _report_unnamed(path: Path, columns: tuple[int, ...]) -> None:
+    """Print, once per file, the numbers of excluded columns."""
+    numbers = ", ".join(map(str, columns))
+    print(f"{path}: columns without a name in the header are excluded: {numbers}", file=sys.stderr, flush=True)
 
 
 def _csv_values(reader: Any, header: Sequence[str]) -> Iterator[tuple[int, Any]]:
@@ -168,7 +180,10 @@ def _csv_values(reader: Any, header: Sequence[str]) -> Iterator[tuple[int, Any]]
         if cells and len(cells) != len(header):
             yield reader.line_num, ValueError(f"{len(cells)} cells, where the header has {len(header)}")
         elif cells:
-            yield reader.line_num, {name: cell for name, cell in zip(header, cells, strict=True) if cell}
+            yield (
+                reader.line_num,
+                {name: cell for name, cell in zip(header, cells, strict=True) if cell and name.strip()},
+            )
 
 
 def _parquet_rows(path: Path, columns: Columns, fields: Sequence[str]) -> Iterator[Row]:

@@ -83,6 +83,17 @@ def test_csv_is_text_and_empty_cells_are_absent(tmp_path: Path) -> None:
         read(path, {"question": "promt"})
 
 
+def test_columns_without_a_name_are_excluded_and_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "blank.csv"
+    path.write_text("id,,prompt, \n1,x,Who?,y\n2,,What?,\n", "utf-8")
+    for _ in range(2):
+        assert read(path) == [{"id": "1", "prompt": "Who?"}, {"id": "2", "prompt": "What?"}]
+    assert capsys.readouterr().err.splitlines() == [f"{path}: columns without a name in the header are excluded: 2, 4"]
+    path.write_text("id,,id\n1,2,3\n", "utf-8")
+    with pytest.raises(InputError, match="the column 'id' occurs twice"):
+        read(path)
+
+
 @pytest.mark.parametrize("end", ["jsonl", "json", "parquet", "arrow"])
 def test_a_column_that_is_not_there_is_named_with_the_nearest(tmp_path: Path, end: str) -> None:
     path = write(tmp_path / f"q.{end}")
