@@ -13,7 +13,7 @@ from rl_agents.cli.parser import Parser
 from rl_agents.envs.base import is_environment
 from rl_agents.envs.blackbox.agents import AGENTS
 from rl_agents.errors import InputError
-from rl_agents.installation import as_called
+from rl_agents.installation import called_here
 from rl_agents.rewards.base import REWARDS
 from rl_agents.rewards.judges import JUDGES
 from rl_agents.rewards.verifiers import VERIFIERS
@@ -85,5 +85,5 @@ def run(argv: Sequence[str]) -> int:
     first, second = files
     place = "" if args.folder == Path() else f"cd {args.folder} && "
     print(f"wrote {first} and {second}\n  test it: {place}python -m pytest {second.name}")
-    print(as_called(f"  use it:  python run.py --import {first} {kind.flags.format(name=name)}"))
+    print(f"  use it:  {called_here()} --import {first} {kind.flags.format(name=name)}")
     return 0
