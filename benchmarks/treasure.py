@@ -146,8 +146,10 @@ async def _play(engine: Any, context: Any, task: str) -> tuple[list[str], bool]:
 def answers_of(model: str, tasks: list[str]) -> list[str]:
     """Play the games and write the answers of each as one line."""
     from rl_agents.chat.context import load_tokenizer, make_context
+    from rl_agents.core.session import quiet_libraries
     from rl_agents.engines.torch_engine import TorchEngine
 
+    quiet_libraries()
     engine, context = TorchEngine(model, "bfloat16", max_model_len=320), make_context("append", load_tokenizer(model))
 
     async def together() -> list[tuple[list[str], bool]]:

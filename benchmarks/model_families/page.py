@@ -53,6 +53,7 @@ python run.py doctor --config tune_configs/recipes/...   # says what is missing,
 ```
 
 - `HF_HUB_OFFLINE=1` stops `hf download`, and nothing else
+- a GGUF file, also one that a package ships: `run.py model` ([laptop](laptop.md))
 - a machine without a network: copy the cache's folder `hub/models--OWNER--NAME`, and set `HF_HOME`
 - a run writes the commit that it found into its config.yaml (`model: NAME@COMMIT`), and goes on with that one
 - on several machines the cache must be at the same path everywhere, as folders must

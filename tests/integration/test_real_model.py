@@ -212,3 +212,20 @@ def test_the_treasure_games_prompts_fit_their_recipes(template: ChatTemplate) ->
             shown, *_ = game.step(game.right[game.turn])
             length += 8 + len(template.between(shown))
         assert length + 8 <= 320
+
+
+def test_vllm_samples_what_the_learner_scores(ray_session: None, smollm2_dir: Path) -> None:
+    """Before and after an update of its weights."""
+    pytest.importorskip("vllm", reason="vLLM is not installed")
+    env = "gymnasium:benchmarks.treasure:Treasure"  # which a node finds, too; untrained, it earns nothing there
+    keys = {
+        "model": str(smollm2_dir), "engine": "vllm", "tasks_per_iteration": 2, "group_size": 2, "lr": 2e-5,
+        "max_response_tokens": 6, "max_model_len": 256, "minibatches": 1, "num_env_runners": 1, "num_learners": 0,
+        "entropy_coef": 0.01,
+    }  # fmt: skip
+    algo = AgentConfig().environment(env).training(**keys).build_algo()
+    try:
+        gaps = [learned(algo)["actor/engine_logprob_gap_max"] for _ in range(2)]
+    finally:
+        algo.stop()
+    assert max(gaps) < TOLERANCE["float32"]
