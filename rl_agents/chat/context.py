@@ -177,7 +177,10 @@ class ChatTemplate:
             text = self._render(messages, generate=True, tools=tools)
         if tools and not self._renders_tools:
             if text == self._render(messages, generate=True):
-                raise InputError(f"{self.name}: the chat template leaves out the tool definitions")
+                raise InputError(
+                    f"{self.name}: the chat template leaves out the tool definitions: write them in the model folder's "
+                    "chat_template.jinja, as the templates of Qwen2.5 do ({% if tools %} ... {% endif %})"
+                )
             self._renders_tools = True
         return self._encode(text)
 

@@ -78,10 +78,17 @@ def _list(parser: Parser, place: str, argv: Sequence[str]) -> None:
             for stored in found:
                 print(json.dumps(plain(session_row(stored))))
         elif not found:
-            print("no session matches")
+            print("no session matches" + _still_open(reader))
         else:
             print(sessions_table(found))
             print(f"{len(found)} of {total} sessions" + (", the newest (--limit 0: all)" * (len(found) < total)))
+
+
+def _still_open(reader: PoolReader) -> str:
+    """Say how many sessions of a gateway are not listed because they have not ended; empty where there are none."""
+    opened = {opening.session for opening in reader.openings()}
+    count = len(opened - {stored.session.id for stored in reader.stored()})
+    return f"; {count} not listed, still open: a session is listed when it ends" if count else ""
 
 
 def _newest(reader: PoolReader, where: Where, limit: int) -> tuple[Sequence[Stored], int]:

@@ -39,6 +39,13 @@ def call(capsys, folder, *argv: str) -> str:
     return said.out
 
 
+def test_an_open_session_is_not_passed_over_in_silence(run_folder, tmp_path, capsys):
+    assert "1 not listed, still open" in call(capsys, run_folder, "list", "--task", "none")
+    with PoolWriter(tmp_path / "ended.sqlite") as pool:
+        pool.add(Opening(NAMES[0], 0, 0, 1, "t"), *session_records(dialogue(0), NAMES[0], iteration=0, env="guess"))
+    assert call(capsys, tmp_path / "ended.sqlite", "list", "--task", "none") == "no session matches\n"
+
+
 def test_list_is_a_table(run_folder, capsys):
     lines = call(capsys, run_folder, "list").splitlines()
     assert " ".join(lines[0].split()) == "session iter task group steps tokens return result ended by state curation"
@@ -116,7 +123,7 @@ def test_decisions_are_made_listed_and_undone(run_folder, capsys):
         assert [t.seed for t in reader.trajectories()] == [0, 1, 3, 4, 6, 7]
         assert [t.episode_return for t in reader.trajectories()][2] == 9 + 0.25 - 2.5
     assert call(capsys, run_folder, "undo", "1-3", "4", "--why", "oops") == "4 decisions taken back\n"
-    assert call(capsys, run_folder, "list", "--excluded") == "no session matches\n"
+    assert call(capsys, run_folder, "list", "--excluded").startswith("no session matches;")
     text = call(capsys, run_folder, "decisions")
     assert text.splitlines()[1].split() == ["1", "exclude", NAMES[1], "ann", "env", "bug", "taken", "back"]
     assert text.splitlines()[-1].split() == ["14", "undo", "4", NAMES[3], getpass.getuser(), "oops"]

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from rl_agents.algorithms import ALGORITHMS, Settings
-from rl_agents.core.cautions import quantised_cautions
+from rl_agents.core.cautions import quantised_cautions, rate_caution, usual_rates
 from rl_agents.core.resolve import cautions, resolve
+from rl_agents.engines.model_shape import ModelShape
 from rl_agents.errors import InputError
 from rl_agents.settings import load_recipe
 
@@ -103,3 +104,35 @@ def test_no_preset_needs_a_caution(file: Path) -> None:
 def test_steppos_presets_rebuild_the_prompt_at_every_step(name: str) -> None:
     keys = load_recipe(str(PRESETS[0].with_name(f"{name}.yaml")))
     assert keys["context"] == f"window({keys['max_turns']})", "StepPO, appendix B.2"
+
+
+#: Of SmolLM2-135M, of Qwen2.5-1.5B, and of a starter.
+SMALL = ModelShape(30, 576, 1536, 9, 3, 64, 49152, 8192, True)
+LARGE = ModelShape(28, 1536, 8960, 12, 2, 128, 151936, 32768, True)
+STARTER = ModelShape(2, 64, 256, 2, 2, 32, 200, 1024, True)
+
+
+@pytest.mark.parametrize(
+    ("shape", "keys", "usual", "most"),
+    [(SMALL, {}, 2e-5, 5e-5), (LARGE, {}, 1e-6, 1e-5), (LARGE, {"lora_rank": 8}, 1e-4, 1e-3)],
+)
+def test_a_pretrained_models_learning_rate(shape: ModelShape, keys: dict[str, Any], usual: float, most: float) -> None:
+    assert usual_rates(Settings.from_dict(keys), shape)["lr"] == usual
+    assert not rate_caution(Settings.from_dict({**keys, "lr": most}), shape)
+    assert f"is beyond {most:g}" in rate_caution(Settings.from_dict({**keys, "lr": 1.1 * most}), shape)
+
+
+def test_a_starters_learning_rate_is_its_own() -> None:
+    assert not usual_rates(Settings(), STARTER) and not rate_caution(Settings.from_dict({"lr": 1e-2}), STARTER)
+
+
+def test_training_warns_as_doctor_does(smollm2_dir: Path) -> None:
+    keys = {"model": str(smollm2_dir), "engine": "torch", "max_response_tokens": 8, "max_model_len": 512}
+    assert resolved(**keys).lr == 2e-5 and not cautions(resolved(**keys))
+    assert any(line.startswith("lr=0.0003 is beyond 5e-05") for line in cautions(resolved(**keys, lr=3e-4)))
+
+
+def test_evaluations_sample_as_training_does_unless_somebody_chose() -> None:
+    assert resolved().eval_temperature == 1.0
+    assert resolved(temperature=0.8).eval_temperature == 0.8
+    assert resolved(temperature=0.8, eval_temperature=0).eval_temperature == 0

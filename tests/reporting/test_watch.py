@@ -98,3 +98,15 @@ def test_a_policy_far_from_the_one_that_sampled_is_named_whenever_it_gets_there(
     assert lines(0.1) == [] == lines(0.29), "it is said once"
     assert lines(0.31) == []
     assert len(lines(0.29)) == 1, "and again when it was better meanwhile"
+
+
+def test_a_short_limit_that_was_chosen_counts_where_it_makes_answers_unreadable() -> None:
+    chosen, open_limit = EpisodeWatch(Settings.from_dict({"max_response_tokens": 8})), EpisodeWatch(Settings())
+    readable = [episode(finish="length")] * 4
+    assert not chosen.of_policy(readable) and "response cut" in open_limit.of_policy(readable)[0]
+    assert "response cut" in chosen.of_policy([episode(finish="length", valid=False)] * 4)[0]
+
+
+def test_a_pretrained_model_that_cannot_be_read_is_shown_the_command_that_imitates() -> None:
+    (line,) = EpisodeWatch(Settings.from_dict({"model": "DIR/M"})).of_policy([episode(valid=False)] * 4)
+    assert "sft --env guess_numbers --model DIR/M --output DIR)" in line
