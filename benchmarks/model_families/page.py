@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.grid import RESULTS
+from rl_agents.chat.tool_parsing import FAMILIES, REASONING, SAME_CALLS
 
 FILE = RESULTS / "model_families.json"
 PAGE = Path(__file__).parents[2] / "docs" / "models.md"
@@ -140,7 +141,25 @@ weights. It needs `dtype=bfloat16` or float16, vLLM 0.32, and a GPU of compute c
 """
 TEMPLATES = """Templates are short forms in the style of each family's. *grows exactly*: a dialogue that is extended
 token by token is what the template writes of the whole; *no tools*: they are not written, and asking for them is
-refused. GLM's turns end with the mark of the next one, which the model samples; results of tools have another mark.
+refused. GLM's turns end with the mark of the next one, which the model samples.
+"""
+CALLS = """## Tool calls and thoughts
+
+The form of a model's calls is found from its chat template: a call is rendered, and the parser that reads it back is
+taken. A tokenizer with a response template (transformers' `parse_response`) is read by that. `tool_parser=` and
+`reasoning_parser=` name a parser instead: one of these, or any of vLLM's where vLLM is installed (18 s of CPU time and
+0.7 GB for each env runner that loads it). A model whose calls no parser reads is refused before a run with tools
+begins. Environments read one form of every family: thoughts in `<think>`, calls as JSON in `<tool_call>`, which all
+families may write, too. JSON without marks is a call only if it names an offered tool. Tags inside an argument are its
+text. Arguments that are written as text (XML) get the types of the tool's schema.
+"""
+STOPS = """Thoughts (`reasoning_parser`): {thoughts}. Tags of prompts, `<reasoning>`, count with `think`.
+
+- **Stop tokens** are the template's end of turn, the tokenizer's end of sequence and the `eos_token_id` of
+  generation_config.json together, in every engine.
+- **A template's date** (Llama 3, gpt-oss) is the day on which the run began, to its end: `template_date`.
+- **Text is never control:** a special token that an observation, a tool result, a tool definition or a user's message
+  spells is encoded as its characters, in training, evaluation, gateway and server. All other ids are the template's.
 """
 
 
@@ -157,12 +176,24 @@ def page(results: Mapping[str, Any]) -> str:
         lines.append(_row([name, family["models"], *(_cell(whole or checks.get(column)) for column in COLUMNS)]))
         refusals = {f["said"].removeprefix("refused: ") for f in checks.values() if f["said"].startswith("refused")}
         notes += [f"- {name}: {refusal}" for refusal in sorted(refusals)]
-    lines += ["", "What the refusals say:", "", *notes, "", "## Adapters and chat templates", ""]
+    lines += ["", "What the refusals say:", "", *notes, "", CALLS, *_families(), "## Adapters and chat templates", ""]
     lines += [TEMPLATES, _row(["family", "matrices with adapters (LoRA)", "template"]), _row(["---"] * 3)]
     for name, family in families.items():
         checks = family["checks"]
         lines.append(_row([name, checks.get("lora", {}).get("said") or "", checks["template"]["said"]]))
     return "\n".join(lines) + "\n"
+
+
+def _families() -> list[str]:
+    """Return the table of parsers."""
+    rows = [
+        [f"`{name}`", family.models, ", ".join(f"`{opening}`" for opening in family.openings).replace("|", "\\|"),
+         ", ".join(f"`{other}`" for other, same in SAME_CALLS.items() if same == name)]
+        for name, family in FAMILIES.items()
+    ]  # fmt: skip
+    thoughts = ", ".join(f"`{name}` (`{opening.strip()}`)" for name, (opening, _) in REASONING.items())
+    head = _row(["`tool_parser`", "models", "a call begins with", "vLLM's other names"])
+    return [head, _row(["---"] * 4), *map(_row, rows), "", STOPS.format(thoughts=thoughts)]
 
 
 def _cell(finding: Mapping[str, Any] | None) -> str:

@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import json
 import math
+import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
 from rl_agents.chat.history import SystemPlaces, plain_turns, system_moved, with_short_ids, with_text_arguments
+from rl_agents.chat.tool_parsing import ResponseParser, make_parser, offered_tools, refusal
 from rl_agents.errors import InputError
 from rl_agents.settings import context_window
 from rl_agents.startup import leave_out_sklearn
@@ -37,6 +41,12 @@ CACHED_CHARACTERS = 1 << 15
 #: Tokenizers take hundreds of bytes a token. Texts with more characters than this for each token of a limit are first
 #: counted in pieces of so many characters; a cut may add some tokens.
 CHARACTERS_PER_TOKEN, PIECE, CUT_TOKENS = 4, 1 << 16, 8
+#: A character for private use: stands inside of the special tokens that messages spell while the template renders
+#: them. Text that holds it already holds it twice.
+GUARD = "\uf8f4"
+_GUARDS = re.compile(f"{GUARD}({GUARD}?)")
+#: Special tokens that end a turn with calls, where another one ends a turn of words (gpt-oss, Gemma 4, GLM).
+CALL_ENDS = ("<|call|>", "<|tool_response>", "<|observation|>")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,31 +109,62 @@ def instructed(further: str, instruction: str) -> str:
     return further_text(data["messages"], data["calls"])
 
 
+@dataclass(frozen=True)
+class ChatOptions:
+    """What a run may say about its model's chats.
+
+    Attributes:
+        tool_parser, reasoning_parser: see `rl_agents.chat.tool_parsing`; empty: found.
+        date: ISO; what templates that write the date are told. Empty: today.
+    """
+
+    tool_parser: str = ""
+    reasoning_parser: str = ""
+    date: str = ""
+
+    @classmethod
+    def from_settings(cls, settings: Any) -> ChatOptions:
+        """Read the keys of a run."""
+        return cls(settings.tool_parser, settings.reasoning_parser, settings.template_date)
+
+
 class ChatTemplate:
     """A tokenizer's chat template, taken apart into the pieces that a growing prompt needs.
 
+    Text is never control: a special token that is spelled in a message, a tool's result or its definition is encoded
+    as the characters that it is; only the template writes special tokens.
+
     Attributes:
         end_of_turn: id that ends an assistant's turn.
-        stop_token_ids: ids that end a response: ``end_of_turn`` and the tokenizer's own end of sequence.
+        turn_ends: ids after which the template's next turn may follow.
+        stop_token_ids: ids that end a response: ``end_of_turn``, the tokenizer's end of sequence and those of the
+            model's generation_config.json.
     """
 
-    def __init__(self, tokenizer: Any) -> None:
+    def __init__(self, tokenizer: Any, options: ChatOptions | None = None) -> None:
         """Find the end-of-turn token.
 
         Raises:
             InputError: the tokenizer has no chat template, or no special token ends an assistant's turn.
         """
         self.tokenizer = tokenizer
+        self.options = options or ChatOptions()
         self.name = str(getattr(tokenizer, "name_or_path", "") or "tokenizer")
         if not getattr(tokenizer, "chat_template", None):
             raise InputError(f"{self.name}: the tokenizer has no chat template (chat_template.jinja)")
+        added = {token: entry.content for token, entry in tokenizer.added_tokens_decoder.items() if entry.special}
+        words = {**dict(zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=False)), **added}
+        #: Special tokens by their ids.
+        self.special: dict[int, str] = {token: word for token, word in words.items() if word}
+        self._spelled = _any_of([*self.special.values(), GUARD])
         self.end_of_turn = self._find_end_of_turn()
-        eos = tokenizer.eos_token_id
-        self.stop_token_ids: tuple[int, ...] = tuple(dict.fromkeys([self.end_of_turn, *([] if eos is None else [eos])]))
+        self.stop_token_ids, self.turn_ends = self._find_stops()
         # Tasks repeat within a group, and short observations repeat everywhere.
         self.opening = _cached(self._opening, CACHED_TURNS)
         self.opening_chat = _cached(self._opening_chat, CACHED_CHATS)
         self.between = _cached(self._between, CACHED_TURNS)
+        self._plain = lru_cache(maxsize=CACHED_TURNS)(self._encode_plain)
+        self._tools_of = lru_cache(maxsize=CACHED_CHATS)(lambda chat: offered_tools(json.loads(chat)["tools"]))
         self._renders_tools = False
 
     def exceeds(self, messages: Iterable[Mapping[str, Any]], limit: int) -> bool:
@@ -137,12 +178,39 @@ class ChatTemplate:
                     return True
         return False
 
+    @cached_property
+    def parser(self) -> ResponseParser:
+        """Who reads the model's calls and thoughts.
+
+        Raises:
+            InputError: a name in the options that nobody has.
+        """
+        asked, prompt = self.options, self._render([{"role": "user", "content": SENTINEL}], generate=True)
+        prefix = prompt.rpartition(SENTINEL)[2]
+        return make_parser(self.tokenizer, self._render_call, asked.tool_parser, asked.reasoning_parser, prefix)
+
+    @cached_property
+    def _unread(self) -> frozenset[int]:
+        """Special tokens that no reader of responses needs."""
+        return frozenset(token for token, word in self.special.items() if word not in self.parser.marks)
+
     def decode(self, response_ids: Sequence[int]) -> str:
-        """Return the response as the environment reads it: no special tokens, spaces untouched."""
+        """Return a response as text: spaces untouched, no special tokens but those that mark calls and thoughts."""
+        unread = self._unread
         text: str = self.tokenizer.decode(
-            list(response_ids), skip_special_tokens=True, clean_up_tokenization_spaces=False
-        )
+            [token for token in response_ids if token not in unread],
+            skip_special_tokens=False, clean_up_tokenization_spaces=False,
+        )  # fmt: skip
         return text
+
+    def action(self, response_ids: Sequence[int], chat: str = "") -> str:
+        """Return a response as the environment reads it, whatever the model's family (`ResponseParser.action`).
+
+        Args:
+            chat: what the dialogue began with (`chat_text`): its tools tell the types of arguments.
+        """
+        text = self.decode(response_ids)
+        return self.parser.action(text, self._tools_of(chat) if chat else None)
 
     def _opening(self, message: str) -> tuple[int, ...]:
         """Return the prompt that consists of one user message and the generation prompt."""
@@ -181,12 +249,21 @@ class ChatTemplate:
                     f"{self.name}: the chat template leaves out the tool definitions: write them in the model folder's "
                     "chat_template.jinja, as the templates of Qwen2.5 do ({% if tools %} ... {% endif %})"
                 )
+            if not self.parser.tool_parser:
+                raise InputError(refusal(self.name))
             self._renders_tools = True
         return self._encode(text)
 
     def answer_ids(self, text: str) -> list[int]:
-        """Return an answer that somebody else wrote as the policy would have sampled it, end of turn included."""
-        return [*self._encode(text), self.end_of_turn]
+        """Return an answer that somebody else wrote as the policy would have sampled it, end of turn included.
+
+        Special tokens in it are text, but for those that mark calls and thoughts.
+        """
+        return [*self._encode(self._guarded(text, self.parser.marks)), self.end_of_turn]
+
+    def closing(self, last: int) -> tuple[int, ...]:
+        """Return what an answer lacks before the next turn: nothing, or the end of turn that its budget cut off."""
+        return () if last in self.turn_ends else (self.end_of_turn,)
 
     def between_messages(
         self, further: Sequence[Mapping[str, Any]], calls: Sequence[Mapping[str, Any]] = ()
@@ -223,9 +300,11 @@ class ChatTemplate:
 
     def _between_ids(self, further: list[dict[str, Any]], calls: list[dict[str, Any]]) -> tuple[int, ...]:
         ids = self._encode(self._after_sentinel(further, calls))
-        if self.end_of_turn not in ids:
+        ends = [token for token in self.turn_ends if self.special.get(token) in CALL_ENDS] if calls else []
+        place = min((ids.index(token) for token in ends if token in ids), default=-1)
+        if place < 0 and self.end_of_turn not in ids:
             raise InputError(f"{self.name}: the chat template does not end the turn before these messages")
-        return tuple(ids[ids.index(self.end_of_turn) + 1 :])
+        return tuple(ids[(place if place >= 0 else ids.index(self.end_of_turn)) + 1 :])
 
     def _after_sentinel(
         self, further: list[dict[str, Any]], calls: Sequence[Mapping[str, Any]] = (), generate: bool = True
@@ -240,17 +319,36 @@ class ChatTemplate:
         return rest
 
     def _find_end_of_turn(self) -> int:
-        added = self.tokenizer.added_tokens_decoder
-        special = {token for token, entry in added.items() if entry.special} | set(self.tokenizer.all_special_ids)
         closing = self._encode(self._after_sentinel([], generate=False))
-        place = next((i for i, token in enumerate(closing) if token in special), -1)
+        place = next((i for i, token in enumerate(closing) if token in self.special), -1)
         # Some templates end only the last turn with a token: a growing dialogue would not have it.
         followed = self._encode(self._after_sentinel([{"role": "user", "content": "x"}]))
-        if not closing and followed[0] in special:  # GLM: the mark of the next turn ends this one, and is sampled
+        if not closing and followed[0] in self.special:  # GLM: the mark of the next turn ends this one, and is sampled
             return int(followed[0])
-        if place < 0 or followed[: place + 1] != closing[: place + 1]:
+        same = followed[: place + 1] == closing[: place + 1]
+        # gpt-oss: the end of sequence ends the last turn, another token those before.
+        if place < 0 or not (
+            same or (closing[place] == self.tokenizer.eos_token_id and followed[place] in self.special)
+        ):
             raise InputError(f"{self.name}: no special token ends every assistant's turn in the chat template")
-        return int(closing[place])
+        return int(followed[place])
+
+    def _find_stops(self) -> tuple[tuple[int, ...], frozenset[int]]:
+        eos, further = self.tokenizer.eos_token_id, getattr(self.tokenizer, "generation_stops", ())
+        calls = [token for token, word in self.special.items() if word in CALL_ENDS]
+        ends = [*([] if eos is None else [eos]), *further, *calls]
+        # What ends only the turns before (gpt-oss) ends every message of an answer, its thoughts first.
+        last = self._encode(self._after_sentinel([], generate=False))
+        turn = [self.end_of_turn] if self.end_of_turn in last or not last else []
+        return tuple(dict.fromkeys([*turn, *ends])), frozenset([self.end_of_turn, *calls, *([] if turn else ends)])
+
+    def _render_call(self, arguments: Any, name: str) -> str:
+        """Write an assistant's turn with one call; see `rl_agents.chat.tool_parsing.Render`."""
+        call = {"id": "call00001", "type": "function", "function": {"name": name, "arguments": arguments}}
+        tool = {"type": "function", "function": {"name": name, "description": "", "parameters": {"type": "object"}}}
+        answer = {"role": "assistant", "content": "", "tool_calls": [call]}
+        turns: list[dict[str, Any]] = [{"role": "user", "content": SENTINEL}, answer]
+        return self._render(turns, generate=False, tools=[tool]).rpartition(SENTINEL)[2]
 
     @cached_property
     def arguments_as_text(self) -> bool:
@@ -278,10 +376,12 @@ class ChatTemplate:
         return ""
 
     def _render(self, messages: list[dict[str, Any]], generate: bool, tools: Sequence[Any] = ()) -> str:
+        """Write messages as the template does; special tokens that they spell have a `GUARD` inside."""
         if any(message["role"] == "system" for message in messages):
             messages = system_moved(messages, self.system_places)
         if any("tool_calls" in message for message in messages) and self.arguments_as_text:
             messages = with_text_arguments(messages)
+        messages, tools = self._guarded(messages), self._guarded(list(tools))
         try:
             return self._apply(messages, generate, tools)
         except Exception as error:  # jinja and the template itself may raise anything
@@ -293,14 +393,54 @@ class ChatTemplate:
             raise InputError(f"{self.name}: the chat template fails: {reason[0]}") from error
 
     def _apply(self, messages: list[dict[str, Any]], generate: bool, tools: Sequence[Any]) -> str:
+        pinned = {"strftime_now": datetime.fromisoformat(self.options.date).strftime} if self.options.date else {}
         text: str = self.tokenizer.apply_chat_template(
-            messages, tools=list(tools) or None, tokenize=False, add_generation_prompt=generate
+            messages, tools=list(tools) or None, tokenize=False, add_generation_prompt=generate, **pinned
         )
         return text
 
+    def _guarded(self, value: Any, kept: frozenset[str] = frozenset()) -> Any:
+        """Return text, or all texts of a JSON value, with a `GUARD` inside of each special token but those ``kept``."""
+        if isinstance(value, str):
+            return self._spelled.sub(lambda m: m[0] if m[0] in kept else m[0][0] + GUARD + m[0][1:], value)
+        if isinstance(value, Mapping):
+            return {self._guarded(name): self._guarded(item) for name, item in value.items()}
+        return [self._guarded(item) for item in value] if isinstance(value, list | tuple) else value
+
     def _encode(self, text: str) -> list[int]:
-        ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False)
+        """Return ids; a special token with a `GUARD` inside becomes the ids of its characters."""
+        if GUARD not in text:
+            ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False)
+            return ids
+        first, *rest = _GUARDS.split(text)
+        parts, guards, length = [first], [], len(first)
+        for same, part in zip(rest[::2], rest[1::2], strict=True):
+            guards += [] if same else [length]
+            parts += [same, part]
+            length += len(same) + len(part)
+        clean = "".join(parts)
+        found = self.tokenizer(clean, add_special_tokens=False, return_offsets_mapping=True)
+        ids = []
+        for token, (start, end) in zip(found["input_ids"], found["offset_mapping"], strict=True):
+            spelled = token in self.special and bisect_right(guards, start) < bisect_left(guards, end)
+            ids += self._plain(clean[start:end]) if spelled else [token]
         return ids
+
+    def _encode_plain(self, text: str) -> list[int]:
+        """Return the ids of a special token's characters."""
+        # In parts that spell none: the tokenizer's own switch would hold for all who share it, other threads included.
+        parts = _GUARDS.split(self._guarded(text))
+        ids = [token for part in parts for token in self.tokenizer.encode(part, add_special_tokens=False)]
+        return [token for token in ids if token not in self.special]
+
+
+def _any_of(words: Sequence[str]) -> re.Pattern[str]:
+    """Return a pattern of words, the longest first; it looks at two characters before it tries them."""
+    starts: dict[str, list[str]] = {}
+    for word in sorted(words, key=len, reverse=True):
+        starts.setdefault(word[:2], []).append(re.escape(word[2:]))
+    ordered = sorted(starts.items(), key=lambda item: -len(item[0]))
+    return re.compile("|".join(f"{re.escape(start)}(?:{'|'.join(rest)})" for start, rest in ordered))
 
 
 def _cached(function: Callable[[str], tuple[int, ...]], size: int) -> Callable[[str], tuple[int, ...]]:
@@ -335,8 +475,7 @@ class Append:
         """See `ContextPolicy.prompt`; an answer cut by its budget gets the end-of-turn token it lacks."""
         if not dialogue.read_ids:
             return _first_prompt(self.template, dialogue)
-        end = self.template.end_of_turn
-        closing = () if dialogue.read_ids[-1] == end else (end,)
+        closing = self.template.closing(dialogue.read_ids[-1])
         if not dialogue.further:
             return [*dialogue.read_ids, *closing, *self.template.between(dialogue.observation)]
         further = json.loads(dialogue.further)
@@ -390,14 +529,14 @@ def window_message(dialogue: Dialogue, history: History) -> str:
     return "\n".join(lines)
 
 
-def make_context(context: str, tokenizer: Any) -> ContextPolicy:
+def make_context(context: str, tokenizer: Any, options: ChatOptions | None = None) -> ContextPolicy:
     """Build the policy that the key ``context`` names: ``append`` or ``window(n)``.
 
     Raises:
         InputError: another name, or a tokenizer without chat template or end-of-turn token.
     """
     size = context_window(context)
-    template = ChatTemplate(tokenizer)
+    template = ChatTemplate(tokenizer, options)
     return Append(template) if size is None else Window(template, size)
 
 
@@ -410,10 +549,29 @@ def load_tokenizer(model_dir: str | Path) -> Any:
     if not Path(model_dir).is_dir():
         raise InputError(f"{model_dir}: no such model folder")
     try:
-        return _tokenizer_loader(Path(model_dir)).from_pretrained(str(model_dir), local_files_only=True)
+        tokenizer = _tokenizer_loader(Path(model_dir)).from_pretrained(str(model_dir), local_files_only=True)
     except Exception as error:  # the loaders of the many formats raise many types
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise InputError(f"{model_dir}: no tokenizer that transformers can load: {reason}") from error
+    tokenizer.generation_stops = _generation_stops(Path(model_dir))
+    return tokenizer
+
+
+def _generation_stops(folder: Path) -> tuple[int, ...]:
+    """The ids that end a text by the folder's generation_config.json; none where there is no such file.
+
+    Raises:
+        InputError: the file is no JSON object.
+    """
+    path = folder / "generation_config.json"
+    if not path.is_file():
+        return ()
+    try:
+        found = json.loads(path.read_text(encoding="utf-8")).get("eos_token_id")
+    except (ValueError, AttributeError):
+        raise InputError(f"{path}: not a JSON object; copy it again or remove it") from None
+    ids = found if isinstance(found, list) else [found]
+    return tuple(token for token in ids if isinstance(token, int))
 
 
 def _tokenizer_loader(folder: Path) -> Any:

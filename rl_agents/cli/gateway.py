@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rl_agents.chat.context import ChatTemplate, load_tokenizer
+from rl_agents.chat.context import ChatOptions, ChatTemplate, load_tokenizer
 from rl_agents.cli.parser import Parser
 from rl_agents.cli.serve import check_port
 from rl_agents.data.trajectory import Trajectory
@@ -76,7 +76,7 @@ def run(argv: Sequence[str]) -> int:
 
     checkpoint = find_checkpoint(args.model or args.checkpoint)
     settings = served_settings(checkpoint, {**parse_assignments(args.set), "engine": args.engine})
-    template = ChatTemplate(load_tokenizer(checkpoint.hf_dir))
+    template = ChatTemplate(load_tokenizer(checkpoint.hf_dir), ChatOptions.from_settings(settings))
     limits = gateway_limits(settings, args, checkpoint.label)
     kind, _ = resolve_engine(settings.engine)
     with Interrupts() as interrupts, interrupts.abortable(), PoolWriter(args.pool) as pool:

@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from rl_agents.chat.context import ChatTemplate, chat_text, load_tokenizer
+from rl_agents.chat.context import ChatOptions, ChatTemplate, chat_text, load_tokenizer
 from rl_agents.cli.parser import Parser
 from rl_agents.envs.base import env_spec, plain_options, read_env_options
 from rl_agents.errors import InputError
@@ -158,7 +158,7 @@ def _fitting(turns: Sequence[Turn], settings: Settings, skip_bad: bool) -> tuple
     Raises:
         InputError: the chat template cannot write a state.
     """
-    template = ChatTemplate(load_tokenizer(_model_dir(settings)))
+    template = ChatTemplate(load_tokenizer(_model_dir(settings)), ChatOptions.from_settings(settings))
     kept = []
     for turn in turns:
         chat = chat_text(turn.messages, [tool.to_openai() for tool in turn.tools])

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from rl_agents.algorithms import ALGORITHMS, Settings
-from rl_agents.chat.context import ContextPolicy, load_tokenizer, make_context
+from rl_agents.chat.context import ChatOptions, ContextPolicy, load_tokenizer, make_context
 from rl_agents.core.cautions import rate_caution
 from rl_agents.core.dialogues import Dialogues, measure
 from rl_agents.core.memory import KNOWN, USABLE, engine_memory, fewest_learners, learner_memory, micro_batch
@@ -133,10 +133,11 @@ _MEASURED: dict[tuple[str, ...], Dialogues] = {}
 
 def _measured(settings: Settings, model_dir: str) -> Dialogues:
     options = json.dumps(settings.env_options, sort_keys=True, default=str)
-    key = (settings.env, options, settings.context, settings.prompting, str(settings.max_turns), model_dir)
+    asked = ChatOptions.from_settings(settings)
+    key = (settings.env, options, settings.context, settings.prompting, str(settings.max_turns), model_dir, str(asked))
     if key not in _MEASURED:
         context = settings.context
-        policy = make_context(context, load_tokenizer(model_dir)) if model_dir else stand_in_context(context)
+        policy = make_context(context, load_tokenizer(model_dir), asked) if model_dir else stand_in_context(context)
         _MEASURED[key] = measure(settings, policy)
     return _MEASURED[key]
 

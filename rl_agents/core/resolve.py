@@ -7,13 +7,14 @@ import copy
 import json
 import math
 from collections.abc import Mapping
+from datetime import date
 from pathlib import Path
 from typing import Any, cast
 
 from rl_agents.algorithms import ALGORITHMS
 from rl_agents.algorithms.base import PolicyGradientKeys, Recipe
 from rl_agents.algorithms.chain_gae import ChainGaeKeys
-from rl_agents.chat.context import load_tokenizer, make_context
+from rl_agents.chat.context import ChatOptions, load_tokenizer, make_context
 from rl_agents.core.cautions import pool_cautions, quantised_cautions, rate_caution, stale_cautions, usual_rates
 from rl_agents.core.engine_choice import settle_engine
 from rl_agents.core.idle import apply_defaults, refuse_idle
@@ -306,7 +307,7 @@ def _check_model(settings: Settings, made_for: Mapping[str, Any]) -> None:
     config = read_config(folder)
     limit = context_limit(config)
     fixed = rope_limit(config)
-    context = make_context(settings.context, tokenizer := load_tokenizer(folder))
+    context = make_context(settings.context, tokenizer := load_tokenizer(folder), ChatOptions.from_settings(settings))
     shape = model_shape(config)
     settings.set_defaults(usual_rates(settings, shape))
     check_vocabulary(folder, tokenizer, shape.vocabulary if shape else None)
@@ -320,6 +321,8 @@ def _check_model(settings: Settings, made_for: Mapping[str, Any]) -> None:
             f"max_model_len={settings.max_model_len}: beyond {fixed} tokens model={settings.model} turns positions by "
             "the length of a text (longrope), which learner and vLLM take differently"
         )
+    if not settings.complete and "strftime_now" in str(tokenizer.chat_template):
+        settings.template_date = settings.template_date or date.today().isoformat()  # prompts of one run are alike
     settle_engine(settings)
     if resolve_engine(settings.engine)[0] == "torch":
         check_cached(folder, settings.max_model_len)

@@ -126,8 +126,7 @@ class Lineage:
             answer = body[len(body) - new - 1]  # with the client's own ids, which its results name
             try:
                 between = self.template.between_messages(rest, answer.get("tool_calls", ()))
-                end = self.template.end_of_turn
-                closing = [] if parent.response[-1] == end else [end]
+                closing = self.template.closing(parent.response[-1])
                 return parent, [*parent.prompt_ids(), *parent.response, *closing, *between]
             except InputError:
                 pass  # not apart from the answer, or not at all, which the whole prompt will show

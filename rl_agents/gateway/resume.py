@@ -75,7 +75,7 @@ def _made(session: OpenSession, exchange: Exchange, call: Call, answer: ModelAns
         call.response_ids, call.logprobs, call.policy_version, call.finish_reason, version_spans=call.version_spans
     )
     made.take(completion, lineage.template.decode(call.response_ids))
-    shown = Shown.of(lineage.template, call.prompt_ids, request.get("stop", ()), bool(tools))
+    shown = Shown.of(lineage.template, call.prompt_ids, request.get("stop", ()), tools)
     shown.add(call.response_ids, last=True)
     made.answer = answer
     lineage.answered(made, shown, shown_message(answer, shown), question.place)

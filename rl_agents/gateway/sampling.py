@@ -89,7 +89,7 @@ class Sampler:
     async def _one(self, asked: Asked, index: int, question: Question, budget: int, given: Call | None) -> Shown:
         """Sample one answer, telling readers of its parts; or give a recorded one."""
         made, pieces, read = asked.made[index], asked.pieces, 0
-        shown = Shown.of(self.template, question.prompt_ids, asked.call.stop, bool(question.tools))
+        shown = Shown.of(self.template, question.prompt_ids, asked.call.stop, question.tools)
 
         def tell(token_ids: Sequence[int], last: bool = False) -> None:
             nonlocal read

@@ -148,7 +148,7 @@ class Episode:
             steps = self.trajectory.steps
             seed, parent = step_seed(self.spec.seed, len(steps)), steps[-1].call if steps else 0
             completion = await self.player.complete(self.prompt_ids, seed, parent)
-            step = self.player.step(self.prompt_ids, completion, self.answer)
+            step = self.player.step(self.prompt_ids, completion, self.answer, self.dialogue.chat)
         else:
             step = self.player.step_by_hand(self.prompt_ids, by_hand, self.answer)
         # On record before the environment answers: a failing environment must not hide what it failed on.

@@ -302,7 +302,7 @@ async def _sample(spec: BranchSpec, position: Position, player: Player, expansio
     for completion in completions:
         if isinstance(completion, BaseException):
             raise completion
-        steps.append(player.step(prompt_ids, completion, before))
+        steps.append(player.step(prompt_ids, completion, before, dialogue.chat))
     first_of: dict[str, Step] = {}
     for step in steps:
         first_of.setdefault(step.action, step)

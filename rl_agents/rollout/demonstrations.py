@@ -9,6 +9,7 @@ from typing import Any
 
 from rl_agents.background import settled
 from rl_agents.chat.context import (
+    ChatOptions,
     ContextPolicy,
     Dialogue,
     RenderWindow,
@@ -38,11 +39,11 @@ def demonstrated_trajectories(settings: Settings, model_dir: str, seed: int) -> 
         InputError: the environment has no demonstrator, or the table cannot be used.
     """
     if settings.demonstration_data:
-        return Dialogues(settings, _context(settings.context, model_dir))
+        return Dialogues(settings, _context(settings.context, model_dir, ChatOptions.from_settings(settings)))
     starter = starter_spec(settings.env)
     tasks = task_ids(settings.env, "train", settings.env_options)
     options = read_env_options(env_spec(settings.env), settings.env_options)
-    context = _context(settings.context, model_dir)
+    context = _context(settings.context, model_dir, ChatOptions.from_settings(settings))
     env = _window_writer(settings)
     rng = random.Random(seed)
     trajectories = []
@@ -190,9 +191,8 @@ def _add(
     render: RenderWindow | None = None,
 ) -> bool:
     """Add the next step; False, and the end of the trajectory, where it does not fit."""
-    template = context.template
     prompt = context.prompt(dialogue, render)
-    response = [*template.tokenizer.encode(action, add_special_tokens=False), template.end_of_turn]
+    response = context.template.answer_ids(action)
     if len(prompt) + len(response) > max_model_len:
         trajectory.terminated, trajectory.truncated = False, True
         return False
@@ -212,5 +212,5 @@ def _add(
 
 
 @lru_cache(maxsize=4)
-def _context(context: str, model_dir: str) -> ContextPolicy:
-    return make_context(context, load_tokenizer(model_dir))
+def _context(context: str, model_dir: str, options: ChatOptions) -> ContextPolicy:
+    return make_context(context, load_tokenizer(model_dir), options)

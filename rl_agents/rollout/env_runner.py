@@ -25,7 +25,7 @@ from ray.rllib.utils.metrics import (
     NUM_EPISODES,
 )
 
-from rl_agents.chat.context import load_tokenizer, make_context
+from rl_agents.chat.context import ChatOptions, load_tokenizer, make_context
 from rl_agents.data.trajectory import EpisodeSpec
 from rl_agents.engines.base import Engine, EngineSettings
 from rl_agents.engines.weights import PackedWeights, unpack
@@ -69,7 +69,9 @@ class TextEnvRunner(EnvRunner, Checkpointable):
         agent: Settings = self.config.agent
         update_global_seed_if_necessary(None, agent.seed + (self.worker_index or 0))
         self.limits = Limits.from_settings(agent)
-        self.context = make_context(agent.context, load_tokenizer(self.config.model_dir))
+        self.context = make_context(
+            agent.context, load_tokenizer(self.config.model_dir), ChatOptions.from_settings(agent)
+        )
         self.pool = env_pool(agent)
         self.pool.watch.note = _call_note()
         self.black_box = load_black_box(agent)

@@ -112,8 +112,12 @@ class Player:
         check_completion(completion, budget)
         return completion if self.recorder is None else self.recorder.record(prompt_ids, completion, seed, parent)
 
-    def step(self, prompt_ids: list[int], completion: Completion, answer: EnvReply) -> Step:
-        """Return the step that answers ``answer``, before the environment has its say."""
+    def step(self, prompt_ids: list[int], completion: Completion, answer: EnvReply, chat: str = "") -> Step:
+        """Return the step that answers ``answer``, before the environment has its say.
+
+        Args:
+            chat: what the dialogue began with, as in `Dialogue.chat`.
+        """
         return Step(
             prompt_ids=prompt_ids,
             response_ids=completion.token_ids,
@@ -122,7 +126,7 @@ class Player:
             finish_reason=completion.finish_reason,
             observation=answer.observation,
             anchor=answer.anchor,
-            action=self.context.template.decode(completion.token_ids),
+            action=self.context.template.action(completion.token_ids, chat),
             call=completion.call,
             version_spans=completion.version_spans,
         )

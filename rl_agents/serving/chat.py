@@ -151,7 +151,7 @@ async def _answer(
 ) -> ModelAnswer:
     """Sample one choice to its end, or to the first stop string."""
     call, template = prepared.call, prepared.model.template
-    shown = Shown.of(template, prepared.prompt_ids, call.stop, bool(prepared.wishes.tools))
+    shown = Shown.of(template, prepared.prompt_ids, call.stop, prepared.wishes.tools)
     logprobs: list[TokenLogprob] = []
     tokens, label, reason = 0, "", ""
     async with aclosing(_sampled(prepared, index, client, target)) as sampled:

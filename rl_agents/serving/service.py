@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from rl_agents.chat.context import load_tokenizer, make_context
+from rl_agents.chat.context import ChatOptions, load_tokenizer, make_context
 from rl_agents.engines.base import Adapter, Completion, EngineError, RequestRefused, Sampling
 from rl_agents.errors import InputError, nearest
 from rl_agents.gateway.calls import ModelAnswer, ModelCall, Piece
@@ -66,7 +66,9 @@ class Service:
         self._options, self._settings, self._kind = options, settings, kind
         self.meter = Meter()
         self._client = Metered(client, self.meter)
-        self._context = make_context(settings.context, load_tokenizer(checkpoint.hf_dir))
+        self._context = make_context(
+            settings.context, load_tokenizer(checkpoint.hf_dir), ChatOptions.from_settings(settings)
+        )
         self._model = ChatModel(
             served_name(options, settings, checkpoint),
             self._context.template,

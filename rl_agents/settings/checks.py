@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import date
+
 from rl_agents.errors import InputError
 from rl_agents.settings.files import context_window
 from rl_agents.settings.options import check_ranges
@@ -37,6 +39,11 @@ def validate(settings: Settings) -> None:
     _check_placement(settings)
     _check_asynchrony(settings)
     context_window(settings.context)
+    if settings.template_date:
+        try:
+            date.fromisoformat(settings.template_date)
+        except ValueError:
+            raise InputError(f"template_date={settings.template_date}: write it as YYYY-MM-DD") from None
     if settings.prompting == "reflexion" and settings.truncation != "none":
         raise InputError("prompting=reflexion plays several attempts in one episode; it needs truncation=none")
     _check_reward(settings)

@@ -73,6 +73,15 @@ class RolloutKeys:
     temperature: float = key(1.0, "sampling temperature; the learner scores tokens at the same one", at_least=0)
     top_p: float = key(1.0, "nucleus mass", above=0, at_most=1)
     context: str = key("append", "`append`: the dialogue grows; `window(n)`: rebuilt from the last n steps")
+    tool_parser: str = key(
+        "", "who reads the model's tool calls (docs/models.md); not set: found from the tokenizer and its chat template"
+    )
+    reasoning_parser: str = key(
+        "", "who reads the model's thoughts (docs/models.md); not set: found from the tokenizer and its chat template"
+    )
+    template_date: str = key(
+        "", "date (YYYY-MM-DD) for chat templates that write one; not set: the day on which the run begins"
+    )
     prompting: Literal["direct", "react", "reflexion"] = key(
         "direct", "`react`: thoughts before actions; `reflexion`: further attempts with notes on the failed ones"
     )

@@ -1,7 +1,8 @@
 """Tool calls in model responses: OpenAI's tool definitions, reading a response, checking a call.
 
-Two written forms are read: ``<tool_call>{"name": ..., "arguments": {...}}</tool_call>``, once per call (Hermes, Qwen),
-and a response that is nothing but JSON in OpenAI's structure, one call or ``{"tool_calls": [...]}``.
+`read_response` reads what environments are given: ``<tool_call>{"name": ..., "arguments": {...}}</tool_call>`` or
+Qwen's XML in the same tags, once per call, or nothing but JSON in OpenAI's structure, one call or
+``{"tool_calls": [...]}``. `rl_agents.chat.tool_parsing` brings what other families of models write into this form.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from rl_agents.tools.strict_json import canonical, strict_json
+from rl_agents.tools.shapes import CANONICAL, Shape, Written, find_calls, without
+from rl_agents.tools.strict_json import DECODER, canonical, check_plain, strict_json
 from rl_agents.tools.thoughts import read_thoughts
 
 MAX_RESPONSE_CHARACTERS = 262_144
 MAX_CALLS = 32
 MAX_SHOWN = 120
 
-_CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
 _NAME = re.compile(r"[A-Za-z0-9_.:/-]{1,128}")
 
 
@@ -61,11 +62,13 @@ class Response:
         content: the text around the calls, without white space at its ends.
         calls: in the order of the response.
         problem: why the response cannot be read, one sentence for the agent; empty when it can.
+        thoughts: what it says before, without tags.
     """
 
     content: str
     calls: tuple[ToolCall, ...] = ()
     problem: str = ""
+    thoughts: str = ""
 
 
 def read_tool(data: Any) -> Tool:
@@ -104,28 +107,36 @@ def read_tools(data: Any) -> tuple[Tool, ...]:
     return tools
 
 
-def read_response(text: str) -> Response:
-    """Read a response. Thoughts are neither content nor calls (`rl_agents.tools.thoughts`)."""
+def read_response(text: str, tools: Iterable[Tool] | None = None, shapes: Sequence[Shape] = CANONICAL) -> Response:
+    """Read a response. Thoughts are neither content nor calls (`rl_agents.tools.thoughts`).
+
+    Args:
+        tools: those that the model may call. A response that is nothing but JSON is a call only if it names one of
+            them, and parameters that are written as text get the types of their schema. None: unknown, any name.
+        shapes: how calls may be written.
+    """
     if len(text) > MAX_RESPONSE_CHARACTERS:
         return Response("", problem=f"the response is longer than {MAX_RESPONSE_CHARACTERS} characters")
-    said = read_thoughts(text)
-    spoken = said.words
-    if not said.ends and not spoken.strip():
-        return Response("", problem="the reasoning does not end: </think> is missing")
-    # Up to the last closing tag every opening one finds its end: without one the search would take quadratic time.
-    end = spoken.rfind("</tool_call>") + len("</tool_call>") if "</tool_call>" in spoken else 0
-    content = (_CALL.sub("", spoken[:end]) + spoken[end:]).strip()
-    if "<tool_call>" in content or "</tool_call>" in content:
-        return Response(content, problem="a <tool_call> without its </tool_call>")
-    bodies = _CALL.findall(spoken[:end])
+    schemas = None if tools is None else {tool.name: tool.parameters for tool in tools}
     try:
-        if not bodies:
-            return _read_structured(content)
-        if len(bodies) > MAX_CALLS:
-            raise ValueError(f"{len(bodies)} tool calls in one response, {MAX_CALLS} are allowed")
-        return Response(content, tuple(_read_body(body) for body in bodies))
+        if calls := _read_bare(text.strip(), schemas):
+            return Response(*calls)
     except ValueError as error:
-        return Response(content, problem=str(error))
+        return Response(text.strip(), problem=str(error))
+    said = read_thoughts(text, shapes)
+    if not said.ends and not said.words.strip():
+        return Response("", problem="the reasoning does not end: </think> is missing", thoughts=said.thoughts)
+    found, problem = find_calls(said.words, shapes)
+    content = without(said.words, found).strip()
+    loose = (shape for shape in shapes if shape.closing and shape.closing in content)
+    problem = problem or next((f"a {shape.opening} without its {shape.closing}" for shape in loose), "")
+    try:
+        if problem:
+            raise ValueError(problem)
+        bare = None if found else _read_bare(content, schemas)
+        return Response(*(bare or (content, _calls(found, schemas or {}))), thoughts=said.thoughts)
+    except ValueError as error:
+        return Response(content, problem=str(error), thoughts=said.thoughts)
 
 
 def read_call(data: Any) -> ToolCall:
@@ -147,7 +158,7 @@ def read_call(data: Any) -> ToolCall:
         except ValueError as error:
             raise ValueError(f"the arguments of '{name}' are {error}") from None
     if arguments is None:
-        raise ValueError(f"the call of '{name}' has no arguments; write {{}} for none")
+        arguments = {}
     if not isinstance(arguments, Mapping):
         raise ValueError(f"the arguments of '{name}' are {type(arguments).__name__}, not an object")
     return ToolCall(name, arguments)
@@ -178,31 +189,90 @@ def write_response(content: str, calls: Sequence[ToolCall]) -> str:
     return "\n".join([*parts, *(f"<tool_call>\n{call}\n</tool_call>" for call in calls)])
 
 
-def _read_structured(content: str) -> Response:
-    """Read a response that is nothing but one JSON object with calls; any other text is content."""
-    if not content.startswith("{") or '"name"' not in content:
-        return Response(content)
+def _calls(found: Iterable[Written], schemas: Mapping[str, Mapping[str, Any]]) -> tuple[ToolCall, ...]:
+    calls: list[ToolCall] = []
+    for written in found:
+        if written.as_text:
+            properties = schemas.get(written.name or "", {}).get("properties") or {}
+            calls.append(
+                ToolCall(written.name or "", {k: _typed(v, properties.get(k)) for k, v in written.value.items()})
+            )
+        elif written.name:
+            calls.append(read_call({"name": written.name, "arguments": written.value}))
+        else:
+            several = written.several and isinstance(written.value, list)
+            calls += [read_call(item) for item in (written.value if several else [written.value])]
+    if len(calls) > MAX_CALLS:
+        raise ValueError(f"{len(calls)} tool calls in one response, {MAX_CALLS} are allowed")
+    return tuple(calls)
+
+
+def _typed(text: str, schema: Any) -> Any:
+    """Return a parameter that was written as text as the JSON value that its schema asks for.
+
+    Without a schema, what reads as JSON is JSON: a model's template writes only strings as they are.
+    """
+    kinds = _kinds(schema)
+    if "string" in kinds and not ("null" in kinds and text.strip() in _PYTHON_NONE):
+        return text
     try:
-        data = strict_json(content)
+        return strict_json(_PYTHON.get(text.strip(), text))
     except ValueError:
-        return Response(content)
-    if set(data) in ({"name", "arguments"}, {"name", "parameters"}):
-        return Response("", (read_call(data),))
-    items = data.get("tool_calls")
+        return text
+
+
+_PYTHON = {"True": "true", "False": "false", "None": "null"}
+_PYTHON_NONE = ("null", "None")
+
+
+def _kinds(schema: Any) -> set[str]:
+    if not isinstance(schema, Mapping):
+        return set()
+    kind = schema.get("type")
+    kinds = {kind} if isinstance(kind, str) else set(kind) if isinstance(kind, list) else set()
+    kinds |= {"string"} if any(isinstance(value, str) for value in schema.get("enum", ())) else set()
+    return kinds.union(*(_kinds(part) for word in ("anyOf", "oneOf") for part in schema.get(word) or ()))
+
+
+def _read_bare(content: str, known: Iterable[str] | None) -> tuple[str, tuple[ToolCall, ...]] | None:
+    """Read a response that is nothing but JSON with calls (Llama 3, OpenAI's structure); None: other text.
+
+    Raises:
+        ValueError: calls of ``known`` tools that cannot be read, or too many.
+    """
+    text = content.removeprefix("<|python_tag|>").lstrip()
+    try:
+        values = _json_values(text) if text.startswith("{") and '"name"' in text else []
+    except (ValueError, RecursionError):
+        return None
+    bare = all(set(value) in ({"name", "arguments"}, {"name", "parameters"}) for value in values)
+    items = values if bare else values[0].get("tool_calls") if len(values) == 1 else None
     if not isinstance(items, list) or not items:
-        return Response(content)
+        return None
     if len(items) > MAX_CALLS:
         raise ValueError(f"{len(items)} tool calls in one response, {MAX_CALLS} are allowed")
-    said = data.get("content")
-    return Response(said.strip() if isinstance(said, str) else "", tuple(read_call(item) for item in items))
+    calls = tuple(read_call(item) for item in items)
+    if known is not None and not {call.name for call in calls} <= set(known):
+        return None
+    said = None if bare else values[0].get("content")
+    return said.strip() if isinstance(said, str) else "", calls
 
 
-def _read_body(body: str) -> ToolCall:
-    try:
-        data = strict_json(body.strip())
-    except ValueError as error:
-        raise ValueError(f"the text inside <tool_call> is {error}") from None
-    return read_call(data)
+def _json_values(text: str) -> list[dict[str, Any]]:
+    """Read JSON objects with semicolons between them.
+
+    Raises:
+        ValueError: there is anything else.
+    """
+    found, position = [], 0
+    while position < len(text):
+        value, position = DECODER.raw_decode(text, position)
+        check_plain(value)
+        if not isinstance(value, dict):
+            raise ValueError("no object")
+        found.append(value)
+        position = re.compile(r"\s*;?\s*").match(text, position).end()  # type: ignore[union-attr]
+    return found
 
 
 def schema_problem(schema: Mapping[str, Any]) -> str:

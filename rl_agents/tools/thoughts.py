@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+from rl_agents.tools.shapes import CANONICAL, Shape, find_calls, without
 
 #: ``<reasoning>`` is the tag of the PRS paper's prompt.
 THOUGHT_TAGS = ("think", "reasoning")
 _OPENING = re.compile(f"<(?:{'|'.join(THOUGHT_TAGS)})>")
 _CLOSING = re.compile(f"</(?:{'|'.join(THOUGHT_TAGS)})>")
-_CALL = re.compile(r"<tool_call>.*?</tool_call>", re.DOTALL)
-_CALL_END = "</tool_call>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,31 +29,25 @@ class Spoken:
     ends: bool = True
 
 
-def read_thoughts(text: str) -> Spoken:
+def read_thoughts(text: str, shapes: Sequence[Shape] = CANONICAL) -> Spoken:
     """Take thoughts and words apart.
 
     A text may begin inside a thought, since many chat templates open the tag in the prompt: then the closing tag alone
-    is seen. Of several thoughts the last one counts. What stands inside a thought that does not end was not said.
+    is seen. Of several thoughts the last one counts. What stands inside a thought that does not end was not said. Tags
+    inside of a tool call are an argument's text.
 
     >>> read_thoughts("Yes, I should check.</think> no").words
     ' no'
     >>> read_thoughts("<think>so <answer>7</answer>")
     Spoken(thoughts='so <answer>7</answer>', words='', ends=False)
     """
-    *_, (start, end) = [(0, 0), *(closing.span() for closing in _CLOSING.finditer(text))]
-    thoughts, words = _without_opening(text[:start]), text[end:]
-    opening = _unclosed(words)
+    # Inside of a call nothing opens or closes a thought; a thought may hold whole calls, which are not made.
+    bare = without(text, find_calls(text, shapes)[0], " ") if _CLOSING.search(text) or _OPENING.search(text) else text
+    *_, (start, end) = [(0, 0), *(closing.span() for closing in _CLOSING.finditer(bare))]
+    thoughts, opening = _without_opening(text[:start]), _OPENING.search(bare, end)
     if opening is None:
-        return Spoken(thoughts, words)
-    return Spoken(thoughts + words[opening.end() :], words[: opening.start()], ends=False)
-
-
-def _unclosed(words: str) -> re.Match[str] | None:
-    """Return the first opening tag; inside a tool call it is an argument's text."""
-    # Up to the last end of a call every beginning finds one: without it the search would take quadratic time.
-    end = words.rfind(_CALL_END) + len(_CALL_END) if _CALL_END in words else 0
-    blanked = _CALL.sub(lambda call: " " * len(call[0]), words[:end])
-    return _OPENING.search(blanked + words[end:])
+        return Spoken(thoughts, text[end:])
+    return Spoken(thoughts + text[opening.end() :], text[end : opening.start()], ends=False)
 
 
 def _without_opening(thoughts: str) -> str:

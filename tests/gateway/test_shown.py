@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from gateway.models import letters, tokenizer
+from gateway.models import ADD, letters, tokenizer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -31,7 +31,7 @@ CASES = [
 
 def show(text, offered, inside, sizes, stop=()):
     prompt = TEMPLATE.chat_ids([{"role": "user", "content": "x"}]) + (letters("<think>\n") if inside else [])
-    shown, ids, parts = Shown.of(TEMPLATE, prompt, stop, offered), letters(text), []
+    shown, ids, parts = Shown.of(TEMPLATE, prompt, stop, [ADD] if offered else []), letters(text), []
     while ids:
         size = sizes[len(parts) % len(sizes)]
         parts.append(shown.add(ids[:size], last=size >= len(ids)))
@@ -51,7 +51,7 @@ def test_the_pieces_are_the_whole_whatever_their_size(case, sizes):
 
 
 def test_text_before_a_call_does_not_wait_for_it():
-    shown = Shown.of(TEMPLATE, [1], (), True)
+    shown = Shown.of(TEMPLATE, [1], (), [ADD])
     assert shown.add(letters("I will add. <tool"))[0] == "I will add."
     assert shown.add(letters("_call>"))[0] == ""
 

@@ -50,6 +50,7 @@ REASONS = {
     **dict.fromkeys(["pool", "pool_min_return", "pool_top_share"], "which sessions there are depends on the user"),
     **dict.fromkeys(["demonstration_data", "demonstration_columns"], "which dialogues there are depends on the user"),
     "vspo_scale": "for rewards of another span than the paper's; its form is the default",
+    "template_date": "another day than the one on which the run begins",
     "keep_best": "a matter of the user's disk",
     **dict.fromkeys(["guard_z", "guard_episodes"], "what a fall of the policy means is the user's to say"),
     **dict.fromkeys(["gspo_token", "gigpo_omega", "state_decay", "solved_again_weight"], ABLATION),
@@ -73,4 +74,4 @@ def test_every_key_is_in_use_or_has_a_reason() -> None:
 
 def test_the_number_of_keys_is_known() -> None:
     """Raise it deliberately: each key is one more thing to understand, and to test beside all others."""
-    assert len(option_types(Settings)) == 178
+    assert len(option_types(Settings)) == 181

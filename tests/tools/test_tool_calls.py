@@ -68,7 +68,6 @@ def test_other_text_is_content(text: str) -> None:
         ('<tool_call>{"name": "weather", "arguments": {"a": NaN}}</tool_call>', "NaN is not JSON"),
         ('<tool_call>["weather"]</tool_call>', "a tool call is list"),
         ('<tool_call>{"arguments": {}}</tool_call>', "without a name"),
-        ('<tool_call>{"name": "weather"}</tool_call>', "has no arguments; write {} for none"),
         ('<tool_call>{"name": "weather", "arguments": [1]}</tool_call>', "the arguments of 'weather' are list"),
         ('<tool_call>{"name": "weather", "arguments": "{"}</tool_call>', "the arguments of 'weather' are not JSON"),
         ('<tool_call>{"name": "w", "arguments": {"a": "\\ud800"}}</tool_call>', "lone surrogate"),

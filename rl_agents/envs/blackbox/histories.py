@@ -99,7 +99,7 @@ class History:
 
     def answer(self, call: ModelCall, action: str) -> ModelAnswer:
         """Show the policy's whole response to the client as the gateway does; ids are the same in every replay."""
-        shown = Shown(TextStream(lambda ids: action, call.stop), bool(call.tools), _inside(action))
+        shown = Shown(TextStream(lambda ids: action, call.stop), call.tools, inside=_inside(action))
         shown.add([0], last=True)
         self.answered += 1
         calls = tuple(

@@ -1,0 +1,343 @@
+"""Tool calls and thoughts as each family of models writes them.
+
+In this order: the parser that is named (``tool_parser=``: ours, or any of vLLM's where vLLM is installed), the
+response template that a tokenizer brings (transformers), the family that reads back the call that the chat template
+writes. Ours are first among the names that vLLM knows, too: they see a closing tag inside an argument as text, and say
+why a call is broken, which a reward needs to know; vLLM's return a broken call as content.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from typing import Any
+
+from rl_agents.errors import InputError
+from rl_agents.tools import shapes
+from rl_agents.tools.calls import Response, Tool, ToolCall, read_call, read_response, write_response
+from rl_agents.tools.shapes import Shape
+from rl_agents.tools.thoughts import THOUGHT_TAGS
+
+THINK = tuple((f"<{tag}>", f"</{tag}>") for tag in THOUGHT_TAGS)
+Definitions = Sequence[Tool] | None
+Read = Callable[[str, Definitions], Response]
+Render = Callable[[Any, str], str]
+"""(arguments of the call in `PROBE`, its tool's name) -> the assistant's turn as the chat template writes it."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """How models of a family write their calls.
+
+    Attributes:
+        name: vLLM's.
+        models: who writes so.
+        shapes: of their calls; empty: the whole response is JSON (Llama 3).
+        openings: what calls begin with, for those who show text up to there.
+    """
+
+    name: str
+    models: str
+    shapes: tuple[Shape, ...]
+    openings: tuple[str, ...]
+
+
+_DEEPSEEK = ("<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>")
+FAMILIES = {
+    family.name: family
+    for family in (
+        Family("hermes", "Qwen2.5, Qwen3, QwQ, Hermes", (shapes.HERMES,), ("<tool_call>",)),
+        Family("qwen3_coder", "Qwen3-Coder, Qwen3.5 and later, Nemotron 3", (shapes.QWEN_XML,),
+               ("<tool_call>",)),
+        Family("glm45", "GLM-4.5 to 4.7", (shapes.GLM,), ("<tool_call>",)),
+        Family("llama3_json", "Llama 3.1 to 3.3", (), ("{", "<|python_tag|>")),
+        Family("mistral", "Mistral, Ministral, Devstral, Magistral", (shapes.MISTRAL,), ("[TOOL_CALLS]",)),
+        Family("deepseek_v3", "DeepSeek-V3, R1", (shapes.DEEPSEEK,), _DEEPSEEK),
+        Family("deepseek_v31", "DeepSeek-V3.1", (shapes.DEEPSEEK_V31,), _DEEPSEEK),
+        Family("gemma4", "Gemma 4", (shapes.GEMMA,), ("<|tool_call>",)),
+        Family("openai", "gpt-oss (harmony)", (shapes.HARMONY,), (" to=functions.",)),
+    )
+}  # fmt: skip
+#: How a thought begins and ends, by vLLM's names of reasoning parsers.
+REASONING = {
+    "think": ("<think>", "</think>"),
+    "mistral": ("[THINK]", "[/THINK]"),
+    "gemma4": ("<|channel>thought\n", "<channel|>"),
+    "openai_gptoss": ("<|channel|>analysis<|message|>", "<|end|>"),
+}
+#: Other names that vLLM has for what ours read.
+SAME_CALLS = {"qwen3_json": "hermes", "qwen3_xml": "qwen3_coder", "glm47": "glm45", "llama4_json": "llama3_json"}
+SAME_THOUGHTS = dict.fromkeys(("qwen3", "deepseek_r1", "deepseek_v3", "glm45", "glm47"), "think")
+#: Marks between which DeepSeek's calls stand.
+FRAMES = re.compile("<｜tool▁calls▁(?:begin|end)｜>")
+PROBE = ToolCall("rl_agents_probe", {"city": "Bern", "note": "two words"})
+_HARMONY = re.compile(
+    r"(?:<\|start\|>assistant)?<\|channel\|>(?P<channel>\w+)(?:(?! to=)[^<])*<\|message\|>"
+    r"(?P<text>.*?)(?:<\|end\|>|<\|return\|>|\Z)",
+    re.DOTALL,
+)
+
+
+@dataclass(frozen=True)
+class ResponseParser:
+    """Reads what a model writes. Text keeps the special tokens among ``marks``; see `ChatTemplate.decode`.
+
+    Attributes:
+        tool_parser: the family's name, vLLM's, or ``response_template``; empty: nobody can read this model's calls.
+        reasoning_parser: likewise, for thoughts.
+        call_openings: what calls begin with.
+        marks: texts of special tokens that the parser reads.
+        reads: text and tools -> response.
+        thought_tags: what thoughts begin and end with, in pairs.
+        whole: only a whole response can be read; of others, what stands before the first call can be shown at once.
+    """
+
+    tool_parser: str
+    reasoning_parser: str
+    call_openings: tuple[str, ...]
+    marks: frozenset[str]
+    reads: Read
+    thought_tags: tuple[tuple[str, str], ...] = THINK
+    whole: bool = False
+
+    def read(self, text: str, tools: Definitions = None) -> Response:
+        """Read a response; ``tools`` are those that the model was offered (`rl_agents.tools.calls.read_response`)."""
+        return self.reads(text, tools)
+
+    def action(self, text: str, tools: Definitions = None) -> str:
+        """Return a response as environments read it: thoughts in ``<think>``, calls in ``<tool_call>`` as JSON.
+
+        What Hermes and Qwen3 write is that already. A call that cannot be read stays one that cannot.
+        """
+        if self.tool_parser in ("", "hermes") and self.reasoning_parser == "think":
+            return text
+        said = self.read(text, tools)
+        if said.problem and self.tool_parser in FAMILIES:
+            return _without_frames(_plain_thoughts(text, self.reasoning_parser), self.call_openings)
+        thoughts = f"<think>{said.thoughts}</think>" if said.thoughts else ""
+        if not said.calls and "<tool_call>" not in text:
+            return thoughts + said.content
+        return thoughts + write_response(said.content, said.calls)
+
+
+def _without_frames(text: str, openings: Sequence[str]) -> str:
+    """Make a broken call one in every family's eyes."""
+    place = min((place for opening in openings if (place := text.find(opening)) >= 0), default=-1)
+    return text if place < 0 or "<tool_call>" in text else f"{text[:place]}<tool_call>{text[place:]}</tool_call>"
+
+
+#: Reads what environments are given.
+CANONICAL = ResponseParser("hermes", "think", (shapes.HERMES.opening,), frozenset(), read_response)
+
+
+def make_parser(
+    tokenizer: Any, render: Render, tool_parser: str = "", reasoning_parser: str = "", prefix: str = ""
+) -> ResponseParser:
+    """Find who reads a model's calls and thoughts; see the module.
+
+    Args:
+        render: writes the call `PROBE` as the chat template does.
+        tool_parser, reasoning_parser: names; empty: found.
+        prefix: the generation prompt, which may begin a thought.
+
+    Raises:
+        InputError: a name that nobody has.
+    """
+    thoughts = _reasoning_name(reasoning_parser, str(tokenizer.chat_template))
+    if not tool_parser and getattr(tokenizer, "response_template", None):
+        return _by_template(tokenizer, prefix)
+    name = SAME_CALLS.get(tool_parser, tool_parser) or detect(render)
+    if name and name not in FAMILIES:
+        return _by_vllm(tokenizer, name, thoughts)
+    family = FAMILIES[name] if name else Family("", "", (), ())
+    # Prompts of environments ask for Hermes's form of any model, and so does guided decoding (`rl_agents.serving`).
+    found = tuple(dict.fromkeys([*family.shapes, shapes.HERMES]))
+    openings = tuple(dict.fromkeys([*family.openings, shapes.HERMES.opening]))
+    reads, tags, harmony = _family_reader(found, thoughts), THINK, thoughts == "openai_gptoss"
+    if thoughts not in REASONING:
+        reads = _reasoned_by_vllm(tokenizer, thoughts, reads)
+    elif thoughts != "think":
+        tags = (REASONING[thoughts],)
+    patterns = [
+        *(pattern for shape in found for pattern in _patterns(shape)),
+        *openings,
+        *(tag for pair in tags for tag in pair),
+    ]
+    patterns += [_HARMONY.pattern] if harmony else []
+    marks = {mark for mark in _all_marks(tokenizer) if any(mark in p or re.escape(mark) in p for p in patterns)}
+    whole = harmony or thoughts not in REASONING
+    return ResponseParser(name, thoughts, openings, frozenset(marks), reads, tags, whole)
+
+
+def _patterns(shape: Shape) -> list[str]:
+    return [p.pattern for p in (shape.head, shape.tail, shape.parameter, shapes.GEMMA_BODY) if p] + [shape.closing]
+
+
+def detect(render: Render) -> str:
+    """Return the family that reads back the call which a chat template writes; empty: none does.
+
+    A template that writes no calls at all leaves their form to the prompt: Hermes's.
+    """
+    try:
+        text = render(dict(PROBE.arguments), PROBE.name)
+    except InputError:
+        return "hermes"
+    for family in FAMILIES.values():
+        found, _ = shapes.find_calls(text, family.shapes)
+        if any(_is_probe(call.name, call.value) for call in found):
+            return family.name
+    bare = re.search(r'\{"name": ?"', text)
+    if bare and _is_probe(None, json.JSONDecoder().raw_decode(text, bare.start())[0]):
+        return "llama3_json"
+    return "" if PROBE.name in text else "hermes"
+
+
+def _is_probe(name: str | None, value: Any) -> bool:
+    item = value[0] if isinstance(value, list) and value else value
+    try:
+        return (ToolCall(name, item) if name else read_call(item)) == PROBE
+    except ValueError:
+        return False
+
+
+def refusal(name: str) -> str:
+    """Return why a run with tools cannot begin with a model whose calls nobody can read."""
+    return (
+        f"{name}: no parser reads the tool calls of this chat template; set tool_parser to one of "
+        f"{', '.join(FAMILIES)}, or to one of vLLM's (docs/models.md)"
+    )
+
+
+def tool_parsers() -> list[str]:
+    """Return all names that ``tool_parser`` takes here."""
+    if find_spec("vllm") is None:
+        return [*FAMILIES]
+    from vllm.tool_parsers import ToolParserManager
+
+    return [
+        *FAMILIES,
+        *sorted({*ToolParserManager.lazy_parsers, *ToolParserManager.tool_parsers} - {*FAMILIES, *SAME_CALLS}),
+    ]
+
+
+def _reasoning_name(asked: str, template: str) -> str:
+    if asked:
+        return SAME_THOUGHTS.get(asked, asked)
+    return next((name for name, (tag, _) in REASONING.items() if name != "think" and tag.strip() in template), "think")
+
+
+def _family_reader(found: Sequence[Shape], thoughts: str) -> Read:
+    def read(text: str, tools: Definitions) -> Response:
+        plain = _plain_thoughts(text, thoughts)
+        response = read_response(plain, tools, found)
+        return replace(response, content=FRAMES.sub("", response.content).strip())
+
+    return read
+
+
+def _plain_thoughts(text: str, thoughts: str) -> str:
+    """Return a response with its first thought between ``<think>`` and ``</think>``."""
+    if thoughts == "openai_gptoss":
+        return _plain_harmony(text)
+    opening, closing = REASONING.get(thoughts, REASONING["think"])
+    return text.replace(opening, "<think>", 1).replace(closing, "</think>", 1)
+
+
+def _plain_harmony(text: str) -> str:
+    """Return a response in OpenAI's harmony form as thoughts in tags, words, and calls as they were."""
+    calls, _ = shapes.find_calls(text, (shapes.HARMONY,))
+    rest = shapes.without(text, calls)
+    words, broken = [*_HARMONY.finditer(rest)], rest.find(shapes.HARMONY.opening)
+    thought = "\n".join(message["text"] for message in words if message["channel"] == "analysis")
+    said = "".join(message["text"] for message in words if message["channel"] != "analysis")
+    written = "".join(text[call.start : call.end] for call in calls) + (rest[broken:] if broken >= 0 else "")
+    if not words and not written:
+        said = text
+    return (f"<think>{thought}</think>" if thought else "") + said + written
+
+
+def _by_template(tokenizer: Any, prefix: str) -> ResponseParser:
+    """Read by the response template of a tokenizer, as transformers does."""
+
+    def read(text: str, tools: Definitions) -> Response:
+        try:
+            said = tokenizer.parse_response(text, prefix=prefix, tools=[tool.to_openai() for tool in tools or ()])
+            calls = tuple(read_call(call) for call in said.get("tool_calls") or ())
+        except (ValueError, KeyError, TypeError) as error:
+            return Response(text, problem=f"the response does not fit the tokenizer's response template: {error}")
+        thoughts = said.get("reasoning_content") or said.get("thinking") or said.get("reasoning") or ""
+        return Response(str(said.get("content") or "").strip(), calls, thoughts=str(thoughts))
+
+    name = "response_template"
+    return ResponseParser(name, name, (), _all_marks(tokenizer), read, whole=True)
+
+
+def _by_vllm(tokenizer: Any, name: str, thoughts: str) -> ResponseParser:
+    """Read calls by one of vLLM's parsers.
+
+    Raises:
+        InputError: vLLM is not installed, has none of this name, or its parser needs tokens that the tokenizer lacks.
+    """
+    if name not in tool_parsers():
+        raise InputError(f"tool_parser={name}: no such parser; valid: {', '.join(tool_parsers())}")
+    from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+    from vllm.tool_parsers import ToolParserManager
+
+    kind = ToolParserManager.get_tool_parser(name)
+    try:
+        kind(tokenizer)
+    except Exception as error:  # each parser has its own checks
+        raise InputError(f"tool_parser={name}: vLLM's parser does not take this tokenizer: {error}") from None
+
+    def read(text: str, tools: Definitions) -> Response:
+        offered = [tool.to_openai() for tool in tools or ()]
+        request = ChatCompletionRequest(messages=[], tools=offered or None)
+        said = read_response(_plain_thoughts(text, thoughts), (), ())
+        found = kind(tokenizer, request.tools).extract_tool_calls(said.content, request)
+        try:
+            calls = tuple(read_call({"function": call.function.model_dump()}) for call in found.tool_calls)
+        except ValueError as error:
+            return replace(said, problem=str(error))
+        return Response((found.content or "").strip(), calls, thoughts=said.thoughts)
+
+    reads = read if thoughts in REASONING else _reasoned_by_vllm(tokenizer, thoughts, read)
+    return ResponseParser(name, thoughts, (), _all_marks(tokenizer), reads, whole=True)
+
+
+def _reasoned_by_vllm(tokenizer: Any, name: str, reads: Read) -> Read:
+    """Take thoughts out by one of vLLM's reasoning parsers, then read the rest.
+
+    Raises:
+        InputError: vLLM is not installed, or has none of this name.
+    """
+    known: Iterable[str] = ()
+    if find_spec("vllm") is not None:
+        from vllm.reasoning import ReasoningParserManager
+
+        known = sorted({*ReasoningParserManager.lazy_parsers, *ReasoningParserManager.reasoning_parsers})
+    if name not in known:
+        raise InputError(f"reasoning_parser={name}: no such parser; valid: {', '.join([*REASONING, *known])}")
+    from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+
+    kind = ReasoningParserManager.get_reasoning_parser(name)
+
+    def read(text: str, tools: Definitions) -> Response:
+        thought, rest = kind(tokenizer).extract_reasoning(text, ChatCompletionRequest(messages=[]))
+        return replace(reads(rest or "", tools), thoughts=thought or "")
+
+    return read
+
+
+def _all_marks(tokenizer: Any) -> frozenset[str]:
+    """Special tokens that a parser from elsewhere may want to see: all but those that end or fill a text."""
+    plain = {tokenizer.bos_token, tokenizer.eos_token, tokenizer.pad_token, tokenizer.unk_token}
+    return frozenset({token.content for token in tokenizer.added_tokens_decoder.values() if token.special} - plain)
+
+
+def offered_tools(definitions: Iterable[Mapping[str, Any]]) -> tuple[Tool, ...]:
+    """Return definitions of OpenAI's form as tools, unchecked: the chat template has taken them already."""
+    bodies = [definition.get("function", definition) for definition in definitions]
+    return tuple(Tool(str(body["name"]), "", body.get("parameters") or {}) for body in bodies)
