@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from rl_agents.data.rows import Row
     from rl_agents.data.trajectory import Trajectory
 
-Novelty = Literal["changed", "unseen"]
 #: Deviation of advantages below which an update has nothing to scale.
 LEAST_DEVIATION = 1e-9
 

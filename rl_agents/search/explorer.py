@@ -266,7 +266,6 @@ class Explorer:
 
     def _descend(self, search: Search, children: Sequence[Ranked]) -> None:
         search.expansions += 1
-        search.steps += len(children)
         # A sibling that ended while a better one goes on does not end the path.
         search.ends += not children or children[0].node is None or bool(children[0].child.end_cause)
         self.counts.skipped += search.descend(children, backtrack=self.settings.search_backtrack)

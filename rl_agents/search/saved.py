@@ -48,7 +48,6 @@ def _search_to_json(search: Search) -> dict[str, Any]:
         "seed": search.seed,
         "finished": search.finished,
         "ends": search.ends,
-        "steps": search.steps,
         "expansions": search.expansions,
         "opened": search.opened,
         "nodes": [_node_to_json(node, number) for node in nodes],
@@ -60,7 +59,7 @@ def _search_to_json(search: Search) -> dict[str, Any]:
 
 def _search_from_json(data: Mapping[str, Any]) -> Search:
     plain = {
-        name: data[name] for name in ("number", "task_id", "seed", "finished", "ends", "steps", "expansions", "opened")
+        name: data[name] for name in ("number", "task_id", "seed", "finished", "ends", "expansions", "opened")
     }
     nodes: list[Node] = []
     for node in data["nodes"]:

@@ -106,7 +106,6 @@ class Search:
         frontier: states to return to, the next one last.
         finished: trajectories that ended.
         ends: paths that were followed to their end, dropped or broken.
-        steps: sampled actions.
         expansions: states that were sampled at.
         opened: the start state is known.
         marks: for the picture.
@@ -119,7 +118,6 @@ class Search:
     frontier: list[Node] = field(default_factory=list)
     finished: int = 0
     ends: int = 0
-    steps: int = 0
     expansions: int = 0
     opened: bool = False
     marks: list[Mark] = field(default_factory=list, repr=False)
