@@ -20,7 +20,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from rl_agents.cli.train import build_parser, named_flags
+from rl_agents.cli.parser import main_parser
+from rl_agents.cli.train import named_flags
 from rl_agents.core.idle import idle_of
 from rl_agents.errors import InputError
 from rl_agents.reporting.statistics import student_interval
@@ -132,7 +133,7 @@ def shared_keys(arms: Sequence[Arm], assignments: Sequence[str]) -> dict[str, li
 
 
 def _keys(arm: Arm) -> dict[str, Any]:
-    args = build_parser().parse(arm.flags)
+    args = main_parser().parse(arm.flags)
     return {**(load_recipe(args.config) if args.config else {}), **named_flags(args)}
 
 

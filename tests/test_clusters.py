@@ -15,7 +15,7 @@ import jsonschema
 import pytest
 import yaml
 
-from rl_agents.cli.train import build_parser
+from rl_agents.cli.parser import main_parser
 from rl_agents.settings.presets import preset_files
 
 CLUSTERS = Path(__file__).parents[1] / "clusters"
@@ -99,7 +99,7 @@ def test_the_skypilot_task_runs_what_bash_and_the_command_line_read() -> None:
     for line in task["run"].splitlines():
         _, found, flags = line.partition("run.py ")
         if found:
-            build_parser().parse(shlex.split(flags.replace("$RUN", "/runs/alfworld")))
+            main_parser().parse(shlex.split(flags.replace("$RUN", "/runs/alfworld")))
             parsed += 1
     assert parsed == 2 and task["file_mounts"].keys() == {"/runs"}, "both go on in the bucket"
 

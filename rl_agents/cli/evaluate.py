@@ -16,6 +16,7 @@ from typing import Any
 from rl_agents.algorithms import Settings
 from rl_agents.cli.parser import Parser
 from rl_agents.cli.train import build_algorithm, chosen_settings, resolve_settings
+from rl_agents.core.cluster import describe_session
 from rl_agents.core.idle import idle_keys
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.errors import InputError
@@ -65,6 +66,8 @@ def run(argv: Sequence[str]) -> int:
 
     resolved = [settings for _, settings in policies]
     lines = [s.lengths for s in resolved if s.lengths] + [line for s in resolved for line in evaluation_cautions(s)]
+    if any(settings.num_env_runners for settings in resolved):
+        lines.insert(0, describe_session())
     for line in dict.fromkeys(lines):
         print(f"[rl_agents] {line}", file=sys.stderr)
     reports = {}
@@ -126,7 +129,7 @@ def evaluation_settings(args: argparse.Namespace, path: str, keys: Mapping[str, 
         raise InputError(f"temperature={settings.eval_temperature}: must not be negative")
     if args.local:
         settings.make_local(flags)
-    return resolve_settings(settings)
+    return resolve_settings(settings, sys.stderr)
 
 
 def policy_settings(path: str, flags: Mapping[str, Any], args: argparse.Namespace) -> Settings:

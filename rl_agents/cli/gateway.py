@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import secrets
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rl_agents.chat.context import ChatOptions, ChatTemplate, load_tokenizer
-from rl_agents.cli.parser import Parser
+from rl_agents.cli.parser import Parser, show_start
 from rl_agents.cli.serve import check_port
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.engines.base import EngineSettings
@@ -72,6 +73,7 @@ def run(argv: Sequence[str]) -> int:
         raise InputError(f"--max-calls {args.max_calls}: must be 0 or more")
     check_port(args.host, args.port)
     admin = admin_key(args.admin_key_env)
+    show_start(sys.stdout)
     from rl_agents.serving.source import find_checkpoint, served_settings
 
     checkpoint = find_checkpoint(args.model or args.checkpoint)

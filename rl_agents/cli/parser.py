@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from pathlib import Path
+from typing import NoReturn, TextIO
 
+from rl_agents.cli.commands import COMMANDS
 from rl_agents.errors import InputError, unknown
 from rl_agents.installation import as_called, called
+
+
+def show_start(notes: TextIO) -> None:
+    """Say that seconds of imports come, unless they are done.
+
+    Args:
+        notes: standard output, or standard error where results as JSON have that for themselves.
+    """
+    if "torch" not in sys.modules:
+        print("[rl_agents] loading libraries ...", file=notes, flush=True)
 
 
 class Parser(argparse.ArgumentParser):
@@ -54,3 +67,29 @@ class Parser(argparse.ArgumentParser):
             "--set", nargs="+", action="extend", default=[], metavar="key=value",
             help="set keys of the configuration; `run.py list --keys` lists them",
         )  # fmt: skip
+
+
+def main_parser() -> Parser:
+    """Return the parser of the train command and of ``run.py`` itself: here, where nothing slow is imported."""
+    commands = "\n".join(f"  {name:11}{summary}" for name, (_, summary) in COMMANDS.items())
+    parser = Parser(
+        "", "Train an LLM agent with reinforcement learning.",
+        epilog=f"commands (run.py COMMAND --help):\n{commands}\n\nexit codes: 0 done, 1 failed, 2 bad input, "
+        "130 interrupted after a checkpoint\n\n"
+        "--import MODULE, with any command: load algorithms, environments and rewards of your own",
+    )  # fmt: skip
+    parser.add_argument("--algo", metavar="NAME", help="algorithm (default: grpo); `run.py list` lists them")
+    parser.add_argument("--env", metavar="NAME", help="environment (default: guess_numbers); `run.py list` lists them")
+    parser.add_argument("--model", metavar="DIR", help="Hugging Face model folder (default: the environment's starter)")
+    parser.add_argument("--pool", metavar="PATH", help="learn from the sessions of a pool (file or run folder) alone")
+    parser.add_argument("--config", metavar="RECIPE", help="a recipe: its name (`run.py list recipes`), or a YAML file")
+    parser.add_settings_flag()
+    parser.add_argument("--iterations", type=int, metavar="N", help="total number of training iterations")
+    parser.add_argument("--output", type=Path, metavar="DIR", help="output folder (default: runs/ENV-ALGO-TIME)")
+    parser.add_argument(
+        "--resume", type=Path, metavar="DIR", help="continue the run in DIR, or from its checkpoint DIR"
+    )
+    parser.add_argument("--seed", type=int, metavar="N", help="random seed (default: 0)")
+    parser.add_argument("--local", action="store_true", help="no actors: everything in this process")
+    parser.add_argument("--version", action="store_true", help="print version, commit and the libraries' versions")
+    return parser

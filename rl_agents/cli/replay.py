@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rl_agents.algorithms import ALGORITHMS, Settings
-from rl_agents.cli.parser import Parser
+from rl_agents.cli.parser import Parser, show_start
 from rl_agents.cli.train import resolve_settings
 from rl_agents.errors import InputError
 from rl_agents.pool.reader import PoolReader
@@ -60,6 +61,7 @@ def run(argv: Sequence[str]) -> int:
     if start and start not in kept:
         raise InputError(f"--iterations {start}:{end}: no checkpoint of {start} iterations; {_starts(kept)}")
     settings = settings_of(folder, start, end, kept)
+    show_start(sys.stdout)
     from rl_agents.core.replay import Replay, Replayer, replay_settings
     from rl_agents.core.replay_record import Record, check_pool, refuse_unrecorded
     from rl_agents.core.replay_tokens import TokenRecorder

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
 import socket
+import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from rl_agents.cli.parser import Parser
+from rl_agents.cli.parser import Parser, show_start
+from rl_agents.core.cluster import cluster_address, describe_session
 from rl_agents.errors import InputError
 from rl_agents.interrupts import Interrupts
 from rl_agents.serving.options import ServingOptions
@@ -53,12 +54,15 @@ def run(argv: Sequence[str]) -> int:
     check_port(args.host, args.port)
     options, _ = ServingOptions.read(keys)
     check_address(args.host, bool(options.api_key_env))
+    show_start(sys.stdout)
     from rl_agents.core.session import ensure_ray, quiet_libraries
     from rl_agents.serving.app import build
 
     quiet_libraries()
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
     application = build(keys)  # user errors are reported before anything starts
+    joined = cluster_address()
+    print(f"[rl_agents] {describe_session()}", flush=True)
     with Interrupts() as interrupts:
         with interrupts.abortable():
             ensure_ray(options.max_replicas + SERVE_ACTORS)
@@ -68,7 +72,7 @@ def run(argv: Sequence[str]) -> int:
             print(_welcome(options.checkpoint, args), flush=True)
             _wait(interrupts)
         finally:
-            _stop()
+            _stop(joined)
     return 130
 
 
@@ -130,14 +134,14 @@ def _wait(interrupts: Interrupts) -> None:
             time.sleep(HEALTH_S)
 
 
-def _stop() -> None:
-    """Let running answers end, then end Serve, with the whole Ray session if that is ours."""
+def _stop(joined: str) -> None:
+    """Let running answers end, then end Serve; on a cluster (``joined``: its address) Ray itself continues."""
     import ray
     from ray import serve
 
     print("stopping", flush=True)
     serve.delete(APPLICATION)
-    if os.environ.get("RAY_ADDRESS"):
+    if joined:
         serve.shutdown()
     ray.shutdown()
 

@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from rl_agents.algorithms import ALGORITHMS, Settings
-from rl_agents.cli.commands import COMMANDS
 from rl_agents.cli.failures import report_crash
-from rl_agents.cli.parser import Parser
+from rl_agents.cli.parser import main_parser, show_start
+from rl_agents.core.cluster import describe_session
 from rl_agents.core.idle import layered
 from rl_agents.envs.base import env_spec
 from rl_agents.errors import EpisodesFail, InputError, PolicyFell, unknown
@@ -49,35 +49,9 @@ class RunPlan:
     resumed: tuple[int, Path | None] | None = None
 
 
-def build_parser() -> Parser:
-    """Return the parser of the train command, which is also the parser of ``run.py`` itself."""
-    commands = "\n".join(f"  {name:11}{summary}" for name, (_, summary) in COMMANDS.items())
-    parser = Parser(
-        "", "Train an LLM agent with reinforcement learning.",
-        epilog=f"commands (run.py COMMAND --help):\n{commands}\n\nexit codes: 0 done, 1 failed, 2 bad input, "
-        "130 interrupted after a checkpoint\n\n"
-        "--import MODULE, with any command: load algorithms, environments and rewards of your own",
-    )  # fmt: skip
-    parser.add_argument("--algo", metavar="NAME", help="algorithm (default: grpo); `run.py list` lists them")
-    parser.add_argument("--env", metavar="NAME", help="environment (default: guess_numbers); `run.py list` lists them")
-    parser.add_argument("--model", metavar="DIR", help="Hugging Face model folder (default: the environment's starter)")
-    parser.add_argument("--pool", metavar="PATH", help="learn from the sessions of a pool (file or run folder) alone")
-    parser.add_argument("--config", metavar="RECIPE", help="a recipe: its name (`run.py list recipes`), or a YAML file")
-    parser.add_settings_flag()
-    parser.add_argument("--iterations", type=int, metavar="N", help="total number of training iterations")
-    parser.add_argument("--output", type=Path, metavar="DIR", help="output folder (default: runs/ENV-ALGO-TIME)")
-    parser.add_argument(
-        "--resume", type=Path, metavar="DIR", help="continue the run in DIR, or from its checkpoint DIR"
-    )
-    parser.add_argument("--seed", type=int, metavar="N", help="random seed (default: 0)")
-    parser.add_argument("--local", action="store_true", help="no actors: everything in this process")
-    parser.add_argument("--version", action="store_true", help="print version, commit and the libraries' versions")
-    return parser
-
-
 def run(argv: Sequence[str]) -> int:
     """Run the train command; return its exit code."""
-    args = build_parser().parse(argv)
+    args = main_parser().parse(argv)
     if args.version:
         print(version_text())
         return 0
@@ -85,6 +59,8 @@ def run(argv: Sequence[str]) -> int:
     if plan.resumed and plan.resumed[0] == plan.settings.iterations and _is_finished(plan):
         print(f"{plan.output} has finished its {plan.settings.iterations} iterations; raise --iterations to continue")
         return 0
+    if plan.settings.num_env_runners or plan.settings.num_learners:
+        print(f"[rl_agents] {describe_session()}", flush=True)
     print(describe(plan.settings), flush=True)
     from rl_agents.core.resolve import cautions
 
@@ -247,18 +223,22 @@ def build_algorithm(settings: Settings) -> TrainableAgent:
     return AgentAlgorithm.from_settings(settings)
 
 
-def resolve_settings(settings: Settings) -> Settings:
+def resolve_settings(settings: Settings, notes: TextIO | None = None) -> Settings:
     """Check the configuration and fill in the algorithm's and the starter model's defaults.
+
+    Args:
+        notes: for the line that says what takes seconds; default: standard output.
 
     Raises:
         InputError: anything that cannot work, the cheap checks first.
     """
-    # Typing errors are reported before torch is imported, which takes seconds.
+    # Typing errors are reported before torch is imported, which takes seconds; then a line says what takes them.
     if settings.algo not in ALGORITHMS:
         raise unknown("algorithm", settings.algo, ALGORITHMS)
     env_spec(settings.env)
     validate(settings)
     check_trackers(settings.trackers)
+    show_start(notes or sys.stdout)
     from rl_agents.core.resolve import resolve
 
     resolved: Settings = resolve(settings)

@@ -19,7 +19,6 @@ from typing import Any
 from rl_agents.algorithms import Settings
 from rl_agents.engines.base import EngineError, EngineSettings
 from rl_agents.engines.transfer.choose import choose_transfer
-from rl_agents.errors import InputError
 
 #: Seconds for one update; far more than the tiny model needs.
 DEADLINE_S = 60.0
@@ -253,18 +252,15 @@ def build_tiny_model(folder: Path) -> Path:
 
 @contextlib.contextmanager
 def _ray() -> Iterator[None]:
-    """Use the cluster that answers, else a Ray of our own."""
+    """Join a Ray cluster or start one, as a run does."""
     import ray
 
-    from rl_agents.cli.cluster import connect
+    from rl_agents.core.session import ensure_ray
 
     if ray.is_initialized():
         yield
         return
-    try:
-        connect()
-    except InputError:
-        ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    ensure_ray(3)
     try:
         yield
     finally:

@@ -16,6 +16,7 @@ from typing import Any
 from rl_agents.cli.failures import report_crash
 from rl_agents.cli.parser import Parser
 from rl_agents.cli.train import named_flags, resolve_settings
+from rl_agents.core.cluster import describe_session
 from rl_agents.engines.select import resolve_engine
 from rl_agents.errors import InputError
 from rl_agents.installation import called
@@ -61,9 +62,9 @@ def build_parser() -> Parser:
 def run(argv: Sequence[str]) -> int:
     """Run the tune command; return its exit code."""
     args = build_parser().parse(argv)
-    plan = plan_resume(args) if args.resume else plan_new(args)
     with redirect_stdout(sys.stderr if args.json else sys.stdout):
-        print(describe(plan), flush=True)
+        plan = plan_resume(args) if args.resume else plan_new(args)
+        print(f"[rl_agents] {describe_session()}\n{describe(plan)}", flush=True)
         for line in first_lines(plan.settings.values()):
             print(f"[rl_agents] {line}", flush=True)
         try:

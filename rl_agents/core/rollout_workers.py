@@ -27,6 +27,18 @@ from rl_agents.rollout.env_runner import TextEnvRunner
 BRANCHING_TASKS = 3
 
 
+class EnvRunners(EnvRunnerGroup):
+    """Env runner actors that receive their configuration by value (14 kB).
+
+    RLlib passes a reference, and Ray then warns at each start that an actor cannot restart once the object is lost.
+    """
+
+    def add_workers(self, num_workers: int, validate: bool = False) -> None:
+        """Start more env runners."""
+        self._remote_config_obj_ref = self._remote_config
+        super().add_workers(num_workers, validate)
+
+
 class RolloutWorkers:
     """Whoever samples: env runners, and the engines that they ask for tokens.
 
@@ -57,7 +69,7 @@ class RolloutWorkers:
         if self.engine is not None:
             self.env_runners: Any = LocalRunner(config, self.engine)
         else:
-            self.env_runners = EnvRunnerGroup(config=config, local_env_runner=False)
+            self.env_runners = EnvRunners(config=config, local_env_runner=False)
         runners = runners_of(self.env_runners)
         if self._settings.placement == "together":
             self.runner_engines = RunnerEngines(runners, engine)

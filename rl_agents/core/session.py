@@ -11,6 +11,7 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from rl_agents.core.cluster import cluster_address
 from rl_agents.core.resources import actors, cluster_nodes, describe_placement, obstacle
 from rl_agents.envs.base import env_spec
 from rl_agents.errors import InputError
@@ -37,7 +38,7 @@ def quiet_libraries() -> None:
 
 
 def ensure_ray(actors: int) -> None:
-    """Connect to the cluster that ``RAY_ADDRESS`` names (set inside ``ray job submit``), or start Ray here.
+    """Join the cluster that `cluster_address` names, or start Ray on this machine for this process alone.
 
     A session started here has room for ``actors`` one-thread actors even on a small machine: they take turns.
 
@@ -45,24 +46,43 @@ def ensure_ray(actors: int) -> None:
         actors: engines, env runners and learners of the run.
 
     Raises:
-        InputError: no cluster answers under ``RAY_ADDRESS``, or not to who shows no token.
+        InputError: there is a cluster, and it cannot be joined.
     """
     if ray.is_initialized():
         return
-    # Actors' tracebacks reach the driver with the exceptions; their chatter stays in Ray's log folder.
-    quiet: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": bool(os.environ.get("RL_AGENTS_ACTOR_LOGS"))}
-    if os.environ.get("RAY_ADDRESS"):
-        try:
-            ray.init(address="auto", **quiet, **shipped_modules())
-        except ConnectionError as error:
-            raise InputError(
-                f"no connection to the Ray cluster RAY_ADDRESS={os.environ['RAY_ADDRESS']}: start it, or unset "
-                "RAY_ADDRESS; where it asks for a token: export RAY_AUTH_MODE=token (docs/clusters.md)"
-            ) from error
-    else:
-        # RLlib passes actors their configuration through the object store, about which Ray complains at each start.
-        os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
-        ray.init(num_cpus=max(os.cpu_count() or 1, actors + 1), include_dashboard=False, **quiet)
+    if cluster_address():
+        join_cluster()
+        return
+    cpus = max(os.cpu_count() or 1, actors + 1)
+    ray.init(address="local", num_cpus=cpus, include_dashboard=False, **_quiet())
+
+
+def join_cluster() -> None:
+    """Connect to the cluster that `cluster_address` names.
+
+    Raises:
+        InputError: there is none, it does not answer, or it refuses this driver.
+    """
+    address, named = cluster_address(), os.environ.get("RAY_ADDRESS")
+    where = f"RAY_ADDRESS={named}" if named else "that runs on this machine"
+    if not address:
+        where = f"RAY_ADDRESS={named}" if named else "RAY_ADDRESS is not set, and Ray is not running on this machine"
+        raise InputError(f"no Ray cluster found ({where}); start one with: ray start --head")
+    # Without an address Ray finds the same head by itself, and shows it this machine's token.
+    known = {"address": "auto"} if named else {}
+    try:
+        ray.init(**known, **_quiet(), **shipped_modules())
+    except (ConnectionError, RuntimeError, ray.exceptions.RayError) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise InputError(
+            f"no connection to the Ray cluster {where} ({reason}): start it, or set RAY_ADDRESS=local to run without "
+            "one; where it asks for a token: export RAY_AUTH_MODE=token (docs/clusters.md)"
+        ) from error
+
+
+def _quiet() -> dict[str, Any]:
+    """Actors' tracebacks reach the driver with the exceptions; their chatter stays in Ray's log folder."""
+    return {"logging_level": "ERROR", "log_to_driver": bool(os.environ.get("RL_AGENTS_ACTOR_LOGS"))}
 
 
 def shipped_modules() -> dict[str, Any]:

@@ -132,6 +132,10 @@ def recording(step: Step, memory: Sequence[torch.Tensor]) -> Any:
         torch.func.functional_call(step, state, tuple(_example(memory, *RECORDED, device="meta")))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about branches on shapes, which are compared below, and of trace's age
+            for module in step.modules():
+                # The trace reads every property, and transformers' `loss_function` warns where a class has no loss.
+                if getattr(module, "loss_type", "") is None:
+                    module.loss_type = "ForCausalLM"  # type: ignore[assignment]
             found = torch.jit.trace(step, tuple(_example(memory, *RECORDED)), check_trace=False, strict=False)
         # Twice: the interpreter rewrites what it has seen once.
         same = all(_same(step, found, memory, shape) for shape in (*COMPARED, *COMPARED))

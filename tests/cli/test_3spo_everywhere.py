@@ -12,7 +12,8 @@ from coin_agent import CoinAgent
 
 from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.cli import main
-from rl_agents.cli.train import build_parser, plan_new
+from rl_agents.cli.parser import main_parser
+from rl_agents.cli.train import plan_new
 from rl_agents.cli.tune import resolve_trials
 from rl_agents.core.algorithm import AgentConfig
 from rl_agents.core.resolve import resolve
@@ -32,7 +33,7 @@ def own(settings: Settings) -> dict[str, object]:
 @pytest.fixture(scope="module")
 def wanted() -> dict[str, object]:
     """What the command line resolves to."""
-    found = own(plan_new(build_parser().parse([*FLAGS, "--output", "runs/never-written"])).settings)
+    found = own(plan_new(main_parser().parse([*FLAGS, "--output", "runs/never-written"])).settings)
     assert (found["algo"], found["reading"], found["score_rate"], found["path_weight"]) == (
         "3spo",
         "learned",
@@ -50,7 +51,7 @@ def test_in_python(wanted: dict[str, object]) -> None:
 def test_in_a_recipe(wanted: dict[str, object], tmp_path: Path) -> None:
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text("algo: 3spo\nenv: guess_numbers\n")
-    args = build_parser().parse(["--config", str(recipe), "--local", "--output", str(tmp_path / "out")])
+    args = main_parser().parse(["--config", str(recipe), "--local", "--output", str(tmp_path / "out")])
     assert own(plan_new(args).settings) == wanted
 
 
@@ -66,7 +67,7 @@ def test_as_a_job(wanted: dict[str, object], tmp_path: Path) -> None:
     (line,) = [line for line in (ROOT / "README.md").read_text().splitlines() if "ray job submit" in line]
     words = shlex.split(line.split("--", 1)[1])
     assert words == ["python", "run.py", "--algo", "3spo"]
-    args = build_parser().parse([*words[2:], "--local", "--output", str(tmp_path / "out")])
+    args = main_parser().parse([*words[2:], "--local", "--output", str(tmp_path / "out")])
     settings = plan_new(args).settings
     assert own(settings) == wanted and settings.env == "alfworld"
 

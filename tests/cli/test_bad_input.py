@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch  # noqa: F401  (the first command that imports it says so on standard output)
 from bad_command_lines import ROWS
 
 from rl_agents.cli import main

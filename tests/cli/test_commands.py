@@ -76,7 +76,7 @@ def test_eval_prints_only_json(tmp_path, monkeypatch, capsys) -> None:
     checkpoint = out / "checkpoints" / "000001"
     (checkpoint / "hf" / "config.json").write_text("{}")
     (checkpoint / "config.yaml").write_text((out / "config.yaml").read_text())
-    monkeypatch.setattr("rl_agents.cli.evaluate.resolve_settings", lambda settings: settings)
+    monkeypatch.setattr("rl_agents.cli.evaluate.resolve_settings", lambda settings, notes=None: settings)
     capsys.readouterr()
     for where in (out, checkpoint):
         assert main(["eval", "--checkpoint", str(where), "--episodes", "50", "--seeds", "4", "--json"]) == 0
@@ -177,7 +177,7 @@ def test_eval_begins_with_the_seed_that_is_given(tmp_path, monkeypatch, capsys) 
             return super().evaluate_policy(seed=seed, **keys)
 
     monkeypatch.setattr("rl_agents.cli.evaluate.build_algorithm", Seeded)
-    monkeypatch.setattr("rl_agents.cli.evaluate.resolve_settings", lambda settings: settings)
+    monkeypatch.setattr("rl_agents.cli.evaluate.resolve_settings", lambda settings, notes=None: settings)
     (tmp_path / "config.json").write_text("{}")
     argv = ["eval", "--model", str(tmp_path), "--episodes", "8", "--seeds", "2", "--json"]
     assert main(argv) == 0 and main([*argv, "--seed", "7"]) == 0

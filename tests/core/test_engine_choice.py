@@ -12,6 +12,7 @@ from chat_models import save_chat_model
 
 from rl_agents.algorithms import Settings
 from rl_agents.cli import evaluate, train, tune
+from rl_agents.cli.parser import main_parser
 from rl_agents.core import engine_choice
 from rl_agents.core.resolve import resolve
 from rl_agents.engines import select
@@ -117,12 +118,12 @@ def test_resumed_runs_and_evaluations_keep_the_engine_on_file(
     model: Path, tmp_path: Path, prefer_vllm: Callable[[], None]
 ) -> None:
     flags = ["--model", str(model), "--set", *(f"{name}={value}" for name, value in QUICK.items())]
-    plan = train.plan_new(train.build_parser().parse([*flags, "--output", str(tmp_path / "run")]))
+    plan = train.plan_new(main_parser().parse([*flags, "--output", str(tmp_path / "run")]))
     folder = RunFolder.create(plan.output, plan.settings)
     assert "\nengine: torch\n" in folder.config_file.read_text() and "engine=torch" in train.describe(plan.settings)
     folder.pool.touch()
     prefer_vllm()
-    again = train.plan_resume(train.build_parser().parse(["--resume", str(folder.path)])).settings
+    again = train.plan_resume(main_parser().parse(["--resume", str(folder.path)])).settings
     assert (again.engine, again.engine_choice) == ("torch", "engine torch: as this run began")
     checkpoint = tmp_path / "checkpoint"
     shutil.copytree(model, checkpoint / "hf")

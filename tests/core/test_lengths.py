@@ -16,7 +16,8 @@ from rl_agents.chat.context import load_tokenizer, make_context
 from rl_agents.cli import main
 from rl_agents.cli.evaluate import build_parser as eval_parser
 from rl_agents.cli.evaluate import evaluation_settings
-from rl_agents.cli.train import build_parser, plan_new
+from rl_agents.cli.parser import main_parser
+from rl_agents.cli.train import plan_new
 from rl_agents.cli.tune import resolve_trials
 from rl_agents.core import dialogues, lengths
 from rl_agents.core.resolve import resolve
@@ -132,7 +133,7 @@ def test_train_eval_and_tune_take_the_same(model: Path, tmp_path: Path) -> None:
     wanted = resolved(model)
     learned = resolved(model, algo="sft")
     flags = ["--algo", "3spo", "--env", "guess_numbers", "--model", str(model), "--local"]
-    plan = plan_new(build_parser().parse([*flags, "--output", str(tmp_path / "out")]))
+    plan = plan_new(main_parser().parse([*flags, "--output", str(tmp_path / "out")]))
     assert plan.settings.algo == "3spo"
     args = eval_parser().parse(["--model", str(model), "--local"])
     file = tmp_path / "sweep.yaml"
@@ -148,7 +149,7 @@ def test_a_run_without_preset_says_what_it_runs(
 ) -> None:
     for env, said in (("alfworld", "alfworld_3spo.yaml"), ("guess_numbers", "no preset in tune_configs/recipes")):
         argv = ["--algo", "3spo", "--env", env, "--model", str(model), "--local", "--output", str(tmp_path / "out")]
-        plan_new(build_parser().parse(argv))
+        plan_new(main_parser().parse(argv))
         out = capsys.readouterr().out
         assert out.startswith(f"--algo 3spo on {env} without --config: the defaults") and said in out
 

@@ -6,6 +6,7 @@ import socket
 from pathlib import Path
 
 import pytest
+import torch  # noqa: F401  (the first command that imports it says so on standard output)
 from scripted_model import write_model
 
 from rl_agents.cli import main

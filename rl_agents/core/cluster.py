@@ -1,0 +1,42 @@
+"""Which Ray a command uses: a running cluster, or its own. Imports nothing heavy, so that it can be said at once."""
+
+from __future__ import annotations
+
+import os
+import socket
+import tempfile
+from pathlib import Path
+
+
+def cluster_address() -> str:
+    """Return the address of the Ray cluster that a run joins; empty where it starts Ray for itself.
+
+    Ray's own rule: ``RAY_ADDRESS`` (set by `ray job submit`), else the head that `ray start` started on this machine,
+    if it answers. ``RAY_ADDRESS=local`` starts Ray for the run alone.
+    """
+    named = os.environ.get("RAY_ADDRESS", "")
+    if named not in ("", "auto"):
+        return "" if named == "local" else named
+    noted = Path(os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()) / "ray" / "ray_current_cluster"
+    local = noted.read_text(encoding="utf-8").strip() if noted.is_file() else ""
+    return local if local and answers(local) else named
+
+
+def answers(address: str, timeout_s: float = 3.0) -> bool:
+    """Whether anything listens at ``host:port``, or at a URL with both."""
+    host, _, port = address.rpartition("://")[2].split("/")[0].rpartition(":")
+    try:
+        with socket.create_connection((host or "localhost", int(port)), timeout=timeout_s):
+            return True
+    except (OSError, ValueError):
+        return False
+
+
+def describe_session() -> str:
+    """Return which Ray a run has: a cluster, and why that one, or its own."""
+    named, address = os.environ.get("RAY_ADDRESS"), cluster_address()
+    if not address:
+        return "Ray starts on this machine for this command alone"
+    if named:
+        return f"joins the Ray cluster RAY_ADDRESS={named}"
+    return f"joins the Ray cluster {address}, which runs on this machine (RAY_ADDRESS=local: start a Ray of its own)"
