@@ -106,7 +106,7 @@ def test_a_fork_gets_a_loop_of_its_own() -> None:
     if not child:
         os._exit(wait(slowly(7)))
     begun, done, status = time.monotonic(), 0, 0
-    while not done and time.monotonic() - begun < 10:
+    while not done and time.monotonic() - begun < 60:
         done, status = os.waitpid(child, os.WNOHANG)
         time.sleep(0.01)
     assert done and os.waitstatus_to_exitcode(status) == 7
@@ -124,7 +124,7 @@ def test_a_failure_that_nobody_waited_for_is_not_kept() -> None:
     async def leaves_early() -> None:
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(remembered.get("key", fails), 0.005)
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(1.0)
         assert await remembered.get("key", lambda: slowly(5, 0.0)) == 5
 
     asyncio.run(leaves_early())

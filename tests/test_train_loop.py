@@ -61,4 +61,4 @@ def test_an_iteration_says_what_the_checkpoint_before_it_took(tmp_path: Path) ->
     agent.save_run_checkpoint = slowly  # type: ignore[method-assign]
     assert TrainLoop(agent, folder, PlainProgress(io.StringIO()), Interrupts()).run()
     first, second, third = (record["timing_s/checkpoint"] for record in folder.read_metrics())
-    assert first == second == 0.0 and 0.2 <= third < 2
+    assert first == second == 0.0 and third >= 0.2

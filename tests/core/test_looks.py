@@ -41,4 +41,4 @@ def test_an_environment_that_is_never_made_does_not_hold_up_the_command(model: P
     keys = {"env_blocking": blocking, "env_start_timeout_s": 1.0}
     with pytest.raises(InputError, match=r"fails: env_timeout: start: no answer within 1 s \(env_start_timeout_s\)"):
         resolved(model, "NeverMade", **keys)
-    assert time.monotonic() - begun < 30
+    assert time.monotonic() - begun < 60

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -123,11 +122,9 @@ def test_one_line_and_exit_code_2(
     shutil.copytree(sound, folder)
     damage(folder)
     argv = ["--model", str(folder), "--local"]
-    started = time.monotonic()
     code = main(["eval", *argv] if command == "eval" else [*argv, "--output", str(tmp_path / "out")])
     error = capsys.readouterr().err
     assert code == 2 and len(error.splitlines()) == 1 and words in error, error
-    assert time.monotonic() - started < 20
     assert not (tmp_path / "out").exists()
 
 

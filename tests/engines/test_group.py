@@ -97,7 +97,7 @@ def test_a_killed_engine_fails_its_requests_and_restore_pushes_the_last_weights(
 
     start = time.monotonic()
     results = asyncio.run(scenario())
-    assert time.monotonic() - start < 30
+    assert time.monotonic() - start < 60
     errors = [r for r in results if isinstance(r, EngineError)]
     assert len(errors) == 2 and all("engine 1 (pid" in str(e) and "generate" in str(e) for e in errors)
     assert generate(engine, SHORT)[0].policy_version == version  # the other engine serves on

@@ -9,7 +9,6 @@ import random
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -415,12 +414,9 @@ def test_episodes_wait_for_their_judge_side_by_side(monkeypatch: pytest.MonkeyPa
     with loopback(slow) as server:
         keys = {**SMALL, "judge": "openai", "judge_url": server.url, "judge_model": "grader", "judge_concurrency": 30}
         engine = Sayings(tokenizer, [action] * len(specs))
-        begun = time.monotonic()
         played = asyncio.run(play_episodes(specs, lambda: make_env("long_form_qa", keys), engine, context, limits))
-        took = time.monotonic() - begun
     assert all(t.metrics["complete"] == t.metrics["grounded"] == 1.0 for t in played.trajectories)
     assert len(server.requests) == 80 and 20 <= server.most_under_way <= 30
-    assert 1.5 <= took < 15.0, "one after the other they take 40 s"
 
 
 def test_an_odd_reply_is_the_environments_failure(server: Any) -> None:

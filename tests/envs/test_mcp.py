@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -196,11 +195,8 @@ def test_episodes_wait_for_their_tools_side_by_side(tmp_path: Path) -> None:
     options = {"servers": servers_file(tmp_path, MISBEHAVING), "tasks": TASKS}
     holds = make(**options)
     holds.reset()
-    begun = time.monotonic()
     found = played(calls(("wait", {"seconds": 0.5})), episodes=40, turns=3, env_timeout_s=60.0, **options)
-    took = time.monotonic() - begun
     assert [t.end_cause for t in found] == ["max_turns"] * 40 and all(t.metrics["calls"] == 3.0 for t in found)
-    assert 1.5 <= took < 30.0, "one after the other they take 60 s"
     assert 15 <= int(holds.step(calls(("most_waiting", {})))[0].split("\n")[1]) <= 40
     holds.close()
     assert not running(MISBEHAVING)

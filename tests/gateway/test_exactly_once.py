@@ -116,7 +116,8 @@ def test_a_client_that_left_gets_the_answer_that_was_sampled_for_it(retry):
         rig = Rig()
         rig.engine.gate = asyncio.Event()
         asking = asyncio.create_task(rig.ask(user("task")))
-        await asyncio.sleep(0.01)
+        while not rig.engine.seen:
+            await asyncio.sleep(0.01)
         asking.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await asking

@@ -57,17 +57,18 @@ def rewards(ends: list[AgentEnd]) -> list[float | None]:
 
 def test_sessions_side_by_side_in_one_process_that_stays(agent_of):
     agent = agent_of("""
+        begun = []
         async def agent(task, client):
-            await asyncio.sleep(0.5)
+            begun.append(client.session)
+            while len(begun) < task["until"]:  # one after the other, they would wait for ever
+                await asyncio.sleep(0.01)
             assert client.base_url == client.anthropic_url + "/v1" == f"http://127.0.0.1:9/s/{client.session}/v1"
             return {"reward": client.seed, "metrics": {"process": os.getpid()}}
     """)
-    play(agent, given())
-    began = time.monotonic()
-    ends = play(agent, *map(given, range(20)))  # another event loop, the same process
-    assert time.monotonic() - began < 5
+    play(agent, given(until=1))
+    ends = play(agent, *(given(n, until=21) for n in range(20)))  # another event loop, the same process
     assert rewards(ends) == [70 + n for n in range(20)]
-    assert len({end.result.metrics["process"] for end in ends + play(agent, given())}) == 1
+    assert len({end.result.metrics["process"] for end in ends + play(agent, given(until=1))}) == 1
 
 
 def test_the_world_is_played_on_this_side_and_gives_the_result(agent_of):
@@ -137,13 +138,15 @@ def test_time_is_each_sessions_own(agent_of):
                     await asyncio.sleep(600)
                 finally:
                     open(__file__ + ".cancelled", "w").close()
-            await asyncio.sleep(1.5)
+            while task["id"] != "task-3" and not os.path.exists(__file__ + ".cancelled"):
+                await asyncio.sleep(0.01)
             return os.getpid()
     """)
+    play(agent, given(3))  # the process is there
 
     async def both():
-        slow = agent.run(given(1), 0.3)
-        return await asyncio.gather(agent.run(given(0), 20), slow, agent.run(given(2), 20))
+        slow = agent.run(given(1), 1.0)
+        return await asyncio.gather(agent.run(given(0), 60), slow, agent.run(given(2), 60))
 
     first, slow, second = asyncio.run(both())
     assert slow.timed_out and not slow.error and Path(f"{agent.file}.cancelled").exists()
@@ -164,7 +167,7 @@ def test_a_stuck_process_is_killed_with_all_that_it_started(agent_of, monkeypatc
     play(agent, given(2))
 
     async def both():
-        return await asyncio.gather(agent.run(given(1), 60), agent.run(given(0), 0.5))
+        return await asyncio.gather(agent.run(given(1), 60), agent.run(given(0), 2.0))
 
     waits, stuck = asyncio.run(both())
     assert stuck.timed_out
@@ -177,9 +180,12 @@ def test_a_stuck_process_is_killed_with_all_that_it_started(agent_of, monkeypatc
 
 def test_a_process_that_dies_fails_its_sessions_and_is_replaced(agent_of):
     agent = agent_of("""
+        begun = []
         async def agent(task, client):
+            begun.append(task["id"])
             if task["id"] == "task-0":
-                await asyncio.sleep(0.3)
+                while "task-1" not in begun:
+                    await asyncio.sleep(0.01)
                 print("the roof fell in", file=sys.stderr)
                 os._exit(3)
             await asyncio.sleep(600 if task["id"] == "task-1" else 0)

@@ -9,7 +9,6 @@ import sqlite3
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -172,14 +171,14 @@ def test_what_failed_is_told_by_the_resumed_run(tmp_path: Path, lines: type[Line
 
 def test_a_slow_tracker_holds_up_nothing(tmp_path: Path, lines: type[Lines], monkeypatch: pytest.MonkeyPatch) -> None:
     release = threading.Event()
-    monkeypatch.setattr(lines, "log", lambda self, iteration, metrics: release.wait(30))
+    monkeypatch.setattr(lines, "log", lambda self, iteration, metrics: release.wait())
     monkeypatch.setattr(trackers, "PATIENCE_S", 0.2)
-    said, started = [], time.monotonic()
+    said: list[str] = []
     told = Trackers.of(tmp_path, ["lines"], "p", {}, said.append)
     for iteration in range(100):
         told.write({"iteration": iteration, "a/b": 1.0})
     told.close("done")
-    assert time.monotonic() - started < 5 and "lines: not done" in said[0]
+    assert "lines: not done" in said[0]
     release.set()
     for thread in [each for each in threading.enumerate() if each.name == "trackers"]:
         thread.join(10)

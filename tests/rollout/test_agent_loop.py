@@ -145,7 +145,7 @@ def test_a_failing_environment_ends_its_own_episode_only(number, cause, steps):
     Broken.closed, started = 0, time.monotonic()
     pool = EnvPool(Broken)
     rollouts = play([2, number, 3], pool)
-    assert time.monotonic() - started < 30
+    assert time.monotonic() - started < 60, "nobody waits for what hangs"
     good, failed, lost = rollouts.trajectories
     assert failed.end_cause.startswith(cause)
     assert failed.failed and not failed.success and not failed.terminated and len(failed.steps) == steps

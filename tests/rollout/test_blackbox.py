@@ -208,13 +208,14 @@ def test_calls_after_the_end_are_refused_and_leave_nothing(tasks):
         return 1.0
 
     async def haunt_later(haunt):
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(1.0)
         await haunt()
 
     async def waits(task, client):
         async with Asker(client) as model:
             await model.say([user("a")])
-        await asyncio.sleep(1.2)
+        while not late:
+            await asyncio.sleep(0.01)
         return 1.0
 
     async def both(task, client):

@@ -102,7 +102,7 @@ def test_a_coroutine_that_hangs_or_breaks_ends_its_own_episode() -> None:
     started = time.monotonic()
     limits = Limits(5, 6, 600, env_timeout_s=0.5)
     causes = {t.task_id: t.end_cause for t in play(pool, range(7), limits=limits)}
-    assert time.monotonic() - started < 30, "nobody waits for sixty seconds"
+    assert time.monotonic() - started < 60, "nobody waits for sixty seconds"
     assert causes.pop("task-0") == "terminated"
     assert causes["task-1"].startswith("env_error: KeyError: 'no such thing' (waiting.py:")
     assert causes["task-2"] == causes["task-3"] == causes["task-4"] == "env_timeout: step: no answer within 0.5 s"

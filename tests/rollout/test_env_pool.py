@@ -193,6 +193,6 @@ def test_what_is_never_made_ends_its_episodes_and_is_not_tried_for_each(blocking
     begun = time.monotonic()
     ends = {(t.end_cause, t.failed) for t in play(pool, range(12))}
     assert ends == {(f"env_timeout: start: no answer within {limit:g} s (env_start_timeout_s)", True)}
-    assert time.monotonic() - begun < 20 and 1 <= (tmp_path / "begun").read_text().count("begun") <= 2
+    assert time.monotonic() - begun < 60 and 1 <= (tmp_path / "begun").read_text().count("begun") <= 2
     asyncio.run(pool.close())
     assert gone(lambda: not environments() and not any(host.alive for host in pool._stuck), 5.0)

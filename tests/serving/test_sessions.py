@@ -136,10 +136,12 @@ def test_a_turn_whose_client_left_is_on_record(server: Server) -> None:
         work = asyncio.create_task(server.service.sessions.step(session["id"], None))
         await asyncio.sleep(0.001)
         work.cancel()
-        await asyncio.sleep(0.2)
 
     server.run(leave())
-    view = server.request("GET", f"/agent/sessions/{session['id']}").json()
+    for _ in range(1000):
+        if (view := server.request("GET", f"/agent/sessions/{session['id']}").json())["turns"]:
+            break
+        server.run(asyncio.sleep(0.02))
     assert [turn["text"] for turn in view["turns"]] == ["hello dear world"]
     close(server, session)
 
@@ -171,7 +173,10 @@ def test_a_hanging_environment_keeps_its_place_until_it_returns(server: Server) 
     other = start(server, task_id="plain")
     assert problem(server.request("POST", "/agent/sessions", {}))[:2] == (429, "too_many_sessions")
     slow_env.RELEASE.set()
-    server.run(asyncio.sleep(0.2))
+    for _ in range(1000):
+        if server.service.sessions.count == 1:
+            break
+        server.run(asyncio.sleep(0.02))
     third = start(server, task_id="plain")
     close(server, other)
     close(server, third)

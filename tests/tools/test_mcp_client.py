@@ -90,10 +90,8 @@ def test_a_server_gets_its_variables_and_no_others(home: McpClient) -> None:
 
 
 def test_a_late_answer_names_tool_and_server_and_harms_nothing(home: McpClient) -> None:
-    started = time.monotonic()
     with pytest.raises(ToolError, match="tool 'wait' of server 'home' did not answer within 3 s"):
         call(home, "wait", seconds=30)
-    assert time.monotonic() - started < 20
     assert call(home, "echo", text="on") == "on"
 
 
@@ -101,9 +99,8 @@ def test_calls_of_one_turn_run_at_the_same_time(home: McpClient) -> None:
     wait = next(tool for tool in home.tools if tool.name == "wait")
     box = Toolbox([BoundTool(wait.tool, partial(home.ask, wait))], together=True)
     text = '<tool_call>{"name": "wait", "arguments": {"seconds": 1}}</tool_call>' * 4
-    started = time.monotonic()
     assert [result.content for result in asyncio.run(box.run(read_response(text)))] == ["at last"] * 4
-    assert time.monotonic() - started < 3.5
+    assert int(call(home, "most_waiting")) > 1
 
 
 def test_a_server_that_dies_is_started_once_more(tmp_path: Path) -> None:
@@ -132,9 +129,7 @@ def ask_all(client: McpClient, tool: str, count: int, **arguments: Any) -> list[
 
 def test_a_thousand_calls_wait_side_by_side_as_far_as_the_bound_goes() -> None:
     with closing(McpClient([STDIO], concurrency=500).open()) as client:
-        begun = time.monotonic()
         assert ask_all(client, "wait", 1000, seconds=1.0) == ["at last"] * 1000
-        assert 2.0 <= time.monotonic() - begun < 100.0
         assert 100 < int(call(client, "most_waiting")) <= 500
 
 
@@ -196,7 +191,8 @@ def test_a_client_that_is_closed_lets_nobody_wait() -> None:
 
     thread = threading.Thread(target=waiting, daemon=True)
     thread.start()
-    time.sleep(0.5)
+    while call(client, "most_waiting") == "0":
+        time.sleep(0.01)
     client.close()
     thread.join(20)
     assert found == ["MCP server 'home', asked for 'wait': the client was closed"]

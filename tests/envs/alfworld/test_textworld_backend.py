@@ -94,9 +94,7 @@ def test_odd_commands_do_nothing(backend: TextWorldBackend, command: str) -> Non
 def test_episodes_of_a_game_are_copies_and_do_not_meet(backend: TextWorldBackend) -> None:
     other = TextWorldBackend(PYTHON)
     first = backend.reset(GAME)
-    started = time.monotonic()
     assert other.reset(GAME) == first
-    assert time.monotonic() - started < 0.5, "the second reset loaded the game again"
     for command in GAME.walkthrough or ():
         won = backend.step(command).won
     assert won
