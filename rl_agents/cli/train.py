@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.cli.failures import report_crash
-from rl_agents.cli.parser import main_parser, show_start
+from rl_agents.cli.parser import main_parser as build_parser
+from rl_agents.cli.parser import show_start
 from rl_agents.core.cluster import describe_session
 from rl_agents.core.idle import layered
 from rl_agents.envs.base import env_spec
@@ -51,7 +52,7 @@ class RunPlan:
 
 def run(argv: Sequence[str]) -> int:
     """Run the train command; return its exit code."""
-    args = main_parser().parse(argv)
+    args = build_parser().parse(argv)
     if args.version:
         print(version_text())
         return 0

@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import socket
 import tempfile
+from contextlib import suppress
 from pathlib import Path
+
+import psutil
 
 
 def cluster_address() -> str:
@@ -30,6 +33,19 @@ def answers(address: str, timeout_s: float = 3.0) -> bool:
             return True
     except (OSError, ValueError):
         return False
+
+
+def takes_tokens(address: str) -> bool:
+    """Whether the head on this machine at ``address`` asks for tokens; true where its process cannot be read.
+
+    Ray shows a token as soon as this machine has one. At a head that was started before that, no actor could start.
+    """
+    port = f"--gcs_server_port={address.rpartition(':')[2]}"
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.name() == "gcs_server" and port in process.cmdline():
+                return process.environ().get("RAY_AUTH_MODE") == "token"
+    return True
 
 
 def describe_session() -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from rl_agents.core.cluster import cluster_address
+from rl_agents.core.cluster import cluster_address, takes_tokens
 from rl_agents.core.resources import actors, cluster_nodes, describe_placement, obstacle
 from rl_agents.envs.base import env_spec
 from rl_agents.errors import InputError
@@ -69,7 +69,7 @@ def join_cluster() -> None:
         where = f"RAY_ADDRESS={named}" if named else "RAY_ADDRESS is not set, and Ray is not running on this machine"
         raise InputError(f"no Ray cluster found ({where}); start one with: ray start --head")
     # Without an address Ray finds the same head by itself, and shows it this machine's token.
-    known = {"address": "auto"} if named else {}
+    known = {"address": "auto"} if named else {} if takes_tokens(address) else {"address": address}
     try:
         ray.init(**known, **_quiet(), **shipped_modules())
     except (ConnectionError, RuntimeError, ray.exceptions.RayError) as error:

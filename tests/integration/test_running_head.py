@@ -1,20 +1,30 @@
-"""A head that `ray start` started on this machine: commands join it, with RAY_ADDRESS and without it, or not at all."""
+"""Commands while `ray start --head` runs on the machine: they join it, or say that they do not, and print no alarms."""
 
 from __future__ import annotations
 
 import os
+import re
+import shutil
+import signal
 import socket
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import yaml
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(900)]  # starts processes of its own, unlike a unit test
+
 ROOT = Path(__file__).parents[2]
 RAY = Path(sys.executable).with_name("ray")
-LIMIT_S = 300
+LIMIT_S = 300.0
+ALARMS = re.compile(r"warning|error|fail|traceback|\.cc:", re.IGNORECASE)
+SMALL = ["env=guess_numbers", "engine=torch", "tasks_per_iteration=2", "group_size=4", "eval_episodes=4"]
 
 
 def free_port() -> int:
@@ -23,54 +33,130 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+@dataclass(frozen=True)
+class Head:
+    """A head node that `ray start --head` started, with a temporary folder and a home of its own.
+
+    Attributes:
+        env: of a shell on its machine in which nothing was exported.
+        folder: Ray's, with one folder for each session.
+    """
+
+    env: dict[str, str]
+    folder: Path
+    address: str
+
+    def sessions(self) -> int:
+        return len([path for path in self.folder.glob("session_2*") if not path.is_symlink()])
+
+
 @pytest.fixture(scope="module")
-def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """A head of its own folder and port; yields the environment of a shell beside it, and its address."""
-    folder = Path(os.environ.get("RAY_TMPDIR") or "/tmp") / f"head-{os.getpid()}"
-    folder.mkdir(parents=True)
-    shell = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-    shell |= {"RAY_TMPDIR": str(folder), "RAY_USAGE_STATS_ENABLED": "0"}
-    port = free_port()
-    start = [str(RAY), "start", "--head", f"--port={port}", "--num-cpus=4", "--include-dashboard=false",
-             "--node-ip-address=127.0.0.1", "--disable-usage-stats"]  # fmt: skip
-    subprocess.run(start, env=shell, check=True, capture_output=True, timeout=LIMIT_S)
+def head() -> Iterator[Head]:
+    short = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))  # Ray's sockets must not have long paths
+    (short / "home").mkdir()
+    env = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    env |= {"HOME": str(short / "home"), "XDG_CACHE_HOME": str(Path.home() / ".cache"), "RAY_TMPDIR": str(short)}
+    ports = f"--port={free_port()} --dashboard-agent-listen-port={free_port()}".split()
+    command = [str(RAY), "start", "--head", "--block", *ports, "--num-cpus=4", "--include-dashboard=false"]
+    noted = short / "ray" / "ray_current_cluster"
+    with (short / "log").open("w") as log:
+        process = subprocess.Popen(command, env=env, stdout=log, stderr=log, start_new_session=True)
     try:
-        yield {**shell, "HEAD": (folder / "ray" / "ray_current_cluster").read_text().strip()}
+        deadline = time.monotonic() + LIMIT_S
+        while "Ray runtime started" not in (said := (short / "log").read_text()):
+            assert process.poll() is None and time.monotonic() < deadline, said
+            time.sleep(0.1)
+        yield Head(env, noted.parent, noted.read_text())
     finally:
-        pids = [path for path in Path("/proc").glob("[0-9]*/cmdline") if str(folder).encode() in read(path)]
-        for path in pids:
-            subprocess.run(["kill", "-9", path.parent.name], check=False, capture_output=True)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        shutil.rmtree(short, ignore_errors=True)
 
 
-def read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError:
-        return b""
+def start(head: Head, arguments: list[str], address: str = "") -> subprocess.Popen[str]:
+    env = {**head.env, **({"RAY_ADDRESS": address} if address else {})}
+    command = [sys.executable, str(ROOT / "run.py"), *arguments]
+    return subprocess.Popen(
+        command, cwd=head.folder, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
 
 
-def call(shell: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "run.py", *arguments]
-    return subprocess.run(command, cwd=ROOT, env=shell, capture_output=True, text=True, timeout=LIMIT_S)
+def output_of(head: Head, arguments: list[str], address: str = "") -> str:
+    """The command's output; it ends well, and says within its first lines which Ray it uses."""
+    process = start(head, arguments, address)
+    said, _ = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 0, said
+    assert_ray_named(head, said, address)
+    return said
 
 
-def test_commands_join_the_head_that_runs_here(head: dict[str, str], beginner_model_dir: Path, tmp_path: Path) -> None:
-    small = ["--set", f"model={beginner_model_dir}", "tasks_per_iteration=2", "group_size=2", "eval_episodes=2",
-             "num_env_runners=1", "engine=torch"]  # fmt: skip
-    doctor = call(head, "doctor", "--quick")
-    assert f"joins the Ray cluster {head['HEAD']}" in doctor.stdout, doctor.stdout + doctor.stderr
-    run = call(head, "--algo", "grpo", "--iterations", "1", "--output", str(tmp_path / "run"), *small)
-    assert run.returncode == 0, run.stdout + run.stderr
-    assert f"joins the Ray cluster {head['HEAD']}" in run.stdout
-    assert not [line for line in (run.stdout + run.stderr).splitlines() if ".cc:" in line or "loss_type" in line]
-    sweep = tmp_path / "sweep.yaml"
-    keys = "\n".join(f"  {key.replace('=', ': ')}" for key in small[1:])
-    sweep.write_text(f"set:\n  algo: grpo\n  iterations: 1\n{keys}\nspace:\n  lr: [1.0e-4]\n")
-    named = {**head, "RAY_ADDRESS": head["HEAD"], "RAY_AUTH_MODE": "token"}  # as docs/clusters.md says
-    tune = call(named, "tune", str(sweep), "--output", str(tmp_path / "tune"))
-    assert tune.returncode == 0, tune.stdout + tune.stderr
+def assert_ray_named(head: Head, said: str, address: str) -> None:
+    first = "\n".join(said.splitlines()[:3])
+    if address == "local":
+        assert "Ray starts on this machine" in first
+    else:
+        assert f"joins the Ray cluster {f'RAY_ADDRESS={address}' if address else head.address}" in first, said
 
 
-def test_a_run_can_have_a_ray_of_its_own_beside_the_head(head: dict[str, str]) -> None:
-    doctor = call({**head, "RAY_ADDRESS": "local"}, "doctor", "--quick")
-    assert "Ray starts on this machine for this command alone" in doctor.stdout, doctor.stdout + doctor.stderr
+@pytest.mark.parametrize("named", ["", "its address", "local"])
+def test_training(head: Head, beginner_model_dir: Path, tmp_path: Path, named: str) -> None:
+    before, address = head.sessions(), head.address if named == "its address" else named
+    flags = ["--iterations", "1", "--output", str(tmp_path / "run"), "--set", f"model={beginner_model_dir}", *SMALL]
+    said = output_of(head, ["--algo", "grpo", *flags], address)
+    assert "iter 1/1" in said
+    assert head.sessions() == before + (named == "local"), "a session of its own only where that was asked for"
+    alarms = [line for line in said.splitlines() if ALARMS.search(line)]
+    assert not alarms
+    if not named:
+        report = output_of(head, ["eval", "--checkpoint", str(tmp_path / "run"), "--episodes", "4", "--seeds", "1"])
+        assert '"success"' in report and head.sessions() == before
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_sweep(head: Head, beginner_model_dir: Path, tmp_path: Path, named: bool) -> None:
+    keys = {"env": "guess_numbers", "model": str(beginner_model_dir), "tasks_per_iteration": 2, "group_size": 4}
+    sweep = {"set": {**keys, "eval_episodes": 4, "iterations": 1}, "space": {"lr": [1e-4, 1e-3]}, "local": True}
+    (tmp_path / "sweep.yaml").write_text(yaml.safe_dump(sweep))
+    before = head.sessions()
+    arguments = ["tune", str(tmp_path / "sweep.yaml"), "--output", str(tmp_path / "out")]
+    said = output_of(head, arguments, head.address if named else "")
+    assert "best preset:" in said and head.sessions() == before
+    assert not [line for line in said.splitlines() if ALARMS.search(line)]
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_serving(head: Head, beginner_model_dir: Path, named: bool) -> None:
+    port, address, before = free_port(), head.address if named else "", head.sessions()
+    arguments = ["--checkpoint", str(beginner_model_dir), "--port", str(port), "--engine", "torch"]
+    process = start(head, ["serve", *arguments], address)
+    assert process.stdout
+    said = ""
+    for line in process.stdout:
+        said += line
+        if line.startswith("  stop"):
+            break
+    process.send_signal(signal.SIGINT)
+    rest, _ = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 130 and f"http://127.0.0.1:{port}/v1" in said, said + rest
+    assert_ray_named(head, said, address)
+    assert head.sessions() == before
+
+
+@pytest.mark.parametrize("named", ["", "local"])
+def test_the_doctor_says_what_a_run_will_do(head: Head, named: str) -> None:
+    process = start(head, ["doctor", "--quick"], named)
+    said, _ = process.communicate(timeout=LIMIT_S)
+    (line,) = (line for line in said.splitlines() if line.startswith("ray "))
+    assert ("starts on this machine" if named else f"joins the Ray cluster {head.address}") in line
+
+
+def test_the_demo_prints_no_alarms(head: Head, tmp_path: Path) -> None:
+    """The command of `make demo` with fewer, smaller iterations, in one process, where nothing hides what is said."""
+    recipe = "tune_configs/recipes/alfworld_chain_gae_weak.yaml"
+    assert f"--config {recipe}" in (ROOT / "Makefile").read_text().split("\ndemo:", 1)[1].split("\n\n")[0]
+    small = ["tasks_per_iteration=16", "eval_episodes=8", "max_turns=15", "starter_iterations=2"]
+    arguments = ["--config", str(ROOT / recipe), "--local", "--iterations", "6", "--output", str(tmp_path / "run")]
+    process = start(head, [*arguments, "--set", *small])
+    said, _ = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 0 and "iter 6/6" in said, said
+    assert not [line for line in said.splitlines() if ALARMS.search(line)]
