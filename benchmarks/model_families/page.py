@@ -157,6 +157,9 @@ STOPS = """Thoughts (`reasoning_parser`): {thoughts}. Tags of prompts, `<reasoni
 
 - **Stop tokens** are the template's end of turn, the tokenizer's end of sequence and the `eos_token_id` of
   generation_config.json together, in every engine.
+- **Ids beyond the tokenizer** (padded embeddings) are never sampled, and the learner's distributions end before them.
+- **A full context:** where it leaves fewer tokens than a quarter of `max_response_tokens` (16 at most) the episode ends
+  with `context_length`; no response of a token or two is sampled and judged.
 - **A template's date** (Llama 3, gpt-oss) is the day on which the run began, to its end: `template_date`.
 - **Text is never control:** a special token that an observation, a tool result, a tool definition or a user's message
   spells is encoded as its characters, in training, evaluation, gateway and server. All other ids are the template's.

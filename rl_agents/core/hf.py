@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 from rl_agents.engines.model_shape import attention, read_config
-from rl_agents.engines.torch_model import aligned
+from rl_agents.engines.torch_model import aligned, without_padding
 from rl_agents.startup import leave_out_sklearn
 
 TOKENIZER_FILES = (
@@ -34,7 +34,8 @@ def load_causal_lm(model_dir: str | Path, dtype: str) -> Any:
     leave_out_sklearn()
     from transformers import AutoModelForCausalLM
 
-    return aligned(AutoModelForCausalLM.from_pretrained(model_dir, **_load_options(model_dir, dtype)))
+    lm = aligned(AutoModelForCausalLM.from_pretrained(model_dir, **_load_options(model_dir, dtype)))
+    return without_padding(lm, model_dir)
 
 
 def load_backbone(model_dir: str | Path, dtype: str) -> Any:

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 #: Weights by Hugging Face parameter name; a tied head appears once, under the embedding's name.
 Weights = Mapping[str, "torch.Tensor"]
+#: See `least_room`.
+LEAST_ROOM = 16
 #: How weights may travel.
 WAYS = ("object_store", "gloo", "nccl", "ipc")
 #: Called on the event loop with token ids and log-probabilities as they are sampled, in order, each once; where
@@ -73,6 +75,14 @@ class Sampling:
         """Travel between actors as a plain tuple: a dataclass's own way takes five times as long."""
         plain = (self.max_tokens, self.temperature, self.top_p, self.stop_token_ids, self.seed)
         return Sampling, plain if self.extras is None else (*plain, self.extras)
+
+
+def least_room(max_response_tokens: int) -> int:
+    """Return the tokens below which the rest of a context is too little to begin a response in.
+
+    A response of two or three tokens is no action: it would be judged as the policy's mistake, and trained on.
+    """
+    return max(1, min(LEAST_ROOM, max_response_tokens // 4))
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,6 +94,24 @@ def model_shape(config: Mapping[str, Any]) -> ModelShape | None:
         return None
 
 
+def padding_begins(model_dir: str | Path) -> int | None:
+    """Return the first id that the model embeds and its tokenizer does not have; None: there is none, or no telling.
+
+    Embeddings are padded to round numbers. Such ids have no text: engines and learner leave them out.
+    """
+    folder = Path(model_dir)
+    if not (folder / "tokenizer.json").is_file():
+        return None
+    from tokenizers import Tokenizer
+
+    ids = set(Tokenizer.from_file(str(folder / "tokenizer.json")).get_vocab(with_added_tokens=True).values())
+    if (folder / "tokenizer_config.json").is_file():
+        added = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8")).get("added_tokens_decoder")
+        ids |= {int(token) for token in added or ()}
+    shape = model_shape(read_config(folder))
+    return max(ids) + 1 if ids and shape and max(ids) + 1 < shape.vocabulary else None
+
+
 def context_limit(config: Mapping[str, Any]) -> int | None:
     """Return the tokens that a model reads at most, position scaling included; None where it does not say."""
     config = config.get("text_config") or config

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from rl_agents.engines.base import EngineError, Weights
-from rl_agents.engines.model_shape import attention, read_config
+from rl_agents.engines.model_shape import attention, padding_begins, read_config
 from rl_agents.engines.weight_names import FileNames
 from rl_agents.errors import InputError
 from rl_agents.startup import leave_out_sklearn
@@ -30,6 +30,14 @@ def aligned(model: Any) -> Any:
     return model
 
 
+def without_padding(model: Any, model_dir: str | Path) -> Any:
+    """Let the vocabulary head of a model end where the tokenizer does (`padding_begins`); weights stay as they are."""
+    size, head = padding_begins(model_dir), model.get_output_embeddings()
+    if size is not None and head is not None:
+        head.register_forward_hook(lambda module, inputs, logits: logits[..., :size])
+    return model
+
+
 def load_model(model_dir: str | Path, dtype: str | torch.dtype, device: str | torch.device | None) -> torch.nn.Module:
     """Load a checkpoint folder; ``device`` None: the GPU where there is one, else the CPU.
 
@@ -43,7 +51,7 @@ def load_model(model_dir: str | Path, dtype: str | torch.dtype, device: str | to
         raise InputError(f"no config.json in model folder {model_dir}")
     torch_dtype = getattr(torch, dtype) if isinstance(dtype, str) else dtype
     options = {"dtype": torch_dtype, "local_files_only": True, **attention(read_config(model_dir))}
-    model = aligned(AutoModelForCausalLM.from_pretrained(model_dir, **options)).eval()
+    model = without_padding(aligned(AutoModelForCausalLM.from_pretrained(model_dir, **options)), model_dir).eval()
     return model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
 
 

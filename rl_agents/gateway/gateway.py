@@ -19,7 +19,7 @@ from dataclasses import replace
 from rl_agents.chat.context import ChatTemplate
 from rl_agents.chat.history import in_call_order
 from rl_agents.data.trajectory import Step
-from rl_agents.engines.base import Engine
+from rl_agents.engines.base import Engine, least_room
 from rl_agents.errors import InputError
 from rl_agents.gateway.answers import answer_id, overridden
 from rl_agents.gateway.calls import ModelAnswer, ModelCall, Piece, Sent, Start
@@ -282,7 +282,7 @@ class Gateway:
     def _budget(self, session: OpenSession, call: ModelCall, question: Question) -> int:
         """Return how many tokens may be sampled."""
         room = self.limits.max_model_len - len(question.prompt_ids)
-        if room < 1:
+        if room < least_room(self.limits.max_response_tokens):
             raise self._full(session, f"the prompt has {len(question.prompt_ids)}")
         wanted = call.max_tokens if call.max_tokens is not None else room
         if wanted < 1:

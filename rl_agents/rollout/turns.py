@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from rl_agents.chat.context import ContextPolicy, Dialogue
 from rl_agents.data.trajectory import Step
-from rl_agents.engines.base import Completion, Engine, Sampling, check_completion
+from rl_agents.engines.base import Completion, Engine, Sampling, check_completion, least_room
 from rl_agents.envs.base import TextEnv
 from rl_agents.errors import InputError
 from rl_agents.rollout.env_calls import EnvFailure, EnvReply, read_step
@@ -86,8 +86,8 @@ class Player:
         return self.context.prompt(dialogue, lambda task, history, observation: message)
 
     def has_room(self, prompt_ids: list[int]) -> bool:
-        """Whether the context takes at least one more token."""
-        return len(prompt_ids) + 1 <= self.limits.max_model_len
+        """Whether the context takes a response (`least_room`)."""
+        return len(prompt_ids) + least_room(self.limits.max_response_tokens) <= self.limits.max_model_len
 
     async def complete(self, prompt_ids: list[int], seed: int, parent: int = 0) -> Completion:
         """Sample a response, or return the one that was sampled for this prompt and seed before a crash.

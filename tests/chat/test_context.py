@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import itertools
+import json
 
 import pytest
-from chat_tokenizers import byte_level, llama, qwen
+from chat_tokenizers import QWEN, byte_level, llama, qwen
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rl_agents.chat.context import Append, ChatTemplate, Dialogue, Window, load_tokenizer, make_context
+from rl_agents.chat.context import Append, ChatOptions, ChatTemplate, Dialogue, Window, load_tokenizer, make_context
 from rl_agents.errors import InputError
 
 STYLES = {"qwen": qwen, "llama": llama}
@@ -171,3 +172,23 @@ def test_texts_beyond_a_context_are_counted_in_pieces_and_never_tokenized_whole(
     assert max(sizes) == 65_536 and sum(sizes) < 400_000
     assert template.opening("short") is template.opening("short")
     assert template.opening("long " * 10_000) is not template.opening("long " * 10_000)
+
+
+def test_stop_tokens_are_those_of_template_tokenizer_and_generation_config(tmp_path):
+    qwen().save_pretrained(tmp_path)
+    ids = qwen().convert_tokens_to_ids(["<|im_end|>", "<|endoftext|>"])
+    assert ChatTemplate(load_tokenizer(tmp_path)).stop_token_ids == (ids[0],)
+    for written in (ids, ids[1]):
+        (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": written}))
+        assert set(ChatTemplate(load_tokenizer(tmp_path)).stop_token_ids) == set(ids)
+    (tmp_path / "generation_config.json").write_text("[]")
+    with pytest.raises(InputError, match=r"generation_config\.json: not a JSON object"):
+        load_tokenizer(tmp_path)
+
+
+def test_a_templates_date_is_pinned_for_a_run():
+    dated = QWEN.replace("strip_reasoning", "false").replace("You are helpful.", "{{ strftime_now('%d %b %Y') }}")
+    tokenizer = byte_level(["<|endoftext|>", "<|im_start|>", "<|im_end|>"], "<|im_end|>", dated)
+    template = ChatTemplate(tokenizer, ChatOptions(date="2024-07-26"))
+    assert "26 Jul 2024" in tokenizer.decode(list(template.opening("hi")))
+    assert "26 Jul 2024" not in tokenizer.decode(list(ChatTemplate(tokenizer).opening("hi")))

@@ -91,13 +91,22 @@ def test_turn_limit_and_environment_limit():
 
 def test_the_context_limit_cuts_the_response_and_then_the_episode():
     first = len(CONTEXT.template.opening("task 2 begins"))
-    limits = dataclasses.replace(LIMITS, max_model_len=first + 4)
+    limits = dataclasses.replace(LIMITS, max_model_len=first + 5)
     by = engine(lambda text: "a very long answer")
     (trajectory,) = play([2], by=by, limits=limits).trajectories
     assert (trajectory.end_cause, trajectory.truncated, trajectory.success) == ("context_length", True, False)
     (step,) = trajectory.steps
-    assert (step.finish_reason, len(step.response_ids)) == ("length", 4)
-    assert by.requests[0][1].max_tokens == 4
+    assert (step.finish_reason, len(step.response_ids)) == ("length", 5)
+    assert by.requests[0][1].max_tokens == 5
+
+
+def test_no_response_begins_where_the_context_leaves_no_room_for_one():
+    (whole,) = play([2]).trajectories
+    second = len(whole.steps[1].prompt_ids)
+    for room, steps in ((1, 1), (4, 1), (5, 2)):
+        (trajectory,) = play([2], limits=dataclasses.replace(LIMITS, max_model_len=second + room)).trajectories
+        assert len(trajectory.steps) == steps
+        assert steps == 2 or (trajectory.end_cause, trajectory.truncated) == ("context_length", True)
 
 
 def test_first_prompts_that_do_not_fit():

@@ -7,7 +7,7 @@ that came back gets the last weights without a group.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -25,6 +25,7 @@ from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, i
 from vllm.model_executor.model_loader.reload.layerwise import get_layerwise_info
 from vllm.platforms import current_platform
 
+from rl_agents.engines.model_shape import padding_begins
 from rl_agents.engines.transfer.gloo import Group
 from rl_agents.engines.transfer.states import TransferError
 from rl_agents.engines.weights import Entry, views
@@ -48,6 +49,12 @@ class FromStore(Mixed):
     """
 
     unpacked: Sequence[tuple[Any, Any]] = ()
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        """Take vLLM's arguments; ids that the tokenizer does not have are never sampled (`padding_begins`)."""
+        super().__init__(*args, **options)
+        if (size := padding_begins(self.model_config.model)) is not None:
+            self.model.compute_logits = _without_padding(self.model.compute_logits, size)
 
     def start_weight_update(self) -> None:
         """Begin a reload. What an update that failed half-way had collected is thrown away.
@@ -243,6 +250,16 @@ def check_digest(number: int, received: torch.Tensor, expected: str) -> None:
     """
     if hashlib.sha256(received.numpy()).hexdigest() != expected:
         raise TransferError(f"bucket {number} arrived with another checksum than it was sent with")
+
+
+def _without_padding(compute: Callable[..., Any], size: int) -> Callable[..., Any]:
+    def compute_logits(*args: Any, **options: Any) -> Any:
+        logits = compute(*args, **options)
+        if logits is not None:  # only one worker of a group has them
+            logits[..., size:] = float("-inf")
+        return logits
+
+    return compute_logits
 
 
 def untouched(model: torch.nn.Module) -> list[str]:
