@@ -145,6 +145,7 @@ class AgentLearner(TorchLearner):
             self._tag = "again" if rows[part[0]].again else "actor"
             batch = collate([rows[i] for i in part], self._device)
             batch["weights"] = pad_weights([minibatch.weights[i] for i in part], self._device)
+            batch["fresh"] = torch.tensor([[float(rows[i].fresh)] for i in part], device=self._device)
             batch["value_weights"] = pad_weights([minibatch.value_weights[i] for i in part], self._device)
             for network in networks:
                 output = self._forward(network, batch, layout, entropy_gradient=self.settings.entropy_coef > 0)
@@ -204,10 +205,11 @@ class AgentLearner(TorchLearner):
         self.sums.add_tokens(f"{tag}/entropy", scores["entropy"], mask)
         for name, value in details.items():
             self.sums.add(f"{tag}/{name}", float(value), weight=float(mask.sum()))
-        # Before the first step the weights are those that sampled, so any difference is the engine's.
-        if self._before_first_step and tag == "actor" and self.recipe.credit is not None:
-            gap = (logprobs.detach() - batch["logprobs"]).abs() * mask
-            self.sums.add_tokens("actor/engine_logprob_gap_mean", gap, mask)
+        # Before the first step the weights are those that sampled fresh rows, so any difference is the engine's.
+        fresh = mask * batch["fresh"]
+        if self._before_first_step and tag == "actor" and self.recipe.credit is not None and fresh.any():
+            gap = (logprobs.detach() - batch["logprobs"]).abs() * fresh
+            self.sums.add_tokens("actor/engine_logprob_gap_mean", gap, fresh)
             self.sums.add("actor/engine_logprob_gap_max", float(gap.max()), how="max")
         return loss
 

@@ -33,6 +33,7 @@ class Row:
         terminated: the row ends its trajectory by the task's own rules.
         last: the row ends its trajectory; in a tree of calls, one of its conversations.
         again: an earlier update has learned from it already (`rl_agents.data.again`).
+        fresh: the newest weights of its batch sampled all of it.
         advantages: credit per token (filled by the algorithm's credit function).
         values: critic's value of the prefix before the token (filled when there is a critic).
         value_mask: 1 where the critic is read and trained (filled with the values).
@@ -52,6 +53,7 @@ class Row:
     terminated: bool = False
     last: bool = True
     again: bool = False
+    fresh: bool = True
     advantages: FloatArray | None = None
     values: FloatArray | None = None
     value_mask: FloatArray | None = None
@@ -87,6 +89,10 @@ def lower(trajectories: Sequence[Trajectory], mode: str) -> list[Row]:
     for index, trajectory in enumerate(trajectories):
         if not trajectory.failed:
             rows += _rows(index, trajectory, merge=mode == "merged")
+    newest = max((step.policy_version for trajectory in trajectories for step in trajectory.steps), default=0)
+    for row in rows:
+        steps = trajectories[row.trajectory].steps
+        row.fresh = all(steps[number].policy_version == newest for number in np.unique(row.segments) if number >= 0)
     return rows
 
 

@@ -58,9 +58,7 @@ def _search_to_json(search: Search) -> dict[str, Any]:
 
 
 def _search_from_json(data: Mapping[str, Any]) -> Search:
-    plain = {
-        name: data[name] for name in ("number", "task_id", "seed", "finished", "ends", "expansions", "opened")
-    }
+    plain = {name: data[name] for name in ("number", "task_id", "seed", "finished", "ends", "expansions", "opened")}
     nodes: list[Node] = []
     for node in data["nodes"]:
         nodes.append(_node_from_json(node, nodes))

@@ -154,7 +154,7 @@ def test_an_evaluation_says_what_spoils_its_figures(beginner_model_dir: Path, tm
     out, err = capsys.readouterr()
     assert json.loads(out)["failed_episodes"] == 6 and len(out.splitlines()) == 1
     assert err.count("6 of 20 evaluation episodes failed; most often (6): env_error: ValueError: no display (") == 1
-    assert err.count("100% of the episodes have a response cut at max_response_tokens=1, so that") == 1
+    assert "have a response cut" not in err  # the limit was chosen, and the environment reads what is left
     assert err.count("any return above 0; with shaped rewards set env.success_return=R") == 1
     assert "advantage" not in err
 
