@@ -15,9 +15,9 @@ from statistics import fmean
 
 from benchmarks.grid import Arm, Run, grid_parser, markdown, run_cell, run_grid
 from benchmarks.slow_tools import start_session
-from rl_agents.core.algorithm import AgentAlgorithm
-from rl_agents.core.starter import ensure_model
-from rl_agents.settings import Settings
+from rl_agents.config import Settings
+from rl_agents.trainer.algorithm import AgentAlgorithm
+from rl_agents.trainer.warm_start import ensure_model
 
 #: Iterations of 8 groups of 8 episodes; one evaluation before and one after.
 COMMON = ("tasks_per_iteration=8", "group_size=8", "eval_interval=0", "eval_episodes=382", "checkpoint_interval=0")

@@ -104,11 +104,11 @@ def watched(owner: Any, name: str, note: Callable[..., None]) -> Iterator[None]:
 @contextlib.contextmanager
 def counting() -> Iterator[Counter[str]]:
     """Count what is called while this is open."""
-    from rl_agents.core.collector import Collector
-    from rl_agents.core.optimizers import OptimizerSet
-    from rl_agents.pool.store import PoolWriter
-    from rl_agents.rollout.env_guard import EnvGuard
+    from rl_agents.learner.optimizers import OptimizerSet
+    from rl_agents.orchestrator.collector import Collector
     from rl_agents.rollout.env_runner import TextEnvRunner
+    from rl_agents.rollout.safe_env import EnvGuard
+    from rl_agents.store.trajectory_store import PoolWriter
 
     counts: Counter[str] = Counter()
 
@@ -148,7 +148,7 @@ def untrained_model(folder: Path) -> str:
 
 def measure(case: Case, model: str, folder: Path) -> Counts:
     """Run one case and return its counts, the start of engines and learners left out."""
-    from rl_agents.core.algorithm import AgentConfig
+    from rl_agents.trainer.algorithm import AgentConfig
 
     gymnasium.register(ENVIRONMENT, entry_point=lambda **_: Counting())
     keys = {**COMMON, **case.keys, "model": model}

@@ -21,17 +21,17 @@ from pathlib import Path
 import psutil
 
 from benchmarks.grid import RESULTS, Arm, Run, grid_parser, markdown, read_run, run_command, run_grid
-from rl_agents.chat.context import make_context
+from rl_agents.chat.template import make_context
 from rl_agents.data.tasks import step_seed
 from rl_agents.data.trajectory import EpisodeSpec
-from rl_agents.engines.base import Completion, Sampling
 from rl_agents.envs.base import make_env, starter_spec, task_ids
 from rl_agents.envs.blackbox.agents import load_agent
 from rl_agents.envs.blackbox.spec import BlackboxOptions
-from rl_agents.pool.reader import PoolReader
+from rl_agents.inference.base import Completion, Sampling
 from rl_agents.rollout.agent_loop import play_episodes
 from rl_agents.rollout.blackbox import BlackBox, collect_blackbox
 from rl_agents.rollout.turns import Limits
+from rl_agents.store.reader import PoolReader
 
 PYTHON = ".venv-clients/bin/python"
 BUILT_IN = "built-in loop"

@@ -30,8 +30,8 @@ from benchmarks.long_thoughts import ROOMS
 from benchmarks.steppo_rooms import KEYS
 from rl_agents.algorithms import ppo, register, steppo
 from rl_agents.algorithms.base import Recipe
-from rl_agents.data.rows import Row
-from rl_agents.data.steps import step_spans
+from rl_agents.data.samples import Row
+from rl_agents.data.step_table import step_spans
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.reporting.statistics import student_interval
 

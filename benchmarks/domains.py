@@ -17,6 +17,7 @@ import torch
 from gymnasium.spaces import Text
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
+from rl_agents.config.options import key
 from rl_agents.envs import base
 from rl_agents.envs.circuit_decoding import starter as circuits
 from rl_agents.envs.guess_numbers import starter as numbers
@@ -24,7 +25,6 @@ from rl_agents.envs.multihop_qa import starter as questions
 from rl_agents.envs.situation_puzzles import starter as puzzles
 from rl_agents.envs.small_model import IMITATION, small_qwen3, word_tokenizer
 from rl_agents.envs.webshop import starter as webshop
-from rl_agents.settings.options import key
 
 #: (embedding matrix, vocabulary) -> None; see `small_qwen3`.
 Compose = Callable[[torch.Tensor, Mapping[str, int]], None]

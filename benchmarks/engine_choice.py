@@ -8,7 +8,7 @@ token.
 Models are of the starters' kind with untrained weights: every episode is ``max_turns=4`` long and every response as
 long as the environment allows: 24 tokens with guess_numbers (mostly sampling), 4 with alfworld (mostly reading).
 The starters themselves, which were taught, end their responses and episodes when they like. The sizes between which the
-two engines change places are the rule of ``engine=auto`` (`rl_agents.core.engine_choice`).
+two engines change places are the rule of ``engine=auto`` (`rl_agents.trainer.engine_choice`).
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from safetensors.torch import load_file
 
 from benchmarks.report import RESULTS, summarise, write_figures
 from rl_agents.algorithms import Settings
-from rl_agents.core.algorithm import AgentConfig
-from rl_agents.core.engine_choice import ONLY_VLLM
-from rl_agents.core.resolve import MODEL_NOTE
-from rl_agents.core.rollout_workers import RolloutWorkers
-from rl_agents.core.runners import runners_of
-from rl_agents.core.session import ensure_ray, join_session
 from rl_agents.data.tasks import training_specs
-from rl_agents.engines.weights import pack
 from rl_agents.envs.base import starter_spec, task_ids
 from rl_agents.envs.small_model import small_qwen3
+from rl_agents.inference.weights import pack
+from rl_agents.orchestrator.env_runner_handles import runners_of
+from rl_agents.orchestrator.rollout_workers import RolloutWorkers
+from rl_agents.trainer.algorithm import AgentConfig
+from rl_agents.trainer.engine_choice import ONLY_VLLM
+from rl_agents.trainer.ray_init import ensure_ray, join_session
+from rl_agents.trainer.resolve import MODEL_NOTE
 
 #: Rounds that do not count: vLLM compiles nothing here, but the torch engine records its passes in the second.
 WARM_UP = 2
@@ -222,7 +222,7 @@ def figures(costs: Mapping[Arm, Cost]) -> dict[str, float]:
 
 def parameters(model_dir: str) -> int:
     """Count weights as the engines' rule counts them."""
-    from rl_agents.engines.model_shape import model_shape, read_config
+    from rl_agents.inference.model_shape import model_shape, read_config
 
     shape = model_shape(read_config(model_dir))
     assert shape is not None

@@ -24,9 +24,9 @@ import numpy as np
 import psutil
 
 from benchmarks.grid import RESULTS
-from rl_agents.chat.context import ChatTemplate
-from rl_agents.engines.base import Completion, Sampling
-from rl_agents.pool.reader import PoolReader
+from rl_agents.chat.template import ChatTemplate
+from rl_agents.inference.base import Completion, Sampling
+from rl_agents.store.reader import PoolReader
 
 WORDS = [
     "the",
@@ -93,7 +93,7 @@ async def serve(pool: Path, engine_s: float) -> None:
     from rl_agents.gateway.gateway import Gateway
     from rl_agents.gateway.limits import GatewayLimits
     from rl_agents.gateway.server import serving
-    from rl_agents.pool.store import PoolWriter
+    from rl_agents.store.trajectory_store import PoolWriter
 
     template = ChatTemplate(tokenizer())
     engine = StubEngine([*template.tokenizer.encode("look at the tool"), template.end_of_turn], engine_s)

@@ -16,8 +16,8 @@ from rl_agents.envs.alfworld.demonstrator import demonstrate_well
 from rl_agents.envs.alfworld.spec import AlfworldOptions
 from rl_agents.envs.base import make_env
 from rl_agents.errors import InputError
-from rl_agents.pool.reader import PoolReader, Where
 from rl_agents.reporting.run_folder import RunFolder, restored_settings
+from rl_agents.store.reader import PoolReader, Where
 
 
 class Played(NamedTuple):

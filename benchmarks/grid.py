@@ -22,10 +22,10 @@ from typing import Any
 
 from rl_agents.cli.parser import main_parser
 from rl_agents.cli.train import named_flags
-from rl_agents.core.idle import idle_of
+from rl_agents.config import Settings, load_recipe, parse_assignments
 from rl_agents.errors import InputError
 from rl_agents.reporting.statistics import student_interval
-from rl_agents.settings import Settings, load_recipe, parse_assignments
+from rl_agents.trainer.unused_keys import idle_of
 
 RESULTS = Path(__file__).with_name("results")
 #: Metrics whose mean over the iterations is kept, under the name that tables use.

@@ -26,9 +26,9 @@ from statistics import fmean
 from benchmarks.domains import DOMAINS, PANELS, register
 from benchmarks.grid import RESULTS, Arm, Run, grid_parser, mean_text, read_run, run_command, run_grid, total_until
 from rl_agents.cache import cache_dir
-from rl_agents.core.algorithm import AgentAlgorithm
-from rl_agents.core.starter import build_starter
 from rl_agents.reporting.run_folder import RunFolder
+from rl_agents.trainer.algorithm import AgentAlgorithm
+from rl_agents.trainer.warm_start import build_starter
 
 EXPERT_TRACES = 200
 #: Up to five words, a similarity of 0.45 means all of them in any order: the shop's search does not look at order.

@@ -24,8 +24,8 @@ from typing import Any
 from safetensors.torch import load_file
 
 from benchmarks.grid import RESULTS
-from rl_agents.pool.reader import PoolReader
-from rl_agents.pool.records import Call
+from rl_agents.store.reader import PoolReader
+from rl_agents.store.records import Call
 
 ROOT = Path(__file__).parents[1]
 #: Seconds that one start of the run may take.

@@ -23,12 +23,12 @@ from pathlib import Path
 
 from benchmarks.report import median_table, write_result
 from rl_agents.data.trajectory import Step, Trajectory
-from rl_agents.pool.export import export
-from rl_agents.pool.reader import PoolReader, Where
-from rl_agents.pool.records import Outcome, Record
-from rl_agents.pool.sessions import session_records
-from rl_agents.pool.statistics import statistics
-from rl_agents.pool.store import PoolWriter
+from rl_agents.store.export import export
+from rl_agents.store.reader import PoolReader, Where
+from rl_agents.store.records import Outcome, Record
+from rl_agents.store.sessions import session_records
+from rl_agents.store.statistics import statistics
+from rl_agents.store.trajectory_store import PoolWriter
 
 TURNS, PROMPT, ANSWER, OBSERVATION, VOCABULARY = 10, 200, 100, 60, 150_000
 CLIENTS = (1, 4, 16, 64, 256)

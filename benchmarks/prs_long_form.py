@@ -13,8 +13,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from benchmarks.grid import RESULTS, Arm, grid_parser, markdown, plot, run_grid
-from rl_agents.core.algorithm import AgentAlgorithm
-from rl_agents.core.starter import build_starter
+from rl_agents.trainer.algorithm import AgentAlgorithm
+from rl_agents.trainer.warm_start import build_starter
 
 #: VSPO has no small preset of its own here: the keys of GRPO's are general.
 BASE = ("--config", "tune_configs/recipes/long_form_qa_grpo_small.yaml")

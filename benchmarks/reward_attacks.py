@@ -21,10 +21,10 @@ from benchmarks import attack_players as players
 from benchmarks import pivot_attacks
 from benchmarks.attack_players import Game, Player, Trial
 from benchmarks.report import write_figures
+from rl_agents.config import Settings
 from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.envs.base import make_env, starter_spec, task_ids
 from rl_agents.rewards.base import make_reward
-from rl_agents.settings import Settings
 
 KINDS = ("constant", "copy", "shotgun", "random")
 SEED = 0

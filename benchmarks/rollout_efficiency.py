@@ -39,11 +39,11 @@ import ray
 
 from benchmarks.report import median_table, write_result
 from rl_agents.algorithms import Settings
-from rl_agents.core.algorithm import AgentAlgorithm, AgentConfig
-from rl_agents.core.starter import ensure_model
 from rl_agents.data.tasks import step_seed, training_specs
 from rl_agents.data.trajectory import Trajectory
-from rl_agents.engines.base import EngineSettings
+from rl_agents.inference.base import EngineSettings
+from rl_agents.trainer.algorithm import AgentAlgorithm, AgentConfig
+from rl_agents.trainer.warm_start import ensure_model
 
 GROUP_SIZE = 8
 WARM_UP = 1
@@ -98,7 +98,7 @@ class RawVLLM:
 
     def __init__(self, settings: EngineSettings) -> None:
         os.environ["OMP_NUM_THREADS"] = str(settings.threads)
-        from rl_agents.engines.vllm_inprocess import quick_start_args
+        from rl_agents.inference.vllm_engine import quick_start_args
 
         args = quick_start_args(settings)
         from vllm import LLM

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from rl_agents.data.rows import Row, lower
+from rl_agents.data.samples import Row, lower
 from rl_agents.data.trajectory import Step, Trajectory
 
 VOCABULARY = 128

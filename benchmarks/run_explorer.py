@@ -27,9 +27,9 @@ import psutil
 
 from rl_agents.data.tasks import step_seed
 from rl_agents.data.trajectory import Step, Trajectory
-from rl_agents.pool.records import Batch, Credit, Event, Record
-from rl_agents.pool.sessions import session_records
-from rl_agents.pool.store import PoolWriter
+from rl_agents.store.records import Batch, Credit, Event, Record
+from rl_agents.store.sessions import session_records
+from rl_agents.store.trajectory_store import PoolWriter
 
 GROUP, ITERATION, TURNS, TOKENS = 8, 1000, 2, 12
 TEXT = "<think> the lamp is on the desk, so that it can be looked at from here </think> go to desk 1"

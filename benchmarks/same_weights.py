@@ -18,9 +18,9 @@ from pathlib import Path
 from benchmarks.grid import RESULTS, run_command
 from benchmarks.pool_kills import last_checkpoint
 from benchmarks.slow_tools import start_session
-from rl_agents.core.algorithm import AgentAlgorithm
-from rl_agents.core.starter import ensure_model
-from rl_agents.settings import Settings
+from rl_agents.config import Settings
+from rl_agents.trainer.algorithm import AgentAlgorithm
+from rl_agents.trainer.warm_start import ensure_model
 
 LAGS, RUNNERS = (0, 1, 2), (1, 2, 4)
 #: Seconds of a tool call, the median.

@@ -29,7 +29,7 @@ BASELINE = "grpo"
 
 def build(env: str, keys: dict[str, Any]) -> Any:
     """Return an algorithm that trains from the starter model in this process."""
-    from rl_agents.core.algorithm import AgentConfig
+    from rl_agents.trainer.algorithm import AgentConfig
 
     return AgentConfig().environment(env).training(**keys, eval_interval=0, seed=0).local().build_algo()
 

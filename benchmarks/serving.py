@@ -31,8 +31,8 @@ import psutil
 
 from benchmarks.report import write_figures
 from rl_agents.algorithms import Settings
-from rl_agents.core.algorithm import AgentAlgorithm
-from rl_agents.core.starter import ensure_model
+from rl_agents.trainer.algorithm import AgentAlgorithm
+from rl_agents.trainer.warm_start import ensure_model
 
 NAME = "starter"
 QUESTION = "3 of 4 : 134 0A3B"

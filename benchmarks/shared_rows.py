@@ -21,10 +21,10 @@ import torch
 from benchmarks.report import write_figures
 from rl_agents import AgentConfig
 from rl_agents.algorithms import Settings
-from rl_agents.core.learner_group import AgentLearnerGroup
-from rl_agents.core.module import POLICY
-from rl_agents.core.training_data import AgentTrainingData
-from rl_agents.data.rows import Row
+from rl_agents.data.samples import Row
+from rl_agents.learner.learner_group import AgentLearnerGroup
+from rl_agents.learner.rl_modules import POLICY
+from rl_agents.learner.training_data import AgentTrainingData
 
 VOCABULARY = 128
 MODELS = {"0.1 M": (64, 2), "2 M": (256, 2)}

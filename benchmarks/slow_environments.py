@@ -27,14 +27,14 @@ import psutil
 from gymnasium.spaces import Text
 
 from benchmarks.report import median_table, write_result
-from rl_agents.chat.context import make_context
+from rl_agents.chat.template import make_context
+from rl_agents.config import Settings
 from rl_agents.data.trajectory import EpisodeSpec
-from rl_agents.engines.base import Completion, Sampling, Weights
 from rl_agents.envs.base import starter_spec
+from rl_agents.inference.base import Completion, Sampling, Weights
 from rl_agents.rollout.agent_loop import Rollouts, collect_episodes
 from rl_agents.rollout.env_pool import EnvPool, env_pool
 from rl_agents.rollout.turns import Limits
-from rl_agents.settings import Settings
 
 TURNS, HELD_BYTES = 5, 8 << 20
 

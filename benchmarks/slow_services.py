@@ -27,10 +27,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.report import median_table, write_result
-from rl_agents.chat.context import make_context
+from rl_agents.chat.template import make_context
+from rl_agents.config import Settings
 from rl_agents.data.tasks import step_seed
 from rl_agents.data.trajectory import EpisodeSpec, Step, Trajectory
-from rl_agents.engines.base import Completion
 from rl_agents.envs.base import (
     env_spec,
     make_env,
@@ -41,9 +41,9 @@ from rl_agents.envs.base import (
     task_ids,
 )
 from rl_agents.envs.small_model import word_tokenizer
+from rl_agents.inference.base import Completion
 from rl_agents.rewards.base import make_reward
 from rl_agents.rollout.agent_loop import Limits, play_episodes
-from rl_agents.settings import Settings
 
 Says = Callable[[EpisodeSpec], Sequence[str]]
 JUDGE_S, TOOL_S = 0.5, 0.2

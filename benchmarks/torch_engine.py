@@ -41,9 +41,9 @@ def play(case: dict[str, Any]) -> Iterator[dict[str, Any]]:
     import torch
 
     from benchmarks.rollout_efficiency import untrained_model
-    from rl_agents.core.algorithm import AgentConfig
+    from rl_agents.config.loading import load_recipe
     from rl_agents.data.tasks import training_specs
-    from rl_agents.settings.files import load_recipe
+    from rl_agents.trainer.algorithm import AgentConfig
 
     torch.set_num_threads(1)
     keys = dict(case)

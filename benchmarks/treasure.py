@@ -125,8 +125,8 @@ ADVERSARIES: dict[str, Callable[[str], str]] = {
 
 async def _play(engine: Any, context: Any, task: str) -> tuple[list[str], bool]:
     """Answers of one game, and whether it was won."""
-    from rl_agents.chat.context import Dialogue
-    from rl_agents.engines import Sampling
+    from rl_agents.chat.template import Dialogue
+    from rl_agents.inference import Sampling
 
     game, answers, ended, info = Treasure(), list[str](), False, {"success": False}
     shown, _ = game.reset(options={"task_id": task})
@@ -145,9 +145,9 @@ async def _play(engine: Any, context: Any, task: str) -> tuple[list[str], bool]:
 
 def answers_of(model: str, tasks: list[str]) -> list[str]:
     """Play the games and write the answers of each as one line."""
-    from rl_agents.chat.context import load_tokenizer, make_context
-    from rl_agents.core.session import quiet_libraries
-    from rl_agents.engines.torch_engine import TorchEngine
+    from rl_agents.chat.template import load_tokenizer, make_context
+    from rl_agents.inference.torch_engine import TorchEngine
+    from rl_agents.trainer.ray_init import quiet_libraries
 
     quiet_libraries()
     engine, context = TorchEngine(model, "bfloat16", max_model_len=320), make_context("append", load_tokenizer(model))

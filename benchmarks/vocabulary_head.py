@@ -1,9 +1,9 @@
 """What logits of a real vocabulary cost: ``python -m benchmarks.vocabulary_head``.
 
 A model of 2 layers and width 512 with Qwen2.5's vocabulary of 151,936 words; forward and backward pass over the
-log-probabilities and entropies of 2,048 tokens, all at once and in pieces (rl_agents/core/vocabulary_head.py), each in
-a process of its own: peak memory beyond that before the pass, and CPU seconds, the better of two rounds. float32, one
-thread.
+log-probabilities and entropies of 2,048 tokens, all at once and in pieces (rl_agents/learner/chunked_logprobs.py), each
+in a process of its own: peak memory beyond that before the pass, and CPU seconds, the better of two rounds. float32,
+one thread.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def measure(plain: bool) -> dict[str, float]:
     from ray.rllib.core.rl_module.rl_module import RLModuleSpec
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
-    from rl_agents.core.module import CausalLMModule
+    from rl_agents.learner.rl_modules import CausalLMModule
     from rl_agents.rollout.env_runner import TEXT_SPACE
 
     torch.set_num_threads(1)

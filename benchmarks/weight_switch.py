@@ -21,7 +21,7 @@ import time
 from typing import Any
 
 from benchmarks.report import write_figures
-from rl_agents.engines.base import EngineSettings, Sampling
+from rl_agents.inference.base import EngineSettings, Sampling
 
 KINDS = ("torch", "vllm-inprocess", "vllm-async")
 RESPONSES, TOGETHER, PROMPT, SHORTEST, LONGEST, VOCABULARY = 192, 64, 64, 32, 256, 200
@@ -30,7 +30,7 @@ PAUSE_S = 0.5
 
 def measure(kind: str, switch: str, folder: str, syncs: int) -> dict[str, Any]:
     """Return the figures of one engine in this process; ``switch`` may be ``none``."""
-    from rl_agents.engines.select import build_engine
+    from rl_agents.inference.select import build_engine
 
     name, _, mode = kind.partition("-")
     engine = build_engine(
@@ -83,7 +83,7 @@ async def _work(engine: Any, switch: str, folder: str, syncs: int) -> dict[str, 
 def _weights(folder: str) -> dict[str, Any]:
     from transformers import AutoModelForCausalLM
 
-    from rl_agents.engines.weights import untied
+    from rl_agents.inference.weights import untied
 
     return untied(AutoModelForCausalLM.from_pretrained(folder, dtype="float32").state_dict(), tied=True)
 

@@ -8,7 +8,7 @@ from rl_agents.startup import settle_ray_worker
 from rl_agents.version import __version__
 
 if TYPE_CHECKING:
-    from rl_agents.core.algorithm import AgentAlgorithm, AgentConfig
+    from rl_agents.trainer.algorithm import AgentAlgorithm, AgentConfig
 
 settle_ray_worker()  # here, as an actor's class brings most of its imports along
 
@@ -18,7 +18,7 @@ __all__ = ["AgentAlgorithm", "AgentConfig", "__version__"]
 def __getattr__(name: str) -> Any:
     # Ray and torch take seconds to import; the command line answers typing errors without them.
     if name in ("AgentAlgorithm", "AgentConfig"):
-        from rl_agents.core import algorithm
+        from rl_agents.trainer import algorithm
 
         return getattr(algorithm, name)
     raise AttributeError(f"module 'rl_agents' has no attribute '{name}'")

@@ -149,8 +149,8 @@ def beginner_model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A guess_numbers starter that was taught for a few seconds: most of its actions can be parsed."""
 
     def build(folder: Path) -> None:
-        from rl_agents.core.algorithm import AgentAlgorithm
-        from rl_agents.core.starter import build_starter
+        from rl_agents.trainer.algorithm import AgentAlgorithm
+        from rl_agents.trainer.warm_start import build_starter
 
         build_starter(AgentAlgorithm.from_settings, "guess_numbers", folder, set={"iterations": 12})
 

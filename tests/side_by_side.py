@@ -22,16 +22,16 @@ import pytest
 
 ORDER = ["training session", "session", "processes", ""]
 #: What the others import meanwhile: they need it anyway.
-LIBRARIES = ("rl_agents.core.algorithm", "transformers.models.auto.auto_factory")
+LIBRARIES = ("rl_agents.trainer.algorithm", "transformers.models.auto.auto_factory")
 #: Folders whose tests train with actors: half of what needs a session.
-TRAINING = {"core", "search"}
+TRAINING = {"learner", "orchestrator", "trainer", "tree_search"}
 
 
 @functools.cache
 def group_of(file: Path) -> str:
     """Read it from the text, as the process that hands out the tests has imported none of them."""
     text = file.read_text(encoding="utf-8") if file.is_file() else ""
-    shared = "ray_session" in text or "engines.rig" in text  # the rig's engines live in the session, too
+    shared = "ray_session" in text or "inference.rig" in text  # the rig's engines live in the session, too
     session = "training session" if file.parent.name in TRAINING else "session"
     return session if shared else "processes" if "pytest.mark.ray" in text else ""
 

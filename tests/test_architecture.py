@@ -9,9 +9,9 @@ ROOT = Path(__file__).parents[1]
 #: From the ground up; whoever stands higher may import what stands lower. The package itself is the roof.
 FLOORS = (
     "version", "errors", "startup", "installation", "interrupts", "queues", "background", "cache", "durable",
-    "plugins", "settings", "tools", "chat", "web", "data", "pool", "credit", "objectives", "retrieval", "traces",
-    "rewards", "engines", "gateway", "envs", "rollout", "search", "algorithms", "core", "pivot", "trainable",
-    "reporting", "train_loop", "tuning", "view", "serving", "cli", "__main__", "",
+    "plugins", "config", "tools", "chat", "web", "data", "store", "advantages", "losses", "retrieval", "traces",
+    "rewards", "inference", "resources", "gateway", "envs", "rollout", "algorithms", "reporting", "learner",
+    "orchestrator", "trainer", "pivot", "tuning", "viewer", "serving", "cli", "__main__", "",
 )  # fmt: skip
 #: Libraries that take long to import: what needs them may be imported late.
 HEAVY = {"torch", "vllm", "ray", "transformers", "tokenizers", "matplotlib", "pyarrow", "sentence_transformers", "peft"}

@@ -15,11 +15,11 @@ from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.cli import _imports, _split
 from rl_agents.cli.commands import COMMANDS
 from rl_agents.cli.parser import Parser
+from rl_agents.config.options import option_types
+from rl_agents.config.presets import preset_files
 from rl_agents.envs.base import ENVIRONMENTS
 from rl_agents.errors import InputError
 from rl_agents.serving.options import ServingOptions
-from rl_agents.settings.options import option_types
-from rl_agents.settings.presets import preset_files
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]

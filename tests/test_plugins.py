@@ -20,6 +20,7 @@ from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.background import wait
 from rl_agents.cli import main
 from rl_agents.cli.new import KINDS
+from rl_agents.config.options import forget_types
 from rl_agents.envs import base
 from rl_agents.envs.blackbox.agents import AGENTS
 from rl_agents.errors import InputError
@@ -28,7 +29,6 @@ from rl_agents.rewards.judge import JudgeError
 from rl_agents.rewards.judges import JUDGES, make_judge
 from rl_agents.rewards.reading import Reading
 from rl_agents.rewards.verifiers import VERIFIERS
-from rl_agents.settings.options import forget_types
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "docs" / "examples" / "plugins"

@@ -33,7 +33,7 @@ def test_groups_stay_together_and_start_first(pytester: pytest.Pytester, monkeyp
     pytester.makepyfile(
         test_a=UNIT, test_b=UNIT, test_c=SESSION, test_d=PROCESS, test_e=SESSION, test_f=PROCESS, test_g=UNIT
     )
-    (pytester.mkdir("core") / "test_h.py").write_text(SESSION, encoding="utf-8")
+    (pytester.mkdir("trainer") / "test_h.py").write_text(SESSION, encoding="utf-8")
     result = pytester.runpytest_subprocess("-v", "-n", "3", "--dist", "loadfile", "--no-loadscope-reorder")
     result.assert_outcomes(passed=29)
     files = defaultdict[str, list[str]](list)

@@ -39,8 +39,8 @@ def test_the_reference_is_generated(site: Path) -> None:
 
     assert "max_response_tokens" in text("keys") and "tasks_per_iteration" in text("keys")
     assert "--resume" in text("commands") and "--checkpoint" in text("commands")
-    assert "Discounted returns and generalised advantage estimation" in text("credit")
-    assert "truncated" in text("objectives").lower()
+    assert "Discounted returns and generalised advantage estimation" in text("advantages")
+    assert "truncated" in text("losses").lower()
 
 
 def test_pictures_and_pages_from_outside_docs_are_found(site: Path) -> None:

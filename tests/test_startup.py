@@ -1,4 +1,5 @@
-"""Processes start with as little CPU as they can; what engine actors import is in ``tests/engines/test_engines.py``."""
+"""Processes start with as little CPU as they can; what engine actors import is in
+``tests/inference/test_engines.py``."""
 
 from __future__ import annotations
 
@@ -63,7 +64,7 @@ def test_what_needs_no_model_is_answered_at_once(line: str, tmp_path: Path) -> N
 
 MODEL = """
 import sys
-from rl_agents.engines.torch_model import load_model
+from rl_agents.inference.torch_model import load_model
 import torch
 
 model = load_model(sys.argv[1], "float32", "cpu")
@@ -108,9 +109,9 @@ def test_the_package_leaves_a_users_own_process_as_it_is() -> None:
 
 def test_an_env_runner_imports_nothing_of_learners() -> None:
     """Ray gives it the configuration, which knows the learner; without it, imports take 3.1 s of CPU, not 3.8."""
-    unwanted = {"torch.distributed.fsdp", "torch.distributed.tensor", "sympy", "vllm", "rl_agents.core.learner"}
+    unwanted = {"torch.distributed.fsdp", "torch.distributed.tensor", "sympy", "vllm", "rl_agents.learner.learner"}
     done = python(
-        "import sys; import rl_agents.rollout.env_runner, rl_agents.core.algorithm; "
+        "import sys; import rl_agents.rollout.env_runner, rl_agents.trainer.algorithm; "
         f"print(sorted({unwanted} & set(sys.modules)))"
     )
     assert done.stdout.splitlines()[-1:] == ["[]"], done.stdout + done.stderr

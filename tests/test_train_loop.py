@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from rl_agents.algorithms import Settings
-from rl_agents.engines.base import EngineError
 from rl_agents.errors import EpisodesFail, LearnerLost, RolloutError
+from rl_agents.inference.base import EngineError
 from rl_agents.interrupts import Interrupts
 from rl_agents.reporting.progress import PlainProgress
 from rl_agents.reporting.run_folder import RunFolder
-from rl_agents.train_loop import TrainLoop
+from rl_agents.trainer.train_loop import TrainLoop
 from tests.cli.coin_agent import CoinAgent
 
 

@@ -65,7 +65,7 @@ def test_every_file_that_the_package_needs_is_in_it(wheel: Path) -> None:
         names = set(file.namelist())
     code = [path for path in (ROOT / "rl_agents").rglob("*") if path.is_file() and "__pycache__" not in path.parts]
     wanted = {path.relative_to(ROOT).as_posix() for path in code}
-    assert {"rl_agents/view/static/index.html", "rl_agents/envs/alfworld/domain.pddl"} <= wanted
+    assert {"rl_agents/viewer/static/index.html", "rl_agents/envs/alfworld/domain.pddl"} <= wanted
     presets = {f"rl_agents/{path.relative_to(ROOT).as_posix()}" for path in (ROOT / "tune_configs").rglob("*.yaml")}
     assert presets and wanted | presets <= names
     own = {name for name in names if ".dist-info/" not in name}

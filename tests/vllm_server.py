@@ -51,7 +51,7 @@ def serve(folder: Path, port: int) -> None:
     """Run the server until it is killed."""
     import asyncio
 
-    from rl_agents.engines.vllm_common import prepare_environment, register_model_class
+    from rl_agents.inference.vllm_common import prepare_environment, register_model_class
 
     prepare_environment()
     import vllm.v1.engine.utils as launcher

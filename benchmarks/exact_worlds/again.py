@@ -10,8 +10,8 @@ import numpy as np
 from benchmarks.exact_worlds.critics import ChainCritic
 from benchmarks.exact_worlds.walks import Sampler, Steps
 from benchmarks.exact_worlds.world import World
-from rl_agents.credit.gae import gains
-from rl_agents.credit.statistics import FloatArray, IntArray
+from rl_agents.advantages.gae import gains
+from rl_agents.advantages.statistics import FloatArray, IntArray
 
 #: Iterations for which an episode is learned from again.
 WINDOW = 4

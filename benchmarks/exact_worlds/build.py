@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from benchmarks.exact_worlds.world import World, policy, success
-from rl_agents.credit.statistics import FloatArray, IntArray
+from rl_agents.advantages.statistics import FloatArray, IntArray
 
 WON, LOST = "won", "lost"
 #: Where an action may lead: (chance, state), or one state for sure.

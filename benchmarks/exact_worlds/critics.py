@@ -6,12 +6,12 @@ import numpy as np
 
 from benchmarks.exact_worlds.walks import Steps
 from benchmarks.exact_worlds.world import World
-from rl_agents.credit.chain import chain_values
-from rl_agents.credit.statistics import FloatArray, IntArray
+from rl_agents.advantages.chain import chain_values
+from rl_agents.advantages.statistics import FloatArray, IntArray
 
 
 class ChainCritic:
-    """The Markov chain of the steps of this and of earlier iterations, one per run (`rl_agents.credit.chain`).
+    """The Markov chain of the steps of this and of earlier iterations, one per run (`rl_agents.advantages.chain`).
 
     Args:
         gamma: γ per step.

@@ -9,7 +9,7 @@ import numpy as np
 from benchmarks.exact_worlds.methods import Maker
 from benchmarks.exact_worlds.walks import Budget, Sampler, Steps
 from benchmarks.exact_worlds.world import World, gradient, policy, success
-from rl_agents.credit.statistics import FloatArray
+from rl_agents.advantages.statistics import FloatArray
 
 #: Episodes of full length that an iteration's environment steps amount to.
 EPISODES = 8

@@ -1,6 +1,6 @@
 """Methods that learn from whole episodes: how they spend an iteration's steps, and the advantage of each step.
 
-All formulas are those of `rl_agents.credit`; here stands what they are given.
+All formulas are those of `rl_agents.advantages`; here stands what they are given.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from benchmarks.exact_worlds.again import Solved
 from benchmarks.exact_worlds.critics import ChainCritic, ReturnCritic, Transitions
 from benchmarks.exact_worlds.walks import Budget, Sampler, Steps, episodes
 from benchmarks.exact_worlds.world import World
-from rl_agents.credit.gae import discounted_returns, step_gae, whiten_steps
-from rl_agents.credit.gigpo import anchor_clusters, gigpo
-from rl_agents.credit.group import Std, grpo
-from rl_agents.credit.hgpo import hgpo
-from rl_agents.credit.statistics import FloatArray
+from rl_agents.advantages.gae import discounted_returns, step_gae, whiten_steps
+from rl_agents.advantages.gigpo import anchor_clusters, gigpo
+from rl_agents.advantages.group import Std, grpo
+from rl_agents.advantages.hgpo import hgpo
+from rl_agents.advantages.statistics import FloatArray
 
 GROUP = 8
 

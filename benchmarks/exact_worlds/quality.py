@@ -9,7 +9,7 @@ from benchmarks.exact_worlds.learn import budget_of
 from benchmarks.exact_worlds.searches import Samples, SearchMethod, SearchRun
 from benchmarks.exact_worlds.walks import Budget, Sampler
 from benchmarks.exact_worlds.world import World, exact_gradient, gradient, policy, values
-from rl_agents.credit.statistics import FloatArray, IntArray
+from rl_agents.advantages.statistics import FloatArray, IntArray
 
 #: Iterations under the same policy: those before the last fill memories.
 ITERATIONS = 4

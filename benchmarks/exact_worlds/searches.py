@@ -1,4 +1,4 @@
-"""The searches of the product (`rl_agents.search`), its own `Explorer` and credit, in exact worlds."""
+"""The searches of the product (`rl_agents.rollout.tree_search`), its own `Explorer` and credit, in exact worlds."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 
 from benchmarks.exact_worlds.learn import Curve, Optimiser, budget_of
 from benchmarks.exact_worlds.world import World, gradient, policy, success
+from rl_agents.advantages.statistics import FloatArray, IntArray
 from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.algorithms.three_spo import StateStatistics, sibling_advantages
-from rl_agents.credit.statistics import FloatArray, IntArray
 from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.rollout.branching import BranchSpec, Child, Expansion
 from rl_agents.rollout.env_calls import EnvReply
-from rl_agents.search.explorer import Explorer, SearchError
-from rl_agents.search.states import PATH
+from rl_agents.rollout.tree_search.explorer import Explorer, SearchError
+from rl_agents.rollout.tree_search.states import PATH
 
 #: Tasks that are searched side by side.
 WIDTH = 4

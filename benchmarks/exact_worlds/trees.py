@@ -15,7 +15,7 @@ from benchmarks.exact_worlds.critics import ChainCritic
 from benchmarks.exact_worlds.methods import Batch, Maker, Method, chain_advantages
 from benchmarks.exact_worlds.walks import Budget, Sampler, Steps
 from benchmarks.exact_worlds.world import World
-from rl_agents.credit.statistics import BoolArray, IntArray
+from rl_agents.advantages.statistics import BoolArray, IntArray
 
 #: How a state to branch at is chosen.
 Choice = Literal["uniform", "spread"]

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rl_agents.credit.statistics import FloatArray, IntArray
+from rl_agents.advantages.statistics import FloatArray, IntArray
 
 
 @dataclass(frozen=True)

@@ -16,15 +16,15 @@ import numpy as np
 import torch
 
 from benchmarks.gpu.live_bytes import LiveBytes
-from rl_agents.core.batches import PADDED, SHARED, collate, laid_out
-from rl_agents.core.memory import KNOWN
-from rl_agents.core.recompute import enable_recompute
-from rl_agents.core.scoring import score_rows
-from rl_agents.core.shared_attention import enable, pack_rows
-from rl_agents.core.vocabulary_head import piece_size
-from rl_agents.data.rows import Row
-from rl_agents.engines.model_shape import ModelShape
-from rl_agents.settings import Settings
+from rl_agents.config import Settings
+from rl_agents.data.samples import Row
+from rl_agents.inference.model_shape import ModelShape
+from rl_agents.learner.activation_checkpointing import enable_recompute
+from rl_agents.learner.batching import PADDED, SHARED, collate, laid_out
+from rl_agents.learner.chunked_logprobs import piece_size
+from rl_agents.learner.gpu_memory_estimate import KNOWN
+from rl_agents.learner.logprobs import score_rows
+from rl_agents.learner.prefix_attention import enable, pack_rows
 
 RESULTS = Path(__file__).parents[1] / "results" / "gpu"
 SHAPES: Mapping[str, ModelShape] = {

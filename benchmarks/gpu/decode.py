@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.gpu.common import SHAPES, arguments, config_keys, report
-from rl_agents.engines.base import EngineSettings
-from rl_agents.engines.vllm_inprocess import quick_start_args
+from rl_agents.inference.base import EngineSettings
+from rl_agents.inference.vllm_engine import quick_start_args
 
 
 def main(given: Sequence[str] | None = None) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from benchmarks.gpu.common import SHAPES, Learner, arguments, learner, peak_bytes, report, rows_of, seconds
-from rl_agents.data.rows import Row
+from rl_agents.data.samples import Row
 
 #: By name: settings.
 LAYOUTS: dict[str, dict[str, Any]] = {

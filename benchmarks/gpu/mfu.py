@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.gpu.common import SHAPES, arguments, learner, peak_tflops, report, rows_of, seconds
-from rl_agents.engines.model_shape import ModelShape
+from rl_agents.inference.model_shape import ModelShape
 
 
 def main(given: Sequence[str] | None = None) -> None:

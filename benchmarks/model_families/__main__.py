@@ -69,9 +69,9 @@ def with_vllm(families: Sequence[Family], cases: Mapping[str, Any], root: Path) 
     from safetensors.torch import save_file
 
     from benchmarks.model_families import checks, engines
-    from rl_agents.engines.model_shape import read_config
-    from rl_agents.engines.select import check_vllm_model
     from rl_agents.errors import InputError
+    from rl_agents.inference.model_shape import read_config
+    from rl_agents.inference.select import check_vllm_model
 
     generator_ids = checks.batch(engines.PROMPT)["input_ids"].tolist()
     jobs, moved, said = [], {}, {}

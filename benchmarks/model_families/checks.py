@@ -18,19 +18,19 @@ from safetensors.torch import load_file
 from torch import Tensor, distributed
 
 from benchmarks.model_families.families import Family, save_model
-from rl_agents.core import vocabulary_head
-from rl_agents.core.adapters import ADAPTER, save_adapter
-from rl_agents.core.hf import load_causal_lm, save_hf_folder
-from rl_agents.core.model_check import check_model
-from rl_agents.core.module import CausalLMModule, Network, ValueModule
-from rl_agents.core.sharding import full_tensor, learner_mesh, shard_network
-from rl_agents.core.shared_attention import pack_rows
-from rl_agents.core.shared_rows import WIDE
-from rl_agents.engines import Sampling
-from rl_agents.engines.adapters import TENSORS
-from rl_agents.engines.model_shape import model_shape, read_config
-from rl_agents.engines.torch_engine import TorchEngine
 from rl_agents.errors import InputError
+from rl_agents.inference import Sampling
+from rl_agents.inference.adapters import TENSORS
+from rl_agents.inference.model_shape import model_shape, read_config
+from rl_agents.inference.torch_engine import TorchEngine
+from rl_agents.learner import chunked_logprobs
+from rl_agents.learner.adapters import ADAPTER, save_adapter
+from rl_agents.learner.fsdp import full_tensor, learner_mesh, shard_network
+from rl_agents.learner.hf import load_causal_lm, save_hf_folder
+from rl_agents.learner.model_check import check_model
+from rl_agents.learner.prefix_attention import pack_rows
+from rl_agents.learner.prefix_sharing import WIDE
+from rl_agents.learner.rl_modules import CausalLMModule, Network, ValueModule
 from rl_agents.rollout.env_runner import TEXT_SPACE
 
 #: Tokens of the longest row, longer than the windows of families that have one; words that rows are made of.
@@ -170,13 +170,13 @@ def window_said(family: Family) -> str:
 
 def in_pieces(case: Case) -> Finding:
     """Difference of logits in pieces to all at once; refused where the logits are not the head's."""
-    module, whole = case.module, vocabulary_head.LOGITS_AT_ONCE
+    module, whole = case.module, chunked_logprobs.LOGITS_AT_ONCE
     vocabulary = module.lm.config.get_text_config().vocab_size
-    vocabulary_head.LOGITS_AT_ONCE = vocabulary_head.LOGIT_BYTES * vocabulary * 7
+    chunked_logprobs.LOGITS_AT_ONCE = chunked_logprobs.LOGIT_BYTES * vocabulary * 7
     try:
-        module.piece = vocabulary_head.piece_size(module.lm)
+        module.piece = chunked_logprobs.piece_size(module.lm)
     finally:
-        vocabulary_head.LOGITS_AT_ONCE = whole
+        chunked_logprobs.LOGITS_AT_ONCE = whole
     if module.piece is None:
         return Finding(said="all at once: the logits are not the head's outputs alone")
     try:

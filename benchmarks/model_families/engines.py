@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rl_agents.engines import EngineSettings, Sampling
+from rl_agents.inference import EngineSettings, Sampling
 
 #: Longer than the windows of families that have one, so that their masks show.
 PROMPT, SAMPLED, REQUESTS = 90, 12, 3
@@ -41,7 +41,7 @@ def answer(folder: Path, after: Path, prompts: Sequence[Sequence[int]], report: 
 def _sample(folder: Path, after: Path, prompts: Sequence[Sequence[int]]) -> dict[str, Any]:
     from safetensors.torch import load_file
 
-    from rl_agents.engines.vllm_inprocess import VLLMInProcessEngine
+    from rl_agents.inference.vllm_engine import VLLMInProcessEngine
 
     engine = VLLMInProcessEngine(engine_settings(folder))
 
@@ -61,7 +61,7 @@ def _sample(folder: Path, after: Path, prompts: Sequence[Sequence[int]]) -> dict
 def main() -> None:
     """Read jobs (name, folder, after, prompts) from the file named first, write a report for each beside it."""
     jobs = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    from rl_agents.engines.vllm_inprocess import quick_start_args
+    from rl_agents.inference.vllm_engine import quick_start_args
 
     quick_start_args(engine_settings(Path(jobs[0]["folder"])))
     from vllm.engine.arg_utils import EngineArgs  # noqa: F401  (what every fork needs)

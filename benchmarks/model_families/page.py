@@ -125,9 +125,9 @@ weights. It needs `dtype=bfloat16` or float16, vLLM 0.32, and a GPU of compute c
 
 - **New weights are quantised anew.** After an update, by the object store or by gloo, every tensor that a vLLM engine
   on a CPU holds, FP8 weights and scales among them, is bit for bit that of an engine that was started with them
-  (`tests/engines/transfer/test_quantised.py`). **It has never run on a GPU**, where vLLM multiplies with other kernels
-  that may arrange weights in their own way: watch `actor/engine_logprob_gap_mean` from the second iteration on. A
-  reload that goes wrong would show there.
+  (`tests/inference/transfer/test_quantised.py`). **It has never run on a GPU**, where vLLM multiplies with other
+  kernels that may arrange weights in their own way: watch `actor/engine_logprob_gap_mean` from the second iteration on.
+  A reload that goes wrong would show there.
 - **The engine is further from the learner.** In three iterations of GRPO from guess_numbers' starter
   (`--iterations 3 --set engine=vllm dtype=bfloat16 old_logprobs=learner mismatch=token_tis tasks_per_iteration=4
   group_size=4`, one run each, on a CPU) the mean gap of a token's log-probability is 0.013 to 0.031 with

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from rl_agents.chat.context import ChatTemplate
+from rl_agents.chat.template import ChatTemplate
 from rl_agents.errors import InputError
 
 CHATML = (

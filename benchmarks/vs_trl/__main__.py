@@ -16,8 +16,8 @@ from pathlib import Path
 from benchmarks.report import RESULTS, median_table, summarise, write_result
 from benchmarks.vs_trl.common import MARK, Iteration
 from rl_agents.algorithms import Settings
-from rl_agents.core.algorithm import AgentAlgorithm
-from rl_agents.core.starter import ensure_model
+from rl_agents.trainer.algorithm import AgentAlgorithm
+from rl_agents.trainer.warm_start import ensure_model
 
 ROOT = Path(__file__).resolve().parents[2]
 TRL_PYTHON = ROOT / ".venv-trl" / "bin" / "python"

@@ -20,7 +20,7 @@ from benchmarks.vs_trl.common import (
     await_turn,
     hand_over,
 )
-from rl_agents.core.algorithm import AgentConfig
+from rl_agents.trainer.algorithm import AgentConfig
 
 
 class Run:

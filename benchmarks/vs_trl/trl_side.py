@@ -40,7 +40,7 @@ from benchmarks.vs_trl.common import (
     await_turn,
     hand_over,
 )
-from rl_agents.chat.context import Append, ChatTemplate, Dialogue, load_tokenizer
+from rl_agents.chat.template import Append, ChatTemplate, Dialogue, load_tokenizer
 from rl_agents.data.tasks import training_specs
 from rl_agents.envs.base import TextEnv, make_env, task_ids
 

@@ -26,14 +26,14 @@ CODE_LINK = re.compile(
 )
 #: Page -> title and modules, whose docstrings it shows.
 MODULES: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    "credit": (
-        "Credit: advantages",
+    "advantages": (
+        "Advantages",
         ("gae", "group", "gigpo", "hgpo", "three_spo", "chain", "vspo", "pivot", "statistics"),
     ),
-    "objectives": ("Objectives: losses", ("policy", "value", "kl", "mismatch", "aggregation", "likelihood", "masks")),
+    "losses": ("Losses", ("policy", "value", "kl", "mismatch", "aggregation", "likelihood", "masks")),
     "environments": ("Environments: what they are asked", ("spec",)),
 }
-PACKAGES = {"credit": "rl_agents.credit", "objectives": "rl_agents.objectives", "environments": "rl_agents.envs"}
+PACKAGES = {"advantages": "rl_agents.advantages", "losses": "rl_agents.losses", "environments": "rl_agents.envs"}
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

@@ -29,7 +29,7 @@ ALGORITHMS: dict[str, Recipe] = discover()
 
 if TYPE_CHECKING:
     # A checker knows the framework's keys; functions that read an algorithm's name the class that declares them.
-    from rl_agents.settings import Settings
+    from rl_agents.config import Settings
 else:
     #: The settings of a run: every key of the framework and of all algorithms.
     Settings = compose(ALGORITHMS.values(), __name__)

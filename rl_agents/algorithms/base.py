@@ -6,17 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from rl_agents.search.states import States
-from rl_agents.settings.learning import RatioKeys
-from rl_agents.settings.options import key
+from rl_agents.config.learning import RatioKeys
+from rl_agents.config.options import key
+from rl_agents.rollout.tree_search.states import States
 
 if TYPE_CHECKING:
     import numpy as np
     import torch
 
-    from rl_agents.data.again import Remembered
-    from rl_agents.data.rows import FloatArray, Row
+    from rl_agents.data.samples import FloatArray, Row
     from rl_agents.data.selection import Selected
+    from rl_agents.data.success_replay import Remembered
     from rl_agents.data.trajectory import Trajectory
 
 

@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from rl_agents.advantages.gae import Gae, gains, step_gae, whiten_steps
+from rl_agents.advantages.statistics import BoolArray, FloatArray, IntArray
 from rl_agents.algorithms.base import Recipe
 from rl_agents.algorithms.ppo import LambdaKeys
 from rl_agents.algorithms.steppo import RatioLevelKeys, policy_loss
-from rl_agents.credit.gae import Gae, gains, step_gae, whiten_steps
-from rl_agents.credit.statistics import BoolArray, FloatArray, IntArray
-from rl_agents.data.again import Remembered, SolvedEpisodes
-from rl_agents.data.steps import StepTable
+from rl_agents.config.options import key
+from rl_agents.config.search import ChainKeys, StateKeys
+from rl_agents.data.step_table import StepTable
+from rl_agents.data.success_replay import Remembered, SolvedEpisodes
 from rl_agents.data.trajectory import Trajectory
-from rl_agents.search.chain import StateChain
-from rl_agents.search.states import state_key
-from rl_agents.search.transitions import TransitionMeans
-from rl_agents.settings.options import key
-from rl_agents.settings.search import ChainKeys, StateKeys
+from rl_agents.rollout.tree_search.chain import StateChain
+from rl_agents.rollout.tree_search.states import state_key
+from rl_agents.rollout.tree_search.transitions import TransitionMeans
 
 if TYPE_CHECKING:
-    from rl_agents.data.rows import Row
-    from rl_agents.settings import Settings
+    from rl_agents.config import Settings
+    from rl_agents.data.samples import Row
 
 #: Names the state behind a cut, at which nothing is ever sampled: the chain takes it for as good as the one before it.
 BEHIND_A_CUT = ""
@@ -75,10 +75,10 @@ class ChainCritic:
         Earlier counts fade by ``state_decay``, these steps are counted, and V is the chain's by the names of states. An
         episode that was cut ended with nothing, or with ``bootstrap_on_truncation`` goes on from the value of its last
         state that has a name, the one before the last action. In a tree of calls t+1 is the step that reads what came
-        of t. With ``transition_prior`` b(s_t, s_{t+1}) is added to A_t (`rl_agents.search.transitions`).
+        of t. With ``transition_prior`` b(s_t, s_{t+1}) is added to A_t (`rl_agents.rollout.tree_search.transitions`).
 
         Solved episodes that are learned from again are not counted again, and only ever pull: what they earned beyond
-        V, in the unit of the batch's own, A = w·max(0, G_t - V(s_t))/σ (`rl_agents.credit.gae.gains`).
+        V, in the unit of the batch's own, A = w·max(0, G_t - V(s_t))/σ (`rl_agents.advantages.gae.gains`).
         """
         settings = self.settings
         table = StepTable.build(rows, trajectories, settings.invalid_action_penalty)

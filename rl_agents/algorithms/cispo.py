@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def policy_loss(inputs: LossInputs, settings: PolicyGradientKeys) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """-sg(clip(ρ_j))·A_j·lp_j: rare tokens that steer a response keep learning when their ratio is clipped."""
-    from rl_agents.objectives.policy import cispo_loss
+    from rl_agents.losses.policy import cispo_loss
 
     return cispo_loss(
         inputs.logprobs,

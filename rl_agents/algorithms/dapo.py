@@ -10,13 +10,13 @@ import numpy as np
 
 from rl_agents.algorithms.base import Recipe
 from rl_agents.algorithms.grpo import GrpoKeys, credit, policy_loss
+from rl_agents.config.learning import DynamicSamplingKeys, OverlongKeys
 from rl_agents.data.selection import Selected, first_groups, informative_groups
 from rl_agents.rewards.overlong import step_penalties
-from rl_agents.settings.learning import DynamicSamplingKeys, OverlongKeys
 
 if TYPE_CHECKING:
+    from rl_agents.config import Settings
     from rl_agents.data.trajectory import Trajectory
-    from rl_agents.settings import Settings
 
 
 @dataclass

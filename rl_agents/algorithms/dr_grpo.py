@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rl_agents.advantages.group import grpo
 from rl_agents.algorithms.base import Recipe
 from rl_agents.algorithms.grpo import BaselineKeys, DualClipKeys, policy_loss
-from rl_agents.credit.group import grpo
-from rl_agents.data.steps import StepTable
+from rl_agents.data.step_table import StepTable
 
 if TYPE_CHECKING:
-    from rl_agents.data.rows import Row
+    from rl_agents.data.samples import Row
     from rl_agents.data.trajectory import Trajectory
 
 

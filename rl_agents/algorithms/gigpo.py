@@ -6,21 +6,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from rl_agents.advantages.gae import discounted_returns
+from rl_agents.advantages.gigpo import anchor_clusters, gigpo
+from rl_agents.advantages.group import Std, grpo
 from rl_agents.algorithms.base import Recipe
 from rl_agents.algorithms.dapo import one_round, select
 from rl_agents.algorithms.grpo import DualClipKeys, GroupKeys, policy_loss
-from rl_agents.credit.gae import discounted_returns
-from rl_agents.credit.gigpo import anchor_clusters, gigpo
-from rl_agents.credit.group import Std, grpo
-from rl_agents.data.steps import StepTable
-from rl_agents.settings.learning import DiscountKeys, DynamicSamplingKeys
-from rl_agents.settings.options import key
+from rl_agents.config.learning import DiscountKeys, DynamicSamplingKeys
+from rl_agents.config.options import key
+from rl_agents.data.step_table import StepTable
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from rl_agents.data.rows import Row
+    from rl_agents.data.samples import Row
     from rl_agents.data.trajectory import Trajectory
 
 

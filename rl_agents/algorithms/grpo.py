@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from rl_agents.advantages.group import grpo, leave_one_out, rloo
 from rl_agents.algorithms.base import LossInputs, PolicyGradientKeys, Recipe
-from rl_agents.credit.group import grpo, leave_one_out, rloo
-from rl_agents.data.steps import StepTable
-from rl_agents.settings.options import key
+from rl_agents.config.options import key
+from rl_agents.data.step_table import StepTable
 
 if TYPE_CHECKING:
     import torch
 
-    from rl_agents.data.rows import Row
+    from rl_agents.data.samples import Row
     from rl_agents.data.trajectory import Trajectory
 
 
@@ -75,8 +75,8 @@ def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: Gr
 
 
 def policy_loss(inputs: LossInputs, settings: DualClipKeys) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-    """Clipped surrogate on token ratios (`rl_agents.objectives.policy.ppo_loss`)."""
-    from rl_agents.objectives.policy import ppo_loss
+    """Clipped surrogate on token ratios (`rl_agents.losses.policy.ppo_loss`)."""
+    from rl_agents.losses.policy import ppo_loss
 
     return ppo_loss(
         inputs.logprobs,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rl_agents.algorithms.base import LossInputs, Recipe
 from rl_agents.algorithms.grpo import GroupAdvantageKeys, credit
-from rl_agents.settings.options import key
+from rl_agents.config.options import key
 
 if TYPE_CHECKING:
     import torch
@@ -26,7 +26,7 @@ def policy_loss(inputs: LossInputs, settings: GspoKeys) -> tuple[torch.Tensor, d
 
     A row is an episode with ``rows=merged``, a step with ``rows=per_step``.
     """
-    from rl_agents.objectives.policy import gspo_token_loss, ppo_loss
+    from rl_agents.losses.policy import gspo_token_loss, ppo_loss
 
     loss = gspo_token_loss if settings.gspo_token else partial(ppo_loss, level="sequence")
     return loss(

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rl_agents.advantages.hgpo import hgpo
 from rl_agents.algorithms.base import Recipe
 from rl_agents.algorithms.gigpo import StepGroupKeys, episode_advantages, step_returns
 from rl_agents.algorithms.grpo import policy_loss
-from rl_agents.credit.hgpo import hgpo
-from rl_agents.data.steps import StepTable
-from rl_agents.settings.options import key
+from rl_agents.config.options import key
+from rl_agents.data.step_table import StepTable
 
 if TYPE_CHECKING:
-    from rl_agents.data.rows import Row
+    from rl_agents.data.samples import Row
     from rl_agents.data.trajectory import Trajectory
 
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from rl_agents.algorithms.base import Recipe
-from rl_agents.settings import Settings
-from rl_agents.settings.options import forget_types, option_types
+from rl_agents.config import Settings
+from rl_agents.config.options import forget_types, option_types
 
 Field = dataclasses.Field[Any]
 

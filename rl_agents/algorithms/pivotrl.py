@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rl_agents.advantages.pivot import exact_miss_rate, turn_profile
 from rl_agents.algorithms.base import Recipe, always
 from rl_agents.algorithms.grpo import GroupAdvantageKeys, credit
 from rl_agents.algorithms.steppo import RatioLevelKeys, policy_loss
-from rl_agents.credit.pivot import exact_miss_rate, turn_profile
+from rl_agents.config.learning import FilteringKeys
 from rl_agents.data.selection import Selected
-from rl_agents.settings.learning import FilteringKeys
 
 if TYPE_CHECKING:
     from rl_agents.data.trajectory import Trajectory

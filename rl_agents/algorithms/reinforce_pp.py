@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rl_agents.advantages.gae import reward_to_go
+from rl_agents.advantages.statistics import whiten_rows
 from rl_agents.algorithms.base import Recipe
 from rl_agents.algorithms.grpo import DualClipKeys, policy_loss
-from rl_agents.credit.gae import reward_to_go
-from rl_agents.credit.statistics import whiten_rows
-from rl_agents.data.steps import Pieces, penalised_rewards
-from rl_agents.settings.learning import DiscountKeys
+from rl_agents.config.learning import DiscountKeys
+from rl_agents.data.step_table import Pieces, penalised_rewards
 
 if TYPE_CHECKING:
-    from rl_agents.data.rows import Row
+    from rl_agents.data.samples import Row
     from rl_agents.data.trajectory import Trajectory
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rl_agents.algorithms.base import LossInputs, Recipe
-from rl_agents.settings.learning import DemonstrationKeys
+from rl_agents.config.learning import DemonstrationKeys
 
 if TYPE_CHECKING:
     import torch
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def policy_loss(inputs: LossInputs, settings: object) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """Negative log-likelihood of the demonstrated assistant tokens."""
-    from rl_agents.objectives.likelihood import negative_log_likelihood
+    from rl_agents.losses.likelihood import negative_log_likelihood
 
     return negative_log_likelihood(inputs.logprobs, inputs.mask), {}
 

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from rl_agents.advantages.gae import step_gae, whiten_steps
 from rl_agents.algorithms import ppo
 from rl_agents.algorithms.base import LossInputs, Recipe
 from rl_agents.algorithms.grpo import DualClipKeys
-from rl_agents.credit.gae import step_gae, whiten_steps
-from rl_agents.data.steps import StepTable, step_starts
-from rl_agents.settings.options import key
+from rl_agents.config.options import key
+from rl_agents.data.step_table import StepTable, step_starts
 
 if TYPE_CHECKING:
     import torch
 
-    from rl_agents.data.rows import FloatArray, Row
+    from rl_agents.data.samples import FloatArray, Row
     from rl_agents.data.trajectory import Trajectory
 
 
@@ -77,7 +77,7 @@ def policy_loss(inputs: LossInputs, settings: RatioLevelKeys) -> tuple[torch.Ten
 
     ``ratio_level`` names the unit: step, token or sequence.
     """
-    from rl_agents.objectives.policy import ppo_loss
+    from rl_agents.losses.policy import ppo_loss
 
     return ppo_loss(
         inputs.logprobs,

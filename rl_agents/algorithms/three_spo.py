@@ -5,9 +5,9 @@
     n(s) = ceil(G_max·S(s))                                                    eq. 3: 1 walks through, 0 drops the path
     A_i  = (R_i - mean_s R)/deviation over the n(s) samples at s               eq. 4
 
-p(s) is the success rate of trajectories through s, t the 1-based depth, ξ and ζ the thresholds of
-gate(s) = 1{N_fail < ξ or p > ζ}. The search itself is `rl_agents.search`: several tasks are searched side by side, each
-tick samples at the current state of every task and ends with an update.
+p(s) is the success rate of trajectories through s, t the 1-based depth, ξ and ζ the thresholds of gate(s) = 1{N_fail <
+ξ or p > ζ}. The search itself is `rl_agents.rollout.tree_search`: several tasks are searched side by side, each tick
+samples at the current state of every task and ends with an update.
 
 Two readings of the paper, `READINGS`: ``published`` is what it prints, ``learned`` (default) is what learns with small
 models. docs/algorithms/3spo.md lists every difference with its ablation. ``learned`` also trains on paths, with
@@ -26,18 +26,18 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from rl_agents.advantages.group import grpo
+from rl_agents.advantages.statistics import BoolArray, FloatArray, IntArray
 from rl_agents.algorithms.base import Recipe
 from rl_agents.algorithms.grpo import DualClipKeys, policy_loss
-from rl_agents.credit.group import grpo
-from rl_agents.credit.statistics import BoolArray, FloatArray, IntArray
-from rl_agents.data.steps import StepTable
-from rl_agents.search.chain import StateChain
-from rl_agents.search.states import MAX_STATES, PATH, Outcomes
-from rl_agents.settings.options import key
-from rl_agents.settings.search import ChainKeys, SearchKeys
+from rl_agents.config.options import key
+from rl_agents.config.search import ChainKeys, SearchKeys
+from rl_agents.data.step_table import StepTable
+from rl_agents.rollout.tree_search.chain import StateChain
+from rl_agents.rollout.tree_search.states import MAX_STATES, PATH, Outcomes
 
 if TYPE_CHECKING:
-    from rl_agents.data.rows import Row
+    from rl_agents.data.samples import Row
     from rl_agents.data.trajectory import Trajectory
 
 #: Deviation of advantages below which an update has nothing to scale.
@@ -263,8 +263,8 @@ def sibling_advantages(
 class StateStatistics:
     """N_total and N_succ per state (section 3.2), the chain of all sampled steps, and what eq. 1 to 3 make of them.
 
-    Counts know only of trajectories that ended. The chain (`rl_agents.search.chain`) knows every sampled step, those
-    that the search does not follow included, so that its values are the policy's.
+    Counts know only of trajectories that ended. The chain (`rl_agents.rollout.tree_search.chain`) knows every sampled
+    step, those that the search does not follow included, so that its values are the policy's.
 
     Attributes:
         finished, solved: trajectories counted, and those of them that were solved.

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from rl_agents.advantages.vspo import vspo
 from rl_agents.algorithms.base import Recipe, always
 from rl_agents.algorithms.grpo import GrpoKeys, credit, policy_loss
-from rl_agents.credit.vspo import vspo
+from rl_agents.config.options import key
 from rl_agents.data.selection import Selected
-from rl_agents.settings.options import key
 
 if TYPE_CHECKING:
     from rl_agents.data.trajectory import Trajectory

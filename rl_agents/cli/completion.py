@@ -14,10 +14,10 @@ from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.cli.commands import COMMANDS
 from rl_agents.cli.listing import KINDS
 from rl_agents.cli.parser import Parser
+from rl_agents.config.options import option_types
+from rl_agents.config.presets import preset_files
 from rl_agents.envs.base import ENVIRONMENTS
 from rl_agents.installation import SCRIPT
-from rl_agents.settings.options import option_types
-from rl_agents.settings.presets import preset_files
 
 SHELLS = ("bash", "zsh")
 #: Arguments that name files or folders.

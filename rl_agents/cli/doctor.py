@@ -19,11 +19,11 @@ from rl_agents.algorithms import Settings
 from rl_agents.cli.parser import Parser, show_start
 from rl_agents.cli.recipe import examine_recipe
 from rl_agents.cli.transfer_test import examine_transfer
-from rl_agents.core.cluster import answers, cluster_address, describe_session
+from rl_agents.config import parse_assignments, validate
+from rl_agents.config.presets import load_preset
 from rl_agents.errors import InputError
 from rl_agents.installation import checkout, pip_install, version_of
-from rl_agents.settings import parse_assignments, validate
-from rl_agents.settings.presets import load_preset
+from rl_agents.trainer.ray_address import answers, cluster_address, describe_session
 
 REQUIRED = ("ray", "torch", "transformers", "safetensors", "numpy", "gymnasium", "tensorboard", "matplotlib",
             "pyyaml", "rich", "psutil")  # fmt: skip
@@ -193,8 +193,8 @@ def _choose_engine(report: Report) -> None:
     if not report.packages.get("torch"):
         report.engine_reason = "none: torch is not installed"
         return
-    from rl_agents.core.engine_choice import small_models
-    from rl_agents.engines.select import resolve_engine
+    from rl_agents.inference.select import resolve_engine
+    from rl_agents.trainer.engine_choice import small_models
 
     try:
         report.engine, report.engine_reason = resolve_engine("auto")
@@ -240,8 +240,8 @@ def examine_cluster(args: argparse.Namespace) -> int:
     Raises:
         InputError: bad flags, or no cluster answers.
     """
-    from rl_agents.core.resources import actors, cluster_nodes, describe_placement, obstacle, set_engine_gpus
-    from rl_agents.core.session import join_cluster
+    from rl_agents.resources import actors, cluster_nodes, describe_placement, obstacle, set_engine_gpus
+    from rl_agents.trainer.ray_init import join_cluster
 
     settings = Settings()
     settings.update({**(load_preset(args.config) if args.config else {}), **parse_assignments(args.set)})

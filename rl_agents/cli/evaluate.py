@@ -16,16 +16,16 @@ from typing import Any
 from rl_agents.algorithms import Settings
 from rl_agents.cli.parser import Parser
 from rl_agents.cli.train import build_algorithm, chosen_settings, resolve_settings
-from rl_agents.core.cluster import describe_session
-from rl_agents.core.idle import idle_keys
+from rl_agents.config import parse_assignments
+from rl_agents.config.options import option_types
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.errors import InputError
+from rl_agents.reporting.episode_diagnostics import EpisodeWatch
 from rl_agents.reporting.evaluation import success_interval
 from rl_agents.reporting.run_folder import RunFolder, json_safe, restored_settings
 from rl_agents.reporting.statistics import student_interval
-from rl_agents.reporting.watch import EpisodeWatch
-from rl_agents.settings import parse_assignments
-from rl_agents.settings.options import option_types
+from rl_agents.trainer.ray_address import describe_session
+from rl_agents.trainer.unused_keys import idle_keys
 
 #: An evaluation has no learner actors, never truncates, and needs no judge of training's rewards.
 EVALUATION_KEYS = {"num_learners": 0, "truncation": "none", "reward": "environment"}
@@ -62,7 +62,7 @@ def run(argv: Sequence[str]) -> int:
     args = build_parser().parse(argv)
     # All are resolved before the first is played: a typo in the last must not cost the others' time.
     policies = [(label, evaluation_settings(args, path, keys)) for label, path, keys in chosen_policies(args)]
-    from rl_agents.core.resolve import evaluation_cautions
+    from rl_agents.trainer.resolve import evaluation_cautions
 
     resolved = [settings for _, settings in policies]
     lines = [s.lengths for s in resolved if s.lengths] + [line for s in resolved for line in evaluation_cautions(s)]

@@ -9,27 +9,27 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rl_agents.chat.context import ChatOptions, ChatTemplate, load_tokenizer
+from rl_agents.chat.template import ChatOptions, ChatTemplate, load_tokenizer
 from rl_agents.cli.parser import Parser, show_start
 from rl_agents.cli.serve import check_port
+from rl_agents.config import parse_assignments
 from rl_agents.data.trajectory import Trajectory
-from rl_agents.engines.base import EngineSettings
-from rl_agents.engines.select import build_engine, resolve_engine, run_engine
 from rl_agents.errors import InputError
 from rl_agents.gateway.gateway import Gateway
 from rl_agents.gateway.limits import GatewayLimits
 from rl_agents.gateway.server import serving
 from rl_agents.gateway.trace import SessionTrace
+from rl_agents.inference.base import EngineSettings
+from rl_agents.inference.select import build_engine, resolve_engine, run_engine
 from rl_agents.interrupts import EXIT_CODE, Interrupts, event_loop
-from rl_agents.pool.reader import PoolReader
-from rl_agents.pool.records import Opening
-from rl_agents.pool.sessions import session_records
-from rl_agents.pool.store import PoolWriter
-from rl_agents.settings import parse_assignments
+from rl_agents.store.reader import PoolReader
+from rl_agents.store.records import Opening
+from rl_agents.store.sessions import session_records
+from rl_agents.store.trajectory_store import PoolWriter
 from rl_agents.web.security import read_key
 
 if TYPE_CHECKING:
-    from rl_agents.settings.settings import Settings
+    from rl_agents.config.settings import Settings
 
 WAKE_S = 0.2
 #: Ends of sessions that were cut from outside, and not by their agent.

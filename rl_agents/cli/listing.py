@@ -14,6 +14,9 @@ import rl_agents.envs  # noqa: F401  (registers the built-in environments)
 from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.algorithms.keys import readers, sections
 from rl_agents.cli.parser import Parser
+from rl_agents.config.options import option_types, range_text, spoken
+from rl_agents.config.presets import Kind, preset_files
+from rl_agents.config.schema import recipe_schema
 from rl_agents.envs.base import CLASSES, ENVIRONMENTS
 from rl_agents.envs.blackbox.agents import AGENTS
 from rl_agents.errors import unknown
@@ -23,9 +26,6 @@ from rl_agents.rewards.base import REWARDS
 from rl_agents.rewards.judges import JUDGES
 from rl_agents.rewards.verifiers import VERIFIERS
 from rl_agents.rollout.truncation_rules import RULES
-from rl_agents.settings.options import option_types, range_text, spoken
-from rl_agents.settings.presets import Kind, preset_files
-from rl_agents.settings.schema import recipe_schema
 
 Entry = dict[str, Any]
 PRESETS = ("recipes", "sweeps")
@@ -46,7 +46,7 @@ ENGINES: list[Entry] = [
     {
         "name": "torch",
         "summary": "a readable KV-cache engine: for small models, for --local, without vLLM, and as vLLM's reference",
-        "reference": "rl_agents/engines/torch_engine.py",
+        "reference": "rl_agents/inference/torch_engine.py",
     },
 ]
 NO_TRUNCATION: list[Entry] = [

@@ -12,11 +12,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from rl_agents.chat.context import ChatTemplate, load_tokenizer
+from rl_agents.chat.template import ChatTemplate, load_tokenizer
 from rl_agents.cli.doctor import pip_command
 from rl_agents.cli.parser import Parser
-from rl_agents.engines.model_shape import check_model_dir, model_shape, read_config
 from rl_agents.errors import InputError, unknown
+from rl_agents.inference.model_shape import check_model_dir, model_shape, read_config
 from rl_agents.installation import version_of
 from rl_agents.reporting.outputs import nothing_left
 from rl_agents.reporting.run_folder import RunFolder
@@ -81,7 +81,7 @@ def run(argv: Sequence[str]) -> int:
     file, shipped = locate(args.source)
     RunFolder.check_free(args.output)
     os.environ.setdefault("TQDM_DISABLE", "1")  # transformers shows bars; the report is what counts
-    from rl_agents.core.session import quiet_libraries
+    from rl_agents.trainer.ray_init import quiet_libraries
 
     quiet_libraries()
     with nothing_left(args.output):
@@ -128,8 +128,8 @@ def convert(file: Path, output: Path) -> None:
     from safetensors.torch import save_file
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from rl_agents.core.checkpoint import write_atomically
-    from rl_agents.engines.weight_names import as_in_files
+    from rl_agents.inference.weight_names import as_in_files
+    from rl_agents.trainer.checkpoint import write_atomically
 
     where = {"gguf_file": file.name, "local_files_only": True, "trust_remote_code": False}
     try:
@@ -181,8 +181,8 @@ def check(file: Path, folder: Path, shipped: Shipped | None = None) -> dict[str,
     """
     import torch
 
-    from rl_agents.core.hf import load_causal_lm
-    from rl_agents.core.model_check import check_model, check_vocabulary
+    from rl_agents.learner.hf import load_causal_lm
+    from rl_agents.learner.model_check import check_model, check_vocabulary
 
     config = read_config(check_model(check_model_dir(folder)))
     tokenizer, shape = load_tokenizer(folder), model_shape(config)

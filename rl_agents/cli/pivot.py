@@ -8,15 +8,15 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rl_agents.chat.context import ChatTemplate, chat_text, load_tokenizer
+from rl_agents.chat.template import ChatTemplate, chat_text, load_tokenizer
 from rl_agents.cli.parser import Parser
+from rl_agents.config import parse_assignments
+from rl_agents.config.options import coerce
 from rl_agents.envs.base import env_spec, read_env_options
 from rl_agents.errors import InputError, unknown
 from rl_agents.installation import as_called, called
 from rl_agents.pivot.demonstrations import demonstrated_records, has_expert
 from rl_agents.reporting.outputs import check_writable, nothing_left
-from rl_agents.settings import parse_assignments
-from rl_agents.settings.options import coerce
 from rl_agents.traces.files import read_tool_file
 from rl_agents.traces.turns import DEDUPLICATION, Extraction, extract_turns, statistics_table
 
@@ -139,9 +139,9 @@ def small_model(argv: Sequence[str]) -> int:
     if args.hidden_size % 32:
         raise InputError(f"--hidden-size {args.hidden_size}: must be a multiple of 32")
     _check_free(args.output)
-    from rl_agents.core.session import quiet_libraries
     from rl_agents.pivot.small_model import build_small_model
     from rl_agents.traces.loading import load_turns
+    from rl_agents.trainer.ray_init import quiet_libraries
 
     quiet_libraries()
     sizes = {"vocabulary": args.vocabulary, "hidden_size": args.hidden_size, "layers": args.layers}

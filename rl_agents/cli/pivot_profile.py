@@ -13,8 +13,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from rl_agents.chat.context import ChatOptions, ChatTemplate, chat_text, load_tokenizer
+from rl_agents.chat.template import ChatOptions, ChatTemplate, chat_text, load_tokenizer
 from rl_agents.cli.parser import Parser
+from rl_agents.config import Settings, parse_assignments
 from rl_agents.envs.base import env_spec, plain_options, read_env_options
 from rl_agents.errors import InputError
 from rl_agents.installation import called
@@ -29,7 +30,6 @@ from rl_agents.pivot.profile import (
 )
 from rl_agents.reporting.outputs import check_writable, nothing_left
 from rl_agents.rewards.verifiers import VerifierOptions, make_verifier, self_check
-from rl_agents.settings import Settings, parse_assignments
 from rl_agents.traces.turns import Turn
 
 CANDIDATES_FILE, SUMMARY_FILE = "candidates.parquet", "profile.json"
@@ -192,8 +192,8 @@ def _key(settings: Settings, turns: Sequence[Turn], args: argparse.Namespace) ->
 
 
 def _model_dir(settings: Settings) -> Path:
-    from rl_agents.core.algorithm import AgentAlgorithm
-    from rl_agents.core.starter import ensure_model
+    from rl_agents.trainer.algorithm import AgentAlgorithm
+    from rl_agents.trainer.warm_start import ensure_model
 
     return ensure_model(settings, AgentAlgorithm.from_settings)
 

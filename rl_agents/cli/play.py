@@ -13,15 +13,15 @@ from typing import Any
 
 from rl_agents.algorithms import Settings
 from rl_agents.cli.parser import Parser
+from rl_agents.config import parse_assignments
 from rl_agents.data.tasks import stream_seed
 from rl_agents.envs.base import TextEnv, base_environment, env_spec, read_env_options, starter_spec, task_ids
 from rl_agents.envs.spec import StarterSpec
 from rl_agents.errors import InputError, nearest
 from rl_agents.rollout.env_calls import EnvFailure, EnvReply, read_reset, read_step
-from rl_agents.rollout.env_guard import EnvGuard
 from rl_agents.rollout.env_pool import EnvPool, env_pool
+from rl_agents.rollout.safe_env import EnvGuard
 from rl_agents.rollout.turns import end_cause, is_success
-from rl_agents.settings import parse_assignments
 
 POLICIES = ("random", "scripted", "human")
 #: Demonstrated episodes whose actions a random policy draws from.

@@ -21,12 +21,12 @@ from rl_agents.cli.pool_text import (
 )
 from rl_agents.errors import InputError, nearest, unknown
 from rl_agents.installation import as_called
-from rl_agents.pool.curation import WHOLE, curate
-from rl_agents.pool.export import export, plain
-from rl_agents.pool.files import Place, pool_file
-from rl_agents.pool.reader import PoolReader, Stored, Where
-from rl_agents.pool.records import Curation, Verdict
-from rl_agents.pool.statistics import statistics
+from rl_agents.store.curation import WHOLE, curate
+from rl_agents.store.export import export, plain
+from rl_agents.store.files import Place, pool_file
+from rl_agents.store.reader import PoolReader, Stored, Where
+from rl_agents.store.records import Curation, Verdict
+from rl_agents.store.statistics import statistics
 
 SUMMARY = "Read and curate the pool of a run (RUN/pool.sqlite, or the file): every call, episode and decision."
 ACTIONS = {

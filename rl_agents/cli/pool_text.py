@@ -8,9 +8,9 @@ from dataclasses import asdict
 from typing import Any
 
 from rl_agents.data.trajectory import Step, Trajectory
-from rl_agents.pool.curation import WHOLE
-from rl_agents.pool.reader import Stored
-from rl_agents.pool.records import Credit, Curation
+from rl_agents.store.curation import WHOLE
+from rl_agents.store.reader import Stored
+from rl_agents.store.records import Credit, Curation
 
 Row = dict[str, Any]
 WIDEST = 40

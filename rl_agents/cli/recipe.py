@@ -7,9 +7,9 @@ import json
 from dataclasses import asdict
 
 from rl_agents.cli.train import chosen_settings
+from rl_agents.config import parse_assignments
+from rl_agents.config.presets import load_preset
 from rl_agents.errors import InputError
-from rl_agents.settings import parse_assignments
-from rl_agents.settings.presets import load_preset
 
 
 def examine_recipe(args: argparse.Namespace) -> int:
@@ -18,7 +18,7 @@ def examine_recipe(args: argparse.Namespace) -> int:
     Raises:
         InputError: keys that a run would refuse.
     """
-    from rl_agents.core.recipe_check import check_settings
+    from rl_agents.trainer.preflight import check_settings
 
     if args.gpu_memory <= 0:
         raise InputError(f"--gpu-memory {args.gpu_memory:g}: must be above 0")

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.cli.parser import Parser, show_start
 from rl_agents.cli.train import resolve_settings
+from rl_agents.config.learning import CriticKeys, LossKeys, OptimiserKeys, RatioKeys
+from rl_agents.config.options import option_types
+from rl_agents.config.sections import ModelKeys
 from rl_agents.errors import InputError
-from rl_agents.pool.reader import PoolReader
-from rl_agents.pool.token_scores import TOKENS_FILE, TokenScores
 from rl_agents.reporting.run_folder import RunFolder, restored_settings
-from rl_agents.settings.learning import CriticKeys, LossKeys, OptimiserKeys, RatioKeys
-from rl_agents.settings.options import option_types
-from rl_agents.settings.sections import ModelKeys
+from rl_agents.store.reader import PoolReader
+from rl_agents.store.token_scores import TOKENS_FILE, TokenScores
 
 if TYPE_CHECKING:
-    from rl_agents.core.replay import Replay
+    from rl_agents.trainer.replay import Replay
 
 #: Within a checkpoint.
 CONFIG = "config.yaml"
@@ -62,9 +62,9 @@ def run(argv: Sequence[str]) -> int:
         raise InputError(f"--iterations {start}:{end}: no checkpoint of {start} iterations; {_starts(kept)}")
     settings = settings_of(folder, start, end, kept)
     show_start(sys.stdout)
-    from rl_agents.core.replay import Replay, Replayer, replay_settings
-    from rl_agents.core.replay_record import Record, check_pool, refuse_unrecorded
-    from rl_agents.core.replay_tokens import TokenRecorder
+    from rl_agents.trainer.replay import Replay, Replayer, replay_settings
+    from rl_agents.trainer.replay_record import Record, check_pool, refuse_unrecorded
+    from rl_agents.trainer.replay_tokens import TokenRecorder
 
     refuse_unrecorded(settings, folder.pool)
     with PoolReader(folder.pool) as reader:

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from rl_agents.cli.parser import Parser, show_start
-from rl_agents.core.cluster import cluster_address, describe_session
+from rl_agents.config import parse_assignments
 from rl_agents.errors import InputError
 from rl_agents.interrupts import Interrupts
 from rl_agents.serving.options import ServingOptions
-from rl_agents.settings import parse_assignments
+from rl_agents.trainer.ray_address import cluster_address, describe_session
 from rl_agents.web.security import check_address
 
 #: Actors that Serve starts beside the replicas: controller and proxy; the gateway asks for no CPU.
@@ -55,8 +55,8 @@ def run(argv: Sequence[str]) -> int:
     options, _ = ServingOptions.read(keys)
     check_address(args.host, bool(options.api_key_env))
     show_start(sys.stdout)
-    from rl_agents.core.session import ensure_ray, quiet_libraries
     from rl_agents.serving.app import build
+    from rl_agents.trainer.ray_init import ensure_ray, quiet_libraries
 
     quiet_libraries()
     logging.getLogger("ray.serve").setLevel(logging.WARNING)

@@ -10,13 +10,13 @@ from typing import Any
 from rl_agents.algorithms import Settings
 from rl_agents.cli.parser import Parser
 from rl_agents.cli.train import resolve_settings
-from rl_agents.core.starter_folder import imitation_keys, starter_dir
+from rl_agents.config import parse_assignments
 from rl_agents.envs.base import env_keys, env_spec, starter_spec
 from rl_agents.errors import InputError
 from rl_agents.reporting.outputs import check_writable, nothing_left
 from rl_agents.reporting.progress import plain_line
 from rl_agents.reporting.run_folder import RunFolder
-from rl_agents.settings import parse_assignments
+from rl_agents.trainer.warm_start_folder import imitation_keys, starter_dir
 
 
 def build_parser() -> Parser:
@@ -42,8 +42,8 @@ def run(argv: Sequence[str]) -> int:
         raise InputError(f"--model {args.model}: name --output DIR for what it becomes")
     if not args.output and (args.seed or not keys.items() <= starter_spec(args.env, options).defaults.items()):
         raise InputError("--seed, --iterations and --set make another model than the cached one: name --output DIR")
-    from rl_agents.core.algorithm import AgentAlgorithm
-    from rl_agents.core.starter import build_starter
+    from rl_agents.trainer.algorithm import AgentAlgorithm
+    from rl_agents.trainer.warm_start import build_starter
 
     output = args.output or starter_dir(args.env, options=options)
     check_writable(output, "the cache")

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from rl_agents.algorithms import register
 from rl_agents.algorithms.base import Recipe
 from rl_agents.algorithms.grpo import DualClipKeys, policy_loss
-from rl_agents.data.steps import StepTable
-from rl_agents.settings.options import key
+from rl_agents.data.step_table import StepTable
+from rl_agents.config.options import key
 
 
 @dataclass
@@ -37,7 +37,7 @@ register(
 )
 '''
 ALGORITHM_TEST = """from rl_agents.algorithms import ALGORITHMS, Settings
-from rl_agents.data.rows import lower
+from rl_agents.data.samples import lower
 from rl_agents.data.trajectory import Step, Trajectory
 
 

@@ -16,8 +16,9 @@ from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.cli.failures import report_crash
 from rl_agents.cli.parser import main_parser as build_parser
 from rl_agents.cli.parser import show_start
-from rl_agents.core.cluster import describe_session
-from rl_agents.core.idle import layered
+from rl_agents.config import load_recipe, parse_assignments, validate
+from rl_agents.config.presets import load_preset, preset_files
+from rl_agents.config.settings import LOCAL_KEYS
 from rl_agents.envs.base import env_spec
 from rl_agents.errors import EpisodesFail, InputError, PolicyFell, unknown
 from rl_agents.installation import called, version_text
@@ -26,12 +27,11 @@ from rl_agents.reporting.outputs import nothing_left
 from rl_agents.reporting.progress import make_progress
 from rl_agents.reporting.run_folder import RunFolder
 from rl_agents.reporting.tracker_libraries import check_trackers
-from rl_agents.settings import load_recipe, parse_assignments, validate
-from rl_agents.settings.presets import load_preset, preset_files
-from rl_agents.settings.settings import LOCAL_KEYS
+from rl_agents.trainer.ray_address import describe_session
+from rl_agents.trainer.unused_keys import layered
 
 if TYPE_CHECKING:
-    from rl_agents.trainable import TrainableAgent
+    from rl_agents.reporting.trainable import TrainableAgent
 
 #: Printed whether or not they differ from the defaults.
 ESSENTIAL_KEYS = ("algo", "env", "model", "engine", "seed", "iterations")
@@ -63,7 +63,7 @@ def run(argv: Sequence[str]) -> int:
     if plan.settings.num_env_runners or plan.settings.num_learners:
         print(f"[rl_agents] {describe_session()}", flush=True)
     print(describe(plan.settings), flush=True)
-    from rl_agents.core.resolve import cautions
+    from rl_agents.trainer.resolve import cautions
 
     for line in [*([plan.settings.lengths] if plan.settings.lengths else []), *cautions(plan.settings)]:
         print(f"[rl_agents] {textwrap.fill(line, 98, subsequent_indent='  ')}", flush=True)
@@ -182,7 +182,7 @@ def named_flags(args: argparse.Namespace) -> dict[str, Any]:
 def chosen_settings(preset: Mapping[str, Any], flags: Mapping[str, Any], preset_name: str | None) -> Settings:
     """Stack defaults < preset < flags; `resolve` slips the algorithm's defaults under what was chosen.
 
-    Keys of the preset that a flag gives no effect are left out (`rl_agents.core.idle.layered`).
+    Keys of the preset that a flag gives no effect are left out (`rl_agents.trainer.unused_keys.layered`).
 
     Raises:
         InputError: unknown key or bad value; a preset's error names its file.
@@ -219,7 +219,7 @@ def describe(settings: Settings) -> str:
 
 def build_algorithm(settings: Settings) -> TrainableAgent:
     """Build the RLlib algorithm that ``settings`` describe."""
-    from rl_agents.core.algorithm import AgentAlgorithm
+    from rl_agents.trainer.algorithm import AgentAlgorithm
 
     return AgentAlgorithm.from_settings(settings)
 
@@ -240,7 +240,7 @@ def resolve_settings(settings: Settings, notes: TextIO | None = None) -> Setting
     validate(settings)
     check_trackers(settings.trackers)
     show_start(notes or sys.stdout)
-    from rl_agents.core.resolve import resolve
+    from rl_agents.trainer.resolve import resolve
 
     resolved: Settings = resolve(settings)
     return resolved
@@ -248,7 +248,7 @@ def resolve_settings(settings: Settings, notes: TextIO | None = None) -> Setting
 
 def _train(plan: RunPlan, interrupts: Interrupts) -> bool:
     """Build, restore and run; return False when a signal ended the run early."""
-    from rl_agents.train_loop import TrainLoop
+    from rl_agents.trainer.train_loop import TrainLoop
 
     with interrupts.abortable():
         algo = build_algorithm(plan.settings)

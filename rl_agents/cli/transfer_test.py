@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from rl_agents.algorithms import Settings
-from rl_agents.engines.base import EngineError, EngineSettings
-from rl_agents.engines.transfer.choose import choose_transfer
+from rl_agents.inference.base import EngineError, EngineSettings
+from rl_agents.inference.weight_sync.choose import choose_transfer
 
 #: Seconds for one update; far more than the tiny model needs.
 DEADLINE_S = 60.0
@@ -43,7 +43,7 @@ def examine_transfer(args: argparse.Namespace) -> int:
     """
     from ray.exceptions import RayError
 
-    from rl_agents.engines.select import resolve_engine
+    from rl_agents.inference.select import resolve_engine
 
     resolve_engine("vllm")
     logging.getLogger("ray").setLevel(logging.CRITICAL)  # that an engine dies is no news here
@@ -98,7 +98,7 @@ def would_choose(gpus: float) -> list[str]:
 
 
 def _test(model_dir: Path, way: str, engines: int, share: float, tell: Callable[[Line], None]) -> None:
-    from rl_agents.engines.group import InferenceGroup
+    from rl_agents.inference.engine_group import InferenceGroup
 
     settings = EngineSettings(
         str(model_dir), kind="vllm", max_model_len=256, kv_cache_gb=0.0625, weight_transfer=way,
@@ -149,7 +149,7 @@ class _Sender:
         """Compare an engine's checksums with what was sent last; see `differing`."""
         import ray
 
-        from rl_agents.engines.transfer.checksums import differing
+        from rl_agents.inference.weight_sync.checksums import differing
 
         (found,) = ray.get(self.group.handles()[engine].weight_checksums.remote(), timeout=DEADLINE_S)
         return differing(self.model.weights, dtype, found)
@@ -166,7 +166,7 @@ class _Weights:
     def changed(self, seed: int) -> Any:
         import torch
 
-        from rl_agents.engines.weights import pack
+        from rl_agents.inference.weights import pack
 
         generator = torch.Generator().manual_seed(seed)
         for tensor in self.weights.values():
@@ -185,9 +185,9 @@ class GpuLearner:
 
     def send(self, packed: Any, handles: list[Any], version: int, timeout_s: float) -> Any:
         """Send ``packed`` to the engines; return what came of those that do not have it."""
-        from rl_agents.engines.transfer.native import NativeSession, PolicySource
-        from rl_agents.engines.transfer.session import RayPeers
-        from rl_agents.engines.weights import unpack
+        from rl_agents.inference.weight_sync.native import NativeSession, PolicySource
+        from rl_agents.inference.weight_sync.session import RayPeers
+        from rl_agents.inference.weights import unpack
 
         self.weights = {name: tensor.to("cuda") for name, tensor in unpack(packed).items()}
         if self.session is None:
@@ -255,7 +255,7 @@ def _ray() -> Iterator[None]:
     """Join a Ray cluster or start one, as a run does."""
     import ray
 
-    from rl_agents.core.session import ensure_ray
+    from rl_agents.trainer.ray_init import ensure_ray
 
     if ray.is_initialized():
         yield

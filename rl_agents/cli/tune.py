@@ -16,15 +16,15 @@ from typing import Any
 from rl_agents.cli.failures import report_crash
 from rl_agents.cli.parser import Parser
 from rl_agents.cli.train import named_flags, resolve_settings
-from rl_agents.core.cluster import describe_session
-from rl_agents.engines.select import resolve_engine
+from rl_agents.config import Settings
+from rl_agents.config.presets import preset_path
 from rl_agents.errors import InputError
+from rl_agents.inference.select import resolve_engine
 from rl_agents.installation import called
 from rl_agents.interrupts import Interrupts
 from rl_agents.reporting.outputs import nothing_left
 from rl_agents.reporting.run_folder import RunFolder
-from rl_agents.settings import Settings
-from rl_agents.settings.presets import preset_path
+from rl_agents.trainer.ray_address import describe_session
 from rl_agents.tuning.sweep import Sweep, load_sweep
 
 SWEEP_FILE = "sweep.yaml"
@@ -82,7 +82,7 @@ def run(argv: Sequence[str]) -> int:
 
 def first_lines(trials: Iterable[Settings]) -> list[str]:
     """What is to be said before the trials start, once for all that it holds for: lengths, and cautions."""
-    from rl_agents.core.resolve import cautions
+    from rl_agents.trainer.resolve import cautions
 
     resolved = list(trials)
     lines = [s.engine_choice for s in resolved if s.engine_choice]
@@ -190,10 +190,10 @@ def describe(plan: SweepPlan) -> str:
 
 def _tune(plan: SweepPlan, interrupts: Interrupts) -> dict[str, Any]:
     """Run what is left, and write the results."""
-    from rl_agents.core.algorithm import AgentAlgorithm
-    from rl_agents.core.resources import run_bundles
-    from rl_agents.core.session import ensure_ray, quiet_libraries
-    from rl_agents.core.starter import ensure_model
+    from rl_agents.resources import run_bundles
+    from rl_agents.trainer.algorithm import AgentAlgorithm
+    from rl_agents.trainer.ray_init import ensure_ray, quiet_libraries
+    from rl_agents.trainer.warm_start import ensure_model
     from rl_agents.tuning.driver import SweepFolder, run_sweep
     from rl_agents.tuning.report import write_results
 

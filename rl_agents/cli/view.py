@@ -15,10 +15,10 @@ from rl_agents.cli.parser import Parser
 from rl_agents.cli.serve import check_port
 from rl_agents.errors import InputError
 from rl_agents.interrupts import EXIT_CODE, Interrupts, event_loop
-from rl_agents.view.digest import digest
-from rl_agents.view.export import export
-from rl_agents.view.runs import Catalog, find_runs
-from rl_agents.view.server import make_app
+from rl_agents.viewer.digest import digest
+from rl_agents.viewer.export import export
+from rl_agents.viewer.runs import Catalog, find_runs
+from rl_agents.viewer.server import make_app
 from rl_agents.web.listening import listening
 from rl_agents.web.security import is_loopback
 

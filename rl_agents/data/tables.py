@@ -7,7 +7,7 @@
 | ``hub:OWNER/NAME[@REVISION][:CONFIG][/SPLIT]`` | tables of the Hub, from its cache or downloaded into it |
 
 Rows are read one after the other: memory holds a line, an item of a list, or 256 rows of Parquet. Who needs rows by
-name keeps what it needs of them with `rl_agents.data.kept`.
+name keeps what it needs of them with `rl_agents.data.row_cache`.
 """
 
 from __future__ import annotations

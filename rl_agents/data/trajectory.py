@@ -48,11 +48,11 @@ class Step:
         action: the decoded response, for people and for the environment only.
         reward: reward of this step.
         valid: the environment could parse the action.
-        call: the call's name in the pool (`rl_agents.pool.records`); 0: it was not recorded.
+        call: the call's name in the pool (`rl_agents.store.records`); 0: it was not recorded.
         next_step: index of the step that first reads what came of this one, where an agent's calls form a tree (several
             conversations side by side); -1: there is none, a conversation ends here; `ABANDONED`: nobody used it
             and it earns no credit; None: the next in the list, as in every plain dialogue (`rl_agents.data.tree`).
-        weight: factor on the step's advantage, where somebody set one (`rl_agents.pool.curation`); 0: no loss.
+        weight: factor on the step's advantage, where somebody set one (`rl_agents.store.curation`); 0: no loss.
         version_spans: (version, tokens) in order, where weights changed inside the response; empty: they did not.
     """
 

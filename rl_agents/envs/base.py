@@ -16,12 +16,12 @@ from typing import Any, TypeVar
 import gymnasium
 
 from rl_agents.background import settled
+from rl_agents.config.options import read_options
 from rl_agents.envs.gymnasium_adapter import PREFIX, adapter_spec
 from rl_agents.envs.gymnasium_players import players_starter
 from rl_agents.envs.spec import EnvSpec, StarterSpec, TextEnv
 from rl_agents.errors import InputError, unknown
 from rl_agents.plugins import claim
-from rl_agents.settings.options import read_options
 
 #: The order of listings; environments that are not named here follow.
 ORDER = (

@@ -25,11 +25,11 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from rl_agents.config.options import key
 from rl_agents.envs.coroutines import then
 from rl_agents.envs.gymnasium_registry import registered
 from rl_agents.envs.spec import EnvSpec, TextEnv
 from rl_agents.errors import InputError
-from rl_agents.settings.options import key
 
 PREFIX = "gymnasium:"
 FIRST_TEST_SEED = 1_000_000

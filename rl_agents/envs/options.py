@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
+from rl_agents.config.options import key, option_types
 from rl_agents.errors import InputError
-from rl_agents.settings.options import key, option_types
 
 
 @dataclass(frozen=True)

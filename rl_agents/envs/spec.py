@@ -24,7 +24,7 @@ place of the observation as one user message (tool results, several messages), w
 wait or compute for long are called in threads or processes, see `EnvSpec.blocking`.
 
 An environment may have a method ``render_window(task, history, observation) -> str`` (see
-`rl_agents.chat.context`) and an attribute ``answer_instruction`` (str): how it tells the agent, after its last
+`rl_agents.chat.template`) and an attribute ``answer_instruction`` (str): how it tells the agent, after its last
 feedback, that the next turn must answer.
 """
 
@@ -50,7 +50,7 @@ class EnvSpec:
         module: a package with the modules ``env``, ``tasks`` and, where it can teach a starter model, ``starter``; or
             one module with the same names: ``make(options, max_turns) -> TextEnv``, ``task_ids(split, options) ->
             list[str]`` (split ``train`` or ``test``) and ``STARTER`` (`StarterSpec`).
-        options: frozen data class of the environment's own keys (`rl_agents.settings.options.key`), which are set by
+        options: frozen data class of the environment's own keys (`rl_agents.config.options.key`), which are set by
             ``--set env.KEY=VALUE``.
         max_turns: turn limit of an episode where the run's key ``max_turns`` is 0.
         progress_window: T3's k for the environment's progress rule; 0 when it reports no ``info["progress"]``.
@@ -87,7 +87,7 @@ class StarterSpec:
         defaults: settings of runs that use the starter, such as ``env.prompt`` and ``max_model_len``.
         version: counts up when a change makes cached starters stale.
         opening: (task_id, options) -> what a task's dialogue begins with where that is more than its observation
-            (`rl_agents.chat.context.chat_text`).
+            (`rl_agents.chat.template.chat_text`).
         expert: as ``demonstrate``, but a player that errs as little as it can: its traces are what PivotRL starts from.
         variant: the environment's keys (without ``env.``) -> the starter for them, where there are several: models that
             read different prompts. It sets those keys in its ``defaults``, so that it is chosen again where they hold.

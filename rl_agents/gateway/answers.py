@@ -8,8 +8,8 @@ from typing import Any
 
 from rl_agents.chat.messages import Message, assistant_message
 from rl_agents.gateway.calls import AnsweredCall, Dialect, Finish, ModelAnswer, ModelCall, Start
-from rl_agents.gateway.made import Made
-from rl_agents.gateway.shown import Shown, arguments_text
+from rl_agents.gateway.recorded_call import Made
+from rl_agents.gateway.stream_view import Shown, arguments_text
 
 #: How ids of answers begin, as each dialect writes them.
 ANSWER_PREFIXES = ("chatcmpl-", "resp_", "msg_")

@@ -16,24 +16,24 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 
-from rl_agents.chat.context import ChatTemplate
 from rl_agents.chat.history import in_call_order
+from rl_agents.chat.template import ChatTemplate
 from rl_agents.data.trajectory import Step
-from rl_agents.engines.base import Engine, least_room
 from rl_agents.errors import InputError
 from rl_agents.gateway.answers import answer_id, overridden
 from rl_agents.gateway.calls import ModelAnswer, ModelCall, Piece, Sent, Start
+from rl_agents.gateway.conversation_tree import Lineage, Question
 from rl_agents.gateway.limits import GatewayLimits
-from rl_agents.gateway.lineage import Lineage, Question
-from rl_agents.gateway.made import Made
+from rl_agents.gateway.recorded_call import Made
 from rl_agents.gateway.requests import request_json, started, whole_history
 from rl_agents.gateway.resume import open_sessions, rebuild
 from rl_agents.gateway.sampling import Sampler
 from rl_agents.gateway.sessions import Asked, OpenSession
 from rl_agents.gateway.trace import SessionTrace
-from rl_agents.pool.reader import PoolReader
-from rl_agents.pool.records import Call, Opening, RewardNote
-from rl_agents.pool.store import PoolSink
+from rl_agents.inference.base import Engine, least_room
+from rl_agents.store.reader import PoolReader
+from rl_agents.store.records import Call, Opening, RewardNote
+from rl_agents.store.trajectory_store import PoolSink
 from rl_agents.web.errors import ApiError, bad_request
 from rl_agents.web.security import digest
 

@@ -11,7 +11,7 @@ from starlette.routing import Route
 
 from rl_agents.gateway.answers import call_of
 from rl_agents.gateway.service import Service, body_of
-from rl_agents.pool.records import Opening
+from rl_agents.store.records import Opening
 from rl_agents.web.errors import ApiError, bad_request
 
 SESSION_FIELDS = ("session", "task_id", "group_id", "member", "seed", "task")

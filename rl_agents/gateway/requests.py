@@ -9,10 +9,10 @@ from typing import Any
 from rl_agents.chat.messages import Message
 from rl_agents.gateway.calls import ModelAnswer, ModelCall, Sent
 from rl_agents.gateway.canonical import split_header
-from rl_agents.gateway.lineage import Lineage, Question
-from rl_agents.gateway.made import Made
+from rl_agents.gateway.conversation_tree import Lineage, Question
+from rl_agents.gateway.recorded_call import Made
 from rl_agents.gateway.sessions import STEERED, OpenSession
-from rl_agents.pool.records import Exchange
+from rl_agents.store.records import Exchange
 from rl_agents.web.errors import ApiError
 
 #: What of a request may be long.

@@ -8,15 +8,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rl_agents.chat.messages import Message
-from rl_agents.engines.base import Completion
 from rl_agents.gateway.answers import answer_from_json, shown_message
 from rl_agents.gateway.calls import ModelAnswer, ModelCall, Sent
-from rl_agents.gateway.made import Made
+from rl_agents.gateway.recorded_call import Made
 from rl_agents.gateway.sampling import replay
 from rl_agents.gateway.sessions import Asked, OpenSession
-from rl_agents.gateway.shown import Shown
-from rl_agents.pool.reader import PoolReader, Where
-from rl_agents.pool.records import Call, Exchange, Opening
+from rl_agents.gateway.stream_view import Shown
+from rl_agents.inference.base import Completion
+from rl_agents.store.reader import PoolReader, Where
+from rl_agents.store.records import Call, Exchange, Opening
 from rl_agents.tools.calls import read_tools
 
 

@@ -7,20 +7,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rl_agents.chat.context import ChatTemplate
+from rl_agents.chat.template import ChatTemplate
 from rl_agents.data.trajectory import Step
-from rl_agents.engines.base import Completion, Engine, EngineError, Sampling, check_completion
 from rl_agents.gateway.answers import model_answers, overridden, shown_message
 from rl_agents.gateway.calls import Delta, ModelAnswer, ModelCall, Sent
+from rl_agents.gateway.conversation_tree import Question
 from rl_agents.gateway.limits import GatewayLimits
-from rl_agents.gateway.lineage import Question
-from rl_agents.gateway.made import Made
+from rl_agents.gateway.recorded_call import Made
 from rl_agents.gateway.requests import finished
 from rl_agents.gateway.sessions import Asked, OpenSession, Pieces
-from rl_agents.gateway.shown import Shown
+from rl_agents.gateway.stream_view import Shown
 from rl_agents.gateway.trace import step_of
-from rl_agents.pool.records import Call, Exchange, Record
-from rl_agents.pool.store import PoolSink
+from rl_agents.inference.base import Completion, Engine, EngineError, Sampling, check_completion
+from rl_agents.store.records import Call, Exchange, Record
+from rl_agents.store.trajectory_store import PoolSink
 from rl_agents.web.errors import ApiError
 
 

@@ -11,7 +11,7 @@ from starlette.requests import Request
 
 from rl_agents.gateway.gateway import Gateway
 from rl_agents.gateway.trace import SessionTrace
-from rl_agents.pool.records import Opening
+from rl_agents.store.records import Opening
 from rl_agents.web.bodies import json_object
 from rl_agents.web.errors import ApiError
 from rl_agents.web.security import digest

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 
 from rl_agents.chat.messages import Excluded
 from rl_agents.gateway.calls import Delta, ModelAnswer, ModelCall, Sent
-from rl_agents.gateway.lineage import Lineage
-from rl_agents.gateway.made import Made
+from rl_agents.gateway.conversation_tree import Lineage
+from rl_agents.gateway.recorded_call import Made
 from rl_agents.gateway.trace import SessionTrace, steps_of
-from rl_agents.pool.records import Call, Opening
+from rl_agents.store.records import Call, Opening
 from rl_agents.web.errors import ApiError
 
 #: End of a session whose last answer was asked for by `Gateway.steer`.

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rl_agents.data.trajectory import Step
-from rl_agents.gateway.made import Made
+from rl_agents.gateway.recorded_call import Made
 
 
 @dataclass

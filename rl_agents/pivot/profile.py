@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from rl_agents.credit.pivot import exact_miss_rate, turn_profile
+from rl_agents.advantages.pivot import exact_miss_rate, turn_profile
 from rl_agents.data.tasks import stream_seed
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
 from rl_agents.durable import replace_text
@@ -22,7 +22,7 @@ UNIFORM = 1e-9
 
 
 class PlaysEpisodes(Protocol):
-    """PlaysEpisodes episodes with a fixed policy (`rl_agents.core.algorithm.AgentAlgorithm`)."""
+    """PlaysEpisodes episodes with a fixed policy (`rl_agents.trainer.algorithm.AgentAlgorithm`)."""
 
     def play(self, specs: Sequence[EpisodeSpec]) -> list[Trajectory]:
         """Return one trajectory per spec, in order, sampled as in training."""

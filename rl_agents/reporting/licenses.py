@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 
-from rl_agents.engines.hub import find_folder
 from rl_agents.errors import InputError
+from rl_agents.inference.hub import find_folder
 
 #: Fields of a model card that belong together.
 FIELDS = ("license", "license_name", "license_link")

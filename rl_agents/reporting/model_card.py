@@ -10,10 +10,10 @@ from typing import Any
 
 import yaml
 
+from rl_agents.config import Settings
 from rl_agents.installation import called
 from rl_agents.reporting.run_folder import Record, RunFolder
 from rl_agents.reporting.trackers import shown_config
-from rl_agents.settings import Settings
 
 #: Keys that say where and how much, not what.
 LEFT_OUT = {"trackers", "tracker_project", "plugins", "num_env_runners", "num_engines", "num_learners"}

@@ -27,11 +27,11 @@ from typing import Any
 import yaml
 
 from rl_agents.algorithms import ALGORITHMS, Settings
+from rl_agents.config import load_recipe
 from rl_agents.durable import replace_text
 from rl_agents.errors import InputError, unknown
 from rl_agents.installation import this_build
 from rl_agents.reporting.outputs import ERROR_LOG, check_writable
-from rl_agents.settings import load_recipe
 
 Record = dict[str, Any]
 

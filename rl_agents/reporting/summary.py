@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from rl_agents.reporting import guard
+from rl_agents.reporting import collapse_monitor
 from rl_agents.reporting.run_folder import Record, RunFolder
-from rl_agents.trainable import TrainableAgent
+from rl_agents.reporting.trainable import TrainableAgent
 
 
 def run_summary(
@@ -47,9 +47,13 @@ def run_summary(
         "episodes": _sum(records, "rollout/episodes"),
         "failed_episodes": _sum(records, "rollout/failed_episodes"),
         "learner_restarts": restarts,
-        "policy_start": next((r[guard.START] for r in records[::-1] if r.get(guard.START) is not None), None),
-        "policy_end": next((r[guard.SUCCESS] for r in records[::-1] if r.get(guard.SUCCESS) is not None), None),
-        "restored_to": next(iter(guard.restored_to(records)), None),
+        "policy_start": next(
+            (r[collapse_monitor.START] for r in records[::-1] if r.get(collapse_monitor.START) is not None), None
+        ),
+        "policy_end": next(
+            (r[collapse_monitor.SUCCESS] for r in records[::-1] if r.get(collapse_monitor.SUCCESS) is not None), None
+        ),
+        "restored_to": next(iter(collapse_monitor.restored_to(records)), None),
         "checkpoint_best": next((_relative(folder, path) for n, path in checkpoints if n == best_checkpoint), None),
         "checkpoint": _relative(folder, checkpoints[-1][1]) if checkpoints else None,
     }

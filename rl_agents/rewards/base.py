@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from rl_agents.config import Settings
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.errors import unknown
 from rl_agents.plugins import claim
 from rl_agents.rewards.progressive import ProgressiveReward
-from rl_agents.settings import Settings
 
 
 class Reward(Protocol):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rl_agents.config import Settings
     from rl_agents.data.trajectory import Trajectory
-    from rl_agents.settings import Settings
 
 
 def overlong_penalty(length: int, maximum: int, cache: int, *, factor: float = 1.0) -> float:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rl_agents.background import at_once, wait
+from rl_agents.config import Settings
 from rl_agents.data.failures import JUDGE
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.data.tree import last_word
@@ -28,7 +29,6 @@ from rl_agents.rewards.prs import (
     short_form_reward,
 )
 from rl_agents.rewards.reading import Reading, read_episode
-from rl_agents.settings import Settings
 
 
 @dataclass(slots=True)

@@ -25,17 +25,17 @@ from collections.abc import Coroutine, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rl_agents.chat.context import ContextPolicy, Dialogue, instructed
+from rl_agents.chat.template import ContextPolicy, Dialogue, instructed
 from rl_agents.data.tasks import step_seed
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
-from rl_agents.engines.base import Engine, EngineError
 from rl_agents.envs.base import TextEnv
 from rl_agents.errors import InputError
+from rl_agents.inference.base import Engine, EngineError
 from rl_agents.rollout.env_calls import EnvFailure, EnvReply, read_reset
-from rl_agents.rollout.env_guard import EnvGuard
 from rl_agents.rollout.env_hosts import EnvFactory
 from rl_agents.rollout.env_pool import EnvPool
 from rl_agents.rollout.recording import Recorder
+from rl_agents.rollout.safe_env import EnvGuard
 from rl_agents.rollout.truncation_rules import ANSWER_INSTRUCTION, TurnFacts, reasons
 from rl_agents.rollout.turns import Limits, Player, end_cause, is_success, next_dialogue
 

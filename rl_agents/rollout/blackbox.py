@@ -17,28 +17,28 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rl_agents.chat.context import ChatTemplate
+from rl_agents.chat.template import ChatTemplate
+from rl_agents.config import Settings
 from rl_agents.data.failures import AGENT_ERROR
 from rl_agents.data.tasks import step_seed
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
 from rl_agents.data.tree import last_word
-from rl_agents.engines.base import Engine, EngineError
 from rl_agents.envs.blackbox.agents import load_agent
 from rl_agents.envs.blackbox.spec import BlackboxOptions
 from rl_agents.envs.blackbox.tasks import answer_words, task_payload
 from rl_agents.gateway.gateway import GatewayLimits, SessionTrace
-from rl_agents.gateway.launch import Agent, AgentEnd, Given
+from rl_agents.gateway.process_supervisor import Agent, AgentEnd, Given
 from rl_agents.gateway.results import AgentResult
 from rl_agents.gateway.server import serving
 from rl_agents.gateway.sessions import OpenSession
-from rl_agents.pool.records import Opening
+from rl_agents.inference.base import Engine, EngineError
 from rl_agents.rollout.agent_loop import Rollouts, rollouts_of
+from rl_agents.rollout.blackbox_truncation import Steering, WatchedGateway
 from rl_agents.rollout.prompting import episode_turns
 from rl_agents.rollout.recording import CallsOnly, Recorder
-from rl_agents.rollout.steering import Steering, WatchedGateway
 from rl_agents.rollout.truncation_rules import ANSWER_INSTRUCTION, reasons
 from rl_agents.rollout.turns import Limits
-from rl_agents.settings import Settings
+from rl_agents.store.records import Opening
 
 #: Why a request had no answer, where that is not the agent's doing.
 OURS = ("engine_error", "timeout", "internal_error")

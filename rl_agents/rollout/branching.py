@@ -18,15 +18,15 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from rl_agents.chat.context import Dialogue
+from rl_agents.chat.template import Dialogue
 from rl_agents.data.trajectory import Step
-from rl_agents.engines.base import EngineError
 from rl_agents.envs.base import TextEnv
 from rl_agents.errors import InputError
+from rl_agents.inference.base import EngineError
 from rl_agents.rollout.env_calls import EnvFailure, EnvReply, read_reset, read_step
-from rl_agents.rollout.env_guard import EnvGuard
 from rl_agents.rollout.env_pool import EnvPool
-from rl_agents.rollout.env_wire import opened
+from rl_agents.rollout.safe_env import EnvGuard
+from rl_agents.rollout.serialization import opened
 from rl_agents.rollout.turns import Player, end_cause, is_success
 
 Branching = Literal["auto", "snapshot", "replay"]

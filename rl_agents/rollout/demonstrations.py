@@ -8,7 +8,8 @@ from functools import lru_cache
 from typing import Any
 
 from rl_agents.background import settled
-from rl_agents.chat.context import (
+from rl_agents.chat.messages import Message, action_text, inline_thoughts
+from rl_agents.chat.template import (
     ChatOptions,
     ContextPolicy,
     Dialogue,
@@ -18,14 +19,13 @@ from rl_agents.chat.context import (
     load_tokenizer,
     make_context,
 )
-from rl_agents.chat.messages import Message, action_text, inline_thoughts
-from rl_agents.data.kept import Entry, keep
+from rl_agents.config import Settings, context_window
+from rl_agents.data.row_cache import Entry, keep
 from rl_agents.data.tables import open_table
 from rl_agents.data.tasks import stream_seed
 from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.envs.base import TextEnv, env_spec, make_env, read_env_options, starter_spec, task_ids
 from rl_agents.errors import InputError
-from rl_agents.settings import Settings, context_window
 from rl_agents.traces.files import Defect, iter_traces
 from rl_agents.traces.formats import FIELDS
 

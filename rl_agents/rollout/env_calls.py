@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from rl_agents.chat.context import chat_text, further_text
+from rl_agents.chat.template import chat_text, further_text
 from rl_agents.envs import coroutines
 from rl_agents.errors import InputError
 from rl_agents.queues import Deadline

@@ -14,15 +14,15 @@ import sys
 from multiprocessing.connection import Connection
 from typing import Any
 
+from rl_agents.config import Settings
 from rl_agents.errors import InputError
-from rl_agents.gateway.child import PR_SET_PDEATHSIG, on_linux
+from rl_agents.gateway.process_supervisor_child import PR_SET_PDEATHSIG, on_linux
 from rl_agents.rollout.env_calls import EnvFailure
-from rl_agents.rollout.env_guard import EnvGuard
 from rl_agents.rollout.env_pool import EnvPool
 from rl_agents.rollout.env_process import METHODS, WORDS, Answer, Call, Recipe
-from rl_agents.rollout.env_wire import MAX_BYTES, Sealed, opened
 from rl_agents.rollout.prompting import env_factory
-from rl_agents.settings import Settings
+from rl_agents.rollout.safe_env import EnvGuard
+from rl_agents.rollout.serialization import MAX_BYTES, Sealed, opened
 
 
 class Served:

@@ -12,20 +12,20 @@ import contextlib
 import os
 from typing import Literal, cast
 
+from rl_agents.config import Settings
 from rl_agents.envs.base import TextEnv, env_spec
 from rl_agents.envs.spec import Blocking
 from rl_agents.errors import InputError
 from rl_agents.rollout.env_calls import EnvFailure, call_env
-from rl_agents.rollout.env_gauge import Gauge
-from rl_agents.rollout.env_guard import EnvGuard
 from rl_agents.rollout.env_hosts import CLOSE_TIMEOUT_S, EnvFactory, ThreadHost
-from rl_agents.rollout.env_places import Places
+from rl_agents.rollout.env_limit import Places
 from rl_agents.rollout.env_process import ProcessHost, Recipe
+from rl_agents.rollout.latency_probe import Gauge
 from rl_agents.rollout.process_state import enter_folder, working_folder
 from rl_agents.rollout.prompting import env_factory
+from rl_agents.rollout.safe_env import EnvGuard
 from rl_agents.rollout.task_watch import TaskWatch
 from rl_agents.rollout.time_limits import CallTimeout, debugger_active
-from rl_agents.settings import Settings
 
 Mode = Literal["inline", "thread", "process"]
 #: Environments that live at once where nobody says how many.

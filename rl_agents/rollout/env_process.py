@@ -1,8 +1,9 @@
 """An environment in a process of its own, seen from the runner: an object that is called as the environment would be.
 
-The process is started below `rl_agents.gateway.child`, which kills all of it when it ends, when it is let go of, or
-when the runner dies, however that happens. What is said goes over a pipe that only the two of them hold: orders
-pickled, which the process trusts, and answers as plain data (`env_wire`), of which the runner runs nothing.
+The process is started below `rl_agents.gateway.process_supervisor_child`, which kills all of it when it ends, when it
+is let go of, or when the runner dies, however that happens. What is said goes over a pipe that only the two of them
+hold: orders pickled, which the process trusts, and answers as plain data (`env_wire`), of which the runner runs
+nothing.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from dataclasses import dataclass
 from multiprocessing import Pipe
 from typing import Any
 
+from rl_agents.config import Settings
 from rl_agents.errors import InputError
-from rl_agents.gateway.launch import CHILD, kill_tree
+from rl_agents.gateway.process_supervisor import CHILD, kill_tree
 from rl_agents.rollout.env_calls import EnvFailure
 from rl_agents.rollout.env_hosts import EnvFactory, EpisodeState, NoState, ThreadHost
-from rl_agents.rollout.env_wire import MAX_BYTES, decode, encode
-from rl_agents.settings import Settings
+from rl_agents.rollout.serialization import MAX_BYTES, decode, encode
 
 #: What an environment may have beside `reset` and `step`, and what of it is called.
 METHODS, WORDS = ("snapshot", "restore", "render_window", "random_action"), ("answer_instruction",)

@@ -25,24 +25,24 @@ from ray.rllib.utils.metrics import (
     NUM_EPISODES,
 )
 
-from rl_agents.chat.context import ChatOptions, load_tokenizer, make_context
+from rl_agents.chat.template import ChatOptions, load_tokenizer, make_context
+from rl_agents.config import Settings
 from rl_agents.data.trajectory import EpisodeSpec
-from rl_agents.engines.base import Engine, EngineSettings
-from rl_agents.engines.weights import PackedWeights, unpack
 from rl_agents.errors import InputError
-from rl_agents.gateway.host import close_hosts
+from rl_agents.gateway.agent_interpreter import close_hosts
+from rl_agents.inference.base import Engine, EngineSettings
+from rl_agents.inference.weights import PackedWeights, unpack
 from rl_agents.interrupts import event_loop
-from rl_agents.pool.store import PoolError
 from rl_agents.rollout.agent_loop import Rollouts, collect_episodes
 from rl_agents.rollout.blackbox import collect_blackbox, load_black_box
 from rl_agents.rollout.branching import BranchSpec, Expansions, expand_all
 from rl_agents.rollout.branching_check import BranchingCheck, Reached, check_branching, confirm_branching
 from rl_agents.rollout.env_pool import env_pool
-from rl_agents.rollout.exchange import Batch, Workbench
 from rl_agents.rollout.recording import Recorder
+from rl_agents.rollout.request_queue import Batch, Workbench
 from rl_agents.rollout.task_watch import CallNote
 from rl_agents.rollout.turns import Limits, Player
-from rl_agents.settings import Settings
+from rl_agents.store.trajectory_store import PoolError
 
 TEXT_SPACE = gymnasium.spaces.Text(max_length=1 << 20)
 
@@ -98,7 +98,7 @@ class TextEnvRunner(EnvRunner, Checkpointable):
         """Build an engine in this process, which is closed with the runner (``placement=together``)."""
         import torch
 
-        from rl_agents.engines.select import build_engine
+        from rl_agents.inference.select import build_engine
 
         os.environ["OMP_NUM_THREADS"] = str(settings.threads)
         torch.set_num_threads(settings.threads)
@@ -106,7 +106,7 @@ class TextEnvRunner(EnvRunner, Checkpointable):
 
     def set_engines(self, handles: Sequence[Any]) -> None:
         """Use engine actors; called again when actors were replaced."""
-        from rl_agents.engines.client import RemoteEngine
+        from rl_agents.inference.client import RemoteEngine
 
         if isinstance(self.engine, RemoteEngine):
             self.engine.set_handles(handles)

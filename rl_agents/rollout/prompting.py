@@ -13,11 +13,11 @@ from typing import Any
 
 import gymnasium
 
+from rl_agents.config import Settings
 from rl_agents.envs.base import TextEnv, env_spec, make_env, read_env_options, starter_spec, task_ids
 from rl_agents.envs.coroutines import then
 from rl_agents.errors import InputError
 from rl_agents.rollout.demonstrations import solves
-from rl_agents.settings import Settings
 
 #: Reflections that a new trial is shown (Reflexion, section 3: a sliding window of one to three).
 MEMORY = 3

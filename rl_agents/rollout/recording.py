@@ -15,9 +15,9 @@ from copy import copy
 from dataclasses import replace
 
 from rl_agents.data.tasks import step_seed
-from rl_agents.engines.base import Completion
-from rl_agents.pool.records import Call, Record
-from rl_agents.pool.store import PoolSink
+from rl_agents.inference.base import Completion
+from rl_agents.store.records import Call, Record
+from rl_agents.store.trajectory_store import PoolSink
 
 #: Attempts at one collection of experience at most; those of a resumed run follow.
 MAX_ATTEMPTS = 64
@@ -39,7 +39,7 @@ class Recorder:
         Args:
             sink: of the pool.
             recorded: calls to serve again, by the seed that they were sampled with.
-            pool: which pool the sink belongs to, a name for `rl_agents.core.rollout_workers.SetRecorder`.
+            pool: which pool the sink belongs to, a name for `rl_agents.orchestrator.rollout_workers.SetRecorder`.
             resumes: how often the run had been resumed.
         """
         self.sink, self.pool, self.resumes = sink, pool, resumes
@@ -122,9 +122,9 @@ class CallsOnly:
         self._recorder = recorder
 
     def add(self, *records: Record) -> Future[None]:
-        """Take records; see `rl_agents.pool.store.PoolSink`."""
+        """Take records; see `rl_agents.store.trajectory_store.PoolSink`."""
         return self._recorder.keep(record for record in records if isinstance(record, Call))
 
     def flush(self, timeout_s: float) -> None:
-        """See `rl_agents.pool.store.PoolSink`."""
+        """See `rl_agents.store.trajectory_store.PoolSink`."""
         self._recorder.flush(timeout_s)

@@ -15,12 +15,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from rl_agents.config import Settings
 from rl_agents.envs.base import EnvSpec, env_spec
 from rl_agents.errors import InputError, unknown
 from rl_agents.plugins import claim
 from rl_agents.rollout.embedders import Embedder, Vector, make_embedder
 from rl_agents.rollout.truncation import StallMode, StallWindow, random_trigger, similarity_trigger
-from rl_agents.settings import Settings
 from rl_agents.tools.thoughts import read_thoughts
 
 #: How the agent is asked for its answer where the environment has no words of its own.

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from rl_agents.chat.context import ContextPolicy, Dialogue
+from rl_agents.chat.template import ContextPolicy, Dialogue
+from rl_agents.config import Settings
 from rl_agents.data.trajectory import Step
-from rl_agents.engines.base import Completion, Engine, Sampling, check_completion, least_room
 from rl_agents.envs.base import TextEnv
 from rl_agents.errors import InputError
+from rl_agents.inference.base import Completion, Engine, Sampling, check_completion, least_room
 from rl_agents.rollout.env_calls import EnvFailure, EnvReply, read_step
-from rl_agents.rollout.env_guard import EnvGuard
 from rl_agents.rollout.prompting import episode_turns
 from rl_agents.rollout.recording import Recorder
+from rl_agents.rollout.safe_env import EnvGuard
 from rl_agents.rollout.truncation_rules import Truncation
-from rl_agents.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)

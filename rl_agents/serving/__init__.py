@@ -6,6 +6,6 @@
                                     tokens,
                                     sessions
 
-The gateway turns text into exact token ids and back, with the chat template's code of `rl_agents.chat.context`, and
+The gateway turns text into exact token ids and back, with the chat template's code of `rl_agents.chat.template`, and
 plays sessions with the agent loop of training. A policy replica takes tokens and returns tokens.
 """

@@ -17,8 +17,8 @@ from starlette.exceptions import HTTPException
 from rl_agents.gateway.dialects import DIALECTS, IgnoredLog, handlers, ignored_header, messages, primed, written
 from rl_agents.serving.metrics import Asked
 from rl_agents.serving.protocol import CheckpointRequest, SessionRequest, StepRequest, parse
+from rl_agents.serving.request_params import read_wishes
 from rl_agents.serving.service import Service
-from rl_agents.serving.wishes import read_wishes
 from rl_agents.web.bodies import json_object
 from rl_agents.web.errors import ApiError
 from rl_agents.web.security import Guard, Keys

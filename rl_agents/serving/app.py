@@ -14,16 +14,16 @@ from ray.serve.config import AutoscalingConfig, BackpressureConfig
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 from ray.serve.handle import DeploymentHandle
 
-from rl_agents.engines.base import EngineError, EngineSettings, Sampling
-from rl_agents.engines.select import resolve_engine, run_engine
+from rl_agents.config import Settings
 from rl_agents.errors import InputError
+from rl_agents.inference.base import EngineError, EngineSettings, Sampling
+from rl_agents.inference.select import resolve_engine, run_engine
 from rl_agents.serving.api import make_api
 from rl_agents.serving.metrics import EngineMeter
 from rl_agents.serving.options import ServingOptions
 from rl_agents.serving.policy import Piece, Policy, Target
 from rl_agents.serving.service import Service
 from rl_agents.serving.source import Checkpoint, find_adapters, find_checkpoint, served_settings
-from rl_agents.settings import Settings
 from rl_agents.web.errors import overloaded
 from rl_agents.web.security import Keys
 

@@ -10,16 +10,16 @@ from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from rl_agents.chat.context import ChatTemplate
 from rl_agents.chat.history import in_call_order
-from rl_agents.engines.base import Sampling
+from rl_agents.chat.template import ChatTemplate
 from rl_agents.errors import InputError
 from rl_agents.gateway.answers import answer_id, written_answer
 from rl_agents.gateway.calls import Delta, ModelAnswer, ModelCall, Piece, Start, TokenLogprob
-from rl_agents.gateway.shown import Shown, opened_thought
+from rl_agents.gateway.stream_view import Shown, opened_thought
+from rl_agents.inference.base import Sampling
 from rl_agents.serving.policy import Piece as Sampled
 from rl_agents.serving.policy import PolicyClient, Target
-from rl_agents.serving.wishes import Wishes
+from rl_agents.serving.request_params import Wishes
 from rl_agents.web.errors import bad_request
 
 T = TypeVar("T")

@@ -9,9 +9,9 @@ from typing import Any, Literal
 import yaml
 
 from rl_agents.algorithms import Settings
+from rl_agents.config.aliases import unknown_key
+from rl_agents.config.options import key, option_types, read_options
 from rl_agents.errors import InputError
-from rl_agents.settings.names import unknown_key
-from rl_agents.settings.options import key, option_types, read_options
 
 
 @dataclass(frozen=True)

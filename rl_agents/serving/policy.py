@@ -11,9 +11,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from rl_agents.engines.base import Completion, EngineError, EngineSettings, Likeliest, Sampling
-from rl_agents.engines.model_shape import check_model_dir
 from rl_agents.errors import InputError
+from rl_agents.inference.base import Completion, EngineError, EngineSettings, Likeliest, Sampling
+from rl_agents.inference.model_shape import check_model_dir
 
 if TYPE_CHECKING:
     import torch
@@ -142,7 +142,7 @@ class Policy:
             meter: told of running answers and of checkpoints.
         """
         os.environ["OMP_NUM_THREADS"] = str(settings.threads)  # before torch is imported
-        from rl_agents.engines.select import build_engine
+        from rl_agents.inference.select import build_engine
 
         self._engine = build_engine(settings)
         self._drain_s = drain_s
@@ -256,7 +256,7 @@ def read_weights(checkpoint: Checkpoint) -> dict[str, torch.Tensor]:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    from rl_agents.engines.weights import untied
+    from rl_agents.inference.weights import untied
 
     folder = check_model_dir(checkpoint.hf_dir)
     weights: dict[str, Any] = {}

@@ -13,22 +13,22 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from rl_agents.chat.context import ChatOptions, load_tokenizer, make_context
-from rl_agents.engines.base import Adapter, Completion, EngineError, RequestRefused, Sampling
+from rl_agents.chat.template import ChatOptions, load_tokenizer, make_context
+from rl_agents.config import Settings
 from rl_agents.errors import InputError, nearest
 from rl_agents.gateway.calls import ModelAnswer, ModelCall, Piece
 from rl_agents.gateway.dialects import model_body, models_body
+from rl_agents.inference.base import Adapter, Completion, EngineError, RequestRefused, Sampling
 from rl_agents.serving.chat import ChatModel, Prepared, answers, pieces, prepare, prompt_ids
 from rl_agents.serving.metrics import Meter
 from rl_agents.serving.options import ServingOptions
 from rl_agents.serving.policy import Piece as Sampled
 from rl_agents.serving.policy import PolicyClient, Target
 from rl_agents.serving.protocol import CheckpointRequest, SessionRequest
+from rl_agents.serving.request_params import Wishes, check_engine
 from rl_agents.serving.session import Session
 from rl_agents.serving.sessions import Sessions
 from rl_agents.serving.source import Checkpoint, check_replaces, find_checkpoint
-from rl_agents.serving.wishes import Wishes, check_engine
-from rl_agents.settings import Settings
 from rl_agents.web.errors import ApiError, bad_request, public
 
 logger = logging.getLogger("ray.serve")

@@ -10,14 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from rl_agents.engines.base import Completion, EngineError, Sampling, Weights
+from rl_agents.config import Settings
 from rl_agents.envs.base import TextEnv
+from rl_agents.inference.base import Completion, EngineError, Sampling, Weights
 from rl_agents.rollout.agent_loop import Episode
-from rl_agents.rollout.env_guard import EnvGuard
 from rl_agents.rollout.env_pool import EnvPool, env_pool
+from rl_agents.rollout.safe_env import EnvGuard
 from rl_agents.rollout.truncation_rules import question_of
 from rl_agents.serving.protocol import SessionRequest
-from rl_agents.settings import Settings
 
 T = TypeVar("T")
 Generate = Callable[[Sequence[int], Sampling], Coroutine[Any, Any, Completion]]

@@ -13,18 +13,18 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from rl_agents.chat.context import ContextPolicy
+from rl_agents.chat.template import ContextPolicy
+from rl_agents.config import Settings
 from rl_agents.data.trajectory import EpisodeSpec
 from rl_agents.envs.base import TextEnv, env_spec, plain_options, read_env_options, task_ids
 from rl_agents.errors import InputError, unknown
 from rl_agents.rollout.agent_loop import Episode
 from rl_agents.rollout.env_calls import EnvFailure, call_env
-from rl_agents.rollout.env_guard import EnvGuard
+from rl_agents.rollout.safe_env import EnvGuard
 from rl_agents.rollout.turns import Limits
 from rl_agents.serving.options import ServingOptions
 from rl_agents.serving.protocol import SessionRequest
 from rl_agents.serving.session import Generate, LoopEngine, Session, Worker
-from rl_agents.settings import Settings
 from rl_agents.web.errors import ApiError, bad_request, public
 
 T = TypeVar("T")

@@ -12,13 +12,13 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from rl_agents.algorithms import Settings
-from rl_agents.core.resolve import MODEL_NOTE, resolve
-from rl_agents.engines.adapters import check_fits, read_adapter
-from rl_agents.engines.base import Adapter
-from rl_agents.engines.model_shape import check_model_dir
-from rl_agents.engines.select import resolve_engine
 from rl_agents.errors import InputError
+from rl_agents.inference.adapters import check_fits, read_adapter
+from rl_agents.inference.base import Adapter
+from rl_agents.inference.model_shape import check_model_dir
+from rl_agents.inference.select import resolve_engine
 from rl_agents.reporting.run_folder import RunFolder, restored_settings
+from rl_agents.trainer.resolve import MODEL_NOTE, resolve
 
 #: A server has no learner, never truncates, and scores nothing but what the environment says.
 SERVING_KEYS: Mapping[str, Any] = {"num_learners": 0, "truncation": "none", "reward": "environment"}

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rl_agents.pool.files import POOL_FILE
-from rl_agents.pool.reader import PoolReader, Where
-from rl_agents.pool.records import Exchange
+from rl_agents.store.files import POOL_FILE
+from rl_agents.store.reader import PoolReader, Where
+from rl_agents.store.records import Exchange
 
 SQLITE = b"SQLite format 3\0"
 

@@ -20,12 +20,12 @@ from ray import tune
 from ray.tune import Callback, Stopper
 from ray.tune.experiment import Trial
 
-from rl_agents.core.resources import cluster_nodes, named_bundles, obstacle, run_bundles, set_engine_gpus
+from rl_agents.config import Settings, load_recipe
 from rl_agents.durable import replace_text
 from rl_agents.errors import InputError
 from rl_agents.interrupts import Interrupts
 from rl_agents.reporting.run_folder import RunFolder
-from rl_agents.settings import Settings, load_recipe
+from rl_agents.resources import cluster_nodes, named_bundles, obstacle, run_bundles, set_engine_gpus
 from rl_agents.tuning.schedulers import ITERATION, VALUE, make_scheduler
 from rl_agents.tuning.space import TrialSpec
 from rl_agents.tuning.sweep import Sweep

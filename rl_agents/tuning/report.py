@@ -10,9 +10,9 @@ from typing import Any
 
 import yaml
 
-from rl_agents.core.idle import idle_of
 from rl_agents.durable import replace_text
 from rl_agents.reporting.run_folder import json_safe
+from rl_agents.trainer.unused_keys import idle_of
 from rl_agents.tuning.driver import FAILED, STOPPED_EARLY, SweepFolder
 from rl_agents.tuning.plots import plot_points
 from rl_agents.tuning.results import DONE, RATE, UNFINISHED, PointResult, TrialResult, best_point, collect, mean

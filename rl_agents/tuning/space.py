@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rl_agents.algorithms import Settings
+from rl_agents.config.options import option_types
 from rl_agents.errors import InputError, unknown
-from rl_agents.settings.options import option_types
 
 #: A sweep beyond this is a mistyped range rather than a plan.
 MAX_TRIALS = 10_000

@@ -12,14 +12,14 @@ from typing import Any, Literal, TypeVar
 import yaml
 
 from rl_agents.algorithms import Settings
-from rl_agents.core.idle import idle_of
+from rl_agents.config import load_recipe
+from rl_agents.config.aliases import unknown_key
+from rl_agents.config.options import key, option_types, read_options
+from rl_agents.config.presets import load_preset, preset_files
+from rl_agents.config.sections import EngineKeys, ModelKeys, RunKeys
+from rl_agents.config.settings import LOCAL_KEYS
 from rl_agents.errors import InputError, unknown
-from rl_agents.settings import load_recipe
-from rl_agents.settings.names import unknown_key
-from rl_agents.settings.options import key, option_types, read_options
-from rl_agents.settings.presets import load_preset, preset_files
-from rl_agents.settings.sections import EngineKeys, ModelKeys, RunKeys
-from rl_agents.settings.settings import LOCAL_KEYS
+from rl_agents.trainer.unused_keys import idle_of
 from rl_agents.tuning.space import Choice, Range, TrialSpec, expand, parse_choice
 
 

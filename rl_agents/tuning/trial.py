@@ -12,14 +12,14 @@ from typing import Any
 
 from ray import tune
 
-from rl_agents.core.lengths import KEYS
-from rl_agents.core.resources import placement, set_engine_gpus
 from rl_agents.errors import EpisodesFail, InputError, PolicyFell, unknown
 from rl_agents.interrupts import Interrupts
-from rl_agents.pool.files import Lock
 from rl_agents.reporting.run_folder import Record, RunFolder
-from rl_agents.train_loop import TrainLoop
-from rl_agents.trainable import TrainableAgent
+from rl_agents.reporting.trainable import TrainableAgent
+from rl_agents.resources import placement, set_engine_gpus
+from rl_agents.store.files import Lock
+from rl_agents.trainer.lengths import KEYS
+from rl_agents.trainer.train_loop import TrainLoop
 from rl_agents.tuning.schedulers import ITERATION, VALUE
 from rl_agents.tuning.sweep import Sweep
 
@@ -93,7 +93,7 @@ class SweepTrial(tune.Trainable):
             raise
 
     def _algorithm(self, keys: Mapping[str, Any]) -> TrainableAgent:
-        from rl_agents.core.algorithm import AgentAlgorithm
+        from rl_agents.trainer.algorithm import AgentAlgorithm
 
         settings = self.sweep.settings(self.sweep.trial(self.folder.path.name), keys)
         if self.start is not None and self.folder.config_file.is_file():

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rl_agents.algorithms import ALGORITHMS, Settings
-from rl_agents.data.rows import Row, lower
+from rl_agents.data.samples import Row, lower
 from rl_agents.data.trajectory import Step, Trajectory
 
 

@@ -14,15 +14,15 @@ from algorithms.handmade import credited, episode, per_step, settings_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rl_agents.advantages.gae import whiten_steps
 from rl_agents.algorithms.chain_gae import ChainCritic, state_names
-from rl_agents.core.algorithm import AgentAlgorithm, AgentConfig
-from rl_agents.credit.gae import whiten_steps
-from rl_agents.data.rows import Row, lower
-from rl_agents.data.steps import StepTable
+from rl_agents.data.samples import Row, lower
+from rl_agents.data.step_table import StepTable
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.errors import InputError
-from rl_agents.pool.reader import PoolReader, Where
-from rl_agents.search.transitions import TransitionMeans
+from rl_agents.rollout.tree_search.transitions import TransitionMeans
+from rl_agents.store.reader import PoolReader, Where
+from rl_agents.trainer.algorithm import AgentAlgorithm, AgentConfig
 
 LAYOUTS = pytest.mark.parametrize("layout", ["merged", "per_step"])
 KEYS: dict[str, Any] = {"gamma": 0.9, "lam": 0.5, "whiten": False, "transition_prior": 0.0}

@@ -7,9 +7,9 @@ import pytest
 from algorithms.handmade import credited, episode, per_step, settings_of, with_values
 
 from rl_agents.algorithms import ALGORITHMS
-from rl_agents.core.shaping import assign_credit, shape_rewards
-from rl_agents.data.rows import lower
-from rl_agents.data.steps import StepTable
+from rl_agents.data.samples import lower
+from rl_agents.data.step_table import StepTable
+from rl_agents.trainer.advantage_pipeline import assign_credit, shape_rewards
 
 LAYOUTS = pytest.mark.parametrize("layout", ["merged", "per_step"])
 

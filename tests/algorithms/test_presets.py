@@ -8,10 +8,10 @@ import pytest
 
 import rl_agents.envs  # noqa: F401  (registers the built-in environments)
 from rl_agents.algorithms import ALGORITHMS, Settings
-from rl_agents.core.idle import apply_defaults, idle_keys
-from rl_agents.core.resolve import check_recipe, resolve
+from rl_agents.config import load_recipe, validate
 from rl_agents.envs.base import ENVIRONMENTS
-from rl_agents.settings import load_recipe, validate
+from rl_agents.trainer.resolve import check_recipe, resolve
+from rl_agents.trainer.unused_keys import apply_defaults, idle_keys
 
 FOLDER = Path(__file__).parents[2] / "tune_configs" / "recipes"
 FILES = sorted(FOLDER.glob("*.yaml"))

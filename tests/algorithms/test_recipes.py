@@ -8,9 +8,9 @@ import pytest
 
 from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.algorithms.keys import declared, readers
-from rl_agents.core.idle import idle_of
-from rl_agents.core.resolve import resolve
 from rl_agents.errors import InputError
+from rl_agents.trainer.resolve import resolve
+from rl_agents.trainer.unused_keys import idle_of
 
 ROOT = Path(__file__).parents[2]
 NAMES = [
@@ -70,7 +70,7 @@ def test_a_chosen_kl_replaces_the_recipes_default_of_the_other_kind() -> None:
 
 
 def test_the_reference_is_built_only_for_a_kl() -> None:
-    from rl_agents.core.algorithm import AgentConfig
+    from rl_agents.trainer.algorithm import AgentConfig
 
     for keys, wanted in (({}, False), ({"kl_coef": 0.1}, True), ({"kl_in_reward_coef": 0.1}, True)):
         config = AgentConfig()

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from rl_agents.advantages.group import grpo
 from rl_agents.algorithms.three_spo import (
     annealing,
     gate,
@@ -16,7 +17,6 @@ from rl_agents.algorithms.three_spo import (
     step_reward,
     success_rate,
 )
-from rl_agents.credit.group import grpo
 
 
 def scored(total, wins, depth, alpha=50.0):

@@ -14,10 +14,10 @@ from algorithms.test_recipes import LEARNING, ROOT
 
 import rl_agents.algorithms as registry
 from rl_agents.algorithms.keys import compose
-from rl_agents.core.algorithm import AgentAlgorithm, AgentConfig
+from rl_agents.config.options import read_options
 from rl_agents.data.selection import SelectionError
 from rl_agents.errors import InputError
-from rl_agents.settings.options import read_options
+from rl_agents.trainer.algorithm import AgentAlgorithm, AgentConfig
 
 KEYS: dict[str, Any] = {"tasks_per_iteration": 3, "group_size": 4, "minibatches": 1}
 
@@ -148,8 +148,8 @@ def test_an_algorithm_is_one_file(beginner_model_dir: Path, tmp_path: Path, monk
     assert list(found)[-1] == "median-grpo" and len(found) == len(registry.ALGORITHMS) + 1
     monkeypatch.setitem(registry.ALGORITHMS, "median-grpo", found["median-grpo"])
     composed = compose(found.values(), registry.__name__)
-    monkeypatch.setattr("rl_agents.core.config.Settings", composed)
-    monkeypatch.setattr("rl_agents.core.idle.Settings", composed)
+    monkeypatch.setattr("rl_agents.trainer.algorithm_config.Settings", composed)
+    monkeypatch.setattr("rl_agents.trainer.unused_keys.Settings", composed)
     with pytest.raises(InputError, match=r"median_weight=2\.0: must be at most 1"):
         read_options(found["median-grpo"].keys, {"median_weight": 2})
     algo = build(beginner_model_dir, "median-grpo", median_weight=0.5)

@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 
 from rl_agents.algorithms import ALGORITHMS
 from rl_agents.algorithms.gigpo import step_returns
-from rl_agents.data.rows import Row, lower
-from rl_agents.data.steps import StepTable
+from rl_agents.data.samples import Row, lower
+from rl_agents.data.step_table import StepTable
 from rl_agents.data.trajectory import Trajectory
 
 LAYOUTS = pytest.mark.parametrize("layout", ["merged", "per_step"])

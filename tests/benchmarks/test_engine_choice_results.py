@@ -6,8 +6,8 @@ import json
 
 from benchmarks.engine_choice import ENVS
 from benchmarks.report import RESULTS
-from rl_agents.core.engine_choice import TORCH_CONTEXT, TORCH_PARAMETERS
 from rl_agents.envs.base import starter_spec
+from rl_agents.trainer.engine_choice import TORCH_CONTEXT, TORCH_PARAMETERS
 
 
 def test_the_rule_ends_where_the_measurement_does() -> None:

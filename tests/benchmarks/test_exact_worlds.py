@@ -19,10 +19,10 @@ from benchmarks.exact_worlds.walks import Budget, Sampler, Steps, episodes
 from benchmarks.exact_worlds.world import World, exact_gradient, gradient, occupancy, policy, success, values
 from benchmarks.exact_worlds.worlds import WORLDS
 from rl_agents.algorithms.chain_gae import ChainCritic as Memory
-from rl_agents.data.rows import lower
+from rl_agents.data.samples import lower
 from rl_agents.data.trajectory import Step, Trajectory
-from rl_agents.search.chain import StateChain
-from rl_agents.search.states import Outcomes
+from rl_agents.rollout.tree_search.chain import StateChain
+from rl_agents.rollout.tree_search.states import Outcomes
 
 
 def three_states() -> World:

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.credit_reach import doors, true_advantages
 from benchmarks.long_thoughts import DOORS, ROOMS, SIGNS, Rooms, right_door
-from rl_agents.data.rows import lower
+from rl_agents.data.samples import lower
 from rl_agents.data.trajectory import Step, Trajectory
 
 

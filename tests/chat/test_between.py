@@ -8,7 +8,7 @@ from gateway.models import QWEN_TOOLS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rl_agents.chat.context import ChatTemplate
+from rl_agents.chat.template import ChatTemplate
 from rl_agents.errors import InputError
 
 words = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="<|"), max_size=12)

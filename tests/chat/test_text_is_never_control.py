@@ -12,7 +12,7 @@ from gateway.models import ADD, QWEN_TOOLS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rl_agents.chat.context import GUARD, Append, ChatTemplate, Dialogue, Window, chat_text, further_text
+from rl_agents.chat.template import GUARD, Append, ChatTemplate, Dialogue, Window, chat_text, further_text
 from rl_agents.envs.small_model import word_tokenizer
 
 TEMPLATES_OF_TRL = Path(str(find_spec("trl").origin)).parent / "chat_templates"  # type: ignore[union-attr]

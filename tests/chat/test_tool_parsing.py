@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from chat_tokenizers import LLAMA, byte_level
 
-from rl_agents.chat.context import ChatOptions, ChatTemplate
+from rl_agents.chat.template import ChatOptions, ChatTemplate
 from rl_agents.chat.tool_parsing import FAMILIES, REASONING, make_parser
 from rl_agents.errors import InputError
 from rl_agents.tools.calls import ToolCall, read_response, read_tools

@@ -14,7 +14,7 @@ from rl_agents.data.trajectory import Step, Trajectory
 
 
 class CoinAgent:
-    """Implements `rl_agents.trainable.TrainableAgent`.
+    """Implements `rl_agents.reporting.trainable.TrainableAgent`.
 
     ``signal_at`` sends this process a SIGTERM in that iteration: in its rollouts, or in its optimiser step
     when ``signal_while_learning`` (``signals`` times). ``fail_at`` raises ``failure`` in that iteration.

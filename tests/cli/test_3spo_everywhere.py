@@ -15,9 +15,9 @@ from rl_agents.cli import main
 from rl_agents.cli.parser import main_parser
 from rl_agents.cli.train import plan_new
 from rl_agents.cli.tune import resolve_trials
-from rl_agents.core.algorithm import AgentConfig
-from rl_agents.core.resolve import resolve
 from rl_agents.reporting.run_folder import RunFolder, restored_settings
+from rl_agents.trainer.algorithm import AgentConfig
+from rl_agents.trainer.resolve import resolve
 from rl_agents.tuning.sweep import load_sweep
 
 ROOT = Path(__file__).parents[2]

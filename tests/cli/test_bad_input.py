@@ -87,7 +87,7 @@ def nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (
         "rl_agents.cli.train._train",
         "rl_agents.cli.evaluate.evaluate",
-        "rl_agents.core.starter.build_starter",
+        "rl_agents.trainer.warm_start.build_starter",
     ):
         monkeypatch.setattr(name, started)
 

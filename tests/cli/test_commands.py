@@ -210,7 +210,7 @@ def test_iterations_and_seed_are_flags_of_sft_and_tune(monkeypatch, tmp_path, ca
 
 
 def test_sft_says_before_it_builds_what_cannot_work(monkeypatch, tmp_path, capsys) -> None:
-    monkeypatch.setattr("rl_agents.core.starter.build_starter", lambda *_, **__: pytest.fail("it began to build"))
+    monkeypatch.setattr("rl_agents.trainer.warm_start.build_starter", lambda *_, **__: pytest.fail("it began to build"))
     for argv, words in (
         (["--set", "max_model_len=24"], "max_response_tokens=24 leaves no room"),
         (["--set", "engine=vllm"], "engine=torch"),

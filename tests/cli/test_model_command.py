@@ -12,8 +12,8 @@ import pytest
 from rl_agents.cli import main
 from rl_agents.cli import model as command
 from rl_agents.cli.model import PINS, SHIPPED
-from rl_agents.core.hf import load_causal_lm
 from rl_agents.errors import InputError
+from rl_agents.learner.hf import load_causal_lm
 
 ROOT = Path(__file__).parents[2]
 
@@ -86,7 +86,7 @@ def test_the_written_folder_is_the_model(smollm2_dir: Path) -> None:
 
 
 def test_digits_stand_apart_as_the_model_learned_them(smollm2_dir: Path) -> None:
-    from rl_agents.chat.context import load_tokenizer
+    from rl_agents.chat.template import load_tokenizer
 
     tokenizer = load_tokenizer(smollm2_dir)
     tokens = tokenizer.convert_ids_to_tokens(tokenizer("First:\n\n1. 20 apples").input_ids)

@@ -169,8 +169,8 @@ def test_an_empty_folder_and_what_stands_beside_stay(tmp_path: Path) -> None:
 
 
 def test_a_failed_start_does_not_block_its_folder(tmp_path: Path) -> None:
+    from rl_agents.config import Settings
     from rl_agents.reporting.run_folder import RunFolder
-    from rl_agents.settings import Settings
 
     (tmp_path / "error.log").write_text("Traceback")
     RunFolder.create(tmp_path, Settings())

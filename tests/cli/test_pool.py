@@ -7,14 +7,14 @@ import json
 import sqlite3
 
 import pytest
-from pool.experience import dialogue
+from store.experience import dialogue
 
 from rl_agents.cli import main
 from rl_agents.data.trajectory import Trajectory
-from rl_agents.pool.reader import PoolReader
-from rl_agents.pool.records import Batch, Credit, Event, Opening
-from rl_agents.pool.sessions import session_records
-from rl_agents.pool.store import PoolWriter
+from rl_agents.store.reader import PoolReader
+from rl_agents.store.records import Batch, Credit, Event, Opening
+from rl_agents.store.sessions import session_records
+from rl_agents.store.trajectory_store import PoolWriter
 
 NAMES = [f"i0{seed // 4}-g{seed // 4}-m{seed % 4}" for seed in range(8)]
 

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from rl_agents.cli import main
-from rl_agents.pool.packing import as_ids, as_sequence, pack, unpack
-from rl_agents.pool.reader import PoolReader, Where
-from rl_agents.pool.token_scores import TOKENS_FILE, read_step
-from rl_agents.view.answers import answer
-from rl_agents.view.runs import find_runs
+from rl_agents.store.packing import as_ids, as_sequence, pack, unpack
+from rl_agents.store.reader import PoolReader, Where
+from rl_agents.store.token_scores import TOKENS_FILE, read_step
+from rl_agents.viewer.answers import answer
+from rl_agents.viewer.runs import find_runs
 
 KEYS = ["eval_episodes=0", "tasks_per_iteration=4", "group_size=4", "checkpoint_interval=1", "keep_checkpoints=0"]
 #: What decides about an update beside its rows, each in a run of its own.

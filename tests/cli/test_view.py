@@ -8,7 +8,7 @@ import re
 import zlib
 
 import pytest
-from view.made_run import HOSTILE, write_run
+from viewer.made_run import HOSTILE, write_run
 
 from rl_agents.cli import main
 

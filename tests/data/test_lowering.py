@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from rl_agents.data.rows import lower
+from rl_agents.data.samples import lower
 from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.errors import InputError
 

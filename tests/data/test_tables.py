@@ -15,7 +15,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 from rl_agents.data.hub import HubName, hub_files, read_hub_name
-from rl_agents.data.kept import KEPT_DAYS, keep
+from rl_agents.data.row_cache import KEPT_DAYS, keep
 from rl_agents.data.tables import open_table
 from rl_agents.errors import InputError
 

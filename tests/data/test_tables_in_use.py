@@ -14,7 +14,7 @@ import pytest
 from chat_tokenizers import qwen
 
 from rl_agents.algorithms import Settings
-from rl_agents.chat.context import load_tokenizer, make_context
+from rl_agents.chat.template import load_tokenizer, make_context
 from rl_agents.cli import main
 from rl_agents.data.tables import open_table
 from rl_agents.envs.base import env_spec as spec

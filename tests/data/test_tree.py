@@ -8,7 +8,7 @@ from algorithms.call_trees import abandoned, call, session, trees, with_a_subage
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rl_agents.data.rows import lower
+from rl_agents.data.samples import lower
 from rl_agents.data.trajectory import ABANDONED, Trajectory
 from rl_agents.data.tree import credited, ends, followers, last_word, parents
 

@@ -15,9 +15,8 @@ from chat_tokenizers import llama, qwen
 from rollout.black_boxes import CONTEXT, LIMITS, Asker, player, specs, task_file, tiny_model, user
 from rollout.scripted import Countdown, ScriptedEngine
 
-from rl_agents.chat.context import Append, ChatTemplate
 from rl_agents.chat.messages import read_message
-from rl_agents.engines.torch_engine import TorchEngine
+from rl_agents.chat.template import Append, ChatTemplate
 from rl_agents.envs import base
 from rl_agents.envs.blackbox.agents import load_agent
 from rl_agents.envs.blackbox.env import AgentFailed, BlackboxEnv
@@ -28,7 +27,8 @@ from rl_agents.envs.pivot import desk
 from rl_agents.envs.pivot.starter import build_tokenizer
 from rl_agents.errors import InputError
 from rl_agents.gateway.calls import ModelCall
-from rl_agents.gateway.launch import FunctionAgent
+from rl_agents.gateway.process_supervisor import FunctionAgent
+from rl_agents.inference.torch_engine import TorchEngine
 from rl_agents.rollout.agent_loop import play_episodes
 from rl_agents.rollout.blackbox import BlackBox, collect_blackbox
 from rl_agents.rollout.branching_check import check_branching
@@ -230,7 +230,7 @@ def test_anchors_are_equal_for_equal_histories():
 
 @pytest.mark.parametrize("tokenizer", [qwen, llama])
 def test_further_messages_follow_the_sampled_ids(tokenizer):
-    from rl_agents.chat.context import Dialogue, further_text
+    from rl_agents.chat.template import Dialogue, further_text
 
     template = ChatTemplate(tokenizer())
     context = Append(template)
@@ -344,7 +344,7 @@ def test_time_that_is_over_truncates_the_episode(tasks):
 
 
 def test_closing_ends_the_agents_process(tasks):
-    from rl_agents.gateway.launch import CommandAgent
+    from rl_agents.gateway.process_supervisor import CommandAgent
 
     code = """
 import json, os, urllib.request

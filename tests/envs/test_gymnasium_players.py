@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rl_agents.core.starter_folder import starter_dir
+from rl_agents.trainer.warm_start_folder import starter_dir
 
 BASE = """
 import gymnasium

@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 import pytest
 
+from rl_agents.config.options import option_types, plain_text, range_text
 from rl_agents.envs.base import ENVIRONMENTS, EnvSpec, env_spec
 from rl_agents.envs.options import JudgeKeys, MalformedKey, PromptKey, RetrieverKeys
-from rl_agents.settings.options import option_types, plain_text, range_text
 
 PAGES = Path(__file__).parents[2] / "docs" / "environments"
 TABLE = re.compile(r"\| key \| default \| values \| meaning \|\n(?:\|.*\n)*")

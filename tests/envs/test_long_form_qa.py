@@ -23,9 +23,8 @@ from loopback import Reply, Request, loopback
 from loopback import completion as judged
 
 from rl_agents.algorithms import Settings
-from rl_agents.chat.context import make_context
+from rl_agents.chat.template import make_context
 from rl_agents.data.trajectory import EpisodeSpec
-from rl_agents.engines.base import Completion
 from rl_agents.envs.base import make_env, named_env
 from rl_agents.envs.long_form_qa import almanac, demonstrator, expert, tasks
 from rl_agents.envs.long_form_qa.almanac import ARTICLES, ASPECTS, TOWNS, Wish, value_word
@@ -35,6 +34,7 @@ from rl_agents.envs.long_form_qa.questions import load_questions
 from rl_agents.envs.long_form_qa.starter import STARTER
 from rl_agents.envs.stateful import play
 from rl_agents.errors import InputError
+from rl_agents.inference.base import Completion
 from rl_agents.rewards.base import make_reward
 from rl_agents.rewards.judge import JudgeError
 from rl_agents.rollout.agent_loop import Limits, play_episodes

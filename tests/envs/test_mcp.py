@@ -20,13 +20,13 @@ from rl_agents.envs.base import named_env
 
 pytest.importorskip("mcp", reason="the MCP SDK is not installed")
 
-from rl_agents.chat.context import make_context
+from rl_agents.chat.template import make_context
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
-from rl_agents.engines.base import Completion
 from rl_agents.envs.base import make_env, task_ids
 from rl_agents.envs.mcp.env import McpEnv
 from rl_agents.envs.small_model import word_tokenizer
 from rl_agents.errors import InputError
+from rl_agents.inference.base import Completion
 from rl_agents.rollout.agent_loop import Limits, play_episodes
 from rl_agents.rollout.branching import takes_snapshots
 from rl_agents.rollout.env_calls import EnvFailure, call_env, read_reset

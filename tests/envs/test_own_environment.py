@@ -205,7 +205,7 @@ def test_a_line_and_exit_code_2(name: str, folder: Path, capsys: pytest.CaptureF
 
 
 def test_what_a_cluster_is_given(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rl_agents.core.session import JOB_CONFIG, shipped_modules
+    from rl_agents.trainer.ray_init import JOB_CONFIG, shipped_modules
 
     assert shipped_modules() == {}
     env_spec("gymnasium:Taxi-v3")

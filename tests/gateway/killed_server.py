@@ -12,13 +12,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from rl_agents.chat.context import ChatTemplate, load_tokenizer
-from rl_agents.engines.torch_engine import TorchEngine
+from rl_agents.chat.template import ChatTemplate, load_tokenizer
 from rl_agents.gateway.gateway import Gateway, GatewayLimits
 from rl_agents.gateway.server import serving
-from rl_agents.pool.reader import PoolReader
-from rl_agents.pool.records import Call, Exchange, Opening
-from rl_agents.pool.store import PoolWriter
+from rl_agents.inference.torch_engine import TorchEngine
+from rl_agents.store.reader import PoolReader
+from rl_agents.store.records import Call, Exchange, Opening
+from rl_agents.store.trajectory_store import PoolWriter
 
 INSTANTS = ("before sampling", "after sampling", "after commit", "during the stream")
 #: Tokens of a stream that its client has been sent when the gateway dies.

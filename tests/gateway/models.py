@@ -13,12 +13,12 @@ import torch
 from chat_tokenizers import byte_level
 from tiny_models import tiny_qwen
 
-from rl_agents.chat.context import ChatTemplate
 from rl_agents.chat.messages import read_message
-from rl_agents.engines.torch_engine import TorchEngine
+from rl_agents.chat.template import ChatTemplate
 from rl_agents.gateway.calls import ModelCall, Sent
 from rl_agents.gateway.gateway import Gateway, GatewayLimits
-from rl_agents.pool.records import Opening
+from rl_agents.inference.torch_engine import TorchEngine
+from rl_agents.store.records import Opening
 from rl_agents.tools.calls import Tool
 
 # Qwen 2.5: tool results are users' turns, several in a row are one turn; calls are written as <tool_call>.
@@ -70,7 +70,7 @@ class Scripted(TorchEngine):
             await self.gate.wait()
         if self.failures:
             self.failures -= 1
-            from rl_agents.engines.base import EngineError
+            from rl_agents.inference.base import EngineError
 
             raise EngineError("engine 0 died")
         text = tokenizer().decode(prompt_ids)
@@ -82,7 +82,7 @@ class Scripted(TorchEngine):
 
     @torch.inference_mode()
     def scored(self, prompt_ids, ids, on_tokens):
-        from rl_agents.engines.base import Completion
+        from rl_agents.inference.base import Completion
 
         tokens = torch.tensor([[*prompt_ids, *ids]])
         logits = self.model(tokens).logits[0, len(prompt_ids) - 1 : -1]

@@ -22,13 +22,13 @@ from gateway.models import (
     user,
 )
 
-from rl_agents.chat.context import Append, ChatTemplate
+from rl_agents.chat.template import Append, ChatTemplate
 from rl_agents.data.tasks import step_seed
 from rl_agents.data.trajectory import EpisodeSpec
 from rl_agents.envs.base import TextEnv
-from rl_agents.pool.records import Call
 from rl_agents.rollout.agent_loop import play_episode
 from rl_agents.rollout.turns import Limits
+from rl_agents.store.records import Call
 from rl_agents.web.errors import ApiError
 
 CALL = '<tool_call>\n{"arguments":{"a":1.0},"name":"add"}\n</tool_call>'

@@ -12,9 +12,9 @@ from gateway.models import MemoryPool, Rig, model_call, opening, reply, sent_of,
 from rl_agents.data.tasks import step_seed
 from rl_agents.gateway.calls import Delta, ModelAnswer, Start
 from rl_agents.gateway.gateway import Gateway
-from rl_agents.pool.reader import PoolReader
-from rl_agents.pool.records import Call, Exchange, Opening
-from rl_agents.pool.store import PoolWriter
+from rl_agents.store.reader import PoolReader
+from rl_agents.store.records import Call, Exchange, Opening
+from rl_agents.store.trajectory_store import PoolWriter
 from rl_agents.web.errors import ApiError
 
 

@@ -16,11 +16,11 @@ import pytest
 from chat_tokenizers import byte_level
 from gateway.models import QWEN_TOOLS, letters, opening, sent_of, tokenizer
 
-from rl_agents.chat.context import ChatOptions, ChatTemplate
-from rl_agents.engines.base import Completion, Sampling
+from rl_agents.chat.template import ChatOptions, ChatTemplate
 from rl_agents.gateway.calls import ModelCall
 from rl_agents.gateway.dialects import DIALECTS, chat_completions, messages, responses
 from rl_agents.gateway.gateway import Gateway, GatewayLimits
+from rl_agents.inference.base import Completion, Sampling
 from rl_agents.web.bodies import json_object
 from rl_agents.web.errors import ApiError
 

@@ -16,7 +16,7 @@ from chat_models import save_chat_model
 from gateway.killed_server import INSTANTS
 
 from rl_agents.data.tasks import step_seed
-from rl_agents.pool.reader import PoolReader
+from rl_agents.store.reader import PoolReader
 
 pytestmark = pytest.mark.servers
 

@@ -14,12 +14,12 @@ from gateway.models import ADD, Rig, reply, system, user
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rl_agents.data.rows import lower
+from rl_agents.data.samples import lower
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.gateway.gateway import Gateway
-from rl_agents.pool.reader import PoolReader
-from rl_agents.pool.sessions import session_records
-from rl_agents.pool.store import PoolWriter
+from rl_agents.store.reader import PoolReader
+from rl_agents.store.sessions import session_records
+from rl_agents.store.trajectory_store import PoolWriter
 
 KINDS = ("continue", "continue", "again", "edit", "compact", "root", "header")
 actions = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 99), st.integers(0, 99)), min_size=1, max_size=9)

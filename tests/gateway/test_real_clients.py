@@ -11,7 +11,7 @@ from gateway.models import MemoryPool, Rig
 
 from rl_agents.data.tasks import step_seed
 from rl_agents.gateway.server import serving
-from rl_agents.pool.records import Exchange
+from rl_agents.store.records import Exchange
 
 pytestmark = pytest.mark.servers
 

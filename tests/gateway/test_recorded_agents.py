@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 from gateway.models import letters, opening, sent_of, tokenizer
 
-from rl_agents.chat.context import ChatTemplate
-from rl_agents.engines.base import Completion
+from rl_agents.chat.template import ChatTemplate
 from rl_agents.gateway.calls import ModelCall
 from rl_agents.gateway.dialects import DIALECTS
 from rl_agents.gateway.gateway import Gateway, GatewayLimits
-from rl_agents.gateway.made import Made
-from rl_agents.serving.wishes import read_wishes
+from rl_agents.gateway.recorded_call import Made
+from rl_agents.inference.base import Completion
+from rl_agents.serving.request_params import read_wishes
 
 RECORDED = Path(__file__).parent / "agents"
 

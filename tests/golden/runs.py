@@ -28,9 +28,9 @@ from algorithms.handmade import episode, settings_of, with_values
 
 from rl_agents.algorithms import ALGORITHMS
 from rl_agents.algorithms.base import LossInputs
-from rl_agents.core.algorithm import AgentAlgorithm, AgentConfig
-from rl_agents.core.starter import build_starter
-from rl_agents.data.rows import Row, lower
+from rl_agents.data.samples import Row, lower
+from rl_agents.trainer.algorithm import AgentAlgorithm, AgentConfig
+from rl_agents.trainer.warm_start import build_starter
 
 FILE = Path(__file__).with_name("golden.json")
 ITERATIONS = 3

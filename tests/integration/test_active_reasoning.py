@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from rl_agents.cli import main
-from rl_agents.core.algorithm import AgentAlgorithm
-from rl_agents.core.starter import build_starter
+from rl_agents.trainer.algorithm import AgentAlgorithm
+from rl_agents.trainer.warm_start import build_starter
 
 pytestmark = pytest.mark.rllib
 

@@ -199,7 +199,7 @@ def test_a_second_machine_joins_with_the_token(cluster: Cluster, tmp_path: Path)
 DRIVER = """
 import os, sys
 os.environ["HERE"] = "1"
-from rl_agents.core.session import check_modules, ensure_ray
+from rl_agents.trainer.ray_init import check_modules, ensure_ray
 from rl_agents.envs.base import env_spec
 for name in ("gymnasium:lock:Lock", "gymnasium:choosy:Lock"):
     env_spec(name)

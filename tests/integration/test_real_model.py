@@ -16,11 +16,11 @@ from gymnasium.spaces import Text
 from serving.in_process import Server
 
 from benchmarks.treasure import Treasure
-from rl_agents.chat.context import Append, ChatTemplate, Dialogue, chat_text, load_tokenizer
-from rl_agents.core.algorithm import AgentAlgorithm, AgentConfig
-from rl_agents.core.hf import load_causal_lm
-from rl_agents.engines import Completion, Sampling
-from rl_agents.engines.torch_engine import TorchEngine
+from rl_agents.chat.template import Append, ChatTemplate, Dialogue, chat_text, load_tokenizer
+from rl_agents.inference import Completion, Sampling
+from rl_agents.inference.torch_engine import TorchEngine
+from rl_agents.learner.hf import load_causal_lm
+from rl_agents.trainer.algorithm import AgentAlgorithm, AgentConfig
 
 pytestmark = pytest.mark.rllib
 SYSTEM = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"

@@ -21,8 +21,8 @@ SMALL = ["tasks_per_iteration=4", "group_size=4", "eval_episodes=8", "eval_inter
 @pytest.fixture(scope="module")
 def beginner(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A help desk starter that was taught for a few seconds."""
-    from rl_agents.core.algorithm import AgentAlgorithm
-    from rl_agents.core.starter import build_starter
+    from rl_agents.trainer.algorithm import AgentAlgorithm
+    from rl_agents.trainer.warm_start import build_starter
 
     short = {"iterations": 10, "tasks_per_iteration": 320, "demonstrations": 3200}
     return build_starter(AgentAlgorithm.from_settings, "pivot", tmp_path_factory.mktemp("models") / "desk", set=short)

@@ -11,14 +11,14 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 from transformers import PreTrainedTokenizerFast
 
-from rl_agents.chat.context import ChatTemplate, Dialogue, chat_text, make_context
+from rl_agents.chat.template import ChatTemplate, Dialogue, chat_text, make_context
 from rl_agents.data.trajectory import EpisodeSpec
-from rl_agents.engines.base import Completion
 from rl_agents.envs.base import make_env, starter_spec, task_ids
 from rl_agents.envs.pivot.desk import ALL_REASONS, beginner_action, desk_record, desk_turns
 from rl_agents.envs.pivot.spec import PivotOptions
 from rl_agents.envs.pivot.tasks import split_by_trace
 from rl_agents.errors import InputError
+from rl_agents.inference.base import Completion
 from rl_agents.pivot.small_model import trace_tokenizer
 from rl_agents.rewards.verifiers import VerifierOptions, assess, make_verifier
 from rl_agents.rollout.agent_loop import play_episodes

@@ -7,9 +7,9 @@ import pytest
 
 from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.algorithms.pivotrl import select
-from rl_agents.core.resolve import resolve
-from rl_agents.data.rows import lower
+from rl_agents.data.samples import lower
 from rl_agents.data.trajectory import Step, Trajectory
+from rl_agents.trainer.resolve import resolve
 
 RECIPE = ALGORITHMS["pivotrl"]
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from pivot.expert_traces import nemo, real_file, rows
 
+from rl_agents.advantages.pivot import exact_miss_rate
 from rl_agents.chat.messages import assistant_message
-from rl_agents.credit.pivot import exact_miss_rate
 from rl_agents.errors import InputError
 from rl_agents.rewards.judge import JudgeError
 from rl_agents.rewards.verifiers import VERIFIERS, VerifierOptions, assess, exact_match, make_verifier, self_check

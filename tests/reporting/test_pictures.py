@@ -15,8 +15,8 @@ from tuning.test_report import fill, grid_sweep
 from rl_agents.pivot.filter import Rule
 from rl_agents.pivot.plots import plot_profile
 from rl_agents.reporting.plots import plot_success
-from rl_agents.search.picture import draw_tree
-from rl_agents.search.tree import Mark
+from rl_agents.rollout.tree_search.picture import draw_tree
+from rl_agents.rollout.tree_search.tree import Mark
 from rl_agents.tuning.plots import plot_points
 from rl_agents.tuning.results import collect
 from rl_agents.tuning.space import Grid

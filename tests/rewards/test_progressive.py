@@ -15,13 +15,13 @@ import pytest
 
 from rl_agents.algorithms import Settings
 from rl_agents.background import wait
-from rl_agents.core.resolve import resolve
 from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.errors import InputError
 from rl_agents.rewards.base import EnvironmentReward, make_reward
 from rl_agents.rewards.judge import JudgeError, RuleJudge, prompt
 from rl_agents.rewards.judges import make_judge
 from rl_agents.rewards.reading import Reading, final_answer, read_episode, tags_complete
+from rl_agents.trainer.resolve import resolve
 
 THINK = "<think> hm </think> "
 CALL, ANSWER = THINK + "<search> capital of France </search>", THINK + "<answer> Paris </answer>"
@@ -333,7 +333,7 @@ def test_bad_keys_are_named(keys, message):
 
 
 def test_training_with_prs_and_t3(beginner_model_dir, server):
-    from rl_agents.core.algorithm import AgentConfig
+    from rl_agents.trainer.algorithm import AgentConfig
 
     keys = {"tasks_per_iteration": 4, "group_size": 4, "eval_episodes": 8, "truncation": "t3", "reward": "prs"}
     judge = {"prs_form": "long", "judge": "openai", "judge_url": server.url, "judge_model": "grader"}

@@ -12,11 +12,11 @@ from chat_tokenizers import qwen
 from tiny_models import tiny_qwen
 from transformers import Qwen2ForCausalLM
 
-from rl_agents.chat.context import make_context
+from rl_agents.chat.template import make_context
 from rl_agents.data.trajectory import EpisodeSpec
-from rl_agents.engines.torch_engine import TorchEngine
 from rl_agents.envs.blackbox.spec import BlackboxOptions
-from rl_agents.gateway.launch import Agent, AgentClient, FunctionAgent
+from rl_agents.gateway.process_supervisor import Agent, AgentClient, FunctionAgent
+from rl_agents.inference.torch_engine import TorchEngine
 from rl_agents.rollout.agent_loop import Rollouts
 from rl_agents.rollout.blackbox import BlackBox, collect_blackbox
 from rl_agents.rollout.recording import Recorder

@@ -7,7 +7,7 @@ import time
 
 import gymnasium
 
-from rl_agents.engines.base import Completion, EngineError
+from rl_agents.inference.base import Completion, EngineError
 
 
 class ScriptedEngine:

@@ -11,11 +11,11 @@ import pytest
 from chat_tokenizers import qwen
 from rollout.scripted import Broken, Countdown, ScriptedEngine
 
-from rl_agents.chat.context import make_context
+from rl_agents.chat.template import make_context
 from rl_agents.data.tasks import step_seed
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
-from rl_agents.engines.base import Completion
 from rl_agents.errors import InputError
+from rl_agents.inference.base import Completion
 from rl_agents.rollout.agent_loop import Limits, collect_episodes, play_episode, play_episodes
 from rl_agents.rollout.env_pool import EnvPool
 

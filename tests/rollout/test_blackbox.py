@@ -14,18 +14,18 @@ import pytest
 from rollout.black_boxes import CONTEXT, LIMITS, Asker, collect, player, specs, task_file, tiny_model, user
 from rollout.scripted import Countdown, ScriptedEngine
 
-from rl_agents.core.rollout_metrics import rollout_metrics
 from rl_agents.data.tasks import step_seed
-from rl_agents.engines.base import EngineError
-from rl_agents.engines.torch_engine import TorchEngine
-from rl_agents.gateway.launch import CommandAgent
-from rl_agents.pool.reader import PoolReader
-from rl_agents.pool.store import PoolWriter
+from rl_agents.gateway.process_supervisor import CommandAgent
+from rl_agents.inference.base import EngineError
+from rl_agents.inference.torch_engine import TorchEngine
+from rl_agents.orchestrator.rollout_metrics import rollout_metrics
 from rl_agents.rollout.agent_loop import play_episodes
 from rl_agents.rollout.recording import Recorder
 from rl_agents.rollout.truncation import StallWindow
 from rl_agents.rollout.truncation_rules import ANSWER_INSTRUCTION, Truncation
 from rl_agents.rollout.turns import Limits
+from rl_agents.store.reader import PoolReader
+from rl_agents.store.trajectory_store import PoolWriter
 
 
 @pytest.fixture

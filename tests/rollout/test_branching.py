@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from chat_tokenizers import qwen
 from rollout.scripted import ScriptedEngine
-from search.drawn import CONTEXT, LIMITS, Copied, Drawn, last_observation, speaker
+from rollout.tree_search.drawn import CONTEXT, LIMITS, Copied, Drawn, last_observation, speaker
 
-from rl_agents.chat.context import Dialogue
+from rl_agents.chat.template import Dialogue
 from rl_agents.data.trajectory import EpisodeSpec
 from rl_agents.errors import InputError
 from rl_agents.rollout.branching import BranchPoint, BranchSpec, Expansions, expand_all, takes_snapshots

@@ -18,14 +18,14 @@ from rollout.scripted import Countdown, ScriptedEngine
 from rollout.test_torch_rollouts import tiny_model
 from rollout.waiting import Slow
 
-from rl_agents.chat.context import make_context
+from rl_agents.chat.template import make_context
+from rl_agents.config import Settings
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
-from rl_agents.engines.torch_engine import TorchEngine
 from rl_agents.errors import InputError
+from rl_agents.inference.torch_engine import TorchEngine
 from rl_agents.rollout.agent_loop import collect_episodes
 from rl_agents.rollout.env_pool import EnvPool, env_pool
 from rl_agents.rollout.turns import Limits
-from rl_agents.settings import Settings
 
 CONTEXT = make_context("append", qwen())
 LIMITS = Limits(max_turns=5, max_response_tokens=6, max_model_len=600, env_timeout_s=20.0)
@@ -258,7 +258,7 @@ def test_a_process_ends_with_its_runner(tmp_path) -> None:
 import asyncio, os, sys
 sys.path[:0] = [{str(Path(__file__).parents[1])!r}]
 from rl_agents.rollout.env_pool import env_pool
-from rl_agents.settings import Settings
+from rl_agents.config import Settings
 pool = env_pool(Settings.from_dict({{"env": "gymnasium:rollout.waiting:Waiting", "env_blocking": "process"}}))
 asyncio.run(pool.take())
 print("ready", flush=True)

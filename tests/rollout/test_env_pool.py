@@ -15,9 +15,9 @@ from rollout.test_env_hosts import environments, gone, play, pool_of
 from rl_agents.envs import coroutines
 from rl_agents.rollout import env_hosts
 from rl_agents.rollout.env_calls import EnvFailure
-from rl_agents.rollout.env_guard import EnvGuard
 from rl_agents.rollout.env_hosts import ThreadHost
 from rl_agents.rollout.env_pool import MAX_ACQUITTED, EnvPool
+from rl_agents.rollout.safe_env import EnvGuard
 
 
 def test_those_who_wait_and_those_who_play_are_cancelled_together() -> None:

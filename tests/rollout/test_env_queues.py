@@ -19,8 +19,8 @@ from rl_agents import background
 from rl_agents.background import Remembered
 from rl_agents.queues import Line, Standing, in_line
 from rl_agents.rollout.env_calls import EnvFailure
-from rl_agents.rollout.env_guard import EnvGuard
 from rl_agents.rollout.env_pool import EnvPool
+from rl_agents.rollout.safe_env import EnvGuard
 from rl_agents.rollout.task_watch import TaskWatch
 from rl_agents.rollout.turns import Limits
 from rl_agents.tools.mcp_client import McpClient

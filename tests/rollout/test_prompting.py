@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from rl_agents.algorithms import Settings
-from rl_agents.chat.context import Dialogue
+from rl_agents.chat.template import Dialogue
 from rl_agents.cli import main
-from rl_agents.core.algorithm import AgentConfig
+from rl_agents.config import validate
 from rl_agents.data.trajectory import Step
 from rl_agents.envs.base import make_env
 from rl_agents.envs.guess_numbers.env import GuessNumbersEnv
@@ -19,7 +19,7 @@ from rl_agents.errors import InputError
 from rl_agents.rollout.env_calls import read_step
 from rl_agents.rollout.prompting import MEMORY_HEADING, REACT_INSTRUCTION, ReAct, Reflexion, solved_examples
 from rl_agents.rollout.turns import next_dialogue
-from rl_agents.settings import validate
+from rl_agents.trainer.algorithm import AgentConfig
 
 TASK = {"task_id": "3-4-0-3/123/231"}
 WRONG, RIGHT = "<answer>312</answer>", "<answer>231</answer>"

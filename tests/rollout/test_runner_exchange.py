@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rl_agents.rollout.exchange import Batch, Workbench
+from rl_agents.rollout.request_queue import Batch, Workbench
 
 stopped: list[str] = []
 

@@ -11,16 +11,16 @@ import pytest
 from rollout.scripted import Countdown, ScriptedEngine
 
 from rl_agents.algorithms import Settings
-from rl_agents.chat.context import make_context
-from rl_agents.core.resolve import resolve
-from rl_agents.core.rollout_metrics import rollout_metrics, truncation_metrics
-from rl_agents.data.rows import lower
+from rl_agents.chat.template import make_context
+from rl_agents.data.samples import lower
 from rl_agents.data.trajectory import EpisodeSpec, Step, Trajectory
 from rl_agents.envs.base import named_env
 from rl_agents.errors import InputError
+from rl_agents.orchestrator.rollout_metrics import rollout_metrics, truncation_metrics
 from rl_agents.rollout.agent_loop import Limits, play_episodes
 from rl_agents.rollout.embedders import HashedNgrams, make_embedder
 from rl_agents.rollout.truncation_rules import ANSWER_INSTRUCTION, Truncation, question_of
+from rl_agents.trainer.resolve import resolve
 
 # The first guess 123 was answered 0A3B, so that 231 and 312 are left; the secret is 312.
 TASK = "3-4-0-3/123/312"
@@ -352,7 +352,7 @@ def test_truncation_metrics():
 
 @pytest.mark.parametrize("algo", ["grpo", "ppo"])
 def test_training_truncates_and_evaluation_does_not(beginner_model_dir, algo):
-    from rl_agents.core.algorithm import AgentConfig
+    from rl_agents.trainer.algorithm import AgentConfig
 
     config = AgentConfig().training(
         algo=algo, model=str(beginner_model_dir), truncation="t3", tasks_per_iteration=8, group_size=4, eval_episodes=8

@@ -14,17 +14,17 @@ from rollout.scripted import Broken, Countdown
 from tiny_models import tiny_qwen
 
 from rl_agents.algorithms import Settings
-from rl_agents.chat.context import Dialogue, make_context
-from rl_agents.data.rows import lower
+from rl_agents.chat.template import Dialogue, make_context
+from rl_agents.data.samples import lower
 from rl_agents.data.trajectory import EpisodeSpec
-from rl_agents.engines.torch_engine import TorchEngine
 from rl_agents.envs import base as envs
 from rl_agents.errors import InputError
+from rl_agents.inference.torch_engine import TorchEngine
 from rl_agents.rollout.agent_loop import Limits, play_episodes
 from rl_agents.rollout.branching import BranchPoint, BranchSpec
 from rl_agents.rollout.env_pool import EnvPool
 from rl_agents.rollout.env_runner import TextEnvRunner
-from rl_agents.rollout.exchange import Batch
+from rl_agents.rollout.request_queue import Batch
 
 LIMITS = Limits(max_turns=5, max_response_tokens=6, max_model_len=400)
 

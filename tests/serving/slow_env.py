@@ -9,9 +9,9 @@ from typing import Any
 
 import gymnasium
 
+from rl_agents.config.options import key
 from rl_agents.envs.base import EnvSpec, register
 from rl_agents.errors import InputError
-from rl_agents.settings.options import key
 
 #: Set to let hanging steps return.
 RELEASE = threading.Event()

@@ -10,7 +10,7 @@ import pytest
 
 from rl_agents.gateway.dialects import chat_completions, messages, responses
 from rl_agents.serving.protocol import CheckpointRequest, SessionRequest, StepRequest, parse
-from rl_agents.serving.wishes import read_wishes
+from rl_agents.serving.request_params import read_wishes
 from rl_agents.web.bodies import json_object
 from rl_agents.web.errors import ApiError, public
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from rl_agents.engines.base import Extras, Sampling
+from rl_agents.config.options import option_types
 from rl_agents.errors import InputError
 from rl_agents.gateway.calls import ModelCall
 from rl_agents.gateway.dialects import chat_completions, ignored_header, messages, responses
+from rl_agents.inference.base import Extras, Sampling
 from rl_agents.serving.options import ServingOptions
 from rl_agents.serving.protocol import SessionRequest, parse
-from rl_agents.serving.wishes import Wishes, read_wishes
-from rl_agents.settings.options import option_types
+from rl_agents.serving.request_params import Wishes, read_wishes
 from rl_agents.web.bodies import json_object
 from rl_agents.web.errors import ApiError
 from rl_agents.web.security import Keys, check_address, digest

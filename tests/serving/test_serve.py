@@ -21,12 +21,12 @@ import pytest
 from scripted_model import CALL, MAX_TOKENS, write_model
 
 from rl_agents import plugins
-from rl_agents.chat.context import load_tokenizer
-from rl_agents.core.checkpoint import write_atomically
+from rl_agents.chat.template import load_tokenizer
 from rl_agents.envs.base import ENVIRONMENTS
 from rl_agents.reporting.run_folder import RunFolder
 from rl_agents.serving.metrics import METRICS, PREFIX
 from rl_agents.serving.source import find_checkpoint, served_settings
+from rl_agents.trainer.checkpoint import write_atomically
 
 KEY, ADMIN = "user-key-of-the-tests", "admin-key-of-the-tests"
 MODEL = "own-numbers-grpo"

@@ -19,12 +19,12 @@ pytest.importorskip("vllm", reason="vLLM is not installed")
 pytest.importorskip("peft")
 
 import peft
-from engines.transfer.engine_host import HostedEngine, start_fork_server
+from inference.transfer.engine_host import HostedEngine, start_fork_server
 
-from rl_agents.core.adapters import save_adapter
-from rl_agents.engines import Completion, EngineSettings, Sampling, select
-from rl_agents.engines.base import Extras
 from rl_agents.errors import InputError
+from rl_agents.inference import Completion, EngineSettings, Sampling, select
+from rl_agents.inference.base import Extras
+from rl_agents.learner.adapters import save_adapter
 from rl_agents.serving.app import engine_settings
 from rl_agents.serving.options import ServingOptions
 from rl_agents.serving.source import find_adapters, find_checkpoint, served_settings

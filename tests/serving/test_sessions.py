@@ -12,7 +12,7 @@ import slow_env
 from in_process import Server, problem
 from scripted_model import MAX_TOKENS, write_babbler, write_model
 
-from rl_agents.chat.context import load_tokenizer, make_context
+from rl_agents.chat.template import load_tokenizer, make_context
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
 from rl_agents.envs.base import make_env, task_ids
 from rl_agents.rollout.agent_loop import play_episode

@@ -6,7 +6,7 @@ from chat_tokenizers import llama, qwen
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rl_agents.chat.context import ChatTemplate
+from rl_agents.chat.template import ChatTemplate
 from rl_agents.web.text import TextStream
 
 TEMPLATES = [ChatTemplate(qwen()), ChatTemplate(llama())]

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from rl_agents.algorithms import Settings
+from rl_agents.config import load_recipe, validate
 from rl_agents.reporting.run_folder import RunFolder
-from rl_agents.settings import load_recipe, validate
 from rl_agents.tuning.driver import SweepFolder
 from rl_agents.tuning.report import write_results
 from rl_agents.tuning.results import best_point, collect

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from rl_agents.cli.tune import resolve_trials
+from rl_agents.config import load_recipe
+from rl_agents.config.options import option_types
 from rl_agents.errors import InputError
-from rl_agents.settings import load_recipe
-from rl_agents.settings.options import option_types
 from rl_agents.tuning.space import Grid, Range, expand, trial_name
 from rl_agents.tuning.sweep import Asha, Pbt, SweepOptions, load_sweep
 

@@ -22,9 +22,9 @@ from safetensors.torch import load_file
 from rl_agents.algorithms import Settings
 from rl_agents.cli import main
 from rl_agents.cli.train import resolve_settings
-from rl_agents.core.algorithm import AgentConfig
+from rl_agents.config import load_recipe
 from rl_agents.reporting.run_folder import RunFolder
-from rl_agents.settings import load_recipe
+from rl_agents.trainer.algorithm import AgentConfig
 from rl_agents.tuning.sweep import load_sweep
 
 pytestmark = [pytest.mark.usefixtures("ray_session"), pytest.mark.timeout(600)]

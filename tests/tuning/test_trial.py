@@ -13,9 +13,9 @@ import torch
 from safetensors.torch import load_file
 
 from rl_agents.algorithms import Settings
-from rl_agents.core.algorithm import AgentConfig
+from rl_agents.config import load_recipe
 from rl_agents.reporting.run_folder import RunFolder
-from rl_agents.settings import load_recipe
+from rl_agents.trainer.algorithm import AgentConfig
 from rl_agents.tuning.results import not_finite
 from rl_agents.tuning.space import Grid
 from rl_agents.tuning.sweep import Pbt, Sweep

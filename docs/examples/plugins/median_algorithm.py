@@ -7,8 +7,8 @@ import numpy as np
 from rl_agents.algorithms import register
 from rl_agents.algorithms.base import Recipe
 from rl_agents.algorithms.grpo import DualClipKeys, policy_loss
-from rl_agents.data.steps import StepTable
-from rl_agents.settings.options import key
+from rl_agents.config.options import key
+from rl_agents.data.step_table import StepTable
 
 
 @dataclass

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from rl_agents.chat.context import History
+from rl_agents.chat.template import History
 from rl_agents.envs.alfworld.anchors import ANCHORS
 from rl_agents.envs.alfworld.backends import Position, make_backend
 from rl_agents.envs.alfworld.families import read_goal

@@ -14,8 +14,8 @@ from rl_agents.envs.blackbox.tasks import NEEDED
 from rl_agents.envs.blackbox.world import TaskWorld
 from rl_agents.envs.gymnasium_registry import own_module
 from rl_agents.errors import InputError, nearest, unknown
-from rl_agents.gateway.host import HostedAgent
-from rl_agents.gateway.launch import Agent, AgentClient, CommandAgent, FunctionAgent
+from rl_agents.gateway.agent_interpreter import HostedAgent
+from rl_agents.gateway.process_supervisor import Agent, AgentClient, CommandAgent, FunctionAgent
 from rl_agents.plugins import claim
 
 #: Plays one task: (task, client) -> result.

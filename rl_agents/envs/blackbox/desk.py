@@ -23,7 +23,7 @@ from starlette.routing import Route
 
 from rl_agents.gateway.calls import ModelAnswer, ModelCall, Piece, Start
 from rl_agents.gateway.dialects import DIALECTS, dialect_of, models_body
-from rl_agents.gateway.launch import Agent, AgentEnd, Given
+from rl_agents.gateway.process_supervisor import Agent, AgentEnd, Given
 from rl_agents.web.errors import ApiError
 from rl_agents.web.security import digest
 

@@ -20,7 +20,7 @@ from rl_agents.envs.blackbox.desk import Asked, Run, desk
 from rl_agents.envs.blackbox.histories import History
 from rl_agents.envs.blackbox.spec import SPEC, BlackboxOptions
 from rl_agents.envs.blackbox.tasks import task_ids, task_payload
-from rl_agents.gateway.launch import AgentEnd
+from rl_agents.gateway.process_supervisor import AgentEnd
 from rl_agents.gateway.results import AgentResult
 from rl_agents.web.errors import ApiError
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_agents.data.hub import PREFIX
-from rl_agents.data.kept import Entry, KeptRows, keep
+from rl_agents.data.row_cache import Entry, KeptRows, keep
 from rl_agents.data.tables import Row, Table, open_table, table_files
 from rl_agents.envs import base
 from rl_agents.envs.blackbox.spec import BlackboxOptions

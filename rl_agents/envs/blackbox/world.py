@@ -8,7 +8,7 @@ from typing import Any
 
 from rl_agents.envs.base import make_env, synchronous
 from rl_agents.envs.spec import TextEnv
-from rl_agents.gateway.launch import Given
+from rl_agents.gateway.process_supervisor import Given
 from rl_agents.gateway.results import AgentResult, read_result
 
 #: Of an environment's ``info``, what an agent's result has, too.
@@ -16,7 +16,7 @@ PASSED_ON = ("success", "references", "points", "evidence")
 
 
 class TaskWorld:
-    """One episode; see `rl_agents.gateway.host.World`.
+    """One episode; see `rl_agents.gateway.agent_interpreter.World`.
 
     Raises:
         ValueError: from `act`: the task names no environment, or the episode is not under way.

@@ -18,12 +18,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from rl_agents.config.options import check_ranges
 from rl_agents.envs.circuit_decoding.rules import LABELS, functions
 from rl_agents.envs.circuit_decoding.spec import CircuitDecodingOptions, SizeKeys
 from rl_agents.envs.options import part_of
 from rl_agents.envs.panels import check_split, ids_digest, shuffled_ids, unknown_task, write_panel
 from rl_agents.errors import InputError
-from rl_agents.settings.options import check_ranges
 
 SEED = "circuit_decoding-2025"
 SIZES = {"train": 1000, "test": 300}

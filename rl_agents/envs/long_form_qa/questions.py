@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from rl_agents.data.kept import Entry, KeptRows, keep
+from rl_agents.data.row_cache import Entry, KeptRows, keep
 from rl_agents.data.tables import Table, open_table
 from rl_agents.envs.panels import shuffled_ids, unknown_task
 from rl_agents.errors import InputError

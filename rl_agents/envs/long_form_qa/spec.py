@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from rl_agents.config.options import key
 from rl_agents.envs.options import JudgeKeys, MalformedKey, PromptKey, RetrieverKeys, ThoughtsKey
 from rl_agents.envs.spec import EnvSpec
 from rl_agents.rewards.judges import check_judge
-from rl_agents.settings.options import key
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
-from rl_agents.data.kept import KeptRows, keep
+from rl_agents.data.row_cache import KeptRows, keep
 from rl_agents.data.tables import Table
 from rl_agents.envs.mcp.spec import McpOptions
 from rl_agents.envs.multihop_qa.questions import Question, question_table

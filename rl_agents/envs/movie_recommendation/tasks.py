@@ -20,12 +20,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from rl_agents.config.options import option_types, read_options
 from rl_agents.envs.movie_recommendation.spec import MovieRecommendationOptions, SizeKeys
 from rl_agents.envs.options import part_of
 from rl_agents.envs.panels import check_split, ids_digest, load_panel, split_panel, unknown_task, write_panel
 from rl_agents.envs.preferences import Levels, Movie, best_movies
 from rl_agents.errors import InputError
-from rl_agents.settings.options import option_types, read_options
 
 SPLIT_SEED = "movie_recommendation-2025"
 TASKS, TEST_TASKS = 1000, 300

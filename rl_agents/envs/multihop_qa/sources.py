@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rl_agents.data.columns import Columns
-from rl_agents.data.kept import KeptRows, keep
+from rl_agents.data.row_cache import KeptRows, keep
 from rl_agents.data.tables import Table
 from rl_agents.envs.multihop_qa.questions import Question, question_table, read_questions
 from rl_agents.envs.multihop_qa.spec import MultihopQAOptions
@@ -247,7 +247,7 @@ def _kept_questions(table: Table, max_bad_share: float) -> KeptRows:
 
 
 def kept_entries(table: Table, max_bad_share: float) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Yield the questions of a table as `rl_agents.data.kept` takes them."""
+    """Yield the questions of a table as `rl_agents.data.row_cache` takes them."""
     for entry, _ in read_questions(table, max_bad_share, print_line):
         yield entry.question.id, "", asdict(entry.question)
 

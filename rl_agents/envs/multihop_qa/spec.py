@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from rl_agents.config.options import key
 from rl_agents.envs.options import MalformedKey, PromptKey, QuestionFileKeys, RetrieverKeys, ThoughtsKey
 from rl_agents.envs.spec import EnvSpec
-from rl_agents.settings.options import key
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rl_agents.config.options import key
 from rl_agents.envs.spec import EnvSpec
 from rl_agents.rewards.verifiers import VerifierOptions
-from rl_agents.settings.options import key
 
 
 @dataclass(frozen=True)

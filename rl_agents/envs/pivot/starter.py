@@ -9,8 +9,8 @@ from typing import Any
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
-from rl_agents.chat.context import chat_text
 from rl_agents.chat.messages import action_text
+from rl_agents.chat.template import chat_text
 from rl_agents.envs.pivot import desk
 from rl_agents.envs.pivot.spec import PivotOptions
 from rl_agents.envs.pivot.tasks import load_pivots

@@ -22,12 +22,12 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from rl_agents.config.options import option_types, read_options
 from rl_agents.envs.options import part_of
 from rl_agents.envs.panels import check_split, ids_digest, unknown_task, write_panel
 from rl_agents.envs.preference_estimation.spec import PreferenceEstimationOptions, SizeKeys
 from rl_agents.envs.preferences import Levels, Movie
 from rl_agents.errors import InputError
-from rl_agents.settings.options import option_types, read_options
 
 SEED = "preference_estimation-2025"
 SIZES = {"train": 700, "test": 300}

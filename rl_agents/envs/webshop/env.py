@@ -87,7 +87,7 @@ class WebShopEnv(StatefulEnv[EpisodeState, WebShopOptions]):
         return self._end_shop_turn(state, turn, read)
 
     def render_window(self, task: str, history: tuple[tuple[str, str], ...], observation: str) -> str:
-        """Return the prompt of a single step, as the papers rebuild it; see `rl_agents.chat.context`."""
+        """Return the prompt of a single step, as the papers rebuild it; see `rl_agents.chat.template`."""
         state = self._state
         if state is None:
             raise RuntimeError("WebShop: render_window() without an episode")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from rl_agents.config.options import check_ranges, coerce, key, option_types
 from rl_agents.errors import InputError, unknown
 from rl_agents.plugins import claim
 from rl_agents.rewards.judge import OpenAIJudge
@@ -17,7 +18,6 @@ from rl_agents.rewards.verifiers.swe import SweVerifier
 from rl_agents.rewards.verifiers.terminal import TerminalVerifier
 from rl_agents.rewards.verifiers.text_actions import TextActionVerifier
 from rl_agents.rewards.verifiers.tool_calls import ToolCallVerifier, ToolNameVerifier
-from rl_agents.settings.options import check_ranges, coerce, key, option_types
 from rl_agents.tools.calls import Response
 from rl_agents.traces.turns import Turn
 

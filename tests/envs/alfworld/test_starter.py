@@ -9,7 +9,7 @@ import pytest
 import torch
 from environments import with_keywords
 
-from rl_agents.chat.context import Dialogue, make_context
+from rl_agents.chat.template import Dialogue, make_context
 from rl_agents.envs.alfworld import demonstrator, tasks
 from rl_agents.envs.alfworld.demonstrator import MAX_TURNS
 from rl_agents.envs.alfworld.expert import Habits

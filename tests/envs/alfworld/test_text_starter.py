@@ -10,11 +10,9 @@ from typing import Any
 import pytest
 
 from rl_agents.algorithms import Settings
-from rl_agents.chat.context import ChatTemplate
+from rl_agents.chat.template import ChatTemplate
 from rl_agents.cli import main
-from rl_agents.core.algorithm import AgentAlgorithm
-from rl_agents.core.resolve import resolve
-from rl_agents.core.starter import build_starter, starter_dir
+from rl_agents.config import load_recipe
 from rl_agents.envs.alfworld.demonstrator import read_and_written
 from rl_agents.envs.alfworld.expert import AT_RANDOM, Habits
 from rl_agents.envs.alfworld.responses import read_command
@@ -23,7 +21,9 @@ from rl_agents.envs.alfworld.text_starter import STEPS, Prompt, build_model
 from rl_agents.envs.base import make_env, starter_spec, task_ids
 from rl_agents.envs.small_model import small_qwen3
 from rl_agents.rollout.demonstrations import demonstrated_trajectories
-from rl_agents.settings import load_recipe
+from rl_agents.trainer.algorithm import AgentAlgorithm
+from rl_agents.trainer.resolve import resolve
+from rl_agents.trainer.warm_start import build_starter, starter_dir
 
 RECIPES = Path(__file__).parents[3] / "tune_configs" / "recipes"
 HOSTILE = [
@@ -156,7 +156,7 @@ def test_the_sft_command_makes_the_starter_that_the_prompt_asks_for(
 ) -> None:
     monkeypatch.setenv("RL_AGENTS_CACHE", str(tmp_path))
     built: list[Any] = []
-    monkeypatch.setattr("rl_agents.core.starter.build_starter", lambda *args, **_: built.append(args[2]))
+    monkeypatch.setattr("rl_agents.trainer.warm_start.build_starter", lambda *args, **_: built.append(args[2]))
     assert main(["sft", "--env", "alfworld", "--set", "env.prompt=3spo"]) == 0
     assert built == [starter_dir("alfworld", options={"prompt": "3spo"})]
     assert main(["sft", "--env", "alfworld", "--set", "env.prompt=3spo", "env.size=full"]) == 2

@@ -1,0 +1,600 @@
+"""Contexts: what the policy reads at each step, as exact token ids.
+
+`Append` keeps the whole dialogue: the next prompt is the last prompt, the sampled ids and whatever the chat template
+writes between two turns. Sampled ids are never decoded and tokenized again, so the prompts of an episode extend each
+other exactly. `Window` rebuilds a short prompt at every step, as the ALFWorld and WebShop papers do.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any, Protocol
+
+from rl_agents.chat.history import SystemPlaces, plain_turns, system_moved, with_short_ids, with_text_arguments
+from rl_agents.chat.tool_parsing import ResponseParser, make_parser, offered_tools, refusal
+from rl_agents.config import context_window
+from rl_agents.errors import InputError
+from rl_agents.startup import leave_out_sklearn
+
+History = tuple[tuple[str, str], ...]
+"""(observation, action) pairs of an episode, oldest first."""
+
+RenderWindow = Callable[[str, History, str], str]
+"""``render_window(task, history, observation)``: the user message of a window; ``history`` is already cut to n."""
+
+# Stands for an assistant's answer where only the text around it is wanted. No spaces: templates may trim.
+SENTINEL = "rl-agents-assistant-turn"
+CACHED_TURNS = 1024
+#: Chats may be long; the members of a group ask for theirs at the same time.
+CACHED_CHATS = 128
+#: Longer texts are not cached: what the caches hold stays small.
+CACHED_CHARACTERS = 1 << 15
+#: Tokenizers take hundreds of bytes a token. Texts with more characters than this for each token of a limit are first
+#: counted in pieces of so many characters; a cut may add some tokens.
+CHARACTERS_PER_TOKEN, PIECE, CUT_TOKENS = 4, 1 << 16, 8
+#: A character for private use: stands inside of the special tokens that messages spell while the template renders
+#: them. Text that holds it already holds it twice.
+GUARD = "\uf8f4"
+_GUARDS = re.compile(f"{GUARD}({GUARD}?)")
+#: Special tokens that end a turn with calls, where another one ends a turn of words (gpt-oss, Gemma 4, GLM).
+CALL_ENDS = ("<|call|>", "<|tool_response>", "<|observation|>")
+
+
+@dataclass(frozen=True, slots=True)
+class Dialogue:
+    """What one episode has said so far. Immutable, so that branches may share it.
+
+    Attributes:
+        task: the first observation.
+        observation: the current one.
+        history: earlier (observation, action) pairs.
+        read_ids: last prompt and the ids sampled after it; empty before the first step.
+        chat: what the dialogue begins with where that is more than one user message; see `chat_text`.
+        further: what follows the last response where that is more than the observation as one user message; see
+            `further_text`.
+    """
+
+    task: str
+    observation: str
+    history: History = ()
+    read_ids: tuple[int, ...] = ()
+    chat: str = ""
+    further: str = ""
+
+    @classmethod
+    def start(cls, observation: str, chat: str = "") -> Dialogue:
+        """Begin with the environment's first observation."""
+        return cls(task=observation, observation=observation, chat=chat)
+
+    def after(
+        self, prompt_ids: Sequence[int], response_ids: Sequence[int], action: str, observation: str, further: str = ""
+    ) -> Dialogue:
+        """Return the dialogue one step later."""
+        history = (*self.history, (self.observation, action))
+        return Dialogue(self.task, observation, history, (*prompt_ids, *response_ids), self.chat, further)
+
+
+def chat_text(messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()) -> str:
+    """Return chat messages and tool definitions as one JSON text, which is hashable and travels.
+
+    Raises:
+        TypeError, ValueError: something in them is not JSON.
+    """
+    return json.dumps({"messages": list(messages), "tools": list(tools)}, ensure_ascii=False, allow_nan=False)
+
+
+def further_text(messages: Sequence[Mapping[str, Any]], calls: Sequence[Mapping[str, Any]] = ()) -> str:
+    """Return messages that follow a response, and the tool calls of that response, as one JSON text.
+
+    Raises:
+        TypeError, ValueError: something in them is not JSON.
+    """
+    return json.dumps({"messages": list(messages), "calls": list(calls)}, ensure_ascii=False, allow_nan=False)
+
+
+def instructed(further: str, instruction: str) -> str:
+    """Return what `further_text` wrote with an instruction at the end of its last message."""
+    data = json.loads(further)
+    last = data["messages"][-1]
+    data["messages"][-1] = {**last, "content": f"{last['content']}\n{instruction}".strip()}
+    return further_text(data["messages"], data["calls"])
+
+
+@dataclass(frozen=True)
+class ChatOptions:
+    """What a run may say about its model's chats.
+
+    Attributes:
+        tool_parser, reasoning_parser: see `rl_agents.chat.tool_parsing`; empty: found.
+        date: ISO; what templates that write the date are told. Empty: today.
+    """
+
+    tool_parser: str = ""
+    reasoning_parser: str = ""
+    date: str = ""
+
+    @classmethod
+    def from_settings(cls, settings: Any) -> ChatOptions:
+        """Read the keys of a run."""
+        return cls(settings.tool_parser, settings.reasoning_parser, settings.template_date)
+
+
+class ChatTemplate:
+    """A tokenizer's chat template, taken apart into the pieces that a growing prompt needs.
+
+    Text is never control: a special token that is spelled in a message, a tool's result or its definition is encoded
+    as the characters that it is; only the template writes special tokens.
+
+    Attributes:
+        end_of_turn: id that ends an assistant's turn.
+        turn_ends: ids after which the template's next turn may follow.
+        stop_token_ids: ids that end a response: ``end_of_turn``, the tokenizer's end of sequence and those of the
+            model's generation_config.json.
+    """
+
+    def __init__(self, tokenizer: Any, options: ChatOptions | None = None) -> None:
+        """Find the end-of-turn token.
+
+        Raises:
+            InputError: the tokenizer has no chat template, or no special token ends an assistant's turn.
+        """
+        self.tokenizer = tokenizer
+        self.options = options or ChatOptions()
+        self.name = str(getattr(tokenizer, "name_or_path", "") or "tokenizer")
+        if not getattr(tokenizer, "chat_template", None):
+            raise InputError(f"{self.name}: the tokenizer has no chat template (chat_template.jinja)")
+        added = {token: entry.content for token, entry in tokenizer.added_tokens_decoder.items() if entry.special}
+        words = {**dict(zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=False)), **added}
+        #: Special tokens by their ids.
+        self.special: dict[int, str] = {token: word for token, word in words.items() if word}
+        self._spelled = _any_of([*self.special.values(), GUARD])
+        self.end_of_turn = self._find_end_of_turn()
+        self.stop_token_ids, self.turn_ends = self._find_stops()
+        # Tasks repeat within a group, and short observations repeat everywhere.
+        self.opening = _cached(self._opening, CACHED_TURNS)
+        self.opening_chat = _cached(self._opening_chat, CACHED_CHATS)
+        self.between = _cached(self._between, CACHED_TURNS)
+        self._plain = lru_cache(maxsize=CACHED_TURNS)(self._encode_plain)
+        self._tools_of = lru_cache(maxsize=CACHED_CHATS)(lambda chat: offered_tools(json.loads(chat)["tools"]))
+        self._renders_tools = False
+
+    def exceeds(self, messages: Iterable[Mapping[str, Any]], limit: int) -> bool:
+        """Whether messages have clearly more than ``limit`` tokens, in memory that does not grow with their text."""
+        texts = [message["content"] or "" for message in messages]
+        left = limit if sum(map(len, texts)) > CHARACTERS_PER_TOKEN * limit else math.inf
+        for text in texts if left < math.inf else ():
+            for start in range(0, len(text), PIECE):
+                left -= max(0, len(self._encode(text[start : start + PIECE])) - CUT_TOKENS)
+                if left < 0:
+                    return True
+        return False
+
+    @cached_property
+    def parser(self) -> ResponseParser:
+        """Who reads the model's calls and thoughts.
+
+        Raises:
+            InputError: a name in the options that nobody has.
+        """
+        asked, prompt = self.options, self._render([{"role": "user", "content": SENTINEL}], generate=True)
+        prefix = prompt.rpartition(SENTINEL)[2]
+        return make_parser(self.tokenizer, self._render_call, asked.tool_parser, asked.reasoning_parser, prefix)
+
+    @cached_property
+    def _unread(self) -> frozenset[int]:
+        """Special tokens that no reader of responses needs."""
+        return frozenset(token for token, word in self.special.items() if word not in self.parser.marks)
+
+    def decode(self, response_ids: Sequence[int]) -> str:
+        """Return a response as text: spaces untouched, no special tokens but those that mark calls and thoughts."""
+        unread = self._unread
+        text: str = self.tokenizer.decode(
+            [token for token in response_ids if token not in unread],
+            skip_special_tokens=False, clean_up_tokenization_spaces=False,
+        )  # fmt: skip
+        return text
+
+    def action(self, response_ids: Sequence[int], chat: str = "") -> str:
+        """Return a response as the environment reads it, whatever the model's family (`ResponseParser.action`).
+
+        Args:
+            chat: what the dialogue began with (`chat_text`): its tools tell the types of arguments.
+        """
+        text = self.decode(response_ids)
+        return self.parser.action(text, self._tools_of(chat) if chat else None)
+
+    def _opening(self, message: str) -> tuple[int, ...]:
+        """Return the prompt that consists of one user message and the generation prompt."""
+        return tuple(self._encode(self._render([{"role": "user", "content": message}], generate=True)))
+
+    def _opening_chat(self, chat: str) -> tuple[int, ...]:
+        """Return the prompt of a chat (see `chat_text`) and the generation prompt.
+
+        Raises:
+            InputError: the template cannot write these messages, or leaves the tools out.
+        """
+        data = json.loads(chat)
+        return tuple(self.chat_ids(data["messages"], data["tools"]))
+
+    def chat_ids(
+        self, messages: list[dict[str, Any]], tools: Sequence[Mapping[str, Any]] = (), repair: bool = False
+    ) -> list[int]:
+        """Return the prompt of a chat in OpenAI's form (arguments as objects) and the generation prompt.
+
+        Args:
+            repair: write a history that the template refuses in plain turns (`plain_turns`).
+
+        Raises:
+            InputError: the template cannot write these messages, or leaves the tools out.
+        """
+        try:
+            text = self._render(messages, generate=True, tools=tools)
+        except InputError:
+            if not repair:
+                raise
+            messages = plain_turns(system_moved(messages, self.system_places))
+            text = self._render(messages, generate=True, tools=tools)
+        if tools and not self._renders_tools:
+            if text == self._render(messages, generate=True):
+                raise InputError(
+                    f"{self.name}: the chat template leaves out the tool definitions: write them in the model folder's "
+                    "chat_template.jinja, as the templates of Qwen2.5 do ({% if tools %} ... {% endif %})"
+                )
+            if not self.parser.tool_parser:
+                raise InputError(refusal(self.name))
+            self._renders_tools = True
+        return self._encode(text)
+
+    def answer_ids(self, text: str) -> list[int]:
+        """Return an answer that somebody else wrote as the policy would have sampled it, end of turn included.
+
+        Special tokens in it are text, but for those that mark calls and thoughts.
+        """
+        return [*self._encode(self._guarded(text, self.parser.marks)), self.end_of_turn]
+
+    def closing(self, last: int) -> tuple[int, ...]:
+        """Return what an answer lacks before the next turn: nothing, or the end of turn that its budget cut off."""
+        return () if last in self.turn_ends else (self.end_of_turn,)
+
+    def between_messages(
+        self, further: Sequence[Mapping[str, Any]], calls: Sequence[Mapping[str, Any]] = ()
+    ) -> list[int]:
+        """Return the ids from right after an answer's end of turn to the end of the next generation prompt.
+
+        Args:
+            further: what was said since the answer, in the form of `rl_agents.chat.messages`.
+                All are rendered together, since templates write several tool results into one turn.
+            calls: the answer's tool calls (``id`` and ``function`` with ``name``): some templates write the name of
+                the tool beside its result. Their arguments do not matter.
+
+        Raises:
+            InputError: the template cannot write these messages, or not apart from the answer.
+        """
+        if len(further) == 1 and further[0]["role"] == "user":
+            return list(self.between(further[0]["content"]))
+        named = [
+            {"id": call["id"], "type": "function", "function": {"name": call["function"]["name"], "arguments": {}}}
+            for call in calls
+        ]
+        messages = [dict(message) for message in further]
+        try:
+            return list(self._between_ids(messages, named))
+        except InputError:
+            if not named:
+                raise
+        # Some templates leave the text out beside a call, and with it the place to cut at.
+        return list(self._between_ids(messages, []))
+
+    def _between(self, message: str) -> tuple[int, ...]:
+        """Return the ids from right after an end-of-turn token to the end of the next generation prompt."""
+        return self._between_ids([{"role": "user", "content": message}], [])
+
+    def _between_ids(self, further: list[dict[str, Any]], calls: list[dict[str, Any]]) -> tuple[int, ...]:
+        ids = self._encode(self._after_sentinel(further, calls))
+        ends = [token for token in self.turn_ends if self.special.get(token) in CALL_ENDS] if calls else []
+        place = min((ids.index(token) for token in ends if token in ids), default=-1)
+        if place < 0 and self.end_of_turn not in ids:
+            raise InputError(f"{self.name}: the chat template does not end the turn before these messages")
+        return tuple(ids[(place if place >= 0 else ids.index(self.end_of_turn)) + 1 :])
+
+    def _after_sentinel(
+        self, further: list[dict[str, Any]], calls: Sequence[Mapping[str, Any]] = (), generate: bool = True
+    ) -> str:
+        """Render a dialogue and return what follows the sentinel answer, its end-of-turn token first."""
+        answer = {"role": "assistant", "content": SENTINEL, **({"tool_calls": list(calls)} if calls else {})}
+        turns: list[dict[str, Any]] = [{"role": "user", "content": "task"}, answer, *further]
+        text = self._render(turns, generate)
+        _, sentinel, rest = text.partition(SENTINEL)
+        if not sentinel:
+            raise InputError(f"{self.name}: the chat template leaves out the assistant's answer")
+        return rest
+
+    def _find_end_of_turn(self) -> int:
+        closing = self._encode(self._after_sentinel([], generate=False))
+        place = next((i for i, token in enumerate(closing) if token in self.special), -1)
+        # Some templates end only the last turn with a token: a growing dialogue would not have it.
+        followed = self._encode(self._after_sentinel([{"role": "user", "content": "x"}]))
+        if not closing and followed[0] in self.special:  # GLM: the mark of the next turn ends this one, and is sampled
+            return int(followed[0])
+        same = followed[: place + 1] == closing[: place + 1]
+        # gpt-oss: the end of sequence ends the last turn, another token those before.
+        if place < 0 or not (
+            same or (closing[place] == self.tokenizer.eos_token_id and followed[place] in self.special)
+        ):
+            raise InputError(f"{self.name}: no special token ends every assistant's turn in the chat template")
+        return int(followed[place])
+
+    def _find_stops(self) -> tuple[tuple[int, ...], frozenset[int]]:
+        eos, further = self.tokenizer.eos_token_id, getattr(self.tokenizer, "generation_stops", ())
+        calls = [token for token, word in self.special.items() if word in CALL_ENDS]
+        ends = [*([] if eos is None else [eos]), *further, *calls]
+        # What ends only the turns before (gpt-oss) ends every message of an answer, its thoughts first.
+        last = self._encode(self._after_sentinel([], generate=False))
+        turn = [self.end_of_turn] if self.end_of_turn in last or not last else []
+        return tuple(dict.fromkeys([*turn, *ends])), frozenset([self.end_of_turn, *calls, *([] if turn else ends)])
+
+    def _render_call(self, arguments: Any, name: str) -> str:
+        """Write an assistant's turn with one call; see `rl_agents.chat.tool_parsing.Render`."""
+        call = {"id": "call00001", "type": "function", "function": {"name": name, "arguments": arguments}}
+        tool = {"type": "function", "function": {"name": name, "description": "", "parameters": {"type": "object"}}}
+        answer = {"role": "assistant", "content": "", "tool_calls": [call]}
+        turns: list[dict[str, Any]] = [{"role": "user", "content": SENTINEL}, answer]
+        return self._render(turns, generate=False, tools=[tool]).rpartition(SENTINEL)[2]
+
+    @cached_property
+    def arguments_as_text(self) -> bool:
+        """Whether the template takes a call's arguments as JSON text: of objects it writes Python's form, or fails."""
+        as_object, as_text = self._probe_call({"probe": "value"}), self._probe_call('{"probe": "value"}')
+        return "probe" in as_text and ("'probe'" in as_object or "probe" not in as_object)
+
+    def _probe_call(self, arguments: Any) -> str:
+        call = {"id": "call00000", "type": "function", "function": {"name": "name", "arguments": arguments}}
+        asked = {"role": "user", "content": "task"}
+        result = {"role": "tool", "content": "result", "tool_call_id": "call00000", "name": "name"}
+        return self._tried([asked, {"role": "assistant", "content": "", "tool_calls": [call]}, result])
+
+    @cached_property
+    def system_places(self) -> SystemPlaces:
+        """Where the template writes system messages."""
+        probe, asked = {"role": "system", "content": SENTINEL}, {"role": "user", "content": "task"}
+        if SENTINEL in self._tried([asked, {"role": "assistant", "content": "answer"}, probe, asked]):
+            return "anywhere"
+        return "first" if SENTINEL in self._tried([probe, asked]) else "nowhere"
+
+    def _tried(self, messages: list[dict[str, Any]]) -> str:
+        with suppress(Exception):  # jinja and the template itself may raise anything
+            return self._apply(messages, False, ())
+        return ""
+
+    def _render(self, messages: list[dict[str, Any]], generate: bool, tools: Sequence[Any] = ()) -> str:
+        """Write messages as the template does; special tokens that they spell have a `GUARD` inside."""
+        if any(message["role"] == "system" for message in messages):
+            messages = system_moved(messages, self.system_places)
+        if any("tool_calls" in message for message in messages) and self.arguments_as_text:
+            messages = with_text_arguments(messages)
+        messages, tools = self._guarded(messages), self._guarded(list(tools))
+        try:
+            return self._apply(messages, generate, tools)
+        except Exception as error:  # jinja and the template itself may raise anything
+            short = with_short_ids(messages)
+            if short != messages:
+                with suppress(Exception):
+                    return self._apply(short, generate, tools)
+            reason = str(error).strip().splitlines()[:1] or [type(error).__name__]
+            raise InputError(f"{self.name}: the chat template fails: {reason[0]}") from error
+
+    def _apply(self, messages: list[dict[str, Any]], generate: bool, tools: Sequence[Any]) -> str:
+        pinned = {"strftime_now": datetime.fromisoformat(self.options.date).strftime} if self.options.date else {}
+        text: str = self.tokenizer.apply_chat_template(
+            messages, tools=list(tools) or None, tokenize=False, add_generation_prompt=generate, **pinned
+        )
+        return text
+
+    def _guarded(self, value: Any, kept: frozenset[str] = frozenset()) -> Any:
+        """Return text, or all texts of a JSON value, with a `GUARD` inside of each special token but those ``kept``."""
+        if isinstance(value, str):
+            return self._spelled.sub(lambda m: m[0] if m[0] in kept else m[0][0] + GUARD + m[0][1:], value)
+        if isinstance(value, Mapping):
+            return {self._guarded(name): self._guarded(item) for name, item in value.items()}
+        return [self._guarded(item) for item in value] if isinstance(value, list | tuple) else value
+
+    def _encode(self, text: str) -> list[int]:
+        """Return ids; a special token with a `GUARD` inside becomes the ids of its characters."""
+        if GUARD not in text:
+            ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False)
+            return ids
+        first, *rest = _GUARDS.split(text)
+        parts, guards, length = [first], [], len(first)
+        for same, part in zip(rest[::2], rest[1::2], strict=True):
+            guards += [] if same else [length]
+            parts += [same, part]
+            length += len(same) + len(part)
+        clean = "".join(parts)
+        found = self.tokenizer(clean, add_special_tokens=False, return_offsets_mapping=True)
+        ids = []
+        for token, (start, end) in zip(found["input_ids"], found["offset_mapping"], strict=True):
+            spelled = token in self.special and bisect_right(guards, start) < bisect_left(guards, end)
+            ids += self._plain(clean[start:end]) if spelled else [token]
+        return ids
+
+    def _encode_plain(self, text: str) -> list[int]:
+        """Return the ids of a special token's characters."""
+        # In parts that spell none: the tokenizer's own switch would hold for all who share it, other threads included.
+        parts = _GUARDS.split(self._guarded(text))
+        ids = [token for part in parts for token in self.tokenizer.encode(part, add_special_tokens=False)]
+        return [token for token in ids if token not in self.special]
+
+
+def _any_of(words: Sequence[str]) -> re.Pattern[str]:
+    """Return a pattern of words, the longest first; it looks at two characters before it tries them."""
+    starts: dict[str, list[str]] = {}
+    for word in sorted(words, key=len, reverse=True):
+        starts.setdefault(word[:2], []).append(re.escape(word[2:]))
+    ordered = sorted(starts.items(), key=lambda item: -len(item[0]))
+    return re.compile("|".join(f"{re.escape(start)}(?:{'|'.join(rest)})" for start, rest in ordered))
+
+
+def _cached(function: Callable[[str], tuple[int, ...]], size: int) -> Callable[[str], tuple[int, ...]]:
+    cached = lru_cache(maxsize=size)(function)
+    return lambda text: (cached if len(text) <= CACHED_CHARACTERS else function)(text)
+
+
+class ContextPolicy(Protocol):
+    """How prompts are built; holds no episode's state."""
+
+    @property
+    def template(self) -> ChatTemplate:
+        """The tokenizer's side of the prompts."""
+        ...
+
+    def prompt(self, dialogue: Dialogue, render_window: RenderWindow | None = None) -> list[int]:
+        """Return the ids that the policy reads next; ``render_window`` is the environment's own format, if any."""
+        ...
+
+    def window(self, dialogue: Dialogue) -> tuple[str, History, str] | None:
+        """Return what `prompt` gives to ``render_window``; None where it does not ask for it."""
+        ...
+
+
+@dataclass(frozen=True)
+class Append:
+    """The dialogue grows; every prompt begins with the previous prompt and the sampled ids."""
+
+    template: ChatTemplate
+
+    def prompt(self, dialogue: Dialogue, render_window: RenderWindow | None = None) -> list[int]:
+        """See `ContextPolicy.prompt`; an answer cut by its budget gets the end-of-turn token it lacks."""
+        if not dialogue.read_ids:
+            return _first_prompt(self.template, dialogue)
+        closing = self.template.closing(dialogue.read_ids[-1])
+        if not dialogue.further:
+            return [*dialogue.read_ids, *closing, *self.template.between(dialogue.observation)]
+        further = json.loads(dialogue.further)
+        between = self.template.between_messages(further["messages"], further["calls"])
+        return [*dialogue.read_ids, *closing, *between]
+
+    def window(self, dialogue: Dialogue) -> None:
+        """See `ContextPolicy.window`."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """One user message per step: the task, the last ``size`` (observation, action) pairs and the observation."""
+
+    template: ChatTemplate
+    size: int
+
+    def prompt(self, dialogue: Dialogue, render_window: RenderWindow | None = None) -> list[int]:
+        """See `ContextPolicy.prompt`."""
+        window = self.window(dialogue)
+        if window is None:
+            return _first_prompt(self.template, dialogue)
+        if render_window is not None:
+            return list(self.template.opening(render_window(*window)))
+        return list(self.template.opening(window_message(dialogue, window[1])))
+
+    def window(self, dialogue: Dialogue) -> tuple[str, History, str] | None:
+        """See `ContextPolicy.window`."""
+        if dialogue.chat and not dialogue.history:
+            return None
+        history = dialogue.history[max(0, len(dialogue.history) - self.size) :]
+        return dialogue.task, history, dialogue.observation
+
+
+def _first_prompt(template: ChatTemplate, dialogue: Dialogue) -> list[int]:
+    return list(template.opening_chat(dialogue.chat) if dialogue.chat else template.opening(dialogue.task))
+
+
+def window_message(dialogue: Dialogue, history: History) -> str:
+    """Write the default window. The first observation is the task, which is not said twice."""
+    if not dialogue.history:
+        return dialogue.task
+    first = len(dialogue.history) - len(history)
+    lines = [dialogue.task, ""]
+    if history:
+        lines.append(f"Steps taken so far: {len(dialogue.history)}. The last {len(history)}:")
+    for number, (observation, action) in enumerate(history, start=first + 1):
+        seen = [] if number == 1 else [f"[Observation {number}] {observation}"]
+        lines += [*seen, f"[Action {number}] {action}"]
+    lines += ["", f"[Current observation] {dialogue.observation}"]
+    return "\n".join(lines)
+
+
+def make_context(context: str, tokenizer: Any, options: ChatOptions | None = None) -> ContextPolicy:
+    """Build the policy that the key ``context`` names: ``append`` or ``window(n)``.
+
+    Raises:
+        InputError: another name, or a tokenizer without chat template or end-of-turn token.
+    """
+    size = context_window(context)
+    template = ChatTemplate(tokenizer, options)
+    return Append(template) if size is None else Window(template, size)
+
+
+def load_tokenizer(model_dir: str | Path) -> Any:
+    """Load the tokenizer of a local Hugging Face folder; nothing is downloaded, no code of the folder is run.
+
+    Raises:
+        InputError: no such folder, or no tokenizer in it.
+    """
+    if not Path(model_dir).is_dir():
+        raise InputError(f"{model_dir}: no such model folder")
+    try:
+        tokenizer = _tokenizer_loader(Path(model_dir)).from_pretrained(str(model_dir), local_files_only=True)
+    except Exception as error:  # the loaders of the many formats raise many types
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise InputError(f"{model_dir}: no tokenizer that transformers can load: {reason}") from error
+    tokenizer.generation_stops = _generation_stops(Path(model_dir))
+    return tokenizer
+
+
+def _generation_stops(folder: Path) -> tuple[int, ...]:
+    """The ids that end a text by the folder's generation_config.json; none where there is no such file.
+
+    Raises:
+        InputError: the file is no JSON object.
+    """
+    path = folder / "generation_config.json"
+    if not path.is_file():
+        return ()
+    try:
+        found = json.loads(path.read_text(encoding="utf-8")).get("eos_token_id")
+    except (ValueError, AttributeError):
+        raise InputError(f"{path}: not a JSON object; copy it again or remove it") from None
+    ids = found if isinstance(found, list) else [found]
+    return tuple(token for token in ids if isinstance(token, int))
+
+
+def _tokenizer_loader(folder: Path) -> Any:
+    """The class that loads a folder's tokenizer.
+
+    transformers 5 loads every tokenizer beside a Qwen2 model as Qwen2's, which splits words anew and drops those it
+    does not know. A folder that says it holds a plain tokenizer.json is taken at its word. The other loader takes
+    three seconds to import, in every env runner.
+    """
+    if _plain_tokenizer(folder):
+        from transformers import PreTrainedTokenizerFast
+
+        return PreTrainedTokenizerFast
+    leave_out_sklearn()
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer
+
+
+def _plain_tokenizer(folder: Path) -> bool:
+    """Whether the folder's tokenizer is fully described by its tokenizer.json."""
+    path = folder / "tokenizer_config.json"
+    if not path.is_file() or not (folder / "tokenizer.json").is_file():
+        return False
+    kind = json.loads(path.read_text(encoding="utf-8")).get("tokenizer_class")
+    return kind in ("TokenizersBackend", "PreTrainedTokenizerFast")

@@ -1,0 +1,171 @@
+"""Rows: the ragged token sequences that the learner reads, lowered from trajectories. No id changes on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rl_agents.data.trajectory import Step, Trajectory
+from rl_agents.data.tree import credited, followers, is_tree, parents
+from rl_agents.errors import unknown
+
+FloatArray = NDArray[np.float32]
+IntArray = NDArray[np.int32]
+#: Row layouts, see `lower`.
+MODES = ("merged", "per_step")
+
+
+@dataclass(slots=True)
+class Row:
+    """One token sequence with everything a loss needs, aligned position by position.
+
+    Position j of every array speaks of token ``input_ids[j]``: ``mask[j]`` is 1 where the policy sampled
+    it, ``logprobs[j]`` is the engine's log-probability of it (0 elsewhere). All arrays have length L.
+
+    Attributes:
+        trajectory: index of the trajectory in its batch; several rows may share one.
+        group_id: the trajectory's group.
+        segments: interaction step of a sampled token, -1 elsewhere.
+        rewards: the step's reward at its last sampled token, 0 elsewhere.
+        terminated: the row ends its trajectory by the task's own rules.
+        last: the row ends its trajectory; in a tree of calls, one of its conversations.
+        again: an earlier update has learned from it already (`rl_agents.data.success_replay`).
+        fresh: the newest weights of its batch sampled all of it.
+        advantages: credit per token (filled by the algorithm's credit function).
+        values: critic's value of the prefix before the token (filled when there is a critic).
+        value_mask: 1 where the critic is read and trained (filled with the values).
+        returns: the critic's targets.
+        old_logprobs: denominator of the importance ratio.
+        reference_logprobs: log-probabilities under the reference (filled when there is a KL term).
+        correction: factor on the policy loss for engine-learner mismatch (filled when it is corrected).
+    """
+
+    trajectory: int
+    group_id: int
+    input_ids: IntArray
+    mask: FloatArray
+    logprobs: FloatArray
+    segments: IntArray
+    rewards: FloatArray
+    terminated: bool = False
+    last: bool = True
+    again: bool = False
+    fresh: bool = True
+    advantages: FloatArray | None = None
+    values: FloatArray | None = None
+    value_mask: FloatArray | None = None
+    returns: FloatArray | None = None
+    old_logprobs: FloatArray | None = None
+    reference_logprobs: FloatArray | None = None
+    correction: FloatArray | None = None
+
+    def __len__(self) -> int:
+        return len(self.input_ids)
+
+
+def lower(trajectories: Sequence[Trajectory], mode: str) -> list[Row]:
+    """Return the rows of all trajectories, in order.
+
+    ``per_step``: one row per step, the prompt (mask 0) and the response (mask 1).
+    ``merged``: consecutive steps whose prompt begins with the previous prompt and response share one row, mask 0 on
+    what lies between; where a prompt does not, a new row of the same trajectory begins. A token has the same prefix
+    in both, so losses and gradients are the same; merged rows are fewer tokens. In a tree of calls
+    (`rl_agents.data.tree`) only steps that follow each other share a row: a branch begins another one, with mask 0 on
+    the beginning that it shares, so that every sampled token is in exactly one row. Abandoned calls are in none.
+
+    ``Row.trajectory`` is the index in ``trajectories``. Failed trajectories never reach the learner: they have no
+    rows, and neither have trajectories without steps.
+
+    Raises:
+        InputError: unknown mode.
+        ValueError: a step with an empty response, or not one log-probability per sampled id.
+    """
+    if mode not in MODES:
+        raise unknown("row layout", mode, MODES)
+    rows = []
+    for index, trajectory in enumerate(trajectories):
+        if not trajectory.failed:
+            rows += _rows(index, trajectory, merge=mode == "merged")
+    newest = max((step.policy_version for trajectory in trajectories for step in trajectory.steps), default=0)
+    for row in rows:
+        steps = trajectories[row.trajectory].steps
+        row.fresh = all(steps[number].policy_version == newest for number in np.unique(row.segments) if number >= 0)
+    return rows
+
+
+def _rows(index: int, trajectory: Trajectory, merge: bool) -> list[Row]:
+    if is_tree(trajectory):
+        following = followers(trajectory)
+        lineages = _lineages(trajectory, merge)
+        return [_row(index, trajectory, part, last=following[part[-1]] < 0) for part in lineages]
+    parts = list(_parts(trajectory.steps, merge))
+    return [_row(index, trajectory, part, last=number == len(parts) - 1) for number, part in enumerate(parts)]
+
+
+def _parts(steps: Sequence[Step], merge: bool) -> Iterator[list[int]]:
+    """Yield the indices of each row's steps."""
+    part = [0] if steps else []
+    for number, step in enumerate(steps[1:], start=1):
+        if merge and _extends(steps[part[-1]], step):
+            part.append(number)
+        else:
+            yield part
+            part = [number]
+    if part:
+        yield part
+
+
+def _lineages(trajectory: Trajectory, merge: bool) -> list[list[int]]:
+    """Return the indices of each row's steps where calls form a tree; wherever in the list a lineage goes on."""
+    steps, parts = trajectory.steps, list[list[int]]()
+    row_of: dict[int, list[int]] = {}
+    for number, (parent, counts) in enumerate(zip(parents(trajectory), credited(trajectory), strict=True)):
+        if not counts:
+            continue
+        if merge and parent in row_of and _extends(steps[parent], steps[number]):
+            row_of[parent].append(number)
+            row_of[number] = row_of[parent]
+        else:
+            row_of[number] = [number]
+            parts.append(row_of[number])
+    return parts
+
+
+def _extends(previous: Step, step: Step) -> bool:
+    """Whether the step's prompt begins with all that was read and written before it."""
+    middle = len(previous.prompt_ids)
+    end = middle + len(previous.response_ids)
+    return step.prompt_ids[:middle] == previous.prompt_ids and step.prompt_ids[middle:end] == previous.response_ids
+
+
+def _row(index: int, trajectory: Trajectory, numbers: Sequence[int], last: bool) -> Row:
+    end = trajectory.steps[numbers[-1]]
+    length = len(end.prompt_ids) + len(end.response_ids)
+    ids = np.array(end.prompt_ids + end.response_ids, dtype=np.int32)
+    mask, logprobs, rewards = (np.zeros(length, dtype=np.float32) for _ in range(3))
+    segments = np.full(length, -1, dtype=np.int32)
+    for number in numbers:
+        step = trajectory.steps[number]
+        if not step.response_ids or len(step.logprobs) != len(step.response_ids):
+            raise ValueError(
+                f"step {number} of task {trajectory.task_id} has {len(step.response_ids)} sampled ids "
+                f"and {len(step.logprobs)} log-probabilities"
+            )
+        start = len(step.prompt_ids)
+        stop = start + len(step.response_ids)
+        mask[start:stop], logprobs[start:stop], segments[start:stop] = 1.0, step.logprobs, number
+        rewards[stop - 1] = step.reward
+    return Row(
+        trajectory=index,
+        group_id=trajectory.group_id,
+        input_ids=ids,
+        mask=mask,
+        logprobs=logprobs,
+        segments=segments,
+        rewards=rewards,
+        terminated=last and trajectory.terminated,
+        last=last,
+    )

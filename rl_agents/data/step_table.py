@@ -1,0 +1,195 @@
+"""Interaction steps of a batch as arrays: what step-level credit reads, whatever layout the rows have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from rl_agents.data.samples import FloatArray, Row
+from rl_agents.data.trajectory import Trajectory
+from rl_agents.data.tree import followers, is_tree, parents
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+class Returns(NamedTuple):
+    """What a group statistic counts: ``values`` and ``groups`` of n units [n], and the unit ``of_step`` [steps]."""
+
+    values: Floats
+    groups: Ints
+    of_step: Ints
+
+
+@dataclass(slots=True)
+class StepTable:
+    """One entry per interaction step, in the order of the rows; all arrays [steps].
+
+    Attributes:
+        rows, starts: the row that holds the step, and its first sampled token there.
+        lengths: sampled tokens.
+        trajectories, index, groups: trajectory in the batch, step within it, task group.
+        rewards: sum of the step's token rewards.
+        penalties: price of an action that could not be parsed, else 0.
+        anchors: the state before the action.
+        following: the entry that first reads what came of the step, -1: none (`rl_agents.data.tree`).
+        previous: the entry that the step continues, -1 for the first of a conversation.
+        cut: nothing follows the step, and a limit ended the episode.
+    """
+
+    rows: Ints
+    starts: Ints
+    lengths: Ints
+    trajectories: Ints
+    index: Ints
+    groups: Ints
+    rewards: Floats
+    penalties: Floats
+    anchors: list[str]
+    following: Ints
+    previous: Ints
+    cut: NDArray[np.bool_]
+
+    @classmethod
+    def build(cls, rows: Sequence[Row], trajectories: Sequence[Trajectory], penalty: float = 0.0) -> StepTable:
+        """Read the steps off the rows' segments.
+
+        Args:
+            rows: as lowered, all rows of a trajectory.
+            trajectories: what ``Row.trajectory`` counts.
+            penalty: of an action that could not be parsed.
+        """
+        found = [(number, *span) for number, row in enumerate(rows) for span in step_spans(row)]
+        owners = [rows[number] for number, *_ in found]
+        steps = [trajectories[row.trajectory].steps[step] for row, (_, step, _, _) in zip(owners, found, strict=True)]
+        keys = [(row.trajectory, step) for row, (_, step, _, _) in zip(owners, found, strict=True)]
+        following = _links(keys, lambda trajectory: followers(trajectories[trajectory]))
+        return cls(
+            rows=np.array([number for number, *_ in found], dtype=np.int64),
+            starts=np.array([start for *_, start, _ in found], dtype=np.int64),
+            lengths=np.array([length for *_, length in found], dtype=np.int64),
+            trajectories=np.array([row.trajectory for row in owners], dtype=np.int64),
+            index=np.array([step for _, step, *_ in found], dtype=np.int64),
+            groups=np.array([row.group_id for row in owners], dtype=np.int64),
+            rewards=np.array(
+                [row.rewards[row.segments == f[1]].sum(dtype=np.float64) for row, f in zip(owners, found, strict=True)]
+            ),
+            penalties=np.array([0.0 if step.valid else penalty for step in steps]),
+            anchors=[step.anchor for step in steps],
+            following=following,
+            previous=_links(keys, lambda trajectory: parents(trajectories[trajectory])),
+            cut=np.array([not row.terminated for row in owners], dtype=bool) & (following < 0),
+        )
+
+    def __len__(self) -> int:
+        return len(self.anchors)
+
+    def returns(self, statistics: Literal["trajectories", "step_rows"], *, penalised: bool = True) -> Returns:
+        """Episode returns less penalties for unparsable actions, once per unit that a group statistic counts.
+
+        Args:
+            statistics: ``trajectories``: every trajectory once, less all its penalties (papers);  ``step_rows``: every
+                step, less its own penalty, so that long trajectories weigh more (verl-agent).
+            penalised: False leaves the penalties out.
+        """
+        _, first, number = np.unique(self.trajectories, return_index=True, return_inverse=True)
+        total = np.bincount(number, weights=self.rewards).astype(np.float64)
+        if statistics == "step_rows":
+            own = self.penalties if penalised else 0.0
+            return Returns(total[number] - own, self.groups, np.arange(len(self)))
+        if penalised:
+            total = total - np.bincount(number, weights=self.penalties)
+        return Returns(total, self.groups[first], number)
+
+    def spread(self, rows: Sequence[Row], advantages: ArrayLike) -> None:
+        """Give every sampled token of a step the step's advantage."""
+        for row in rows:
+            row.advantages = np.zeros(len(row), np.float32)
+        for value, number, step in zip(np.asarray(advantages), self.rows, self.index, strict=True):
+            row = rows[number]
+            assert row.advantages is not None
+            row.advantages[(row.segments == step) & (row.mask > 0)] = value
+
+
+def _links(keys: Sequence[tuple[int, int]], of: Callable[[int], Sequence[int]]) -> Ints:
+    """Entry of the step that each one points to; ``of`` says for a trajectory where its steps point, -1: nowhere."""
+    entry = {key: number for number, key in enumerate(keys)}
+    targets = {trajectory: of(trajectory) for trajectory in {trajectory for trajectory, _ in keys}}
+    return np.array([entry.get((t, targets[t][step]), -1) for t, step in keys], dtype=np.int64)
+
+
+def step_spans(row: Row) -> list[tuple[int, int, int]]:
+    """(step, first sampled token, sampled tokens) of every step in a row."""
+    sampled = np.flatnonzero(row.mask)
+    steps, first, counts = np.unique(row.segments[sampled], return_index=True, return_counts=True)
+    return [(int(s), int(sampled[f]), int(c)) for s, f, c in zip(steps, first, counts, strict=True)]
+
+
+def step_starts(row: Row) -> FloatArray:
+    """1 at the first sampled token of every step: there the prefix ends with the last token of the state."""
+    starts = np.zeros(len(row), np.float32)
+    starts[[start for _, start, _ in step_spans(row)]] = 1.0
+    return starts
+
+
+@dataclass(slots=True)
+class Pieces:
+    """What token-level credit runs over: the rows of plain dialogues, and the single steps of trees of calls.
+
+    In a tree a conversation may be joined in the middle of a row.
+
+    Attributes:
+        rows: number of the row that each piece is of.
+        spans: which of its tokens.
+        following: the piece that follows, -1: none.
+        ends: nothing follows, and the task ended by its own rules.
+    """
+
+    rows: list[int]
+    spans: list[slice]
+    following: Ints
+    terminated: list[bool]
+
+    @classmethod
+    def of(cls, rows: Sequence[Row], trajectories: Sequence[Trajectory]) -> Pieces:
+        """Cut the rows, as lowered, all of a trajectory."""
+        numbers, spans, keys, links = list[int](), list[slice](), list[tuple[int, int]](), dict[int, list[int]]()
+        for number, row in enumerate(rows):
+            if is_tree(trajectories[row.trajectory]):
+                links.setdefault(row.trajectory, followers(trajectories[row.trajectory]))
+                cuts = [(step, slice(start, start + length)) for step, start, length in step_spans(row)]
+            else:
+                links.setdefault(row.trajectory, []).append(len(links.get(row.trajectory, [])) + 1)
+                cuts = [(len(links[row.trajectory]) - 1, slice(None))]
+            for step, span in cuts:
+                numbers.append(number)
+                spans.append(span)
+                keys.append((row.trajectory, step))
+        ended = [trajectories[rows[number].trajectory].terminated for number in numbers]
+        return cls(numbers, spans, _links(keys, links.__getitem__), ended)
+
+    def cut(self, arrays: Sequence[FloatArray]) -> list[FloatArray]:
+        """Cut arrays of the rows."""
+        return [arrays[number][span] for number, span in zip(self.rows, self.spans, strict=True)]
+
+    def join(self, parts: Sequence[NDArray[np.float64]], rows: Sequence[Row]) -> list[Floats]:
+        """Inverse of `cut`, 0 between the pieces."""
+        joined = [np.zeros(len(row)) for row in rows]
+        for part, number, span in zip(parts, self.rows, self.spans, strict=True):
+            joined[number][span] = part
+        return joined
+
+
+def penalised_rewards(rows: Sequence[Row], trajectories: Sequence[Trajectory], penalty: float) -> list[FloatArray]:
+    """Token rewards less ``penalty`` at the last token of every action that could not be parsed."""
+    rewards = [row.rewards.copy() for row in rows]
+    if penalty:
+        for row, reward in zip(rows, rewards, strict=True):
+            for step, *_ in step_spans(row):
+                if not trajectories[row.trajectory].steps[step].valid:
+                    reward[np.flatnonzero(row.segments == step)[-1]] -= penalty
+    return rewards

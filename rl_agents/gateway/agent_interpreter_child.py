@@ -1,0 +1,158 @@
+"""Plays many sessions of one agent in an interpreter of its own, which imports the agent once.
+
+    PYTHON host_child.py FD FILE FUNCTION
+
+Of the standard library alone: that interpreter has the agent's framework, and nothing of ours. FD is a socket to
+`rl_agents.gateway.agent_interpreter`; both sides write JSON, an object a line:
+
+    to here                                       from here
+                                                  {"ready": true} or {"failed": "one line"}
+    {"play": 3, "task": {...}, "client": {...}}   {"end": 3, "result": {...}} or {"end": 3, "error": "one line"}
+    {"stop": 3}                                   {"end": 3, ...}
+    {"told": 3, "answer": ...} or "error"         {"ask": 3, "text": "what step() was given"}; null: reset()
+"""
+
+from __future__ import annotations
+
+import sys
+
+sys.path.pop(0)  # this folder: its modules have names such as trace, which the agent's libraries import as others
+
+import asyncio
+import importlib.util
+import inspect
+import json
+import os
+import socket
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+#: Calls of ``asyncio.to_thread`` at once: agents of frameworks that know no coroutines.
+THREADS = 256
+#: Longest message.
+MAX_LINE = 1 << 26
+#: Seconds that a cancelled agent has to end.
+STOP_S = 2.0
+
+
+class Client:
+    """How an agent reaches the model, and the environment that its task names.
+
+    Attributes:
+        base_url, anthropic_url, api_key: what OpenAI's or Anthropic's clients take.
+        session: the session's name.
+        seed: an agent that draws at random draws from it.
+    """
+
+    base_url: str
+    anthropic_url: str
+    api_key: str
+    session: str
+    seed: int
+
+    def __init__(self, host: Host, number: int, given: dict[str, Any]) -> None:
+        self.__dict__.update(given)
+        self._host, self._number = host, number
+
+    async def reset(self) -> str:
+        """Start the task; return the first observation."""
+        return (await self._host.ask(self._number, None))[0]
+
+    async def step(self, text: str) -> tuple[str, bool]:
+        """Act with a whole response of the model; return the next observation, and whether the episode has ended."""
+        observation, done = await self._host.ask(self._number, text)
+        return observation, done
+
+
+class Host:
+    """The sessions of this process."""
+
+    def __init__(self, agent: Any, writer: asyncio.StreamWriter) -> None:
+        self.agent, self.writer = agent, writer
+        self.playing: dict[int, asyncio.Task[None]] = {}
+        self.asked: dict[int, asyncio.Future[Any]] = {}
+
+    def send(self, **message: Any) -> None:
+        self.writer.write(json.dumps(message).encode() + b"\n")
+
+    async def ask(self, number: int, text: str | None) -> Any:
+        """Ask the environment of a session."""
+        if number in self.asked:
+            raise RuntimeError("client.step() is under way; one step at a time")
+        answer = self.asked[number] = asyncio.get_running_loop().create_future()
+        self.send(ask=number, text=text)
+        try:
+            return await answer
+        finally:
+            del self.asked[number]
+
+    def take(self, message: dict[str, Any]) -> None:
+        """Do what a message says."""
+        if "play" in message:
+            number = message["play"]
+            self.playing[number] = asyncio.ensure_future(self.play(number, message["task"], message["client"]))
+        elif "stop" in message and message["stop"] in self.playing:
+            self.playing[message["stop"]].cancel()
+        elif "told" in message:
+            answer = self.asked.get(message["told"])
+            if answer is not None and not answer.done():
+                if "error" in message:
+                    answer.set_exception(RuntimeError(message["error"]))
+                else:
+                    answer.set_result(message["answer"])
+
+    async def play(self, number: int, task: dict[str, Any], given: dict[str, Any]) -> None:
+        """Run the agent once, and say how it ended."""
+        running = asyncio.ensure_future(self.run(task, Client(self, number, given)))
+        try:
+            said = await asyncio.shield(running)
+        except asyncio.CancelledError:
+            running.cancel()
+            await asyncio.wait({running}, timeout=STOP_S)
+            said = {"error": "it was stopped"}
+        self.playing.pop(number, None)
+        self.send(end=number, **said)
+
+    async def run(self, task: dict[str, Any], client: Client) -> dict[str, Any]:
+        """Return the agent's result, or its failure."""
+        try:
+            said = {"result": await self.agent(task, client)}
+            json.dumps(said)
+        except (Exception, SystemExit) as error:  # an event loop lets SystemExit end the whole process
+            return {"error": f"{type(error).__name__}: {error}"}
+        return said
+
+
+def load(file: str, name: str) -> Any:
+    """Import the agent; its neighbours can be imported, as in a script."""
+    sys.path.insert(0, os.path.dirname(os.path.abspath(file)))
+    spec = importlib.util.spec_from_file_location(os.path.basename(file)[: -len(".py")], file)
+    assert spec is not None and spec.loader is not None
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    agent = getattr(module, name, None)
+    if not inspect.iscoroutinefunction(agent):
+        raise TypeError(f"there is no coroutine function in it: async def {name}(task, client)")
+    return agent
+
+
+async def main(descriptor: int, file: str, name: str) -> None:
+    """Play until the runner closes the socket."""
+    connection = socket.socket(fileno=descriptor)
+    connection.setblocking(False)
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS))
+    reader, writer = await asyncio.open_connection(sock=connection, limit=MAX_LINE)
+    try:
+        host = Host(load(file, name), writer)
+    except (Exception, SystemExit) as error:
+        writer.write(json.dumps({"failed": f"{type(error).__name__}: {error}"}).encode() + b"\n")
+        await writer.drain()
+        return
+    host.send(ready=True)
+    while line := await reader.readline():
+        host.take(json.loads(line))
+
+
+if __name__ == "__main__":
+    asyncio.run(main(int(sys.argv[1]), *sys.argv[2:]))
+    os._exit(0)  # threads may still wait for a model

@@ -1,0 +1,227 @@
+"""The tree of a session's calls, and the exact prompt of the next one.
+
+What was sampled is never tokenised again: the prompt of a call that goes on from another is that call's prompt, its
+response, the end of turn that the response lacks if its budget cut it, and the new messages, rendered once. The call
+to go on from is the deepest one whose history and answer the request begins with (`rl_agents.gateway.canonical` says
+when two messages are the same). Where there is none the whole prompt is rendered:
+
+- the request shares its first message (other than system messages) with an earlier call: its client has rewritten the
+  history, or changed its system prompt or tools. The call is a ``rewrite`` after the last one answered on that way;
+- it shares nothing: a ``root``, the beginning of a conversation, such as a subagent's.
+
+An answer that is found in what another branch reads later joins that branch (`Made.read_by`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from rl_agents.chat.messages import Message
+from rl_agents.chat.template import ChatTemplate
+from rl_agents.data.tasks import step_seed, stream_seed
+from rl_agents.errors import InputError
+from rl_agents.gateway.canonical import answer_keys, header_key, split_header
+from rl_agents.gateway.limits import Reasoning
+from rl_agents.gateway.message_tree import Place, Trail
+from rl_agents.gateway.recorded_call import Conversation, Edge, Made, hash_of
+from rl_agents.gateway.stream_view import Shown
+from rl_agents.tools.calls import Tool
+
+#: Shorter answers are found only where they are all that a message says.
+MIN_QUOTED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A request, with its place in the tree and its exact prompt."""
+
+    place: Place
+    system: tuple[Message, ...]
+    rest: tuple[Message, ...]
+    tools: tuple[Tool, ...]
+    edge: Edge
+    parent: Made | None
+    after: Made | None
+    prompt_ids: list[int]
+    steered: str = ""
+    anew: bool = False
+
+
+class Lineage:
+    """All calls of one session."""
+
+    def __init__(self, template: ChatTemplate, reasoning: Reasoning, seed: int) -> None:
+        self.template, self.seed = template, seed
+        self.calls: list[Made] = []
+        self.clock = 0
+        self._as_sent = reasoning == "as_sent"
+        self._beginnings: dict[str, Place] = {}
+        self._trail = Trail()
+        self._roots: dict[int, Conversation] = {}
+        self._conversations = 0
+        self._ids: set[int] = set()
+        self._after: dict[int, Place] = {}
+
+    def reserve(self, ids: Iterable[int]) -> None:
+        """Sample no call under these ids: they name answers on record, to whatever was asked then."""
+        self._ids.update(ids)
+
+    def ask(self, messages: Sequence[Message], tools: Sequence[Tool], instruction: str = "") -> Question:
+        """Find a request's place and write its prompt.
+
+        Args:
+            messages: the whole history.
+            instruction: appended to the last message that is not the assistant's.
+
+        Raises:
+            InputError: the chat template cannot write the messages.
+        """
+        place, system, body, rest, parent = self._locate(messages, tools)
+        edge, after = self._edge(place, body, rest, parent)
+        steered = _steered(rest, instruction)
+        exact, prompt_ids = self._prompt(parent, system, body, steered, tools, len(rest))
+        anew = parent is not None and exact is None
+        edge = "rewrite" if anew and edge == "continue" else edge
+        return Question(place, system, rest, tuple(tools), edge, exact, after, prompt_ids, instruction, anew)
+
+    def ask_again(
+        self, messages: Sequence[Message], tools: Sequence[Tool], edge: Edge, parent: Made | None, after: Made | None,
+        prompt_ids: list[int], steered: str, anew: bool,
+    ) -> Question:  # fmt: skip
+        """Find the place of a request whose prompt and edges are on record."""
+        place, system, _, rest, _ = self._locate(messages, tools)
+        return Question(place, system, rest, tuple(tools), edge, parent, after, prompt_ids, steered, anew)
+
+    def _locate(
+        self, messages: Sequence[Message], tools: Sequence[Tool]
+    ) -> tuple[Place, tuple[Message, ...], tuple[Message, ...], tuple[Message, ...], Made | None]:
+        """Return a request's place, system messages, other messages, those of them that are new, and its parent."""
+        system, body = split_header(messages)
+        beginning = self._beginnings.setdefault(header_key(system, tools), Place())
+        deepest = beginning.go(body, self._as_sent)
+        answered = deepest.last_answer()
+        known, parent = (answered.depth, answered.by) if answered is not None else (0, None)
+        return deepest.say(body[deepest.depth :], self._as_sent), system, body, body[known:], parent
+
+    def _edge(
+        self, place: Place, body: Sequence[Message], rest: Sequence[Message], parent: Made | None
+    ) -> tuple[Edge, Made | None]:
+        if place.calls:
+            return place.calls[0].edge, place.calls[0].after
+        if parent is not None and not any(message["role"] == "assistant" for message in rest):
+            return "continue", parent
+        latest = self._trail.go(body).latest
+        return ("root", None) if latest is None else ("rewrite", latest)
+
+    def _prompt(
+        self, parent: Made | None, system: Sequence[Message], body: Sequence[Message], rest: Sequence[Message],
+        tools: Sequence[Tool], new: int,
+    ) -> tuple[Made | None, list[int]]:  # fmt: skip
+        """Return the call that the prompt begins with, and the prompt."""
+        if parent is not None:
+            answer = body[len(body) - new - 1]  # with the client's own ids, which its results name
+            try:
+                between = self.template.between_messages(rest, answer.get("tool_calls", ()))
+                closing = self.template.closing(parent.response[-1])
+                return parent, [*parent.prompt_ids(), *parent.response, *closing, *between]
+            except InputError:
+                pass  # not apart from the answer, or not at all, which the whole prompt will show
+        messages = [*system, *body[: len(body) - new], *rest]
+        return None, self.template.chat_ids(messages, [tool.to_openai() for tool in tools], repair=True)
+
+    def make(self, question: Question, seed: int | None = None) -> Made:
+        """Add a call that asks this question; ``seed``: of a recorded answer."""
+        after, prompt = question.after, question.prompt_ids
+        conversation = after.conversation if after is not None else self._root(hash_of(prompt))
+        depth = after.depth + 1 if after is not None else 0
+        parent = question.parent
+        begun = parent.prompt_tokens + len(parent.response) if parent is not None else 0
+        made = Made(
+            id=self._free_seed(conversation, depth, prompt) if seed is None else seed,
+            order=self.clock, conversation=conversation, depth=depth, edge=question.edge, parent=parent,
+            after=after, system=question.system, rest=question.rest, tools=question.tools,
+            added=array("i", prompt[begun:]), prompt_tokens=len(prompt), siblings=question.place.calls,
+            steered=question.steered, anew=question.anew,
+        )  # fmt: skip
+        self.clock += 1
+        self._ids.add(made.id)
+        self.calls.append(made)
+        question.place.calls.append(made)
+        if after is not None:
+            after.followers.append(made)
+        self._join(made)
+        return made
+
+    def _root(self, prompt: int) -> Conversation:
+        if prompt not in self._roots:
+            self._roots[prompt] = Conversation(self._conversations)
+            self._conversations += 1
+        return self._roots[prompt]
+
+    def _free_seed(self, conversation: Conversation, depth: int, prompt_ids: Sequence[int]) -> int:
+        """Return the seed of a call: the same one after a restart, in whatever order calls are asked then.
+
+        The first conversation has the seeds of the built-in loop.
+        """
+        if conversation.number == 0 and (seed := step_seed(self.seed, depth)) not in self._ids:
+            return seed
+        prompt, sibling = hash_of(prompt_ids), 0
+        while (seed := stream_seed(self.seed, depth, prompt, sibling)) in self._ids:
+            sibling += 1
+        return seed
+
+    def drop(self, made: Made) -> None:
+        """Forget a call that was never answered; the next one in its place has its seed."""
+        self.calls.remove(made)
+        self._ids.discard(made.id)
+        made.siblings.remove(made)
+        if made.after is not None:
+            made.after.followers.remove(made)
+        for call in self.calls:
+            if call.read_by is made:
+                call.read_by = None
+
+    def answered(self, made: Made, shown: Shown, message: Message, place: Place) -> None:
+        """Let later requests go on from an answer; ``message`` is what the client was shown."""
+        thoughts, raw = shown.thoughts, made.text
+        made.ended, made.problem = self.clock, shown.problem
+        after = self._after[made.id] = Place(place, message, place.depth + 1, made)
+        for key in answer_keys(shown.content, thoughts, shown.calls, raw, self._as_sent):
+            place.answers.setdefault(key, []).append(after)
+        place.lay(self._trail, answer_keys(shown.content, "", shown.calls, raw, False), made)
+
+    def history_after(self, made: Made) -> list[Message]:
+        """Return the messages up to and including a call's answer."""
+        return [*made.system, *self._after[made.id].history()]
+
+    def _join(self, reader: Made) -> None:
+        """Note whose answers a call is the first to read."""
+        texts = [str(m["content"]).strip() for m in reader.rest if m["role"] != "assistant" and m["content"]]
+        for call in self.calls:
+            if call.answer is not None and not call.followed:  # so it does not lead to the reader
+                said = call.answer.content.strip()
+                if said and any(_contains(text, said) for text in texts):
+                    call.read_by = reader
+
+
+def _steered(rest: Sequence[Message], instruction: str) -> tuple[Message, ...]:
+    """Append an instruction to the last message that is not the assistant's, as a truncated episode's is."""
+    if not instruction:
+        return tuple(rest)
+    number = max((n for n, message in enumerate(rest) if message["role"] != "assistant"), default=-1)
+    if number < 0:
+        return (*rest, {"role": "user", "content": instruction})
+    told = {**rest[number], "content": f"{rest[number]['content']}\n{instruction}".strip()}
+    return (*rest[:number], told, *rest[number + 1 :])
+
+
+def _contains(text: str, said: str) -> bool:
+    """Whether a message tells an answer: as it is, or inside JSON."""
+    quoted = json.dumps(said, ensure_ascii=False)[1:-1]
+    if len(said) < MIN_QUOTED:
+        return text.strip("\"'`.()[]{} \n") == said
+    return any(re.search(rf"(?<!\w){re.escape(form)}(?!\w)", text) for form in {said, quoted})

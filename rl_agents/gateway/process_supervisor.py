@@ -1,0 +1,322 @@
+"""Agents that are run for one session each: a command in a process of its own, or a coroutine in the runner's loop.
+
+A process gets the gateway's address and its session's key in the environment variables that the clients of OpenAI and
+Anthropic read. It is started below `rl_agents.gateway.process_supervisor_child`, which ends all of it with its time,
+with the runner or when its main process ends. Its output is read to the end, and only the last of it is kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import json
+import os
+import re
+import shlex
+import shutil
+import sys
+import traceback
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import psutil
+
+from rl_agents.errors import InputError, unknown
+from rl_agents.gateway.results import AgentResult, ResultLine, read_result
+
+CHILD = str(Path(__file__).with_name("child.py"))
+#: Between SIGTERM and SIGKILL.
+GRACE_S = 3.0
+#: Bytes of each stream that are kept for messages, and characters of them that a message quotes.
+KEPT_BYTES, QUOTED = 16_384, 300
+#: Linux's limit of one argument or environment variable.
+MAX_TEXT = 131_000
+PLACEHOLDER = re.compile(r"\{([A-Za-z_]\w*)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What an agent is given.
+
+    Attributes:
+        session, key: of the gateway's session; the key is the client's API key.
+        url: of the gateway, without a path: ``http://127.0.0.1:40123``.
+        task: plain JSON with the key ``id``.
+        seed: of the episode; an agent that draws at random has to draw from it.
+    """
+
+    session: str
+    key: str
+    url: str
+    task: Mapping[str, Any]
+    seed: int
+
+    @property
+    def base_url(self) -> str:
+        """What OpenAI's clients take as base URL."""
+        return f"{self.url}/s/{self.session}/v1"
+
+    @property
+    def anthropic_url(self) -> str:
+        """What Anthropic's clients take as base URL."""
+        return f"{self.url}/s/{self.session}"
+
+    def variables(self, outside: Mapping[str, str]) -> dict[str, str]:
+        """Return the environment variables of the agent's process; ``outside``: those of this one."""
+        direct = ",".join(filter(None, (outside.get("NO_PROXY") or outside.get("no_proxy", ""), "127.0.0.1,localhost")))
+        return {
+            # Sets are iterated in the order of hashes: so a Python agent does the same again under the same seed.
+            "PYTHONHASHSEED": str(self.seed % 2**32),
+            **outside,
+            "NO_PROXY": direct,
+            "no_proxy": direct,
+            "OPENAI_BASE_URL": self.base_url,
+            "OPENAI_API_BASE": self.base_url,
+            "OPENAI_API_KEY": self.key,
+            "ANTHROPIC_BASE_URL": self.anthropic_url,
+            "ANTHROPIC_API_KEY": self.key,
+            "RL_AGENTS_SESSION": self.session,
+            "RL_AGENTS_TASK": task_text(self.task),
+            "RL_AGENTS_SEED": str(self.seed),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class AgentClient:
+    """How an agent that is a coroutine reaches the model; see `Given`."""
+
+    base_url: str
+    api_key: str
+    anthropic_url: str
+    session: str
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class AgentEnd:
+    """How an agent's run ended.
+
+    Attributes:
+        timed_out: its time was over, and it was ended.
+        error: what went wrong otherwise, one line; empty when nothing did.
+    """
+
+    result: AgentResult | None = None
+    timed_out: bool = False
+    error: str = ""
+
+
+class Agent(Protocol):
+    """Somebody else's program that asks a model on its own account."""
+
+    async def run(self, given: Given, timeout_s: float) -> AgentEnd:
+        """Run it for one session, to its end or for ``timeout_s`` seconds."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class CommandAgent:
+    """An agent that is a command: ``python my_agent.py {task_id}``.
+
+    It is cut into words as a shell would; no shell runs. ``{task}`` is the task as JSON, ``{task_id}``, ``{seed}``,
+    ``{session}`` and ``{base_url}`` are what they say.
+    """
+
+    words: tuple[str, ...]
+    grace_s: float = GRACE_S
+
+    @classmethod
+    def read(cls, command: str) -> CommandAgent:
+        """Read a template.
+
+        Raises:
+            InputError: a quotation that does not end, an unknown placeholder, or no such program.
+        """
+        try:
+            words = tuple(shlex.split(command))
+        except ValueError as error:
+            raise InputError(f"env.agent_command: {error} in {command!a}") from None
+        for word in words:
+            for name in PLACEHOLDER.findall(word):
+                if name not in PLACES:
+                    raise unknown("placeholder in env.agent_command", f"{{{name}}}", [f"{{{p}}}" for p in PLACES])
+        if not words:
+            raise InputError("env.agent_command is empty")
+        if not PLACEHOLDER.search(words[0]) and shutil.which(words[0]) is None:
+            raise InputError(f"env.agent_command: there is no program '{words[0]}' here or on the PATH")
+        return cls(words)
+
+    def argv(self, given: Given) -> list[str]:
+        """Return the words of one session's command."""
+        return [PLACEHOLDER.sub(lambda found: PLACES[found[1]](given), word) for word in self.words]
+
+    async def run(self, given: Given, timeout_s: float) -> AgentEnd:
+        """See `Agent.run`."""
+        argv, variables = self.argv(given), given.variables(os.environ)
+        longest = max(map(len, map(os.fsencode, (*argv, variables["RL_AGENTS_TASK"]))))
+        if longest > MAX_TEXT:
+            return AgentEnd(error=f"a task of {longest} bytes does not fit an environment variable ({MAX_TEXT})")
+        try:
+            return await _run(argv, variables, timeout_s, self.grace_s)
+        except (OSError, ValueError) as error:
+            return AgentEnd(error=f"cannot be started: {error}")
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionAgent:
+    """An agent that is a coroutine function ``(task, client) -> result``, in this process's event loop."""
+
+    function: Callable[[Mapping[str, Any], AgentClient], Awaitable[Any]]
+
+    async def run(self, given: Given, timeout_s: float) -> AgentEnd:
+        """See `Agent.run`. Only waiting can be interrupted: a coroutine that computes holds everybody up."""
+        client = AgentClient(given.base_url, given.key, given.anthropic_url, given.session, given.seed)
+        task = asyncio.ensure_future(self._call(dict(given.task), client))
+        try:
+            done, _ = await asyncio.wait({task}, timeout=timeout_s)
+            if not done:
+                return AgentEnd(timed_out=True)
+            return task.result()
+        finally:
+            await _cancelled(task)
+
+    async def _call(self, task: Mapping[str, Any], client: AgentClient) -> AgentEnd:
+        try:
+            returned = await self.function(task, client)
+        # An event loop lets SystemExit end the whole process, and a CancelledError of the agent's own looks like ours.
+        except (Exception, SystemExit, BaseExceptionGroup, asyncio.CancelledError) as error:
+            current = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and current is not None and current.cancelling():
+                raise
+            return AgentEnd(error=one_line(f"{type(error).__name__}: {error}{self._place(error)}"))
+        try:
+            return AgentEnd(None if returned is None else read_result(returned))
+        except ValueError as error:
+            return AgentEnd(error=f"its result cannot be used: {error}")
+
+    def _place(self, error: BaseException) -> str:
+        """Return `` (agent.py:12)``, the deepest line in the function's own file; empty where it has none."""
+        file = inspect.getsourcefile(inspect.unwrap(self.function))
+        lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == file]
+        return f" ({Path(file).name}:{lines[-1]})" if file and lines else ""
+
+
+PLACES: Mapping[str, Callable[[Given], str]] = {
+    "task": lambda given: task_text(given.task),
+    "task_id": lambda given: str(given.task["id"]),
+    "seed": lambda given: str(given.seed),
+    "session": lambda given: given.session,
+    "base_url": lambda given: given.base_url,
+}
+
+
+def task_text(task: Mapping[str, Any]) -> str:
+    """Return a task as the JSON text that an agent is given."""
+    return json.dumps(dict(task), ensure_ascii=False)
+
+
+class Output:
+    """One stream of a process: read to its end, the last of it kept."""
+
+    def __init__(self) -> None:
+        self.tail = b""
+        self.result = ResultLine()
+
+    async def drain(self, stream: asyncio.StreamReader) -> None:
+        """Read until the stream ends."""
+        while piece := await stream.read(65_536):
+            self.tail = (self.tail + piece)[-KEPT_BYTES:]
+            self.result.feed(piece)
+
+    def last_line(self) -> str:
+        """Return the last line that is not empty."""
+        lines = self.tail.decode(errors="replace").split("\n")
+        return one_line(next((line for line in reversed(lines) if line.strip()), ""))
+
+
+async def _run(argv: list[str], variables: Mapping[str, str], timeout_s: float, grace_s: float) -> AgentEnd:
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-I", "-S", CHILD, str(grace_s), *argv,
+        stdin=pipe, stdout=pipe, stderr=pipe, env=variables, start_new_session=True,
+    )  # fmt: skip
+    assert process.stdout is not None and process.stderr is not None
+    out, err = Output(), Output()
+    ended = asyncio.ensure_future(_gathered(process, out.drain(process.stdout), err.drain(process.stderr)))
+    try:
+        done, _ = await asyncio.wait({ended}, timeout=timeout_s)
+        if not done:
+            await _end(process, ended, grace_s)
+            return AgentEnd(_result(out)[0], timed_out=True)
+        return _account(ended.result(), out, err)
+    finally:
+        if not ended.done():
+            await _end(process, ended, 0.0)
+
+
+async def _gathered(process: asyncio.subprocess.Process, *drains: Awaitable[None]) -> int:
+    await asyncio.gather(*drains)
+    return await process.wait()
+
+
+async def _end(process: asyncio.subprocess.Process, ended: asyncio.Future[int], grace_s: float) -> None:
+    """Let go of the process, by way of `child`; kill all of it where that does not help."""
+    assert process.stdin is not None
+    with contextlib.suppress(ConnectionError):
+        if grace_s <= 0:
+            process.stdin.write(b"!")
+        process.stdin.close()
+    done, _ = await asyncio.wait({ended}, timeout=grace_s + 7.0)
+    if not done:
+        kill_tree(process.pid)
+        await asyncio.wait({ended}, timeout=3.0)
+    await _cancelled(ended)
+
+
+def kill_tree(pid: int) -> None:
+    """Kill a process and all that descends from it, in whatever group."""
+    try:
+        root = psutil.Process(pid)
+        family = [root, *root.children(recursive=True)]
+    except psutil.Error:
+        return
+    for process in family:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+
+
+async def _cancelled(task: asyncio.Future[Any]) -> None:
+    """Cancel a task, and see it end if it ends soon; what it raises no longer matters."""
+    if not task.done():
+        task.cancel()
+        await asyncio.wait({task}, timeout=GRACE_S)
+    if task.done() and not task.cancelled():
+        task.exception()
+
+
+def _account(code: int, out: Output, err: Output) -> AgentEnd:
+    """Read what a process that ended by itself has left. With a result, its exit code no longer matters."""
+    result, problem = _result(out)
+    if problem:
+        return AgentEnd(error=f"its result cannot be used: {problem}")
+    if code == 0 or result is not None:
+        return AgentEnd(result)
+    said = err.last_line() or out.last_line() or "it said nothing"
+    return AgentEnd(error=f"exit code {code}: {said}")
+
+
+def _result(out: Output) -> tuple[AgentResult | None, str]:
+    line = out.result.last()
+    try:
+        return (None, "") if line is None else (read_result(line), "")
+    except ValueError as error:
+        return None, str(error)
+
+
+def one_line(text: str) -> str:
+    """Return the text as a message can quote it."""
+    words = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return words if len(words) <= QUOTED else f"{words[: QUOTED // 2]} ... {words[-QUOTED // 2 :]}"

@@ -1,0 +1,159 @@
+"""What a client is shown of an answer while it is sampled: thoughts, text and, at the end, tool calls."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from rl_agents.chat.template import ChatTemplate
+from rl_agents.chat.tool_parsing import CANONICAL, ResponseParser
+from rl_agents.tools.calls import Response, Tool, ToolCall
+from rl_agents.tools.thoughts import THOUGHT_TAGS
+from rl_agents.web.text import TextStream
+
+#: So many of a prompt's last tokens tell whether the template has opened a thought.
+TAIL = 16
+
+
+@dataclass
+class Shown:
+    """One answer. `add` takes tokens; ``content``, ``thoughts`` and ``calls`` are whole after the last ones.
+
+    A thought is what stands before the first closing tag, if the answer (or the prompt's end) opens one. With tools,
+    text is shown up to the first call only: whether what follows is a call is known at its end. What was shown is
+    always the beginning of ``content``. Some parsers read whole answers only: nothing is shown before the end then.
+
+    Attributes:
+        stream: the text, cut at the client's stop strings.
+        tools: what the client offered.
+        parser: of the model's family.
+        inside: the prompt ends inside a thought.
+        problem: why the answer's calls cannot be read; they are shown as text then.
+        thought_tokens: sampled while a thought went on.
+    """
+
+    stream: TextStream
+    tools: Sequence[Tool]
+    parser: ResponseParser = CANONICAL
+    inside: bool = False
+    content: str = ""
+    thoughts: str = ""
+    calls: tuple[ToolCall, ...] = ()
+    problem: str = ""
+    thought_tokens: int = 0
+    _spoken: str = field(default="", repr=False)
+    _waiting: str = field(default="", repr=False)
+    _state: str = "start"
+
+    @classmethod
+    def of(cls, template: ChatTemplate, prompt_ids: Sequence[int], stop: Sequence[str], tools: Sequence[Tool]) -> Shown:
+        """Begin an answer to a prompt."""
+        openings = [opening.strip() for opening, _ in template.parser.thought_tags]
+        inside = _tail(template, prompt_ids).endswith(tuple(openings))
+        return cls(TextStream(template.decode, stop), tools, template.parser, inside)
+
+    @property
+    def stopped_by(self) -> str:
+        """The stop string that has ended what is shown; empty: none."""
+        return self.stream.stopped_by
+
+    def add(self, token_ids: Sequence[int], last: bool = False) -> tuple[str, str]:
+        """Take further tokens; return the content and the thoughts that may be shown now and could not before."""
+        content = thoughts = ""
+        while len(token_ids) > 1 and self._state != "said":  # one by one, to count those of a thought
+            said, thought = self._add(token_ids[:1], False)
+            content, thoughts, token_ids = content + said, thoughts + thought, token_ids[1:]
+        said, thought = self._add(token_ids, last)
+        return content + said, thoughts + thought
+
+    def _add(self, token_ids: Sequence[int], last: bool) -> tuple[str, str]:
+        self._waiting += self.stream.add(token_ids, last)
+        last = last or self.stream.stopped
+        if self.parser.whole:
+            return self._read_whole() if last else ("", "")
+        if self._state == "start":
+            self._begin(last)
+        thoughts = self._think(last) if self._state == "thought" else ""
+        content = self._say(last) if self._state == "said" else ""
+        if thoughts or self._state == "thought":
+            self.thought_tokens += len(token_ids)
+        return content, thoughts
+
+    def _read_whole(self) -> tuple[str, str]:
+        response = self.parser.read(self._waiting, self.tools)
+        self.problem = response.problem
+        self.calls = () if response.problem else response.calls
+        self.content, self.thoughts = self._waiting if response.problem else response.content, response.thoughts
+        return self.content, self.thoughts
+
+    def _begin(self, last: bool) -> None:
+        """Find out whether the answer begins with a thought."""
+        text = self._waiting.lstrip()
+        openings = [opening for opening, _ in self.parser.thought_tags]
+        tag = next((tag for tag in openings if text.startswith(tag)), "")
+        if tag or self.inside:
+            self._waiting = text[len(tag) :] if tag else self._waiting
+            self._state = "thought"
+        elif last or not any(tag.startswith(text) for tag in openings):
+            self._state = "said"
+
+    def _think(self, last: bool) -> str:
+        closings = [closing for _, closing in self.parser.thought_tags]
+        places = [(place, tag) for tag in closings if (place := self._waiting.find(tag)) >= 0]
+        if places:
+            place, tag = min(places)
+            new, self._waiting, self._state = self._waiting[:place], self._waiting[place + len(tag) :], "said"
+        else:
+            held = 0 if last else _beginning_of(self._waiting, closings)
+            new, self._waiting = _cut(self._waiting, held)
+        self.thoughts += new
+        return new
+
+    def _say(self, last: bool) -> str:
+        self._spoken, self._waiting = self._spoken + self._waiting, ""
+        whole = self._finished(last) if self.tools else self._spoken
+        new = whole[len(self.content) :]
+        self.content += new
+        return new
+
+    def _finished(self, last: bool) -> str:
+        """Return the text that is no part of a call."""
+        if not last:
+            text = self._spoken.lstrip()
+            if text.startswith("{"):
+                return ""
+            openings = [opening for opening in self.parser.call_openings if opening != "{"]
+            text = text[: min((place for opening in openings if (place := text.find(opening)) >= 0), default=len(text))]
+            return _cut(text, _beginning_of(text, openings))[0].rstrip()
+        response = self.parser.read(self._spoken, self.tools)
+        self.problem = response.problem
+        if response.problem or not response.calls:
+            response = Response(self._spoken.strip())
+        self.calls = response.calls
+        return response.content if response.content.startswith(self.content) else self.content
+
+
+def opened_thought(template: ChatTemplate, prompt_ids: Sequence[int]) -> str:
+    """Return the tag of the thought that a prompt ends inside of; empty: none."""
+    tail = _tail(template, prompt_ids)
+    return next((tag for tag in THOUGHT_TAGS if tail.endswith(f"<{tag}>")), "")
+
+
+def _tail(template: ChatTemplate, prompt_ids: Sequence[int]) -> str:
+    return str(template.tokenizer.decode(list(prompt_ids[-TAIL:]), skip_special_tokens=False)).rstrip()
+
+
+def arguments_text(call: ToolCall) -> str:
+    """Return a call's arguments as every dialect shows them."""
+    return json.dumps(dict(call.arguments), ensure_ascii=False)
+
+
+def _beginning_of(text: str, tags: Sequence[str]) -> int:
+    """Return the length of the longest end of the text that a tag may begin with."""
+    lengths = (n for n in range(min(len(text), max(map(len, tags)) - 1), 0, -1))
+    return next((n for n in lengths if any(tag.startswith(text[-n:]) for tag in tags)), 0)
+
+
+def _cut(text: str, held: int) -> tuple[str, str]:
+    return (text[:-held], text[-held:]) if held else (text, "")

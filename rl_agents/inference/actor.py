@@ -1,0 +1,273 @@
+"""The Ray actor around an engine. One call carries many requests; callers share the engine's batches."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import psutil
+
+from rl_agents.inference.base import Completion, EngineError, EngineSettings, Sampling
+from rl_agents.inference.weight_sync.states import Call, State
+from rl_agents.inference.weight_update_gate import OverlapClock
+
+#: A request on the wire: its id (unique within a client), prompt tokens, sampling.
+Request = tuple[int, list[int], Sampling]
+#: A reply on the wire: the request's id, and the completion or the error's text.
+Reply = tuple[int, "Completion | str"]
+#: What an exchange brings: replies, and the seconds for which the engine has held calls back for new weights so far.
+Answer = tuple[list[Reply], float]
+
+#: Seconds that `EngineActor.exchange` waits for a first result before it returns nothing.
+MAX_WAIT_S = 1.0
+#: Results wait until they are this share of what their client has outstanding, for `LINGER_S` at most. An exchange
+#: costs 2 ms of CPU (as much as a dozen tokens of a tiny model), and requests that come together share a prefill.
+READY_SHARE = 0.25
+LINGER_S = 0.02
+#: Seconds without an exchange after which a client counts as dead and its requests are dropped.
+CLIENT_LIFETIME_S = 60.0
+
+_NO_WEIGHTS = "restarted, and has not been given the last weights yet"
+
+
+@dataclass
+class _Client:
+    """One client's requests in progress and the replies that it has not fetched."""
+
+    tasks: dict[int, asyncio.Task[None]] = field(default_factory=dict)
+    ready: list[Reply] = field(default_factory=list)
+    #: Set when there is a reply, or when a newer exchange takes over; each exchange has its own.
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    last_seen: float = field(default_factory=time.monotonic)
+
+    def add(self, reply: Reply) -> None:
+        """Keep a reply for the exchange that waits, and let that go now or soon."""
+        self.ready.append(reply)
+        if self.enough_ready():
+            self.wake.set()
+        elif len(self.ready) == 1:
+            asyncio.get_running_loop().call_later(LINGER_S, self._flush)
+
+    def enough_ready(self) -> bool:
+        """Whether enough is ready; ``tasks`` still holds what is."""
+        return len(self.ready) >= max(1.0, READY_SHARE * len(self.tasks))
+
+    def _flush(self) -> None:
+        if self.ready:
+            self.wake.set()
+
+
+class EngineActor:
+    """Hosts one engine. `InferenceGroup` makes it a Ray actor; `RemoteEngine` talks to it."""
+
+    def __init__(self, settings: EngineSettings, name: str = "engine 0") -> None:
+        """Build the engine.
+
+        Args:
+            settings: what to build.
+            name: stands in error messages.
+        """
+        # Before torch is imported: with more threads than cores a tiny model's step waits in spin barriers.
+        os.environ["OMP_NUM_THREADS"] = str(settings.threads)
+        from rl_agents.inference.select import build_engine
+
+        self.name, self._settings = name, settings
+        self._clients: dict[str, _Client] = {}
+        self._engine: Any = build_engine(settings)
+        self._version = 0
+        self._busy = OverlapClock()
+        self._needs_weights = _was_restarted()
+
+    async def ping(self) -> str:
+        """Return ``pong``.
+
+        Raises:
+            EngineError: the engine inside has died.
+        """
+        if dead := getattr(self._engine, "dead", None):
+            raise EngineError(f"{self.name}: {dead}")
+        return "pong"
+
+    async def apply(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call ``func`` with this actor (the protocol of RLlib's ``FaultTolerantActorManager``).
+
+        Unlike RLlib's ``FaultAwareApply``, an exception reaches the caller and leaves the actor alive.
+        """
+        result = func(self, *args, **kwargs)
+        return await result if inspect.isawaitable(result) else result
+
+    async def exchange(self, client_id: str, requests: Sequence[Request]) -> Answer:
+        """Take new requests; return when enough of this client's have finished (see `READY_SHARE`), with all that have.
+
+        Returns no replies after `MAX_WAIT_S`, and when a newer exchange of the same client takes over:
+        a client may send new requests while it waits. Requests that are known already are not started twice.
+
+        Args:
+            client_id: ``<caller>/<anything>``; a new id of the same caller drops what the old one asked for.
+            requests: may be empty, to fetch only.
+        """
+        client = self._client(client_id)
+        for request_id, prompt_ids, sampling in requests:
+            if request_id not in client.tasks:
+                work = self._generate(client, request_id, prompt_ids, sampling)
+                client.tasks[request_id] = asyncio.create_task(work)
+        client.wake.set()  # an older exchange of this client returns now
+        wake = client.wake = asyncio.Event()
+        if not client.enough_ready():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(wake.wait(), LINGER_S if client.ready else MAX_WAIT_S)
+        if wake is not client.wake:
+            return [], self._held_s()
+        await asyncio.sleep(0)  # let all that the same step finished arrive
+        replies, client.ready = client.ready, []
+        for request_id, _ in replies:
+            client.tasks.pop(request_id, None)
+        client.last_seen = time.monotonic()
+        return replies, self._held_s()
+
+    async def sync_packed(self, packed: Any, version: int) -> int:
+        """Replace the weights by ``packed`` (a `PackedWeights`); return ``version``.
+
+        Raises:
+            EngineError: the weights do not fit the model.
+        """
+        from rl_agents.inference.weights import unpack
+
+        await self._engine.sync(unpack(packed), version)
+        self._version, self._needs_weights = version, False
+        return version
+
+    async def transfer(self, calls: Sequence[Call], version: int, packed: Any = None) -> None:
+        """Make calls of a weight transfer (`rl_agents.inference.weight_sync.port.Port.run`), or load ``packed`` at
+        once.
+
+        Raises:
+            EngineError: what went wrong.
+        """
+        if packed is not None:
+            await self.sync_packed(packed, version)
+            return
+        await self._engine.port.run(calls, version)
+        if any(name == "finish" for name, _ in calls):
+            self._version, self._needs_weights = version, False
+
+    async def sleep(self, level: int) -> None:
+        """Free the GPU until the next weights arrive; see `Port.sleep`."""
+        await self._engine.port.sleep(level)
+
+    async def weight_checksums(self) -> list[dict[str, str]]:
+        """Return vLLM's own SHA-256 of every parameter, by worker, without those that a CPU has packed away."""
+        held = {name for worker in await self._engine.worker("rl_weight_names") for name, _, _ in worker}
+        digests = await self._engine.worker("compute_weight_checksums")
+        return [{n: d for n, d in worker.items() if n.rpartition(":")[2] in held} for worker in digests]
+
+    async def trust_checkpoint(self) -> None:
+        """After a restart: sample from the checkpoint's weights, since no others were ever pushed."""
+        self._needs_weights = False
+
+    async def policy_version(self) -> int:
+        """Return the version of the last weights, 0 before any."""
+        return self._version
+
+    async def health(self) -> tuple[bool, int]:
+        """Return whether the engine may sample, and its version.
+
+        After a restart it may not, nor after an update that failed half-way, until the last weights are pushed again.
+
+        Raises:
+            EngineError: the engine inside has died.
+        """
+        await self.ping()
+        port = getattr(self._engine, "port", None)
+        return not self._needs_weights and (port is None or port.state is not State.BROKEN), self._version
+
+    async def place(self) -> tuple[str, float]:
+        """Return process and node, for error messages, and the seconds that `exchange` tells, as a client begins."""
+        import ray
+
+        return f"pid {os.getpid()}, node {ray.util.get_node_ip_address()}", self._held_s()
+
+    async def node(self) -> str:
+        """Return the address of this actor's machine."""
+        import ray
+
+        return str(ray.util.get_node_ip_address())
+
+    async def stats(self) -> dict[str, float]:
+        """Return totals since the start: tokens sampled, prompt tokens, of these reused, and CPU seconds."""
+        counters = getattr(self._engine, "counters", self._engine)
+        return {
+            "sampled_tokens": counters.sampled_tokens,
+            "prompt_tokens": counters.prompt_tokens,
+            "cached_tokens": counters.cached_tokens,
+            "cpu_s": cpu_seconds(),
+            "outstanding": sum(len(client.tasks) for client in self._clients.values()),
+        }
+
+    async def busy_seconds(self) -> float:
+        """Return the seconds so far in which at least one response was being sampled."""
+        return self._busy.seconds()
+
+    async def close(self) -> None:
+        """Stop the engine."""
+        self._engine.close()
+
+    async def _generate(self, client: _Client, request_id: int, prompt_ids: list[int], sampling: Sampling) -> None:
+        reply: Completion | str
+        self._busy.begin()
+        try:
+            if self._needs_weights:
+                raise EngineError(_NO_WEIGHTS)
+            reply = await self._engine.generate(prompt_ids, sampling)
+        except Exception as error:
+            reply = f"{self.name}: {error}"
+        finally:
+            self._busy.end()
+        client.add((request_id, reply))
+
+    def _held_s(self) -> float:
+        """Seconds for which the engine has held calls back for new weights so far."""
+        held = getattr(self._engine, "held", None)
+        return held.seconds() if held is not None else 0.0
+
+    def _client(self, client_id: str) -> _Client:
+        """Return the client's record; drop those that it replaces and those that have gone silent."""
+        now = time.monotonic()
+        if client_id not in self._clients:
+            caller = client_id.rpartition("/")[0]
+            for other, record in list(self._clients.items()):
+                silent = now - record.last_seen > CLIENT_LIFETIME_S
+                if silent or (caller and other.rpartition("/")[0] == caller):
+                    self._drop(other)
+            self._clients[client_id] = _Client()
+        client = self._clients[client_id]
+        client.last_seen = now
+        return client
+
+    def _drop(self, client_id: str) -> None:
+        for task in self._clients.pop(client_id).tasks.values():
+            task.cancel()
+
+
+def cpu_seconds() -> float:
+    """Return the CPU seconds of this process and its living descendants."""
+    process = psutil.Process()
+    total = 0.0
+    for member in [process, *process.children(recursive=True)]:
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has just ended
+            times = member.cpu_times()
+            total += times.user + times.system
+    return total
+
+
+def _was_restarted() -> bool:
+    """Whether Ray restarted this actor: it has the weights of the checkpoint then, not the last ones."""
+    import ray
+
+    return ray.is_initialized() and bool(ray.get_runtime_context().was_current_actor_reconstructed)

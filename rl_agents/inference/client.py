@@ -1,0 +1,216 @@
+"""The engine interface over one or more engine actors, for use inside a synchronous actor's ``asyncio.run``."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import ray
+from ray.exceptions import RayError, RayTaskError
+
+from rl_agents.inference.actor import Answer, Request
+from rl_agents.inference.base import Completion, EngineError, Sampling, Weights
+
+#: Seconds for which an engine that died gets no requests, unless no other is left.
+COOLDOWN_S = 5.0
+#: Exchanges with one engine at a time; one is answered at once when the next one arrives.
+MAX_EXCHANGES = 2
+
+
+@dataclass
+class _Waiter:
+    """A coroutine's wait for one completion; ``held_s``: `_Link.held_s` when it began, None: not known yet."""
+
+    future: asyncio.Future[Completion]
+    deadline: float
+    held_s: float | None
+
+
+@dataclass
+class _Link:
+    """One engine actor, seen from here."""
+
+    index: int
+    handle: Any
+    place: str = ""
+    inbox: list[Request] = field(default_factory=list)
+    waiters: dict[int, _Waiter] = field(default_factory=dict)
+    pump: asyncio.Task[None] | None = None
+    work: asyncio.Event = field(default_factory=asyncio.Event)
+    cooldown_until: float = 0.0
+    #: Seconds for which the engine has held calls back for new weights, as it said last; None: it said nothing yet.
+    held_s: float | None = None
+
+    def hear(self, held_s: float) -> None:
+        """Note what the engine says of the seconds for which it held calls back; a new engine counts from 0."""
+        for waiter in self.waiters.values():
+            if waiter.held_s is None or held_s < waiter.held_s:
+                waiter.held_s = held_s
+        self.held_s = held_s
+
+    def deadline(self, waiter: _Waiter) -> float:
+        """When a call has waited too long: time in which the engine switches weights does not count."""
+        if self.held_s is None or waiter.held_s is None:
+            return waiter.deadline
+        return waiter.deadline + self.held_s - waiter.held_s
+
+    @property
+    def name(self) -> str:
+        return f"engine {self.index} ({self.place or 'pid and node unknown'})"
+
+
+class RemoteEngine:
+    """Sends each request to the engine with the fewest outstanding ones."""
+
+    def __init__(self, handles: Sequence[Any], caller: str = "", timeout_s: float = 120.0) -> None:
+        """Use the actors ``handles`` (`InferenceGroup.handles`).
+
+        Args:
+            handles: `EngineActor` handles.
+            caller: stable name of the env runner: when it comes back after a crash, what it had asked for is
+                dropped. Empty: every instance is its own caller.
+            timeout_s: longest wait for one completion, in seconds, without those in which a sync held it back.
+        """
+        self._client_id = f"{caller or uuid.uuid4().hex}/{uuid.uuid4().hex}"
+        self._timeout_s = timeout_s
+        self._ids = itertools.count()
+        self._links: list[_Link] = []
+        self.set_handles(handles)
+
+    def set_handles(self, handles: Sequence[Any]) -> None:
+        """Use these actors from now on, e.g. after `InferenceGroup.restore` had to replace one.
+
+        Raises:
+            ValueError: there are no handles.
+        """
+        if not handles:
+            raise ValueError("RemoteEngine needs at least one engine actor")
+        known = {link.handle: link for link in self._links}
+        self._links = [known.get(handle) or _Link(index, handle) for index, handle in enumerate(handles)]
+
+    async def generate(self, prompt_ids: Sequence[int], sampling: Sampling) -> Completion:
+        """Sample a response to ``prompt_ids`` on one of the engines.
+
+        Raises:
+            EngineError: the engine died, rejected the request, or did not answer within ``timeout_s``.
+        """
+        link = self._least_loaded()
+        future: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
+        request_id = next(self._ids)
+        link.waiters[request_id] = _Waiter(future, time.monotonic() + self._timeout_s, link.held_s)
+        link.inbox.append((request_id, list(prompt_ids), sampling))
+        if link.pump is None or link.pump.done() or link.pump.get_loop() is not asyncio.get_running_loop():
+            link.work = asyncio.Event()
+            link.pump = asyncio.create_task(self._pump(link))
+        link.work.set()
+        try:
+            return await future
+        finally:
+            link.waiters.pop(request_id, None)
+
+    async def sync(self, weights: Weights, version: int) -> None:
+        """Push ``weights`` to all engines. `InferenceGroup.sync` does this with a timeout; prefer it.
+
+        Raises:
+            EngineError: an engine died or cannot load them.
+        """
+        from rl_agents.inference.weights import pack
+
+        packed = ray.put(pack(weights))
+        for link in self._links:
+            try:
+                await link.handle.sync_packed.remote(packed, version)
+            except RayError as error:
+                raise EngineError(f"{link.name} failed in sync to version {version}: {error}") from error
+
+    def close(self) -> None:
+        """Forget the actors; they belong to `InferenceGroup`."""
+        for link in self._links:
+            if link.pump is not None and not link.pump.done():
+                link.pump.cancel()
+
+    def _least_loaded(self) -> _Link:
+        now = time.monotonic()
+        return min(self._links, key=lambda link: (link.cooldown_until > now, len(link.waiters), link.index))
+
+    async def _pump(self, link: _Link) -> None:
+        """Carry requests and replies until nothing is outstanding."""
+        exchanges: set[asyncio.Future[Answer]] = set()
+        try:
+            await asyncio.sleep(0)  # coroutines that start together share the first call
+            await self._identify(link)
+            while link.waiters or link.inbox:
+                if (link.inbox and len(exchanges) < MAX_EXCHANGES) or not exchanges:
+                    requests, link.inbox = link.inbox, []
+                    exchanges.add(asyncio.ensure_future(link.handle.exchange.remote(self._client_id, requests)))
+                exchanges -= await self._step(link, exchanges)
+        except Exception as error:  # whatever it is, nobody may wait for ever
+            count = len(link.waiters)
+            self._fail(link, f"{link.name} failed in generate, {count} requests outstanding: {brief(error)}")
+            link.cooldown_until, link.place, link.held_s = time.monotonic() + COOLDOWN_S, "", None
+        finally:
+            for exchange in exchanges:
+                exchange.cancel()
+            link.inbox.clear()
+
+    async def _step(self, link: _Link, exchanges: set[asyncio.Future[Answer]]) -> set[Any]:
+        """Wait for a reply, for new requests or for a deadline; return the exchanges that are over."""
+        link.work.clear()
+        new_work = asyncio.ensure_future(link.work.wait())
+        first = min(map(link.deadline, link.waiters.values()), default=time.monotonic())
+        patience = max(0.01, first - time.monotonic())
+        wanted: set[asyncio.Future[Any]] = {*exchanges, new_work}
+        done, _ = await asyncio.wait(wanted, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+        new_work.cancel()
+        over = done - {new_work}
+        for exchange in over:
+            replies, held_s = exchange.result()
+            link.hear(held_s)
+            for request_id, reply in replies:
+                self._deliver(link, request_id, reply)
+        self._expire(link)
+        if over:
+            await asyncio.sleep(0)  # the answered coroutines' next requests share the next exchange
+        return over
+
+    def _deliver(self, link: _Link, request_id: int, reply: Completion | str) -> None:
+        waiter = link.waiters.pop(request_id, None)
+        if waiter is None or waiter.future.done():
+            return
+        if isinstance(reply, str):
+            waiter.future.set_exception(EngineError(f"{reply} [{link.name}]"))
+        else:
+            waiter.future.set_result(reply)
+
+    def _expire(self, link: _Link) -> None:
+        """Fail the requests that have waited too long."""
+        now, count = time.monotonic(), len(link.waiters)
+        for request_id in [key for key, waiter in link.waiters.items() if link.deadline(waiter) <= now]:
+            text = f"{link.name} did not answer generate within {self._timeout_s:g} s, {count} requests outstanding"
+            self._deliver_error(link, request_id, text)
+
+    def _fail(self, link: _Link, text: str) -> None:
+        for request_id in list(link.waiters):
+            self._deliver_error(link, request_id, text)
+
+    def _deliver_error(self, link: _Link, request_id: int, text: str) -> None:
+        waiter = link.waiters.pop(request_id)
+        if not waiter.future.done():
+            waiter.future.set_exception(EngineError(text))
+
+    async def _identify(self, link: _Link) -> None:
+        """Learn where the engine runs, for error messages, and how long it has held calls back so far; once."""
+        if not link.place:
+            link.place, held_s = await asyncio.wait_for(link.handle.place.remote(), self._timeout_s)
+            link.hear(held_s)
+
+
+def brief(error: Exception) -> str:
+    """Return the line of an error that says most: Ray's own errors begin with it, tracebacks end with it."""
+    lines = str(error).strip().splitlines() or [""]
+    return f"{type(error).__name__}: {lines[-1 if isinstance(error, RayTaskError) else 0].strip()}"

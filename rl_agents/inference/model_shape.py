@@ -1,0 +1,168 @@
+"""What a model's config.json says about its size: context length, parameters, bytes of a token's keys and values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rl_agents.errors import InputError
+from rl_agents.inference.hub import again, model_folder
+
+#: Bytes of a number by dtype.
+WIDTHS: Mapping[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2}
+#: Kinds of position scaling whose ``max_position_embeddings`` is the scaled length already (as in vLLM).
+SCALED_ALREADY = ("su", "longrope", "llama3", "yarn", "deepseek_yarn", "deepseek_llama_scaling")
+
+
+#: What configurations call the number of experts of a layer.
+EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
+
+
+@dataclass(frozen=True)
+class ModelShape:
+    """Sizes of a decoder.
+
+    Attributes:
+        feed_forward: width of the feed-forward layer; of all experts together in a mixture of experts.
+        head_dim: width of an attention head.
+        context: tokens that it reads at most; None where config.json does not say.
+        tied: the vocabulary head is the embedding.
+    """
+
+    layers: int
+    hidden: int
+    feed_forward: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocabulary: int
+    context: int | None
+    tied: bool
+
+    @property
+    def parameters(self) -> int:
+        """Number of weights, without norms and biases."""
+        attention = 2 * self.hidden * self.head_dim * (self.heads + self.kv_heads)
+        layer = attention + 3 * self.hidden * self.feed_forward
+        return self.layers * layer + self.vocabulary * self.hidden * (1 if self.tied else 2)
+
+    def kv_bytes(self, dtype: str) -> int:
+        """Bytes of one token in an engine's KV cache: K and V, all layers."""
+        return 2 * self.layers * self.kv_heads * self.head_dim * WIDTHS[dtype]
+
+
+def check_model_dir(model_dir: str | Path) -> Path:
+    """Return the folder, or that of a public model in the cache (`rl_agents.inference.hub`).
+
+    Raises:
+        InputError: the folder or its config.json or its safetensors weights are missing.
+    """
+    folder = model_folder(model_dir)
+    if not (folder / "config.json").is_file():
+        raise InputError(
+            f"model={model_dir}: no config.json; a Hugging Face model folder is needed{again(folder, model_dir)}"
+        )
+    if not any(folder.glob("*.safetensors")):
+        raise InputError(
+            f"model={model_dir}: no *.safetensors weights (other formats are not loaded){again(folder, model_dir)}"
+        )
+    return folder
+
+
+def model_shape(config: Mapping[str, Any]) -> ModelShape | None:
+    """Read a Hugging Face configuration; None where it is no decoder of the usual form."""
+    config = config.get("text_config") or config
+    try:
+        hidden, heads = int(config["hidden_size"]), int(config["num_attention_heads"])
+        experts = int(next((config[name] for name in EXPERTS if config.get(name)), 1))
+        width = config.get("moe_intermediate_size") if experts > 1 else None
+        return ModelShape(
+            layers=int(config["num_hidden_layers"]),
+            hidden=hidden,
+            feed_forward=int(width or config["intermediate_size"]) * experts,
+            heads=heads,
+            kv_heads=int(config.get("num_key_value_heads") or heads),
+            head_dim=int(config.get("head_dim") or hidden // heads),
+            vocabulary=int(config["vocab_size"]),
+            context=context_limit(config),
+            tied=bool(config.get("tie_word_embeddings", False)),
+        )
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def padding_begins(model_dir: str | Path) -> int | None:
+    """Return the first id that the model embeds and its tokenizer does not have; None: there is none, or no telling.
+
+    Embeddings are padded to round numbers. Such ids have no text: engines and learner leave them out.
+    """
+    folder = Path(model_dir)
+    if not (folder / "tokenizer.json").is_file():
+        return None
+    from tokenizers import Tokenizer
+
+    ids = set(Tokenizer.from_file(str(folder / "tokenizer.json")).get_vocab(with_added_tokens=True).values())
+    if (folder / "tokenizer_config.json").is_file():
+        added = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8")).get("added_tokens_decoder")
+        ids |= {int(token) for token in added or ()}
+    shape = model_shape(read_config(folder))
+    return max(ids) + 1 if ids and shape and max(ids) + 1 < shape.vocabulary else None
+
+
+def context_limit(config: Mapping[str, Any]) -> int | None:
+    """Return the tokens that a model reads at most, position scaling included; None where it does not say."""
+    config = config.get("text_config") or config
+    positions = config.get("max_position_embeddings") or config.get("n_positions")
+    if not isinstance(positions, int):
+        return None
+    rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
+    kind = rope.get("rope_type", rope.get("type", "default")) if isinstance(rope, Mapping) else "default"
+    factor = rope.get("factor") if isinstance(rope, Mapping) and kind not in SCALED_ALREADY else None
+    return int(positions * (factor or 1))
+
+
+def rope_limit(config: Mapping[str, Any]) -> int | None:
+    """Return the length beyond which rotary frequencies depend on a sequence's length; None: they never do.
+
+    transformers takes the frequencies of the longest row of a batch, vLLM those of ``max_model_len`` for every row.
+    """
+    config = config.get("text_config") or config
+    rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
+    kind = rope.get("rope_type", rope.get("type")) if isinstance(rope, Mapping) else None
+    if kind not in ("longrope", "su", "dynamic"):
+        return None
+    limit = (
+        rope.get("original_max_position_embeddings")
+        or config.get("original_max_position_embeddings")
+        or config.get("max_position_embeddings")
+    )
+    return int(limit) if limit else None
+
+
+def attention(config: Mapping[str, Any]) -> dict[str, str]:
+    """Return what a model's loader is told about attention.
+
+    PyTorch's own attention has no cap on its logits (Gemma 2), and transformers leaves the cap out without a word.
+    """
+    return {"attn_implementation": "eager"} if config.get("attn_logit_softcapping") else {}
+
+
+def read_config(model_dir: str | Path) -> dict[str, Any]:
+    """Return the folder's config.json.
+
+    Raises:
+        InputError: it is absent or no JSON object.
+    """
+    path = Path(model_dir) / "config.json"
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"model={model_dir}: no config.json; a Hugging Face model folder is needed") from None
+    except (ValueError, OSError) as error:
+        raise InputError(f"{path}: broken JSON: {error}") from None
+    if not isinstance(config, dict):
+        raise InputError(f"{path}: a JSON object is needed, found {type(config).__name__}")
+    return config

@@ -1,0 +1,359 @@
+"""A KV-cache engine in plain torch over any Hugging Face causal language model with full attention.
+
+Best for models of up to about two million parameters: nothing to install, no second process, and weights
+that are copied in place. Requests run on the event loop itself (no threads, no timers): the same coroutines
+in the same order give the same bits. Each decoding step takes all running requests; waiting ones join between
+steps. A slot keeps its keys and values when its request is done, so that the next turn of an episode, whose
+prompt begins with the same tokens, computes only what is new. Requests that join together with the same prompt
+(members of a group, siblings of a searched state) have it computed once, and each gets a copy. While the batch stays
+the same, a step's tokens go into the next pass as they were drawn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rl_agents.inference.base import (
+    Completion,
+    EngineError,
+    EngineSettings,
+    OnTokens,
+    RequestRefused,
+    Sampling,
+    Weights,
+)
+from rl_agents.inference.torch_forward import Passes
+from rl_agents.inference.torch_model import check_attention, fitting_parameters, load_model
+from rl_agents.inference.torch_sampling import draw, uniforms
+from rl_agents.inference.torch_scheduler import (
+    Request,
+    Slot,
+    by_width,
+    choose_slots,
+    completion_of,
+    twins,
+    within_budget,
+)  # fmt: skip
+from rl_agents.inference.weight_names import FileNames
+from rl_agents.inference.weight_update_gate import OverlapClock, Running, overdue
+
+
+class TorchEngine:
+    """See the module docstring. Slots ``[0, running)`` of the cache hold the running requests.
+
+    Attributes:
+        sampled_tokens, prompt_tokens, cached_tokens: totals; of the prompts' tokens those whose keys were there, or
+            another request's of the same pass.
+        passes, prefill_tokens, decode_tokens: forward passes of the model, and tokens that went through it, padding
+            included, in passes over prompts and over one token a request.
+    """
+
+    def __init__(
+        self,
+        model: str | Path | torch.nn.Module,
+        dtype: str | torch.dtype = "float32",
+        max_model_len: int = 1024,
+        max_batch: int = 128,
+        seed: int = 0,
+        device: str | torch.device | None = None,
+        weight_switch: str = "wait",
+        switch_timeout_s: float = 120.0,
+    ) -> None:
+        """Load or adopt a model.
+
+        Args:
+            model: checkpoint folder, or a loaded Hugging Face model (used as it is: `sync` writes into it).
+            dtype: of the weights, when ``model`` is a folder.
+            max_model_len: longest prompt plus response, in tokens.
+            max_batch: most requests decoded together; fewer where `SlotCache` cannot hold so many contexts.
+            seed: seeds the requests that bring none of their own.
+            device: None: the GPU where there is one, else the CPU; a loaded model stays where it is.
+            weight_switch, switch_timeout_s: see `EngineSettings`.
+
+        Raises:
+            InputError: the model has layers that this engine cannot cache, or one context does not fit the cache.
+        """
+        self.model: Any = load_model(model, dtype, device) if isinstance(model, (str, Path)) else model
+        check_attention(self.model.config, max_model_len)
+        self.device, self.max_model_len, self.seed = self.model.device, max_model_len, seed
+        self._passes = Passes(self.model, max_batch, max_model_len)
+        self.max_batch = self._passes.cache.slots
+        self._names = FileNames(self.model)
+        self.version = 0
+        self.held = OverlapClock()
+        self._keep, self._patience_s, self._syncs = weight_switch == "keep", switch_timeout_s, 0
+        self.sampled_tokens = self.prompt_tokens = self.cached_tokens = 0
+        self.passes = self.prefill_tokens = self.decode_tokens = 0
+        self._slots = [Slot() for _ in range(self.max_batch)]
+        self._running = self._clock = self._requests = 0
+        self._waiting: list[Request] = []
+        self._driver: asyncio.Task[None] | None = None
+        #: Of the running batch, until it changes: temperature and top-p by row, and the tokens that no pass has read.
+        self._rows: tuple[torch.Tensor | None, torch.Tensor | None] | None = None
+        self._drawn: torch.Tensor | None = None
+
+    @classmethod
+    def from_settings(cls, settings: EngineSettings) -> TorchEngine:
+        """Build from the settings that all engines share."""
+        torch.set_num_threads(settings.threads)
+        return cls(
+            settings.model_dir, settings.dtype, settings.max_model_len, settings.max_batch, settings.seed,
+            weight_switch=settings.weight_switch, switch_timeout_s=settings.switch_timeout_s,
+        )  # fmt: skip
+
+    async def generate(
+        self, prompt_ids: Sequence[int], sampling: Sampling, on_tokens: OnTokens | None = None
+    ) -> Completion:
+        """Sample a response to ``prompt_ids``.
+
+        Raises:
+            RequestRefused: the request has `Extras`.
+            EngineError: the prompt is empty or leaves no room for a response, or the model failed.
+        """
+        if sampling.extras is not None:
+            raise RequestRefused("the torch engine samples from the policy as it is; take engine=vllm")
+        room = self.max_model_len - len(prompt_ids)
+        if not prompt_ids or room < 1 or sampling.max_tokens < 1:
+            raise EngineError(
+                f"torch engine: a prompt of {len(prompt_ids)} tokens and max_tokens={sampling.max_tokens} "
+                f"do not fit max_model_len={self.max_model_len}"
+            )
+        limit, self._requests = min(sampling.max_tokens, room), self._requests + 1
+        seed = sampling.seed if sampling.seed is not None else (self.seed << 64) + self._requests
+        request = Request(
+            list(prompt_ids), len(prompt_ids), sampling, frozenset(sampling.stop_token_ids), limit,
+            uniforms(seed, limit), asyncio.get_running_loop().create_future(), on_tokens,
+        )  # fmt: skip
+        self._waiting.append(request)
+        if self._driver is None or self._driver.done():
+            self._driver = asyncio.create_task(self._drive())
+        return await request.future
+
+    async def sync(self, weights: Weights, version: int) -> None:
+        """Copy ``weights`` into the model when no call runs (``wait``), or at once (``keep``), and drop all keys.
+
+        Raises:
+            EngineError: names or shapes do not match the model, or running calls do not end in time; nothing has been
+                copied then.
+        """
+        pairs = fitting_parameters(self.model, self._names, weights)
+        self.held.begin()
+        self._syncs += 1
+        try:
+            await self._drain(version)
+            with torch.no_grad():
+                for parameter, tensor in pairs:
+                    parameter.copy_(tensor)
+            self._forget()
+            self.version = version
+        finally:
+            self._syncs -= 1
+            self.held.end()
+        while self._waiting and not (self._running or self._syncs or self._keep):
+            await asyncio.sleep(0)  # those held back go first, however many syncs follow
+
+    async def _drain(self, version: int) -> None:
+        """Wait until no slot runs; `_drive` fills none meanwhile."""
+        deadline = time.monotonic() + self._patience_s
+        while self._running and not self._keep:
+            if time.monotonic() > deadline:
+                requests = [slot.request for slot in self._slots if slot.request is not None]
+                raise overdue(version, self._patience_s, [Running(r.prompt_length, r.limit, r.since) for r in requests])
+            await asyncio.sleep(0)
+
+    def close(self) -> None:
+        """Free the model and the cache."""
+        self._forget()
+        self._passes = self.model = None  # type: ignore[assignment]
+
+    def _forget(self) -> None:
+        """Drop all keys and values; running requests wait again, in their old order, ahead of the others."""
+        stopped = [slot.request for slot in self._slots if slot.request is not None]
+        self._waiting[:0] = stopped
+        self._slots = [Slot() for _ in range(self.max_batch)]
+        self._running, self._rows, self._drawn = 0, None, None
+
+    async def _drive(self) -> None:
+        """Run until nothing is left. Ends when two turns of the event loop brought nothing new."""
+        try:
+            await self._settle()
+            while self._waiting or self._running:
+                if self._syncs and not self._keep and not self._running:
+                    await asyncio.sleep(0)  # the sync's turn
+                    continue
+                # A joining request costs a forward pass of its own: let a few gather while many run.
+                if self._may_admit() and len(self._waiting) * 4 >= self._running:
+                    self._admit()
+                else:
+                    self._advance()
+                await asyncio.sleep(0)
+                if not self._running:
+                    await self._settle()
+        except Exception as error:
+            self._forget()
+            for request in self._waiting:
+                if not request.future.done():
+                    request.future.set_exception(EngineError(f"torch engine failed: {error!r}"))
+            self._waiting.clear()
+        except asyncio.CancelledError:  # the event loop ends, and with it all who wait here
+            self._retire(set(range(self._running)))
+            self._waiting.clear()
+            raise
+
+    def _may_admit(self) -> bool:
+        held = self._syncs and not self._keep
+        return bool(self._waiting) and not held and self._running < self.max_batch
+
+    async def _settle(self) -> None:
+        """Let all coroutines that can run do so: their requests form one batch."""
+        seen, quiet = -1, 0
+        while quiet < 2:
+            quiet = quiet + 1 if len(self._waiting) == seen else 0
+            seen = len(self._waiting)
+            await asyncio.sleep(0)
+
+    @torch.inference_mode()
+    def _admit(self) -> None:
+        """Give slots to waiting requests, compute their prompts and sample one token each."""
+        self._waiting = [request for request in self._waiting if not request.future.done()]
+        able = self._waiting[: self.max_batch - self._running]
+        first = twins(able)
+        chosen = within_budget(choose_slots(self._slots, self._running, able, first), able, self._slots, first)
+        if not chosen:
+            return
+        joining = [self._slots[index] for index in chosen]
+        now = time.monotonic()
+        for request, slot in zip(able, joining, strict=False):
+            slot.request = request
+            request.since = request.since or now
+            self.prompt_tokens += len(request.tokens)
+        del self._waiting[: len(chosen)]
+        low = self._running
+        logits = self._prefill(joining, [joining[index] for index in first[: len(chosen)]])
+        self._running += len(chosen)
+        self._sample(low, self._running, logits)
+        self._drawn = None  # the last pass was not over just these rows
+
+    def _prefill(self, joining: list[Slot], same: list[Slot]) -> torch.Tensor:
+        """Bring ``joining`` behind the running slots and compute what they lack; return the logits in their new order.
+
+        Args:
+            same: for each the one whose prompt it has, itself or another, which is computed in its stead.
+        """
+        low = start = self._running
+        self._drawn = None
+        leaders = [slot for slot, other in zip(joining, same, strict=True) if slot is other]
+        missing = [len(slot.request.tokens) - slot.length for slot in leaders]  # type: ignore[union-attr]
+        logits = []
+        for part in by_width(missing):
+            self._bring([leaders[index] for index in part], low)
+            self.cached_tokens += sum(leaders[index].length for index in part)
+            logits.append(self._forward(low, low + len(part)))
+            low += len(part)
+        leader_of = {slot: other for slot, other in zip(joining, same, strict=True) if slot is not other}
+        if not leader_of:
+            return torch.cat(logits)
+        self._bring(list(leader_of), low)
+        place = {slot: index for index, slot in enumerate(self._slots)}
+        sources = [place[leader_of[slot]] for slot in self._slots[low : low + len(leader_of)]]
+        for slot, leader in leader_of.items():
+            slot.length = leader.length
+            self.cached_tokens += slot.length
+        self._passes.cache.copy(list(range(low, low + len(sources))), sources, max(slot.length for slot in leader_of))
+        return torch.cat(logits)[[*range(low - start), *(source - start for source in sources)]]
+
+    @torch.inference_mode()
+    def _advance(self) -> None:
+        """Sample one more token for every running request."""
+        if self._running:
+            self._sample(0, self._running, self._forward(0, self._running))
+
+    def _sample(self, low: int, high: int, logits: torch.Tensor) -> None:
+        """Sample one token for each of slots ``[low, high)``, retire the finished."""
+        slots = self._slots[low:high]
+        temperature, top_p = self._sampling_rows(low, high)
+        chance = [s.request.uniforms[len(s.request.logprobs)] for s in slots]  # type: ignore[union-attr]
+        uniform = torch.tensor(chance, dtype=torch.float64, device=self.device)
+        tokens, logprobs = draw(logits, temperature, top_p, uniform)
+        self._drawn = tokens[:, None] if low == 0 and high == self._running else None
+        ended = []
+        for row, (slot, token, logprob) in enumerate(zip(slots, tokens.tolist(), logprobs.tolist(), strict=True)):
+            if self._append(slot, token, logprob):
+                ended.append(low + row)
+        if ended:
+            self._retire(set(ended))
+
+    def _forward(self, low: int, high: int) -> torch.Tensor:
+        """Compute what slots ``[low, high)`` lack; return the logits after each one's last token."""
+        slots = self._slots[low:high]
+        decoding = low == 0 and high == self._running
+        if decoding and self._drawn is not None:
+            logits, count = self._passes.onward(self._drawn)
+        else:
+            tokens = [slot.request.tokens for slot in slots]  # type: ignore[union-attr]
+            logits, count = self._passes.over(tokens, [slot.length for slot in slots], low)
+        for slot in slots:
+            slot.length = len(slot.request.tokens)  # type: ignore[union-attr]
+        self.passes += 1
+        if decoding:
+            self.decode_tokens += count
+        else:
+            self.prefill_tokens += count
+        return logits
+
+    def _sampling_rows(self, low: int, high: int) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+        """Return temperature and top-p per row, None where all are 1; kept until the batch changes."""
+        if low == 0 and self._rows is not None:
+            return self._rows
+        samplings = [slot.request.sampling for slot in self._slots[low:high]]  # type: ignore[union-attr]
+        temperature, top_p = (
+            torch.tensor(values, device=self.device) if any(value != 1 for value in values) else None
+            for values in ([s.temperature for s in samplings], [s.top_p for s in samplings])
+        )
+        self._rows = (temperature, top_p) if low == 0 and high == self._running else None
+        return temperature, top_p
+
+    def _append(self, slot: Slot, token: int, logprob: float) -> bool:
+        """Add one sampled token; return whether the request is over."""
+        request = slot.request
+        assert request is not None
+        request.tokens.append(token)
+        request.logprobs.append(logprob)
+        if not request.starts or request.starts[-1][0] != self.version:
+            request.starts.append((self.version, len(request.logprobs) - 1))
+        self.sampled_tokens += 1
+        if request.on_tokens is not None:
+            request.on_tokens([token], [logprob])
+        stopped = token in request.stop
+        if not (stopped or len(request.logprobs) >= request.limit):
+            return request.future.done()  # cancelled by its caller
+        if not request.future.done():
+            request.future.set_result(completion_of(request, "stop" if stopped else "length"))
+        return True
+
+    def _retire(self, ended: set[int]) -> None:
+        """Free the slots ``ended`` for later turns; the others close ranks."""
+        self._clock += 1
+        for index in ended:
+            slot = self._slots[index]
+            assert slot.request is not None
+            slot.tokens = tuple(slot.request.tokens[: slot.length])
+            slot.request, slot.last_used = None, self._clock
+        alive = [slot for index, slot in enumerate(self._slots[: self._running]) if index not in ended]
+        self._bring(alive, 0)
+        self._running, self._rows, self._drawn = len(alive), None, None
+
+    @torch.inference_mode()
+    def _bring(self, slots: list[Slot], low: int) -> None:
+        """Bring ``slots`` into the range that starts at ``low``, records and keys alike."""
+        place = {slot: index for index, slot in enumerate(self._slots)}
+        length = max(slot.length for slot in self._slots)
+        for a, b in self._passes.cache.gather([place[slot] for slot in slots], low, length):
+            self._slots[a], self._slots[b] = self._slots[b], self._slots[a]
+        self._rows = None

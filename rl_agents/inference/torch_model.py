@@ -1,0 +1,97 @@
+"""The torch engine's model: loaded from a folder; refused where its layers cannot be cached or weights do not fit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rl_agents.errors import InputError
+from rl_agents.inference.base import EngineError, Weights
+from rl_agents.inference.model_shape import attention, padding_begins, read_config
+from rl_agents.inference.weight_names import FileNames
+from rl_agents.startup import leave_out_sklearn
+
+#: Bytes at whose multiples torch allocates.
+ALIGNMENT = 64
+
+
+def aligned(model: Any) -> Any:
+    """Copy weights out of the mapped file that they were loaded from, where they are not aligned as torch's own are.
+
+    BLAS rounds products with one row by the alignment of a matrix, and that of a mapped file follows from the length of
+    its header: a resumed run, whose weights come from another file, would sample with other last bits.
+    """
+    for tensor in (*model.parameters(), *model.buffers()):
+        if tensor.device.type == "cpu" and tensor.data_ptr() % ALIGNMENT:
+            tensor.data = tensor.data.clone()
+    return model
+
+
+def without_padding(model: Any, model_dir: str | Path) -> Any:
+    """Let the vocabulary head of a model end where the tokenizer does (`padding_begins`); weights stay as they are."""
+    size, head = padding_begins(model_dir), model.get_output_embeddings()
+    if size is not None and head is not None:
+        head.register_forward_hook(lambda module, inputs, logits: logits[..., :size])
+    return model
+
+
+def load_model(model_dir: str | Path, dtype: str | torch.dtype, device: str | torch.device | None) -> torch.nn.Module:
+    """Load a checkpoint folder; ``device`` None: the GPU where there is one, else the CPU.
+
+    Raises:
+        InputError: it holds no model.
+    """
+    leave_out_sklearn()
+    from transformers import AutoModelForCausalLM
+
+    if not (Path(model_dir) / "config.json").is_file():
+        raise InputError(f"no config.json in model folder {model_dir}")
+    torch_dtype = getattr(torch, dtype) if isinstance(dtype, str) else dtype
+    options = {"dtype": torch_dtype, "local_files_only": True, **attention(read_config(model_dir))}
+    model = without_padding(aligned(AutoModelForCausalLM.from_pretrained(model_dir, **options)), model_dir).eval()
+    return model.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+
+
+def check_attention(config: Any, max_model_len: int) -> None:
+    """Reject layers whose state is not plain keys and values, and windows shorter than the context.
+
+    Raises:
+        InputError: there are such.
+    """
+    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+    window = getattr(config, "sliding_window", None)
+    if kinds <= {"full_attention", "sliding_attention"} and (window is None or window >= max_model_len):
+        return
+    raise InputError(
+        f"the torch engine needs full attention; {config.model_type} has {json.dumps(sorted(kinds))} with window "
+        f"{window} and max_model_len is {max_model_len}: use engine vllm or a shorter context"
+    )
+
+
+def fitting_parameters(model: Any, names: FileNames, weights: Weights) -> list[tuple[Any, torch.Tensor]]:
+    """Return pairs of a parameter and what is to be copied into it.
+
+    Args:
+        names: of the model.
+        weights: by the model's names or its files'.
+
+    Raises:
+        EngineError: names or shapes do not match the model.
+    """
+    try:
+        weights = names.joined(weights)
+    except ValueError as error:
+        raise EngineError(f"torch engine: {error}") from None
+    parameters = dict(model.named_parameters())
+    known = parameters.keys() | model.state_dict().keys()
+    if missing := parameters.keys() - weights.keys():
+        raise EngineError(f"torch engine: sync lacks {len(missing)} weights, e.g. {min(missing)}")
+    if surplus := weights.keys() - known:
+        raise EngineError(f"torch engine: sync has {len(surplus)} unknown weights, e.g. {min(surplus)}")
+    for name, parameter in parameters.items():
+        if (found := weights[name].shape) != parameter.shape:
+            raise EngineError(f"torch engine: {name} has shape {list(found)}, expected {list(parameter.shape)}")
+    return [(parameter, weights[name]) for name, parameter in parameters.items()]

@@ -1,0 +1,247 @@
+"""What both vLLM engines share. Nothing here imports vLLM (10 s) before an engine is built."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+import os
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rl_agents.inference.adapters import vllm_fields
+from rl_agents.inference.base import Completion, EngineSettings, Extras, Likeliest, RequestRefused, Sampling, stamp
+from rl_agents.inference.model_shape import model_shape, read_config
+from rl_agents.startup import leave_out_sklearn
+
+GIB = 1 << 30
+#: Tokens of a block of the KV cache on CPUs.
+BLOCK_TOKENS = 32
+#: What vLLM calls weights whose version nobody has told it.
+UNNAMED = "default"
+#: How weights travel -> name of the receiver in vLLM's registry (`rl_agents.inference.weight_sync.worker`).
+RECEIVER = {way: f"rl_{way}" for way in ("object_store", "gloo", "nccl", "ipc")}
+
+
+def prepare_environment() -> None:
+    """Set the variables that vLLM reads when it is imported, and spare what it need not import. Call before that."""
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    leave_out_sklearn()
+
+
+def engine_args(settings: EngineSettings, is_cpu: bool) -> dict[str, Any]:
+    """Return the fields of vLLM's ``EngineArgs`` that both engines set.
+
+    Raises:
+        InputError: there is no model in ``settings.model_dir``.
+    """
+    read_config(settings.model_dir)
+    args: dict[str, Any] = {
+        "model": settings.model_dir,
+        "skip_tokenizer_init": True,
+        "generation_config": "vllm",  # no top-k or penalties from the checkpoint behind our back
+        "dtype": settings.dtype,
+        "max_model_len": settings.max_model_len,
+        "max_num_seqs": settings.max_batch,
+        "seed": settings.seed,
+        "logprobs_mode": "processed_logprobs",  # the default is before temperature and top-p
+        "enable_prefix_caching": True,
+        "disable_log_stats": True,
+        "tensor_parallel_size": settings.tensor_parallel,
+        "worker_extension_cls": "rl_agents.inference.weight_sync.worker.TransferWorker",
+        "weight_transfer_config": {"backend": RECEIVER[settings.weight_transfer]},
+    }
+    if is_cpu:
+        # Blocks of 128 tokens, the CPU default, hardly ever hit in short turns. Eager, with the KV size given,
+        # skips compiling and warming up.
+        args |= {"block_size": BLOCK_TOKENS, "enforce_eager": True}
+        # A prompt computed in two chunks kills vLLM 0.32's CPU runner when its request has a seed ("CPU Generator
+        # does not use offset").
+        args |= {"enable_chunked_prefill": False, "max_num_batched_tokens": max(2048, settings.max_model_len)}
+    if settings.kv_cache_gb is not None:
+        args["kv_cache_memory_bytes"] = int(settings.kv_cache_gb * GIB)
+    elif is_cpu:
+        args["kv_cache_memory_bytes"] = cpu_kv_bytes(settings)
+    return args | vllm_fields(settings.adapters, is_cpu) | dict(settings.vllm_args)
+
+
+def cpu_kv_bytes(settings: EngineSettings) -> int:
+    """Return the KV cache of an engine on a CPU where nobody chose: half a GiB, or what one whole context needs."""
+    shape = model_shape(read_config(settings.model_dir))
+    token = shape.kv_bytes(settings.dtype) if shape else 0
+    # A block more: vLLM rounds up, and keeps one for itself.
+    return max(GIB // 2, token * (settings.max_model_len + 2 * BLOCK_TOKENS))
+
+
+def register_model_class(model_dir: str) -> bool:
+    """Register the checkpoint's model class in this process; return whether that was possible.
+
+    Otherwise vLLM starts a second process, which imports vLLM again (12 s), to inspect the class.
+    """
+    from vllm import ModelRegistry
+
+    config = json.loads((Path(model_dir) / "config.json").read_text())
+    try:
+        from vllm.model_executor.models.registry import _VLLM_MODELS
+
+        for architecture in config["architectures"]:
+            module, name = _VLLM_MODELS[architecture]
+            module = module if "." in module else f"vllm.model_executor.models.{module}"
+            ModelRegistry.register_model(architecture, getattr(importlib.import_module(module), name))
+    except (ImportError, AttributeError, KeyError, TypeError, ValueError):
+        return False  # private names moved, or a model outside the table: vLLM's ordinary way still works
+    return True
+
+
+def sampling_params(sampling: Sampling, stream: bool = False) -> Any:
+    """Convert to vLLM's ``SamplingParams``: only our stop tokens stop.
+
+    One final output comes back, or, with ``stream``, one after every step with all tokens so far.
+
+    Raises:
+        RequestRefused: a structure that nobody would enforce.
+    """
+    from vllm import SamplingParams
+    from vllm.sampling_params import RequestOutputKind
+
+    fields: dict[str, Any] = {"logprobs": 0} if sampling.extras is None else _extra_fields(sampling.extras)
+    return SamplingParams(
+        max_tokens=sampling.max_tokens,
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        stop_token_ids=list(sampling.stop_token_ids),
+        ignore_eos=True,
+        seed=sampling.seed,
+        flat_logprobs=True,
+        detokenize=False,
+        output_kind=RequestOutputKind.CUMULATIVE if stream else RequestOutputKind.FINAL_ONLY,
+        skip_clone=True,  # nobody else holds it
+        **fields,  # `logprobs`: 0 is the sampled token's only
+    )
+
+
+def is_refusal(error: Exception) -> bool:
+    """Whether vLLM blames the request: by an exception of its own since 0.32, before by a ValueError."""
+    try:
+        from vllm.exceptions import VLLMClientError
+    except ImportError:
+        return isinstance(error, ValueError)
+    return isinstance(error, ValueError | VLLMClientError)
+
+
+def _extra_fields(extras: Extras) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "logprobs": extras.top_logprobs,
+        "top_k": extras.top_k,
+        "min_p": extras.min_p,
+        "presence_penalty": extras.presence_penalty,
+        "frequency_penalty": extras.frequency_penalty,
+        "repetition_penalty": extras.repetition_penalty,
+        "logit_bias": dict(extras.logit_bias) or None,
+    }
+    if extras.structure:
+        from vllm.sampling_params import StructuredOutputsParams
+
+        _check_enforced(json.loads(extras.structure))
+        fields["structured_outputs"] = StructuredOutputsParams(structural_tag=extras.structure)
+    return fields
+
+
+def _check_enforced(structure: Any) -> None:
+    """Refuse schemas of which xgrammar would leave something out: vLLM looks for that in bare schemas only.
+
+    Raises:
+        RequestRefused: there is one.
+    """
+    from vllm.v1.structured_output.backend_xgrammar import has_xgrammar_unsupported_json_features
+
+    if isinstance(structure, dict):
+        schema = structure.get("json_schema")
+        if structure.get("type") == "json_schema" and isinstance(schema, dict):
+            if has_xgrammar_unsupported_json_features(schema):
+                raise RequestRefused("the JSON schema uses keywords that vLLM's guided decoding does not enforce")
+            return
+        structure = list(structure.values())
+    if isinstance(structure, list):
+        for part in structure:
+            _check_enforced(part)
+
+
+def completion(output: Any, version: int) -> Completion:
+    """Convert a finished ``RequestOutput``.
+
+    Args:
+        version: of the weights when sampling began: of the whole where vLLM (before 0.32) counts no versions itself.
+    """
+    tokens, logprobs = sampled(output)
+    result = output.outputs[0]
+    spans = getattr(result, "weight_versions", None)
+    names = ((version if span.version == UNNAMED else int(span.version), span) for span in spans or ())
+    counted = [(number, span.end - span.start) for number, span in names]
+    first, versions = stamp(counted) if counted else (version, ())
+    reason = result.finish_reason or "abort"
+    return Completion(tokens, logprobs, first, reason, version_spans=versions, likeliest=likeliest(output))
+
+
+def counts_versions() -> bool:
+    """Whether this vLLM says which weights sampled which tokens (from 0.32)."""
+    from vllm.outputs import CompletionOutput
+
+    return "weight_versions" in CompletionOutput.__dataclass_fields__
+
+
+def token_prompt(prompt_ids: Sequence[int], salt: str) -> dict[str, Any]:
+    """Return a prompt that shares cached prefixes with those of an equal salt only."""
+    return {"prompt_token_ids": list(prompt_ids), "cache_salt": salt}
+
+
+def batch_room(settings: EngineSettings) -> int:
+    """Return how many requests vLLM decodes together."""
+    return int(settings.vllm_args.get("max_num_seqs", settings.max_batch))
+
+
+def sampled(output: Any) -> tuple[list[int], list[float]]:
+    """Return the tokens of a ``RequestOutput`` so far, and their log-probabilities."""
+    result = output.outputs[0]
+    tokens = list(result.token_ids)
+    flat = result.logprobs
+    logprobs = list(flat.logprobs)
+    if list(flat.token_ids) != tokens:  # more than one entry per position: look the sampled token up
+        logprobs = [position[token].logprob for position, token in zip(flat, tokens, strict=True)]
+    return tokens, logprobs
+
+
+def likeliest(output: Any, known: int = 0) -> Sequence[Likeliest]:
+    """Return the likeliest tokens of each place from ``known`` on; empty where nobody asked for them.
+
+    Tokens that could not be sampled are left out.
+    """
+    flat = output.outputs[0].logprobs
+    count = len(flat.token_ids) // max(1, len(flat)) - 1  # each place begins with the sampled token
+    if count < 1:
+        return ()
+    return [_ranked(flat[place], count) for place in range(known, len(flat))]
+
+
+def _ranked(entries: Any, count: int) -> Likeliest:
+    found = sorted((entry.rank, token, entry.logprob) for token, entry in entries.items())[:count]
+    return tuple((token, logprob) for _, token, logprob in found if math.isfinite(logprob))
+
+
+class Counters:
+    """Totals that `EngineActor.stats` reports; safe to update from the step thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.sampled_tokens = self.prompt_tokens = self.cached_tokens = 0
+
+    def add(self, output: Any) -> None:
+        """Count one finished ``RequestOutput``."""
+        with self._lock:
+            self.sampled_tokens += len(output.outputs[0].token_ids)
+            self.prompt_tokens += len(output.prompt_token_ids or ())
+            self.cached_tokens += output.num_cached_tokens or 0

@@ -1,0 +1,144 @@
+"""Letting calls in and weights in, never both: what ``weight_switch=wait`` needs.
+
+A sync lets running calls end while new ones wait, loads, and lets those go on. A call runs from when the engine may
+work on it; what waits only because the batch is full does not delay a sync.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Collection
+from dataclasses import dataclass, field
+
+from rl_agents.inference.base import EngineError
+
+
+class OverlapClock:
+    """Seconds since the start in which at least one of some things was under way; they may overlap."""
+
+    def __init__(self) -> None:
+        self._total, self._since, self._count = 0.0, 0.0, 0
+
+    def begin(self) -> None:
+        """One begins."""
+        if not self._count:
+            self._since = time.monotonic()
+        self._count += 1
+
+    def end(self) -> None:
+        """One is over, however it ended."""
+        self._count -= 1
+        if not self._count:
+            self._total += time.monotonic() - self._since
+
+    def seconds(self) -> float:
+        """Return the seconds so far, those of what is under way among them."""
+        return self._total + (time.monotonic() - self._since if self._count else 0.0)
+
+
+@dataclass(eq=False, slots=True)
+class Running:
+    """A call that the engine works on, for the message of a sync that waits for it too long."""
+
+    prompt_tokens: int
+    max_tokens: int
+    since: float = field(default_factory=time.monotonic)
+
+
+def overdue(version: int, patience_s: float, calls: Collection[Running]) -> EngineError:
+    """Return the error of a sync that has waited too long; it names the calls that it waited for."""
+    oldest = min(calls, key=lambda call: call.since)
+    seconds = time.monotonic() - oldest.since
+    return EngineError(
+        f"sync to version {version} waited {patience_s:g} s for {len(calls)} running calls, the longest for "
+        f"{seconds:.1f} s so far ({oldest.prompt_tokens} prompt tokens, up to {oldest.max_tokens} to sample); the old "
+        f"weights stay. Lower max_response_tokens, raise engine_timeout_s, or set weight_switch=keep"
+    )
+
+
+class Gate:
+    """`Running` calls on one side, syncs on the other, within one event loop. First come, first served."""
+
+    def __init__(self, room: int, patience_s: float, keep: bool = False) -> None:
+        """
+        Args:
+            room: calls that may run together.
+            patience_s: seconds that a sync waits for running calls.
+            keep: syncs wait for nothing and hold nothing back.
+        """
+        #: Times in which calls are held back for new weights; clients do not count them as time without an answer.
+        self.held = OverlapClock()
+        self._room, self._patience_s, self._keep = room, patience_s, keep
+        self._running: set[Running] = set()
+        self._waiting: dict[asyncio.Future[None], Running] = {}
+        self._syncs = 0
+        self._idle = asyncio.Event()
+        self._loading = asyncio.Lock()
+
+    @contextlib.asynccontextmanager
+    async def call(self, call: Running) -> AsyncIterator[None]:
+        """Run a call inside."""
+        if self._syncs or self._waiting or len(self._running) >= self._room:
+            await self._turn(call)
+        else:
+            self._running.add(call)
+        try:
+            yield
+        finally:
+            self._leave(call)
+
+    @contextlib.asynccontextmanager
+    async def sync(self, version: int) -> AsyncIterator[None]:
+        """Load weights inside; one sync at a time.
+
+        Raises:
+            EngineError: running calls did not end in time.
+        """
+        self.held.begin()
+        self._syncs += not self._keep
+        try:
+            async with self._loading:
+                await self._drain(version)
+                yield
+        finally:
+            self._syncs -= not self._keep
+            self.held.end()
+            self._let_in()
+
+    async def _turn(self, call: Running) -> None:
+        """Wait until `_let_in` makes the call a running one."""
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting[turn] = call
+        try:
+            await turn
+        except asyncio.CancelledError:
+            self._waiting.pop(turn, None)
+            self._leave(call)  # its turn may have come just now
+            raise
+        call.since = time.monotonic()
+
+    def _let_in(self) -> None:
+        # Those let in count as running before they wake: syncs back to back cannot starve them.
+        while self._waiting and not self._syncs and len(self._running) < self._room:
+            turn = next(iter(self._waiting))
+            call = self._waiting.pop(turn)
+            if not turn.done():
+                self._running.add(call)
+                turn.set_result(None)
+
+    def _leave(self, call: Running) -> None:
+        self._running.discard(call)
+        if not self._running:
+            self._idle.set()
+        self._let_in()
+
+    async def _drain(self, version: int) -> None:
+        deadline = time.monotonic() + self._patience_s
+        while self._running and not self._keep:
+            self._idle.clear()
+            try:
+                await asyncio.wait_for(self._idle.wait(), max(0.0, deadline - time.monotonic()))
+            except TimeoutError:
+                raise overdue(version, self._patience_s, self._running) from None

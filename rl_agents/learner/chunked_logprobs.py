@@ -1,0 +1,114 @@
+"""Log-probabilities through the vocabulary head, a piece at a time: logits of a real vocabulary outweigh the model.
+
+S scored tokens and a vocabulary of V take `LOGIT_BYTES` S V bytes at once: 2.2 GB for 1,024 tokens of 152 k words. In
+pieces they take `LOGITS_AT_ONCE` at most, whatever S is, and the backward pass calculates each piece again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from rl_agents.learner.gpu_memory_estimate import LOGITS_AT_ONCE
+from rl_agents.losses.likelihood import log_distribution, token_entropy
+
+#: For one scored token and one word: the logit in bfloat16, and float32 copies that the backward pass needs.
+LOGIT_BYTES = 14
+#: Scored tokens that no micro-batch exceeds; where as many fit, nothing is ever cut into pieces.
+PLENTY = 1 << 15
+#: Token ids on which head and model are compared.
+PROBE = ((0, 1),)
+
+
+def tokens_at_once(vocabulary: int) -> int:
+    """Scored tokens whose logits fit into `LOGITS_AT_ONCE`."""
+    return max(1, LOGITS_AT_ONCE // (LOGIT_BYTES * vocabulary))
+
+
+def shaped_head(lm: Any) -> Callable[[Tensor], Tensor]:
+    """Return hidden states -> logits: the vocabulary head and what a model does to its outputs.
+
+    Some scale them (Cohere: z s, Granite: z / s), some cap them (Gemma 2: c tanh(z / c)).
+
+    Args:
+        lm: a causal language model of transformers, without adapters.
+    """
+    config, head = lm.config.get_text_config(), lm.get_output_embeddings()
+    scale = (getattr(config, "logit_scale", None) or 1.0) / (getattr(config, "logits_scaling", None) or 1.0)
+    cap = getattr(config, "final_logit_softcapping", None)
+
+    def logits(states: Tensor) -> Tensor:
+        plain: Tensor = head(states)
+        if scale != 1.0:
+            plain = plain * scale
+        return cap * torch.tanh(plain / cap) if cap else plain
+
+    return logits
+
+
+def piece_size(lm: Any) -> int | None:
+    """Tokens of a piece; None: there is nothing to gain, or the logits are not what `shaped_head` makes of the states.
+
+    Both are compared on two tokens.
+
+    Args:
+        lm: a causal language model of transformers, without adapters.
+    """
+    size = tokens_at_once(lm.config.get_text_config().vocab_size)
+    if size >= PLENTY or lm.get_output_embeddings() is None:
+        return None
+    with torch.no_grad():
+        ids = torch.tensor(PROBE, device=lm.device)
+        whole = lm(input_ids=ids, use_cache=False).logits
+        apart = shaped_head(lm)(lm.base_model(input_ids=ids, use_cache=False).last_hidden_state)
+    return size if torch.allclose(whole.float(), apart.float(), rtol=1e-3, atol=1e-3) else None
+
+
+def score_in_pieces(
+    head: Callable[[Tensor], Tensor],
+    hidden: Tensor,
+    source: Tensor,
+    targets: Tensor,
+    temperature: float,
+    entropy_gradient: bool,
+    size: int,
+) -> tuple[Tensor, Tensor]:
+    """Log-probability and entropy of each scored token.
+
+    Args:
+        head: of the model (`shaped_head`).
+        hidden: [k, width], states that predict a token.
+        source: [m], which of them predicts each scored token.
+        targets: [m], ids of the scored tokens.
+        temperature: T of log softmax(z / T).
+        entropy_gradient: the entropy carries a gradient.
+        size: states that go through the head at once.
+
+    Returns:
+        log p(target) [m] and H [m], float32 at least, equal to those without pieces but for rounding.
+    """
+
+    def piece(states: Tensor, of: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
+        log_probs = log_distribution(head(states), temperature)
+        with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
+            entropy = token_entropy(log_probs)[of]
+        return log_probs[of, words], entropy
+
+    order = torch.argsort(source, stable=True)
+    ordered, words = source[order], targets[order]
+    starts = torch.arange(0, len(hidden) + size, size, device=source.device)
+    ends = torch.searchsorted(ordered, starts).tolist()
+    parts = []
+    for first, (low, high) in zip(range(0, len(hidden), size), pairwise(ends), strict=False):
+        arguments = hidden[first : first + size], ordered[low:high] - first, words[low:high]
+        again = torch.is_grad_enabled()
+        options = {"use_reentrant": False, "preserve_rng_state": False}
+        parts.append(checkpoint(piece, *arguments, **options) if again else piece(*arguments))
+    back = torch.argsort(order)
+    logprobs, entropy = (torch.cat(column)[back] for column in zip(*parts, strict=True))
+    return logprobs, entropy

@@ -1,0 +1,99 @@
+"""FSDP2: every learner keeps a part of each network, of its gradients and of its optimiser's state.
+
+Parameters become DTensors. Whatever gathers them (`full_tensor`, a forward pass) is a collective: all learners must
+take part, in the same order and equally often.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from rl_agents.learner.rl_modules import Network
+
+
+def learner_mesh(device: torch.device) -> DeviceMesh:
+    """Return the mesh of all learners."""
+    return init_device_mesh(device.type, (dist.get_world_size(),))
+
+
+def shard_network(network: Network, mesh: DeviceMesh) -> None:
+    """Shard a network over the mesh: each decoder layer is gathered by itself, the rest together.
+
+    Weights are gathered in the network's ``dtype``; gradients are added up in float32. They are over learners, not
+    averaged, because token losses are weighted globally. Parameters may be on the CPU; they move to the mesh's device
+    part by part.
+
+    Args:
+        network: its ``forward_train`` gathers what it needs.
+    """
+    policy = MixedPrecisionPolicy(param_dtype=network.dtype, reduce_dtype=torch.float32, cast_forward_inputs=False)
+    network.autocast = False
+    for layer in _decoder_layers(network):
+        fully_shard(layer, mesh=mesh, mp_policy=policy)
+    fully_shard(network, mesh=mesh, mp_policy=policy)
+    register_fsdp_forward_method(network, "forward_train")
+    for module in network.modules():
+        if isinstance(module, FSDPModule):
+            module.set_gradient_divide_factor(1.0)
+            module.set_force_sum_reduction_for_comms(True)
+
+
+def release(network: nn.Module) -> None:
+    """Give back what a forward pass without a backward pass leaves gathered: embeddings and head."""
+    if isinstance(network, FSDPModule):
+        network.reshard()
+
+
+def _decoder_layers(network: nn.Module) -> list[nn.Module]:
+    """The repeated blocks: members of the longest ModuleList, as in every decoder of Hugging Face."""
+    lists = [list(module) for module in network.modules() if isinstance(module, nn.ModuleList)]
+    return max(lists, key=len, default=[])
+
+
+def full_tensor(tensor: torch.Tensor) -> torch.Tensor:
+    """The full tensor of a sharded one (a collective); others as they are."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def shard_like(tensor: torch.Tensor, model: torch.Tensor) -> torch.Tensor:
+    """``tensor`` where ``model`` is: on its device and, if that is sharded, sharded the same way (a collective)."""
+    if isinstance(model, DTensor):
+        return distribute_tensor(tensor.to(model.device), model.device_mesh, model.placements)
+    return tensor.to(model.device)
+
+
+def full_state_dict(network: nn.Module) -> dict[str, torch.Tensor]:
+    """The network's full state dict on the CPU (a collective when sharded); empty on all learners but the first."""
+    keep = is_rank_zero()
+    state = {}
+    for name, tensor in network.state_dict().items():
+        full = full_tensor(tensor.detach())
+        if keep:
+            state[name] = full.cpu()
+    return state
+
+
+def load_full_state_dict(network: nn.Module, state: Mapping[str, Any]) -> None:
+    """Set what `full_state_dict` returned; every learner has all of it."""
+    current = network.state_dict()
+    network.load_state_dict({name: shard_like(tensor, current[name]) for name, tensor in state.items()})
+
+
+def is_rank_zero() -> bool:
+    """Whether this is the only or the first learner."""
+    return not dist.is_initialized() or dist.get_rank() == 0
+
+
+def max_over_learners(count: int, device: torch.device) -> int:
+    """The largest ``count`` of all learners (a collective)."""
+    tensor = torch.tensor([count], device=device)
+    dist.all_reduce(tensor, op=dist.ReduceOp.MAX)
+    return int(tensor)

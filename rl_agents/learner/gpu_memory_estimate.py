@@ -1,0 +1,98 @@
+"""What a run takes of GPUs, by the formulas of docs/scale.md. Calculated, never measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rl_agents.algorithms import ALGORITHMS, Settings
+from rl_agents.inference.model_shape import WIDTHS, ModelShape
+
+GB = 1e9
+#: Share of a GPU to plan with: the rest is CUDA's context, NCCL's buffers and fragmentation.
+USABLE = 0.85
+#: Bytes of logits that a learner has in memory at once: of more scored tokens they are calculated in pieces.
+LOGITS_AT_ONCE = 2 << 30
+#: Numbers of learners that are tried.
+LEARNERS = (1, 2, 4, 8, 16, 32, 64)
+#: Shapes of the models that presets name, from their config.json: layers, hidden, feed-forward, heads, KV heads, head
+#: width, vocabulary, context, tied head. Feed-forward counts all experts.
+KNOWN: Mapping[str, ModelShape] = {
+    "Qwen2.5-1.5B-Instruct": ModelShape(28, 1536, 8960, 12, 2, 128, 151_936, 32_768, True),
+    "Qwen2.5-3B-Instruct": ModelShape(36, 2048, 11_008, 16, 2, 128, 151_936, 32_768, True),
+    "Qwen2.5-7B-Instruct": ModelShape(28, 3584, 18_944, 28, 4, 128, 152_064, 32_768, False),
+    "Qwen2.5-32B": ModelShape(64, 5120, 27_648, 40, 8, 128, 152_064, 131_072, False),
+    "Qwen3-4B-Instruct-2507": ModelShape(36, 2560, 9728, 32, 8, 128, 151_936, 262_144, True),
+    "Qwen3-14B": ModelShape(40, 5120, 17_408, 40, 8, 128, 151_936, 40_960, False),
+    "Qwen3-30B-A3B-Thinking-2507": ModelShape(48, 2048, 128 * 768, 32, 4, 128, 151_936, 262_144, False),
+}
+
+
+@dataclass(frozen=True)
+class LearnerMemory:
+    """GB of one learner's GPU.
+
+    Attributes:
+        state: weights, gradients and moments, the critic's too, and the reference; what sharding divides.
+        passing: gathered weights, activations and logits; what it does not.
+    """
+
+    state: float
+    passing: float
+
+    @property
+    def total(self) -> float:
+        """GB of both."""
+        return self.state + self.passing
+
+
+def learner_memory(settings: Settings, shape: ModelShape, learners: int, scored: int) -> LearnerMemory:
+    """Return what one of ``learners`` that share the weights needs.
+
+    Args:
+        scored: sampled tokens of a micro-batch; their logits are calculated in pieces where they are many.
+    """
+    parameters, width = shape.parameters, WIDTHS[settings.dtype]
+    trained = width * parameters if settings.lora_rank else 16 * parameters
+    critic = 16 * parameters if ALGORITHMS[settings.algo].critic else 0
+    reference = width * parameters if settings.kl_coef or settings.kl_in_reward_coef else 0
+    layer = (parameters - shape.vocabulary * shape.hidden) / shape.layers
+    gathered = width * (2 * layer + shape.vocabulary * shape.hidden) if learners > 1 else 0
+    tokens = micro_batch(settings)
+    inner = width * tokens * (8 * shape.hidden + 3 * active_feed_forward(shape))
+    kept = width * tokens * kept_by_layer(settings, shape) * shape.layers
+    activations = kept + inner if settings.gradient_checkpointing else kept + inner * shape.layers
+    logits = min((width + 12) * scored * shape.vocabulary, LOGITS_AT_ONCE)
+    return LearnerMemory((trained + critic + reference) / learners / GB, (gathered + activations + logits) / GB)
+
+
+def kept_by_layer(settings: Settings, shape: ModelShape) -> int:
+    """Numbers that a layer keeps of a token: its input; with `selective` outputs of products and attention, too."""
+    if not settings.gradient_checkpointing or settings.recompute == "full":
+        return shape.hidden
+    return 2 * (shape.hidden + shape.heads * shape.head_dim + active_feed_forward(shape))
+
+
+def micro_batch(settings: Settings) -> int:
+    """Tokens of the largest forward pass: a row that is longer than a micro-batch is one by itself."""
+    return max(settings.tokens_per_microbatch, settings.max_model_len)
+
+
+def active_feed_forward(shape: ModelShape) -> int:
+    """Feed-forward width that a token passes; experts count as 8 of 128, as the known mixture has it."""
+    return shape.feed_forward // 16 if shape.feed_forward > 16 * shape.hidden else shape.feed_forward
+
+
+def engine_memory(settings: Settings, shape: ModelShape) -> tuple[float, float]:
+    """Return GB of an engine's GPU for the weights, and for the KV cache of one whole context."""
+    parts, width = settings.tensor_parallel, WIDTHS[settings.dtype]
+    context = settings.max_model_len * shape.kv_bytes(settings.dtype)
+    return width * shape.parameters / parts / GB, context / parts / GB
+
+
+def fewest_learners(settings: Settings, shape: ModelShape, scored: int, gpu_gb: float) -> int | None:
+    """Return how many sharded learners it takes on GPUs of ``gpu_gb``; None where no number suffices."""
+    return next(
+        (n for n in LEARNERS if learner_memory(settings, shape, n, scored).total <= USABLE * gpu_gb),
+        None,
+    )

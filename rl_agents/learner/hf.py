@@ -1,0 +1,66 @@
+"""Hugging Face folders: loading models with clear errors, and writing them back."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+
+from rl_agents.inference.model_shape import attention, read_config
+from rl_agents.inference.torch_model import aligned, without_padding
+from rl_agents.startup import leave_out_sklearn
+
+TOKENIZER_FILES = (
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "tokenizer.model",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "chat_template.jinja",
+    "rl_agents.json",
+)
+
+
+def load_causal_lm(model_dir: str | Path, dtype: str) -> Any:
+    """Load a causal language model from a local folder; safetensors only, no remote code."""
+    leave_out_sklearn()
+    from transformers import AutoModelForCausalLM
+
+    lm = aligned(AutoModelForCausalLM.from_pretrained(model_dir, **_load_options(model_dir, dtype)))
+    return without_padding(lm, model_dir)
+
+
+def load_backbone(model_dir: str | Path, dtype: str) -> Any:
+    """Load the model without its vocabulary head (for critics)."""
+    leave_out_sklearn()
+    from transformers import AutoModel
+
+    return aligned(AutoModel.from_pretrained(model_dir, **_load_options(model_dir, dtype)))
+
+
+def _load_options(model_dir: str | Path, dtype: str) -> dict[str, Any]:
+    return {
+        **attention(read_config(model_dir)),
+        "dtype": getattr(torch, dtype),
+        "local_files_only": True,
+        "use_safetensors": True,
+        "trust_remote_code": False,
+    }
+
+
+def save_hf_folder(folder: Path, weights: Mapping[str, torch.Tensor], source_dir: str | Path) -> None:
+    """Write ``weights`` as model.safetensors beside the config and tokenizer files of ``source_dir``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    for name in TOKENIZER_FILES:
+        if (Path(source_dir) / name).is_file():
+            shutil.copyfile(Path(source_dir) / name, folder / name)

@@ -1,0 +1,298 @@
+"""The learner: turns weighted token rows into optimiser steps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from ray.rllib.core import COMPONENT_RL_MODULE
+from ray.rllib.core.learner.torch.torch_learner import TorchLearner
+from torch import distributed as dist
+
+from rl_agents.algorithms import ALGORITHMS
+from rl_agents.algorithms.base import LossInputs, Recipe
+from rl_agents.config import Settings
+from rl_agents.data.samples import FloatArray, Row
+from rl_agents.inference.weights import PackedWeights, pack
+from rl_agents.learner.adapters import ADAPTER, save_adapter
+from rl_agents.learner.batching import PADDED, SHARED, Layout, collate, laid_out, pad_weights
+from rl_agents.learner.fsdp import (
+    full_state_dict,
+    full_tensor,
+    is_rank_zero,
+    learner_mesh,
+    load_full_state_dict,
+    max_over_learners,
+    release,
+    shard_network,
+)
+from rl_agents.learner.hf import save_hf_folder
+from rl_agents.learner.metrics import LearnerMetrics
+from rl_agents.learner.optimizers import OptimizerSet
+from rl_agents.learner.prefix_attention import pack_rows
+from rl_agents.learner.prefix_sharing import packing_key
+from rl_agents.learner.rl_modules import CRITIC, POLICY, CausalLMModule
+from rl_agents.learner.training_data import AgentTrainingData, Minibatch
+from rl_agents.losses.aggregation import weighted_sum
+from rl_agents.losses.kl import kl_penalty
+from rl_agents.losses.value import clipped_value_loss
+
+
+class AgentLearner(TorchLearner):
+    """RLlib's torch learner with our data path: no episodes, connectors or padded sample batches.
+
+    Gradients are sums of globally weighted token losses. With several learners they are added up once per
+    optimiser step, so neither the number of learners nor the micro-batch size changes an update.
+
+    Attributes:
+        forwarded: tokens that went through networks so far, padding included.
+    """
+
+    settings: Settings
+    recipe: Recipe
+    forwarded = 0
+
+    def build(self) -> None:
+        self.settings = self.config.agent
+        self.recipe = ALGORITHMS[self.settings.algo]
+        torch.manual_seed(self.settings.seed)
+        super().build()
+
+    # --- RLlib hooks -------------------------------------------------------------------------------------------
+
+    def configure_optimizers(self) -> None:
+        networks = {POLICY: self.module[POLICY]}
+        if CRITIC in self.module.keys():  # noqa: SIM118  (a MultiRLModule is no mapping)
+            networks[CRITIC] = self.module[CRITIC]
+        self.optimizers = OptimizerSet(networks, self.settings)
+
+    @property
+    def sharded(self) -> bool:
+        """Whether the learners share the networks."""
+        return self.distributed and self.settings.learner_sharding == "fsdp"
+
+    def _map_module_to_device(self, module: Any) -> None:
+        """Shards go to the device one by one: the whole network may not fit."""
+        if not self.sharded:
+            super()._map_module_to_device(module)
+            return
+        mesh = learner_mesh(self._device)
+        for name in module.keys():  # noqa: SIM118  (a MultiRLModule is no mapping)
+            shard_network(module[name], mesh)
+
+    def _make_modules_ddp_if_necessary(self) -> None:
+        """No DDP wrapper: gradients are added up in `_optimizer_step`, after accumulation."""
+
+    def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
+        """Weights as torch tensors (RLlib's numpy conversion fails on bfloat16), nothing for inference.
+
+        Engines get their weights through `export_weights`; env runners hold none. Of sharded learners all must be
+        asked, and the first answers.
+        """
+        if kwargs.get("inference_only"):
+            return {COMPONENT_RL_MODULE: {}}
+        return {
+            COMPONENT_RL_MODULE: {
+                name: full_state_dict(self.module[name])
+                for name in (POLICY, CRITIC)
+                if name in self.module.keys()  # noqa: SIM118
+            },
+            "optimizer": self.optimizers.state(),
+        }
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Restore weights and optimiser exactly, older states included."""
+        for name, tensors in state.get(COMPONENT_RL_MODULE, {}).items():
+            load_full_state_dict(self.module[name], tensors)
+        if "optimizer" in state:
+            self.optimizers.load(state["optimizer"])
+
+    def update(
+        self, training_data: AgentTrainingData, *, timesteps: Any = None, return_state: bool = False, **kwargs: Any
+    ) -> dict[str, tuple[str, float, float]]:
+        """Run all optimiser steps of the schedule and return the metrics as plain data.
+
+        Keyword ``train_policy=False`` trains the critic only (warm-up).
+        """
+        started = time.perf_counter()
+        self.sums = LearnerMetrics()
+        networks = [name for name in self.optimizers.networks if name != POLICY or kwargs.get("train_policy", True)]
+        for index, minibatch in enumerate(training_data.minibatches):
+            self._before_first_step = index == 0
+            self._optimizer_step([training_data.rows[i] for i in minibatch.rows], minibatch, networks)
+        self.sums.add("timing_s/update", time.perf_counter() - started, how="max")
+        return self.sums.data
+
+    def compute_loss_for_module(
+        self, *, module_id: str, config: Any, batch: dict[str, torch.Tensor], fwd_out: dict[str, torch.Tensor]
+    ) -> torch.Tensor:
+        """Weighted loss of one network on one micro-batch; ``batch`` holds the rows' arrays and weights."""
+        return (self._policy_loss if module_id == POLICY else self._value_loss)(batch, fwd_out)
+
+    # --- one optimiser step ------------------------------------------------------------------------------------
+
+    def _optimizer_step(self, rows: list[Row], minibatch: Minibatch, networks: list[str]) -> None:
+        self.optimizers.zero_grad()
+        before = self.forwarded
+        for part, layout in self._parts(rows):
+            if not part:
+                self._dummy_pass(networks)
+                continue
+            self._tag = "again" if rows[part[0]].again else "actor"
+            batch = collate([rows[i] for i in part], self._device)
+            batch["weights"] = pad_weights([minibatch.weights[i] for i in part], self._device)
+            batch["fresh"] = torch.tensor([[float(rows[i].fresh)] for i in part], device=self._device)
+            batch["value_weights"] = pad_weights([minibatch.value_weights[i] for i in part], self._device)
+            for network in networks:
+                output = self._forward(network, batch, layout, entropy_gradient=self.settings.entropy_coef > 0)
+                self.compute_loss_for_module(
+                    module_id=network, config=self.config, batch=batch, fwd_out=output
+                ).backward()
+        if packing_key(self.settings) and rows:
+            tokens = sum(map(len, rows)) * len(networks)
+            self.sums.add("actor/forwarded_share", (self.forwarded - before) / tokens, weight=tokens)
+        if self.distributed and not self.sharded:
+            _sum_gradients(self.optimizers.parameters())
+        for network, norm in self.optimizers.step(networks).items():
+            prefix = "actor" if network == POLICY else "critic"
+            self.sums.add(f"{prefix}/grad_norm", norm, how="mean" if np.isfinite(norm) else "skip")
+            if network in self.optimizers.rates:
+                self.sums.add(f"{prefix}/lr", self.optimizers.rates[network])
+            self.sums.add(f"{prefix}/skipped_steps", float(not np.isfinite(norm)), how="max")
+
+    def _parts(self, rows: Sequence[Row]) -> list[tuple[list[int], Layout]]:
+        """Row indices per forward pass, and their layout; sharded learners do equally many, the last empty.
+
+        What is learned from again is forwarded by itself, so that the metrics of the others are theirs alone.
+        """
+        kinds = [[i for i, row in enumerate(rows) if row.again == again] for again in (False, True)]
+        parts = [
+            ([kind[i] for i in part], layout)
+            for kind in kinds
+            for part, layout in laid_out([rows[i] for i in kind], self.settings, self.policy.width)
+        ]
+        if self.sharded:
+            parts += [([], PADDED)] * (max_over_learners(len(parts), self._device) - len(parts))
+        return parts
+
+    def _dummy_pass(self, networks: Sequence[str]) -> None:
+        """Forward, and where gradients are on backward, a token that counts for nothing: the others gather weights."""
+        batch = {"input_ids": torch.zeros(1, 2, dtype=torch.long), "mask": torch.tensor([[0.0, 1.0]])}
+        batch = {name: tensor.to(self._device) for name, tensor in batch.items()}
+        for network in networks:
+            scores = self._forward(network, batch)["values" if network == CRITIC else "logprobs"]
+            if scores.requires_grad:
+                (0.0 * scores.sum()).backward()
+
+    def _policy_loss(self, batch: dict[str, torch.Tensor], scores: dict[str, torch.Tensor]) -> torch.Tensor:
+        settings, mask, weights, tag = self.settings, batch["mask"], batch["weights"], self._tag
+        logprobs = scores["logprobs"]
+        token_loss, details = self.recipe.policy_loss(LossInputs.from_batch(logprobs, batch), settings)
+        if "correction" in batch:
+            token_loss = token_loss * batch["correction"]
+        loss = weighted_sum(token_loss, weights)
+        self.sums.add(f"{tag}/pg_loss", float(loss.detach()), how="sum")
+        if settings.kl_coef:
+            kl = kl_penalty(logprobs, batch["reference_logprobs"], mask, settings.kl_estimator)
+            loss = loss + settings.kl_coef * weighted_sum(kl, weights)
+            self.sums.add_tokens(f"{tag}/kl_reference", kl, mask)
+        if settings.entropy_coef:
+            loss = loss - settings.entropy_coef * weighted_sum(scores["entropy"], weights)
+        self.sums.add_tokens(f"{tag}/entropy", scores["entropy"], mask)
+        for name, value in details.items():
+            self.sums.add(f"{tag}/{name}", float(value), weight=float(mask.sum()))
+        # Before the first step the weights are those that sampled fresh rows, so any difference is the engine's.
+        fresh = mask * batch["fresh"]
+        if self._before_first_step and tag == "actor" and self.recipe.credit is not None and fresh.any():
+            gap = (logprobs.detach() - batch["logprobs"]).abs() * fresh
+            self.sums.add_tokens("actor/engine_logprob_gap_mean", gap, fresh)
+            self.sums.add("actor/engine_logprob_gap_max", float(gap.max()), how="max")
+        return loss
+
+    def _value_loss(self, batch: dict[str, torch.Tensor], scores: dict[str, torch.Tensor]) -> torch.Tensor:
+        mask = batch.get("value_mask", batch["mask"])
+        token_loss, details = clipped_value_loss(
+            scores["values"], batch["values"], batch["returns"], mask, clip=self.settings.critic_clip or None
+        )
+        loss = weighted_sum(token_loss, batch["value_weights"])
+        self.sums.add("critic/value_loss", float(loss.detach()), how="sum")
+        for name, value in details.items():
+            self.sums.add(f"critic/{name}", float(value), weight=float(mask.sum()))
+        return loss
+
+    def _forward(
+        self, network: str, batch: dict[str, torch.Tensor], layout: Layout = PADDED, **extra: Any
+    ) -> dict[str, torch.Tensor]:
+        mask = batch.get("value_mask", batch["mask"]) if network == CRITIC else batch["mask"]
+        inputs = {"input_ids": batch["input_ids"], "mask": mask, "temperature": self.settings.temperature}
+        ids = batch["input_ids"]
+        if layout != PADDED:
+            inputs["packed"] = rows = pack_rows(ids, mask, self.module[network].width, share=layout == SHARED)
+            ids = rows.input_ids
+        self.forwarded += ids.numel()
+        return self.module[network].forward_train({**inputs, **extra})  # type: ignore[no-any-return]
+
+    # --- what the driver asks for between updates --------------------------------------------------------------
+
+    @torch.no_grad()
+    def score(self, rows: Sequence[Row], network: str, what: str = "") -> list[FloatArray]:
+        """Per-token log-probabilities (policy, reference) or values (critic) of rows, in their order.
+
+        Args:
+            what: ``entropy`` of a policy in place of its log-probabilities.
+        """
+        what = what or ("values" if network == CRITIC else "logprobs")
+        output: list[FloatArray] = [np.zeros(0, np.float32)] * len(rows)
+        for part, layout in self._parts(rows):
+            if not part:
+                self._dummy_pass([network])
+                continue
+            batch = collate([rows[i] for i in part], self._device)
+            scores = self._forward(network, batch, layout)[what].cpu().numpy()
+            for i, line in zip(part, scores, strict=True):
+                output[i] = line[: len(rows[i])].astype(np.float32)
+        if self.sharded:
+            release(self.module[network])
+        return output
+
+    @property
+    def policy(self) -> CausalLMModule:
+        """The policy module."""
+        return self.module[POLICY]  # type: ignore[no-any-return]
+
+    def export_weights(self) -> PackedWeights:
+        """The policy's weights for engines: plain Hugging Face names, LoRA merged."""
+        return pack(self._merged_weights())
+
+    def save_hf(self, folder: Path) -> None:
+        """Write the policy in Hugging Face layout, and what LoRA learned beside it, as peft's folder ``adapter``."""
+        source, weights = self.policy.model_config["model_dir"], self._merged_weights()
+        if is_rank_zero():
+            save_hf_folder(folder, weights, source)
+        if self.settings.lora_rank:
+            save_adapter(folder.with_name(ADAPTER), self.policy.lm, self.settings.model, source)
+
+    def _merged_weights(self) -> dict[str, torch.Tensor]:
+        """Full tensors by Hugging Face name; of sharded learners only the first one keeps them."""
+        keep, weights = is_rank_zero(), {}
+        for name, tensor in self.policy.merged_weights():
+            full = full_tensor(tensor)
+            if keep:
+                weights[name] = full
+        return weights
+
+
+def _sum_gradients(parameters: Sequence[torch.nn.Parameter]) -> None:
+    """Add up gradients over learners in one collective; a learner without rows contributes zeros."""
+    for parameter in parameters:
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    flat = torch._utils._flatten_dense_tensors(gradients)
+    dist.all_reduce(flat)
+    for gradient, summed in zip(gradients, torch._utils._unflatten_dense_tensors(flat, gradients), strict=True):
+        gradient.copy_(summed)

@@ -1,0 +1,270 @@
+"""The group of learners: RLlib's, with our scoring, weight export and state in every mode."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.exceptions import RayActorError
+from ray.rllib.core.learner.learner_group import LearnerGroup
+
+from rl_agents.algorithms.base import Recipe
+from rl_agents.config import Settings
+from rl_agents.data.samples import FloatArray, Row
+from rl_agents.errors import LearnerLost
+from rl_agents.inference.client import brief
+from rl_agents.inference.weight_sync.native import NativeSession, PolicySource
+from rl_agents.inference.weight_sync.session import Outcome, RayPeers
+from rl_agents.learner.metrics import reduce_metrics
+from rl_agents.learner.rl_modules import CRITIC, POLICY, REFERENCE
+from rl_agents.learner.training_data import AgentTrainingData, split_rows
+from rl_agents.resources import LEARNER, cluster_nodes, describe_placement, free_resources, named_bundles, place
+
+#: Seconds between two looks at whether the cluster has room for the learners.
+POLL_S = 1.0
+
+
+def await_room(settings: Settings) -> None:
+    """Wait until the learners fit into what is free; RLlib would wait for ever and say nothing.
+
+    Inside a placement group (a Tune trial) their room is reserved already.
+
+    Raises:
+        LearnerLost: there is no room within ``learner_timeout_s``.
+    """
+    if not settings.num_learners or ray.util.get_current_placement_group() is not None:
+        return
+    learners = [process for process in named_bundles(settings) if process[0] == LEARNER]
+    deadline = time.monotonic() + settings.learner_timeout_s
+    while place(learners, free_resources()).unplaced:
+        if time.monotonic() > deadline:
+            there_is = "; ".join(describe_placement(learners, cluster_nodes())) or "no node"
+            raise LearnerLost(
+                f"no room for {len(learners)} learners within {settings.learner_timeout_s:g} s: {there_is}"
+            )
+        time.sleep(POLL_S)
+
+
+def start_learners(config: Any) -> AgentLearnerGroup:
+    """Start the learners that an `AgentConfig` describes.
+
+    Raises:
+        LearnerLost: there is no room for them, or one died while starting.
+    """
+    await_room(config.agent)
+    try:
+        group: AgentLearnerGroup = config.build_learner_group(rl_module_spec=config.get_multi_rl_module_spec())
+    except RayActorError as error:
+        raise LearnerLost(f"a learner died while starting: {brief(error)}") from None
+    return group
+
+
+class AgentLearnerGroup(LearnerGroup):
+    """0 (in this process), 1 or more learners that give the same update."""
+
+    _is_shut_down: bool
+
+    def learn(self, data: AgentTrainingData, *, train_policy: bool = True) -> dict[str, float]:
+        """Run the schedule of optimiser steps and return metrics averaged over tokens, steps and learners.
+
+        Raises:
+            LearnerLost: a learner died, or did not answer within ``learner_timeout_s``.
+        """
+        results = self.update(training_data=data, train_policy=train_policy)
+        return reduce_metrics(results, steps=len(data.minibatches))
+
+    def update(self, *, training_data: AgentTrainingData, train_policy: bool = True, **kwargs: Any) -> list[Any]:
+        """RLlib's hook, whose wait for remote learners has no limit; this one's has."""
+        training_data.validate()
+        if self.is_local:
+            return [self._learner.update(training_data, train_policy=train_policy)]
+        shards = training_data.shard(len(self), shared=self._shared)
+        return self._call([_Update(shard, train_policy) for shard, _ in shards], "learning")
+
+    def score(self, rows: Sequence[Row], network: str, what: str = "") -> list[FloatArray]:
+        """Per-token log-probabilities or values (``what``: see `AgentLearner.score`), in shards by all learners."""
+        if self.is_local:
+            return self._learner.score(rows, network, what)  # type: ignore[no-any-return]
+        shards = split_rows(rows, len(self), shared=self._shared)
+        functions = [_ScoreShard([rows[i] for i in shard], network, what) for shard in shards]
+        results = self._call(functions, f"scoring rows with the {network}")
+        output: dict[int, FloatArray] = {}
+        for shard, arrays in zip(shards, results, strict=True):
+            output.update(zip(shard, arrays, strict=True))
+        return [output[i] for i in range(len(rows))]
+
+    def fill_scores(self, rows: Sequence[Row], recipe: Recipe) -> None:
+        """Fill what the networks say about the rows before the first optimiser step.
+
+        The denominator of what is learned from again is always the policy that sampled it: the learner's own
+        log-probabilities would say that it is new.
+        """
+        settings = self.config.agent
+        if recipe.critic:
+            for row in rows:
+                row.value_mask = recipe.value_mask(row, settings) if recipe.value_mask else row.mask.copy()
+            for row, values in zip(rows, self.score(rows, CRITIC), strict=True):
+                row.values = values
+        if settings.kl_coef or settings.kl_in_reward_coef:
+            for row, logprobs in zip(rows, self.score(rows, REFERENCE), strict=True):
+                row.reference_logprobs = logprobs
+        if settings.old_logprobs == "learner" and recipe.credit is not None:
+            own = [row for row in rows if not row.again]
+            for row in rows:
+                row.old_logprobs = row.logprobs
+            for row, logprobs in zip(own, self.score(own, POLICY), strict=True):
+                row.old_logprobs = logprobs
+
+    @property
+    def _shared(self) -> bool:
+        """Whether rows share what they begin with."""
+        return bool(self.config.agent.row_prefixes == "shared")
+
+    def export_weights(self) -> Any:
+        """The policy's packed weights, or a reference to them in the object store (remote learners)."""
+        if self.is_local:
+            return self._learner.export_weights()
+        # The learner stores them itself and passes the reference in a list, so that the driver copies nothing.
+        return self._ask_first(_put_weights, "exporting weights")[0]
+
+    def send_weights(self, handles: Sequence[Any], way: str, tensor_parallel: int, version: int) -> dict[int, Outcome]:
+        """Have the first learner send the policy's weights to engines, from GPU to GPU.
+
+        Returns:
+            What came of the engines that do not have them.
+        """
+        settings = self.config.agent
+        # As in `InferenceGroup.sync`: running calls have that long to end, and then the weights have it.
+        timeout_s = settings.engine_timeout_s * (2 if settings.weight_switch == "wait" else 1)
+        call = _SendWeights(handles, way, tensor_parallel, version, timeout_s)
+        return call(self._learner) if self.is_local else self._ask_first(call, "sending weights")  # type: ignore
+
+    def full_state(self) -> dict[str, Any]:
+        """Weights and optimiser of the whole network."""
+        if self.is_local:
+            return self._learner.get_state()  # type: ignore[no-any-return]
+        return self._ask_first(_get_state, "reading the training state")  # type: ignore[no-any-return]
+
+    def load_full_state(self, state: dict[str, Any]) -> None:
+        """Set weights and optimiser of every learner."""
+        if self.is_local:
+            self._learner.set_state(state)
+        else:
+            self._call([_SetState(ray.put(state))] * len(self), "loading the training state")
+
+    def save_hf(self, folder: Path) -> None:
+        """Write the policy in Hugging Face layout (``folder`` on storage that learners share with the driver).
+
+        With ``lora_rank``, the adapters too, into its neighbour ``adapter`` (`rl_agents.learner.adapters`).
+        """
+        if self.is_local:
+            self._learner.save_hf(folder)
+        else:
+            self._ask_first(_SaveHF(folder), f"writing {folder}")
+
+    def abandon(self) -> None:
+        """Stop the learners without waiting for what they are doing: some are dead, others may hang."""
+        if self.is_remote and not self._is_shut_down:
+            self._backend_executor.shutdown(graceful_termination=False)
+        self._is_shut_down = True
+
+    def _ask_first(self, function: Any, doing: str) -> Any:
+        """The first learner's answer; sharded learners all run ``function``, because gathering takes them all."""
+        everybody = self.config.agent.learner_sharding == "fsdp"
+        return self._call([function] * (len(self) if everybody else 1), doing, first_only=not everybody)[0]
+
+    def _call(self, functions: Sequence[Any], doing: str, *, first_only: bool = False) -> list[Any]:
+        """Run function i on learner i and return all results.
+
+        Raises:
+            LearnerLost: a learner is dead or does not answer. What a living learner raises is raised as it is, unless
+                another one died: then it is only the other end of the broken connection.
+        """
+        ids = self._worker_manager.actor_ids()
+        ids = ids[:1] if first_only else ids
+        timeout = self.config.agent.learner_timeout_s
+        results = self._worker_manager.foreach_actor(
+            list(functions),
+            kwargs=[{} for _ in functions],
+            remote_actor_ids=ids,
+            timeout_seconds=timeout,
+            healthy_only=False,
+        )
+        errors = {result.actor_id: result.get() for result in results if not result.ok}
+        dead = [i for i, error in errors.items() if isinstance(error, RayActorError)]
+        if dead:
+            raise LearnerLost(f"learner {_listed(dead)} of {len(self)} died while {doing}")
+        if errors:
+            raise next(iter(errors.values()))
+        silent = set(ids) - {result.actor_id for result in results}
+        if silent:
+            late = f"did not answer within {timeout:g} s while {doing}"
+            raise LearnerLost(f"learner {_listed(silent)} of {len(self)} {late}")
+        answers = {result.actor_id: result.get() for result in results}
+        return [answers[i] for i in ids]
+
+
+def _listed(numbers: Iterable[int]) -> str:
+    return ", ".join(str(number) for number in sorted(numbers))
+
+
+class _Update:
+    def __init__(self, data: AgentTrainingData, train_policy: bool) -> None:
+        self.data, self.train_policy = data, train_policy
+
+    def __call__(self, learner: Any) -> Any:
+        return learner.update(self.data, train_policy=self.train_policy)
+
+
+class _ScoreShard:
+    def __init__(self, rows: list[Row], network: str, what: str) -> None:
+        self.rows, self.network, self.what = rows, network, what
+
+    def __call__(self, learner: Any) -> list[FloatArray]:
+        return learner.score(self.rows, self.network, self.what)  # type: ignore[no-any-return]
+
+
+class _SetState:
+    def __init__(self, reference: Any) -> None:
+        self.reference = [reference]
+
+    def __call__(self, learner: Any) -> None:
+        learner.set_state(ray.get(self.reference[0]))
+
+
+class _SaveHF:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __call__(self, learner: Any) -> None:
+        learner.save_hf(self.folder)
+
+
+class _SendWeights:
+    def __init__(self, handles: Sequence[Any], way: str, tensor_parallel: int, version: int, timeout_s: float) -> None:
+        self.handles, self.way, self.tensor_parallel = list(handles), way, tensor_parallel
+        self.version, self.timeout_s = version, timeout_s
+
+    def __call__(self, learner: Any) -> dict[int, Outcome]:
+        handles = self.handles
+        if getattr(learner, "transfer", None) is None:
+            source = PolicySource(learner.policy.merged_weights)
+            learner.engine_handles = list(handles)
+            peers = RayPeers(lambda engine: learner.engine_handles[engine])
+            learner.transfer = NativeSession(peers, self.way, source, self.tensor_parallel)
+        if learner.engine_handles != handles:  # one was replaced
+            learner.engine_handles[:] = handles
+            learner.transfer.close()
+        problems: dict[int, Outcome] = learner.transfer.update(range(len(handles)), None, self.version, self.timeout_s)
+        return problems
+
+
+def _put_weights(learner: Any) -> list[Any]:
+    return [ray.put(learner.export_weights())]
+
+
+def _get_state(learner: Any) -> Any:
+    return learner.get_state()

@@ -1,0 +1,129 @@
+"""Optimisers of policy and critic: AdamW, or Muon on hidden matrices, with one schedule and one norm check."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from rl_agents.config import Settings
+from rl_agents.learner.fsdp import full_tensor, is_rank_zero, shard_like
+from rl_agents.learner.rl_modules import POLICY
+
+
+class OptimizerSet:
+    """All optimisers of a learner.
+
+    Args:
+        networks: name -> module; the policy's learning rate is ``lr``, every other's ``critic_lr``.
+        settings: the run's settings.
+    """
+
+    def __init__(self, networks: Mapping[str, nn.Module], settings: Settings) -> None:
+        self.settings = settings
+        self.steps = 0
+        #: Learning rate of the last step by network; with Muon that of the other parameters.
+        self.rates: dict[str, float] = {}
+        self.networks = {
+            name: {n: p for n, p in module.named_parameters() if p.requires_grad} for name, module in networks.items()
+        }
+        self.optimizers = {name: self._build(name, params) for name, params in self.networks.items()}
+        self._base_rates = {
+            name: [[group["lr"] for group in optimizer.param_groups] for optimizer in optimizers]
+            for name, optimizers in self.optimizers.items()
+        }
+
+    def _build(self, name: str, params: Mapping[str, nn.Parameter]) -> list[torch.optim.Optimizer]:
+        settings = self.settings
+        rate = settings.lr if name == POLICY else settings.critic_lr
+        adam = {"betas": tuple(settings.betas), "weight_decay": settings.weight_decay}
+        if settings.optimizer == "adamw" or name != POLICY:
+            return [torch.optim.AdamW(list(params.values()), lr=rate, **adam)]
+        matrices = [p for n, p in params.items() if p.ndim == 2 and "embed" not in n and "lm_head" not in n]
+        chosen = {id(p) for p in matrices}
+        others = [p for p in params.values() if id(p) not in chosen]
+        muon = torch.optim.Muon(matrices, lr=settings.muon_lr, weight_decay=settings.weight_decay, momentum=0.95)
+        return [muon, torch.optim.AdamW(others, lr=rate, **adam)]
+
+    def parameters(self) -> list[nn.Parameter]:
+        """All trainable parameters in a fixed order."""
+        return [parameter for params in self.networks.values() for parameter in params.values()]
+
+    def zero_grad(self) -> None:
+        for parameter in self.parameters():
+            parameter.grad = None
+
+    def step(self, networks: Iterable[str]) -> dict[str, float]:
+        """Clip and apply the gradients of ``networks``; a network whose gradient is not finite is left as it is.
+
+        Returns:
+            Gradient norm before clipping, by network.
+        """
+        norms = {}
+        for name in networks:
+            if name not in self.networks:
+                continue
+            grads = [p for p in self.networks[name].values() if p.grad is not None]
+            norm = float(full_tensor(torch.nn.utils.clip_grad_norm_(grads, self.settings.grad_clip or float("inf"))))
+            norms[name] = norm
+            if norm != norm or norm == float("inf"):
+                continue
+            self._set_rates(name)
+            for optimizer in self.optimizers[name]:
+                optimizer.step()
+        self.steps += 1
+        return norms
+
+    def _set_rates(self, name: str) -> None:
+        factor = learning_rate_factor(self.steps, self.settings)
+        self.rates[name] = factor * (self.settings.lr if name == POLICY else self.settings.critic_lr)
+        for optimizer, rates in zip(self.optimizers[name], self._base_rates[name], strict=True):
+            for group, rate in zip(optimizer.param_groups, rates, strict=True):
+                group["lr"] = rate * factor
+
+    def state(self) -> dict[str, Any]:
+        """Everything that `load` needs, moments by parameter name; full tensors on the CPU.
+
+        Of sharded learners all must be asked, and the first has the moments.
+        """
+        keep = is_rank_zero()
+        moments: dict[str, Any] = {}
+        for network, name, optimizer, parameter in self._entries():
+            for key, value in optimizer.state.get(parameter, {}).items():
+                full = full_tensor(value.detach()) if torch.is_tensor(value) else value
+                if keep:
+                    moments[f"{network}/{name}/{key}"] = full.cpu() if torch.is_tensor(full) else full
+        return {"steps": self.steps, "moments": moments}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Restore a state of `state`; moments go to the device of their parameter (``step`` stays where it was)."""
+        self.steps = int(state["steps"])
+        by_parameter: dict[str, dict[str, Any]] = {}
+        for path, value in state.get("moments", {}).items():  # a checkpoint before the first step has none
+            name, _, key = path.rpartition("/")
+            by_parameter.setdefault(name, {})[key] = value
+        for network, name, optimizer, parameter in self._entries():
+            restored = by_parameter.get(f"{network}/{name}", {})
+            optimizer.state[parameter] = {
+                key: shard_like(value, parameter) if torch.is_tensor(value) and value.ndim else value
+                for key, value in restored.items()
+            }
+
+    def _entries(self) -> Iterable[tuple[str, str, torch.optim.Optimizer, nn.Parameter]]:
+        for network, params in self.networks.items():
+            names = {id(parameter): name for name, parameter in params.items()}
+            for optimizer in self.optimizers[network]:
+                for group in optimizer.param_groups:
+                    for parameter in group["params"]:
+                        yield network, names[id(parameter)], optimizer, parameter
+
+
+def learning_rate_factor(step: int, settings: Settings) -> float:
+    """Linear warm-up over ``lr_warmup`` steps, constant, then a linear fall to 2 % over the last ``lr_decay`` share."""
+    factor = min(1.0, (step + 1) / settings.lr_warmup) if settings.lr_warmup else 1.0
+    if settings.lr_decay:
+        total = settings.iterations * settings.epochs * settings.minibatches
+        factor *= min(1.0, max(0.0, 1.0 - step / total) / settings.lr_decay + 0.02)
+    return factor

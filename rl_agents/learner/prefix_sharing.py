@@ -1,0 +1,156 @@
+"""What rows begin with alike, and when it pays to forward that once: pure functions over token ids.
+
+Rows are put in an order in which each shares as much as possible with the one before it: a depth-first walk through the
+trie of all rows, longest branches first. A row is then `shared` tokens of its predecessor's path and its own tokens
+behind them. Siblings of a state, groups of one prompt, steps of a growing dialogue and branches of a tree of calls all
+are that. Related: AReaL-DTA (2602.00482), Tree Training (2511.00413).
+
+What a row costs, in units of one token's pass through the linear layers of a network of width h:
+
+  alone    L·(1 + L/(12·h))                           a token is 24·h² flops, each of its L/2 pairs of attention 4·h
+  branch   (L - p)·(1 + L/(6·h)) + COPY·L/h + BRANCH  its attention is masked, so it calculates (L - p)·L pairs
+
+`COPY` is for the keys and values that each branch gets a copy of, and for putting tokens in and out of rows: packing
+rows that share nothing made updates 6 % slower at width 64. Where these formulas see a small gain, there is one
+(benchmarks/shared_rows.py; float32 on a CPU).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rl_agents.config import Settings
+
+#: Tokens' worth of copying one position of a path, times the network's width.
+COPY = 4.0
+#: Tokens' worth of a branch as such.
+BRANCH = 1.0
+#: Memory of a copied key and value in that of a token's activations.
+KEPT = 0.1
+#: Where no width is known, everything is shared that can be.
+WIDE = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """Rows in the order of their trie.
+
+    Attributes:
+        order: index of each row.
+        shared: leading tokens that the row at this place of ``order`` shares with the one before it.
+        lengths: its tokens.
+    """
+
+    order: list[int]
+    shared: list[int]
+    lengths: list[int]
+
+    def load(self, place: int, first: bool) -> float:
+        """Tokens' worth of memory of a row, as the first of a pass or not."""
+        own = self.lengths[place] - (0 if first else self.shared[place])
+        return own + KEPT * (0 if first or not self.shared[place] else self.lengths[place])
+
+
+def packing_key(settings: Settings) -> str:
+    """Return the key that asks for packed rows; empty: all rows are padded."""
+    if settings.row_prefixes == "shared":
+        return "row_prefixes"
+    return "packed_rows" if settings.packed_rows else ""
+
+
+def walk(ids: Sequence[NDArray[np.integer]], width: float = WIDE) -> Walk:
+    """Order rows by their trie and say what each shares with its predecessor where that pays.
+
+    Args:
+        ids: token ids of every row.
+        width: of the network's residual stream.
+    """
+    keys = [np.asarray(row).astype(">u4").tobytes() for row in ids]
+    order = sorted(range(len(ids)), key=lambda i: keys[i], reverse=True)
+    shared = [0] * len(order)
+    for place in range(1, len(order)):
+        row, previous = ids[order[place]], ids[order[place - 1]]
+        common = _common(row, previous)
+        if branch_cost(len(row), common, width) < root_cost(len(row), width):
+            shared[place] = common
+    return Walk(order, shared, [len(ids[i]) for i in order])
+
+
+def flat_cost(length: int, width: float) -> float:
+    """Cost of a row in a padded batch without padding, see above."""
+    return length * (1 + length / (12 * width))
+
+
+def root_cost(length: int, width: float) -> float:
+    """Cost of a packed row that shares nothing with an earlier one."""
+    return flat_cost(length, width) + COPY * length / width
+
+
+def branch_cost(length: int, shared: int, width: float) -> float:
+    """Cost of a packed row's own tokens; one that is wholly in its predecessor costs nothing."""
+    own = length - shared
+    return own * (1 + length / (6 * width)) + COPY * length / width + BRANCH if own else 0.0
+
+
+def passes(ids: Sequence[NDArray[np.integer]], max_tokens: int, width: float) -> tuple[list[list[int]], list[int]]:
+    """Split rows into packed forward passes of at most ``max_tokens`` (one row at least), and rows left alone.
+
+    A family of rows that share is packed where that costs less than its rows by themselves. Passes are cut where the
+    least has to be forwarded again.
+
+    Returns:
+        Row indices of every packed pass; row indices of those that had better not be packed.
+    """
+    trie = walk(ids, width)
+    starts = [place for place, common in enumerate(trie.shared) if not common] + [len(trie.order)]
+    packed, alone = list[int](), list[int]()
+    for start, end in pairwise(starts):
+        (packed if _pays(trie, start, end, width) else alone).extend(range(start, end))
+    cuts = _cuts(trie, packed, max_tokens)
+    return [[trie.order[place] for place in part] for part in cuts], sorted(trie.order[place] for place in alone)
+
+
+def _pays(trie: Walk, start: int, end: int, width: float) -> bool:
+    flat = sum(flat_cost(length, width) for length in trie.lengths[start:end])
+    branches = zip(trie.lengths[start + 1 : end], trie.shared[start + 1 : end], strict=True)
+    return root_cost(trie.lengths[start], width) + sum(branch_cost(n, p, width) for n, p in branches) < flat
+
+
+def _cuts(trie: Walk, places: Sequence[int], max_tokens: int) -> Iterator[list[int]]:
+    """Fill passes in the trie's order; a cut goes to the cheapest place of a pass's second half."""
+    start = 0
+    while start < len(places):
+        end, load = start, 0.0
+        while end < len(places) and (end == start or load + trie.load(places[end], first=False) <= max_tokens):
+            load += trie.load(places[end], first=end == start)
+            end += 1
+        if end < len(places):
+            middle = start + (end - start) // 2 + 1
+            end = min(range(end, middle - 1, -1), key=lambda place: trie.shared[places[place]])
+        yield list(places[start:end])
+        start = end
+
+
+def split_shared(ids: Sequence[NDArray[np.integer]], num_shards: int) -> list[list[int]]:
+    """Row indices per learner: parts of the trie with about equally many tokens, cut where little is repeated."""
+    trie = walk(ids)
+    before = np.cumsum([0] + [trie.load(place, first=False) for place in range(len(ids))])
+    cuts = [0]
+    for shard in range(1, num_shards):
+        target = before[-1] * shard / num_shards
+        places = range(cuts[-1], len(ids))
+        cost = [abs(before[place] - target) + trie.shared[place] for place in places]
+        cuts.append(places[int(np.argmin(cost))] if cost else len(ids))
+    return [sorted(trie.order[start:end]) for start, end in zip(cuts, [*cuts[1:], len(ids)], strict=True)]
+
+
+def _common(a: NDArray[np.integer], b: NDArray[np.integer]) -> int:
+    """Leading tokens that two rows have in common."""
+    length = min(len(a), len(b))
+    differ = np.flatnonzero(a[:length] != b[:length])
+    return int(differ[0]) if len(differ) else length

@@ -1,0 +1,215 @@
+"""The networks that learners train, as RLlib modules: a causal language model and a critic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
+from ray.rllib.core.rl_module.rl_module import RLModuleSpec
+from ray.rllib.core.rl_module.torch import TorchRLModule
+from torch import nn
+
+from rl_agents.algorithms import ALGORITHMS
+from rl_agents.config import Settings
+from rl_agents.inference.weight_names import FileNames
+from rl_agents.learner.activation_checkpointing import enable_recompute
+from rl_agents.learner.chunked_logprobs import piece_size
+from rl_agents.learner.hf import load_backbone, load_causal_lm
+from rl_agents.learner.logprobs import packed_states, score_rows
+from rl_agents.learner.prefix_attention import Packed, enable
+from rl_agents.learner.prefix_sharing import packing_key
+from rl_agents.losses.likelihood import at_least_float32
+from rl_agents.rollout.env_runner import TEXT_SPACE
+
+POLICY = "default_policy"
+CRITIC = "critic"
+REFERENCE = "reference"
+
+
+def module_specs(settings: Settings, model_dir: str) -> MultiRLModuleSpec:
+    """Policy, and critic and reference where the algorithm needs them."""
+    base: dict[str, Any] = {"model_dir": model_dir, "dtype": settings.dtype}
+    if asked := packing_key(settings):
+        base |= {"shared_rows": settings.max_model_len, "packed_for": asked}
+    recompute = settings.recompute if settings.gradient_checkpointing else None
+    policy = {**base, "lora_rank": settings.lora_rank, "lora_alpha": settings.lora_alpha, "recompute": recompute}
+    modules: dict[str, tuple[type[Network], dict[str, Any]]] = {POLICY: (CausalLMModule, policy)}
+    if ALGORITHMS[settings.algo].critic:
+        modules[CRITIC] = (ValueModule, {**base, "recompute": recompute})
+    if settings.kl_coef or settings.kl_in_reward_coef:
+        modules[REFERENCE] = (CausalLMModule, {**base, "frozen": True})
+    specs = {
+        name: RLModuleSpec(
+            module_class=cls, observation_space=TEXT_SPACE, action_space=TEXT_SPACE, model_config=dict(config)
+        )
+        for name, (cls, config) in modules.items()
+    }
+    return MultiRLModuleSpec(rl_module_specs=specs)
+
+
+class Network(TorchRLModule):
+    """What policy, reference and critic share: in which precision they calculate.
+
+    Trained weights, and so the optimiser's moments, are float32: a step of 1e-6 is lost on a bfloat16 weight of 0.02,
+    whose neighbours are 1e-4 away. With ``dtype=bfloat16`` they are cast for the forward pass. Frozen weights (the
+    reference, the base under adapters) are kept in ``dtype``.
+
+    Attributes:
+        autocast: cast here; false where FSDP2 gathers the weights in ``dtype`` already.
+        width: of the residual stream.
+    """
+
+    autocast = True
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Precision of activations."""
+        return getattr(torch, self.model_config["dtype"])  # type: ignore[no-any-return]
+
+    def precision(self, device: torch.device) -> Any:
+        """Context in which to calculate."""
+        return torch.autocast(device.type, self.dtype, enabled=self.autocast and self.dtype != torch.float32)
+
+    def prepare(self, model: Any) -> Any:
+        """A loaded model without dropout and, where rows share tokens, with the attention that keeps them apart."""
+        _disable_dropout(model)
+        config = self.model_config
+        if longest := config.get("shared_rows"):
+            enable(model, config["model_dir"], longest, config.get("packed_for", "row_prefixes"))
+        self.width: int = model.config.get_text_config().hidden_size
+        return model
+
+
+class CausalLMModule(Network):
+    """A Hugging Face causal language model, whole or with LoRA adapters.
+
+    ``model_config`` keys: ``model_dir``, ``dtype``, ``lora_rank``, ``lora_alpha``, ``recompute`` (None: nothing),
+    ``frozen`` (the reference), ``shared_rows`` (tokens of the longest row, where rows are packed), ``packed_for`` (the
+    key that asks for it).
+
+    Attributes:
+        piece: states that go through the vocabulary head at once; None: all of a micro-batch.
+    """
+
+    lm: nn.Module
+    piece: int | None = None
+
+    def setup(self) -> None:
+        config = self.model_config
+        kept = config["dtype"] if config.get("frozen") or config.get("lora_rank") else "float32"
+        self.lm = self.prepare(load_causal_lm(config["model_dir"], kept))
+        self.piece = piece_size(self.lm)
+        self.names = FileNames(self.lm)
+        if config.get("frozen"):
+            self.lm.requires_grad_(False)
+            return
+        if config.get("recompute"):
+            enable_recompute(self.lm, config["recompute"])
+        if config.get("lora_rank"):
+            self.lm = _with_lora(self.lm, config["lora_rank"], config["lora_alpha"])
+
+    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, torch.Tensor]:
+        """Score the tokens of a right-padded batch.
+
+        Args:
+            batch: ``input_ids`` [B, L]; ``mask`` [B, L], 1 where a token is scored; ``temperature``; ``packed``: the
+                same rows as one sequence, which is forwarded instead.
+
+        Returns:
+            ``logprobs`` [B, L]: log p(input_ids[t] | input_ids[<t]) where ``mask`` is 1, else 0; ``entropy`` [B, L]:
+            entropy of the distribution that token t was drawn from (no gradient unless ``entropy_gradient``).
+        """
+        precision, adapters = self.precision(batch["mask"].device), bool(self.model_config.get("lora_rank"))
+        return score_rows(self.lm, batch, self.piece, precision, adapters=adapters)
+
+    def merged_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yield (name in files, tensor in ``dtype``) of the plain model, adapters merged, a tied head once.
+
+        Tensors that files hold in parts (experts) are gathered whole first where they are sharded.
+        """
+        from torch.distributed.tensor import DTensor  # slow to import: env runners import this module, and do without
+
+        tied = set(getattr(self.lm, "_tied_weights_keys", None) or ()) if _is_tied(self.lm) else set()
+        deltas = dict(_deltas(self.lm))
+        for name, tensor in self.lm.state_dict().items():
+            if "lora_" in name:
+                continue
+            plain = _plain_name(name)
+            if plain in tied:
+                continue
+            delta = deltas.get(plain)
+            merged = (tensor if delta is None else tensor + delta.to(tensor.dtype)).detach().to(self.dtype)
+            if plain in self.names.changed and isinstance(merged, DTensor):
+                merged = merged.full_tensor()
+            yield from self.names.parts(plain, merged)
+
+
+class ValueModule(Network):
+    """A critic: the backbone of a language model and a linear head that starts at zero."""
+
+    def setup(self) -> None:
+        self.backbone = self.prepare(load_backbone(self.model_config["model_dir"], "float32"))
+        if self.model_config.get("recompute"):
+            enable_recompute(self.backbone, self.model_config["recompute"])
+        self.head = nn.Linear(self.width, 1, bias=True)
+        nn.init.zeros_(self.head.weight)
+        nn.init.zeros_(self.head.bias)
+
+    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, torch.Tensor]:
+        """Value of the prefix before each scored token: ``values`` [B, L], 0 where ``mask`` is 0.
+
+        Nothing behind the last scored token is read, and the head sees the scored positions only.
+        """
+        mask = batch["mask"]
+        rows, columns = torch.nonzero(mask[:, 1:], as_tuple=True)
+        if batch.get("packed"):
+            hidden = self._packed(batch["packed"])
+        else:
+            end = int(columns.max()) + 1 if columns.numel() else 1
+            with self.precision(mask.device):
+                hidden = self.backbone(input_ids=batch["input_ids"][:, :end], use_cache=False).last_hidden_state
+            hidden = hidden[rows, columns]
+        values = at_least_float32(self.head(hidden.to(self.head.weight.dtype)).squeeze(-1))
+        scattered = torch.zeros(mask.shape, dtype=values.dtype, device=values.device)
+        return {"values": scattered.index_put((rows, columns + 1), values)}
+
+    def _packed(self, packed: Packed) -> torch.Tensor:
+        """The hidden states that predict the scored tokens, [scored tokens, width]."""
+        with self.precision(packed.read.device):
+            return packed_states(self.backbone, packed, seen_by=self.backbone)[packed.read[packed.source]]
+
+
+def _with_lora(model: nn.Module, rank: int, alpha: float) -> nn.Module:
+    from peft import LoraConfig, get_peft_model
+
+    config = LoraConfig(r=rank, lora_alpha=alpha, lora_dropout=0.0, target_modules="all-linear", task_type="CAUSAL_LM")
+    return get_peft_model(model, config)  # type: ignore[no-any-return]
+
+
+def _plain_name(name: str) -> str:
+    """A parameter's name without what adapters wrap around it."""
+    return name.removeprefix("base_model.model.").replace(".base_layer", "")
+
+
+def _deltas(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """What adapters add to each weight that has one, by its plain name; experts' are tensors of their own."""
+    for name, module in model.named_modules():
+        if hasattr(module, "get_delta_weight"):
+            parameter = getattr(module, "parameter_name", "weight")
+            yield f"{_plain_name(name)}.{parameter}", module.get_delta_weight("default")
+
+
+def _disable_dropout(model: nn.Module) -> None:
+    """Dropout makes the ratio of a policy to itself differ from one, and RLlib trains in ``train()`` mode."""
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+        if isinstance(getattr(module, "attention_dropout", None), float):
+            module.attention_dropout = 0.0
+
+
+def _is_tied(model: nn.Module) -> bool:
+    config: Any = model.config
+    return bool(config.tie_word_embeddings)

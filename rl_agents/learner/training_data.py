@@ -1,0 +1,161 @@
+"""Ragged token rows on their way through RLlib's `LearnerGroup.update`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from ray.rllib.core.learner.training_data import TrainingData
+
+from rl_agents.config import Settings
+from rl_agents.data.samples import FloatArray, Row
+from rl_agents.learner.prefix_sharing import split_shared
+from rl_agents.losses.aggregation import aggregation_weights
+
+
+@dataclass(slots=True)
+class Minibatch:
+    """One optimiser step: which rows, and the global loss weight of each of their tokens.
+
+    Attributes:
+        weights: of the policy's loss.
+        value_weights: of the critic's, which may look at other tokens.
+    """
+
+    rows: list[int]
+    weights: list[FloatArray]
+    value_weights: list[FloatArray]
+
+
+@dataclass
+class AgentTrainingData(TrainingData):
+    """Rows and the schedule of optimiser steps over them.
+
+    Of RLlib's methods only `validate` and `shard` are used. Loss weights come from global counts, so any split over
+    learners and micro-batches gives the same gradient.
+    """
+
+    rows: list[Row] = field(default_factory=list)
+    minibatches: list[Minibatch] = field(default_factory=list)
+
+    def validate(self) -> None:
+        if not self.rows:
+            raise ValueError("no rows to learn from")
+
+    def shard(
+        self, num_shards: int, len_lookback_buffer: int | None = None, *, shared: bool = False, **kwargs: Any
+    ) -> list[tuple[AgentTrainingData, dict[str, Any]]]:
+        """Split the rows over learners, see `split_rows`."""
+        return [(self._subset(indices), {}) for indices in split_rows(self.rows, num_shards, shared=shared)]
+
+    def _subset(self, indices: list[int]) -> AgentTrainingData:
+        local = {row: position for position, row in enumerate(indices)}
+        minibatches = []
+        for minibatch in self.minibatches:
+            mine = [position for position, row in enumerate(minibatch.rows) if row in local]
+            minibatches.append(
+                Minibatch(
+                    [local[minibatch.rows[i]] for i in mine],
+                    [minibatch.weights[i] for i in mine],
+                    [minibatch.value_weights[i] for i in mine],
+                )
+            )
+        return AgentTrainingData(rows=[self.rows[i] for i in indices], minibatches=minibatches)
+
+    @classmethod
+    def build(
+        cls, rows: Sequence[Row], settings: Settings, rng: np.random.Generator, *, fold: bool = False
+    ) -> AgentTrainingData:
+        """Schedule ``epochs`` x ``minibatches`` optimiser steps; whole trajectories stay together.
+
+        Rows that have no token left to learn from are left out.
+
+        Args:
+            fold: compute equal rows once and silent ones not at all, see `folded`; for recipes without a critic.
+        """
+        rows = [row for row in rows if row.mask.any() or (row.value_mask is not None and row.value_mask.any())]
+        trajectories = np.array([row.trajectory for row in rows])
+        names = np.unique(trajectories)
+        minibatches = []
+        for _ in range(settings.epochs):
+            for part in np.array_split(rng.permutation(names), min(settings.minibatches, len(names))):
+                chosen = [int(i) for i in np.flatnonzero(np.isin(trajectories, part))]
+                part_rows = [rows[i] for i in chosen]
+                weights = token_weights(part_rows, [row.mask for row in part_rows], settings)
+                if fold:
+                    chosen, weights = folded(rows, chosen, weights, keep_silent=_all_rows_teach(settings))
+                    part_rows = [rows[i] for i in chosen]
+                if not chosen:
+                    continue
+                value_masks = [row.mask if row.value_mask is None else row.value_mask for row in part_rows]
+                minibatches.append(Minibatch(chosen, weights, token_weights(part_rows, value_masks, settings)))
+        data = cls(rows=list(rows), minibatches=minibatches)
+        return data._subset(sorted({i for m in minibatches for i in m.rows})) if fold else data
+
+    def size(self, rows: Sequence[Row], epochs: int) -> dict[str, float]:
+        """Metrics: rows and tokens that are forwarded once, and tokens of all ``rows`` that are trained on."""
+        return {
+            "rows/count": float(len(self.rows)),
+            "rows/tokens": float(sum(len(row) for row in self.rows)),
+            "rows/trained_tokens": float(sum(row.mask.sum() for row in rows)) * epochs,
+        }
+
+
+def folded(
+    rows: Sequence[Row], chosen: Sequence[int], weights: Sequence[FloatArray], *, keep_silent: bool
+) -> tuple[list[int], list[FloatArray]]:
+    """Leave out rows without effect on a gradient: the same sum in fewer forward passes.
+
+    Siblings of a state repeat its whole prompt and often each other. Rows of a group with the same tokens have the
+    same credit, so the first stands for all with the sum of their weights; the old log-probabilities are its own,
+    which differ by the engine's rounding. Rows without advantage add nothing to a surrogate. Denominators are counted
+    before.
+
+    Args:
+        chosen: indices in ``rows`` of one optimiser step.
+        weights: of their tokens.
+        keep_silent: rows without advantage matter, too (KL, entropy).
+    """
+    kept: dict[tuple[int, bytes], int] = {}
+    total: dict[int, FloatArray] = {}
+    for index, own in zip(chosen, weights, strict=True):
+        row = rows[index]
+        if not keep_silent and row.advantages is not None and not row.advantages.any():
+            continue
+        first = kept.setdefault((row.group_id, row.input_ids.tobytes()), index)
+        total[first] = total[first] + own if first in total else own
+    return list(total), list(total.values())
+
+
+def _all_rows_teach(settings: Settings) -> bool:
+    return bool(settings.kl_coef or settings.entropy_coef)
+
+
+def token_weights(rows: Sequence[Row], masks: Sequence[FloatArray], settings: Settings) -> list[FloatArray]:
+    """Weights w with loss = sum w * token loss over all rows (algorithms of losses/aggregation.py)."""
+    weights = aggregation_weights(
+        masks,
+        settings.aggregation,
+        trajectories=np.array([row.trajectory for row in rows]),
+        segments=[row.segments for row in rows],
+        constant_length=settings.loss_length or None,
+    )
+    return [w.astype(np.float32) for w in weights]
+
+
+def split_rows(rows: Sequence[Row], num_shards: int, *, shared: bool) -> list[list[int]]:
+    """Row indices per learner, with about equally many tokens; rows that share some together where they are shared."""
+    return split_shared([row.input_ids for row in rows], num_shards) if shared else split_by_tokens(rows, num_shards)
+
+
+def split_by_tokens(rows: Sequence[Row], num_shards: int) -> list[list[int]]:
+    """Row indices per shard: longest row first, to the shard with the fewest tokens."""
+    shards: list[list[int]] = [[] for _ in range(num_shards)]
+    loads = [0] * num_shards
+    for index in sorted(range(len(rows)), key=lambda i: -len(rows[i])):
+        shard = loads.index(min(loads))
+        shards[shard].append(index)
+        loads[shard] += len(rows[index])
+    return [sorted(shard) for shard in shards]

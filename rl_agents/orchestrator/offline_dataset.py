@@ -1,0 +1,178 @@
+"""Learning from a pool alone: which recorded sessions there are to learn from, and which of them each iteration takes.
+
+Nobody plays. The policy that sampled is known by its recorded log-probabilities; the learner scores every batch before
+its first optimiser step, and ``mismatch`` corrects for the difference
+(`rl_agents.trainer.advantage_pipeline.correct_mismatch`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rl_agents.algorithms.base import Recipe
+from rl_agents.config import Settings
+from rl_agents.data.selection import Selected
+from rl_agents.data.tasks import RECORDED, SELECTION, item_at, stream_seed
+from rl_agents.data.trajectory import Trajectory
+from rl_agents.errors import InputError
+from rl_agents.orchestrator.rollout_batch import Experience
+from rl_agents.orchestrator.rollout_metrics import rollout_metrics
+from rl_agents.store.curation import Decision
+from rl_agents.store.reader import PoolReader, Stored, Where
+
+#: Kinds of sessions that are learned from: not evaluations, whose tasks are test tasks, nor the siblings of searches.
+KINDS = ("episode", "gateway")
+
+
+@dataclass
+class Recorded:
+    """The usable sessions of a pool, group by group as they were recorded, in an order that every pass shuffles anew.
+
+    For supervised recipes every session is a group of its own. What people decided is read once, with the index; a
+    resumed run goes on exactly while pool and curation stay as they are.
+
+    Attributes:
+        vocabulary: ids that the model reads; None: unknown.
+        groups: ids of the sessions of every group, in the order of writing.
+        decisions: of the sessions about which anything was decided.
+    """
+
+    settings: Settings
+    recipe: Recipe
+    vocabulary: int | None
+    groups: list[list[str]]
+    decisions: dict[str, Decision]
+
+    @classmethod
+    def open(cls, settings: Settings, recipe: Recipe, vocabulary: int | None) -> Recorded:
+        """Read the pool's index, and say what is left out.
+
+        Raises:
+            InputError: no pool at ``settings.pool``, or nothing in it to learn from.
+        """
+        left_out: Counter[str] = Counter()
+        usable: list[Stored] = []
+        with PoolReader(settings.pool) as reader:
+            for stored in reader.stored():
+                if reason := unusable(stored, settings, recipe):
+                    left_out[reason] += 1
+                else:
+                    usable.append(_light(stored))
+        groups = _best(usable, settings) if recipe.source == "demonstrations" else _groups(usable, recipe, left_out)
+        out = ", ".join(f"{count} {reason}" for reason, count in sorted(left_out.items())) or "none"
+        if not groups:
+            raise InputError(f"{settings.pool}: no session that {recipe.name} could learn from; left out: {out}")
+        kept = sum(map(len, groups))
+        print(f"[rl_agents] {settings.pool}: {kept} sessions in {len(groups)} groups; left out: {out}", flush=True)
+        decisions = {stored.session.id: stored.decision for stored in usable if not stored.decision.empty}
+        return cls(settings, recipe, vocabulary, groups, decisions)
+
+    def next(self, iteration: int, position: int) -> Experience:
+        """Return what the iteration learns from: the next ``tasks_per_iteration`` groups, more where the recipe asks.
+
+        Args:
+            position: groups taken from the stream before this iteration.
+
+        Raises:
+            InputError: too few groups teach anything, or another tokenizer wrote the sessions.
+        """
+        rng = np.random.default_rng(stream_seed(self.settings.seed, SELECTION, iteration))
+        count = self.settings.tasks_per_iteration
+        if self.recipe.source == "demonstrations":
+            count *= self.settings.group_size
+        count, drawn, taken = min(count, len(self.groups)), list[Trajectory](), 0
+        while True:
+            drawn += self._draw(position + taken, taken, count)
+            taken += count
+            selected = self._select(drawn, rng)
+            if not selected.missing:
+                break
+            if taken >= len(self.groups):
+                raise InputError(
+                    f"{self.settings.pool}: {selected.missing} more groups are needed whose sessions differ in "
+                    f"{self.settings.dynamic_sampling_metric}, and all {len(self.groups)} were looked at: lower "
+                    "tasks_per_iteration, or set dynamic_sampling=false"
+                )
+        chosen = [t for t, keep in zip(drawn, selected.keep, strict=True) if keep]
+        return Experience(drawn, chosen, selected.weights, rollout_metrics(drawn) | dict(selected.metrics))
+
+    def _select(self, drawn: Sequence[Trajectory], rng: np.random.Generator) -> Selected:
+        if self.recipe.select is None:
+            return Selected(np.ones(len(drawn), dtype=bool))
+        return self.recipe.select(drawn, self.settings, rng)
+
+    def _draw(self, position: int, first: int, count: int) -> list[Trajectory]:
+        """Read groups; they are numbered anew, since those of other iterations have the same numbers."""
+        drawn: list[Trajectory] = []
+        with PoolReader(self.settings.pool) as reader:
+            for number in range(count):
+                ids = item_at(self.groups, position + number, self.settings.seed, RECORDED)
+                for stored in reader.stored(Where(ids=ids)):
+                    decided = dataclasses.replace(stored, decision=self.decisions.get(stored.session.id, Decision()))
+                    trajectory = reader.trajectory(decided)
+                    self._check_ids(stored.session.id, trajectory)
+                    trajectory.group_id = first + number
+                    for ordinal, step in enumerate(trajectory.steps):
+                        step.weight = decided.decision.weight_of(ordinal)
+                    drawn.append(trajectory)
+        return drawn
+
+    def _check_ids(self, session: str, trajectory: Trajectory) -> None:
+        largest = max(max([*step.prompt_ids, *step.response_ids], default=0) for step in trajectory.steps)
+        if self.vocabulary is not None and largest >= self.vocabulary:
+            raise InputError(
+                f"{self.settings.pool}: session '{session}' holds token id {largest}, and the model reads "
+                f"{self.vocabulary} ids: another tokenizer wrote it; name the model that sampled it (--model)"
+            )
+
+
+def unusable(stored: Stored, settings: Settings, recipe: Recipe) -> str:
+    """Return why a session is not learned from, as it follows a number; empty: it is."""
+    session = stored.session
+    if session.kind not in KINDS:
+        return f"of kind {session.kind}"
+    if session.env != settings.env:
+        return f"of env {session.env or 'unknown'}"
+    if session.failed:
+        return "failed"
+    if stored.decision.excluded:
+        return "excluded"
+    if not stored.steps:
+        return "without steps"
+    if recipe.source != "demonstrations":
+        return ""
+    least = settings.pool_min_return
+    if least is not None:
+        return "" if stored.total >= least else f"with a return below pool_min_return={least:g}"
+    return "" if session.success or settings.pool_top_share else "not solved (see pool_min_return, pool_top_share)"
+
+
+def _light(stored: Stored) -> Stored:
+    """Leave out what a long list of sessions need not hold."""
+    return dataclasses.replace(stored, session=dataclasses.replace(stored.session, facts={}, metrics={}))
+
+
+def _groups(usable: Sequence[Stored], recipe: Recipe, left_out: Counter[str]) -> list[list[str]]:
+    """Return the recorded groups; those of one session teach nothing where sessions are compared."""
+    found: dict[tuple[int, int, str], list[str]] = {}
+    for session in (stored.session for stored in usable):
+        found.setdefault((session.iteration, session.group_id, session.task_id), []).append(session.id)
+    if not recipe.grouped:
+        return list(found.values())
+    groups = [group for group in found.values() if len(group) > 1]
+    if len(groups) < len(found):
+        left_out["alone in their group"] += len(found) - len(groups)
+    return groups
+
+
+def _best(usable: Sequence[Stored], settings: Settings) -> list[list[str]]:
+    """Return the sessions to imitate, one per group: the ``pool_top_share`` with the highest returns, or all."""
+    share = settings.pool_top_share or 1.0
+    ranked = sorted(range(len(usable)), key=lambda number: -usable[number].total)
+    return [[usable[number].session.id] for number in sorted(ranked[: math.ceil(share * len(usable))])]

@@ -1,0 +1,148 @@
+"""Whether the plain policy has fallen below its start: from samples of its success, one per iteration, a verdict.
+
+An iteration's sample is the mean over its tasks, m, with a standard error e between tasks and the number of tasks n
+(`rl_agents.data.success`). A window of iterations pools them:
+
+    M = Σ n·m / Σ n,    E² = Σ n²·e² / (Σ n)².
+
+Of k sampled iterations the first w and the last w are compared, w = min(`WINDOW`, k // 2): the start is known from two
+iterations on, and ever better until the window is full. The policy is *below* where
+
+    M_start - M_now > z·√(E_start² + E_now²)
+
+and has *fallen* where it is so twice in a row. Measured over runs of 100 iterations without any change, z = 3.5
+raises a false alarm in fewer than 1 % of them, z = 3 in 2 to 3 % (tests/reporting/test_collapse_monitor.py).
+
+All is a function of the records of metrics.jsonl, so that a resumed run's guard goes on exactly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rl_agents.data.success import SAMPLE, SAMPLE_SE, TASKS
+
+#: Iterations that are pooled at most; more where they have fewer than `LEAST_TASKS` together.
+WINDOW = 8
+#: Tasks below which a window says nothing: its standard error is itself too uncertain.
+LEAST_TASKS = 32
+#: Tags of a record: the window that it ends, the start, whether it is below (1 or 0).
+SUCCESS, SUCCESS_SE, START, START_SE, BELOW = (
+    f"guard/{name}" for name in ("success", "success_se", "start", "start_se", "below")
+)
+#: Tag of a record: after this iteration the run went back to the checkpoint of another, which it holds.
+RESTORED = "guard/restored"
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Success over some tasks, with its standard error."""
+
+    mean: float
+    error: float
+    tasks: float
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is known after an iteration.
+
+    Attributes:
+        start, now: the first window and the last one; None: too few tasks so far.
+        below: the last window is below the first one by more than its noise.
+        fallen: for the second time in a row.
+    """
+
+    start: Sample | None = None
+    now: Sample | None = None
+    below: bool = False
+    fallen: bool = False
+
+    def tags(self) -> dict[str, float]:
+        """Return what a record holds of it."""
+        if self.start is None or self.now is None:
+            return {}
+        return {
+            SUCCESS: self.now.mean,
+            SUCCESS_SE: self.now.error,
+            START: self.start.mean,
+            START_SE: self.start.error,
+            BELOW: float(self.below),
+        }
+
+    def sentence(self) -> str:
+        """Return both numbers, for people."""
+        assert self.start is not None and self.now is not None
+        return (
+            f"the policy's success has fallen below its start: {self.now.mean:.2f} +- {self.now.error:.2f}, "
+            f"at the start {self.start.mean:.2f} +- {self.start.error:.2f}"
+        )
+
+
+def pooled(samples: Sequence[Sample]) -> Sample:
+    """Return the mean of a window, weighted by tasks, with its standard error; the samples are independent."""
+    tasks = sum(sample.tasks for sample in samples)
+    mean = sum(sample.tasks * sample.mean for sample in samples) / tasks
+    error = math.sqrt(sum((sample.tasks * sample.error) ** 2 for sample in samples)) / tasks
+    return Sample(mean, error, tasks)
+
+
+def compare(samples: Sequence[Sample], z: float, begin: int = 0) -> Verdict:
+    """Compare the last window with the first; `Verdict.fallen` stays false, as only one iteration is looked at.
+
+    Args:
+        samples: of all iterations that have one, in order.
+        z: combined standard errors that are noise.
+        begin: index of the first sample that may count as now: before it, the run had other weights.
+    """
+    tasks = sum(sample.tasks for sample in samples)
+    window = max(WINDOW, math.ceil(LEAST_TASKS * len(samples) / tasks)) if tasks else WINDOW
+    width = min(window, len(samples) // 2)
+    first, last = samples[:width], samples[max(begin, len(samples) - width) :]
+    if min(sum(sample.tasks for sample in part) for part in (first, last)) < LEAST_TASKS:
+        return Verdict()
+    start, now = pooled(first), pooled(last)
+    return Verdict(start, now, below=start.mean - now.mean > z * math.hypot(start.error, now.error))
+
+
+def judge(records: Sequence[Mapping[str, Any]], z: float) -> Verdict:
+    """Judge a run by its records, of which the last one may have no sample; then there is no verdict.
+
+    Args:
+        records: lines of metrics.jsonl.
+        z: as in `compare`.
+    """
+    samples: list[Sample] = []
+    begin = 0
+    for record in records:
+        if record.get(SAMPLE) is not None:
+            samples.append(Sample(record[SAMPLE], record[SAMPLE_SE], record[TASKS]))
+        if record.get(RESTORED) is not None:
+            begin = len(samples)
+    if not records or records[-1].get(SAMPLE) is None or begin == len(samples):
+        return Verdict()
+    now, before = compare(samples, z, begin), compare(samples[:-1], z, begin)
+    return Verdict(now.start, now.now, now.below, fallen=now.below and before.below)
+
+
+def restored_to(records: Sequence[Mapping[str, Any]]) -> list[int]:
+    """Return the iterations whose checkpoints the run went back to."""
+    return [int(record[RESTORED]) for record in records if record.get(RESTORED) is not None]
+
+
+def best_checkpoint(records: Sequence[Mapping[str, Any]], iterations: Sequence[int]) -> int | None:
+    """Return the best of some checkpoints, the earliest of equals; None: there is none.
+
+    By evaluation where trained weights were evaluated (those without an evaluation are left out), else by the last
+    window that ended with the checkpoint's iteration. The start, which has no window, counts by the first window.
+    """
+    rates = {r["iteration"]: r["eval/success_rate"] for r in records if r.get("eval/success_rate") is not None}
+    if not any(iteration for iteration in rates):
+        rates = {r["iteration"]: r[SUCCESS] for r in records if r.get(SUCCESS) is not None}
+        starts = [r[START] for r in records if r.get(START) is not None]
+        rates |= {0: starts[-1]} if starts else {}
+    known = [iteration for iteration in sorted(iterations) if iteration in rates]
+    return max(known, key=rates.__getitem__, default=min(iterations, default=None))

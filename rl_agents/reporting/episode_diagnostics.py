@@ -1,0 +1,176 @@
+"""What a run or an evaluation says about its episodes: why they fail, and what most of them have in common."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rl_agents.config import Settings
+from rl_agents.data.failures import FailedEpisodes
+from rl_agents.data.trajectory import Trajectory
+from rl_agents.errors import EpisodesFail
+from rl_agents.installation import called
+
+#: Training iterations over which failed episodes are counted: one bad minute of a service does not end a run.
+WINDOW = 3
+#: Share of the episodes from which something is worth a line.
+MOST = 0.5
+#: Change of a share after which it is said again.
+NEWS = 0.25
+
+
+def _cut_by_context(episodes: Sequence[Trajectory], record: Mapping[str, Any]) -> float:
+    return _share(t.end_cause == "context_length" for t in episodes)
+
+
+def _cut_by_response_limit(episodes: Sequence[Trajectory], record: Mapping[str, Any]) -> float:
+    return _share(any(step.finish_reason == "length" for step in t.steps) for t in episodes)
+
+
+def _unreadable_when_cut(episodes: Sequence[Trajectory], record: Mapping[str, Any]) -> float:
+    return _share(any(step.finish_reason == "length" and not step.valid for step in t.steps) for t in episodes)
+
+
+def _never_valid(episodes: Sequence[Trajectory], record: Mapping[str, Any]) -> float:
+    return _share(not any(step.valid for step in t.steps) for t in episodes if t.steps)
+
+
+def _without_advantage(episodes: Sequence[Trajectory], record: Mapping[str, Any]) -> float:
+    return float(record.get("rollout/zero_advantage_share") or 0.0)
+
+
+@dataclass(frozen=True)
+class Caution:
+    """One thing that most episodes may have in common.
+
+    Attributes:
+        share: of the episodes that have it.
+        text: after "NN % of the episodes"; keys of the run stand in braces.
+    """
+
+    name: str
+    share: Callable[[Sequence[Trajectory], Mapping[str, Any]], float]
+    text: str
+
+
+CAUTIONS = (
+    Caution(
+        "context", _cut_by_context,
+        "are cut by the context (max_model_len={max_model_len}) before the task ends, and count as not solved: raise "
+        "max_model_len, lower max_response_tokens={max_response_tokens}, or rebuild prompts with context=window(n)",
+    ),
+    Caution(
+        "response", _cut_by_response_limit,
+        "have a response cut at max_response_tokens={max_response_tokens}, so that its end is missing: raise it (and "
+        "max_model_len={max_model_len} with it)",
+    ),
+    Caution(
+        "validity", _never_valid,
+        "never act in a form that the environment can read: look at the form that the prompt asks for, and at what "
+        "comes instead (trajectories/latest.md of a run); imitate the environment's player first ({imitate}), or take "
+        "a larger model",
+    ),
+    Caution(
+        "advantage", _without_advantage,
+        "have no advantage, because all of their group got the same reward, and teach nothing: tasks are too easy or "
+        "too hard for the policy; raise group_size={group_size}, choose other tasks, or set dynamic_sampling where the "
+        "algorithm has it",
+    ),
+)  # fmt: skip
+
+
+#: Effective sample size over samples below which a line says so (`rl_agents.losses.mismatch.effective_share`).
+LEAST_EFFECTIVE = 0.3
+EFFECTIVE = (
+    "the effective sample size is {share:.0%} of what was sampled: the policy is far from the one that sampled it, or "
+    "is another model; learn from newer sessions (a lower lag or staleness), take fewer iterations or a lower lr, or "
+    "raise kl_coef"
+)
+
+
+@dataclass
+class EpisodeWatch:
+    """Counts failed episodes, and says each thing once, or again when its share has changed much."""
+
+    settings: Settings
+    _told: dict[str, float] = field(default_factory=dict)
+    _recent: deque[FailedEpisodes] = field(default_factory=lambda: deque(maxlen=WINDOW))
+
+    def after_training(self, episodes: Sequence[Trajectory], record: Mapping[str, Any]) -> list[str]:
+        """Return the lines that an iteration's episodes are worth."""
+        failed = FailedEpisodes.of(episodes)
+        self._recent.append(failed)
+        return self._failures("episodes", failed) + self._cautions(episodes, record)
+
+    def after_evaluation(self, episodes: Sequence[Trajectory]) -> list[str]:
+        """Return the line that an evaluation's failed episodes are worth."""
+        return self._failures("evaluation episodes", FailedEpisodes.of(episodes))
+
+    def of_policy(self, episodes: Sequence[Trajectory]) -> list[str]:
+        """Return the lines that a policy's evaluation by itself is worth, of which no training speaks."""
+        return self.after_evaluation(episodes) + self._cautions(episodes, {})
+
+    def check_training(self) -> None:
+        """End the run when its last iterations failed too often.
+
+        Raises:
+            EpisodesFail: all of their episodes did, or more than ``max_failed_share``.
+        """
+        self._check("episodes", sum(self._recent, FailedEpisodes()))
+
+    def check_evaluation(self, episodes: Sequence[Trajectory]) -> None:
+        """The same for one evaluation, whose success rate would say nothing about the policy."""
+        self._check("evaluation episodes", FailedEpisodes.of(episodes))
+
+    def _check(self, what: str, failed: FailedEpisodes) -> None:
+        limit = self.settings.max_failed_share
+        # An agent's errors depend on the policy, as a parse error does: they end a run only where nothing else is left.
+        if failed.share == 1.0 or failed.causes.total() - failed.agent_errors > limit * failed.total:
+            raise EpisodesFail(f"{failed.sentence(what)} (max_failed_share={limit:g})")
+
+    def _cautions(self, episodes: Sequence[Trajectory], record: Mapping[str, Any]) -> list[str]:
+        played, lines = [t for t in episodes if not t.failed], []
+        for caution in CAUTIONS if played else ():
+            share = self._share_of(caution, played, record)
+            if self._is_news(caution.name, share, MOST):
+                text = caution.text.format(**self.settings.to_dict(), imitate=self._imitate())
+                lines.append(f"{share:.0%} of the episodes {text}")
+        return lines + self._effective(float(record.get("rollout_corr/ess", 1.0)))
+
+    def _share_of(self, caution: Caution, played: Sequence[Trajectory], record: Mapping[str, Any]) -> float:
+        """Of a limit that somebody chose, count what it makes unreadable: short answers may be meant."""
+        meant = caution.name == "response" and "max_response_tokens" in self.settings.explicit
+        return (_unreadable_when_cut if meant else caution.share)(played, record)
+
+    def _imitate(self) -> str:
+        model = "" if self.settings.model == "starter" else f" --model {self.settings.model} --output DIR"
+        return f"{called()} sft --env {self.settings.env}{model}"
+
+    def _effective(self, share: float) -> list[str]:
+        """Say when few samples begin to carry the estimate, and not again before it was better meanwhile."""
+        was_low, low = "effective" in self._told, share < LEAST_EFFECTIVE
+        if low:
+            self._told["effective"] = share
+        else:
+            self._told.pop("effective", None)
+        return [EFFECTIVE.format(share=share)] if low and not was_low else []
+
+    def _failures(self, what: str, failed: FailedEpisodes) -> list[str]:
+        return [failed.sentence(what)] if self._is_news(f"failed {what}", failed.share, 0.0) else []
+
+    def _is_news(self, name: str, share: float, least: float) -> bool:
+        if share <= least:
+            if name in self._told and share <= self._told[name] - NEWS:
+                del self._told[name]
+            return False
+        if name in self._told and abs(share - self._told[name]) < NEWS:
+            return False
+        self._told[name] = share
+        return True
+
+
+def _share(flags: Any) -> float:
+    items = [bool(flag) for flag in flags]
+    return sum(items) / len(items) if items else 0.0

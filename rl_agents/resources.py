@@ -1,0 +1,194 @@
+"""What a run needs of a Ray cluster, as placement group bundles, and whether a cluster can ever hold it.
+
+A trial of Tune starts actors of its own. Unless their resources are part of the trial's placement group, trials that
+have started take the CPUs for which the actors of others wait, and all wait for ever (ray issue 25239). So a trial
+asks for everything at once and is queued until all of it is free.
+
+Bundles, in the order that actors are pinned to:
+
+    0                     driver of the run (and its learner, when num_learners=0)
+    1 .. R                env runners; RLlib pins runner i to bundle i
+    R+1 .. R+L            learners; RLlib gives them no index, they take what the others leave
+    R+L+1 .. R+L+E        engines, see `first_engine_bundle`; none with ``placement=together``
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rl_agents.config import Settings
+from rl_agents.inference.base import EngineSettings
+
+if TYPE_CHECKING:
+    from ray.tune import PlacementGroupFactory
+
+Bundle = dict[str, float]
+
+DRIVER, LEARNER = "driver", "learner"
+DRIVER_CPUS = 1.0
+#: What `AgentConfig` asks for: several small actors share a core.
+RUNNER_CPUS = LEARNER_CPUS = 0.5
+#: What an actor takes of the resource that marks its nodes (``rollout_nodes``, ``learner_nodes``): all find room.
+NODE_SHARE = 0.0001
+#: Resources of a node that no person set, besides those with a colon.
+BUILTIN_RESOURCES = ("memory", "object_store_memory")
+
+
+def run_bundles(settings: Settings) -> list[Bundle]:
+    """Return the bundles of a run; the first holds its driver."""
+    return [bundle for _, bundle in named_bundles(settings)]
+
+
+def named_bundles(settings: Settings) -> list[tuple[str, Bundle]]:
+    """Return (whose, bundle) for every process of a run that Tune starts."""
+    gpus = settings.gpus_per_learner
+    rollouts, learning = node_share(settings.rollout_nodes), node_share(settings.learner_nodes)
+    learner = _bundle(0 if gpus else LEARNER_CPUS, gpus) | learning
+    engine = _bundle(EngineSettings(model_dir="").threads, settings.gpus_per_engine) | rollouts
+    apart = settings.num_env_runners and settings.placement == "apart"
+    return [
+        (DRIVER, _bundle(DRIVER_CPUS, 0 if settings.num_learners else gpus)),
+        *[("env runner", _bundle(runner_cpus(settings), 0) | rollouts)] * settings.num_env_runners,
+        *[(LEARNER, learner)] * settings.num_learners,
+        *[("engine", engine)] * (settings.num_engines if apart else 0),
+    ]
+
+
+def runner_cpus(settings: Settings) -> float:
+    """Return the CPUs of an env runner, those of an engine in its process among them."""
+    return RUNNER_CPUS if settings.placement == "apart" else float(EngineSettings(model_dir="").threads)
+
+
+def node_share(resource: str) -> Bundle:
+    """Return what an actor asks for so that it goes to a node with ``resource``; nothing for an empty name."""
+    return {resource: NODE_SHARE} if resource else {}
+
+
+def first_engine_bundle(settings: Settings) -> int:
+    """Return the index of engine 0's bundle."""
+    return 1 + settings.num_env_runners + settings.num_learners
+
+
+def placement(bundles: Sequence[Bundle]) -> PlacementGroupFactory:
+    """Return the request of a trial: its processes close together, though on several nodes if need be."""
+    from ray.tune import PlacementGroupFactory
+
+    return PlacementGroupFactory([dict(bundle) for bundle in bundles], strategy="PACK")
+
+
+def set_engine_gpus(settings: Settings, cluster_gpus: float) -> None:
+    """Say how many GPUs an engine actor takes when nobody did: ``tensor_parallel`` in a cluster that has any.
+
+    Outside Tune an engine group looks for itself; the driver of a trial may sit on a node without GPUs.
+    """
+    if cluster_gpus and settings.num_env_runners and not settings.gpus_per_engine:
+        settings.gpus_per_engine = float(settings.tensor_parallel)
+
+
+def cluster_nodes() -> list[Bundle]:
+    """Return the resources of every node that is alive, used or not."""
+    import ray
+
+    return [dict(node["Resources"]) for node in ray.nodes() if node["Alive"]]
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where the processes of a run can go.
+
+    Attributes:
+        places: processes by node, named as in `named_bundles`; nodes in the order given.
+        unplaced: the process for which no node has room; None when all have one.
+    """
+
+    places: list[list[str]]
+    unplaced: str | None
+
+
+def place(processes: Sequence[tuple[str, Bundle]], nodes: Sequence[Mapping[str, float]]) -> Placement:
+    """Pack the processes, the largest first, each on the first node with room, as Ray's own packing does."""
+    room = [dict(node) for node in nodes]
+    places: list[list[str]] = [[] for _ in nodes]
+    for whose, bundle in sorted(processes, key=lambda item: (-item[1].get("GPU", 0), -item[1].get("CPU", 0))):
+        chosen = next((i for i, node in enumerate(room) if all(node.get(k, 0) >= n for k, n in bundle.items())), None)
+        if chosen is None:
+            return Placement(places, whose)
+        places[chosen].append(whose)
+        for name, amount in bundle.items():
+            room[chosen][name] -= amount
+    return Placement(places, None)
+
+
+def free_resources() -> list[Bundle]:
+    """Return what is free on every node that is alive, as far as the cluster's head knows."""
+    from ray._private.state import available_resources_per_node
+
+    return [dict(node) for node in available_resources_per_node().values()]
+
+
+def actors(settings: Settings) -> list[tuple[str, Bundle]]:
+    """Return (whose, bundle) for every actor of a run; its driver takes nothing that Ray counts, outside of Tune."""
+    return [process for process in named_bundles(settings) if process[0] != DRIVER]
+
+
+def room_for_all(settings: Settings) -> bool:
+    """Whether all actors of a run find room now, so that they may start side by side.
+
+    Where they do not, engines start first: who is late would find that another has taken its place. So it is inside a
+    placement group (a Tune trial), where learners take any bundle that is free.
+    """
+    import ray
+
+    if ray.util.get_current_placement_group() is not None:
+        return False
+    asked = copy.copy(settings)
+    set_engine_gpus(asked, sum(node.get("GPU", 0) for node in cluster_nodes()))
+    return place(actors(asked), free_resources()).unplaced is None
+
+
+def obstacle(processes: Sequence[tuple[str, Bundle]], nodes: Sequence[Mapping[str, float]], what: str) -> str:
+    """Say in one sentence why ``what`` can never start on these nodes; nothing when it can."""
+    unplaced = place(processes, nodes).unplaced
+    if unplaced is None:
+        return ""
+    return f"{what} needs {_needed(processes)}; {_available(nodes)}, which leaves no room for its {unplaced}"
+
+
+def describe_placement(processes: Sequence[tuple[str, Bundle]], nodes: Sequence[Mapping[str, float]]) -> list[str]:
+    """Return one line for each node: what it has, and which processes go there."""
+    lines = []
+    for number, (node, whose) in enumerate(zip(nodes, place(processes, nodes).places, strict=True)):
+        counts = Counter(whose)
+        processes_there = ", ".join(f"{f'{n} x ' if n > 1 else ''}{name}" for name, n in counts.items())
+        lines.append(f"node {number} ({_amounts(node)}): {processes_there or '-'}")
+    return lines
+
+
+def _bundle(cpus: float, gpus: float) -> Bundle:
+    return {name: float(amount) for name, amount in (("CPU", cpus), ("GPU", gpus)) if amount}
+
+
+def _needed(named: Sequence[tuple[str, Bundle]]) -> str:
+    counts = Counter(whose for whose, _ in named)
+    sizes = dict(named)
+    total: Counter[str] = Counter()
+    for _, bundle in named:
+        total.update(bundle)
+    parts = [f"{f'{n} x ' if n > 1 else ''}{whose} {_amounts(sizes[whose])}" for whose, n in counts.items()]
+    return f"{_amounts(total)} ({', '.join(parts)})"
+
+
+def _available(nodes: Sequence[Mapping[str, float]]) -> str:
+    sizes = Counter(_amounts(node) for node in nodes)
+    parts = [f"{n} node{'s' if n > 1 else ''} with {size}" for size, n in sizes.items()]
+    return f"the cluster has {', '.join(parts) or 'no node'}"
+
+
+def _amounts(resources: Mapping[str, float]) -> str:
+    shown = [f"{resources[name]:g} {name}" for name in ("CPU", "GPU") if resources.get(name)]
+    shown += [name for name in resources if name not in ("CPU", "GPU", *BUILTIN_RESOURCES) and ":" not in name]
+    return " and ".join(shown) or "no CPU"

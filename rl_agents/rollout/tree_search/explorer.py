@@ -1,0 +1,349 @@
+"""Many searches side by side: which states are expanded next, and what their samples change.
+
+A tick expands the current state of every active task at once; the engine sees all samples as one batch, and the
+learner makes one optimiser step of all groups. No task waits for another one's end: a tick waits for one response of
+each and one environment step, and when a task is done the next one of the stream takes its place.
+
+Between ticks everything is here, in the driver: runners that die take nothing with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from rl_agents.config.search import SearchKeys
+from rl_agents.data.tasks import SEARCH, stream_seed, task_at
+from rl_agents.data.trajectory import Trajectory
+from rl_agents.rollout.branching import BranchPoint, BranchSpec, Expansion
+from rl_agents.rollout.env_calls import EnvReply
+from rl_agents.rollout.tree_search.metrics import SearchCounts
+from rl_agents.rollout.tree_search.states import PATH, Outcomes, States, state_key
+from rl_agents.rollout.tree_search.tree import Mark, Node, Ranked, Search
+from rl_agents.rollout.tree_search.versions import ScoreVersions
+
+Expand = Callable[[Sequence[BranchSpec]], Sequence[Expansion]]
+
+#: States in a row that environments break, and nothing sampled in between, after which an iteration gives up; more
+#: where more tasks are searched side by side.
+PATIENCE = 8
+
+
+class SearchError(RuntimeError):
+    """No task is left that may be explored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A state that a tick expands.
+
+    Attributes:
+        score, rollouts: S and n(s), decided before the tick.
+    """
+
+    search: Search
+    spec: BranchSpec
+    score: float
+    rollouts: int
+
+
+@dataclass(slots=True)
+class Tick:
+    """What a tick brought.
+
+    Attributes:
+        samples: for the learner, each a trajectory of one step whose reward is the step reward; siblings share a group.
+            Paths that ended come last, each in a group of its own.
+        finished: trajectories that ended, those that an environment failed included.
+    """
+
+    samples: list[Trajectory] = field(default_factory=list)
+    finished: list[Trajectory] = field(default_factory=list)
+
+
+class Explorer:
+    """The searches of a run and what they know.
+
+    Args:
+        tasks: names of the training tasks.
+        states: of the method.
+        width: tasks that are searched side by side.
+        most: samples of one state at most (G_max).
+        seed: of the run.
+
+    Attributes:
+        iteration: iterations so far.
+        position: tasks taken from the training stream.
+        requests: states looked at so far; numbers the groups.
+        overdraft: sampled actions beyond the budget of the iterations so far.
+        versions: of the weights behind the scores.
+        last_tree: task and marks of the last search that ended, for the picture.
+    """
+
+    def __init__(
+        self, settings: SearchKeys, tasks: Sequence[str], states: States, *, width: int, most: int, seed: int
+    ) -> None:
+        self.settings, self.tasks, self.states = settings, tasks, states
+        self.width, self.most, self.seed = width, most, seed
+        self.searches: list[Search] = []
+        self.iteration = self.position = self.requests = self.overdraft = 0
+        self.counts, self.versions = SearchCounts(), ScoreVersions()
+        self.last_tree: tuple[str, list[Mark]] = ("", [])
+        #: Tasks whose environment failed before the start state was known.
+        self._broken: list[Trajectory] = []
+        #: States in a row that environments broke.
+        self._fruitless = 0
+        #: Trajectories that the environment ended in the present tick, with the states on their way.
+        self._ended: list[tuple[list[str], Trajectory]] = []
+        #: Tasks that are drawn no more.
+        self.left_out: Collection[str] = ()
+
+    # --- an iteration ------------------------------------------------------------------------------------------
+
+    def begin_iteration(self) -> None:
+        """A new iteration begins."""
+        self.counts, self._fruitless = SearchCounts(), 0
+
+    def has_budget(self) -> bool:
+        """Whether the iteration may sample on; what a tick took beyond the budget is missing from the next one."""
+        return len(self.counts.steps) + self.overdraft < self.settings.search_steps and not self._gives_up()
+
+    def _gives_up(self) -> bool:
+        """Environments break all that is tried; whether the run goes on is for those to say who count failures."""
+        return self._fruitless >= max(self.width, PATIENCE)
+
+    def end_iteration(self) -> None:
+        """The iteration is over."""
+        self.overdraft += len(self.counts.steps) - self.settings.search_steps
+        self.iteration += 1
+        self.states.end_iteration()
+
+    def metrics(self) -> dict[str, float]:
+        """Metrics of the iteration so far."""
+        return self.counts.metrics(len(self.states), sum(len(search.frontier) for search in self.searches))
+
+    # --- a tick ------------------------------------------------------------------------------------------------
+
+    def select(self, expand: Expand) -> list[Request]:
+        """Choose the states to expand: drop closed ones, leave tasks that are done, begin others.
+
+        Args:
+            expand: asks runners; here only to look at start states.
+
+        Returns:
+            None at all when environments break one start state after the other.
+
+        Raises:
+            SearchError: every task's start state is closed.
+        """
+        idle = 0
+        while True:
+            self._open_searches(expand)
+            requests = [request for search in self.searches if (request := self._select_state(search))]
+            done = [search for search in self.searches if search.current is None]
+            for search in done:
+                self._leave(search)
+            closed = sum(bool(search.marks) for search in done)  # broken ones have not even a start state
+            idle = 0 if any(search.expansions for search in done) else idle + closed
+            if not done or self._gives_up():
+                return self._numbered(requests)
+            if idle > len(self.tasks) + self.width:
+                raise SearchError(
+                    f"the start states of {idle} tasks in a row are closed (many failures, hardly a success): "
+                    "raise score_xi"
+                )
+
+    def update(self, requests: Sequence[Request], expansions: Sequence[Expansion]) -> Tick:
+        """Take in what a tick brought: rewards of all its groups first, then counts, then the next states."""
+        tick = Tick(finished=self._broken)
+        self._broken = []
+        self._fruitless = 0 if any(not e.failed for e in expansions) else self._fruitless + len(expansions)
+        ranked = [self._rank(request, expansion) for request, expansion in zip(requests, expansions, strict=True)]
+        for request, expansion, children in zip(requests, expansions, ranked, strict=True):
+            search, origin = request.search, request.search.current
+            assert origin is not None
+            self._record(request, expansion)
+            tick.samples += self._samples(request, children)
+            if any(item.node for item in children):
+                self.states.observe(origin.key, outcomes(children))
+                self.versions.note([origin.key], [item.child.step for item in children if item.node])
+            self._descend(search, children)
+            tick.finished += self._finish(search, origin, expansion, children)
+            if search.current is None and not self._is_spent(search):
+                self.counts.backtracks += search.backtrack()
+        tick.samples += self._paths()
+        return tick
+
+    # --- choosing states ---------------------------------------------------------------------------------------
+
+    def _open_searches(self, expand: Expand) -> None:
+        """Begin tasks until all places are taken, and look at their start states."""
+        while len(self.searches) < self.width:
+            task_id = task_at(self.tasks, self.position, self.seed, self.left_out)
+            seed = stream_seed(self.seed, SEARCH, self.position)
+            self.searches.append(Search(self.position, task_id, seed))
+            self.position += 1
+        closed = [search for search in self.searches if not search.opened]
+        if not closed:
+            return
+        first = self.requests
+        specs = [BranchSpec(first + i, BranchPoint(s.task_id, s.seed)) for i, s in enumerate(closed)]
+        expansions = expand(specs)
+        self.requests += len(specs)
+        for search, expansion in zip(closed, expansions, strict=True):
+            search.opened = True
+            if expansion.answer is None:
+                self._fruitless += 1
+                cause = expansion.end_cause
+                self._broken.append(
+                    Trajectory(search.task_id, search.number, 0, search.seed, end_cause=cause, failed=True)
+                )
+            else:
+                search.open(Node.start(expansion.answer, self._key(search, expansion.answer), expansion.snapshot))
+
+    def _select_state(self, search: Search) -> Request | None:
+        """The search's next state and its n(s), back from closed ones; None when there is no state left."""
+        if self._is_spent(search):
+            search.end()
+        while (node := search.current) is not None:
+            score, rollouts = self.states.allocation(node.key, node.depth, self.most)
+            if rollouts:
+                return Request(search, self._spec(search, node, rollouts), score, rollouts)
+            self._record_choice(search, node, score, 0)
+            search.marks[node.place].outcome = "closed"
+            self.states.finish(node.path_keys(), success=False)
+            self.counts.backtracks += search.backtrack()
+        return None
+
+    def _is_spent(self, search: Search) -> bool:
+        return search.ends >= self.settings.search_max_finished
+
+    def _spec(self, search: Search, node: Node, rollouts: int) -> BranchSpec:
+        seeds = tuple(stream_seed(search.seed, search.expansions, member) for member in range(rollouts))
+        return BranchSpec(-1, search.point(node), seeds)
+
+    def _numbered(self, requests: Sequence[Request]) -> list[Request]:
+        numbered = [replace(r, spec=replace(r.spec, group_id=self.requests + i)) for i, r in enumerate(requests)]
+        self.requests += len(numbered)
+        return numbered
+
+    def _leave(self, search: Search) -> None:
+        self.searches.remove(search)
+        self.counts.tasks_ended += 1
+        if search.expansions:
+            self.last_tree = (search.task_id, search.marks)
+
+    # --- taking in ---------------------------------------------------------------------------------------------
+
+    def _rank(self, request: Request, expansion: Expansion) -> list[Ranked]:
+        """Children by reward, descending; equal ones in the order of their seeds, broken ones last."""
+        search, parent = request.search, request.search.current
+        assert parent is not None
+        whole = [child for child in expansion.children if not child.failed]
+        nodes = [parent.after(c.step, c.answer, self._key(search, c.answer), c.snapshot) for c in whole]
+        children = [Ranked(child, node, 0.0) for child, node in zip(whole, nodes, strict=True)]
+        if children:
+            rewards = self.states.step_rewards(parent.path_keys(), outcomes(children))
+            children = [replace(c, reward=float(r)) for c, r in zip(children, rewards, strict=True)]
+        broken = [Ranked(child, None, 0.0) for child in expansion.children if child.failed]
+        return sorted(children, key=lambda item: -item.reward) + broken
+
+    def _samples(self, request: Request, children: Sequence[Ranked]) -> list[Trajectory]:
+        """What the learner gets: nothing from a state that is only walked through."""
+        usable = [item for item in children if item.node is not None]
+        if request.rollouts < 2 or len(usable) < 2:
+            return []
+        search, group = request.search, request.spec.group_id
+        facts = {"search": {"score": request.score, "rollouts": request.rollouts}}
+        return [
+            Trajectory(
+                search.task_id, group, member, search.seed, [replace(item.child.step, reward=item.reward)],
+                terminated=True, end_cause=item.child.end_cause or "branched", success=item.child.success,
+                facts=facts,
+            )
+            for member, item in enumerate(usable)
+        ]  # fmt: skip
+
+    def _descend(self, search: Search, children: Sequence[Ranked]) -> None:
+        search.expansions += 1
+        # A sibling that ended while a better one goes on does not end the path.
+        search.ends += not children or children[0].node is None or bool(children[0].child.end_cause)
+        self.counts.skipped += search.descend(children, backtrack=self.settings.search_backtrack)
+
+    def _finish(
+        self, search: Search, origin: Node, expansion: Expansion, children: Sequence[Ranked]
+    ) -> Iterator[Trajectory]:
+        """Count and yield the trajectories that ended; those that broke are yielded and never counted."""
+        if expansion.end_cause:
+            yield self._finished(search, origin, expansion.end_cause, failed=expansion.failed)
+        for item in children:
+            cause, success = item.child.end_cause, item.child.success
+            if item.node is None:
+                broken = origin.after(item.child.step, item.child.answer, origin.key)
+                yield self._finished(search, broken, cause, failed=True)
+            elif cause:
+                yield self._finished(search, item.node, cause, success=success)
+
+    def _finished(
+        self, search: Search, last: Node, cause: str, *, success: bool = False, failed: bool = False
+    ) -> Trajectory:
+        trajectory, path = search.trajectory(last, cause, success=success, failed=failed), last.path_keys()
+        search.finished += 1
+        if not failed:
+            self.states.finish(path, success)
+            self.versions.note(path, last.steps())
+            if trajectory.terminated:
+                self._ended.append((path, trajectory))
+        return trajectory
+
+    def _paths(self) -> list[Trajectory]:
+        """Paths of the tick as the learner gets them, valued by what all of the tick has shown.
+
+        A failed path is its last step alone. Steps keep the log-probabilities and versions of the weights that sampled
+        them.
+        """
+        found = []
+        for path, trajectory in self._ended:
+            gains = self.states.path_gains(path, trajectory.success)
+            if gains.any():
+                first = 0 if trajectory.success else len(gains) - 1
+                rewarded = zip(trajectory.steps[first:], gains[first:], strict=True)
+                steps = [replace(step, reward=float(gain)) for step, gain in rewarded]
+                found.append(
+                    replace(
+                        trajectory, group_id=self.requests, member=0, steps=steps, end_cause=PATH, facts={}, metrics={}
+                    )
+                )
+                self.requests += 1
+        self._ended = []
+        self.counts.paths += len(found)
+        return found
+
+    def _record(self, request: Request, expansion: Expansion) -> None:
+        node, counts = request.search.current, self.counts
+        assert node is not None
+        self._record_choice(request.search, node, request.score, request.rollouts)
+        counts.steps += [child.step for child in expansion.children]
+        if (known := self.versions.get(node.key)) and expansion.children:
+            counts.score_versions.append((expansion.children[0].step.policy_version, *known))
+        counts.env_steps += expansion.env_steps
+        counts.replayed_steps += expansion.replayed_steps
+
+    def _record_choice(self, search: Search, node: Node, score: float, rollouts: int) -> None:
+        mark = search.marks[node.place]
+        mark.score, mark.rollouts = score, rollouts
+        self.counts.scores.append(score)
+        self.counts.rollouts.append(rollouts)
+
+    def _key(self, search: Search, answer: EnvReply) -> str:
+        text = answer.anchor if self.settings.state_name == "anchor" else answer.observation
+        key = state_key(search.task_id, text, self.settings)
+        self.counts.states.add(key)
+        return key
+
+
+def outcomes(children: Sequence[Ranked]) -> Outcomes:
+    """Where the children that did not break ended up."""
+    whole = [(item.node.key, bool(item.child.end_cause), item.child.success) for item in children if item.node]
+    keys, ended, solved = zip(*whole, strict=True)
+    return Outcomes(keys, ended, solved)

@@ -1,0 +1,209 @@
+"""One task's search: ranked backtracking depth-first search over states (3SPO, section 3.4 and algorithm 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from rl_agents.chat.template import Dialogue
+from rl_agents.data.trajectory import Step, Trajectory
+from rl_agents.rollout.branching import BranchPoint, Child
+from rl_agents.rollout.env_calls import EnvReply
+from rl_agents.rollout.turns import next_dialogue
+
+Outcome = Literal["open", "success", "failure", "closed", "skipped"]
+
+
+@dataclass(eq=False, slots=True)
+class Node:
+    """A state that was reached.
+
+    Attributes:
+        parent, step: how it was reached; None for the start state.
+        answer: of the environment.
+        key: under which the method knows it.
+        depth: 1 for the start state.
+        dialogue: what the policy has read.
+        episode_return: the environment's rewards on the way.
+        snapshot: of the environment, where it can be copied.
+        place: of its mark in the search's `marks`.
+    """
+
+    parent: Node | None
+    step: Step | None
+    answer: EnvReply
+    key: str
+    depth: int
+    dialogue: Dialogue
+    episode_return: float = 0.0
+    snapshot: Any = field(default=None, repr=False)
+    place: int = 0
+
+    @classmethod
+    def start(cls, answer: EnvReply, key: str, snapshot: Any = None) -> Node:
+        """The start state."""
+        return cls(None, None, answer, key, 1, Dialogue.start(answer.observation, answer.chat), 0.0, snapshot)
+
+    def after(self, step: Step, answer: EnvReply, key: str, snapshot: Any = None) -> Node:
+        """The state that a step from here reached."""
+        dialogue = next_dialogue(self.dialogue, step, answer)
+        return Node(self, step, answer, key, self.depth + 1, dialogue, self.episode_return + step.reward, snapshot)
+
+    def path(self) -> list[Node]:
+        """Nodes from the start state to this one."""
+        nodes: list[Node] = []
+        node: Node | None = self
+        while node is not None:
+            nodes.append(node)
+            node = node.parent
+        return nodes[::-1]
+
+    def path_keys(self) -> list[str]:
+        """Keys from the start state to this one."""
+        return [node.key for node in self.path()]
+
+    def steps(self) -> list[Step]:
+        """Steps from the start state to this one."""
+        return [node.step for node in self.path() if node.step is not None]
+
+
+@dataclass(slots=True)
+class Mark:
+    """What the picture of a search shows of a state.
+
+    Attributes:
+        parent: index of the parent's mark; -1 for the start state.
+        reward: of the step that led here.
+        score, rollouts: S and n(s) when it was expanded; None and 0 before.
+    """
+
+    parent: int
+    depth: int
+    reward: float = 0.0
+    outcome: Outcome = "open"
+    score: float | None = None
+    rollouts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """A child with the reward that ranks it; ``node`` is None where its environment failed."""
+
+    child: Child
+    node: Node | None
+    reward: float
+
+
+@dataclass(eq=False, slots=True)
+class Search:
+    """The search of one task.
+
+    Attributes:
+        number: place in the run's stream of tasks.
+        seed: of the environment's reset and of all sampling.
+        current: state to expand next; None before the start state is known, and when nothing is left.
+        frontier: states to return to, the next one last.
+        finished: trajectories that ended.
+        ends: paths that were followed to their end, dropped or broken.
+        expansions: states that were sampled at.
+        opened: the start state is known.
+        marks: for the picture.
+    """
+
+    number: int
+    task_id: str
+    seed: int
+    current: Node | None = None
+    frontier: list[Node] = field(default_factory=list)
+    finished: int = 0
+    ends: int = 0
+    expansions: int = 0
+    opened: bool = False
+    marks: list[Mark] = field(default_factory=list, repr=False)
+
+    def open(self, start: Node) -> None:
+        """Begin at the start state."""
+        self.opened, self.current = True, start
+        self.marks = [Mark(-1, 1)]
+
+    def point(self, node: Node) -> BranchPoint:
+        """How a runner reaches a state."""
+        actions = tuple(step.action for step in node.steps())
+        call = 0 if node.step is None else node.step.call
+        return BranchPoint(
+            self.task_id,
+            self.seed,
+            actions,
+            node.dialogue,
+            node.answer.anchor,
+            node.episode_return,
+            node.snapshot,
+            call,
+        )
+
+    def descend(self, ranked: Sequence[Ranked], *, backtrack: bool) -> int:
+        """Go on from the current state's children, best first: descend into the best, keep the others.
+
+        Children that ended are not entered, nor are siblings with the action of an earlier one.
+
+        Args:
+            ranked: children by reward, descending.
+            backtrack: put the others on the frontier, in ascending order, so that the better one is popped first.
+
+        Returns:
+            Number of siblings that repeated an action.
+        """
+        assert self.current is not None
+        origin, skipped = self.current, 0
+        following: list[Node] = []
+        actions: set[str] = set()
+        for item in ranked:
+            if item.node is None:
+                continue
+            repeated = item.child.step.action in actions
+            actions.add(item.child.step.action)
+            self._mark(item, item.node, origin, repeated)
+            if item.child.end_cause:
+                continue
+            skipped += repeated
+            if not repeated:
+                following.append(item.node)
+        self.current = following[0] if following else None
+        if backtrack:
+            self.frontier.extend(reversed(following[1:]))
+        return skipped
+
+    def backtrack(self) -> bool:
+        """Return to the last state on the frontier; False when there is none."""
+        self.current = self.frontier.pop() if self.frontier else None
+        return self.current is not None
+
+    def end(self) -> None:
+        """Leave the task."""
+        self.current = None
+        self.frontier.clear()
+
+    def _mark(self, item: Ranked, node: Node, origin: Node, repeated: bool) -> None:
+        node.place = len(self.marks)
+        outcome: Outcome = "skipped" if repeated else "open"
+        if item.child.end_cause:
+            outcome = "success" if item.child.success else "failure"
+        self.marks.append(Mark(origin.place, node.depth, item.reward, outcome))
+
+    def trajectory(self, last: Node, end_cause: str, *, success: bool = False, failed: bool = False) -> Trajectory:
+        """The path to ``last`` as a finished episode, numbered within the task; facts hold S and n of its states."""
+        trajectory = Trajectory(
+            self.task_id, self.number, self.finished, self.seed, last.steps(),
+            terminated=end_cause == "terminated",
+            truncated=not failed and end_cause != "terminated",
+            end_cause=end_cause,
+            failed=failed,
+            success=success,
+            metrics=dict(last.answer.metrics),
+        )  # fmt: skip
+        if last.answer.references:
+            trajectory.facts["references"] = last.answer.references
+        if chosen := [self.marks[node.place] for node in last.path()[:-1] if node.place < len(self.marks)]:
+            trajectory.facts["search"] = {"scores": [m.score for m in chosen], "rollouts": [m.rollouts for m in chosen]}
+        return trajectory

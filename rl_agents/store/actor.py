@@ -1,0 +1,165 @@
+"""The pool's writer as a Ray actor: env runners on any machine write to one file, beside the run's driver."""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.exceptions import GetTimeoutError, RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from rl_agents.errors import InputError
+from rl_agents.store.files import PREDECESSOR_S
+from rl_agents.store.records import Record
+from rl_agents.store.trajectory_store import PoolError, PoolWriter
+
+logger = logging.getLogger(__name__)
+
+#: Seconds between two attempts to reach a writer that is being restarted.
+RETRY_S = 0.5
+#: Seconds for the writer's process to start and to open the file; `PREDECESSOR_S` are among them.
+START_S = 60.0
+#: Records in one call at most.
+MOST = 2048
+
+
+class PoolActor:
+    """Owns the `PoolWriter`. Ray restarts it where it dies; what it had not confirmed is sent again."""
+
+    def __init__(self, path: str, wait_s: float = PREDECESSOR_S) -> None:
+        self._problem = ""
+        try:
+            self._writer = PoolWriter(Path(path), wait_s=wait_s)  # Ray may still be ending another
+        except InputError as error:  # raised here it would kill the actor, and reach nobody as what it is
+            self._problem = str(error)
+
+    def problem(self) -> str:
+        """What is wrong with the file; empty: nothing."""
+        return self._problem
+
+    def add(self, records: Sequence[Record]) -> None:
+        """Write records; returns when they are on disk.
+
+        Raises:
+            PoolError: they cannot be written.
+        """
+        if self._problem:
+            raise PoolError(self._problem)
+        self._writer.add(*records).result()
+
+    def pid(self) -> int:
+        """The process that writes."""
+        return os.getpid()
+
+    def close(self) -> None:
+        """Close the file."""
+        if not self._problem:
+            self._writer.close()
+
+
+def start_pool_actor(path: Path, timeout_s: float = START_S, wait_s: float = PREDECESSOR_S) -> Any:
+    """Start the writer on this machine, and wait until it has the file.
+
+    Args:
+        path: of the pool.
+        timeout_s: for all of it.
+        wait_s: that another writer has to let go of the file; among them.
+
+    Raises:
+        InputError: another process writes to it, it is no pool, or it cannot be made.
+        PoolError: the writer died, or did not answer within ``timeout_s``.
+    """
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    actor = ray.remote(PoolActor).options(
+        num_cpus=0, max_restarts=-1, max_concurrency=64, scheduling_strategy=here
+    ).remote(str(path), wait_s)  # fmt: skip
+    try:
+        problem = ray.get(actor.problem.remote(), timeout=timeout_s)
+    except RayError as error:
+        ray.kill(actor)
+        late = isinstance(error, GetTimeoutError)
+        reason = f"did not start within {timeout_s:g} s" if late else f"died: {str(error).strip().splitlines()[0]}"
+        raise PoolError(f"{path}: the pool's writer (actor {actor._actor_id.hex()}) {reason}") from None
+    if problem:
+        ray.kill(actor)
+        raise InputError(problem)
+    return actor
+
+
+class RemotePool:
+    """A `rl_agents.store.trajectory_store.PoolSink` that sends its records to a `PoolActor`, in order, each until it is
+    confirmed.
+
+    Writing twice leaves one row, so that records may be sent again when the writer dies before it answers.
+    """
+
+    def __init__(self, actor: Any, timeout_s: float = 120.0) -> None:
+        """Begin.
+
+        Args:
+            actor: handle of a `PoolActor`.
+            timeout_s: after which an unreachable writer is an error.
+        """
+        self._actor, self._timeout_s = actor, timeout_s
+        self._waiting: queue.SimpleQueue[tuple[tuple[Record, ...], Future[None]] | None] = queue.SimpleQueue()
+        self._error: PoolError | None = None
+        self._thread = threading.Thread(target=self._send_all, name="pool", daemon=True)
+        self._thread.start()
+
+    def add(self, *records: Record) -> Future[None]:
+        """Send records on their way; the future is done when they are on disk, or has the `PoolError`."""
+        future: Future[None] = Future()
+        future.set_running_or_notify_cancel()  # nobody may cancel what is on its way
+        self._waiting.put((records, future))
+        return future
+
+    def flush(self, timeout_s: float) -> None:
+        """Wait until all that was added is on disk.
+
+        Raises:
+            PoolError: it could not be written.
+            TimeoutError: it took longer than ``timeout_s``.
+        """
+        self.add().result(timeout_s)
+
+    def close(self) -> None:
+        """Send what is left; the actor lives on."""
+        self._waiting.put(None)
+        self._thread.join(self._timeout_s)
+
+    def _send_all(self) -> None:
+        over = False
+        while not over:
+            parts = [self._waiting.get()]
+            while not self._waiting.empty() and sum(len(part[0]) for part in parts if part) < MOST:
+                parts.append(self._waiting.get())
+            over = None in parts
+            work = [part for part in parts if part is not None]
+            problem = self._send([record for records, _ in work for record in records])
+            for _, future in work:
+                future.set_result(None) if problem is None else future.set_exception(problem)
+
+    def _send(self, records: list[Record]) -> PoolError | None:
+        """Send until the writer has confirmed; return what made it impossible."""
+        deadline = time.monotonic() + self._timeout_s
+        while self._error is None:
+            try:
+                ray.get(self._actor.add.remote(records), timeout=self._timeout_s)
+                return None
+            except ray.exceptions.RayTaskError as error:
+                self._error = PoolError(str(error.cause))
+            except RayError as error:  # it is being restarted
+                if time.monotonic() > deadline:
+                    reason = str(error).strip().splitlines()[0]
+                    self._error = PoolError(f"the pool's writer did not answer within {self._timeout_s:g} s: {reason}")
+            time.sleep(RETRY_S)
+        logger.error("%s", self._error)
+        return self._error

@@ -1,0 +1,209 @@
+"""Opening a pool's file: who may write to it, and whether it is one."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+from rl_agents.durable import flush
+from rl_agents.errors import InputError
+from rl_agents.store.postgres import is_postgres, open_postgres, without_password
+from rl_agents.store.schema import APPLICATION, VERSION, Connection, migration, script
+
+#: A pool's file, or the address of a PostgreSQL database.
+Place = Path | str
+
+POOL_FILE = "pool.sqlite"
+PRIVATE = 0o600
+#: How long a statement waits while another program (a person's sqlite3 shell, say) holds the file.
+BUSY_S = 30.0
+#: How long who takes over from a process that is just ending waits for it to let go of the pool, and looks again after.
+PREDECESSOR_S, POLL_S = 20.0, 0.05
+
+
+def pool_file(place: Place) -> Place:
+    """Return the pool that a path means, absolute: the file, or the one of a run's folder; an address as it is.
+
+    Raises:
+        InputError: there is no such file.
+    """
+    if is_postgres(place):
+        return place
+    path = Path(place)
+    file = path / POOL_FILE if path.is_dir() else path
+    if not file.exists():
+        raise InputError(f"{file}: no such pool")
+    return file.absolute()
+
+
+def shown(place: Place) -> str:
+    """Return a pool's name for messages."""
+    return without_password(str(place))
+
+
+def open_reading(place: Place) -> Connection:
+    """Open a pool read-only, whether or not somebody writes to it.
+
+    Raises:
+        InputError: no such file, no pool, or one that a newer version wrote.
+    """
+    return open_postgres(str(place), write=False) if is_postgres(place) else _file_reading(Path(place))
+
+
+def open_writing(place: Place) -> Connection:
+    """Open a pool for writing, and make it (a file: mode 600) where there is none.
+
+    Who writes to a file as its one writer holds its `Lock`.
+
+    Raises:
+        InputError: the file cannot be made, is no pool, or a newer version wrote it.
+    """
+    return open_postgres(str(place), write=True) if is_postgres(place) else _file_writing(Path(place))
+
+
+def _file_reading(path: Path) -> sqlite3.Connection:
+    if not path.is_file():
+        raise InputError(f"{path}: no such pool")
+    # Where nothing may be written SQLite cannot make the -shm file; a pool that nobody writes to does not need it.
+    still = not os.access(path.parent, os.W_OK, effective_ids=True) and not Path(f"{path}-wal").exists()
+    with _named(path):
+        connection = sqlite3.connect(
+            f"file:{quote(str(path.absolute()))}?mode=ro{'&immutable=1' * still}",
+            uri=True, isolation_level=None, timeout=BUSY_S, check_same_thread=False,
+        )  # fmt: skip
+    try:
+        with _named(path):
+            if not _check_version(connection, path):
+                raise InputError(f"{path}: the pool is empty: its writer died before it began")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _file_writing(path: Path) -> sqlite3.Connection:
+    with contextlib.suppress(FileExistsError):  # only made here: closing a file that is open drops SQLite's own locks
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, PRIVATE))
+        flush(path.parent)
+    with _named(path):
+        connection = sqlite3.connect(path, isolation_level=None, timeout=BUSY_S, check_same_thread=False)
+    try:
+        with _named(path):
+            version = _check_version(connection, path)
+            mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+            if mode != "wal":
+                raise InputError(f"{path}: this file system cannot hold a pool (SQLite's WAL mode); use a local disk")
+            connection.execute("PRAGMA synchronous = FULL")
+            if version < VERSION:
+                header = f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};"
+                changes = migration(version) if version else script()
+                connection.executescript(f"BEGIN IMMEDIATE; {changes} {header} COMMIT;")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _check_version(connection: sqlite3.Connection, path: Path) -> int:
+    """Return the version of the file's tables; 0: it is empty."""
+    application = connection.execute("PRAGMA application_id").fetchone()[0]
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
+    if not tables and not application:
+        return 0
+    if application != APPLICATION:
+        raise InputError(f"{path}: a database, but not a pool")
+    if version > VERSION:
+        raise InputError(f"{path}: written by a newer version (schema {version}; this one knows {VERSION})")
+    return int(version)
+
+
+@contextlib.contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Say which file SQLite's complaint is about."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        raise InputError(f"{path}: cannot open the pool: {error}") from None
+    except sqlite3.DatabaseError as error:
+        raise InputError(f"{path}: not a pool, or a damaged one: {error}") from None
+
+
+class Lock:
+    """The right to write to a pool, for one writer of one process; it ends with the process, however that ends.
+
+    It is a file of its own (``pool.sqlite.lock``): SQLite's locks on the pool itself come and go with transactions.
+    """
+
+    def __init__(self, path: Path, wait_s: float = 0.0, rule: str = "a pool has one writer") -> None:
+        """
+        Args:
+            path: what is written to; the lock lies beside it.
+            wait_s: seconds that another writer has to let go of it, because it may be ending.
+            rule: for the message, why there is no second writer.
+
+        Raises:
+            InputError: somebody else writes, or the folder is missing or cannot be written to.
+        """
+        file = Path(f"{path}.lock")
+        try:
+            self._descriptor = os.open(file, os.O_CREAT | os.O_RDWR, PRIVATE)
+        except OSError as error:
+            raise InputError(f"{path}: cannot write a pool there: {error.strerror}") from None
+        try:
+            if not self._taken(wait_s):
+                owner = os.pread(self._descriptor, 20, 0).decode("ascii", "replace").strip()
+                raise InputError(f"{path}: already written to by process {owner or '?'}; {rule}")
+            os.ftruncate(self._descriptor, 0)
+            os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
+        except BaseException:
+            os.close(self._descriptor)
+            raise
+
+    def _taken(self, wait_s: float) -> bool:
+        deadline = time.monotonic() + wait_s
+        while True:
+            try:
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return True
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    return False
+            time.sleep(POLL_S)
+
+    def release(self) -> None:
+        """Let others write."""
+        os.close(self._descriptor)
+
+
+def backup(path: Path, to: Path) -> None:
+    """Copy a pool as it stands, for instance beside a checkpoint; its writer goes on meanwhile.
+
+    The copy is whole or not there, mode 600, and replaces an older one.
+
+    Raises:
+        InputError: no pool at ``path``, or ``to`` cannot be written.
+    """
+    source = _file_reading(path)
+    unfinished = to.with_name(f".{to.name}.{os.getpid()}")
+    try:
+        os.close(os.open(unfinished, os.O_CREAT | os.O_TRUNC | os.O_RDWR, PRIVATE))
+        target = sqlite3.connect(unfinished)
+        try:
+            source.backup(target)
+            target.execute("PRAGMA journal_mode = DELETE")  # one file, that can be read where nothing can be written
+        finally:
+            target.close()
+        os.replace(unfinished, to)
+        flush(to.parent)
+    except (OSError, sqlite3.Error) as error:
+        unfinished.unlink(missing_ok=True)
+        raise InputError(f"{to}: cannot copy the pool there: {error}") from None
+    finally:
+        source.close()

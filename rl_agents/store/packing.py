@@ -1,0 +1,207 @@
+"""Token ids and log-probabilities as bytes, and prompts as what they add to the call before them.
+
+A *sequence* is the ids of a call's prompt and response, four little-endian bytes per id. A call whose prompt begins
+like its parent's sequence keeps the number of shared ids and the rest; any other prompt stands in the table
+``prompts``, once, however many calls begin with it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from array import array
+from collections import OrderedDict
+from collections.abc import Sequence
+
+import numpy as np
+
+from rl_agents.errors import InputError
+from rl_agents.store.records import Call
+from rl_agents.store.schema import Connection
+
+#: Bytes of recent calls' sequences that are kept in memory, and what Python adds to each.
+RECENT_BYTES, OVERHEAD = 64_000_000, 250
+BYTES_PER_ID = 4
+COLUMNS = "id, parent, policy_version, finish_reason, seed, prompt, shared, rest, response, logprobs, version_spans"
+FIND = "SELECT parent, prompt, shared, rest, response FROM calls WHERE id = ?"
+INSERT = (
+    "INSERT INTO calls (number, id, parent, policy_version, finish_reason, seed, prompt_tokens, response_tokens, "
+    "prompt, shared, rest, response, logprobs, version_spans) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
+    "ON CONFLICT (id) DO NOTHING"
+)
+
+if sys.byteorder != "little":  # the file's order is fixed, and nothing else would notice
+    raise ImportError("the pool needs a little-endian machine")
+
+
+def as_sequence(ids: Sequence[int]) -> bytes:
+    """Return ids as a sequence.
+
+    Raises:
+        InputError: an id is no whole number from 0 to 2³² − 1.
+    """
+    try:
+        return array("I", ids).tobytes()
+    except (OverflowError, TypeError) as error:
+        raise InputError(f"token ids are whole numbers from 0 to 2**32 - 1: {error}") from None
+
+
+def as_ids(sequence: bytes) -> list[int]:
+    """Inverse of `as_sequence`."""
+    return array("I", sequence).tolist()
+
+
+def pack(sequence: bytes) -> bytes:
+    """Return a sequence with as many bytes per id (1 to 4, the first byte says) as its largest id needs."""
+    if not sequence:
+        return b""
+    ids = np.frombuffer(sequence, np.uint8).reshape(-1, BYTES_PER_ID)
+    largest = int(np.frombuffer(sequence, np.uint32).max())
+    width = max(1, (largest.bit_length() + 7) // 8)
+    return bytes((width,)) + ids[:, :width].tobytes()
+
+
+def unpack(blob: bytes) -> bytes:
+    """Inverse of `pack`.
+
+    Raises:
+        InputError: the bytes are torn or not ours.
+    """
+    if not blob:
+        return b""
+    width, size = blob[0], len(blob) - 1
+    if not 1 <= width <= BYTES_PER_ID or size % width:
+        raise InputError(f"packed token ids are damaged ({size} bytes, {width} per id)")
+    ids = np.zeros((size // width, BYTES_PER_ID), np.uint8)
+    ids[:, :width] = np.frombuffer(blob, np.uint8, offset=1).reshape(-1, width)
+    return ids.tobytes()
+
+
+def pack_logprobs(logprobs: Sequence[float]) -> bytes:
+    """Return float32 bytes; a number that is none in float32 is rounded to the nearest one."""
+    return array("f", logprobs).tobytes()
+
+
+def unpack_logprobs(blob: bytes) -> list[float]:
+    """Inverse of `pack_logprobs`."""
+    return array("f", blob).tolist()
+
+
+def shared_ids(before: bytes, prompt: bytes) -> int:
+    """Return how many ids two sequences begin with in common."""
+    if prompt.startswith(before):
+        return len(before) // BYTES_PER_ID
+    size = min(len(before), len(prompt)) // BYTES_PER_ID
+    unequal = np.frombuffer(before, np.uint32, size) != np.frombuffer(prompt, np.uint32, size)
+    return int(unequal.argmax()) if unequal.any() else size
+
+
+class Calls:
+    """The table ``calls`` of an open pool, whole calls in and out.
+
+    Sequences of recent calls are kept in memory, at most ``recent_bytes``; those of older ones are read again.
+    """
+
+    def __init__(self, connection: Connection, recent_bytes: int = RECENT_BYTES) -> None:
+        self._connection = connection
+        self._limit = recent_bytes
+        self._recent: OrderedDict[int, bytes] = OrderedDict()
+        self._size = 0
+
+    def insert(self, number: int, call: Call) -> None:
+        """Add a call as row ``number``; does nothing when its id is there.
+
+        Raises:
+            InputError: something in it cannot be stored.
+        """
+        prompt, response = as_sequence(call.prompt_ids), as_sequence(call.response_ids)
+        before = self.sequence(call.parent) if call.parent else None
+        shared = shared_ids(before, prompt) if before else 0
+        if 2 * shared * BYTES_PER_ID < len(prompt):
+            shared = 0
+        whole = None if shared else self._prompt(number, prompt)
+        rest = pack(prompt[shared * BYTES_PER_ID :]) if shared else b""
+        row = (
+            number, call.id, call.parent, call.policy_version, call.finish_reason, call.seed, len(call.prompt_ids),
+            len(call.response_ids), whole, shared, rest, pack(response), pack_logprobs(call.logprobs),
+            json.dumps(call.version_spans) if call.version_spans else None,
+        )  # fmt: skip
+        if self._connection.execute(INSERT, row).rowcount == 1:
+            self._keep(call.id, prompt + response)
+
+    @property
+    def columns(self) -> str:
+        """What a query selects for `whole`: `COLUMNS`, without those that an older pool lacks."""
+        names = {column[0] for column in self._connection.execute("SELECT * FROM calls LIMIT 0").description}
+        return ", ".join(name if name in names else "NULL" for name in COLUMNS.split(", "))
+
+    def whole(self, row: tuple[int, int, int, str, int, int | None, int, bytes, bytes, bytes, str | None]) -> Call:
+        """Return the call of a row of `columns`."""
+        name, parent, version, finish, seed, prompt, shared, rest, response, logprobs, spans = row
+        ids = self._opening(parent, prompt, shared, rest)
+        answer = unpack(response)
+        self._keep(name, ids + answer)
+        versions = tuple((number, count) for number, count in json.loads(spans)) if spans else ()
+        return Call(
+            name, parent, as_ids(ids), as_ids(answer), unpack_logprobs(logprobs), version, finish, seed, versions
+        )
+
+    def sequence(self, call: int) -> bytes | None:
+        """Return prompt and response of a call of the pool; None when it is not there."""
+        if (known := self._recent.get(call)) is not None:
+            self._recent.move_to_end(call)
+            return known
+        later: list[tuple[int, bytes, bytes]] = []  # shared, rest, response: from the call up to the first one known
+        name, found = call, None
+        while found is None:
+            row = self._connection.execute(FIND, (name,)).fetchone()
+            if row is None:
+                if later:
+                    raise InputError(f"the pool is damaged: call {name}, which call {call} goes on from, is missing")
+                return None
+            parent, prompt, shared, rest, response = row
+            if shared:
+                later.append((shared, rest, response))
+                name, found = parent, self._recent.get(parent)
+            else:
+                found = self._prompt_at(prompt) + unpack(response)
+        for shared, rest, response in reversed(later):
+            found = found[: shared * BYTES_PER_ID] + unpack(rest) + unpack(response)
+        self._keep(call, found)
+        return found
+
+    def forget(self) -> None:
+        """Drop what is in memory: the file does not hold it."""
+        self._recent.clear()
+        self._size = 0
+
+    def _opening(self, parent: int, prompt: int | None, shared: int, rest: bytes) -> bytes:
+        if not shared:
+            return self._prompt_at(prompt)
+        before = self.sequence(parent)
+        if before is None or len(before) < shared * BYTES_PER_ID:
+            raise InputError(f"the pool is damaged: call {parent} is missing or too short")
+        return before[: shared * BYTES_PER_ID] + unpack(rest)
+
+    def _prompt(self, number: int, prompt: bytes) -> int:
+        digest = hashlib.sha256(prompt).digest()[:16]
+        add = "INSERT INTO prompts (number, digest, ids) VALUES (?, ?, ?) ON CONFLICT (digest) DO NOTHING"
+        if self._connection.execute(add, (number, digest, pack(prompt))).rowcount == 1:
+            return number
+        return int(self._connection.execute("SELECT number FROM prompts WHERE digest = ?", (digest,)).fetchone()[0])
+
+    def _prompt_at(self, number: int | None) -> bytes:
+        row = self._connection.execute("SELECT ids FROM prompts WHERE number = ?", (number,)).fetchone()
+        if row is None:
+            raise InputError(f"the pool is damaged: prompt {number} is missing")
+        return unpack(row[0])
+
+    def _keep(self, call: int, sequence: bytes) -> None:
+        if (known := self._recent.pop(call, None)) is not None:
+            self._size -= len(known) + OVERHEAD
+        self._recent[call] = sequence
+        self._size += len(sequence) + OVERHEAD
+        while self._size > self._limit and len(self._recent) > 1:
+            self._size -= len(self._recent.popitem(last=False)[1]) + OVERHEAD

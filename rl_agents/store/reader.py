@@ -1,0 +1,311 @@
+"""Reading a pool, also while it is written to, with memory that does not grow with it."""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+from rl_agents.data.trajectory import Trajectory
+from rl_agents.errors import InputError
+from rl_agents.store.curation import Decision, effective
+from rl_agents.store.files import Place, open_reading, shown
+from rl_agents.store.packing import Calls
+from rl_agents.store.postgres import SIZE, PostgresConnection
+from rl_agents.store.records import (
+    Batch,
+    Call,
+    Credit,
+    Curation,
+    Event,
+    Exchange,
+    Opening,
+    Outcome,
+    RewardNote,
+    Session,
+)
+from rl_agents.store.schema import NAMES, ROWS, load_text
+from rl_agents.store.sessions import trajectory_of
+
+#: Rows that one query brings.
+PAGE = 256
+FILE_SIZE = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"
+#: Finds the event that took a session's iteration back.
+TAKEN_BACK = (
+    "SELECT 1 FROM events e WHERE e.kind = 'resumed' AND e.number > sessions.number "
+    "AND e.iteration <= sessions.iteration"
+)
+Kept = TypeVar("Kept")
+T = TypeVar("T")
+State = Literal["ready", "leased", "trained"]
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Which sessions; None: any.
+
+    Attributes:
+        lost: of iterations that a resumption took back, which then played them again; always found by their ``ids``.
+    """
+
+    ids: Sequence[str] | None = None
+    kind: str | None = None
+    iteration: int | None = None
+    env: str | None = None
+    task: str | None = None
+    group: int | None = None
+    success: bool | None = None
+    failed: bool | None = None
+    excluded: bool | None = None
+    state: State | None = None
+    min_return: float | None = None
+    max_return: float | None = None
+    lost: bool | None = False
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A session with what stands around it.
+
+    Attributes:
+        state: ``ready``; ``leased``: learned from, by weights that no checkpoint holds yet; ``trained``.
+        learned_in: the iteration that learned from it; -1: none.
+        total: undiscounted sum of its rewards, those that somebody set in place of the recorded ones.
+        tokens: sampled ones.
+    """
+
+    session: Session
+    decision: Decision
+    state: State
+    learned_in: int
+    steps: int
+    total: float
+    tokens: int
+
+
+class PoolReader:
+    """A pool, read-only.
+
+    Every method reads what is in the file when it is called; iterators go on through what is added meanwhile. Not
+    for several threads at once.
+    """
+
+    def __init__(self, path: Place) -> None:
+        """
+        Raises:
+            InputError: no such file, no pool, or one that a newer version wrote.
+        """
+        self.name = shown(path)
+        self._connection = open_reading(path)
+        self._calls = Calls(self._connection)
+        self._columns = self._calls.columns
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._connection.close()
+
+    def __enter__(self) -> PoolReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def calls(self, ids: Sequence[int] | None = None, from_version: int | None = None) -> Iterator[Call]:
+        """Whole calls in the order of writing.
+
+        Args:
+            ids: only these; those that are not in the pool are left out.
+            from_version: only calls of these or later weights.
+        """
+        tests, values = [], []
+        if from_version is not None:
+            tests, values = ["policy_version >= ?"], [from_version]
+        for part in [None] if ids is None else parts(ids):
+            chosen = [] if part is None else [f"id IN ({marks(part)})"]
+            for row in self._pages("calls", self._columns, [*tests, *chosen], [*values, *(part or ())]):
+                yield self._calls.whole(row[1:])
+
+    def sessions(self, where: Where = Where()) -> list[Session]:
+        """Sessions in the order of writing, all at once."""
+        return [stored.session for stored in self.stored(where)]
+
+    def trajectories(self, where: Where = Where(), raw: bool = False) -> Iterator[Trajectory]:
+        """Whole trajectories in the order of writing.
+
+        Args:
+            raw: as they were recorded; default: without excluded sessions, unless ``where`` asks for them, and with
+                the rewards that somebody set. Weights and excluded steps: `stored`, `Decision.weight_of`.
+        """
+        for stored in self.stored(where):
+            if raw or where.excluded or not stored.decision.excluded:
+                yield self.trajectory(stored, raw)
+
+    def trajectory(self, stored: Stored, raw: bool = False) -> Trajectory:
+        """Return one session's trajectory."""
+        outcomes = self.outcomes(stored.session.id)
+        calls = {call.id: call for call in self.calls([outcome.call for outcome in outcomes])}
+        if missing := {outcome.call for outcome in outcomes} - set(calls):
+            raise InputError(f"{self.name}: call {min(missing)} of session '{stored.session.id}' is missing")
+        trajectory = trajectory_of(stored.session, outcomes, calls)
+        if not raw:
+            trajectory.steps = stored.decision.rewarded(trajectory.steps)
+        return trajectory
+
+    def stored(self, where: Where = Where()) -> Iterator[Stored]:
+        """Sessions with their state and what people decided, in the order of writing."""
+        rows = ROWS[Session]
+        tests, values = _conditions(where)
+        ids = where.ids
+        for part in [None] if ids is None else parts(ids):
+            chosen = [] if part is None else [f"id IN ({marks(part)})"]
+            page: list[Session] = []
+            for row in self._pages("sessions", rows.columns, [*tests, *chosen], [*values, *(part or ())]):
+                page.append(rows.record(row[1:]))
+                if len(page) == PAGE:
+                    yield from self._described(page, where)
+                    page = []
+            yield from self._described(page, where)
+
+    def outcomes(self, session: str) -> list[Outcome]:
+        """What the world answered to a session's calls, in the order of its steps."""
+        return self._all(Outcome, "session = ? ORDER BY ordinal", session)
+
+    def openings(self) -> list[Opening]:
+        """Gateway sessions that were opened."""
+        return self._all(Opening)
+
+    def exchanges(self, session: str | None = None) -> list[Exchange]:
+        """What a gateway's clients saw, of all sessions or one."""
+        return self._all(Exchange, *(("TRUE",) if session is None else ("session = ?", session)))
+
+    def reward_notes(self, session: str) -> list[RewardNote]:
+        """Rewards that came from outside."""
+        return self._all(RewardNote, "session = ?", session)
+
+    def credit(self, session: str) -> list[Credit]:
+        """What a session's steps were worth, update by update."""
+        return self._all(Credit, "session = ?", session)
+
+    def curation(self, session: str | None = None) -> list[tuple[int, Curation]]:
+        """Numbered decisions, of all sessions or one, those that were taken back, too."""
+        rows = ROWS[Curation]
+        test = ("TRUE", ()) if session is None else ("session = ?", (session,))
+        found = self._connection.execute(f"SELECT number, {rows.columns} FROM curation WHERE {test[0]}", test[1])
+        return [(row[0], rows.record(row[1:])) for row in found]
+
+    def batches(self, current: bool = True) -> list[Batch]:
+        """What was learned from, in the order of writing; ``current``: without what a resumption took back."""
+        return self._all(Batch, table="current_batches" if current else "batches")
+
+    def events(self) -> list[Event]:
+        """What happened to the pool, in order."""
+        return self._all(Event)
+
+    def names(self, beginning: str, most: int) -> list[str]:
+        """Ids of sessions that begin so, the newest first."""
+        query = "SELECT id FROM sessions WHERE substr(id, 1, ?) = ? ORDER BY number DESC LIMIT ?"
+        return [load_text(row[0]) for row in self.rows(query, len(beginning), beginning, most)]
+
+    def counts(self) -> dict[str, int]:
+        """Rows of every table."""
+        return {name: self.one(f"SELECT count(*) FROM {name}")[0] for name in ("prompts", *NAMES.values())}
+
+    def size(self) -> int:
+        """Bytes that the pool takes."""
+        return int(self.one(SIZE if isinstance(self._connection, PostgresConnection) else FILE_SIZE)[0])
+
+    def rows(self, query: str, *values: Any) -> list[Any]:
+        """Rows of a query of one's own; the tables are described in docs/pool.md."""
+        return self._connection.execute(query, values).fetchall()
+
+    def one(self, query: str, *values: Any) -> Any:
+        """The first row of a query of one's own."""
+        return self._connection.execute(query, values).fetchone()
+
+    def _all(self, kind: type[Kept], test: str = "TRUE", *values: Any, table: str = "") -> list[Kept]:
+        rows = ROWS[kind]
+        order = "" if "ORDER" in test else " ORDER BY number"
+        query = f"SELECT {rows.columns} FROM {table or rows.table.name} WHERE {test}{order}"
+        return [rows.record(row) for row in self._connection.execute(query, values)]
+
+    def _pages(self, table: str, columns: str, tests: Sequence[str], values: Sequence[Any]) -> Iterator[sqlite3.Row]:
+        """Rows with their number first, page by page: no statement stays open, which would hold up the writer."""
+        last = 0
+        test = " AND ".join(["number > ?", *tests])
+        query = f"SELECT number, {columns} FROM {table} WHERE {test} ORDER BY number LIMIT {PAGE}"
+        while page := self._connection.execute(query, (last, *values)).fetchall():
+            yield from page
+            last = page[-1][0]
+
+    def _described(self, sessions: Sequence[Session], where: Where) -> Iterator[Stored]:
+        ids = [session.id for session in sessions]
+        decisions = self._decisions(ids)
+        states = self._states(ids)
+        totals = self._totals(ids)
+        for session in sessions:
+            decision = decisions.get(session.id, Decision())
+            state, iteration = states.get(session.id, ("ready", -1))
+            steps, total, tokens = totals.get(session.id, (0, 0.0, 0))
+            if decision.rewards:
+                total += self._correction(session.id, steps, decision)
+            stored = Stored(session, decision, state, iteration, steps, total, tokens)
+            if _wanted(stored, where):
+                yield stored
+
+    def _decisions(self, ids: Sequence[str]) -> dict[str, Decision]:
+        rows = ROWS[Curation]
+        query = f"SELECT number, {rows.columns} FROM curation WHERE session IN ({marks(ids)})"
+        return effective((row[0], rows.record(row[1:])) for row in self._connection.execute(query, ids))
+
+    def _states(self, ids: Sequence[str]) -> dict[str, tuple[State, int]]:
+        query = f"SELECT session, state, iteration FROM lease WHERE session IN ({marks(ids)})"
+        return {session: (state, iteration) for session, state, iteration in self._connection.execute(query, ids)}
+
+    def _totals(self, ids: Sequence[str]) -> dict[str, tuple[int, float, int]]:
+        query = (
+            "SELECT o.session, count(*), sum(o.reward), coalesce(sum(c.response_tokens), 0) FROM outcomes o "
+            f"LEFT JOIN calls c ON c.id = o.call WHERE o.session IN ({marks(ids)}) GROUP BY o.session"
+        )
+        return {
+            row[0]: (row[1], math.nan if row[2] is None else row[2], row[3])
+            for row in self._connection.execute(query, ids)
+        }
+
+    def _correction(self, session: str, steps: int, decision: Decision) -> float:
+        """Return what curated rewards change about a session's sum."""
+        recorded = {o.ordinal: o.reward for o in self.outcomes(session)}
+        return sum(value - recorded[at] for at, value in decision.rewards_of(steps).items() if at in recorded)
+
+
+def _conditions(where: Where) -> tuple[list[str], list[Any]]:
+    columns = {
+        "kind": where.kind, "iteration": where.iteration, "env": where.env, "task_id": where.task,
+        "group_id": where.group, "success": where.success, "failed": where.failed,
+    }  # fmt: skip
+    chosen = {name: value for name, value in columns.items() if value is not None}
+    tests = [f"{name} = ?" for name in chosen]
+    if where.lost is not None and where.ids is None:
+        tests.append(f"{'' if where.lost else 'NOT '}EXISTS ({TAKEN_BACK})")
+    return tests, list(chosen.values())
+
+
+def _wanted(stored: Stored, where: Where) -> bool:
+    return (
+        (where.excluded is None or stored.decision.excluded == where.excluded)
+        and (where.state is None or stored.state == where.state)
+        and (where.min_return is None or stored.total >= where.min_return)
+        and (where.max_return is None or stored.total <= where.max_return)
+    )
+
+
+def parts(ids: Sequence[T]) -> Iterator[Sequence[T]]:
+    """Yield ids in parts of as many as a query takes."""
+    for at in range(0, len(ids), PAGE):
+        yield ids[at : at + PAGE]
+
+
+def marks(values: Sequence[Any]) -> str:
+    """Return as many question marks as there are values."""
+    return ", ".join("?" * len(values))

@@ -1,0 +1,228 @@
+"""The tables of a pool, and every record but `Call` as a row of its table (calls: `rl_agents.store.packing`)."""
+
+from __future__ import annotations
+
+import json
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Literal, Protocol
+
+from rl_agents.store.records import (
+    Batch,
+    Call,
+    Credit,
+    Curation,
+    Event,
+    Exchange,
+    Opening,
+    Outcome,
+    Record,
+    RewardNote,
+    Session,
+)
+
+#: In the file's header: what the file is ("rlap"), and by which of these tables it was written.
+APPLICATION, VERSION = 0x726C6170, 2
+#: What makes tables of version n those of n + 1, done when an older pool is opened for writing; reading needs none.
+MIGRATIONS = {1: "ALTER TABLE calls ADD COLUMN version_spans TEXT;"}
+
+
+@dataclass(frozen=True)
+class Table:
+    """Where one kind of record stands.
+
+    Attributes:
+        key: a second record with equal ones is left out; empty: every record counts.
+        index: to find rows by.
+        clock: keep the time of writing, too (column ``at``, seconds since 1970), for people.
+        epoch: keep the number of the last ``resumed`` event, too, which is part of the key: what is learned again
+            after a resumption is another row.
+        apart: rows have numbers of their own, so that others than the pool's writer may add some.
+    """
+
+    name: str
+    key: tuple[str, ...] = ()
+    index: tuple[str, ...] = ()
+    clock: bool = False
+    epoch: bool = False
+    apart: bool = False
+
+
+TABLES: dict[type, Table] = {
+    Outcome: Table("outcomes", key=("session", "ordinal")),
+    Session: Table("sessions", key=("id",), index=("iteration", "group_id"), clock=True),
+    Batch: Table("batches", key=("session", "iteration", "update", "position", "epoch"), epoch=True),
+    Credit: Table("credit", key=("session", "ordinal", "iteration", "update", "epoch"), epoch=True),
+    Curation: Table("curation", index=("session",), clock=True, apart=True),
+    Exchange: Table("exchanges", key=("session", "call", "state"), index=("session",)),
+    Opening: Table("openings", key=("session",), clock=True),
+    RewardNote: Table("reward_notes", index=("session",), clock=True),
+    Event: Table("events", clock=True),
+}
+CALLS = """
+CREATE TABLE prompts (number INTEGER PRIMARY KEY, digest BLOB NOT NULL UNIQUE, ids BLOB NOT NULL);
+CREATE TABLE calls (number INTEGER PRIMARY KEY, id INTEGER NOT NULL UNIQUE, parent INTEGER NOT NULL,
+  policy_version INTEGER NOT NULL, finish_reason TEXT NOT NULL, seed INTEGER NOT NULL, prompt_tokens INTEGER NOT NULL,
+  response_tokens INTEGER NOT NULL, prompt INTEGER, shared INTEGER NOT NULL, rest BLOB NOT NULL,
+  response BLOB NOT NULL, logprobs BLOB NOT NULL, version_spans TEXT);
+"""
+#: What counts now, for whoever opens the file with other tools.
+VIEWS = """
+CREATE VIEW current_batches AS SELECT b.* FROM batches b WHERE NOT EXISTS (SELECT 1 FROM events e
+  WHERE e.kind = 'resumed' AND e.number > b.epoch AND e.iteration <= b.iteration);
+CREATE VIEW lease AS SELECT b.session, b.iteration, CASE WHEN EXISTS (SELECT 1 FROM events e
+  WHERE e.kind IN ('checkpoint', 'resumed') AND e.number > b.number AND e.iteration > b.iteration)
+  THEN 'trained' ELSE 'leased' END AS state, b.number FROM current_batches b
+  WHERE b.number = (SELECT max(c.number) FROM current_batches c WHERE c.session = b.session);
+CREATE VIEW undone AS SELECT undoes AS number FROM curation WHERE undoes != 0;
+CREATE VIEW current_curation AS SELECT c.* FROM curation c WHERE c.undoes = 0
+  AND NOT EXISTS (SELECT 1 FROM undone u WHERE u.number = c.number);
+"""
+SQL_TYPES = {int: "INTEGER", bool: "INTEGER", float: "REAL", str: "TEXT", dict: "TEXT"}
+
+
+def script() -> str:
+    """Return the statements that make an empty pool."""
+    return "\n".join([CALLS, *(_create(kind, table) for kind, table in TABLES.items()), VIEWS])
+
+
+def migration(version: int) -> str:
+    """Return the statements that bring tables of ``version`` up to date."""
+    return " ".join(MIGRATIONS[older] for older in range(version, VERSION))
+
+
+def _create(kind: type, table: Table) -> str:
+    own = [
+        f'"{name}" {SQL_TYPES[plain]}{"" if empty else " NOT NULL"}' for name, (plain, empty) in _types(kind).items()
+    ]
+    more = ["epoch INTEGER NOT NULL"] * table.epoch + ["at REAL NOT NULL"] * table.clock
+    unique = [f"UNIQUE ({_quoted(table.key)})"] if table.key else []
+    text = f"CREATE TABLE {table.name} ({', '.join(['number INTEGER PRIMARY KEY', *own, *more, *unique])});"
+    if table.index:
+        text += f"\nCREATE INDEX {table.name}_by_{table.index[0]} ON {table.name} ({_quoted(table.index)});"
+    return text
+
+
+def _types(kind: type) -> dict[str, tuple[type, bool]]:
+    """Return what a data class's fields hold: plain type, and whether NULL may stand for it."""
+    hints = typing.get_type_hints(kind)
+    return {field.name: _plain(hints[field.name], field.name == "anchor") for field in fields(kind)}
+
+
+def _plain(hint: Any, empty: bool) -> tuple[type, bool]:
+    origin = typing.get_origin(hint)
+    if origin is Literal:
+        return str, empty
+    if origin is types.UnionType:  # X | None
+        return next(part for part in typing.get_args(hint) if part is not type(None)), True
+    return origin or hint, empty
+
+
+def _quoted(names: Iterable[str]) -> str:
+    return ", ".join(f'"{name}"' for name in names)
+
+
+class Utf8(bytes):
+    """Text that SQLite cannot take as such."""
+
+
+class Connection(Protocol):
+    """An open pool; errors are those of `sqlite3`."""
+
+    def execute(self, query: str, values: Sequence[Any] = ..., /) -> Any:
+        """Run a statement; return a cursor."""
+        ...
+
+    def executemany(self, query: str, rows: Iterable[Sequence[Any]], /) -> Any:
+        """Run a statement for each row."""
+        ...
+
+    def close(self) -> None:
+        """Close it."""
+        ...
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open."""
+        ...
+
+
+def store_text(value: str) -> str | Utf8:
+    """Return text as SQLite takes it: half a surrogate pair, which UTF-8 cannot write, makes it bytes."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return Utf8(value.encode("utf-8", "surrogatepass"))
+    return value
+
+
+def load_text(cell: str | bytes) -> str:
+    """Inverse of `store_text`."""
+    return cell if isinstance(cell, str) else cell.decode("utf-8", "surrogatepass")
+
+
+def store_json(value: Mapping[str, Any]) -> str | bytes:
+    """Return plain data as one line of JSON."""
+    return store_text(json.dumps(value, ensure_ascii=False, separators=(",", ":"))) if value else "{}"
+
+
+def store_float(value: float) -> float | str:
+    """Return a number as SQLite takes it, which has no NaN."""
+    value = float(value)
+    return value if value == value else "nan"
+
+
+Cell = Callable[[Any], Any]
+STORE: dict[type, Cell] = {int: int, bool: int, float: store_float, str: store_text, dict: store_json}
+LOAD: dict[type, Cell] = {int: int, bool: bool, float: float, str: load_text, dict: lambda c: json.loads(load_text(c))}
+
+
+def _maybe(convert: Cell) -> Cell:
+    return lambda value: None if value is None else convert(value)
+
+
+class Rows:
+    """Records of one kind to rows and back.
+
+    Attributes:
+        insert: statement whose parameters are a number (none where they stand ``apart``), `row`, and what the table
+            keeps beside.
+        columns: what a query selects, for `record`.
+    """
+
+    def __init__(self, kind: type, table: Table) -> None:
+        self.kind, self.table = kind, table
+        plain = _types(kind)
+        self._store = [(name, _maybe(STORE[t]) if empty else STORE[t]) for name, (t, empty) in plain.items()]
+        self._load = [_maybe(LOAD[t]) if empty else LOAD[t] for t, empty in plain.values()]
+        self.columns = _quoted(plain)
+        more = ["epoch"] * table.epoch + ["at"] * table.clock
+        number = [] if table.apart else ["number"]
+        marks = ", ".join("?" * (len(number) + len(plain) + len(more)))
+        into = f"{table.name} ({', '.join([*number, self.columns, *more])})"
+        self.insert = f"INSERT INTO {into} VALUES ({marks}) ON CONFLICT DO NOTHING"
+
+    def row(self, record: Record) -> list[Any]:
+        """Return the cells of `columns`."""
+        cells = [store(getattr(record, name)) for name, store in self._store]
+        if isinstance(record, Outcome) and record.anchor == record.observation:
+            cells[self._anchor] = None
+        return cells
+
+    def record(self, cells: Sequence[Any]) -> Any:
+        """Return the record of a row's `columns`."""
+        values = [load(cell) for load, cell in zip(self._load, cells, strict=True)]
+        if self.kind is Outcome and values[self._anchor] is None:
+            values[self._anchor] = values[self._anchor - 1]
+        return self.kind(*values)
+
+    @property
+    def _anchor(self) -> int:
+        return [name for name, _ in self._store].index("anchor")
+
+
+ROWS: dict[type, Rows] = {kind: Rows(kind, table) for kind, table in TABLES.items()}
+#: Tables with a row per record.
+NAMES = {Call: "calls", **{kind: table.name for kind, table in TABLES.items()}}

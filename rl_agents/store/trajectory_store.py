@@ -1,0 +1,276 @@
+"""Writing to a pool: one thread, group commit, and a future that is done when its records are on the disk."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import queue
+import sqlite3
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from rl_agents.errors import InputError
+from rl_agents.store.files import Lock, Place, open_writing, shown
+from rl_agents.store.packing import Calls
+from rl_agents.store.postgres import is_postgres
+from rl_agents.store.records import Call, Event, Record
+from rl_agents.store.schema import NAMES, ROWS
+
+#: The event after which what an iteration learned later no longer counts.
+RESUMED = "resumed"
+
+
+class PoolError(RuntimeError):
+    """A pool cannot be written to any more; the message names the file and says why."""
+
+
+class PoolSink(Protocol):
+    """Where records go."""
+
+    def add(self, *records: Record) -> Future[None]:
+        """Add records, all or none of them; the future is done when they are on disk."""
+        ...
+
+    def flush(self, timeout_s: float) -> None:
+        """Wait until all that was added is on disk; raises `PoolError` or TimeoutError."""
+        ...
+
+
+class _Promise(Future[None]):
+    """A future that says when somebody begins to wait for it."""
+
+    def __init__(self, wanted: Callable[[], None]) -> None:
+        super().__init__()
+        self._wanted = wanted
+
+    def result(self, timeout: float | None = None) -> None:
+        """See `Future.result`."""
+        self._ask()
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """See `Future.exception`."""
+        self._ask()
+        return super().exception(timeout)
+
+    def add_done_callback(self, fn: Callable[[Future[None]], object]) -> None:
+        """See `Future.add_done_callback`; `asyncio.wrap_future` comes this way."""
+        self._ask()
+        super().add_done_callback(fn)
+
+    def _ask(self) -> None:
+        if not self.done():
+            self._wanted()
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """Records to write; none: `flush`, or (``hurry``) somebody waits for what was added before."""
+
+    records: tuple[Record, ...]
+    future: Future[None]
+    hurry: bool = False
+
+
+class PoolWriter:
+    """The one writer of a pool.
+
+    Records are on disk (SQLite's WAL, ``synchronous=FULL``) when their future is done, in the order in which they
+    were added, those of one `add` together or not at all. A record whose key is in the pool already is left out:
+    whoever does not know whether an `add` succeeded adds again. When the disk is full or the file is lost, the
+    waiting futures and all later ones get the same `PoolError`. Thread-safe.
+    """
+
+    def __init__(
+        self, path: Place, commit_s: float = 0.005, commit_rows: int = 256, wait_s: float = 0.0, idle_s: float = 0.0
+    ) -> None:
+        """
+        Args:
+            path: file, made (mode 600) where there is none; or the address of a PostgreSQL database, which may have
+                many writers.
+            commit_s: seconds that a record waits for others to be committed with.
+            idle_s: the same while nobody waits for any of them, which spares commits; at least ``commit_s``.
+            commit_rows: records that are committed without waiting for more.
+            wait_s: seconds that another writer has to let go of the file; `PREDECESSOR_S` for who takes over from a
+                process that may be ending, 0 where a person waits for the answer.
+
+        Raises:
+            InputError: another writer has the file, it is no pool, or it cannot be made.
+        """
+        self._name, self._shared = shown(path), is_postgres(path)
+        self._commit_s, self._idle_s, self._commit_rows = commit_s, max(idle_s, commit_s), commit_rows
+        self._lock = None if self._shared else Lock(Path(path), wait_s)
+        try:
+            self._connection = open_writing(path)
+            self._calls = Calls(self._connection)
+            self._remember()
+        except BaseException:
+            self._release()
+            raise
+        self._requests: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
+        self._gate = threading.Lock()
+        self._problem: Exception | None = None
+        self._closed = False
+        self._thread = threading.Thread(target=self._work, name="pool-writer", daemon=True)
+        self._thread.start()
+        atexit.register(self.close)
+
+    def add(self, *records: Record) -> Future[None]:
+        """Add records, all or none of them; they must not be changed afterwards.
+
+        Returns:
+            future that is done when they are on disk, or fails with `InputError` (a record that cannot be stored;
+            others are not touched) or `PoolError` (nothing can be stored any more). It cannot be cancelled.
+        """
+        patient = records and self._idle_s > self._commit_s
+        request = _Request(records, _Promise(self._hurry) if patient else Future())
+        request.future.set_running_or_notify_cancel()
+        with self._gate:
+            if not self._closed:
+                self._requests.put(request)
+                return request.future
+        request.future.set_exception(PoolError(f"{self._name}: the pool is closed"))
+        return request.future
+
+    def _hurry(self) -> None:
+        self._requests.put(_Request((), Future(), hurry=True))
+
+    def flush(self, timeout_s: float | None = None) -> None:
+        """Wait until everything that was added is on disk.
+
+        Raises:
+            PoolError: it cannot be.
+            TimeoutError: it takes longer.
+        """
+        self.add().result(timeout_s)
+
+    def close(self) -> None:
+        """Write what was added, and let go of the file; further records are refused."""
+        with self._gate:
+            if self._closed:
+                return
+            self._closed = True
+            self._requests.put(None)
+        self._thread.join()
+        atexit.unregister(self.close)
+
+    def __enter__(self) -> PoolWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _work(self) -> None:
+        last = False
+        while not last:
+            requests, last = self._gather()
+            self._commit(requests)
+        with contextlib.suppress(sqlite3.Error):  # a full disk: nothing is lost, the next writer reads the WAL
+            self._connection.close()
+        self._release()
+
+    def _release(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+
+    def _gather(self) -> tuple[list[_Request], bool]:
+        """Return the requests of the next commit, and whether they are the last."""
+        request = self._requests.get()
+        requests: list[_Request] = []
+        rows, deadline = 0, time.monotonic() + self._idle_s
+        while request is not None:
+            requests.append(request)
+            rows += len(request.records)
+            now = time.monotonic()
+            if request.hurry:
+                deadline = min(deadline, now + self._commit_s)
+            left = deadline - now
+            flush = not request.records and not request.hurry
+            if flush or rows >= self._commit_rows or (left <= 0 and self._requests.empty()):
+                return requests, False
+            try:
+                request = self._requests.get(timeout=max(left, 0))
+            except queue.Empty:
+                return requests, False
+        return requests, True
+
+    def _commit(self, requests: Sequence[_Request]) -> None:
+        """Commit requests together; where one of them cannot be stored, each by itself."""
+        problem = self._problem
+        if problem is None and any(request.records for request in requests):
+            problem = self._transact([record for request in requests for record in request.records])
+        if problem is not None and self._problem is None and len(requests) > 1:
+            for request in requests:
+                self._commit([request])
+            return
+        for request in requests:
+            if problem is None:
+                request.future.set_result(None)
+            else:
+                request.future.set_exception(problem)
+
+    def _transact(self, records: Sequence[Record]) -> Exception | None:
+        """Write records in one transaction; return what is wrong, and remember it when it is not the records."""
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            if self._shared:
+                self._remember()  # others have written
+            self._write(records)
+            self._connection.execute("COMMIT")
+            return None
+        except Exception as error:
+            kinds = (sqlite3.OperationalError, sqlite3.InternalError)
+            broken = isinstance(error, kinds) or type(error) is sqlite3.DatabaseError
+            if broken:
+                self._problem = PoolError(f"{self._name}: cannot write to the pool: {error}")
+            self._roll_back()
+            return self._problem or InputError(f"{self._name}: a record cannot be stored: {error}")
+
+    def _roll_back(self) -> None:
+        with contextlib.suppress(sqlite3.Error):
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+        self._calls.forget()
+        try:
+            self._remember()
+        except sqlite3.Error as error:
+            self._problem = self._problem or PoolError(f"{self._name}: cannot write to the pool: {error}")
+
+    def _remember(self) -> None:
+        """Read where the numbering stands; rows of all tables but ``curation`` are numbered together."""
+        tables = ("prompts", *(name for name in NAMES.values() if name != "curation"))
+        last = (self._connection.execute(f"SELECT max(number) FROM {table}").fetchone()[0] for table in tables)
+        self._number = max(number or 0 for number in last)
+        epoch = self._connection.execute("SELECT max(number) FROM events WHERE kind = ?", (RESUMED,)).fetchone()[0]
+        self._epoch = epoch or 0
+
+    def _write(self, records: Sequence[Record]) -> None:
+        """Write records: calls one by one, as later ones go on from earlier ones; of all else each kind at once."""
+        together: defaultdict[type, list[list[Any]]] = defaultdict(list)
+        for record in records:
+            if isinstance(record, Call):
+                self._number += 1
+                self._calls.insert(self._number, record)
+            else:
+                together[type(record)].append(self._cells(record))
+        for kind, cells in together.items():
+            self._connection.executemany(ROWS[kind].insert, cells)
+
+    def _cells(self, record: Record) -> list[Any]:
+        """Number a record, and return its row."""
+        rows = ROWS[type(record)]
+        self._number += not rows.table.apart
+        cells = rows.row(record) if rows.table.apart else [self._number, *rows.row(record)]
+        if rows.table.epoch:
+            cells.append(self._epoch)
+        if rows.table.clock:
+            cells.append(time.time())
+        if isinstance(record, Event) and record.kind == RESUMED:
+            self._epoch = self._number
+        return cells

@@ -1,0 +1,256 @@
+"""What the driver does to rows around credit: reward terms before it, group weights and rejected tokens after it.
+
+All of it happens before the rows are split over learners and micro-batches, so that denominators stay global.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from rl_agents.algorithms.base import Memory, Recipe
+from rl_agents.config import Settings
+from rl_agents.data.samples import FloatArray, Row
+from rl_agents.data.step_table import step_spans
+from rl_agents.data.trajectory import Trajectory
+from rl_agents.losses import mismatch
+from rl_agents.losses.kl import kl_penalty
+from rl_agents.rewards.overlong import step_penalties
+
+
+def assign_credit(
+    recipe: Recipe,
+    rows: Sequence[Row],
+    trajectories: Sequence[Trajectory],
+    settings: Settings,
+    weights: Mapping[int, float],
+    kl_coef: float,
+    memory: Memory | None = None,
+) -> dict[str, float]:
+    """Fill the rows' advantages from their rewards and drop what must not be learned from; return metrics.
+
+    Rejection comes last: credit speaks of what happened, the masks that are left of what the loss may trust.
+
+    Args:
+        recipe: supervised ones have no credit; steps are weighed, and no more.
+        rows: scored by the networks that the recipe needs.
+        trajectories: what ``Row.trajectory`` counts.
+        weights: factor on the advantages by group.
+        kl_coef: current weight of the KL in the reward.
+        memory: of the recipe's credit, where it has one.
+
+    Of rows that are learned from again (`Row.again`) metrics, groups' weights and the mismatch correction say nothing:
+    their ratio is against the policy that sampled them.
+    """
+    if recipe.credit is None:
+        weigh_steps(rows, trajectories)
+        return {}
+    metrics = shape_rewards(rows, trajectories, settings, kl_coef)
+    if memory is None:
+        recipe.credit(rows, trajectories, settings)
+    else:
+        memory.credit(rows, trajectories)
+        metrics.update(memory.metrics())
+    own = _own(rows)
+    weigh_groups(own, weights)
+    weigh_steps(rows, trajectories)
+    metrics.update(credit_metrics(own))
+    if settings.overlong_filtering:
+        metrics.update(filter_overlong(rows, trajectories))
+    if settings.old_logprobs == "learner":
+        metrics.update(correct_mismatch(own, settings))
+        if settings.mismatch != "none":
+            for row in rows:
+                row.correction = np.ones(len(row), np.float32) if row.again else row.correction
+    return metrics
+
+
+def _own(rows: Sequence[Row]) -> list[Row]:
+    """Rows of the iteration's own episodes."""
+    return [row for row in rows if not row.again]
+
+
+def shape_rewards(
+    rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: Settings, kl_coef: float
+) -> dict[str, float]:
+    """Add the overlong penalty and subtract ``kl_coef`` x KL from the token rewards; return metrics."""
+    metrics: dict[str, float] = {}
+    if settings.overlong_factor:
+        metrics.update(_penalise_overlong(rows, trajectories, settings))
+    if kl_coef:
+        metrics.update(_subtract_kl(rows, settings, kl_coef))
+    return metrics
+
+
+def _penalise_overlong(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: Settings) -> dict[str, float]:
+    penalties = [step_penalties(trajectory, settings) for trajectory in trajectories]
+    for row in rows:
+        for step, *_ in step_spans(row):
+            row.rewards[np.flatnonzero(row.segments == step)[-1]] += penalties[row.trajectory][step]
+    own = sorted(set(range(len(trajectories))) - {row.trajectory for row in rows if row.again})
+    flat = [penalty for number in own for penalty in penalties[number]]
+    return {"rollout/overlong_penalty": float(np.mean(flat)) if flat else 0.0}
+
+
+def _subtract_kl(rows: Sequence[Row], settings: Settings, coefficient: float) -> dict[str, float]:
+    """r_j <- r_j - β·k(lp_old, lp_ref)_j, before advantages (Ouyang et al. 2022, eq. 2).
+
+    Unlike KL in the loss it is credited to earlier tokens by the return; a group estimator (GRPO) sees only its sum.
+    """
+    total, tokens = 0.0, 0.0
+    for row in rows:
+        old = row.logprobs if row.old_logprobs is None else row.old_logprobs
+        assert row.reference_logprobs is not None, "the reference scores rows before rewards are shaped"
+        lp, reference, mask = _tensors(old, row.reference_logprobs, row.mask)
+        kl = kl_penalty(lp, reference, mask, settings.kl_in_reward_estimator)[0].numpy()
+        row.rewards = row.rewards - np.float32(coefficient) * kl
+        if not row.again:
+            total, tokens = total + float(kl.sum(dtype=np.float64)), tokens + float(row.mask.sum())
+    return {"actor/reward_kl_penalty": total / max(tokens, 1.0), "actor/reward_kl_penalty_coeff": coefficient}
+
+
+def credit_metrics(rows: Sequence[Row]) -> dict[str, float]:
+    """Spread of the advantages, and the share of trajectories that teach nothing because theirs are all 0."""
+    advantages = np.concatenate([row.advantages[row.mask > 0] for row in rows if row.advantages is not None])
+    silent: dict[int, bool] = {}
+    for row in rows:
+        silent[row.trajectory] = silent.get(row.trajectory, True) and not np.any(row.advantages)
+    metrics = {
+        "actor/advantage_mean": float(advantages.mean()),
+        "actor/advantage_std": float(advantages.std()),
+        "rollout/zero_advantage_share": float(np.mean(list(silent.values()))),
+    }
+    values = [row.values[read_at(row)] for row in rows if row.values is not None]
+    if values:
+        found = [row.returns[read_at(row)] for row in rows if row.returns is not None]
+        targets = np.concatenate(found, dtype=np.float64)  # in float32 equal targets have a variance of rounding
+        spread = float(targets.var())
+        error = float((targets - np.concatenate(values)).var())
+        metrics["critic/explained_variance"] = 1.0 - error / spread if spread > 0 else 0.0
+    return metrics
+
+
+def read_at(row: Row) -> NDArray[np.bool_]:
+    """Where the critic is read."""
+    at: NDArray[np.bool_] = (row.mask if row.value_mask is None else row.value_mask) > 0
+    return at
+
+
+def weigh_groups(rows: Sequence[Row], weights: Mapping[int, float]) -> None:
+    """Multiply the advantages of every group by its weight."""
+    for row in rows:
+        if row.advantages is not None and row.group_id in weights:
+            row.advantages *= np.float32(weights[row.group_id])
+
+
+def weigh_steps(rows: Sequence[Row], trajectories: Sequence[Trajectory]) -> None:
+    """Multiply advantages (the loss, where there are none) by the steps' weights; what weighs 0 leaves the loss."""
+    weighed = {n for n, trajectory in enumerate(trajectories) if any(s.weight != 1.0 for s in trajectory.steps)}
+    if not weighed:
+        return
+    for row in rows:
+        weights = np.array([step.weight for step in trajectories[row.trajectory].steps], np.float32)
+        factor = np.where(row.segments >= 0, weights[row.segments], np.float32(1))
+        if row.advantages is None:
+            row.correction = factor
+        else:
+            row.advantages = row.advantages * factor
+        row.mask = np.where(factor == 0, np.float32(0), row.mask)
+
+
+def filter_overlong(rows: Sequence[Row], trajectories: Sequence[Trajectory]) -> dict[str, float]:
+    """Take responses that were cut at the length limit out of the policy's loss and its denominators."""
+    own = _own(rows)
+    before = sum(float(row.mask.sum()) for row in own)
+    for row in rows:
+        for step, *_ in step_spans(row):
+            if trajectories[row.trajectory].steps[step].finish_reason == "length":
+                row.mask = np.where(row.segments == step, np.float32(0), row.mask)
+    kept = sum(float(row.mask.sum()) for row in own)
+    return {"rollout/overlong_filtered_share": 1.0 - kept / before if before else 0.0}
+
+
+def correct_mismatch(rows: Sequence[Row], settings: Settings) -> dict[str, float]:
+    """Fill ``correction``, take rejected tokens out of ``mask``, and return how far engine and learner disagree."""
+    before = sum(float(row.mask.sum()) for row in rows)
+    unit = mismatch.UNITS.get(settings.mismatch, "token")
+    metrics = _mismatch_metrics(rows, unit)
+    if settings.mismatch == "none":
+        return metrics
+    for row in rows:
+        segments = torch.from_numpy(row.segments.astype(np.int64))[None]
+        correction = _correction(settings, segments, *_tensors(_old(row), row.logprobs, row.mask))
+        row.correction, row.mask = correction.weights[0].numpy(), correction.mask[0].numpy()
+    kept = sum(float(row.mask.sum()) for row in rows)
+    metrics["rollout_corr/rollout_is_mean"] = _mean_correction(rows, unit)
+    metrics["rollout_corr/rollout_rs_masked_fraction"] = 1.0 - kept / before if before else 0.0
+    return metrics
+
+
+def _mean_correction(rows: Sequence[Row], unit: mismatch.Unit) -> float:
+    """Mean weight of what has one, kept tokens, steps or rows: long steps or rows do not weigh more then."""
+    kept = [(row, row.correction) for row in rows if row.correction is not None and row.mask.any()]
+    if unit == "token":
+        tokens = sum(float(row.mask.sum()) for row, _ in kept)
+        return sum(float(weights.sum()) for _, weights in kept) / max(tokens, 1.0)
+    found = [part.max() for row, weights in kept for part in _units(row, weights, unit)]  # equal within a unit
+    return float(np.mean(found)) if found else 0.0
+
+
+def _units(row: Row, values: FloatArray, unit: mismatch.Unit) -> list[FloatArray]:
+    """Return what the sampled tokens of a row hold, unit by unit; all of them together where tokens are the unit."""
+    sampled = row.mask > 0
+    if unit == "step":
+        return [values[sampled & (row.segments == step)] for step in np.unique(row.segments[sampled])]
+    return [values[sampled]] if sampled.any() else []
+
+
+def _correction(
+    settings: Settings, segments: torch.Tensor, old: torch.Tensor, rollout: torch.Tensor, mask: torch.Tensor
+) -> mismatch.Correction:
+    """Apply the method that ``mismatch`` names, with its own constants where none are chosen."""
+    kind = settings.mismatch
+    cap = {"cap": settings.mismatch_cap} if settings.mismatch_cap else {}
+    bounds = {"bounds": (settings.mismatch_bounds[0], settings.mismatch_bounds[1])} if settings.mismatch_bounds else {}
+    if kind == "token_tis":
+        return mismatch.token_tis(old, rollout, mask, **cap)
+    if kind == "step_tis":
+        return mismatch.step_tis(old, rollout, mask, segments, **cap)
+    if kind == "sequence_tis":
+        return mismatch.sequence_tis(old, rollout, mask, **cap)
+    if kind == "seq_mis":
+        return mismatch.sequence_mis(old, rollout, mask, **cap, **bounds)  # type: ignore[arg-type]
+    if kind == "geo_rs":
+        return mismatch.geometric_rejection(old, rollout, mask, **bounds)
+    if kind == "k3_rs":
+        return mismatch.k3_rejection(old, rollout, mask, threshold=settings.mismatch_cap or 0.01)
+    if kind == "icepop":
+        return mismatch.icepop(old, rollout, mask, **bounds)
+    return mismatch.sequence_mask_tis(old, rollout, mask, **bounds)
+
+
+def _mismatch_metrics(rows: Sequence[Row], unit: mismatch.Unit) -> dict[str, float]:
+    joined = [np.concatenate([part(row) for row in rows]) for part in (_old, lambda r: r.logprobs, lambda r: r.mask)]
+    found = mismatch.mismatch_metrics(*_tensors(*joined))
+    gaps = [gap for row in rows for gap in _units(row, _old(row) - row.logprobs, unit)]
+    whole = [gap if unit == "token" else gap.sum(keepdims=True, dtype=np.float64) for gap in gaps]
+    return {
+        "rollout_corr/kl": float(found["mismatch_kl"]),
+        "rollout_corr/k3_kl": float(found["mismatch_k3"]),
+        "rollout_corr/logprob_diff_mean": float(found["mismatch_mean"]),
+        "rollout_corr/logprob_diff_max": float(found["mismatch_max"]),
+        "rollout_corr/ess": mismatch.effective_share(np.concatenate([np.zeros(0), *whole])),
+    }
+
+
+def _old(row: Row) -> FloatArray:
+    assert row.old_logprobs is not None, "the learner recomputes the log-probabilities before they are compared"
+    return row.old_logprobs
+
+
+def _tensors(*arrays: FloatArray) -> tuple[torch.Tensor, ...]:
+    """Arrays as tensors of one row."""
+    return tuple(torch.from_numpy(np.ascontiguousarray(array))[None] for array in arrays)

@@ -1,0 +1,243 @@
+"""Checkpoints: a Hugging Face folder, and beside it everything needed to go on exactly.
+
+    hf/                         the policy, loadable by transformers and vLLM
+    training_state.safetensors  critic, adapters, optimiser moments
+    state.json                  counters and what is not a tensor
+    config.yaml                 the resolved configuration
+    search.json                 searches under way and counts of states
+    memory.json                 what an algorithm's credit remembers of earlier iterations
+
+Nothing is pickled. A checkpoint appears under its name only when it is complete.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+import yaml
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from rl_agents.algorithms.base import Memory
+from rl_agents.config import Settings, load_recipe
+from rl_agents.config.migration import migrated
+from rl_agents.durable import flush
+from rl_agents.errors import InputError
+from rl_agents.rollout.tree_search.explorer import Explorer
+from rl_agents.rollout.tree_search.persistence import explorer_to_json, load_explorer
+
+STATE = "state.json"
+TENSORS = "training_state.safetensors"
+SEARCH = "search.json"
+MEMORY = "memory.json"
+FORMAT = 1
+
+
+@dataclass
+class Counters:
+    """How far a run is.
+
+    Attributes:
+        iteration: completed iterations. policy_version: optimiser schedules done; engines carry it with their weights.
+        task_position: tasks taken from the training stream; iterations may take more than ``tasks_per_iteration``.
+        left_out: tasks that are drawn no more, with their causes. strikes: how often a task has failed of itself
+        (`BadTasks`). deaths: how often env runners have died in a task. pool: id of the run's pool; empty: it has none,
+        or is not known; None: the run begins. in_flight: the versions that sampled the next iterations' batches
+        (`rl_agents.orchestrator.rollout_buffer`), or a stream's
+            groups (`rl_agents.orchestrator.streaming_rollouts`).
+    """
+
+    iteration: int
+    policy_version: int
+    task_position: int
+    left_out: dict[str, str] = field(default_factory=dict)
+    strikes: dict[str, int] = field(default_factory=dict)
+    deaths: dict[str, int] = field(default_factory=dict)
+    pool: str | None = None
+    in_flight: list[int] = field(default_factory=list)
+
+
+class Learners(Protocol):
+    """What a checkpoint needs of the learner group."""
+
+    def save_hf(self, folder: Path) -> None: ...
+
+    def full_state(self) -> dict[str, Any]: ...
+
+    def load_full_state(self, state: dict[str, Any]) -> None: ...
+
+
+def save_run(
+    folder: Path,
+    learners: Learners,
+    counters: Counters,
+    settings: Settings,
+    search: Explorer | None,
+    memory: Memory | None = None,
+) -> None:
+    """Fill the existing ``folder``; `write_atomically` makes a checkpoint of it that is whole or absent."""
+    learners.save_hf(folder / "hf")
+    save_state(folder, learners.full_state(), asdict(counters), settings.to_dict())
+    if search is not None:
+        save_part(folder, SEARCH, explorer_to_json(search))
+    if memory is not None:
+        save_part(folder, MEMORY, memory.to_json())
+
+
+def restore_run(
+    folder: Path, learners: Learners, settings: Settings, search: Explorer | None, memory: Memory | None = None
+) -> Counters:
+    """Set learners, search and memory to what `save_run` found, and return the counters.
+
+    Raises:
+        InputError: no complete checkpoint, or one of another algorithm or environment.
+    """
+    state, saved = load_state(folder)
+    config = migrated(load_recipe(str(folder / "config.yaml")))
+    for name in ("algo", "env"):
+        if config[name] != getattr(settings, name):
+            raise InputError(f"{folder}: checkpoint of {name} {config[name]}, not {getattr(settings, name)}")
+    learners.load_full_state(state)
+    if search is not None:
+        load_explorer(search, load_part(folder, SEARCH, "a search"))
+    if memory is not None:
+        memory.load_json(load_part(folder, MEMORY, settings.algo))
+    return _counters(saved, config, settings)
+
+
+def restore_policy(
+    folder: Path, learners: Learners, settings: Settings, search: Explorer | None, memory: Memory | None = None
+) -> None:
+    """Take back what was learned since `save_run`, and nothing else: weights, optimisers, what is known of states.
+
+    Searches under way are given up: they would go on where they stood, and find out the same again.
+
+    Raises:
+        InputError: no complete checkpoint.
+    """
+    learners.load_full_state(load_state(folder)[0])
+    if search is not None:
+        data = load_part(folder, SEARCH, "a search")
+        search.states.load_json(data["statistics"])
+        search.versions.load_json(data.get("versions", {}))
+        search.searches = []
+    if memory is not None:
+        memory.load_json(load_part(folder, MEMORY, settings.algo))
+
+
+def _counters(saved: Mapping[str, Any], config: Mapping[str, Any], settings: Settings) -> Counters:
+    """Read the counters; old checkpoints lack the last ones."""
+    iteration = int(saved["iteration"])
+    position = saved.get("task_position", iteration * int(config["tasks_per_iteration"]))
+    tasks = {name: saved.get(name, {}) for name in ("left_out", "strikes", "deaths")}
+    return Counters(
+        iteration, int(saved["policy_version"]), int(position), **tasks,
+        pool=saved.get("pool") or "", in_flight=_in_flight(saved, config, settings),
+    )  # fmt: skip
+
+
+def _in_flight(saved: Mapping[str, Any], config: Mapping[str, Any], settings: Settings) -> list[int]:
+    """Read what was in flight; nothing where a resumed run's other settings make it mean something else, or too old."""
+    same = bool(config.get("stream")) == settings.stream
+    if same and settings.stream:
+        width, bound = int(config["tasks_per_iteration"]), int(config["staleness"])
+        same = width == settings.tasks_per_iteration and bound <= settings.staleness
+    return [int(number) for number in saved.get("in_flight", ())] if same else []
+
+
+def write_atomically(folder: Path, fill: Callable[[Path], None]) -> None:
+    """Create ``folder`` by filling a temporary neighbour, flushing it to disk and renaming it."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    temporary = folder.parent / f".tmp-{folder.name}"
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir()
+    fill(temporary)
+    for path in [p for p in temporary.rglob("*") if p.is_file()]:
+        flush(path)
+    if folder.exists():  # an older checkpoint of the same iteration gives way only now
+        shutil.rmtree(folder)
+    temporary.rename(folder)
+    flush(folder.parent)
+
+
+def save_state(folder: Path, learner_state: dict[str, Any], counters: dict[str, Any], config: dict[str, Any]) -> None:
+    """Write all but ``hf/`` into ``folder``."""
+    tensors: dict[str, torch.Tensor] = {}
+    numbers: dict[str, Any] = {}
+    for name, value in flatten(learner_state).items():
+        (tensors if torch.is_tensor(value) else numbers)[name] = value
+    save_file({name: tensor.contiguous().clone() for name, tensor in tensors.items()}, folder / TENSORS)
+    state = {"format": FORMAT, "counters": counters, "learner": numbers}
+    (folder / STATE).write_text(json.dumps(state, indent=1), encoding="utf-8")
+    (folder / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
+
+
+def load_state(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return (learner state, counters).
+
+    Raises:
+        InputError: the folder is no complete checkpoint of this format.
+    """
+    try:
+        state = json.loads((folder / STATE).read_text(encoding="utf-8"))
+        tensors = load_file(folder / TENSORS)
+    except FileNotFoundError as error:
+        raise InputError(f"{folder}: no checkpoint, {Path(error.filename or TENSORS).name} is missing") from None
+    except (json.JSONDecodeError, SafetensorError, UnicodeDecodeError) as error:
+        raise InputError(f"{folder}: damaged checkpoint: {error}") from None
+    if state.get("format") != FORMAT:
+        raise InputError(f"{folder}: checkpoint format {state.get('format')}, this version reads {FORMAT}")
+    return unflatten({**tensors, **state["learner"]}), state["counters"]
+
+
+def save_part(folder: Path, name: str, data: dict[str, Any]) -> None:
+    """Write plain data of a run into ``folder``."""
+    (folder / name).write_text(json.dumps(data, separators=(",", ":")), encoding="utf-8")
+
+
+def load_part(folder: Path, name: str, owner: str) -> dict[str, Any]:
+    """Return what `save_part` wrote.
+
+    Args:
+        owner: what has such a part, for the error.
+
+    Raises:
+        InputError: it is missing or damaged.
+    """
+    try:
+        data: dict[str, Any] = json.loads((folder / name).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{folder}: no checkpoint of {owner}, {name} is missing") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{folder}: damaged checkpoint: {name}: {error}") from None
+    return data
+
+
+SEPARATOR = "|"
+
+
+def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested dictionaries to one level, path parts joined by ``|``."""
+    flat: dict[str, Any] = {}
+    for name, value in tree.items():
+        path = f"{prefix}{SEPARATOR}{name}" if prefix else str(name)
+        flat.update(flatten(value, path) if isinstance(value, dict) else {path: value})
+    return flat
+
+
+def unflatten(flat: dict[str, Any]) -> dict[str, Any]:
+    """Inverse of `flatten` (empty dictionaries are lost)."""
+    tree: dict[str, Any] = {}
+    for path, value in flat.items():
+        *parents, leaf = path.split(SEPARATOR)
+        node = tree
+        for parent in parents:
+            node = node.setdefault(parent, {})
+        node[leaf] = value
+    return tree

@@ -1,0 +1,117 @@
+"""What ``engine=auto`` stands for: settled once, when a run begins, and kept in its configuration.
+
+The torch engine where vLLM cannot run, and on CPUs for models and contexts up to `TORCH_PARAMETERS` and
+`TORCH_CONTEXT`. vLLM otherwise: with a GPU, with keys that only vLLM has, and for layers that the torch engine cannot
+cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, cast
+
+from rl_agents.config import Settings
+from rl_agents.config.sections import EngineKeys
+from rl_agents.envs.base import base_environment, base_options
+from rl_agents.errors import InputError
+from rl_agents.inference.hub import model_folder
+from rl_agents.inference.model_shape import model_shape, read_config
+from rl_agents.inference.select import resolve_engine
+from rl_agents.trainer.warm_start_folder import starter_config, starter_dir
+
+#: Weights and context up to which the torch engine is the cheaper one on a CPU: the largest that were measured
+#: (benchmarks/results/engine_choice.json). With prompts of 1,000 tokens vLLM is cheaper with 0.1 M weights already.
+TORCH_PARAMETERS, TORCH_CONTEXT = 22_000_000, 384
+LIMITS = f"{TORCH_PARAMETERS / 1e6:g} M parameters and contexts of {TORCH_CONTEXT} tokens"
+#: Keys that the torch engine does not have, with their defaults.
+ONLY_VLLM = {key.name: key.default for key in fields(EngineKeys) if "engine!=torch" in key.metadata["needs"]}
+
+
+def settle_engine(settings: Settings) -> None:
+    """Put the engine in the place of ``engine=auto``, and the reason into ``settings.engine_choice``.
+
+    Args:
+        settings: with their model's folder checked, or the starter.
+
+    Raises:
+        InputError: an engine was asked for that is unknown or cannot run here.
+    """
+    if settings.engine != "auto":
+        if settings.complete and "engine" not in settings.explicit:
+            settings.engine_choice = f"engine {settings.engine}: as this run began"
+    elif (
+        settings.complete and "engine" not in settings.explicit
+    ):  # a run of earlier versions, which took vLLM wherever it runs
+        _choose(settings, *resolve_engine("auto"))
+    else:
+        _choose(settings, *choose_engine(settings))
+        if settings.engine == "torch":  # for want of vLLM, where there are such keys: idle, and no mistake
+            settings.explicit -= ONLY_VLLM.keys()
+
+
+def _choose(settings: Settings, kind: str, reason: str) -> None:
+    settings.engine, settings.engine_choice = cast(Any, kind), reason
+
+
+def choose_engine(settings: Settings) -> tuple[str, str]:
+    """Return ``("vllm" | "torch", reason)``; the reason is a sentence for people."""
+    import torch
+
+    kind, reason = resolve_engine("auto")
+    if kind == "torch" or torch.cuda.is_available():
+        return kind, reason
+    if why := _needs_vllm(settings):
+        return "vllm", f"engine vllm: {why}"
+    shape = model_shape(model_config(settings))
+    if shape is None:
+        return "vllm", "engine vllm: the model's size is not in its config.json; engine=torch overrides this"
+    small = shape.parameters <= TORCH_PARAMETERS and settings.max_model_len <= TORCH_CONTEXT
+    kind, other = ("torch", "vllm") if small else ("vllm", "torch")
+    what = f"{shape.parameters / 1e6:.2g} M parameters, contexts of {settings.max_model_len} tokens"
+    rule = f"on CPUs torch costs less up to {LIMITS} (docs/speed.md)"
+    return kind, f"engine {kind}: {what}; {rule}; engine={other} overrides this"
+
+
+def small_models(kind: str) -> str:
+    """Return what is to be added to `resolve_engine`'s reason where ``kind`` is not the last word on it."""
+    import torch
+
+    if kind == "torch" or torch.cuda.is_available():
+        return ""
+    return f" Up to {LIMITS} engine=auto takes torch, which costs less on CPUs."
+
+
+def model_config(settings: Settings) -> Mapping[str, Any]:
+    """Return the config.json of a run's model; of a starter, too, that is not built yet."""
+    if settings.model != "starter":
+        return read_config(model_folder(settings.model))
+    env = base_environment(settings.env, settings.env_options)
+    options = base_options(settings.env, settings.env_options)
+    folder = starter_dir(env, settings.starter_iterations, options)
+    return read_config(folder) if (folder / "config.json").is_file() else starter_config(env, options)
+
+
+def _needs_vllm(settings: Settings) -> str:
+    """Say why only vLLM will do; empty where both will."""
+    for name, default in ONLY_VLLM.items():
+        if name in settings.explicit or getattr(settings, name) != default:
+            return f"the torch engine knows no {name}"
+    if settings.tensor_parallel > 1 or settings.gpus_per_engine:
+        return "it has GPUs"
+    if settings.weight_transfer not in ("auto", "object_store"):
+        return f"the torch engine knows no weight_transfer={settings.weight_transfer}"
+    return _uncached(settings)
+
+
+def _uncached(settings: Settings) -> str:
+    """Say so where the torch engine cannot cache the model's layers; starters it can."""
+    if settings.model == "starter":
+        return ""
+    from rl_agents.learner.model_check import check_cached
+
+    try:
+        check_cached(model_folder(settings.model), settings.max_model_len)
+    except InputError as error:
+        return str(error)
+    return ""

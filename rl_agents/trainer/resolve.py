@@ -1,0 +1,364 @@
+"""From chosen keys to a complete, checked configuration: everything that can fail early fails here."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+import math
+from collections.abc import Mapping
+from datetime import date
+from pathlib import Path
+from typing import Any, cast
+
+from rl_agents.algorithms import ALGORITHMS
+from rl_agents.algorithms.base import PolicyGradientKeys, Recipe
+from rl_agents.algorithms.chain_gae import ChainGaeKeys
+from rl_agents.chat.template import ChatOptions, load_tokenizer, make_context
+from rl_agents.config import Settings, validate
+from rl_agents.config.validation import check_room
+from rl_agents.envs.base import (
+    EnvSpec,
+    base_environment,
+    borrowed,
+    env_spec,
+    plain_options,
+    read_env_options,
+    starter_defaults,
+    task_ids,
+)
+from rl_agents.envs.blackbox.agents import load_agent
+from rl_agents.envs.blackbox.spec import BlackboxOptions
+from rl_agents.envs.gymnasium_adapter import PREFIX
+from rl_agents.errors import InputError, unknown
+from rl_agents.inference.hub import find_folder, pinned
+from rl_agents.inference.model_shape import check_model_dir, context_limit, model_shape, read_config, rope_limit
+from rl_agents.inference.select import (
+    check_dense,
+    check_quantization,
+    check_vllm_model,
+    check_weight_switch,
+    resolve_engine,
+)
+from rl_agents.inference.weight_sync.choose import check_sleep, choose_transfer
+from rl_agents.interrupts import event_loop
+from rl_agents.learner.prefix_sharing import packing_key
+from rl_agents.rewards.base import REWARDS
+from rl_agents.rewards.judges import check_judge
+from rl_agents.rollout.embedders import make_embedder
+from rl_agents.rollout.env_calls import EnvFailure
+from rl_agents.rollout.env_pool import EnvPool, env_pool
+from rl_agents.rollout.truncation_rules import check_rule, progress_window
+from rl_agents.store.files import pool_file
+from rl_agents.trainer.engine_choice import settle_engine
+from rl_agents.trainer.lengths import KEYS, fill_lengths
+from rl_agents.trainer.unused_keys import apply_defaults, refuse_idle
+from rl_agents.trainer.warnings import pool_cautions, quantised_cautions, rate_caution, stale_cautions, usual_rates
+
+#: Beside a model that grew out of a starter: which environment and which settings it understands.
+MODEL_NOTE = "rl_agents.json"
+#: Usual difference between a token's log-probability in a bfloat16 engine and in the learner (docs/metrics.md).
+BFLOAT16_GAP = 0.02
+#: Critic's learning rate over the policy's beyond which a run says so.
+MAX_CRITIC_RATIO = 100.0
+
+
+def resolve(settings: Settings, with_model: bool = True) -> Settings:
+    """Fill the algorithm's and the starter model's defaults, and check what needs no built model.
+
+    Args:
+        with_model: False leaves the model's folder alone, which need not be there then.
+
+    Raises:
+        InputError: unknown names, keys without effect for the algorithm, contradictions, missing model folder,
+            unusable tokenizer, empty task set.
+    """
+    settings = copy.deepcopy(settings)
+    if settings.algo not in ALGORITHMS:
+        raise unknown("algorithm", settings.algo, ALGORITHMS)
+    recipe = ALGORITHMS[settings.algo]
+    spec = env_spec(settings.env)
+    apply_defaults(settings, recipe)
+    if "temperature" in settings.explicit:  # otherwise evaluations would be of another policy than the trained one
+        settings.set_defaults({"eval_temperature": settings.temperature})
+    made_for = model_defaults(settings)
+    settings.set_defaults(made_for)
+    validate(settings)
+    chosen = [name.removeprefix("env.") for name in settings.explicit if name.startswith("env.")]
+    settings.env_options = plain_options(read_env_options(spec, settings.env_options, chosen))
+    base = env_spec(base_environment(settings.env, settings.env_options))
+    settings.max_turns = settings.max_turns or base.max_turns
+    check_rule(settings)
+    if settings.reward not in REWARDS:
+        raise unknown("reward", settings.reward, REWARDS)
+    _check_truncation(settings, recipe, base)
+    check_recipe(settings, recipe)
+    check_judge(settings)
+    _check_environment(settings)
+    if with_model:
+        if settings.pool:
+            settings.pool = str(pool_file(settings.pool))
+        _check_model(settings, made_for)
+        check_room(settings)
+    _check_overlong(settings)
+    _check_engine(settings)
+    return settings
+
+
+def model_defaults(settings: Settings) -> Mapping[str, Any]:
+    """Settings that the model was made for: of the starter, or of a folder that grew out of one."""
+    if settings.model == "starter":
+        return starter_defaults(settings.env, settings.env_options)
+    note = (find_folder(settings.model) or Path(settings.model)) / MODEL_NOTE
+    if not note.is_file():
+        return {}
+    made_for = json.loads(note.read_text(encoding="utf-8"))
+    base = base_environment(settings.env, settings.env_options)
+    if made_for["env"] not in (settings.env, base):
+        return {}
+    return made_for["settings"] if made_for["env"] == settings.env else borrowed(made_for["settings"])
+
+
+def check_recipe(settings: Settings, recipe: Recipe) -> None:
+    """Refuse keys that have no effect, and keys that contradict each other.
+
+    Raises:
+        InputError: the first one, and why.
+    """
+    if settings.pool and recipe.source == "search":
+        raise InputError(
+            f"pool={settings.pool}: {recipe.name} samples at states of its own choice and cannot learn from recorded "
+            "sessions; methods that compare or value whole episodes can (grpo, steppo, ...), and sft"
+        )
+    refuse_idle(settings)
+    if recipe.source == "search" and (settings.stream or settings.lag > 1):
+        raise InputError(
+            f"{'stream' if settings.stream else f'lag={settings.lag}'}: {recipe.name} chooses states by what its last "
+            "samples were worth; it learns from one tick while the next one is sampled with lag=1"
+        )
+    if recipe.grouped and settings.group_size < 2:
+        raise InputError(
+            f"group_size={settings.group_size}: {recipe.name} compares rollouts of one task, so it needs at least 2"
+        )
+    _check_contradictions(settings, recipe)
+
+
+def _check_contradictions(settings: Settings, recipe: Recipe) -> None:
+    if recipe.source == "demonstrations":
+        return
+    if settings.kl_coef and settings.kl_in_reward_coef:
+        raise InputError(
+            f"kl_coef={settings.kl_coef} and kl_in_reward_coef={settings.kl_in_reward_coef} count the KL twice: "
+            "set one of them to 0"
+        )
+    if settings.mismatch != "none" and settings.old_logprobs != "learner":
+        raise InputError(
+            f"mismatch={settings.mismatch} needs old_logprobs=learner: with the engine's logprobs as denominator the "
+            "ratio holds the correction already, and it would count twice"
+        )
+    if settings.top_p < 1 and settings.old_logprobs == "engine" and not settings.complete:
+        raise InputError(
+            f"top_p={settings.top_p:g} needs old_logprobs=learner: the engine's logprobs are those of the nucleus, the "
+            "learner scores all tokens, so ratios would be wrong before the first step"
+        )
+    if settings.top_p < 1 and issubclass(recipe.keys, ChainGaeKeys) and cast(ChainGaeKeys, settings).solved_again:
+        raise InputError(
+            f"top_p={settings.top_p:g} does not go with solved_again: ratios of what is learned from again are against "
+            "the engine's logprobs, which are those of the nucleus then; leave top_p=1 or solved_again=0"
+        )
+    if recipe.source == "search" and settings.lr_decay:
+        raise InputError(f"lr_decay={settings.lr_decay}: {recipe.name} does not know its number of optimiser steps")
+
+
+def _check_overlong(settings: Settings) -> None:
+    maximum = settings.max_response_tokens
+    if settings.overlong_factor and settings.overlong_cache > maximum:
+        raise InputError(f"overlong_cache={settings.overlong_cache}: must not exceed the length limit of {maximum}")
+
+
+def evaluation_cautions(settings: Settings) -> list[str]:
+    """Return what makes an evaluation's figures mean something else than expected, one line each.
+
+    Args:
+        settings: resolved.
+    """
+    if not settings.env.startswith(PREFIX) or settings.env_options.get("success_return") is not None:
+        return []
+    return [
+        f"{settings.env}: success is what its info says, and where that says nothing, any return above 0; with "
+        "shaped rewards set env.success_return=R, the return of a solved task"
+    ]
+
+
+def cautions(settings: Settings) -> list[str]:
+    """Return what a run can do and probably should not, one line each; those of its evaluations come first.
+
+    Args:
+        settings: resolved.
+    """
+    recipe, found = ALGORITHMS[settings.algo], evaluation_cautions(settings)
+    found += pool_cautions(settings, recipe) + stale_cautions(settings, recipe) + quantised_cautions(settings, recipe)
+    folder = None if settings.model == "starter" else find_folder(settings.model)
+    if folder and (line := rate_caution(settings, model_shape(read_config(folder)))):
+        found.append(line)
+    ratio = cast(PolicyGradientKeys, settings)
+    if (
+        recipe.credit
+        and settings.dtype == "bfloat16"
+        and settings.old_logprobs == "engine"
+        and min(ratio.clip_low, ratio.clip_high) < BFLOAT16_GAP
+    ):
+        found.append(
+            f"clip ranges of {ratio.clip_low:g} and {ratio.clip_high:g} are narrower than the bfloat16 gap between "
+            f"engine and learner (about {BFLOAT16_GAP:g}): many tokens are clipped before the first step; "
+            "set old_logprobs=learner"
+        )
+    if recipe.critic and settings.lr and settings.critic_lr > 1.001 * MAX_CRITIC_RATIO * settings.lr:
+        found.append(
+            f"critic_lr={settings.critic_lr:g} is more than {MAX_CRITIC_RATIO:g} times lr={settings.lr:g}; the papers "
+            "take 10 times"
+        )
+    if settings.env == "blackbox" and settings.num_env_runners and recipe.source != "search":
+        found += _long_rounds(settings)
+    return found
+
+
+def _long_rounds(settings: Settings) -> list[str]:
+    """Say so where agents that take all of their time would outlast their runner's."""
+    options, episodes = settings.env_options, settings.tasks_per_iteration * settings.group_size
+    rounds = math.ceil(episodes / settings.num_env_runners / options["agent_concurrency"])
+    longest = rounds * options["agent_timeout_s"]
+    if longest <= settings.sample_timeout_s:
+        return []
+    return [
+        f"{rounds} rounds of agents may take {longest:g} s, and sample_timeout_s={settings.sample_timeout_s:g}: if "
+        "they do, the runner is replaced and plays them again; raise sample_timeout_s or env.agent_concurrency"
+    ]
+
+
+def _check_truncation(settings: Settings, recipe: Recipe, spec: EnvSpec) -> None:
+    """Fill in T3's window; refuse what demonstrations, which nobody plays, and searches cannot have."""
+    for name, idle in (("truncation", "none"), ("reward", "environment")):
+        if recipe.source == "demonstrations" and name in settings.explicit and getattr(settings, name) != idle:
+            raise InputError(f"key '{name}' has no effect with algo {recipe.name}: it learns from demonstrations")
+        if recipe.source == "search" and getattr(settings, name) != idle:
+            raise InputError(
+                f"{name}={getattr(settings, name)} does not go with algo {recipe.name}: it rewards single steps and "
+                f"drops hopeless states by itself; leave {name}={idle}"
+            )
+    if settings.truncation == "t3":
+        settings.truncation_window = progress_window(settings, spec)
+    if settings.truncation == "similarity":
+        make_embedder(settings.truncation_embedder)
+
+
+def _check_environment(settings: Settings) -> None:
+    """Refuse an empty task set, and an environment of the user's own that text cannot play.
+
+    What its code raises is left to the episodes: other tasks may be playable.
+    """
+    tasks = task_ids(settings.env, "train", settings.env_options)
+    if env_spec(settings.env).borrows:
+        _check_agent(settings)
+    if settings.env.startswith(PREFIX):
+        plain = copy.copy(settings)
+        plain.prompting = "direct"
+        pool = env_pool(plain)
+        with event_loop() as loop, contextlib.suppress(EnvFailure):
+            loop.run(_reset(pool, tasks[0], settings.env_timeout_s))
+
+
+async def _reset(pool: EnvPool, task: str, timeout_s: float) -> None:
+    """Reset an environment; raises as `EnvGuard.call` does."""
+    env = await pool.take()
+    try:
+        await pool.guard(env, task, 0, timeout_s).call(env.reset, seed=0, options={"task_id": task})
+    finally:
+        await pool.discard(env)
+
+
+def _check_agent(settings: Settings) -> None:
+    """Refuse an agent that cannot be started, and keys that a program of somebody else's cannot follow."""
+    options = BlackboxOptions(**settings.env_options)
+    load_agent(options)
+    if settings.num_env_runners and options.agent_timeout_s >= settings.sample_timeout_s:
+        raise InputError(
+            f"env.agent_timeout_s={options.agent_timeout_s:g} with sample_timeout_s={settings.sample_timeout_s:g}: a "
+            "runner would be replaced before its agents' time is over; raise sample_timeout_s"
+        )
+    for name, value in (("prompting", "direct"), ("context", "append")):
+        if getattr(settings, name) != value:
+            raise InputError(
+                f"{name}={getattr(settings, name)} has no effect with env={settings.env}: the agent writes its own "
+                f"prompts; leave {name}={value}"
+            )
+
+
+def _check_model(settings: Settings, made_for: Mapping[str, Any]) -> None:
+    """Check the model's folder, and fill in the lengths that nobody chose (`rl_agents.trainer.lengths`)."""
+    if settings.model == "starter":
+        settle_engine(settings)
+        return
+    folder = check_model_dir(settings.model)  # before torch is imported, which takes seconds
+    settings.model = pinned(settings.model)
+    from rl_agents.learner.model_check import check_cached, check_model, check_sharing, check_vocabulary
+
+    check_model(folder)
+    config = read_config(folder)
+    limit = context_limit(config)
+    fixed = rope_limit(config)
+    context = make_context(settings.context, tokenizer := load_tokenizer(folder), ChatOptions.from_settings(settings))
+    shape = model_shape(config)
+    settings.set_defaults(usual_rates(settings, shape))
+    check_vocabulary(folder, tokenizer, shape.vocabulary if shape else None)
+    if not (settings.complete or settings.lengths or made_for.keys() >= set(KEYS)):
+        lowest = min(filter(None, (limit, fixed)), default=None)
+        fill_lengths(settings, context, settings.explicit | made_for.keys(), lowest)
+    if not settings.complete or "max_model_len" in settings.explicit:
+        check_context(settings, limit)
+    if fixed and settings.max_model_len > fixed:
+        raise InputError(
+            f"max_model_len={settings.max_model_len}: beyond {fixed} tokens model={settings.model} turns positions by "
+            "the length of a text (longrope), which learner and vLLM take differently"
+        )
+    if not settings.complete and "strftime_now" in str(tokenizer.chat_template):
+        settings.template_date = settings.template_date or date.today().isoformat()  # prompts of one run are alike
+    settle_engine(settings)
+    if resolve_engine(settings.engine)[0] == "torch":
+        check_cached(folder, settings.max_model_len)
+    else:
+        import torch
+
+        check_vllm_model(config, settings.model, not torch.cuda.is_available())
+        check_dense(config, settings)
+    if asked := packing_key(settings):
+        check_sharing(folder, settings.max_model_len, asked)
+
+
+def check_context(settings: Settings, limit: int | None) -> None:
+    """Refuse a context that the model cannot read.
+
+    Args:
+        limit: tokens that it reads at most; None where it does not say.
+
+    Raises:
+        InputError: ``max_model_len`` is beyond it.
+    """
+    if limit is not None and settings.max_model_len > limit:
+        raise InputError(
+            f"max_model_len={settings.max_model_len}: model={settings.model} reads {limit} tokens at most "
+            "(max_position_embeddings)"
+        )
+
+
+def _check_engine(settings: Settings) -> None:
+    import torch
+
+    kind, _ = resolve_engine(settings.engine)
+    check_weight_switch(settings.weight_switch, kind)
+    gpu = torch.cuda.get_device_capability() if torch.cuda.is_available() else None
+    check_quantization(settings, kind, gpu)
+    if settings.placement == "together" and torch.cuda.is_available():
+        raise InputError("placement=together is for machines without GPUs: an env runner sees none")
+    choose_transfer(settings, kind, torch.cuda.is_available())
+    check_sleep(settings, kind, torch.cuda.is_available())

@@ -1,0 +1,189 @@
+"""What a training run writes to its pool, and how it goes on from it (docs/pool.md).
+
+Env runners write every call as it is sampled (`rl_agents.rollout.recording`). The driver adds the rest: the episodes
+as they come back, what each update learns from, what its steps were worth, and checkpoints. A resumed run says so in
+the pool; what had been done after its checkpoint no longer counts, and the calls that were sampled there are handed to
+the runners, which serve them again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import ray
+from numpy.typing import NDArray
+from ray.exceptions import RayError
+
+from rl_agents.config import Settings
+from rl_agents.data.samples import Row
+from rl_agents.data.step_table import step_spans
+from rl_agents.data.trajectory import Step, Trajectory
+from rl_agents.orchestrator.runner_calls import SetRecorder
+from rl_agents.store.actor import RemotePool, start_pool_actor
+from rl_agents.store.files import PREDECESSOR_S
+from rl_agents.store.reader import PoolReader
+from rl_agents.store.records import Batch, Call, Credit, Event, Record, SessionKind
+from rl_agents.store.sessions import call_record, outcome_record, session_record
+from rl_agents.store.trajectory_store import PoolWriter
+
+#: Seconds that what was written may take to reach the disk when a checkpoint waits for it.
+FLUSH_S = 60.0
+#: In local mode: seconds after which records are committed that nobody waits for, and how many are at once.
+COMMIT_S, COMMIT_ROWS = 0.25, 4096
+
+
+class RunPool:
+    """The pool of one run, as its driver writes it.
+
+    Attributes:
+        actor: that writes where there are env runner actors; None: this process writes.
+        resumes: how often the run was resumed.
+        id: of the run, which its checkpoints name; empty before it has begun.
+    """
+
+    def __init__(self, path: Path, settings: Settings) -> None:
+        """Open the pool, or begin one.
+
+        Raises:
+            InputError: another process writes to it, or it is no pool.
+            PoolError: its writer's process does not start.
+        """
+        self.path, self._settings, self._opening = path, settings, uuid.uuid4().hex
+        self.actor = start_pool_actor(path) if settings.num_env_runners else None
+        self._writer = _local_writer(path) if self.actor is None else RemotePool(self.actor)
+        self._unconfirmed: list[Step] = []
+        with PoolReader(path) as reader:
+            events = reader.events()
+        self.resumes = sum(event.kind == "resumed" for event in events)
+        self.id: str = next((event.facts.get("id", "") for event in events if event.kind == "run"), "")
+
+    def begin(self) -> None:
+        """Say which run this is."""
+        self.id = uuid.uuid4().hex
+        run = {name: getattr(self._settings, name) for name in ("algo", "env", "seed", "model")}
+        self._writer.add(Event("run", 0, {"id": self.id, **run}))
+        self.flush()
+
+    def resumed(self, iteration: int) -> None:
+        """The run goes on after ``iteration`` completed ones; nothing that was done later counts."""
+        self.resumes += 1
+        self._writer.add(Event("resumed", iteration))
+        self.flush()
+
+    def calls_since(self, policy_version: int) -> dict[int, Call]:
+        """Return the calls that were sampled with these weights or later ones, by their sampling seed."""
+        with PoolReader(self.path) as reader:
+            return {call.sampling_seed: call for call in reader.calls(from_version=policy_version)}
+
+    def recording(self, recorded: Mapping[int, Call]) -> SetRecorder:
+        """Return what has env runners write to the pool, and serve ``recorded`` again."""
+        if self.actor is None:
+            return SetRecorder(lambda: self._writer, recorded, self.resumes, self._opening)
+        return SetRecorder(partial(RemotePool, self.actor), ray.put(recorded), self.resumes, self._opening)
+
+    def add_sessions(self, iteration: int, trajectories: Sequence[Trajectory], update: int | None = None) -> None:
+        """Write episodes, or the siblings that the ``update``-th update of a search learns from."""
+        kind: SessionKind = "episode" if update is None else "sample"
+        names = self.names(iteration, trajectories, update)
+        sessions = [self._session(name, kind, iteration, t) for name, t in zip(names, trajectories, strict=True)]
+        self._writer.add(*(record for session in sessions for record in session))
+        if self.actor is not None:
+            self._unconfirmed += [step for trajectory in trajectories for step in trajectory.steps]
+
+    def add_calls(self, trajectories: Sequence[Trajectory]) -> None:
+        """Write the calls of episodes that were played ahead, those that an env runner may not have written."""
+        self._writer.add(*(call_record(step, step.call) for t in trajectories for step in t.steps if step.call))
+
+    def confirm(self, on_disk: bool) -> None:
+        """Env runners have written their calls; those of one that died on the way are written from here.
+
+        Args:
+            on_disk: all of them have.
+        """
+        if not on_disk:
+            self._writer.add(*(call_record(step, step.call) for step in self._unconfirmed if step.call))
+        self._unconfirmed.clear()
+
+    def names(self, iteration: int, trajectories: Sequence[Trajectory], update: int | None = None) -> list[str]:
+        """Names of the sessions that `add_sessions` writes."""
+        return [self._name(iteration, trajectory, update) for trajectory in trajectories]
+
+    def add_batch(self, iteration: int, rows: Sequence[Row], names: Sequence[str], update: int | None = None) -> None:
+        """Write what an update learns from, and what its steps are worth.
+
+        Args:
+            rows, names: see `batch_records`.
+            update: its number within the iteration of a search; None: the iteration's only one.
+        """
+        self._writer.add(*batch_records(iteration, update or 0, rows, names))
+
+    def checkpoint(self, iteration: int) -> None:
+        """A checkpoint of ``iteration`` completed ones is complete; return when the pool is on disk as well."""
+        self._writer.add(Event("checkpoint", iteration))
+        self.flush()
+
+    def flush(self) -> None:
+        """Return when all that was written is on disk; raises `PoolError`."""
+        self._writer.flush(FLUSH_S)
+
+    def close(self) -> None:
+        """Write what is left."""
+        self._writer.close()
+        if self.actor is not None:
+            with contextlib.suppress(RayError):  # it is dead, and the file whole without it
+                ray.get(self.actor.close.remote(), timeout=FLUSH_S)
+            ray.kill(self.actor)
+
+    def _name(self, iteration: int, trajectory: Trajectory, update: int | None) -> str:
+        """Name a session: iteration, in a search's samples the update, group, member; and the resumption."""
+        place = "" if update is None else f"u{update}."
+        again = f".r{self.resumes}" if self.resumes else ""
+        return f"i{iteration}.{place}g{trajectory.group_id}.m{trajectory.member}{again}"
+
+    def _session(self, name: str, kind: SessionKind, iteration: int, t: Trajectory) -> Iterator[Record]:
+        yield from (outcome_record(step, name, ordinal, step.call) for ordinal, step in enumerate(t.steps))
+        yield session_record(t, name, kind=kind, iteration=iteration, env=self._settings.env)
+
+
+def batch_records(iteration: int, update: int, rows: Sequence[Row], names: Sequence[str]) -> list[Batch | Credit]:
+    """Return what an update learns from, and what its steps are worth.
+
+    Args:
+        rows: with their credit.
+        names: of the sessions that ``Row.trajectory`` counts; what has an empty one is in no pool, and left out.
+    """
+    rows = [row for row in rows if names[row.trajectory]]
+    learned = dict.fromkeys(row.trajectory for row in rows)
+    return [
+        *(Batch(iteration, update, position, names[index]) for position, index in enumerate(learned)),
+        *(
+            Credit(iteration, update, names[row.trajectory], step, advantage, value)
+            for row in rows if row.advantages is not None
+            for step, advantage, value in _worth(row)
+        ),
+    ]  # fmt: skip
+
+
+def _local_writer(path: Path) -> PoolWriter:
+    """The writer in the process that trains, which each commit would disturb."""
+    return PoolWriter(path, commit_rows=COMMIT_ROWS, wait_s=PREDECESSOR_S, idle_s=COMMIT_S)
+
+
+def _worth(row: Row) -> Iterator[tuple[int, float, float | None]]:
+    """(step, mean advantage, mean value where the critic is read) of every step of a row."""
+    assert row.advantages is not None
+    for step, *_ in step_spans(row):
+        tokens = (row.segments == step) & (row.mask > 0)
+        yield step, float(row.advantages[tokens].mean(dtype=np.float64)), _value(row, tokens)
+
+
+def _value(row: Row, tokens: NDArray[np.bool_]) -> float | None:
+    if row.values is None:
+        return None
+    read = tokens if row.value_mask is None else tokens & (row.value_mask > 0)
+    return float(row.values[read if read.any() else tokens].mean(dtype=np.float64))

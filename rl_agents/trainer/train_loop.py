@@ -1,0 +1,312 @@
+"""The loop around an algorithm: train, evaluate, show, keep, and stop without losing anything."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from rl_agents.errors import EpisodesFail, LearnerLost, PolicyFell, RolloutError
+from rl_agents.inference.base import EngineError
+from rl_agents.interrupts import Interrupts
+from rl_agents.reporting import collapse_monitor
+from rl_agents.reporting.checkpoint_retention import best_iteration, kept_iterations
+from rl_agents.reporting.cpu_time import cpu_seconds
+from rl_agents.reporting.episode_diagnostics import EpisodeWatch
+from rl_agents.reporting.evaluation import evaluation_metrics
+from rl_agents.reporting.plots import plot_success
+from rl_agents.reporting.progress import Progress
+from rl_agents.reporting.run_folder import Record, RunFolder
+from rl_agents.reporting.summary import run_summary
+from rl_agents.reporting.tensorboard import TensorBoardLog
+from rl_agents.reporting.tracker_libraries import Trackers
+from rl_agents.reporting.trainable import TrainableAgent
+from rl_agents.reporting.trajectory_log import TrajectoryLog, readable
+
+#: What ends the playing for good while the learners are as they were: a checkpoint can be written first.
+NO_EPISODES = (EpisodesFail, RolloutError, EngineError)
+#: Tag of a record: how often lost learners have been replaced until then.
+RESTARTS = "fault/learner_restarts"
+#: Seconds of patience before learners are replaced again, times how often that has failed in a row.
+RESTART_BACKOFF_S = 15.0
+
+
+@dataclass
+class TrainLoop:
+    """Runs an algorithm from its current iteration to the last; `run` all of it, or `advance` by one and `close`.
+
+    Attributes:
+        algo: the algorithm, restored already when the run is resumed.
+        folder: the output folder; a resumed run's records end at the algorithm's iteration.
+        progress: shows each iteration.
+        interrupts: signals; the caller keeps them installed.
+    """
+
+    algo: TrainableAgent
+    folder: RunFolder
+    progress: Progress
+    interrupts: Interrupts
+    _records: list[Record] = field(init=False)
+    _started: float = field(init=False)
+    _cpu_started: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._records = self.folder.read_metrics()
+        self._started = time.monotonic()
+        self._cpu_started = cpu_seconds()
+        last = self._records[-1] if self._records else {}
+        self._seconds_before: float = last.get("seconds", 0.0)
+        self._cpu_before: float = last.get("cpu_seconds", 0.0)
+        self._completed = self._furthest = self.algo.iteration
+        self._clean = True
+        self._restarts_in_a_row = 0
+        #: Seconds that the checkpoints since the last iteration took.
+        self._saving = 0.0
+        #: The guard has said that the policy fell, and it has not recovered since.
+        self._fell = False
+        #: Over the whole run, what it was resumed from included.
+        self._restarts: int = last.get(RESTARTS, 0)
+        self._trajectories = TrajectoryLog(self.folder.trajectories, self.algo.settings.save_trajectories)
+        self._tensorboard = TensorBoardLog(self.folder.tensorboard, self._completed if self._records else None)
+        settings = self.algo.settings
+        self._trackers = Trackers.of(
+            self.folder.path, settings.trackers, settings.tracker_project, settings.to_dict(), self.progress.note
+        )
+        self._watch = EpisodeWatch(settings)
+        if open_pool := getattr(self.algo, "open_pool", None):
+            open_pool(self.folder.pool)
+        self.progress.start(self._completed, self.algo.settings.iterations)
+
+    def run(self) -> bool:
+        """Train to the last iteration; return False when a signal ended the run early (after a checkpoint).
+
+        Raises:
+            EpisodesFail: environments broke too many episodes (after a checkpoint).
+            RolloutError, EngineError: env runners or engines do not come back (after a checkpoint).
+            PolicyFell: the policy fell below its start, and ``guard`` ends the run (after a checkpoint).
+        """
+        status = "failed"
+        try:
+            while not self.finished:
+                self.advance()
+            status = "done"
+        except KeyboardInterrupt:
+            self.interrupts.requested = True
+            status = "interrupted"
+            self.save()
+        except NO_EPISODES as error:
+            self._save_in_spite_of(error)
+            raise
+        except PolicyFell:
+            status = "fell"
+            self.save()
+            raise
+        finally:
+            self.close(status)
+        return status == "done"
+
+    @property
+    def finished(self) -> bool:
+        """All iterations are done, and the last one is evaluated."""
+        total = self.algo.settings.iterations
+        return self._completed >= total and self._evaluated(total)
+
+    def advance(self) -> Record:
+        """Do one iteration and what is due with it: evaluation, records, checkpoint; return its record.
+
+        The first call evaluates the policy before training; a call at the end makes up for a missing last evaluation.
+        When learners are lost, new ones do the iterations since the last checkpoint again.
+
+        Raises:
+            LearnerLost: ``max_learner_restarts`` times in a row, without getting further.
+            PolicyFell: the policy fell below its start, and ``guard`` ends the run.
+        """
+        lost: LearnerLost | None = None
+        while True:
+            try:
+                if lost is not None:
+                    self._go_back(lost)
+                return self._advance()
+            except LearnerLost as error:
+                if self._restarts_in_a_row >= self.algo.settings.max_learner_restarts:
+                    raise
+                lost = error
+
+    def _go_back(self, error: LearnerLost) -> None:
+        """Replace the learners; raises `LearnerLost` when the new ones are lost too."""
+        # Ray takes a while to see that a node is dead, and would start them there again.
+        time.sleep(RESTART_BACKOFF_S * self._restarts_in_a_row)
+        self._restarts_in_a_row += 1
+        self._restarts += 1
+        checkpoints = self.folder.complete_checkpoints()
+        iteration, checkpoint = checkpoints[-1] if checkpoints else (0, None)
+        self.progress.note(f"{error}; new learners go on after iteration {iteration}")
+        self.algo.restart_learners(checkpoint)
+        self._completed, self._clean = iteration, True
+        self.folder.cut_after(iteration)
+        self._records = self.folder.read_metrics()
+        self._tensorboard.close()
+        self._tensorboard = TensorBoardLog(self.folder.tensorboard, iteration)
+
+    def _advance(self) -> Record:
+        total = self.algo.settings.iterations
+        if self._completed in (0, total) and not self._evaluated(self._completed):
+            self._log({"iteration": self._completed, **self._evaluate()})
+        if self._completed >= total:
+            return self._records[-1]
+        if self._completed == 0 and self.algo.settings.guard == "restore" and not self.folder.checkpoint(0).exists():
+            self.algo.save_run_checkpoint(self.folder.checkpoint(0))
+        record = self._train_one()
+        ended = self._guard(record)
+        try:
+            settings = self.algo.settings
+            if settings.eval_episodes and _due(self._completed, settings.eval_interval, total):
+                record.update(self._evaluate())
+        finally:
+            self._log(record)
+        due = _due(self._completed, self.algo.settings.checkpoint_interval, total)
+        if due or self._best == self._completed or collapse_monitor.RESTORED in record:
+            self._save_checkpoint()
+        if ended:
+            raise PolicyFell(ended)
+        self._watch.check_training()
+        return record
+
+    def save(self) -> None:
+        """Write a checkpoint of the last whole iteration, unless it was left in the middle of an optimiser step."""
+        if self._clean:
+            self._save_checkpoint()
+
+    def _save_in_spite_of(self, error: Exception) -> None:
+        """Write a checkpoint where the learners still can; ``error`` is what the run ends with in any case."""
+        try:
+            self.save()
+        except LearnerLost as lost:
+            self.progress.note(f"{lost}: no checkpoint after {self._completed} iterations")
+
+    def close(self, status: str) -> None:
+        """Write the summary with ``status`` (done, interrupted, failed) and the plot; nothing is trained any more."""
+        self.progress.stop()
+        self._tensorboard.close()
+        self._trackers.close(status)
+        summary = run_summary(
+            self.algo, self.folder, self._records, status, self._completed, self._restarts, self._best
+        )
+        self.folder.write_summary(summary)
+        if status != "failed":
+            settings = self.algo.settings
+            plot_success(self._records, self.folder.plot_file, f"{settings.algo} on {settings.env}")
+
+    def _train_one(self) -> Record:
+        started = time.monotonic()
+        try:
+            with self.interrupts.abortable(self._can_leave):
+                self._clean = False  # a second signal can strike in the middle of an optimiser step
+                result = self.algo.train()
+        except (KeyboardInterrupt, *NO_EPISODES):
+            self._clean = self._clean or self._can_leave()
+            raise
+        self._clean, self._completed = True, self.algo.iteration
+        if self._completed > self._furthest:
+            self._furthest, self._restarts_in_a_row = self._completed, 0
+        self._trajectories.write(self._completed, self.algo.last_trajectories)
+        self._tensorboard.histogram("rollout/staleness", getattr(self.algo, "staleness", {}), self._completed)
+        metrics = {tag: float(value) for tag, value in result["agent"].items()}
+        self._say(self._watch.after_training(self.algo.last_trajectories, metrics))
+        saving, self._saving = self._saving, 0.0
+        times = {"timing_s/iteration": time.monotonic() - started, "timing_s/checkpoint": saving}
+        return {"iteration": self._completed, **times, **metrics}
+
+    def _guard(self, record: Record) -> str:
+        """Judge the policy's success so far, in ``record`` and once in words; return why the run ends, if it does."""
+        settings = self.algo.settings
+        if settings.guard == "off":
+            return ""
+        verdict = collapse_monitor.judge([*self._records, record], settings.guard_z)
+        record.update(verdict.tags())
+        if not verdict.fallen:
+            self._fell = self._fell and verdict.below
+            return ""
+        restored = collapse_monitor.restored_to(self._records)
+        if settings.guard == "stop" or (settings.guard == "restore" and restored):
+            again = f", for the second time: it went back to iteration {restored[-1]} before" if restored else ""
+            return f"{verdict.sentence()}{again} (guard={settings.guard})"
+        if not self._fell:
+            self._say([verdict.sentence()])
+        self._fell = True
+        if settings.guard == "restore":
+            self._restore_best(record)
+        return ""
+
+    def _restore_best(self, record: Record) -> None:
+        """Go on from the best checkpoint, and note so in ``record``; what is due with it is of those weights."""
+        checkpoints = dict(self.folder.complete_checkpoints())
+        best = collapse_monitor.best_checkpoint(self._records, list(checkpoints))
+        if best is None:
+            self._say(["there is no checkpoint to go back to"])
+            return
+        self._say([f"it goes back to the checkpoint of iteration {best}, once (guard=restore)"])
+        self._clean = False
+        self.algo.go_back(checkpoints[best])
+        self._clean, self._fell = True, False
+        record[collapse_monitor.RESTORED] = float(best)
+
+    def _say(self, lines: list[str]) -> None:
+        for line in lines:
+            self.progress.note(f"[rl_agents] {line}")
+
+    def _can_leave(self) -> bool:
+        return not getattr(self.algo, "learning", True)
+
+    def _evaluate(self) -> dict[str, float]:
+        settings, started = self.algo.settings, time.monotonic()
+        with self.interrupts.abortable():
+            # The same seed every time: evaluations differ by the policy alone.
+            trajectories = self.algo.evaluate_policy(
+                split="test", episodes=settings.eval_episodes, temperature=settings.eval_temperature, seed=settings.seed
+            )
+        self._trajectories.write(self._completed, trajectories, evaluation=True)
+        self._trackers.episodes(self._completed, readable(f"Iteration {self._completed}, evaluation", trajectories))
+        self._say(self._watch.after_evaluation(trajectories))
+        self._watch.check_evaluation(trajectories)
+        return {**evaluation_metrics(trajectories), "timing_s/eval": time.monotonic() - started}
+
+    def _evaluated(self, iteration: int) -> bool:
+        if not self.algo.settings.eval_episodes:
+            return True
+        return any(r["iteration"] == iteration and r.get("eval/success_rate") is not None for r in self._records)
+
+    def _log(self, record: Record) -> None:
+        if self._restarts:
+            record[RESTARTS] = self._restarts
+        record["seconds"] = self._seconds_before + time.monotonic() - self._started
+        record["cpu_seconds"] = self._cpu_before + cpu_seconds() - self._cpu_started
+        if self._records and self._records[-1]["iteration"] == record["iteration"]:
+            # A resumed run makes up for the evaluation that a signal cut off.
+            self._trackers.write(record, late=True)
+            record = {**self._records.pop(), **record}
+            self._records.append(record)
+            self.folder.write_metrics(self._records)
+        else:
+            self._records.append(record)
+            self.folder.append_metrics(record)
+            self._trackers.write(record)
+        self._tensorboard.write(record)
+        self.progress.update(record)
+
+    def _save_checkpoint(self) -> None:
+        started, target = time.monotonic(), self.folder.checkpoint(self._completed)
+        if not target.exists():
+            self.algo.save_run_checkpoint(target)
+        kept = kept_iterations(self._records, self.algo.settings, self.folder)
+        self.folder.prune_checkpoints(self.algo.settings.keep_checkpoints, kept)
+        if draw := getattr(self.algo, "draw", None):
+            draw(self.folder.path)
+        self._saving += time.monotonic() - started
+
+    @property
+    def _best(self) -> int | None:
+        return best_iteration(self._records, self.algo.settings)
+
+
+def _due(iteration: int, interval: int, total: int) -> bool:
+    return iteration == total or (interval > 0 and iteration % interval == 0)

@@ -1,0 +1,112 @@
+"""Chosen keys that change nothing: which, why, and when they may be left out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from rl_agents.algorithms import ALGORITHMS, Recipe, Settings
+from rl_agents.algorithms.keys import declared, readers
+from rl_agents.algorithms.steppo import RatioLevelKeys
+from rl_agents.config.asynchrony import AsyncKeys
+from rl_agents.config.options import option_types, spoken, unmet
+from rl_agents.config.sections import RewardKeys, TruncationKeys
+from rl_agents.errors import InputError
+
+#: Keys of how training episodes are played and rewarded, which a pool has behind it; also what sft plays.
+PLAYING = {
+    *option_types(TruncationKeys), *option_types(RewardKeys), *option_types(AsyncKeys), "max_generation_batches",
+    "demonstrations", "save_pool", "guard", "guard_z", "solved_again", "solved_again_weight",
+}  # fmt: skip
+#: Keys of what sft does not do.
+SAMPLING = {*option_types(AsyncKeys), "guard", "guard_z"}
+
+
+def apply_defaults(settings: Settings, recipe: Recipe) -> None:
+    """Slip the recipe's defaults under what was chosen; a chosen KL replaces a default one of the other kind.
+
+    Recorded sessions were sampled by other weights, and so is what is sampled while the learner learns: its own
+    log-probabilities are the denominator of the ratio, and the sampled ones that of a truncated correction.
+    """
+    settings.set_defaults(recipe.defaults_of(settings))
+    if settings.top_p < 1 and "solved_again" in declared(recipe.keys):
+        settings.set_defaults({"solved_again": 0})
+    for chosen, default in (("kl_coef", "kl_in_reward_coef"), ("kl_in_reward_coef", "kl_coef")):
+        if chosen in settings.explicit and getattr(settings, chosen):
+            settings.set_defaults({default: 0.0})
+    if (settings.pool or settings.lag or settings.stream) and recipe.credit is not None:
+        settings.set_defaults({"old_logprobs": "learner"})
+        if settings.old_logprobs == "learner":
+            settings.set_defaults({"mismatch": "token_tis" if settings.pool else stale_correction(settings, recipe)})
+
+
+def stale_correction(settings: Settings, recipe: Recipe) -> str:
+    """Return the correction of rollouts that older weights sampled, unless somebody chooses another one.
+
+    A token's weight where ratios are of tokens; a step's where they are of steps or sequences, or where single actions
+    of one state are compared. The product over a whole episode would be exact for sequences, and hang on few of them.
+    """
+    chosen = issubclass(recipe.keys, RatioLevelKeys)
+    unit = cast(RatioLevelKeys, settings).ratio_level if chosen else recipe.stale_unit
+    return "token_tis" if unit == "token" else "step_tis"
+
+
+def idle_keys(settings: Settings) -> dict[str, str]:
+    """Return the chosen keys that change nothing, each with what an error says about it.
+
+    Args:
+        settings: with the defaults of their algorithm (`apply_defaults`).
+    """
+    recipe = ALGORITHMS[settings.algo]
+    general, own = declared(type(settings)), declared(recipe.keys)
+    idle: dict[str, str] = {}
+    for name in sorted(settings.explicit & general.keys()):
+        users = [] if name in own else readers(name, ALGORITHMS.values())
+        if users:
+            idle[name] = f"has no effect with algo {recipe.name}; it belongs to: {', '.join(sorted(users))}"
+        elif missing := unmet({**general, **own}[name].metadata["needs"], settings):
+            idle[name] = f"has no effect without {spoken(missing)}"
+        elif recipe.source == "demonstrations" and name in SAMPLING:
+            idle[name] = f"has no effect with algo {recipe.name}: it learns from demonstrations"
+        elif settings.pool and name in (PLAYING if recipe.credit is None else PLAYING | {"group_size"}):
+            idle[name] = f"has no effect with pool={settings.pool}: its sessions are learned from as they were recorded"
+    return idle
+
+
+def refuse_idle(settings: Settings) -> None:
+    """Refuse chosen keys that change nothing.
+
+    Raises:
+        InputError: the first one, and why.
+    """
+    for name, reason in idle_keys(settings).items():
+        raise InputError(f"key '{name}' {reason}")
+
+
+def idle_of(keys: Mapping[str, Any]) -> dict[str, str]:
+    """Return those of ``keys`` that change nothing beside the others; see `idle_keys`.
+
+    Raises:
+        InputError: unknown key or algorithm, or a value of the wrong type.
+    """
+    settings = Settings.from_dict(keys)
+    if settings.algo not in ALGORITHMS:
+        return {}
+    apply_defaults(settings, ALGORITHMS[settings.algo])
+    return idle_keys(settings)
+
+
+def layered(recipe: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge a recipe's keys with those of the command line, less the recipe's that a flag gives no effect.
+
+    ``--config vspo.yaml --set vspo_mode=random`` leaves out the recipe's ``vspo_temperature``. Keys of another
+    algorithm stay, and so do those without effect in the recipe alone: they are mistakes.
+
+    Raises:
+        InputError: unknown key or a value of the wrong type.
+    """
+    merged = {**recipe, **flags}
+    if "algo" in flags and flags["algo"] != recipe.get("algo", flags["algo"]):
+        return merged
+    dropped = idle_of(merged).keys() - idle_of(recipe).keys() - flags.keys()
+    return {name: value for name, value in merged.items() if name not in dropped}

@@ -1,0 +1,101 @@
+"""Starter models: a small network built from nothing that plays an environment a little.
+
+    python run.py sft --env guess_numbers
+
+Runs with ``model=starter`` build theirs when it is absent and keep it in the cache folder
+(`rl_agents.cache`).
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from rl_agents.algorithms import Settings
+from rl_agents.envs.base import base_environment, base_options, env_keys, starter_spec
+from rl_agents.envs.spec import StarterSpec
+from rl_agents.inference.hub import model_folder
+from rl_agents.trainer.checkpoint import write_atomically
+from rl_agents.trainer.ray_init import quiet_libraries
+from rl_agents.trainer.resolve import MODEL_NOTE
+from rl_agents.trainer.warm_start_folder import STARTER_SEED, chosen_training, imitation_keys, starter_dir
+
+#: Builds an algorithm from settings: `AgentAlgorithm.from_settings`, which stands above and hands itself down.
+BuildAlgo = Callable[[Settings], Any]
+
+
+def ensure_model(settings: Settings, build_algo: BuildAlgo) -> Path:
+    """Return the folder of the starting weights; builds the starter model when it is asked for and absent."""
+    if settings.model != "starter":
+        return model_folder(settings.model).resolve()
+    env = base_environment(settings.env, settings.env_options)
+    options = base_options(settings.env, settings.env_options)
+    folder = starter_dir(env, settings.starter_iterations, options)
+    if not (folder / "model.safetensors").is_file():
+        starter = starter_spec(env, options)
+        print(f"[rl_agents] building the starter model of {env} ({starter.takes}, once)", flush=True)
+        chosen = {name: value for name, value in starter.defaults.items() if name.startswith("env.")}
+        keys = {**chosen, **chosen_training(settings.starter_iterations)}
+        build_starter(build_algo, env, folder, STARTER_SEED, keys)
+    return folder
+
+
+def build_starter(
+    build_algo: BuildAlgo,
+    env: str,
+    output_dir: Path,
+    seed: int = STARTER_SEED,
+    set: Mapping[str, Any] | None = None,
+    on_iteration: Callable[[int, int, dict[str, float]], None] | None = None,
+    model: str = "",
+) -> Path:
+    """Train the starter of ``env`` with the `sft` algorithm and write it in Hugging Face layout.
+
+    Args:
+        build_algo: builds the algorithm that trains it.
+        env: environment name.
+        output_dir: folder to create.
+        seed: seed of weights and demonstrations.
+        set: settings over its own.
+        on_iteration: called with (iteration, iterations, metrics) after each.
+        model: a pretrained model to begin from; empty: the environment's small network with random weights.
+    """
+    quiet_libraries()
+    starter = starter_spec(env, env_keys(set or {}))
+    output_dir = Path(output_dir)
+    output_dir.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".base-", dir=output_dir.parent) as base:
+        if not model:
+            _write_untrained(env, starter, Path(base), seed)
+        keys = imitation_keys(starter, set or {}, model)
+        settings = Settings.from_dict({**keys, "env": env, "algo": "sft", "seed": seed, "model": model or base})
+        settings.make_local()
+        algo = build_algo(settings)
+        try:
+            for iteration in range(settings.iterations):
+                metrics = algo.train()["agent"]
+                if on_iteration is not None:
+                    on_iteration(iteration + 1, settings.iterations, metrics)
+            write_atomically(output_dir, lambda folder: _copy_hf(algo, folder))
+        finally:
+            algo.stop()
+    return output_dir
+
+
+def _write_untrained(env: str, starter: StarterSpec, folder: Path, seed: int) -> None:
+    tokenizer = starter.build_tokenizer()
+    starter.build_model(tokenizer, seed).save_pretrained(folder, safe_serialization=True)
+    tokenizer.save_pretrained(folder)
+    note = {"env": env, "settings": dict(starter.defaults)}
+    (folder / MODEL_NOTE).write_text(json.dumps(note, indent=1), encoding="utf-8")
+
+
+def _copy_hf(algo: Any, folder: Path) -> None:
+    algo.learner_group.save_hf(folder / "hf")
+    for path in (folder / "hf").iterdir():
+        shutil.move(path, folder / path.name)
+    (folder / "hf").rmdir()

@@ -1,0 +1,142 @@
+"""Why a step got its advantage: which of the methods' formulas gives the recorded number.
+
+A pool holds the advantage, not how it came about. Each explanation here is a formula computed again from what the pool
+holds; it is given only where it agrees with the record. Where none does (whitening over a batch, penalties, weights,
+a method of one's own) a page shows what the formulas read, and claims nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rl_agents.advantages.gae import step_gae
+from rl_agents.advantages.group import grpo, leave_one_out, rloo
+from rl_agents.advantages.statistics import FloatArray
+
+#: How far a number that was computed again, in another order and precision, may be off.
+TOLERANCE = 2e-3
+
+
+class Unit(NamedTuple):
+    """A member of a group: its return (of a sibling: its reward) and the advantage of the step in question."""
+
+    name: str
+    total: float
+    advantage: float | None
+
+
+Formula = Callable[[Sequence[float]], FloatArray]
+#: Name, formula in words, and what it computes from the returns of a group.
+GROUP_FORMULAS: tuple[tuple[str, str, Formula], ...] = (
+    ("standardised", "(R − mean of the group) / standard deviation", lambda r: grpo(r, [0] * len(r))),
+    ("standardised", "(R − mean of the group) / population deviation",
+     lambda r: grpo(r, [0] * len(r), std="population")),
+    ("centred", "R − mean of the group", lambda r: grpo(r, [0] * len(r), std="none")),
+    ("leave one out", "R − mean of the others", lambda r: rloo(r, [0] * len(r))),
+    ("leave one out", "(R − mean of the others) / their deviation", lambda r: leave_one_out(r, [0] * len(r))),
+)  # fmt: skip
+
+
+def from_group(units: Sequence[Unit], name: str) -> dict[str, Any] | None:
+    """Explain an advantage by the group's returns; None where no formula gives what was recorded.
+
+    Every member with an advantage is compared, so that a chance hit of one does not pass.
+    """
+    totals = [unit.total for unit in units]
+    known = [index for index, unit in enumerate(units) if unit.advantage is not None]
+    if len(units) < 2 or not known or not all(map(math.isfinite, totals)):
+        return None
+    place = next((index for index, unit in enumerate(units) if unit.name == name), None)
+    if place is None or units[place].advantage is None:
+        return None
+    for kind, words, formula in GROUP_FORMULAS:
+        values = formula(totals)
+        if all(_agree(float(values[index]), units[index].advantage) for index in known):
+            figures, result = group_figures(totals), float(values[place])
+            divisor = (totals[place] - figures["mean"]) / result if abs(result) > TOLERANCE else figures["deviation"]
+            return {"kind": kind, "formula": words, "result": result, "divisor": divisor, **figures}
+    return None
+
+
+def from_weighted_group(units: Sequence[Unit], name: str, factors: Sequence[float]) -> dict[str, Any] | None:
+    """Explain an advantage by the group's returns and a factor that all of its advantages have in common.
+
+    Args:
+        factors: that of a task that was drawn once, twice, ... (VSPO); [1] where none is made.
+
+    Returns:
+        What `from_group` does, with ``times`` and ``factor`` where one other than 1 fits.
+    """
+    for times, factor in enumerate(factors, start=1):
+        plain = [u._replace(advantage=None if u.advantage is None else u.advantage / factor) for u in units]
+        found = from_group(plain, name)
+        if found is not None and (factor == 1 or abs(found["result"]) > TOLERANCE):
+            weighed = {} if factor == 1 else {"times": times, "factor": factor}
+            return {**found, **weighed, "result": found["result"] * factor}
+    return None
+
+
+def group_figures(totals: Sequence[float]) -> dict[str, Any]:
+    """Mean and deviation of a group's returns."""
+    finite = [total for total in totals if math.isfinite(total)]
+    if not finite:
+        return {"members": len(totals), "mean": None, "deviation": None}
+    deviation = float(np.std(finite, ddof=1)) if len(finite) > 1 else None
+    return {"members": len(totals), "mean": float(np.mean(finite)), "deviation": deviation}
+
+
+def from_values(
+    episodes: Sequence[Sequence[tuple[float, float | None, float | None]]], settings: Mapping[str, Any]
+) -> list[list[dict[str, float]]] | None:
+    """Explain advantages by the critic: TD errors and their sums, step by step; None where they do not fit.
+
+    Args:
+        episodes: (reward, value, advantage) of every step of the batch's episodes that are at hand, plain dialogues.
+        settings: the run's, for γ and λ.
+
+    Returns:
+        For every step: TD error ``delta``, sum ``gae`` and, after whitening, ``result``. Whitening subtracts a mean and
+        divides by a deviation of the whole batch, which is not at hand: both are read off the recorded advantages,
+        and must then be right for all of them. chain-gae's correction by transitions is not at hand, either: where
+        there is one (``transition_prior``), steps have no ``result``.
+    """
+    gamma, lam = float(settings.get("gamma", 1.0)), float(settings.get("lam", 1.0))
+    found, recorded, computed = [], [], []
+    for steps in episodes:
+        if not steps or any(value is None or advantage is None for _, value, advantage in steps):
+            return None
+        rewards, values = [r for r, _, _ in steps], [float(v or 0.0) for _, v, _ in steps]
+        following = [*range(1, len(steps)), -1]
+        sums = step_gae(rewards, values, following, gamma=gamma, lam=lam, final_values=[0.0] * len(steps)).advantages
+        after = [*values[1:], 0.0]
+        deltas = [r + gamma * a - v for r, v, a in zip(rewards, values, after, strict=True)]
+        found.append([{"delta": d, "gae": float(s)} for d, s in zip(deltas, sums, strict=True)])
+        computed += [float(s) for s in sums]
+        recorded += [float(a or 0.0) for _, _, a in steps]
+    scale = _affine(computed, recorded)
+    if scale is None:
+        return found if settings.get("transition_prior") else None
+    slope, offset = scale
+    for steps_found in found:
+        for step in steps_found:
+            step.update(result=slope * step["gae"] + offset, mean=-offset / slope, deviation=1 / slope)
+    return found
+
+
+def _affine(computed: Sequence[float], recorded: Sequence[float]) -> tuple[float, float] | None:
+    """Return (slope, offset) that take what was computed to what was recorded, everywhere; None where none do."""
+    x, y = np.asarray(computed), np.asarray(recorded)
+    if np.allclose(x, y, atol=TOLERANCE):
+        return 1.0, 0.0
+    if x.size < 4 or float(np.ptp(x)) < 1e-9:  # two numbers fit anything
+        return None
+    slope, offset = (float(v) for v in np.polyfit(x, y, 1))
+    return (slope, offset) if slope > 1e-6 and np.allclose(slope * x + offset, y, atol=TOLERANCE) else None
+
+
+def _agree(computed: float, recorded: float | None) -> bool:
+    return recorded is not None and abs(computed - recorded) <= TOLERANCE * max(1.0, abs(recorded))

@@ -1,0 +1,54 @@
+"""Every question that a page may ask, and the function that answers it; the server and the export ask the same."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rl_agents.errors import InputError
+from rl_agents.reporting.run_folder import json_safe
+from rl_agents.viewer import curves, episodes, groups, sweeps, tasks, tokens, trees
+from rl_agents.viewer.query_params import Asked
+from rl_agents.viewer.runs import Catalog
+from rl_agents.web.errors import ApiError
+
+VIEWS: dict[str, Callable[[Asked], dict[str, Any]]] = {
+    "runs": curves.runs,
+    "state": curves.state,
+    "series": curves.series,
+    "iterations": curves.iterations,
+    "groups": groups.groups,
+    "steps": groups.steps,
+    "group": episodes.group,
+    "episode": episodes.episode,
+    "text": episodes.text,
+    "tokens": tokens.tokens,
+    "searches": trees.searches,
+    "tree": trees.tree,
+    "task": tasks.task,
+    "search": tasks.search,
+    "sweep": sweeps.sweep,
+}
+
+
+def answer(catalog: Catalog, view: str, values: Mapping[str, str]) -> str:
+    """Return a view's data as JSON, in ASCII: whatever a model wrote, the page parses it.
+
+    Raises:
+        ApiError: an unknown view, run, session or parameter, or a pool that cannot be read.
+    """
+    if view not in VIEWS:
+        raise ApiError(404, f"no view '{view[:40]}'", "unknown_view")
+    try:
+        return compact(VIEWS[view](Asked(catalog, values)))
+    except InputError as error:
+        raise ApiError(409, str(error), "unreadable_pool") from None
+    except sqlite3.Error as error:
+        raise ApiError(503, f"the pool cannot be read now: {error}", "pool_busy") from None
+
+
+def compact(data: Any) -> str:
+    """Return data as JSON in ASCII; numbers that JSON does not know are null."""
+    return json.dumps(json_safe(data), separators=(",", ":"), allow_nan=False)

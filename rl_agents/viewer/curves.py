@@ -1,0 +1,177 @@
+"""The start page: what each run says about itself, and its curves."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rl_agents.viewer.query_params import Asked
+from rl_agents.viewer.runs import Run
+
+#: Points of a curve that a page gets at most: more than it has pixels help nobody.
+POINTS = 400
+#: Tags of the shares of episodes that ended so; causes that a chart tells apart.
+END, CAUSES = "end_cause/", 7
+#: Keys of a configuration that a page shows first.
+KEYS = ("algo", "env", "seed", "model", "iterations", "tasks_per_iteration", "group_size", "lr", "gamma", "lam")
+#: Keys that may differ between runs of one band.
+SEED_KEYS = frozenset({"seed"})
+#: What a page names of every iteration.
+HEADLINES = (
+    "rollout/success_rate", "rollout/return_mean", "rollout/turns_mean", "rollout/zero_advantage_share",
+    "rollout/invalid_action_share", "rollout/failed_episodes", "actor/entropy", "actor/ppo_kl",
+    "actor/clip_fraction", "actor/engine_logprob_gap_max", "eval/success_rate", "guard/success",
+)  # fmt: skip
+
+
+def runs(asked: Asked) -> dict[str, Any]:
+    """What the start page shows of every run, but for the curves."""
+    catalog = asked.catalog
+    found = list(catalog.runs.values())
+    return {
+        "runs": [about(run) for run in found],
+        "bands": bands(found),
+        "sweeps": list(catalog.sweeps),
+        "edit": catalog.edit,
+    }
+
+
+def state(asked: Asked) -> dict[str, Any]:
+    """Words that change when runs write something; a page asks for them again and again."""
+    return {"stamps": {name: run.stamp() for name, run in asked.catalog.runs.items()}}
+
+
+def about(run: Run) -> dict[str, Any]:
+    """One run in a few figures."""
+    settings, records, summary = run.settings(), run.records(), run.summary()
+    newest = records[-1] if records else {}
+    return {
+        "name": run.name,
+        "sweep": run.sweep,
+        "settings": {name: settings[name] for name in KEYS if name in settings},
+        "status": "live" if run.is_live() else summary.get("status", "stopped" if records else ""),
+        "iteration": newest.get("iteration", 0),
+        "planned": settings.get("iterations"),
+        "seconds": newest.get("seconds"),
+        "success": _last(records, "rollout/success_rate"),
+        "evaluation": _evaluation(records),
+        "pool": run.has_pool,
+        "last": last_iteration(run),
+    }
+
+
+def last_iteration(run: Run) -> int | None:
+    """Return the newest iteration in the pool; None without one."""
+    if not run.has_pool:
+        return None
+    with run.reader() as reader:
+        found: int | None = reader.one("SELECT max(iteration) FROM sessions")[0]
+    return found
+
+
+def series(asked: Asked) -> dict[str, Any]:
+    """All curves of a run: tag -> [[iteration, value]...], values that are no numbers left out."""
+    run = asked.run
+    points: dict[str, list[tuple[int, float]]] = {}
+    for record in run.records():
+        for tag, value in record.items():
+            if tag != "iteration" and isinstance(value, int | float) and not isinstance(value, bool):
+                points.setdefault(tag, []).append((record["iteration"], value))
+    return {
+        "run": run.name,
+        "series": {tag: thinned(line) for tag, line in sorted(points.items())},
+        "ends": ends(run.records()),
+    }
+
+
+def ends(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """How episodes ended: ``causes``, the most frequent first, and ``points`` [[iteration, share of each cause...]...].
+
+    An iteration's metrics name the causes that it met. Beyond `CAUSES` the rest are ``other``.
+    """
+    found = [(r["iteration"], {t[len(END) :]: v for t, v in r.items() if t.startswith(END)}) for r in records]
+    found = [(iteration, shares) for iteration, shares in found if shares]
+    totals: Counter[str] = Counter()
+    for _, shares in found:
+        totals.update(shares)
+    named = [cause for cause, _ in totals.most_common(CAUSES if len(totals) <= CAUSES else CAUSES - 1)]
+    lines = [thinned([(iteration, shares.get(cause, 0.0)) for iteration, shares in found]) for cause in named]
+    if len(totals) > len(named):
+        rest = [(i, sum(share for cause, share in shares.items() if cause not in named)) for i, shares in found]
+        named, lines = [*named, "other"], [*lines, thinned(rest)]
+    points = [[at[0][0], *(share for _, share in at)] for at in zip(*lines, strict=True)]
+    return {"causes": named, "points": points}
+
+
+def iterations(asked: Asked) -> dict[str, Any]:
+    """The iterations of a run, newest first, with their headlines; those of the pool alone, too.
+
+    The pool counts iterations from 0; metrics count completed ones, so that iteration i of the pool is record i + 1.
+    """
+    run = asked.run
+    records = {record["iteration"] - 1: record for record in run.records() if record["iteration"] > 0}
+    sampled: set[int] = set()
+    if run.has_pool:
+        with run.reader() as reader:
+            sampled = set(_numbers(reader.rows(DISTINCT)))
+    rows = [_row(number, records.get(number, {}), number in sampled) for number in sorted(sampled | set(records))]
+    return {"run": run.name, "tags": HEADLINES, "rows": rows[::-1], "settings": run.settings(), "about": about(run)}
+
+
+#: Every iteration once, each found in the index by the one before.
+DISTINCT = (
+    "WITH RECURSIVE t(i) AS (SELECT min(iteration) FROM sessions UNION ALL "
+    "SELECT (SELECT min(iteration) FROM sessions WHERE iteration > t.i) FROM t WHERE t.i IS NOT NULL) "
+    "SELECT i FROM t WHERE i IS NOT NULL"
+)
+
+
+def _numbers(rows: Sequence[Any]) -> list[int]:
+    return [int(row[0]) for row in rows]
+
+
+def _row(number: int, record: Mapping[str, Any], sampled: bool) -> dict[str, Any]:
+    causes = {tag.partition("/")[2]: value for tag, value in record.items() if tag.startswith("end_cause/")}
+    figures = {tag: record[tag] for tag in HEADLINES if record.get(tag) is not None}
+    return {"iteration": number, "sampled": sampled, "figures": figures, "causes": causes}
+
+
+def bands(found: Sequence[Run]) -> list[list[str]]:
+    """Return runs whose configurations differ in nothing but the seed, together."""
+    groups: dict[str, list[str]] = {}
+    for run in found:
+        keys = {name: value for name, value in run.settings().items() if name not in SEED_KEYS}
+        groups.setdefault(repr(sorted(keys.items())) if keys else run.name, []).append(run.name)
+    return list(groups.values())
+
+
+def thinned(points: Sequence[tuple[int, float]], most: int = POINTS) -> list[list[float]]:
+    """Return at most ``most`` points: means of neighbours, the first and the last one as they are."""
+    finite = [(at, value) for at, value in points if math.isfinite(value)]
+    if len(finite) <= most:
+        return [[at, _short(value)] for at, value in finite]
+    size = math.ceil((len(finite) - 2) / (most - 2))
+    inner = finite[1:-1]
+    means = [inner[start : start + size] for start in range(0, len(inner), size)]
+    middle = [[part[len(part) // 2][0], _short(sum(v for _, v in part) / len(part))] for part in means]
+    return [[finite[0][0], _short(finite[0][1])], *middle, [finite[-1][0], _short(finite[-1][1])]]
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.5g}")
+
+
+def _last(records: Sequence[Mapping[str, Any]], tag: str) -> float | None:
+    return next((float(record[tag]) for record in reversed(records) if record.get(tag) is not None), None)
+
+
+def _evaluation(records: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    tag = "eval/success_rate"
+    found = next((record for record in reversed(records) if record.get(tag) is not None), None)
+    if found is None:
+        return None
+    parts = {part: found.get(f"eval/success_{part}") for part in ("low", "high")}
+    start = next(record[tag] for record in records if record.get(tag) is not None)
+    return {"iteration": found["iteration"], "rate": found[tag], "start": start, **parts}

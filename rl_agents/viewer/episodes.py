@@ -1,0 +1,212 @@
+"""A group's members side by side, and one episode step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rl_agents.advantages.vspo import smoothing_weight
+from rl_agents.store.reader import PoolReader, Stored, Where
+from rl_agents.store.records import Outcome, Session
+from rl_agents.store.schema import load_text
+from rl_agents.viewer.advantage_explanation import Unit, from_values, from_weighted_group, group_figures
+from rl_agents.viewer.groups import members_of, session_row
+from rl_agents.viewer.methods import marks
+from rl_agents.viewer.query_params import Asked
+from rl_agents.viewer.step_values import Worth, split_thoughts, worth_of
+from rl_agents.web.errors import ApiError
+
+#: Characters of a text that a page gets at first; the rest it asks for in pieces.
+SHORT, LONG, PIECE = 1_500, 12_000, 200_000
+FIELDS = ("observation", "action", "anchor")
+#: Members of a group that are shown side by side at most.
+MEMBERS = 64
+
+
+def find(reader: PoolReader, session: str) -> Stored:
+    """Return a session; raises `ApiError` (404)."""
+    found = next(reader.stored(Where(ids=[session])), None)
+    if found is None:
+        raise ApiError(404, f"no session '{session[:80]}' in this pool (has it ended?)", "unknown_session", "session")
+    return found
+
+
+def group(asked: Asked) -> dict[str, Any]:
+    """The members of a group with their steps; which actions differ is the page's to say."""
+    iteration, number = asked.whole("iteration"), asked.whole("group")
+    with asked.run.reader() as reader:
+        kind = asked.text("kind", "episode")
+        members = members_of(reader, iteration, number, kind)
+        if not members:
+            raise ApiError(404, f"iteration {iteration} has no group {number} of kind {kind}", "unknown_group", "group")
+        shown = members[:MEMBERS]
+        worth = worth_of(reader, [member.session.id for member in shown])
+        rows = [
+            {**session_row(m, worth.get(m.session.id, {})), "list": steps_of(reader, m, worth, SHORT, apart=True)}
+            for m in shown
+        ]
+        return {
+            "run": asked.run.name, "iteration": iteration, "group": number, "kind": kind,
+            "task": members[0].session.task_id, "members": rows, "left_out": len(members) - len(shown),
+            "figures": group_figures([member.total for member in members]),
+        }  # fmt: skip
+
+
+def episode(asked: Asked) -> dict[str, Any]:
+    """One session with all that is known of it, and why its steps got their advantages."""
+    run = asked.run
+    with run.reader() as reader:
+        stored = find(reader, asked.text("session"))
+        s = stored.session
+        members = members_of(reader, s.iteration, s.group_id, s.kind) or [stored]
+        worth = worth_of(reader, [member.session.id for member in members[:MEMBERS]])
+        steps = steps_of(reader, stored, worth, LONG)
+        explain(reader, stored, steps, members[:MEMBERS], worth, run.settings())
+        if s.kind == "episode" and all(step["advantage"] is None for step in steps):
+            _from_samples(reader, s, steps)
+        plain = {name: value for name, value in asdict(s).items() if name not in ("metrics", "facts")}
+        return {
+            "run": run.name, **plain, "seed": str(s.seed), "metrics": s.metrics, "facts": s.facts,
+            "return": stored.total, "tokens": stored.tokens, "state": stored.state, "learned_in": stored.learned_in,
+            "steps": steps, "tree": any(step["next"] is not None for step in steps),
+            "siblings": [session_row(m, worth.get(m.session.id, {})) for m in members[:MEMBERS]],
+            "group_figures": group_figures([m.total for m in members]),
+            "decisions": _decisions(reader, s.id), "algo": run.settings().get("algo", ""),
+            "marks": marks(reader, stored, members, run.settings()),
+        }  # fmt: skip
+
+
+def text(asked: Asked) -> dict[str, Any]:
+    """A piece of a long text."""
+    name, start = asked.text("field"), max(0, asked.whole("start", 0))
+    if name not in FIELDS:
+        raise ApiError(400, f"no field '{name[:40]}': one of {', '.join(FIELDS)}", "unknown_field", "field")
+    with asked.run.reader() as reader:
+        outcomes = reader.outcomes(asked.text("session"))
+    ordinal = asked.whole("ordinal")
+    if not 0 <= ordinal < len(outcomes):
+        raise ApiError(404, f"no step {ordinal}", "unknown_step", "ordinal")
+    whole = str(getattr(outcomes[ordinal], name))
+    return {"text": whole[start : start + PIECE], "start": start, "length": len(whole)}
+
+
+def steps_of(
+    reader: PoolReader, stored: Stored, worth: Mapping[str, Mapping[int, Worth]], most: int, apart: bool = False
+) -> list[dict[str, Any]]:
+    """Return a session's steps, decisions applied, with at most ``most`` characters of each text.
+
+    ``apart``: an action comes without its thoughts, which are a text of their own.
+    """
+    outcomes = reader.outcomes(stored.session.id)
+    rewards = stored.decision.rewards_of(len(outcomes))
+    known = worth.get(stored.session.id, {})
+    calls = _calls(reader, [outcome.call for outcome in outcomes])
+    return [
+        {
+            **_step(outcome, most, apart),
+            "reward": rewards.get(outcome.ordinal, outcome.reward),
+            "recorded": outcome.reward if outcome.ordinal in rewards else None,
+            "weight": stored.decision.weight_of(outcome.ordinal),
+            **_credit(known.get(outcome.ordinal)),
+            **calls.get(outcome.call, {}),
+        }
+        for outcome in outcomes
+    ]
+
+
+def _step(outcome: Outcome, most: int, apart: bool) -> dict[str, Any]:
+    action, thought = split_thoughts(outcome.action) if apart else (outcome.action, "")
+    texts = {"observation": outcome.observation, "action": action, "thought": thought}
+    cut = {name: len(value) for name, value in texts.items() if len(value) > most}
+    anchor = None if outcome.anchor == outcome.observation else outcome.anchor[:SHORT]
+    return {
+        "ordinal": outcome.ordinal, **{name: value[:most] for name, value in texts.items()}, "cut": cut,
+        "anchor": anchor, "valid": outcome.valid, "next": outcome.next_step, "call": str(outcome.call),
+    }  # fmt: skip
+
+
+def _credit(worth: Worth | None) -> dict[str, Any]:
+    if worth is None:
+        return {"advantage": None, "value": None}
+    return {"advantage": worth.advantage, "value": worth.value, "learned": worth.iteration}
+
+
+def samples_of(reader: PoolReader, seed: int) -> dict[str, tuple[str, float]]:
+    """Call -> (session, reward) of the samples of a search, which are sessions of their own."""
+    query = (
+        "SELECT o.call, s.id, o.reward FROM sessions s JOIN outcomes o ON o.session = s.id "
+        "WHERE s.seed = ? AND s.kind = 'sample'"
+    )
+    return {str(call): (load_text(name), reward) for call, name, reward in reader.rows(query, seed)}
+
+
+def _from_samples(reader: PoolReader, session: Session, steps: Sequence[dict[str, Any]]) -> None:
+    """Give a search's path what its steps were worth among their siblings."""
+    samples = samples_of(reader, session.seed)
+    met = [samples[step["call"]][0] for step in steps if step["call"] in samples]
+    worth = worth_of(reader, met)
+    for step in steps:
+        name, reward = samples.get(step["call"], ("", 0.0))
+        if known := worth.get(name, {}).get(0):
+            step.update(_credit(known), sample=name, step_reward=float(reward))
+
+
+def _calls(reader: PoolReader, ids: Sequence[int]) -> dict[int, dict[str, Any]]:
+    """Sizes and versions of calls, without their ids; the mean log-probability says how sure the policy was."""
+    found: dict[int, dict[str, Any]] = {}
+    for call in reader.calls(ids):
+        mean = sum(call.logprobs) / len(call.logprobs) if call.logprobs else None
+        found[call.id] = {
+            "prompt_tokens": len(call.prompt_ids), "tokens": len(call.response_ids), "logprob": mean,
+            "version": call.policy_version, "spans": call.version_spans, "finish": call.finish_reason,
+            "parent": str(call.parent),
+        }  # fmt: skip
+    return found
+
+
+def _decisions(reader: PoolReader, session: str) -> list[dict[str, Any]]:
+    rows = reader.curation(session)
+    undone = {row.undoes for _, row in rows if row.undoes}
+    return [{"number": n, **asdict(row), "undone": n in undone} for n, row in rows if not row.undoes]
+
+
+def explain(
+    reader: PoolReader, stored: Stored, steps: Sequence[dict[str, Any]], members: Sequence[Stored],
+    worth: Mapping[str, Mapping[int, Worth]], settings: Mapping[str, Any],
+) -> None:  # fmt: skip
+    """Put under ``why`` of each step how its advantage came about, where a formula gives the recorded number."""
+    name, factors = stored.session.id, draw_factors(settings)
+    for step in steps:
+        units = [_unit(member, worth.get(member.session.id, {}), step["ordinal"]) for member in members]
+        if found := from_weighted_group(units, name, factors):
+            step["why"] = {"by": "group", **found}
+    if all("why" in step for step in steps) or any(step["value"] is None for step in steps):
+        return
+    others = [m for m in members if worth.get(m.session.id)]
+    at_hand = [[_figures(o, worth[m.session.id]) for o in reader.outcomes(m.session.id)] for m in others]
+    place = next((index for index, member in enumerate(others) if member.session.id == name), None)
+    explained = from_values(at_hand, settings) if place is not None else None
+    if explained is not None and place is not None:
+        for step, why in zip(steps, explained[place], strict=True):
+            step["why"] = {"by": "values", "gamma": settings.get("gamma", 1.0), "lam": settings.get("lam", 1.0), **why}
+
+
+def draw_factors(settings: Mapping[str, Any]) -> list[float]:
+    """Factors that a task's advantages may have been weighed with: of VSPO by how often it was drawn."""
+    if settings.get("algo") != "vspo" or settings.get("vspo_mode") == "none":
+        return [1.0]
+    alpha, clip = float(settings.get("vspo_alpha", 2.0)), bool(settings.get("vspo_clip", True))
+    most = 1 + int(settings.get("tasks_per_iteration", 1))
+    return [float(w) for w in smoothing_weight(range(1, most), alpha, clip=clip)]
+
+
+def _unit(member: Stored, worth: Mapping[int, Worth], ordinal: int) -> Unit:
+    """A member and its advantage at a step; where an episode is shorter, that of its last step."""
+    known = worth.get(ordinal) or (worth[max(worth)] if worth else None)
+    return Unit(member.session.id, member.total, known.advantage if known else None)
+
+
+def _figures(outcome: Outcome, worth: Mapping[int, Worth]) -> tuple[float, float | None, float | None]:
+    found = worth.get(outcome.ordinal)
+    return outcome.reward, found.value if found else None, found.advantage if found else None

@@ -1,0 +1,59 @@
+"""What a page asks for: a view's name and its parameters, checked as they are read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rl_agents.viewer.runs import Catalog, Run
+from rl_agents.web.errors import bad_request
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question to a view.
+
+    Attributes:
+        catalog: all runs.
+        values: parameters as text.
+    """
+
+    catalog: Catalog
+    values: Mapping[str, str]
+
+    @property
+    def run(self) -> Run:
+        """The run that is asked about; raises `ApiError` (404)."""
+        return self.catalog.run(self.text("run"))
+
+    def text(self, name: str, default: str | None = None) -> str:
+        """Return a parameter; raises `ApiError` (400) where it is missing and has no default."""
+        found = self.values.get(name, default)
+        if found is None:
+            raise bad_request(f"parameter '{name}' is missing", name, "missing_parameter")
+        return found
+
+    def whole(self, name: str, default: int | None = None) -> int:
+        """Return a whole number; raises `ApiError` (400)."""
+        text = self.text(name, None if default is None else str(default))
+        try:
+            found = int(text)
+        except ValueError:
+            raise bad_request(f"parameter '{name}': '{text[:40]}' is no whole number", name) from None
+        if not -(2**63) <= found < 2**63:
+            raise bad_request(f"parameter '{name}' is out of range", name)
+        return found
+
+    def number(self, name: str) -> float | None:
+        """Return a number, None where none is given; raises `ApiError` (400)."""
+        text = self.text(name, "")
+        if not text:
+            return None
+        try:
+            found = float(text)
+        except ValueError:
+            found = math.nan
+        if not math.isfinite(found):
+            raise bad_request(f"parameter '{name}': '{text[:40]}' is no number", name)
+        return found

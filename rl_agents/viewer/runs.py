@@ -1,0 +1,243 @@
+"""The runs that are shown: their folders, what they say about themselves, and whether they are being written."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import yaml
+
+from rl_agents.errors import InputError, nearest
+from rl_agents.reporting.run_folder import Record, RunFolder
+from rl_agents.store.files import POOL_FILE, Place
+from rl_agents.store.postgres import is_postgres
+from rl_agents.store.reader import PoolReader
+from rl_agents.web.errors import ApiError
+
+#: A run counts as live for so many seconds after something was written to it.
+LIVE_S = 90.0
+#: (bytes, time of the last change in ns) of a file.
+Written = tuple[int, int]
+TRIALS, RESULTS = "trials", "results.json"
+#: The folder of what has none.
+NOWHERE = Path(os.devnull)
+#: Tables whose last rows say whether something was written.
+GROWING = ("calls", "sessions", "credit", "events", "curation")
+
+
+@dataclass
+class Run:
+    """One run.
+
+    Attributes:
+        name: in addresses and titles; unique among the runs that are shown.
+        folder: its output folder; of a pool alone the folder that it lies in; of a database `NOWHERE`.
+        pool: its pool's file, whether or not it is there, or a database's address.
+        alone: there is no run folder, only a pool.
+        sweep: name of the sweep that it is a trial of; empty: none.
+    """
+
+    name: str
+    folder: RunFolder
+    pool: Place
+    alone: bool = False
+    sweep: str = ""
+    _records: tuple[Written, list[Record]] = field(default=((-1, -1), []), repr=False)
+    _settings: tuple[Written, Record] = field(default_factory=lambda: ((-1, -1), {}), repr=False)
+
+    def settings(self) -> Record:
+        """Return config.yaml as it stands, read again only when it changed; empty where it cannot be read."""
+        key = (0, 0) if self.alone else _written(self.folder.config_file)
+        if self._settings[0] != key:
+            self._settings = (key, _plain_yaml(self.folder.config_file) if key != (0, 0) else {})
+        return self._settings[1]
+
+    def records(self) -> list[Record]:
+        """Return the lines of metrics.jsonl, read again only when they changed."""
+        if self.alone:
+            return []
+        key = _written(self.folder.metrics_file)
+        if self._records[0] != key:
+            lines = self.folder.read_metrics() if key != (0, 0) else []
+            self._records = (key, [line for line in lines if isinstance(line, dict) and "iteration" in line])
+        return self._records[1]
+
+    def summary(self) -> Record:
+        """Return summary.json; empty where there is none."""
+        try:
+            return {} if self.alone else self.folder.read_summary()
+        except (json.JSONDecodeError, OSError):
+            return {}
+
+    @property
+    def has_pool(self) -> bool:
+        """Whether there is a pool to read."""
+        return is_postgres(self.pool) or Path(self.pool).is_file()
+
+    def reader(self) -> PoolReader:
+        """Open its pool; each answer opens it anew, so that no state of the file is held.
+
+        Raises:
+            ApiError: there is none, or it cannot be read.
+        """
+        if not self.has_pool:
+            raise ApiError(404, f"run {self.name} has no pool (save_pool=false?)", "no_pool")
+        try:
+            return PoolReader(self.pool)
+        except InputError as error:
+            raise ApiError(409, str(error), "unreadable_pool") from None
+
+    def stamp(self) -> str:
+        """Return a word that changes when the run writes something."""
+        return "-".join(f"{size:x}.{at // 1_000_000:x}" for size, at in self._files())
+
+    def is_live(self) -> bool:
+        """Whether somebody writes to it now, or did a moment ago."""
+        newest = max(at for _, at in self._files())
+        return time.time() - newest / 1e9 < LIVE_S and self.summary().get("status") != "done"
+
+    def _files(self) -> list[Written]:
+        """How the files stand that a run writes all the time, or the tables."""
+        if is_postgres(self.pool):
+            return [_newest(self.pool)]
+        return [_written(file) for file in (self.folder.metrics_file, Path(self.pool), Path(f"{self.pool}-wal"))]
+
+
+def _plain_yaml(path: Path) -> Record:
+    try:
+        with path.open("rb") as file:
+            found = yaml.load(file, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except (yaml.YAMLError, OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _written(path: Path) -> Written:
+    """How a file stands; zeros where there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return 0, 0
+    return found.st_size, found.st_mtime_ns
+
+
+def _newest(pool: Place) -> Written:
+    """The last row of a database's pool, and about when it was written; zeros where nobody answers."""
+    try:
+        with PoolReader(pool) as reader:
+            numbers = [reader.one(f"SELECT coalesce(max(number), 0) FROM {table}")[0] for table in GROWING]
+            at = reader.one("SELECT coalesce(max(at), 0) FROM sessions")[0]
+    except (InputError, sqlite3.Error):
+        return 0, 0
+    return sum(numbers), int(1e9 * at)
+
+
+@dataclass
+class Catalog:
+    """All that is shown.
+
+    Attributes:
+        runs: by name, in the order of the command line.
+        sweeps: folders of sweeps, by name.
+        edit: decisions may be made on the page.
+    """
+
+    runs: dict[str, Run]
+    sweeps: dict[str, Path] = field(default_factory=dict)
+    edit: bool = False
+
+    def run(self, name: str) -> Run:
+        """Return a run.
+
+        Raises:
+            ApiError: there is none of that name.
+        """
+        if name not in self.runs:
+            raise ApiError(404, f"no run '{name}' here: {nearest(name, self.runs)}", "unknown_run", "run")
+        return self.runs[name]
+
+
+def find_runs(places: Sequence[str], edit: bool = False) -> Catalog:
+    """Return the runs that paths mean: folders of runs or sweeps, pools' files, or databases' addresses.
+
+    Raises:
+        InputError: a path is none of these.
+    """
+    catalog = Catalog({}, edit=edit)
+    seen: set[Path] = set()
+    for place in places:
+        if is_postgres(place):
+            _add(catalog, _database(place), "")
+            continue
+        path = Path(place)
+        if not path.exists():
+            raise InputError(f"{place}: no such folder{_neighbours(path)}")
+        sweep = _sweep_name(catalog, path)
+        for folder in _trials(path) if sweep else [path]:
+            if (whole := folder.resolve()) not in seen:
+                seen.add(whole)
+                _add(catalog, _run(folder), sweep)
+    return catalog
+
+
+def _neighbours(path: Path) -> str:
+    """Say which folder beside a missing one may be meant."""
+    if not path.parent.is_dir():
+        return ""
+    names = [entry.name for entry in path.parent.iterdir() if entry.is_dir()]
+    hint = nearest(path.name, names) if names else ""
+    return f": {hint}" if hint.startswith("did you") else ""
+
+
+def _sweep_name(catalog: Catalog, path: Path) -> str:
+    if not (path / TRIALS).is_dir() or (path / "config.yaml").is_file():
+        return ""
+    if not _trials(path):
+        raise InputError(f"{path}: a sweep without any run yet (trials/ is empty)")
+    name = _free(path.resolve().name, catalog.sweeps)
+    catalog.sweeps[name] = path.resolve()
+    return name
+
+
+def _trials(path: Path) -> list[Path]:
+    return sorted(entry for entry in (path / TRIALS).iterdir() if (entry / "config.yaml").is_file())
+
+
+def _database(address: str) -> Run:
+    """A pool in PostgreSQL, named after its database."""
+    PoolReader(address).close()  # refuses what is no pool, and where nobody answers
+    return Run(urlsplit(address).path.strip("/") or "pool", RunFolder(NOWHERE), address, True)
+
+
+def _run(path: Path) -> Run:
+    if path.is_file():
+        PoolReader(path).close()  # refuses what is no pool
+        return Run(
+            path.stem if path.name != POOL_FILE else path.resolve().parent.name, RunFolder(path.parent), path, True
+        )
+    if not path.is_dir():
+        raise InputError(f"{path}: neither a folder nor a pool")
+    folder = RunFolder(path.resolve())
+    if not folder.config_file.is_file() and not folder.pool.is_file():
+        raise InputError(f"{path}: not the output folder of a run (no config.yaml, no {POOL_FILE})")
+    return Run(path.resolve().name, folder, folder.pool)
+
+
+def _add(catalog: Catalog, run: Run, sweep: str) -> None:
+    run.name, run.sweep = _free(f"{sweep}/{run.name}" if sweep else run.name, catalog.runs), sweep
+    catalog.runs[run.name] = run
+
+
+def _free(name: str, taken: dict[str, Any]) -> str:
+    number, free = 1, name
+    while free in taken:
+        number += 1
+        free = f"{name}-{number}"
+    return free

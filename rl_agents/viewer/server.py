@@ -1,0 +1,148 @@
+"""The pages over HTTP: for this machine or with a token, and never for another page."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from anyio import CapacityLimiter, to_thread
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from rl_agents.viewer.answers import answer, compact
+from rl_agents.viewer.edit import decide
+from rl_agents.viewer.runs import Catalog
+from rl_agents.web.errors import ApiError, bad_request, http_error
+from rl_agents.web.security import Guard, Keys, digest
+
+logger = logging.getLogger("rl_agents.viewer")
+
+STATIC = Path(__file__).parent / "static"
+#: The page's scripts, in their order; the server sends them as one file: twenty requests take longer than all the rest.
+SCRIPTS, ALL = re.compile(r'<script src="static/(\w+\.js)" defer></script>\n'), "all.js"
+KINDS = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+MAX_BODY_BYTES = 100_000
+#: Answers that are worked out at once; a page asks for a few at a time.
+THREADS = 4
+#: Scripts of our own files alone, no text that becomes one, no frame, no form that goes anywhere.
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+def make_app(catalog: Catalog, token: str = "") -> Any:
+    """Build the ASGI application.
+
+    Args:
+        token: asked for as ``Authorization: Bearer``; empty: none, and this machine alone is answered.
+    """
+    page, files = pages()
+    routes = [
+        Route("/", _page(page)),
+        Route("/static/{name}", _static(files)),
+        Route("/api/{view}", _api(catalog)),
+        Route("/decide", _decide(catalog), methods=["POST"]),
+    ]
+    handlers: Mapping[Any, Any] = {ApiError: _on_api_error, HTTPException: _on_http_error, Exception: _on_bug}
+    app = Starlette(routes=routes, exception_handlers=handlers)
+    keys = Keys(api=digest(token)) if token else Keys()
+    return Guard(app, keys, MAX_BODY_BYTES, local=not token, write=lambda error, *_: error.body())
+
+
+def pages() -> tuple[str, dict[str, bytes]]:
+    """Return the page, and the files that it loads by their names; its scripts are one."""
+    page = (STATIC / "index.html").read_text(encoding="utf-8")
+    names = SCRIPTS.findall(page)
+    files = {
+        file.name: file.read_bytes() for file in STATIC.iterdir() if file.suffix in KINDS and file.name not in names
+    }
+    files[ALL] = b"".join((STATIC / name).read_bytes() for name in names)
+    return SCRIPTS.sub("", page).replace("<!--export-->", f'<script src="static/{ALL}" defer></script>'), files
+
+
+def _page(page: str) -> Handler:
+    async def show(_: Request) -> Response:
+        return Response(page, media_type="text/html", headers=HEADERS)
+
+    return show
+
+
+def _static(files: Mapping[str, bytes]) -> Handler:
+    async def send(request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in files:
+            raise HTTPException(404, "no such file")
+        return Response(files[name], media_type=KINDS[Path(name).suffix], headers=HEADERS)
+
+    return send
+
+
+def _api(catalog: Catalog) -> Handler:
+    limiter = CapacityLimiter(THREADS)
+
+    async def ask(request: Request) -> Response:
+        _check_origin(request)
+        view, values = request.path_params["view"], dict(request.query_params)
+        body = await to_thread.run_sync(lambda: answer(catalog, view, values), limiter=limiter)
+        return Response(body, media_type="application/json", headers=HEADERS)
+
+    return ask
+
+
+def _decide(catalog: Catalog) -> Handler:
+    async def tell(request: Request) -> Response:
+        _check_origin(request)
+        try:
+            data = json.loads(await request.body())
+        except ValueError:
+            raise bad_request("the body is no JSON", None, "invalid_json") from None
+        if not isinstance(data, dict):
+            raise bad_request("the body is no object", None, "invalid_json")
+        done = await to_thread.run_sync(lambda: decide(catalog, data))
+        return Response(compact(done), media_type="application/json", headers=HEADERS)
+
+    return tell
+
+
+def _check_origin(request: Request) -> None:
+    """Refuse what another page asks for, also one of another server on this machine.
+
+    Raises:
+        ApiError: 403.
+    """
+    origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site", "none")
+    own = {f"{scheme}://{request.headers.get('host', '')}" for scheme in ("http", "https")}
+    if (origin is not None and origin not in own) or site not in ("none", "same-origin"):
+        raise ApiError(403, "this is for the explorer's own page", "other_origin")
+
+
+async def _on_api_error(_: Request, error: Exception) -> Response:
+    assert isinstance(error, ApiError)
+    return JSONResponse(error.body(), error.status, headers={**HEADERS, **error.headers()})
+
+
+async def _on_http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return await _on_api_error(request, http_error(request.method, request.url.path, error.status_code, error.detail))
+
+
+async def _on_bug(request: Request, error: Exception) -> Response:
+    logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return await _on_api_error(request, ApiError(500, "internal error; see the terminal", "internal_error"))

@@ -1,0 +1,104 @@
+"""What steps were worth: the last credit of every step, read for many sessions at once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rl_agents.store.reader import TAKEN_BACK, PoolReader, marks, parts
+from rl_agents.store.schema import load_text
+
+#: So many of the lowest and of the highest advantages of an iteration are named, and so many rows are read to find
+#: them: many methods give all steps of an episode the same.
+EXTREMES, READ = 8, 400
+#: Characters of what they say.
+SAID = 160
+#: Thoughts in a response: tagged ones (to the end where the tag is never closed), those whose tag the prompt opened,
+#: and ReAct's.
+THOUGHT = re.compile(
+    r"<(think|thought|reasoning)>.*?(?:</\1>|\Z)|\A(?:(?!<think>).)*?</think>|^Thought:.*?(?=^Action|\Z)",
+    re.DOTALL | re.IGNORECASE | re.MULTILINE,
+)
+
+
+def split_thoughts(response: str) -> tuple[str, str]:
+    """Return what a response does and what it thinks; a response without an action is all thought."""
+    thoughts = " ".join(match[0].strip() for match in THOUGHT.finditer(response))
+    return (THOUGHT.sub("", response).strip(), thoughts) if thoughts else (response, "")
+
+
+def excerpt(response: str, most: int) -> str:
+    """Return the first characters of a response with its actions before its thoughts."""
+    return " ".join(part for part in split_thoughts(response) if part)[:most]
+
+
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """Of one step: means over its sampled tokens, in the last update that learned from it."""
+
+    advantage: float
+    value: float | None
+    iteration: int
+    update: int
+
+
+def worth_of(reader: PoolReader, sessions: Sequence[str]) -> dict[str, dict[int, Worth]]:
+    """Return session -> ordinal -> what the step was worth; sessions that nobody learned from are missing."""
+    found: dict[str, dict[int, Worth]] = {}
+    for part in parts(sessions):
+        query = (
+            'SELECT session, ordinal, advantage, value, iteration, "update" FROM credit '
+            f"WHERE session IN ({marks(part)}) ORDER BY number"
+        )
+        for session, ordinal, advantage, value, iteration, update in reader.rows(query, *part):
+            worth = Worth(float(advantage), None if value is None else float(value), iteration, update)
+            found.setdefault(load_text(session), {})[ordinal] = worth
+    return found
+
+
+def extremes(reader: PoolReader, iteration: int, most: int = EXTREMES) -> dict[str, Any]:
+    """Return the steps of an iteration's sessions with the lowest and with the highest advantages, zeros left out.
+
+    Steps of a session with the same advantage are one row, that of the first, which says in ``alike`` how many. Where
+    some advantages are below zero, the lowest are; the same above it. ``learned``: an update has learned from it.
+    """
+    query = "SELECT 1 FROM sessions s JOIN credit c ON c.session = s.id WHERE s.iteration = ? LIMIT 1"
+    learned = reader.one(query, iteration)
+    return {
+        "learned": learned is not None,
+        "lowest": _merged(_ordered(reader, iteration, "ASC"), -1, most),
+        "highest": _merged(_ordered(reader, iteration, "DESC"), 1, most),
+    }
+
+
+def _merged(rows: Sequence[dict[str, Any]], sign: int, most: int) -> list[dict[str, Any]]:
+    """Return the first rows, one for all steps of a session with the same advantage."""
+    signed = [row for row in rows if row["advantage"] * sign > 0]
+    found: dict[tuple[str, float], dict[str, Any]] = {}
+    for row in signed or rows:
+        first = found.setdefault((row["session"], row["advantage"]), {**row, "alike": 0})
+        first["alike"] += 1
+    return list(found.values())[:most]
+
+
+def _ordered(reader: PoolReader, iteration: int, order: str) -> list[dict[str, Any]]:
+    # Of a session that was learned from again after a resumption the last row counts.
+    query = (
+        "SELECT c.session, c.ordinal, c.advantage, c.value, sessions.task_id, sessions.kind, o.action, "
+        "o.reward FROM sessions JOIN credit c ON c.session = sessions.id "
+        "JOIN outcomes o ON o.session = c.session AND o.ordinal = c.ordinal "
+        f"WHERE sessions.iteration = ? AND c.advantage != 0 AND NOT EXISTS ({TAKEN_BACK}) "
+        "AND NOT EXISTS (SELECT 1 FROM credit later "
+        "WHERE later.session = c.session AND later.ordinal = c.ordinal AND later.number > c.number) "
+        f"ORDER BY c.advantage {order}, c.number LIMIT ?"
+    )
+    names = ("session", "ordinal", "advantage", "value", "task", "kind", "action", "reward")
+    rows = [dict(zip(names, row, strict=True)) for row in reader.rows(query, iteration, READ)]
+    for row in rows:
+        row.update({name: load_text(row[name]) for name in ("session", "task", "kind", "action")})
+        # Not by the database, which may hold bytes and would cut a character.
+        row["action"] = excerpt(row["action"], SAID)
+        row["reward"], row["advantage"] = float(row["reward"]), float(row["advantage"])
+    return rows

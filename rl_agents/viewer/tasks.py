@@ -1,0 +1,89 @@
+"""One task over iterations and runs, and a search for words in all episodes."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from rl_agents.store.reader import TAKEN_BACK, PoolReader, Where
+from rl_agents.store.schema import load_text
+from rl_agents.viewer.groups import session_row
+from rl_agents.viewer.query_params import Asked
+from rl_agents.viewer.runs import Run
+from rl_agents.viewer.step_values import worth_of
+from rl_agents.web.errors import bad_request
+
+#: Sessions of a task that a page gets at most; hits of one search, its seconds, and the rows that it reads at once.
+LISTED, HITS, SEARCH_S, CHUNK = 400, 50, 0.4, 4_000
+AROUND = 90
+
+
+def task(asked: Asked) -> dict[str, Any]:
+    """Every episode of one task, of all runs that are shown or only of one, by iteration."""
+    name, only = asked.text("task"), asked.text("run", "")
+    runs = [asked.catalog.run(only)] if only else list(asked.catalog.runs.values())
+    found = {run.name: rows for run in runs if run.has_pool and (rows := _history(run, name))}
+    return {"task": name, "runs": found}
+
+
+def _history(run: Run, name: str) -> list[dict[str, Any]]:
+    query = f"SELECT id FROM sessions WHERE task_id = ? AND NOT EXISTS ({TAKEN_BACK}) ORDER BY number"
+    with run.reader() as reader:
+        ids = [load_text(row[0]) for row in reader.rows(query, name)]
+        if len(ids) > LISTED:  # spread over the run, the newest one among them
+            ids = [ids[len(ids) * place // LISTED] for place in range(LISTED - 1)] + ids[-1:]
+        worth = worth_of(reader, ids)
+        return [
+            {**session_row(one, worth.get(one.session.id, {})), "iteration": one.session.iteration,
+             "kind": one.session.kind, "group": one.session.group_id}
+            for one in reader.stored(Where(ids=ids))
+        ]  # fmt: skip
+
+
+def search(asked: Asked) -> dict[str, Any]:
+    """Words in what agents read and wrote, the newest first, for a moment; ``next`` goes on from there."""
+    words = asked.text("text").strip()
+    if not words:
+        raise bad_request("what is to be found?", "text")
+    with asked.run.reader() as reader:
+        newest = reader.one("SELECT max(number) FROM outcomes")[0] or 0
+        before = asked.whole("before", newest + 1)
+        hits, before = _scan(reader, words, before)
+    return {"run": asked.run.name, "hits": hits, "next": before if before > 1 else None, "newest": newest}
+
+
+def _scan(reader: PoolReader, words: str, before: int) -> tuple[list[dict[str, Any]], int]:
+    """Hits below a number, and the number down to which was searched."""
+    query = (
+        "SELECT o.number, o.session, o.ordinal, o.action, o.observation, s.iteration FROM outcomes o "
+        "LEFT JOIN sessions s ON s.id = o.session WHERE o.number IN "
+        "(SELECT number FROM outcomes WHERE number < ? ORDER BY number DESC LIMIT ?) "
+        "AND (instr(lower(o.action), lower(?)) > 0 OR instr(lower(o.observation), lower(?)) > 0) "
+        "ORDER BY o.number DESC"
+    )
+    edge = "SELECT min(number) FROM (SELECT number FROM outcomes WHERE number < ? ORDER BY number DESC LIMIT ?) AS n"
+    deadline, hits = time.monotonic() + SEARCH_S, list[dict[str, Any]]()
+    while time.monotonic() < deadline and len(hits) < HITS:
+        lowest = reader.one(edge, before, CHUNK)[0]
+        if lowest is None:
+            return hits, 0
+        for number, session, ordinal, action, observation, iteration in reader.rows(query, before, CHUNK, words, words):
+            if len(hits) == HITS:
+                return hits, before
+            texts = {"action": load_text(action), "observation": load_text(observation)}
+            hits.append(
+                {"session": load_text(session), "ordinal": ordinal, "iteration": iteration, **_found(texts, words)}
+            )
+            before = number
+        before = lowest
+    return hits, before
+
+
+def _found(texts: dict[str, str], words: str) -> dict[str, Any]:
+    """Where the words stand, with what stands around them."""
+    for part, text in texts.items():
+        if (place := text.lower().find(words.lower())) >= 0:
+            start = max(0, place - AROUND)
+            end = place + len(words)
+            return {"part": part, "lead": text[start:place], "hit": text[place:end], "tail": text[end : end + AROUND]}
+    return {"part": "action", "lead": texts["action"][:AROUND], "hit": "", "tail": ""}

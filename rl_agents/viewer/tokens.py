@@ -1,0 +1,146 @@
+"""The tokens of a step: exact ids, their texts, and what the pool holds about each of them."""
+
+from __future__ import annotations
+
+import shlex
+import threading
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from rl_agents.store.reader import PoolReader
+from rl_agents.store.records import Call
+from rl_agents.store.token_scores import LAYERS, TOKENS_FILE, read_step
+from rl_agents.viewer.episodes import find, samples_of
+from rl_agents.viewer.query_params import Asked
+from rl_agents.viewer.runs import Run
+from rl_agents.viewer.step_values import worth_of
+from rl_agents.web.errors import ApiError
+
+#: Tokens of a prompt that a page gets at first: the last ones, which the answer follows.
+PROMPT = 600
+#: Digits of the learner's numbers.
+DIGITS = 4
+#: Sampled tokens of a step that a page gets at most.
+RESPONSE = 20_000
+_DECODING = threading.Lock()
+
+
+def tokens(asked: Asked) -> dict[str, Any]:
+    """One step's tokens; log-probabilities, versions and, after a replay, ``scores`` stand beside the sampled ones."""
+    run, ordinal, whole = asked.run, asked.whole("ordinal"), asked.text("whole", "") == "1"
+    with run.reader() as reader:
+        stored = find(reader, asked.text("session"))
+        outcomes = reader.outcomes(stored.session.id)
+        if not 0 <= ordinal < len(outcomes):
+            raise ApiError(404, f"no step {ordinal}: there are {len(outcomes)}", "unknown_step", "ordinal")
+        call = _call(reader, outcomes[ordinal].call)
+        learned = (stored.session.id, ordinal)
+        worth = worth_of(reader, learned[:1]).get(learned[0], {}).get(learned[1])
+        if worth is None and stored.session.kind == "episode":  # a step of a search is learned from among its siblings
+            samples = samples_of(reader, stored.session.seed)
+            learned = (samples[str(call.id)][0], 0) if str(call.id) in samples else learned
+            worth = worth_of(reader, learned[:1]).get(learned[0], {}).get(learned[1])
+    prompt = call.prompt_ids if whole else call.prompt_ids[-PROMPT:]
+    response = call.response_ids[:RESPONSE]
+    pieces = texts(run, [*prompt, *response])
+    return {
+        "run": run.name, "session": stored.session.id, "ordinal": ordinal, "steps": len(outcomes),
+        "task": stored.session.task_id, "iteration": stored.session.iteration, "decoded": pieces is not None,
+        "prompt": {"ids": prompt, "texts": pieces[: len(prompt)] if pieces else None,
+                   "left_out": len(call.prompt_ids) - len(prompt)},
+        "response": {"ids": response, "texts": pieces[len(prompt) :] if pieces else None,
+                     "left_out": len(call.response_ids) - len(response)},
+        "logprobs": [round(value, 5) for value in call.logprobs[:RESPONSE]],
+        "versions": _versions(call)[:RESPONSE], "version": call.policy_version, "finish": call.finish_reason,
+        "advantage": worth.advantage if worth else None, "value": worth.value if worth else None,
+        "weight": stored.decision.weight_of(ordinal), "temperature": run.settings().get("temperature"),
+        "scores": scores(run, *learned, len(call.response_ids)),
+        "replay": replay_command(run, worth.iteration) if worth else None,
+        "clip": [run.settings().get(name) for name in ("clip_low", "clip_high")],
+    }  # fmt: skip
+
+
+def scores(run: Run, session: str, ordinal: int, sampled: int) -> dict[str, Any] | None:
+    """What the learner made of a step's tokens, as a replay has written it; None without one."""
+    if run.alone or (found := read_step(run.folder.path / TOKENS_FILE, session, ordinal)) is None:
+        return None
+    if found.numbers.shape[1] != sampled:  # of another pool
+        return None
+    numbers = found.numbers[:, :RESPONSE].tolist()
+    layers = {name: [_short(value) for value in line] for name, line in zip(LAYERS, numbers, strict=True)}
+    return {"iteration": found.iteration, "update": found.update, "layers": layers}
+
+
+def replay_command(run: Run, iteration: int) -> str | None:
+    """What writes the scores of an iteration's tokens: a replay from the checkpoint before it."""
+    if run.alone:
+        return None
+    kept = [number for number, _ in run.folder.complete_checkpoints() if number <= iteration]
+    name = shlex.quote(run.name)
+    return f"run.py replay {name} --iterations {max(kept, default=0)}:{iteration + 1} --tokens"
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.{DIGITS}g}")
+
+
+def _call(reader: PoolReader, name: int) -> Call:
+    found = next(reader.calls([name]), None)
+    if found is None:
+        raise ApiError(404, "the call of this step is not in the pool", "missing_call")
+    return found
+
+
+def _versions(call: Call) -> list[int]:
+    """The policy version of every sampled token."""
+    if not call.version_spans:
+        return [call.policy_version] * len(call.response_ids)
+    return [version for version, count in call.version_spans for _ in range(count)]
+
+
+def texts(run: Run, ids: Sequence[int]) -> list[str] | None:
+    """Return each token's text; None where the run has left no tokenizer.
+
+    A token that is a part of a character has U+FFFD in its place.
+    """
+    file = tokenizer_file(run)
+    if file is None:
+        return None
+    with _DECODING:
+        try:
+            tokenizer = _tokenizer(str(file), file.stat().st_mtime_ns)
+        except Exception:  # the library raises plain `Exception` for what it cannot read
+            return None
+        known: dict[int, str] = {}
+        for token in ids:
+            if token not in known:
+                known[token] = _text(tokenizer, token)
+    return [known[token] for token in ids]
+
+
+def _text(tokenizer: Any, token: int) -> str:
+    text: str = tokenizer.decode([token], skip_special_tokens=False)
+    raw = tokenizer.id_to_token(token)
+    # Decoders take the space off that a word begins with.
+    if raw is not None and raw[:1] in ("\u2581", "\u0120") and not text.startswith(" "):
+        return f" {text}"
+    return text or str(raw or "")
+
+
+@lru_cache(maxsize=8)
+def _tokenizer(file: str, _changed: int) -> Any:
+    from tokenizers import Tokenizer
+
+    return Tokenizer.from_file(file)
+
+
+def tokenizer_file(run: Run) -> Path | None:
+    """Return where the run's tokenizer lies: in its newest checkpoint, or in the model that it began with."""
+    if run.alone:
+        return None
+    model = run.settings().get("model")
+    folders = [path / "hf" for _, path in run.folder.complete_checkpoints()[::-1]]
+    folders += [Path(str(model))] if model else []
+    return next((file for folder in folders if (file := folder / "tokenizer.json").is_file()), None)

@@ -1,0 +1,192 @@
+"""The trees of a search, put together from the pool: who was sampled where, with which score, and what came of it.
+
+A state is named by the call that led to it (0: the start). Its children are the calls that were sampled there, those
+of samples (the siblings that the learner compares) and those of episodes (paths that ended). Scores S(s) stand in the
+facts of both; those of states that were only walked through are known once a path through them has ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rl_agents.store.reader import TAKEN_BACK, PoolReader, Stored, Where, marks, parts
+from rl_agents.store.schema import load_text
+from rl_agents.viewer.query_params import Asked
+from rl_agents.viewer.step_values import excerpt, worth_of
+from rl_agents.web.errors import ApiError
+
+#: Searches in the list, characters of an action or an observation, and rows after the last known call that are looked
+#: through for open ones.
+LISTED, TEXT, AFTER = 300, 400, 20_000
+#: Parents that are no calls: of the start and of what was not looked up yet; of calls that the pool does not hold.
+UNKNOWN, LOST = -1, -2
+
+
+@dataclass(slots=True)
+class Node:
+    """A state that was reached.
+
+    Attributes:
+        parent: the call that led to the state before; 0: the start.
+        order: of the call in the pool, which says when.
+        outcome: ``success``, ``failure`` (an end), or ``open``.
+        score: S(s), when it was expanded.
+    """
+
+    parent: int
+    order: int = 0
+    action: str = ""
+    observation: str = ""
+    reward: float | None = None
+    advantage: float | None = None
+    session: str = ""
+    version: int | None = None
+    outcome: str = "open"
+    score: float | None = None
+    iteration: int | None = None
+
+
+def searches(asked: Asked) -> dict[str, Any]:
+    """The searches of a run, the newest first; a search is named by its seed."""
+    query = (
+        f"SELECT seed, min(task_id), min(iteration), max(iteration), {_count('sample')}, {_count('episode')}, "
+        f"{_count('episode', 'AND success = 1')}, max(number) AS newest FROM sessions "
+        f"WHERE kind IN ('sample', 'episode') AND NOT EXISTS ({TAKEN_BACK}) GROUP BY seed "
+        f"HAVING {_count('sample')} > 0 ORDER BY newest DESC LIMIT {LISTED}"
+    )
+    names = ("seed", "task", "first", "last", "samples", "finished", "solved", "newest")
+    with asked.run.reader() as reader:
+        if reader.one("SELECT 1 FROM sessions WHERE kind = 'sample' LIMIT 1") is None:
+            return {"run": asked.run.name, "rows": []}
+        rows = [dict(zip(names, row, strict=True)) for row in reader.rows(query)]
+    for row in rows:
+        row.update(seed=str(row["seed"]), task=load_text(row["task"]))
+    return {"run": asked.run.name, "rows": rows}
+
+
+def _count(kind: str, test: str = "") -> str:
+    return f"sum(CASE WHEN kind = '{kind}' {test} THEN 1 ELSE 0 END)"
+
+
+def tree(asked: Asked) -> dict[str, Any]:
+    """One search's tree: nodes with their parents before them, in the order in which they were reached."""
+    seed = asked.whole("seed")
+    with asked.run.reader() as reader:
+        ids = reader.rows(f"SELECT id FROM sessions WHERE seed = ? AND NOT EXISTS ({TAKEN_BACK})", seed)
+        stored = list(reader.stored(Where(ids=[load_text(row[0]) for row in ids])))
+        if not stored:
+            raise ApiError(404, f"no search with seed {seed}", "unknown_search", "seed")
+        nodes = {0: Node(parent=UNKNOWN)}
+        for one in stored:
+            _take(reader, nodes, one)
+        _adopt(reader, nodes)
+        _credit(reader, nodes, [one.session.id for one in stored])
+        _open_calls(reader, nodes)
+    first = stored[0].session
+    return {
+        "run": asked.run.name, "seed": str(seed), "task": first.task_id, "nodes": _listed(nodes),
+        "scores": any(node.score is not None for node in nodes.values()),
+        "finished": sum(one.session.kind == "episode" for one in stored),
+        "solved": sum(one.session.kind == "episode" and one.session.success for one in stored),
+    }  # fmt: skip
+
+
+def _take(reader: PoolReader, nodes: dict[int, Node], stored: Stored) -> None:
+    """Add the states of a sample or of a path."""
+    session, sample = stored.session, stored.session.kind == "sample"
+    outcomes = reader.outcomes(session.id)
+    facts: Mapping[str, Any] = session.facts.get("search") or {}
+    before = 0
+    known = _heads(reader, [outcome.call for outcome in outcomes])
+    for number, outcome in enumerate(outcomes):
+        order, parent, version = known.get(outcome.call, (0, before, 0))
+        before = parent if sample else before
+        node = nodes.setdefault(outcome.call, Node(before))
+        node.order, node.version, node.action = order, version, excerpt(outcome.action, TEXT)
+        origin = nodes.setdefault(before, Node(UNKNOWN))
+        origin.observation = origin.observation or outcome.observation[:TEXT]
+        origin.score = _score(facts, number, sample) if origin.score is None else origin.score
+        if sample:
+            node.reward, node.session, node.iteration = outcome.reward, session.id, session.iteration
+        before = outcome.call
+    last = nodes[outcomes[-1].call] if outcomes else None
+    if last is not None and session.end_cause != "branched":
+        last.outcome = "success" if session.success else "failure"
+        last.session = last.session or session.id
+        last.iteration = session.iteration if last.iteration is None else last.iteration
+
+
+def _score(facts: Mapping[str, Any], number: int, sample: bool) -> float | None:
+    """S(s) of the state that a step was sampled at, as a session's facts have it."""
+    if sample:
+        return facts.get("score")
+    scores = facts.get("scores") or ()
+    return scores[number] if number < len(scores) else None
+
+
+def _heads(reader: PoolReader, ids: Sequence[int]) -> dict[int, tuple[int, int, int]]:
+    """Call -> (number in the pool, parent, policy version)."""
+    found: dict[int, tuple[int, int, int]] = {}
+    for part in parts(ids):
+        query = f"SELECT id, number, parent, policy_version FROM calls WHERE id IN ({marks(part)})"
+        found.update({row[0]: (row[1], row[2], row[3]) for row in reader.rows(query, *part)})
+    return found
+
+
+def _adopt(reader: PoolReader, nodes: dict[int, Node]) -> None:
+    """Find the parents of states that are known only because something was sampled in them, up to known ones."""
+    while unknown := [call for call, node in nodes.items() if node.parent == UNKNOWN and call != 0]:
+        heads = _heads(reader, unknown)
+        for call in unknown:
+            node = nodes[call]
+            node.order, node.parent, node.version = heads.get(call, (node.order, LOST, node.version))
+            if node.parent != LOST:
+                nodes.setdefault(node.parent, Node(UNKNOWN))
+
+
+def _credit(reader: PoolReader, nodes: Mapping[int, Node], sessions: Sequence[str]) -> None:
+    worth = worth_of(reader, sessions)
+    for node in nodes.values():
+        if (found := worth.get(node.session)) and 0 in found and node.reward is not None:
+            node.advantage = found[0].advantage
+
+
+def _open_calls(reader: PoolReader, nodes: dict[int, Node]) -> None:
+    """Add calls that no path and no sample holds yet: states that were walked through on the way to one."""
+    orders = [node.order for node in nodes.values() if node.order]
+    if not orders:
+        return
+    query = "SELECT id, number, parent, policy_version FROM calls WHERE number BETWEEN ? AND ? ORDER BY number"
+    for call, order, parent, version in reader.rows(query, min(orders), max(orders) + AFTER):
+        if parent and parent in nodes and call not in nodes:
+            nodes[call] = Node(parent, order, version=version)
+
+
+def _listed(nodes: Mapping[int, Node]) -> list[dict[str, Any]]:
+    ordered = sorted(nodes, key=lambda call: (call != 0, nodes[call].order))
+    children: dict[int, list[int]] = {}
+    for call in ordered:
+        if nodes[call].parent >= 0 and call != 0:
+            children.setdefault(nodes[call].parent, []).append(call)
+    depth, listed, waiting = {0: 1}, list[dict[str, Any]](), [0]
+    expanded = sorted(
+        children.keys() & nodes.keys(), key=lambda call: min(nodes[child].order for child in children[call])
+    )
+    ticks = {call: number for number, call in enumerate(expanded, start=1)}
+    while waiting:
+        call = waiting.pop(0)
+        node, below = nodes[call], children.get(call, [])
+        depth.update({child: depth[call] + 1 for child in below})
+        waiting += below
+        listed.append(
+            {
+                "id": str(call), "parent": None if call == 0 else str(node.parent), "depth": depth[call],
+                "n": len(below), "tick": ticks.get(call), "outcome": node.outcome, "score": node.score,
+                "action": node.action, "observation": node.observation, "reward": node.reward,
+                "advantage": node.advantage, "session": node.session, "version": node.version,
+                "iteration": node.iteration,
+            }
+        )  # fmt: skip
+    return listed

@@ -1,0 +1,142 @@
+"""Token and step GAE, discounted returns (sections 3, 10, 12 and 17)."""
+
+import numpy as np
+import pytest
+from advantages.chains import after
+
+from rl_agents.advantages import gae
+from rl_agents.advantages.gae import discounted_returns, whiten_steps
+from rl_agents.advantages.statistics import masked_whiten
+
+NAN = float("nan")
+
+
+def token_rows(rewards, values, masks, trajectories, steps, *, gamma=1.0, lam=1.0, final=None):
+    final = [0.0] * len(rewards) if final is None else final
+    return gae.token_gae(rewards, values, masks, after(trajectories, steps), gamma=gamma, lam=lam, final_values=final)
+
+
+def token_gae(rewards, values, mask, *, final=0.0, **options):
+    """One trajectory of one row: its advantages and returns."""
+    found = token_rows([rewards], [values], [mask], [0], [0], final=[final], **options)
+    return found.advantages[0], found.returns[0]
+
+
+def step_gae(rewards, values, trajectories, steps, *, gamma=0.99, lam=1.0, final=None):
+    final = [0.0] * len(rewards) if final is None else final
+    return gae.step_gae(rewards, values, after(trajectories, steps), gamma=gamma, lam=lam, final_values=final)
+
+
+def test_token_gae_reference_example():
+    advantages, returns = token_gae([0, 0, 0, 1], [0.5, 0.6, 9.9, 0.8], [1, 1, 0, 1], gamma=0.9, lam=0.95)
+    assert advantages == pytest.approx([0.288805, 0.291, 0.0, 0.2], abs=1e-9)
+    assert returns == pytest.approx([0.788805, 0.891, 0.0, 1.0], abs=1e-9)
+    whitened = masked_whiten(advantages, [1, 1, 0, 1])
+    assert whitened == pytest.approx([0.556081, 0.598360, 0.0, -1.154440], abs=1e-5)
+
+
+def test_observation_tokens_and_padding_are_transparent():
+    dense, _ = token_gae([0, 0, 1], [0.2, 0.4, 0.1], [1, 1, 1], gamma=0.9, lam=0.8)
+    sparse, _ = token_gae(
+        [NAN, 0, 5, 5, 0, 1, 9], [NAN, 0.2, 7, 7, 0.4, 0.1, 7], [0, 1, 0, 0, 1, 1, 0], gamma=0.9, lam=0.8
+    )
+    assert sparse[[1, 4, 5]] == pytest.approx(dense)
+    assert sparse[[0, 2, 3, 6]].tolist() == [0.0] * 4
+
+
+def test_fully_masked_row_gives_zeros():
+    advantages, returns = token_gae([1.0, 1.0], [1.0, 1.0], [0, 0])
+    assert advantages.tolist() == returns.tolist() == [0.0, 0.0]
+
+
+def test_bootstrap_enters_the_last_sampled_token():
+    plain, _ = token_gae([0, 0], [0.5, 0.5], [1, 1], gamma=0.9)
+    cut, _ = token_gae([0, 0], [0.5, 0.5], [1, 1], gamma=0.9, final=2.0)
+    assert cut - plain == pytest.approx([0.9 * 0.9 * 2.0, 0.9 * 2.0])
+
+
+def test_rows_of_a_trajectory_equal_the_concatenated_row():
+    rewards, values = [[0, 0.5], [9, 9], [0, 7, 1]], [[0.1, 0.2], [8, 8], [0.3, 7, 0.4]]
+    masks = [[1, 1], [0, 0], [1, 0, 1]]
+    whole = token_gae(*(np.concatenate(rows) for rows in (rewards, values, masks)), gamma=0.9, lam=0.7)
+    order = [2, 0, 1]  # rows come in any order
+    parts = token_rows(
+        [rewards[i] for i in order],
+        [values[i] for i in order],
+        [masks[i] for i in order],
+        [4] * 3,
+        order,
+        gamma=0.9,
+        lam=0.7,
+    )
+    for found, expected in zip(parts, whole, strict=True):
+        assert np.concatenate([found[order.index(i)] for i in range(3)]) == pytest.approx(expected)
+
+
+def test_rows_of_different_trajectories_do_not_mix():
+    parts = token_rows([[0.0], [1.0]], [[0.0], [0.0]], [[1], [1]], [0, 1], [0, 0])
+    assert [a.tolist() for a in parts.advantages] == [[0.0], [1.0]]
+
+
+def test_token_rows_bootstrap_from_the_last_row_of_their_trajectory():
+    arguments = ([[0.0], [0.0], [0.0]], [[0.0]] * 3, [[1]] * 3, [0, 0, 1], [0, 1, 0])
+    off = token_rows(*arguments, gamma=0.5)
+    on = token_rows(*arguments, gamma=0.5, final=[9.0, 4.0, 0.0])
+    assert [a.item() for a in off.advantages] == [0.0, 0.0, 0.0]
+    assert [a.item() for a in on.advantages] == [1.0, 2.0, 0.0]
+
+
+STEPPO = ([0, 0, 1, 0, 0], [0.2, 0.5, 0.4, 0.3, 0.1], [0, 0, 0, 1, 1], [0, 1, 2, 0, 1])
+
+
+def test_step_gae_reference_example():
+    found = step_gae(*STEPPO)
+    assert found.advantages == pytest.approx([0.7801, 0.49, 0.6, -0.3, -0.1], abs=1e-9)
+    assert found.returns == pytest.approx([0.9801, 0.99, 1.0, 0.0, 0.0], abs=1e-9)
+    whitened = whiten_steps(found.advantages)
+    assert whitened == pytest.approx([1.038442, 0.418684, 0.653684, -1.269041, -0.841769], abs=1e-6)
+    assert step_gae(*STEPPO, lam=0.95).advantages[:3] == pytest.approx([0.727912, 0.4603, 0.6], abs=1e-6)
+
+
+def test_step_gae_does_not_depend_on_row_order():
+    order = [3, 0, 4, 2, 1]
+    found = step_gae(*[[column[i] for i in order] for column in STEPPO])
+    assert found.advantages == pytest.approx(step_gae(*STEPPO).advantages[order])
+    assert whiten_steps(found.advantages) == pytest.approx(whiten_steps(step_gae(*STEPPO).advantages)[order])
+
+
+def test_step_gae_with_gamma_and_lambda_of_one_is_reward_to_go_minus_value():
+    found = step_gae([1.0, 2.0, 4.0], [0.5, 0.25, 3.0], [0] * 3, [0, 1, 2], gamma=1.0)
+    assert found.advantages == pytest.approx([6.5, 5.75, 1.0])
+
+
+def test_step_gae_of_one_step_and_with_bootstrap():
+    assert step_gae([1.0], [0.25], [0], [0]).advantages.tolist() == [0.75]
+    found = step_gae([0.0, 0.0], [0.0, 0.0], [0, 0], [0, 1], gamma=0.5, final=[9.0, 2.0])
+    assert found.advantages == pytest.approx([0.5, 1.0])
+
+
+def test_whitening_a_single_step_is_an_error():
+    with pytest.raises(ValueError, match="got 1"):
+        whiten_steps([0.5])
+
+
+def test_credit_of_a_truncated_episode():
+    values = [0.3, 0.5, 0.6, 0.5, 0.4, 0.3]
+
+    def advantages(rewards, lam=1.0):
+        steps = len(rewards)
+        return step_gae(rewards, values[:steps], [0] * steps, range(steps), gamma=1.0, lam=lam).advantages
+
+    assert advantages([0.0] * 6) == pytest.approx([-0.3, -0.5, -0.6, -0.5, -0.4, -0.3])
+    expected = [-0.106657, -0.340730, -0.489700, -0.433, -0.37, -0.3]
+    assert advantages([0.0] * 6, lam=0.9) == pytest.approx(expected, abs=1e-6)
+    assert advantages([0.0, 0.0, 1.0]) == pytest.approx([0.7, 0.5, 0.4])
+    assert advantages([0.0, 0.0, 0.0]) == pytest.approx([-0.3, -0.5, -0.6])
+
+
+def test_discounted_returns_and_penalties_that_do_not_propagate():
+    returns = discounted_returns([0, 0, 10, 0], [1, 2, -1, -1], [0.0] * 4, gamma=0.95)
+    assert returns == pytest.approx([9.025, 9.5, 10.0, 0.0])
+    penalised = discounted_returns([0, 0, 10, 0], [1, 2, -1, -1], [0, 0.1, 0, 0.1], gamma=0.95)
+    assert penalised == pytest.approx([9.025, 9.4, 10.0, -0.1])

@@ -1,0 +1,83 @@
+"""GiGPO (section 10)."""
+
+import numpy as np
+import pytest
+from advantages.chains import after
+
+from rl_agents.advantages.gae import discounted_returns
+from rl_agents.advantages.gigpo import anchor_clusters, gigpo
+from rl_agents.advantages.group import grpo
+
+ANCHORS = ["s0", "s1", "s2", "s0", "s1", "s1", "s3"]
+TRAJECTORIES, STEPS = [0, 0, 0, 1, 1, 1, 1], [0, 1, 2, 0, 1, 2, 3]
+GROUPS = [0] * 7
+RETURNS = discounted_returns([0, 0, 10, 0, 0, 0, 0], after(TRAJECTORIES, STEPS), [0.0] * 7, gamma=0.95)
+CLUSTERS = anchor_clusters(ANCHORS, GROUPS)
+
+
+def step_term(returns, clusters, std="none"):
+    return gigpo(np.zeros(len(returns)), returns, clusters, omega=1.0, std=std)
+
+
+def test_step_advantages_of_the_reference_example():
+    expected = [0.707107, 1.154700, 0, -0.707107, -0.577350, -0.577350, 0]
+    assert step_term(RETURNS, CLUSTERS, "sample") == pytest.approx(expected, abs=1e-5)
+    expected = [4.5125, 6.333333, 0, -4.5125, -3.166667, -3.166667, 0]
+    assert step_term(RETURNS, CLUSTERS) == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("step_rows", "std", "expected"),
+    [
+        (True, "sample", [1.776151, 2.223745, 1.069045, -1.508890, -1.379134, -1.379134, -0.801784]),
+        (False, "sample", [1.414213, 1.861807, 0.707107, -1.414213, -1.284457, -1.284457, -0.707107]),
+        (False, "none", [9.5125, 11.333333, 5, -9.5125, -8.166667, -8.166667, -5]),
+    ],
+)
+def test_combined_advantages_of_the_reference_example(step_rows, std, expected):
+    if step_rows:
+        episode = grpo([10.0] * 3 + [0.0] * 4, GROUPS, std=std)
+    else:
+        episode = grpo([10.0, 0.0], [0, 0], std=std)[TRAJECTORIES]
+    advantages = gigpo(episode, RETURNS, CLUSTERS, omega=1.0, std=std)
+    assert advantages == pytest.approx(expected, abs=1e-5)
+
+
+def test_omega_zero_is_the_episode_advantage():
+    episode = np.array([5.0] * 3 + [-5.0] * 4)
+    assert gigpo(episode, RETURNS, CLUSTERS, omega=0.0, std="none").tolist() == episode.tolist()
+
+
+def test_clusters_never_cross_groups_and_count_repeated_visits():
+    assert anchor_clusters(["x", "x", "x"], [0, 1, 0]).tolist() == [0, 1, 0]
+    repeated = anchor_clusters(["x", "x"], [0, 0])
+    assert step_term([1.0, 0.0], repeated).tolist() == [0.5, -0.5]
+
+
+def test_text_is_compared_exactly():
+    assert anchor_clusters(["room", "room ", "room"], [0] * 3).tolist() == [0, 1, 0]
+
+
+def test_cluster_of_one_gets_zero():
+    assert step_term([3.0], [0], "sample").tolist() == [0.0]
+
+
+def test_failed_group_is_zero_unless_penalties_differ():
+    zeros = [0.0] * 7
+    assert step_term(zeros, CLUSTERS, "sample").tolist() == zeros
+    penalised = [-0.1, 0, 0, 0, 0, 0, 0]
+    assert step_term(penalised, CLUSTERS) == pytest.approx([-0.05, 0, 0, 0.05, 0, 0, 0])
+
+
+def test_row_order_does_not_matter():
+    order = np.random.default_rng(0).permutation(7)
+    shuffled = step_term(RETURNS[order], anchor_clusters([ANCHORS[i] for i in order], GROUPS), "sample")
+    assert shuffled == pytest.approx(step_term(RETURNS, CLUSTERS, "sample")[order])
+
+
+def test_similarity_compares_with_the_first_member_in_row_order():
+    texts = ["aaaaaaaaaa", "aaaaaaaaab", "aaaaaaaabb"]
+    assert anchor_clusters(texts, [0] * 3, similarity=0.9).tolist() == [0, 0, 1]
+    assert anchor_clusters(texts[::-1], [0] * 3, similarity=0.9).tolist() == [0, 0, 1]  # other pair: order dependent
+    assert anchor_clusters(texts, [0] * 3).tolist() == [0, 1, 2]
+    assert anchor_clusters(texts, [0, 1, 0], similarity=0.5).tolist() == [0, 1, 0]

@@ -1,0 +1,144 @@
+"""GRPO, Dr.GRPO, RLOO, NeMo leave-one-out, REINFORCE++ and its baseline variant (sections 4-6)."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+from advantages.chains import after
+
+from rl_agents.advantages.gae import reward_to_go
+from rl_agents.advantages.group import grpo, leave_one_out, rloo
+from rl_agents.advantages.statistics import whiten_by_length, whiten_rows
+
+dr_grpo = partial(grpo, std="none")
+ESTIMATORS = [grpo, dr_grpo, rloo, leave_one_out]
+
+
+def to_go(rewards, masks, trajectories=None, steps=None, *, gamma=1.0):
+    """Every row its own trajectory unless told otherwise."""
+    rows = range(len(rewards))
+    trajectories, steps = trajectories or rows, steps or [0] * len(rewards)
+    return reward_to_go(rewards, masks, after(trajectories, steps), gamma=gamma)
+
+
+def reinforce_plus_plus(rewards, masks):
+    return np.concatenate(whiten_rows(to_go(rewards, masks), masks))
+
+
+def reinforce_plus_plus_baseline(returns, lengths, groups):
+    return whiten_by_length(grpo(returns, groups, std="none", singleton="raw"), lengths)
+
+
+def test_grpo_examples():
+    groups = [0] * 4
+    sign = np.array([1, -1, -1, 1])
+    assert grpo([1, 0, 0, 1], groups) == pytest.approx(0.866024 * sign, abs=1e-6)
+    assert grpo([1, 0, 0, 1], groups, std="population") == pytest.approx(0.999998 * sign, abs=1e-6)
+    assert dr_grpo([1, 0, 0, 1], groups) == pytest.approx(0.5 * sign)
+    assert grpo([1, 0, 0, 0], groups) == pytest.approx([1.499997] + [-0.499999] * 3, abs=1e-6)
+    assert dr_grpo([1, 0, 0, 0], groups) == pytest.approx([0.75] + [-0.25] * 3)
+
+
+def test_interleaved_groups_with_any_numbers():
+    returns, groups = [1.0, 10.0, 0.0, 20.0], [5, 2, 5, 2]
+    assert dr_grpo(returns, groups).tolist() == [0.5, -5.0, -0.5, 5.0]
+    assert grpo(returns, groups) == pytest.approx(np.array([1, -1, -1, 1]) * np.sqrt(0.5), abs=2e-6)
+    assert grpo(returns, groups, std="population") == pytest.approx([1, -1, -1, 1], abs=3e-6)
+
+
+def test_noise_in_equal_returns_is_not_amplified():
+    noisy = np.array([0.1 + 0.2, 0.3, 0.3 + 1e-8])
+    assert grpo(noisy, [0, 0, 0]).tolist() == [0.0, 0.0, 0.0]
+    assert np.abs((noisy - noisy.mean()) / (noisy.std(ddof=1) + 1e-6)).max() > 1e-3  # the plain formula
+
+
+def test_leave_one_out_example():
+    assert leave_one_out([1, 0, 0, 0], [0] * 4) == pytest.approx([1.0] + [-0.577349] * 3, abs=1e-6)
+
+
+def test_leave_one_out_against_its_definition():
+    rewards = np.array([0.3, 1.0, -0.4, 0.8, 0.0])
+    expected, baselines = [], []
+    for i in range(5):
+        others = np.delete(rewards, i)
+        expected.append((rewards[i] - others.mean()) / (others.std(ddof=1) + 1e-6))
+        baselines.append(rewards[i] - others.mean())
+    assert leave_one_out(rewards, [0] * 5) == pytest.approx(expected)
+    assert rloo(rewards, [0] * 5) == pytest.approx(baselines)
+
+
+def test_leave_one_out_does_not_normalise_a_group_of_two():
+    assert leave_one_out([1.0, 0.5], [0, 0]).tolist() == [0.5, -0.5]
+
+
+def test_rloo_example_and_relation_to_dr_grpo():
+    assert rloo([1, 0, 0.5], [0] * 3) == pytest.approx([0.75, -0.75, 0.0])
+    rewards, groups = [0.2, 3.0, -1.0, 5.0, 2.0], [1, 0, 1, 0, 1]
+    factor = np.array([3 / 2, 2, 3 / 2, 2, 3 / 2])
+    assert rloo(rewards, groups) == pytest.approx(factor * dr_grpo(rewards, groups))
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_group_of_one(estimator):
+    assert estimator([0.7], [0]).tolist() == [0.0]
+    if estimator is not leave_one_out:
+        assert estimator([0.7], [0], singleton="raw").tolist() == [0.7]
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_equal_rewards_give_exactly_zero(estimator):
+    rewards = [0.1 + 0.2, 0.3, 0.3, -5.0, -5.0, -5.0, 1.0, 0.0]
+    advantages = estimator(rewards, [0, 0, 0, 1, 1, 1, 2, 2])
+    assert advantages[:6].tolist() == [0.0] * 6
+    assert advantages[6] > 0 > advantages[7]
+
+
+def test_empty_batch_gives_an_empty_answer():
+    for estimator in ESTIMATORS:
+        assert estimator([], []).shape == (0,)
+
+
+def test_reinforce_plus_plus_example():
+    beta, kl = 0.1, [[0.1, 0, 0.2], [0, 0.3, 9]]
+    rewards = [np.array([0, 0, 1.0]) - beta * np.array(kl[0]), np.array([0, -1.0, 8]) - beta * np.array(kl[1])]
+    masks = [[1, 1, 1], [1, 1, 0]]
+    assert np.concatenate(to_go(rewards, masks)) == pytest.approx([0.97, 0.98, 0.98, -1.03, -1.03, 0.0])
+    expected = [0.724226, 0.733324, 0.733324, -1.095438, -1.095438, 0.0]
+    assert reinforce_plus_plus(rewards, masks) == pytest.approx(expected, abs=1e-6)
+
+
+def test_reinforce_plus_plus_baseline_example():
+    advantages = reinforce_plus_plus_baseline([1, 0, 1, 1], [2, 1, 1, 2], [0, 0, 1, 1])
+    assert advantages == pytest.approx([1.107019, -1.549826, -0.221404, -0.221404], abs=1e-6)
+
+
+def test_reinforce_plus_plus_baseline_group_of_one_subtracts_nothing():
+    together = reinforce_plus_plus_baseline([3.0, 1.0], [2, 2], [0, 1])
+    assert np.repeat(together, 2) == pytest.approx(reinforce_plus_plus([[0, 3.0], [0, 1.0]], [[1, 1]] * 2))
+
+
+def test_equal_returns_whiten_to_zero():
+    assert reinforce_plus_plus([[0, 1.0], [0, 1.0]], [[1, 1], [1, 1]]) == pytest.approx(np.zeros(4), abs=1e-3)
+
+
+def test_whitening_of_a_single_token_is_an_error():
+    with pytest.raises(ValueError, match="got 1"):
+        reinforce_plus_plus([[1.0, 5.0]], [[1, 0]])
+
+
+def test_an_action_before_a_tool_observation_keeps_its_credit():
+    rewards, mask = [0, 0, 0, 0, 0, 1.0], [1, 1, 0, 0, 1, 1]
+    kept = to_go([rewards], [mask], gamma=0.9)[0]
+    assert kept == pytest.approx([0.9**3, 0.9**2, 0, 0, 0.9, 1.0])  # observation tokens cost no discount
+
+
+def test_rewards_in_padding_are_never_credited():
+    returns = to_go([[0, 1.0, 50.0, float("nan")]], [[1, 1, 0, 0]])
+    assert returns[0].tolist() == [1.0, 1.0, 0.0, 0.0]
+
+
+def test_reward_to_go_across_the_step_rows_of_a_trajectory():
+    rewards, masks = [[0, 1.0], [0, 0]], [[1, 1], [1, 0]]
+    across = to_go(rewards, masks, [3, 3], [1, 0], gamma=0.5)
+    assert [r.tolist() for r in across] == [[0.5, 1.0], [0.25, 0.0]]
+    assert [r.tolist() for r in to_go(rewards, masks, gamma=0.5)] == [[0.5, 1.0], [0.0, 0.0]]

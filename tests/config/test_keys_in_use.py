@@ -1,0 +1,77 @@
+"""Every key of a run is set by a recipe, a sweep, a benchmark or a starter, or there is a reason for it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from rl_agents.algorithms import Settings
+from rl_agents.config.options import option_types
+
+ROOT = Path(__file__).parents[2]
+FILES = [
+    *(ROOT / "tune_configs").rglob("*.yaml"),
+    *(ROOT / "benchmarks").rglob("*.py"),
+    *(ROOT / "rl_agents" / "envs").rglob("*starter.py"),
+    ROOT / "rl_agents" / "envs" / "small_model.py",
+]
+CLUSTER = "placement, sizes and patience depend on the machine, which no recipe knows"
+SERVER = "where a judge's server is depends on the user"
+REFERENCE = "what another library or paper does, for comparisons with it"
+ABLATION = "arm of an ablation of the method's own paper"
+PROMPTING = "baselines without training; `run.py eval --compare` and docs/cli.md"
+CONTROL = "control for a T3 result: another rule, or another form of the same"
+SEARCH = "choices of the search"
+#: Keys that nothing in the repository sets, and why they are there.
+REASONS = {
+    "env_options": "written env.KEY",
+    "plugins": "modules of the user's own",
+    "trackers": "accounts and servers of the user's",
+    "tracker_project": "the user's name for it",
+    "max_failed_share": "how much of an environment may fail is the user's to say",
+    "epochs": "the papers take one pass; several are a user's choice",
+    "critic_clip": "range of the value loss, to be widened with other reward scales",
+    **dict.fromkeys(["prompting", "prompting_shots", "prompting_trials"], PROMPTING),
+    **dict.fromkeys(["judge_key_env", "judge_timeout_s", "judge_retries"], SERVER),
+    **dict.fromkeys(
+        ["env_timeout_s", "env_start_timeout_s", "sample_timeout_s", "engine_mode", "num_engines",
+         "tensor_parallel", "learner_sharding", "learner_timeout_s", "max_learner_restarts", "weight_transfer"],
+        CLUSTER,
+    ),
+    **dict.fromkeys(
+        ["truncation_stall", "truncation_similarity", "truncation_embedder", "truncation_beta",
+         "truncation_min_turns"], CONTROL,
+    ),
+    **dict.fromkeys(["prs_smoothing", "prs_require_tool_call", "prs_thresholds"], "forms of the paper's reward"),
+    **dict.fromkeys(
+        ["dual_clip", "singleton", "advantage_std", "hgpo_weight_offset",
+         "kl_estimator", "kl_in_reward_estimator", "dynamic_sampling_metric", "bootstrap_on_truncation"], REFERENCE,
+    ),
+    **dict.fromkeys(["pool", "pool_min_return", "pool_top_share"], "which sessions there are depends on the user"),
+    **dict.fromkeys(["demonstration_data", "demonstration_columns"], "which dialogues there are depends on the user"),
+    "vspo_scale": "for rewards of another span than the paper's; its form is the default",
+    "template_date": "another day than the one on which the run begins",
+    "keep_best": "a matter of the user's disk",
+    **dict.fromkeys(["guard_z", "guard_episodes"], "what a fall of the policy means is the user's to say"),
+    **dict.fromkeys(["gspo_token", "gigpo_omega", "state_decay", "solved_again_weight"], ABLATION),
+    **dict.fromkeys(
+        ["branching", "novelty_decay"], SEARCH,
+    ),
+}  # fmt: skip
+
+
+def is_set(name: str, text: str) -> bool:
+    return bool(re.search(rf"^ *{name}: |\b{name}=|[\"']{name}[\"']", text, re.MULTILINE))
+
+
+def test_every_key_is_in_use_or_has_a_reason() -> None:
+    text = "\n".join(path.read_text(encoding="utf-8") for path in FILES)
+    used = {name for name in option_types(Settings) if is_set(name, text)}
+    assert not option_types(Settings).keys() - used - REASONS.keys(), "set by nothing, and without a reason"
+    assert not REASONS.keys() & used, "in use: needs no reason"
+    assert not REASONS.keys() - option_types(Settings).keys(), "no such key"
+
+
+def test_the_number_of_keys_is_known() -> None:
+    """Raise it deliberately: each key is one more thing to understand, and to test beside all others."""
+    assert len(option_types(Settings)) == 181

@@ -1,0 +1,196 @@
+"""Keys: types, unknown names, contradictions, and which default wins."""
+
+from __future__ import annotations
+
+import pickle
+import re
+import typing
+from pathlib import Path
+
+import pytest
+
+from rl_agents.algorithms import ALGORITHMS, Settings
+from rl_agents.algorithms.keys import sections
+from rl_agents.config import load_recipe, parse_assignments
+from rl_agents.config.aliases import SYNONYMS
+from rl_agents.config.options import option_types, range_text
+from rl_agents.errors import InputError
+from rl_agents.trainer.resolve import resolve
+from rl_agents.trainer.unused_keys import layered
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"lrr": 1}, "unknown key 'lrr': did you mean 'lr'?"),
+        ({"lr": "fast"}, "lr='fast': a number is needed"),
+        ({"group_size": 2.5}, "group_size='2.5': a whole number is needed"),
+        ({"engine": "vlm"}, "engine='vlm': valid: auto, vllm, torch"),
+        ({"gradient_checkpointing": 1}, "true or false is needed"),
+        ({"betas": 0.9}, "a list is needed"),
+    ],
+)
+def test_bad_values_are_named(keys: dict, message: str) -> None:
+    with pytest.raises(InputError, match=message.replace("?", r"\?")):
+        Settings.from_dict(keys)
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"context": "windo(2)"}, "valid: append, window"),
+        ({"dual_clip": 0.5}, "dual_clip=0.5: must be above 1, or 0"),
+        ({"temperature": 0}, "temperature=0"),
+        ({"group_size": 0}, "group_size=0: must be at least 1"),
+        ({"tensor_parallel": 2}, "needs engine_mode=async"),
+        ({"algo": "grop"}, "did you mean 'grpo'"),
+        ({"env": "gues_numbers"}, "did you mean 'guess_numbers'"),
+        ({"env.promt": "paper"}, "did you mean 'env.prompt'"),
+        ({"algo": "grpo", "critic_lr": 1e-3}, "key 'critic_lr' has no effect with algo grpo; it belongs to: ppo"),
+        ({"algo": "grpo", "group_size": 1}, "needs at least 2"),
+        ({"model": "no/such/folder"}, "no such folder"),
+        ({"env.subgroups": "9-9-9-9"}, "sub-group"),
+        ({"env.max_turns": 20}, "env.max_turns is not a key: set max_turns"),
+        ({"env.prompt": "compakt"}, "env.prompt='compakt': valid: paper, compact"),
+        ({"env": "circuit_decoding", "env.circuits": 9}, "env.circuits=9: must be at most 8"),
+        ({"env": "movie_recommendation", "env.movement_window": 4}, "no effect without env.progress=movement"),
+    ],
+)
+def test_what_cannot_work_is_said_before_anything_is_built(keys: dict, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        resolve(Settings.from_dict(keys))
+
+
+def test_chosen_keys_win_over_the_starters_and_these_over_the_defaults() -> None:
+    plain, chosen = resolve(Settings()), resolve(Settings.from_dict({"lr": 1e-5}))
+    assert plain.lr == 5e-4 and plain.env_options["prompt"] == "compact"
+    assert chosen.lr == 1e-5 and chosen.max_model_len == plain.max_model_len
+
+
+def test_an_older_configuration_keeps_the_lower_of_its_two_turn_limits() -> None:
+    old = {**resolve(Settings()).to_dict(), "max_turns": 25}
+    for own, expected in ((50, 25), (10, 10)):
+        settings = resolve(Settings.restored({**old, "env.max_turns": own}))
+        assert settings.max_turns == expected and "max_turns" not in settings.env_options
+    assert resolve(Settings.restored(old)).max_turns == 25
+
+
+def test_older_webshop_runs_keep_their_training_goals() -> None:
+    assert Settings.restored({"algo": "grpo", "env": "webshop"}).env_options["hold_out_eval"] is True
+    chosen = {"algo": "grpo", "env": "webshop", "env.hold_out_eval": False}
+    assert Settings.restored(chosen).env_options["hold_out_eval"] is False
+
+
+def test_what_an_older_configuration_holds_in_vain_does_not_stop_it() -> None:
+    old = resolve(Settings.from_dict({"env": "webshop", "env.catalogue": "small"})).to_dict()
+    settings = resolve(Settings.restored({**old, "env.success_reward": 5.0}))
+    assert settings.env_options["success_reward"] == 5.0
+
+
+def test_resolving_a_resolved_configuration_changes_nothing() -> None:
+    resolved = resolve(Settings.from_dict({"lr": 1e-5, "algo": "ppo"}))
+    again = resolve(Settings.restored(resolved.to_dict()))
+    assert again.to_dict() == resolved.to_dict()
+
+
+def test_values_are_read_as_yaml() -> None:
+    assert parse_assignments(["lr=1e-4", "betas=[0.9, 0.99]", "model="]) == {
+        "lr": "1e-4",
+        "betas": [0.9, 0.99],
+        "model": "",
+    }
+    assert Settings.from_dict({"lr": "1e-4"}).lr == 1e-4
+    with pytest.raises(InputError, match="key=value"):
+        parse_assignments(["lr"])
+
+
+def test_recipes_name_file_and_line(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.yaml"
+    broken.write_text("lr: 1\nbetas: [0.9\nalgo: x\n")
+    with pytest.raises(InputError, match=r"broken\.yaml:\d+: broken YAML"):
+        load_recipe(str(broken))
+    listing = tmp_path / "list.yaml"
+    listing.write_text("- a\n")
+    twice = tmp_path / "twice.yaml"
+    twice.write_text("lr: 1\nseed: 1\nlr: 2\n")
+    with pytest.raises(InputError, match=r"twice\.yaml:3: .*key 'lr' stands twice"):
+        load_recipe(str(twice))
+    with pytest.raises(InputError, match="a mapping of keys"):
+        load_recipe(str(listing))
+    with pytest.raises(InputError, match="no such file"):
+        load_recipe(str(tmp_path / "absent.yaml"))
+
+
+def test_settings_travel_to_actors_with_the_keys_of_all_algorithms() -> None:
+    chosen = Settings.from_dict({"algo": "vspo", "vspo_alpha": 3, "hgpo_history": 1, "env.prompt": "paper"})
+    arrived = pickle.loads(pickle.dumps(chosen))
+    assert arrived == chosen and arrived.explicit == chosen.explicit and arrived.vspo_alpha == 3.0
+
+
+def test_an_old_config_may_hold_keys_that_are_gone() -> None:
+    old = {**Settings().to_dict(), "gpu_memory_fraction": 0.85, "lr": 1e-5}
+    assert Settings.restored(old).lr == 1e-5
+    with pytest.raises(InputError, match="unknown key 'gpu_memory_fraction'"):
+        Settings.from_dict(old)
+    assert Settings.restored({**Settings().to_dict(), "kl_controller": "constant", "kl_target": 0.1})
+    with pytest.raises(InputError, match="kl_controller=adaptive was removed"):
+        Settings.restored({**Settings().to_dict(), "kl_controller": "adaptive"})
+
+
+def test_other_libraries_words_lead_to_keys_that_exist() -> None:
+    types = option_types(Settings)
+    for word, ours in SYNONYMS.items():
+        assert word not in types
+        assert any(name in types for name in re.findall(r"\w+", ours)), word
+    with pytest.raises(InputError, match="'num_generations': it is called group_size here"):
+        Settings.from_dict({"num_generations": 8})
+
+
+def test_a_flag_may_leave_a_recipes_key_without_effect_and_a_recipe_must_not() -> None:
+    recipe = {"algo": "vspo", "vspo_temperature": 0.5, "vspo_alpha": 4.0}
+    assert layered(recipe, {"vspo_mode": "random"}) == {"algo": "vspo", "vspo_alpha": 4.0, "vspo_mode": "random"}
+    assert layered({**recipe, "vspo_mode": "random"}, {"lr": 1e-4})["vspo_temperature"] == 0.5
+    assert layered(recipe, {"vspo_mode": "none", "vspo_alpha": 3.0})["vspo_alpha"] == 3.0
+    assert layered(recipe, {"algo": "grpo"})["vspo_alpha"] == 4.0
+
+
+@pytest.mark.parametrize("section", list(sections(ALGORITHMS.values())), ids=lambda section: section.__name__)
+def test_needs_name_keys_and_numbers_have_ranges(section: type) -> None:
+    types = option_types(Settings)
+    for field in sections(ALGORITHMS.values())[section]:
+        for need in " or ".join(field.metadata["needs"]).split(" or "):
+            if not need:
+                continue
+            name, _, values = need.partition("=")
+            kind = types[name.removesuffix("!")]
+            if typing.get_origin(kind) is typing.Literal:
+                assert set(values.split("|")) <= set(typing.get_args(kind)), need
+        if types[field.name] in (int, float, list[float]) and field.name != "prs_thresholds":
+            assert range_text(field.metadata), field.name
+
+
+@pytest.mark.parametrize("keys", [{"lag": 1}, {"stream": True}, {"lag": 1, "algo": "3spo"}])
+def test_what_older_weights_sample_is_corrected_unless_somebody_says_otherwise(keys: dict) -> None:
+    def corrected(**more: object) -> tuple[str, str]:
+        settings = resolve(Settings.from_dict({**keys, **more}))
+        return settings.old_logprobs, settings.mismatch
+
+    assert corrected() == ("learner", "step_tis" if "algo" in keys else "token_tis")
+    assert corrected(mismatch="none") == ("learner", "none")
+    assert corrected(mismatch="icepop") == ("learner", "icepop")
+    assert corrected(old_logprobs="engine") == ("engine", "none")
+    untouched = resolve(Settings.from_dict({"lag": 0}))
+    assert (untouched.old_logprobs, untouched.mismatch) == ("engine", "none")
+
+
+def test_text_keys_keep_their_characters_and_ambiguous_yaml_is_refused(tmp_path) -> None:
+    read = Settings.from_dict(parse_assignments(["tracker_project=007", "model=1.10", "lr=1e-4", "seed=12"]))
+    assert (read.tracker_project, read.model, read.lr, read.seed) == ("007", "1.10", 1e-4, 12)
+    assert parse_assignments(["tracker_project=12:30", "x='5'"]) == {"tracker_project": "12:30", "x": "5"}
+    assert parse_assignments(["env.kwargs={is_slippery: false}"]) == {"env.kwargs": {"is_slippery": False}}
+    with pytest.raises(InputError, match="'is_slippery:false' has no value"):
+        parse_assignments(["env.kwargs={is_slippery:false}"])
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("on: 1\n1: 2\n")
+    with pytest.raises(InputError, match=":2: broken YAML: key '1' stands twice"):
+        load_recipe(str(recipe))

@@ -1,0 +1,253 @@
+"""Agents in an interpreter of their own: many sessions in one process, and what ends them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from rl_agents.envs.base import task_ids
+from rl_agents.envs.blackbox.agents import load_agent
+from rl_agents.envs.blackbox.spec import BlackboxOptions
+from rl_agents.errors import InputError
+from rl_agents.gateway import agent_interpreter
+from rl_agents.gateway.process_supervisor import AgentEnd, Given
+
+
+def game(**task) -> dict:
+    """The first training game, as blackbox tells an agent of it."""
+    first = task_ids("guess_numbers", "train", {})[0]
+    return {"id": first, "env": "guess_numbers", "options": {"prompt": "compact"}, "max_turns": 3, **task}
+
+
+@pytest.fixture
+def agent_of(tmp_path: Path):
+    """Makes an agent of a coroutine's source; every test has a file, and so a process, of its own."""
+
+    def make(source: str):
+        file = tmp_path / "agent.py"
+        file.write_text("import asyncio, os, subprocess, sys, time\n" + textwrap.dedent(source))
+        return load_agent(BlackboxOptions(agent=f"{file}:agent", agent_python=sys.executable))
+
+    yield make
+    agent_interpreter.close_hosts()
+
+
+def given(number: int = 0, **task) -> Given:
+    return Given(f"s{number}", "key", "http://127.0.0.1:9", {"id": f"task-{number}", **task}, 70 + number)
+
+
+def play(agent, *sessions: Given, timeout_s: float = 20.0) -> list[AgentEnd]:
+    async def all_of_them():
+        return await asyncio.gather(*(agent.run(session, timeout_s) for session in sessions))
+
+    return asyncio.run(all_of_them())
+
+
+def rewards(ends: list[AgentEnd]) -> list[float | None]:
+    return [end.result.reward for end in ends]
+
+
+def test_sessions_side_by_side_in_one_process_that_stays(agent_of):
+    agent = agent_of("""
+        begun = []
+        async def agent(task, client):
+            begun.append(client.session)
+            while len(begun) < task["until"]:  # one after the other, they would wait for ever
+                await asyncio.sleep(0.01)
+            assert client.base_url == client.anthropic_url + "/v1" == f"http://127.0.0.1:9/s/{client.session}/v1"
+            return {"reward": client.seed, "metrics": {"process": os.getpid()}}
+    """)
+    play(agent, given(until=1))
+    ends = play(agent, *(given(n, until=21) for n in range(20)))  # another event loop, the same process
+    assert rewards(ends) == [70 + n for n in range(20)]
+    assert len({end.result.metrics["process"] for end in ends + play(agent, given(until=1))}) == 1
+
+
+def test_the_world_is_played_on_this_side_and_gives_the_result(agent_of):
+    agent = agent_of("""
+        async def agent(task, client):
+            first = await client.reset()
+            assert first.startswith("3 of 4"), first
+            seen, done = await client.step("<think> x </think> <interact> 1 2 3 </interact>")
+            assert not done
+            for number in range(2):
+                seen, done = await client.step("nothing")
+            assert done
+    """)
+    (end,) = play(agent, given(0, **game()))
+    assert not end.error and (end.result.reward, end.result.success, end.result.truncated) == (0.0, False, True)
+    assert end.result.metrics["turns"] == 3 and end.result.references
+
+
+def test_what_an_agent_does_wrong_is_said_in_one_line(agent_of):
+    agent = agent_of("""
+        async def agent(task, client):
+            match task["id"]:
+                case "task-0": raise KeyError("no such\\n door")
+                case "task-1": sys.exit("enough")
+                case "task-2": return {"reward": object()}
+                case "task-3": return {"reward": "much"}
+                case "task-4": await client.step("too early")
+                case "task-5": await client.reset()
+                case "task-6": await client.reset()
+                case "task-7": return 0.5
+    """)
+    ends = play(agent, *map(given, range(6)), Given("s6", "k", "u", game(id="task-6"), 1), given(7))
+    assert [end.error.partition(":")[0] for end in ends[:4]] == [
+        "KeyError", "SystemExit", "TypeError", "its result cannot be used",
+    ]  # fmt: skip
+    assert "call client.reset() before" in ends[4].error and "names no environment" in ends[5].error
+    assert "unknown" in ends[6].error and all("\n" not in end.error for end in ends)
+    assert ends[7].result.reward == 0.5  # the process has survived all that
+
+
+def test_our_modules_do_not_hide_others_of_their_name(agent_of):
+    agent = agent_of("""
+        import trace
+        async def agent(task, client):
+            return float(hasattr(trace, "Trace") and "rl_agents" not in sys.modules)
+    """)
+    assert rewards(play(agent, given())) == [1.0]
+
+
+def test_steps_are_taken_one_at_a_time(agent_of):
+    agent = agent_of("""
+        async def agent(task, client):
+            await client.reset()
+            said = await asyncio.gather(client.step("a"), client.step("b"), return_exceptions=True)
+            assert isinstance(said[1], RuntimeError) and not (await client.step("c"))[1]
+            return {"metrics": {"refused": isinstance(said[1], RuntimeError)}, "references": [said[0][0]]}
+    """)
+    (end,) = play(agent, given(0, **game()))
+    assert not end.error and end.result.metrics == {"refused": 1} and end.result.references == ["invalid no-action"]
+
+
+def test_time_is_each_sessions_own(agent_of):
+    agent = agent_of("""
+        async def agent(task, client):
+            if task["id"] == "task-1":
+                try:
+                    await asyncio.sleep(600)
+                finally:
+                    open(__file__ + ".cancelled", "w").close()
+            while task["id"] != "task-3" and not os.path.exists(__file__ + ".cancelled"):
+                await asyncio.sleep(0.01)
+            return os.getpid()
+    """)
+    play(agent, given(3))  # the process is there
+
+    async def both():
+        slow = agent.run(given(1), 1.0)
+        return await asyncio.gather(agent.run(given(0), 60), slow, agent.run(given(2), 60))
+
+    first, slow, second = asyncio.run(both())
+    assert slow.timed_out and not slow.error and Path(f"{agent.file}.cancelled").exists()
+    assert first.result == second.result and not first.timed_out
+
+
+def test_a_stuck_process_is_killed_with_all_that_it_started(agent_of, monkeypatch):
+    monkeypatch.setattr(agent_interpreter, "STOP_S", 0.3)
+    agent = agent_of("""
+        async def agent(task, client):
+            if task["id"] == "task-0":
+                child = subprocess.Popen(["sleep", "600"], start_new_session=True)
+                open(__file__ + ".pids", "w").write(f"{os.getpid()} {child.pid}")
+                time.sleep(600)
+            await asyncio.sleep(600 if task["id"] == "task-1" else 0)
+            return os.getpid()
+    """)
+    play(agent, given(2))
+
+    async def both():
+        return await asyncio.gather(agent.run(given(1), 60), agent.run(given(0), 2.0))
+
+    waits, stuck = asyncio.run(both())
+    assert stuck.timed_out
+    assert waits.error == "the agents' process ended: it was stuck, and was killed"
+    pids = [int(pid) for pid in Path(f"{agent.file}.pids").read_text().split()]
+    assert not any(map(psutil.pid_exists, pids))
+    (again,) = play(agent, given(2))
+    assert again.result.reward not in pids
+
+
+def test_a_process_that_dies_fails_its_sessions_and_is_replaced(agent_of):
+    agent = agent_of("""
+        begun = []
+        async def agent(task, client):
+            begun.append(task["id"])
+            if task["id"] == "task-0":
+                while "task-1" not in begun:
+                    await asyncio.sleep(0.01)
+                print("the roof fell in", file=sys.stderr)
+                os._exit(3)
+            await asyncio.sleep(600 if task["id"] == "task-1" else 0)
+            return 1.0
+    """)
+    ends = play(agent, given(0), given(1))
+    assert {end.error for end in ends} == {"the agents' process ended: exit code 3: the roof fell in"}
+    assert rewards(play(agent, given(2))) == [1.0]
+
+
+@pytest.mark.parametrize(
+    ("source", "problem"),
+    [
+        ("import no_such_framework", "ModuleNotFoundError: No module named 'no_such_framework'"),
+        ("def agent(task, client): pass", "async def agent(task, client)"),
+        ("os._exit(7)", "exit code 7"),
+    ],
+)
+def test_an_agent_that_cannot_be_imported_is_bad_input(agent_of, source, problem):
+    with pytest.raises(InputError, match=r"env\.agent=.*agent\.py:agent in .*python") as raised:
+        play(agent_of(source), given())
+    assert problem in str(raised.value) and "\n" not in str(raised.value)
+
+
+def test_keys_that_name_nothing_are_bad_input(tmp_path):
+    here = __file__
+    for agent, python, problem in [
+        ("module:function", sys.executable, "write FILE.py:function"),
+        (f"{here}:", sys.executable, "write FILE.py:function"),
+        (f"{tmp_path}/none.py:agent", sys.executable, "there is no file"),
+        (f"{here}:agent", f"{tmp_path}/python", "there is no such program"),
+    ]:
+        with pytest.raises(InputError, match=problem):
+            load_agent(BlackboxOptions(agent=agent, agent_python=python))
+
+
+def test_the_process_does_not_outlive_a_runner_that_is_killed(tmp_path):
+    file = tmp_path / "agent.py"
+    file.write_text(
+        "import asyncio, os\nasync def agent(task, client):\n    print(os.getpid(), flush=True)\n"
+        "    open(__file__ + '.pid', 'w').write(str(os.getpid()))\n    await asyncio.sleep(600)\n"
+    )
+    runner = f"""
+import asyncio, sys
+from rl_agents.envs.blackbox.agents import load_agent
+from rl_agents.envs.blackbox.spec import BlackboxOptions
+from rl_agents.gateway.process_supervisor import Given
+agent = load_agent(BlackboxOptions(agent={str(file) + ":agent"!r}, agent_python=sys.executable))
+asyncio.run(agent.run(Given("s", "k", "u", {{"id": "t"}}, 1), 60))
+"""
+    process = subprocess.Popen([sys.executable, "-c", runner], env=dict(os.environ))
+    note = Path(f"{file}.pid")
+    wait_for(lambda: note.exists() and note.read_text())
+    pid = int(note.read_text())
+    assert psutil.pid_exists(pid)
+    process.kill()
+    process.wait()
+    wait_for(lambda: not psutil.pid_exists(pid))
+
+
+def wait_for(condition, timeout_s: float = 60.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

@@ -1,0 +1,365 @@
+"""Agents' processes: what they are given, what they leave, and that nothing of them lives on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from rl_agents.errors import InputError
+from rl_agents.gateway.process_supervisor import CHILD, AgentEnd, CommandAgent, FunctionAgent, Given
+from rl_agents.gateway.results import AgentResult, ResultLine, read_result
+
+GIVEN = Given("s1", "secret", "http://127.0.0.1:1", {"id": "a b/1", "question": "why 'so'?"}, 7)
+
+
+def run_code(code: str, timeout_s: float = 20.0, grace_s: float = 0.5, arguments: str = "") -> AgentEnd:
+    command = f"{shlex.quote(sys.executable)} -c {shlex.quote(textwrap.dedent(code))} {arguments}"
+    return asyncio.run(CommandAgent(tuple(shlex.split(command)), grace_s).run(GIVEN, timeout_s))
+
+
+def gone(pid: int, seconds: float = 10.0) -> bool:
+    """Whether a process ends within some time; a zombie that nobody here can collect has ended."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        try:
+            if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+                return True
+        except psutil.NoSuchProcess:
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def read_pids(path: Path, count: int) -> list[int]:
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        words = path.read_text().split() if path.exists() else []
+        if len(words) >= count:
+            return [int(word) for word in words]
+        time.sleep(0.02)
+    raise AssertionError("the agent did not start")
+
+
+#: An agent with a child in its group and one in a session of its own, orphaned on purpose; none of them wants to end.
+FAMILY = """
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+note = os.open({path!r}, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+if os.fork() == 0:
+    if os.fork() == 0:
+        os.setsid()
+    os.write(note, f"{{os.getpid()}}\\n".encode())
+    time.sleep(600)
+os.write(note, f"{{os.getpid()}}\\n".encode())
+time.sleep(600)
+"""
+
+
+def test_agent_is_given_addresses_key_task_and_seed():
+    end = run_code(
+        """
+        import json, os, sys
+        names = ["OPENAI_BASE_URL", "OPENAI_API_BASE", "OPENAI_API_KEY", "ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY",
+                 "RL_AGENTS_SESSION", "RL_AGENTS_SEED"]
+        said = [*(os.environ[n] for n in names), json.loads(os.environ["RL_AGENTS_TASK"])["question"], *sys.argv[1:]]
+        print(json.dumps({"reward": 1, "references": said, "metrics": {"stdin": len(sys.stdin.read())}}))
+        """,
+        arguments="{task} '{task_id}' {seed} x{session}y {base_url}",
+    )
+    openai, anthropic = "http://127.0.0.1:1/s/s1/v1", "http://127.0.0.1:1/s/s1"
+    given = [openai, openai, "secret", anthropic, "secret", "s1", "7", "why 'so'?"]
+    assert end.error == "" and end.result is not None
+    assert end.result.references == [*given, json.dumps(GIVEN.task), "a b/1", "7", "xs1y", openai]
+    assert end.result.metrics == {"stdin": 0.0}
+
+
+def test_the_gateway_is_asked_without_a_proxy_and_sets_have_one_order(monkeypatch):
+    code = """
+        import json, os
+        print(json.dumps({"references": [os.environ["NO_PROXY"], os.environ["no_proxy"], *{"a", "b", "c", "d", "e"}]}))
+    """
+    monkeypatch.setenv("no_proxy", "example.org")
+    monkeypatch.delenv("PYTHONHASHSEED", raising=False)
+    first, second = run_code(code), run_code(code)
+    assert first == second and first.result is not None
+    assert first.result.references[:2] == ["example.org,127.0.0.1,localhost"] * 2
+
+
+def test_last_result_line_counts_and_logs_in_json_do_not():
+    end = run_code("""
+        print('{"reward": 0.25}')
+        print('{"reward": 0.5, "success": true, "metrics": {"em": 1}}')
+        print('{"level": "info", "message": "bye"}')
+        print("[1]")
+        print("done", end="")
+    """)
+    assert end == AgentEnd(AgentResult(0.5, True, metrics={"em": 1.0}))
+
+
+def test_exit_code_matters_only_without_a_result():
+    assert run_code("print('{\"reward\": 1}'); raise SystemExit(3)").result == AgentResult(1.0)
+    end = run_code("import sys; print('thinking'); print('no luck\\n\\n', file=sys.stderr); sys.exit(3)")
+    assert end == AgentEnd(error="exit code 3: no luck")
+    assert run_code("raise SystemExit(4)").error == "exit code 4: it said nothing"
+    assert run_code("pass") == AgentEnd()
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ('{"reward": "much"}', "reward is str 'much', not a finite number"),
+        ('{"reward": NaN}', "reward is float nan, not a finite number"),
+        ('{"success": 1}', "success is int 1, not true or false"),
+        ('{"reward": 1, "metrics": [1]}', "metrics is list [1], not an object"),
+        ('{"reward": 1, "references": "x"}', "references is str 'x', not a list of texts"),
+    ],
+)
+def test_result_that_cannot_be_used_is_an_error(line, problem):
+    assert run_code(f"print({line!r})").error == f"its result cannot be used: {problem}"
+
+
+def test_output_is_bounded_and_its_end_is_kept():
+    end = run_code("""
+        import sys
+        for _ in range(400):
+            sys.stdout.write("x" * 65536)
+            sys.stderr.write("y" * 65536)
+        print()
+        print('{"reward": 2}')
+        sys.stderr.write("\\x1b[31mthe end\\udc80\\n".encode("utf-8", "surrogateescape").decode("latin-1"))
+        raise SystemExit(1)
+    """)
+    assert end.result == AgentResult(2.0)
+    end = run_code("import sys; sys.stderr.write('y' * 5_000_000); sys.exit(9)")
+    assert end.error.startswith("exit code 9: yyy") and len(end.error) < 400
+
+
+def test_a_result_in_a_line_without_end_is_bounded_too():
+    lines = ResultLine()
+    for _ in range(40):
+        lines.feed(b'{"reward": 1, "x": "' + b"x" * 65_536)
+    assert len(lines._line) <= 1 << 20
+    lines.feed(b'"}\n{"rew')
+    lines.feed(b'ard": 3}')
+    assert lines.last() == {"reward": 3}
+
+
+def test_deeply_nested_line_is_no_result():
+    lines = ResultLine()
+    lines.feed(b'{"reward": ' + b"[" * 200_000 + b"}\n")
+    assert lines.last() is None
+
+
+def test_timeout_kills_the_whole_tree(tmp_path):
+    note = tmp_path / "pids"
+    end = run_code(FAMILY.format(path=str(note)), timeout_s=4.0, grace_s=0.3)
+    assert end.timed_out and not end.error
+    pids = read_pids(note, 3)
+    assert all(gone(pid) for pid in pids)
+
+
+def test_timeout_lets_an_agent_say_goodbye():
+    end = run_code("""
+        import signal, sys, time
+        def leave(*_):
+            print('{"reward": 0.5}', flush=True)
+            sys.exit(0)
+        signal.signal(signal.SIGTERM, leave)
+        time.sleep(600)
+        """, timeout_s=1.0, grace_s=5.0)  # fmt: skip
+    assert end == AgentEnd(AgentResult(0.5), timed_out=True)
+
+
+def test_what_outlives_its_agent_is_killed(tmp_path):
+    note = tmp_path / "pids"
+    end = run_code(f"""
+        import os, time
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                note = os.open({str(note)!r}, os.O_WRONLY | os.O_CREAT)
+                os.write(note, str(os.getpid()).encode())
+                time.sleep(600)
+            os._exit(0)
+        while not os.path.exists({str(note)!r}) or not os.path.getsize({str(note)!r}):
+            time.sleep(0.01)
+        print('{{"reward": 1}}')
+    """)
+    assert end.result == AgentResult(1.0)
+    assert gone(read_pids(note, 1)[0])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="orphans are found on Linux alone")
+@pytest.mark.parametrize("signal_name", ["SIGKILL", "SIGTERM"])
+def test_agents_do_not_survive_the_death_of_their_runner(tmp_path, signal_name):
+    note = tmp_path / "pids"
+    code = f"""
+import asyncio, sys
+from rl_agents.gateway.process_supervisor import CommandAgent, Given
+agent = CommandAgent((sys.executable, "-c", {FAMILY.format(path=str(note))!r}), 0.3)
+asyncio.run(agent.run(Given("s", "k", "http://x", {{"id": "1"}}, 0), 600.0))
+"""
+    runner = subprocess.Popen([sys.executable, "-c", code])
+    pids = read_pids(note, 3)
+    guards = [child.pid for child in psutil.Process(runner.pid).children()]
+    os.kill(runner.pid, getattr(signal, signal_name))
+    runner.wait()
+    assert all(gone(pid) for pid in [*pids, *guards])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="PR_SET_PDEATHSIG")
+def test_agent_does_not_survive_the_one_who_guards_it(tmp_path):
+    note = tmp_path / "pids"
+    guard = subprocess.Popen(
+        [sys.executable, "-I", "-S", CHILD, "0.1", sys.executable, "-c",
+         f"import os, time; open({str(note)!r}, 'w').write(str(os.getpid())); time.sleep(600)"],
+        stdin=subprocess.PIPE, start_new_session=True,
+    )  # fmt: skip
+    (pid,) = read_pids(note, 1)
+    guard.kill()
+    guard.wait()
+    guard.stdin.close()
+    assert gone(pid)
+
+
+def test_cancelling_ends_the_agent_at_once(tmp_path):
+    note = tmp_path / "pids"
+
+    async def cancel() -> None:
+        agent = CommandAgent((sys.executable, "-c", FAMILY.format(path=str(note))), 600.0)  # which it is not given
+        task = asyncio.create_task(agent.run(GIVEN, 600.0))
+        while not note.exists() or len(note.read_text().split()) < 3:
+            await asyncio.sleep(0.02)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancel())
+    assert all(gone(pid) for pid in read_pids(note, 3))
+
+
+def test_hundreds_of_launches_leak_nothing():
+    process = psutil.Process()
+    others = set(process.children(recursive=True))  # of other tests in this process, such as Ray's
+    agents = [CommandAgent(("/bin/sh", "-c", code)) for code in ("echo '{\"reward\": 1}'", "exit 3", "sleep 60 & exit")]
+    slow = CommandAgent(("/bin/sleep", "60"), 0.1)
+
+    async def batch(size: int) -> None:
+        runs = [agent.run(GIVEN, 30.0) for agent in agents for _ in range(size)]
+        ends = await asyncio.gather(*runs, slow.run(GIVEN, 0.5))
+        assert [end.error[:11] for end in ends] == [""] * size + ["exit code 3"] * size + [""] * size + [""]
+
+    async def measure() -> tuple[int, int]:
+        await batch(1)
+        await asyncio.sleep(0.2)
+        before = process.num_fds(), process.num_threads()
+        for _ in range(14):
+            await batch(5)
+        for _ in range(100):
+            if process.num_threads() <= before[1] and process.num_fds() <= before[0]:
+                break
+            await asyncio.sleep(0.05)
+        return process.num_fds() - before[0], process.num_threads() - before[1]
+
+    descriptors, threads = asyncio.run(measure())
+    assert descriptors <= 0 and threads <= 0
+    assert not set(process.children(recursive=True)) - others
+
+
+def test_program_that_is_not_there():
+    with pytest.raises(InputError, match="there is no program 'pyhton'"):
+        CommandAgent.read("pyhton agent.py")
+    end = asyncio.run(CommandAgent(("/nonexistent/agent",)).run(GIVEN, 5.0))
+    assert end.error == "exit code 127: cannot start /nonexistent/agent: No such file or directory"
+
+
+def test_template_is_read_without_a_shell(tmp_path):
+    mark = tmp_path / "mark"
+    agent = CommandAgent.read(f"/bin/echo '{{\"reward\": 1}}' ; touch {mark} `touch {mark}`")
+    assert agent.argv(GIVEN)[1:4] == ['{"reward": 1}', ";", "touch"]
+    asyncio.run(agent.run(GIVEN, 5.0))
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "problem"),
+    [
+        ("", "env.agent_command is empty"),
+        ("sh 'x", "No closing quotation"),
+        ("sh {tsk}", r"unknown placeholder in env.agent_command '\{tsk\}': did you mean '\{task\}'"),
+    ],
+)
+def test_template_that_cannot_be_read(command, problem):
+    with pytest.raises(InputError, match=problem):
+        CommandAgent.read(command)
+
+
+def test_task_larger_than_an_environment_variable_is_an_error():
+    given = Given("s", "k", "http://x", {"id": "1", "text": "é" * 70_000}, 0)
+    end = asyncio.run(CommandAgent(("/bin/true",)).run(given, 5.0))
+    assert "does not fit an environment variable" in end.error
+    end = asyncio.run(CommandAgent(("/bin/true",)).run(Given("s", "k", "http://x", {"id": "\0"}, 0), 5.0))
+    assert end.error == ""  # JSON writes it in other characters
+    end = asyncio.run(CommandAgent(("/bin/true", "{task_id}")).run(Given("s", "k", "http://x", {"id": "\0"}, 0), 5.0))
+    assert end.error.startswith("cannot be started: ")
+
+
+def run_function(function, timeout_s: float = 5.0) -> AgentEnd:
+    return asyncio.run(FunctionAgent(function).run(GIVEN, timeout_s))
+
+
+def test_coroutine_is_given_the_client_and_returns_a_result():
+    async def agent(task, client):
+        assert client.base_url == GIVEN.base_url and client.api_key == "secret" and client.seed == 7
+        return {"reward": 0.5, "metrics": {"letters": len(task["question"])}}
+
+    async def number(task, client):
+        return 0.25
+
+    async def nothing(task, client):
+        return None
+
+    assert run_function(agent) == AgentEnd(AgentResult(0.5, metrics={"letters": 9.0}))
+    assert run_function(number) == AgentEnd(AgentResult(0.25))
+    assert run_function(nothing) == AgentEnd()
+
+
+def test_coroutine_that_fails_hangs_or_returns_nonsense():
+    cleaned = []
+
+    async def fails(task, client):
+        raise KeyError("door")
+
+    async def hangs(task, client):
+        try:
+            await asyncio.sleep(600)
+        finally:
+            cleaned.append(True)
+
+    async def lies(task, client):
+        return "fine"
+
+    async def leaves(task, client):
+        raise SystemExit(2)
+
+    assert run_function(fails).error.startswith("KeyError: 'door' (test_launch.py:")
+    assert run_function(hangs, 0.1) == AgentEnd(timed_out=True) and cleaned == [True]
+    assert run_function(lies).error == "its result cannot be used: the result is str 'fine', not a finite number"
+    assert run_function(leaves).error.startswith("SystemExit: 2 (")
+
+
+def test_numbers_of_numpy_are_numbers():
+    import numpy as np
+
+    assert read_result({"reward": np.float32(0.5), "success": np.bool_(True)}) == AgentResult(0.5, True)

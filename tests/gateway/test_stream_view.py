@@ -1,0 +1,61 @@
+"""What a client sees of an answer, piece by piece and as a whole."""
+
+from __future__ import annotations
+
+import pytest
+from gateway.models import ADD, letters, tokenizer
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rl_agents.chat.template import ChatTemplate
+from rl_agents.gateway.stream_view import Shown
+
+TEMPLATE = ChatTemplate(tokenizer())
+CALL = '<tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call>'
+#: text, tools offered, inside a thought -> content, thoughts, number of calls
+CASES = [
+    ("plain text ", False, False, "plain text ", "", 0),
+    ("<think>a<b</think>\n\nword", False, False, "\n\nword", "a<b", 0),
+    ("a thought</think>word", False, True, "word", "a thought", 0),
+    ("<think>never ends", True, False, "", "never ends", 0),
+    ("<thi is no tag", False, False, "<thi is no tag", "", 0),
+    (f"  first {CALL} then {CALL}", True, False, "first  then", "", 2),
+    (f"<think>hm</think>\n{CALL}", True, False, "", "hm", 1),
+    (CALL, False, False, CALL, "", 0),
+    ("<tool_call>{broken", True, False, "<tool_call>{broken", "", 0),
+    ('{"name": "add", "arguments": {}}', True, False, "", "", 1),
+    ('{"a": 1}', True, False, '{"a": 1}', "", 0),
+    ("1 < 2 and <tool> x", True, False, "1 < 2 and <tool> x", "", 0),
+]
+
+
+def show(text, offered, inside, sizes, stop=()):
+    prompt = TEMPLATE.chat_ids([{"role": "user", "content": "x"}]) + (letters("<think>\n") if inside else [])
+    shown, ids, parts = Shown.of(TEMPLATE, prompt, stop, [ADD] if offered else []), letters(text), []
+    while ids:
+        size = sizes[len(parts) % len(sizes)]
+        parts.append(shown.add(ids[:size], last=size >= len(ids)))
+        ids = ids[size:]
+    return shown, "".join(content for content, _ in parts), "".join(thoughts for _, thoughts in parts)
+
+
+@pytest.mark.parametrize("case", CASES, ids=range(len(CASES)))
+@settings(deadline=None, max_examples=30)
+@given(sizes=st.lists(st.integers(1, 9), min_size=1, max_size=5))
+def test_the_pieces_are_the_whole_whatever_their_size(case, sizes):
+    text, offered, inside, content, thoughts, calls = case
+    shown, said, thought = show(text, offered, inside, sizes)
+    assert (shown.content, shown.thoughts, len(shown.calls)) == (content, thoughts, calls)
+    assert (said, thought) == (content, thoughts)
+    assert bool(shown.problem) == (text in ("<tool_call>{broken",))
+
+
+def test_text_before_a_call_does_not_wait_for_it():
+    shown = Shown.of(TEMPLATE, [1], (), [ADD])
+    assert shown.add(letters("I will add. <tool"))[0] == "I will add."
+    assert shown.add(letters("_call>"))[0] == ""
+
+
+def test_stop_strings_end_thoughts_and_text():
+    shown, said, _ = show("<think>a</think>one STOP two", False, False, [3], ("STOP",))
+    assert said == shown.content == "one " and shown.stopped_by == "STOP"

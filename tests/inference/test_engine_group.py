@@ -1,0 +1,242 @@
+"""Engine actors that die, hang or come back, with the torch engine because it starts quickly."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import ray
+import torch
+
+from rl_agents.errors import LearnerLost
+from rl_agents.inference import Completion, EngineError, EngineSettings, Sampling
+from rl_agents.inference.client import RemoteEngine
+from rl_agents.inference.engine_group import InferenceGroup
+from rl_agents.inference.weights import PackedWeights, pack
+
+LONG = Sampling(max_tokens=900, seed=0)
+SHORT = Sampling(max_tokens=8, seed=0)
+PROMPT = [5, 6, 7, 8]
+
+
+@pytest.fixture(scope="module")
+def group(ray_session: None, tiny_model_dir: Path) -> Iterator[InferenceGroup]:
+    group = InferenceGroup(EngineSettings(str(tiny_model_dir), switch_timeout_s=2.0), num_engines=2, num_cpus=0.5)
+    yield group
+    group.stop()
+
+
+@pytest.fixture(scope="module")
+def reference(tiny_model_dir: Path) -> Any:
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(tiny_model_dir, dtype=torch.float32).eval()
+
+
+def changed(reference: Any, seed: int) -> PackedWeights:
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in reference.parameters():
+            parameter += 0.05 * torch.randn(parameter.shape, generator=generator)
+    return pack(reference.state_dict())
+
+
+def generate(engine: RemoteEngine, *samplings: Sampling) -> list[Any]:
+    async def together() -> list[Any]:
+        return await asyncio.gather(*[engine.generate(PROMPT, s) for s in samplings], return_exceptions=True)
+
+    return asyncio.run(together())
+
+
+def kill(handle: Any) -> None:
+    """Return when its process has ended: `ray.kill` only asks for it, and a busy actor answers meanwhile."""
+    process = psutil.Process(ray.get(handle.apply.remote(lambda actor: os.getpid())))
+    ray.kill(handle, no_restart=False)
+    process.wait(timeout=30)
+
+
+def answering(handle: Any) -> Any:
+    """Wait until Ray has restarted the actor."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        try:
+            ray.get(handle.ping.remote(), timeout=30)
+            return handle
+        except ray.exceptions.RayError:
+            time.sleep(0.3)
+    raise TimeoutError("the actor did not come back")
+
+
+@torch.no_grad()
+def worst(reference: Any, completion: Completion) -> float:
+    tokens = torch.tensor(completion.token_ids)
+    logits = reference(torch.tensor([PROMPT + completion.token_ids])).logits[0, len(PROMPT) - 1 : -1]
+    expected = torch.log_softmax(logits, -1).gather(1, tokens[:, None])[:, 0]
+    return (expected - torch.tensor(completion.logprobs)).abs().max().item()
+
+
+@pytest.mark.parametrize("no_restart", [False, True], ids=["crash", "gone-for-good"])
+def test_a_killed_engine_fails_its_requests_and_restore_pushes_the_last_weights(
+    group: InferenceGroup, reference: Any, no_restart: bool
+) -> None:
+    version = 10 + no_restart
+    group.sync(changed(reference, version), version)
+    engine = RemoteEngine(group.handles(), timeout_s=60)
+
+    async def scenario() -> list[Any]:
+        tasks = [asyncio.create_task(engine.generate(PROMPT, LONG)) for _ in range(4)]
+        await asyncio.sleep(0.2)
+        ray.kill(group.handles()[1], no_restart=no_restart)
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    start = time.monotonic()
+    results = asyncio.run(scenario())
+    assert time.monotonic() - start < 60
+    errors = [r for r in results if isinstance(r, EngineError)]
+    assert len(errors) == 2 and all("engine 1 (pid" in str(e) and "generate" in str(e) for e in errors)
+    assert generate(engine, SHORT)[0].policy_version == version  # the other engine serves on
+
+    if not no_restart:  # Ray restarts it by itself, with the weights of the checkpoint
+        (error,) = generate(RemoteEngine([answering(group.handles()[1])]), SHORT)
+        assert isinstance(error, EngineError) and "has not been given the last weights" in str(error)
+    assert group.restore() == [1]
+    restored = RemoteEngine([group.handles()[1]])
+    (completion,) = generate(restored, SHORT)
+    assert completion.policy_version == version
+    assert worst(reference, completion) <= 1e-4
+    assert group.restore() == []
+
+
+def test_two_engines_share_the_requests(group: InferenceGroup) -> None:
+    before, busy = [stats["sampled_tokens"] for stats in group.stats()], group.busy_seconds()
+    started = time.monotonic()
+    generate(RemoteEngine(group.handles()), *[SHORT] * 20)
+    after, lasted = [stats["sampled_tokens"] for stats in group.stats()], time.monotonic() - started
+    assert [b - a for a, b in zip(before, after, strict=True)] == [80, 80]
+    then = group.busy_seconds()
+    assert all(0 < then[i] - busy[i] < lasted for i in (0, 1))
+    assert group.busy_seconds() == then, "nobody asks for anything now"
+
+
+def test_a_caller_that_comes_back_drops_what_it_had_asked_for(group: InferenceGroup) -> None:
+    handle = group.handles()[0]
+    dead = [(i, PROMPT, LONG) for i in range(8)]
+    # Not waited for: on a fast machine all would have ended by then.
+    first = handle.exchange.remote("runner-3/first", dead)
+    deadline = time.monotonic() + 30
+    while not ray.get(handle.stats.remote())["outstanding"]:
+        assert time.monotonic() < deadline, "nothing was asked for"
+        time.sleep(0.005)
+    ray.get(handle.exchange.remote("runner-3/second", []))
+    assert ray.get(handle.stats.remote())["outstanding"] == 0
+    assert ray.get(first)[0] == []
+
+
+def test_known_requests_are_not_started_twice(group: InferenceGroup) -> None:
+    handle = group.handles()[0]
+    before = ray.get(handle.stats.remote())["sampled_tokens"]
+    calls = [handle.exchange.remote("runner-4/x", [(0, PROMPT, SHORT)]) for _ in range(3)]
+    replies = [reply for replies, _ in ray.get(calls) for reply in replies]
+    assert [request_id for request_id, _ in replies] == [0]
+    assert ray.get(handle.stats.remote())["sampled_tokens"] - before == 8
+
+
+def test_sync_names_the_engine_that_refuses_or_hangs(group: InferenceGroup, reference: Any) -> None:
+    with pytest.raises(EngineError, match=r"engine 0 failed in sync to version 30.*sync lacks"):
+        group.sync(pack({"model.norm.weight": torch.zeros(64)}), 30)
+    group.sync(changed(reference, 31), 31)
+    hang = group.handles()[1].apply.remote(lambda actor: time.sleep(20))
+    with pytest.raises(EngineError, match="engine 1 did not answer sync to version 32: no answer within 3 s"):
+        group.sync(changed(reference, 32), 32, timeout_s=1)
+    assert group.restore() == [1]
+    assert generate(RemoteEngine([group.handles()[1]]), SHORT)[0].policy_version == 32
+    del hang
+
+
+def test_weights_that_are_gone_with_their_learner_are_the_learners_loss(group: InferenceGroup, reference: Any) -> None:
+    """Who exported them owns them; with it and an engine, nobody has them any more."""
+
+    @ray.remote(num_cpus=0)
+    class Exporter:
+        def export(self, packed: PackedWeights) -> list[Any]:
+            return [ray.put(packed)]
+
+    exporter = Exporter.remote()
+    (weights,) = ray.get(exporter.export.remote(changed(reference, 40)))
+    group.sync(weights, 40)
+    ray.kill(exporter)
+    kill(group.handles()[1])
+    with pytest.raises(
+        LearnerLost, match="engine 1 came back, and the weights of version 40 are gone with the learner"
+    ):
+        group.restore()
+    group.sync(changed(reference, 42), 42)
+    assert group.restore() == []
+    assert [c.policy_version for c in generate(RemoteEngine(group.handles()), SHORT, SHORT)] == [42, 42]
+
+
+def test_an_engine_that_comes_back_loads_weights_that_the_driver_never_does(
+    group: InferenceGroup, reference: Any, tmp_path: Path
+) -> None:
+    """They may lie on another machine, and be larger than the driver's."""
+    loaded = tmp_path / "loaded"
+
+    def load(packed: PackedWeights) -> PackedWeights:
+        with loaded.open("a") as file:
+            print(os.getpid(), file=file)
+        return packed
+
+    class Noting:
+        def __init__(self, packed: PackedWeights) -> None:
+            self.packed = packed
+
+        def __reduce__(self) -> Any:
+            return load, (self.packed,)
+
+    group.sync(ray.put(Noting(changed(reference, 43))), 43)
+    kill(group.handles()[1])
+    assert group.restore() == [1]
+    assert [c.policy_version for c in generate(RemoteEngine(group.handles()), SHORT, SHORT)] == [43, 43]
+    pids = loaded.read_text().split()
+    assert len(pids) == 3 and str(os.getpid()) not in pids
+
+
+def test_engines_that_do_not_fall_asleep_are_named(group: InferenceGroup) -> None:
+    with pytest.raises(EngineError, match=r"engine 0 failed in sleep: .*; engine 1 failed in sleep: "):
+        group.sleep(1)  # torch engines have no sleep
+
+
+def test_a_model_that_cannot_be_loaded_is_an_error_at_the_start(ray_session: None, tmp_path: Path) -> None:
+    with pytest.raises(EngineError, match=r"engine 0 cannot start.*no config\.json"):
+        InferenceGroup(EngineSettings(str(tmp_path)), num_cpus=0.1)
+
+
+def test_inside_a_placement_group_every_engine_takes_its_own_bundle(ray_session: None, tiny_model_dir: Path) -> None:
+    bundles = ray.util.placement_group([{"CPU": 0.1}] * 3)
+
+    @ray.remote(num_cpus=0.1)
+    def trial(folder: str) -> list[str]:
+        with pytest.raises(ValueError, match="first_bundle"):
+            InferenceGroup(EngineSettings(folder))
+        group = InferenceGroup(EngineSettings(folder), num_engines=2, first_bundle=1, num_cpus=0.1)
+        resources = [
+            ray.get(h.apply.remote(lambda actor: str(ray.get_runtime_context().get_assigned_resources())))
+            for h in group.handles()
+        ]
+        group.stop()
+        return resources
+
+    strategy = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(
+        bundles, placement_group_bundle_index=0, placement_group_capture_child_tasks=True
+    )
+    try:
+        resources = ray.get(trial.options(scheduling_strategy=strategy).remote(str(tiny_model_dir)), timeout=60)
+        assert len(resources) == 2
+    finally:
+        ray.util.remove_placement_group(bundles)

@@ -1,0 +1,103 @@
+"""Weights that fail to load while calls are on their way into AsyncLLM; a stand-in answers in the place of vLLM."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from vllm.logprobs import FlatLogprobs
+
+from rl_agents.inference import EngineError, EngineSettings, Sampling, vllm_async
+from rl_agents.inference.vllm_async import VLLMAsyncEngine
+
+
+class Core:
+    """vLLM's core process, as far as the race goes: what it has not heard of, it does not abort."""
+
+    errored = False
+
+    def __init__(self) -> None:
+        self.arrives, self.paused, self.hangs = asyncio.Event(), False, asyncio.Event()
+        self.hangs.set()
+
+    async def generate(self, prompt: Any, params: Any, request_id: str, **_: Any) -> AsyncIterator[Any]:
+        await self.arrives.wait()  # on its way: its text is read, and its socket is slow
+        flat = FlatLogprobs([0], [1], [7], [-0.1], [1], [None])
+        output = SimpleNamespace(token_ids=[7], logprobs=flat, finish_reason="stop")
+        yield SimpleNamespace(finished=True, outputs=[output], prompt_token_ids=[1], num_cached_tokens=0)
+
+    async def pause_generation(self, mode: str, clear_cache: bool) -> None:
+        self.paused = True
+        await self.hangs.wait()
+
+    async def resume_generation(self) -> None:
+        self.paused = False
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> VLLMAsyncEngine:
+    monkeypatch.setattr(vllm_async, "_start", lambda settings: Core())
+    monkeypatch.setattr(vllm_async, "counts_versions", lambda: False)
+    monkeypatch.setattr(vllm_async, "sampling_params", lambda *args: None)
+
+    async def build() -> VLLMAsyncEngine:
+        return VLLMAsyncEngine(EngineSettings("", kind="vllm", mode="async", weight_switch="keep"))
+
+    return asyncio.run(build())
+
+
+async def fail_to_load(engine: VLLMAsyncEngine, version: int) -> None:
+    await engine.hold(version)
+    await engine.give_up("the weights are half-way")
+
+
+@pytest.mark.parametrize("mended", [False, True])
+def test_a_call_that_the_abort_did_not_reach_is_answered_by_no_half_loaded_weights(
+    engine: VLLMAsyncEngine, mended: bool
+) -> None:
+    heard: list[int] = []
+
+    async def scenario() -> None:
+        core: Any = engine._engine
+        call = asyncio.create_task(engine.generate([1], Sampling(4), lambda ids, _: heard.extend(ids)))
+        await asyncio.sleep(0)
+        await fail_to_load(engine, 1)
+        if mended:  # before the call arrives: what it says is of the new weights, and its start is not known to be
+            await engine.hold(2)
+            await engine.release(2)
+        core.arrives.set()
+        with pytest.raises(EngineError, match="the weights are half-way"):
+            await call
+        later = engine.generate([1], Sampling(4))
+        if mended:
+            assert (await later).policy_version == 2
+        else:
+            with pytest.raises(EngineError, match="the weights are half-way"):
+                await later
+
+    asyncio.run(asyncio.wait_for(scenario(), 20))
+    assert not heard
+
+
+def test_giving_up_that_is_cancelled_half_way_does_not_hold_the_next_weights(engine: VLLMAsyncEngine) -> None:
+    async def scenario() -> None:
+        core: Any = engine._engine
+        await engine.hold(1)
+        core.hangs.clear()
+        giving_up = asyncio.create_task(engine.give_up("the weights are half-way"))
+        await asyncio.sleep(0.01)
+        giving_up.cancel()
+        await asyncio.gather(giving_up, return_exceptions=True)
+        core.hangs.set()
+        core.arrives.set()
+        await asyncio.wait_for(engine.hold(2), 5)
+        await engine.release(2)
+        assert (await engine.generate([1], Sampling(4))).policy_version == 2 and not core.paused
+        held = engine.held.seconds()
+        await asyncio.sleep(0.02)
+        assert engine.held.seconds() == held
+
+    asyncio.run(asyncio.wait_for(scenario(), 20))

@@ -1,0 +1,110 @@
+"""vLLM stepped by the event loop that asks it: what runs when, and what becomes of errors. A stand-in is stepped."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rl_agents.inference import EngineError, EngineSettings, Sampling, vllm_engine
+from rl_agents.inference.vllm_inline import VLLMInlineEngine
+
+
+class Stand:
+    """Answers each request in the second step after it came, and notes who was in which step."""
+
+    def __init__(self) -> None:
+        self.running: dict[str, int] = {}
+        self.steps: list[list[str]] = []
+        self.fails = False
+        self.engine_core = SimpleNamespace(shutdown=lambda: None)
+
+    def add_request(self, request_id: str, *_: Any, **__: Any) -> None:
+        self.running[request_id] = 2
+
+    def abort_request(self, ids: list[str]) -> None:
+        for request_id in ids:
+            del self.running[request_id]
+
+    def has_unfinished_requests(self) -> bool:
+        return bool(self.running)
+
+    def step(self) -> list[Any]:
+        if self.fails:
+            raise RuntimeError("out of memory")
+        self.steps.append(sorted(self.running))
+        self.running = {name: left - 1 for name, left in self.running.items()}
+        done = [name for name, left in self.running.items() if not left]
+        self.running = {name: left for name, left in self.running.items() if left}
+        return [SimpleNamespace(request_id=name, finished=True) for name in done]
+
+
+@pytest.fixture
+def stand(monkeypatch: pytest.MonkeyPatch) -> Stand:
+    stand = Stand()
+    monkeypatch.setattr(vllm_engine, "_start", lambda settings: stand)
+    monkeypatch.setattr(vllm_engine, "counts_versions", lambda: False)
+    monkeypatch.setattr(vllm_engine, "sampling_params", lambda sampling, stream: None)
+    monkeypatch.setattr(vllm_engine, "completion", lambda output, version: output.request_id)
+    monkeypatch.setattr(vllm_engine.Counters, "add", lambda self, output: None)
+    return stand
+
+
+@pytest.fixture
+def engine(stand: Stand) -> VLLMInlineEngine:
+    return VLLMInlineEngine(EngineSettings("", kind="vllm", mode="inline"))
+
+
+def ask(engine: VLLMInlineEngine) -> Any:
+    return engine.generate([1, 2], Sampling(max_tokens=2))
+
+
+def test_the_next_request_of_who_was_answered_joins_the_next_step(engine: VLLMInlineEngine, stand: Stand) -> None:
+    async def episode() -> None:
+        for _ in range(3):
+            await ask(engine)
+
+    async def both() -> None:
+        await asyncio.gather(episode(), episode())
+
+    asyncio.run(both())
+    assert stand.steps == [["0", "1"]] * 2 + [["2", "3"]] * 2 + [["4", "5"]] * 2
+    asyncio.run(both())  # on another loop, as a new one may come
+    assert len(stand.steps) == 12
+
+
+def test_a_request_that_is_given_up_is_aborted(engine: VLLMInlineEngine, stand: Stand) -> None:
+    async def scenario() -> None:
+        task = asyncio.create_task(ask(engine))
+        while not stand.running:
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await ask(engine)
+
+    asyncio.run(scenario())
+    assert stand.steps[-2:] == [["1"]] * 2
+
+
+def test_a_step_that_fails_answers_everybody_now_and_later(engine: VLLMInlineEngine, stand: Stand) -> None:
+    async def scenario() -> list[Any]:
+        return await asyncio.gather(ask(engine), ask(engine), return_exceptions=True)
+
+    stand.fails = True
+    for answer in (*asyncio.run(scenario()), *asyncio.run(scenario())):
+        assert isinstance(answer, EngineError) and "out of memory" in str(answer)
+    assert engine.dead is not None
+
+
+def test_who_waits_when_it_is_closed_hears_of_it(engine: VLLMInlineEngine, stand: Stand) -> None:
+    async def scenario() -> None:
+        task = asyncio.create_task(ask(engine))
+        while not stand.running:
+            await asyncio.sleep(0)
+        engine.close()
+        with pytest.raises(EngineError, match="closed"):
+            await task
+
+    asyncio.run(scenario())

@@ -1,0 +1,78 @@
+"""Packing weights, and choosing an engine."""
+
+from __future__ import annotations
+
+import importlib.util
+import pickle
+
+import pytest
+import torch
+
+from rl_agents.errors import InputError
+from rl_agents.inference import EngineSettings, resolve_engine, select
+from rl_agents.inference.weights import ALIGN, pack, unpack
+
+
+def test_any_dtype_survives_the_journey() -> None:
+    weights = {
+        "a": torch.randn(3, 5),
+        "b": torch.randn(7).bfloat16(),
+        "c": torch.randn(2, 2, 2).half(),
+        "d": torch.arange(5),
+        "e": torch.tensor(True),
+        "f": torch.zeros(0, 4),
+        "g": torch.randn(4, 6).T,
+    }
+    packed = pickle.loads(pickle.dumps(pack(weights)))
+    restored = unpack(packed)
+    assert list(restored) == list(weights)
+    for name, tensor in weights.items():
+        assert restored[name].dtype == tensor.dtype and torch.equal(restored[name], tensor)
+    assert all(entry.offset % ALIGN == 0 for entry in packed.index)
+
+
+def test_a_tied_head_travels_once() -> None:
+    embedding = torch.randn(4, 2)
+    tied = {"lm_head.weight": embedding, "model.embed_tokens.weight": embedding}
+    assert [entry.name for entry in pack(tied).index] == ["model.embed_tokens.weight"]
+    copied = {name: tensor.clone() for name, tensor in tied.items()}
+    assert len(pack(copied).index) == 2
+    assert [entry.name for entry in pack(copied, tied=True).index] == ["model.embed_tokens.weight"]
+
+
+def test_unpacking_copies_nothing() -> None:
+    packed = pack({"a": torch.zeros(4)})
+    packed.buffer[:] = 0xFF
+    assert unpack(packed)["a"].isnan().all()
+
+
+def test_auto_takes_vllm_where_it_can_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(select, "_vllm_obstacle", lambda: ("", ""))
+    assert resolve_engine("auto")[0] == "vllm"
+    monkeypatch.undo()
+    monkeypatch.setattr(select, "find_spec", lambda name: None)
+    kind, reason = resolve_engine("auto")
+    assert kind == "torch" and "vLLM is not installed" in reason
+
+
+def test_vllm_asked_for_but_missing_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(select, "find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"pip install -e '\.\[vllm"):
+        resolve_engine("vllm")
+
+
+def test_unknown_engines_are_refused() -> None:
+    with pytest.raises(InputError, match="did you mean 'torch'"):
+        resolve_engine("torhc")
+
+
+def test_this_machine_resolves_to_what_is_installed() -> None:
+    kind, reason = resolve_engine("auto")
+    assert kind in ("torch", "vllm") and reason.startswith(f"engine {kind}")
+    if importlib.util.find_spec("vllm") is None:
+        assert kind == "torch"
+
+
+def test_settings_that_exclude_each_other_are_refused() -> None:
+    with pytest.raises(ValueError, match="tensor_parallel"):
+        EngineSettings("x", kind="vllm", mode="inprocess", tensor_parallel=2)

@@ -1,0 +1,115 @@
+"""Quantised engines: what they hold after new weights came is what a new engine makes of these weights."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rl_agents.algorithms import Settings
+from rl_agents.errors import InputError
+from rl_agents.inference.select import QUANTIZATIONS, check_dense, check_quantization, run_engine
+
+PROMPT = [5, 6, 7, 8, 9, 10]
+BASE = {"engine": "vllm", "dtype": "bfloat16", "engine_quantization": "fp8"}
+
+
+@pytest.fixture(scope="module")
+def models(tiny_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Two models of different weights, in folders of their names."""
+    from transformers import AutoModelForCausalLM
+
+    folder, found = tmp_path_factory.mktemp("quantised"), {}
+    for number, name in enumerate(("old", "new")):
+        model = AutoModelForCausalLM.from_pretrained(tiny_model_dir, dtype=torch.bfloat16).eval()
+        generator = torch.Generator().manual_seed(number)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter += 0.05 * torch.randn(parameter.shape, generator=generator)
+        model.save_pretrained(folder / name)
+        found[name] = model
+    return {**found, "folder": folder}
+
+
+@pytest.fixture(scope="module")
+def engines(models: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    if find_spec("vllm") is None:
+        pytest.skip("vLLM is an optional extra")
+    from inference.transfer.engine_host import HostedEngine, settings, start_fork_server
+
+    start_fork_server()
+    fields = {"dtype": "bfloat16", "vllm_args": {"quantization": QUANTIZATIONS["fp8"]}}
+    found = {name: HostedEngine(settings(models["folder"] / name, "gloo", **fields)) for name in ("old", "new")}
+    for engine in found.values():
+        engine.call("ping", timeout_s=240)
+    yield found
+    for engine in found.values():
+        engine.kill()
+
+
+@pytest.mark.ray
+def test_new_weights_are_quantised_anew_on_both_ways(engines: dict[str, Any], models: dict[str, Any]) -> None:
+    """Each engine gets the weights that the other one was started with, in several buckets, and then its own again."""
+    from inference.transfer.engine_host import PipePeers
+
+    from rl_agents.inference.weight_sync.links import GlooLink, StoreLink
+    from rl_agents.inference.weight_sync.session import Session
+    from rl_agents.inference.weights import pack
+
+    def state(name: str) -> tuple[dict[str, str], Any]:
+        completion = engines[name].generate(PROMPT, max_tokens=12)
+        return engines[name].call("digests"), (completion.token_ids, completion.logprobs)
+
+    fresh = {name: state(name) for name in ("old", "new")}
+    assert any(name.endswith("weight_scale") for name in fresh["old"][0]), "quantised at all"
+    same = {name for name, digest in fresh["old"][0].items() if digest == fresh["new"][0][name]}
+    assert not {name for name in same if name.endswith("weight_scale") or name.endswith("proj.weight")}
+    version = 0
+    for way, link in (("object_store", StoreLink()), ("gloo", GlooLink(bucket_bytes=40_000))):
+        session = Session(PipePeers({0: engines["old"], 1: engines["new"]}), link)
+        for engine, weights in ((0, "new"), (1, "old"), (0, "old"), (1, "new")):
+            version += 1
+            assert session.update((engine,), pack(models[weights].state_dict()), version, 60.0) == {}
+            assert state(("old", "new")[engine]) == fresh[weights], (way, engine, weights)
+
+
+@pytest.mark.ray
+@torch.no_grad()
+def test_a_quantised_engine_is_near_the_learner_and_not_at_it(engines: dict[str, Any], models: dict[str, Any]) -> None:
+    completion = engines["old"].generate(PROMPT, max_tokens=12)
+    logits = models["old"].float()(torch.tensor([PROMPT + completion.token_ids])).logits[0, len(PROMPT) - 1 : -1]
+    expected = torch.log_softmax(logits, -1).gather(1, torch.tensor(completion.token_ids)[:, None])[:, 0]
+    gap = (expected - torch.tensor(completion.logprobs)).abs()
+    assert 0.01 < gap.mean() < 0.5
+
+
+@pytest.mark.parametrize(
+    ("keys", "kind", "capability", "why"),
+    [
+        ({}, "torch", None, "the torch engine calculates in dtype; it needs engine=vllm"),
+        ({"dtype": "float32"}, "vllm", None, "vLLM quantises bfloat16 and float16 models; set dtype=bfloat16"),
+        ({}, "vllm", (8, 0), "this GPU does not calculate in FP8 .compute capability 8.0, 8.9 is needed"),
+        ({"engine_sleep": 2}, "vllm", (9, 0), "nobody has tried engines that drop quantised weights"),
+    ],
+)
+def test_what_cannot_be_quantised_is_one_line(
+    keys: dict[str, Any], kind: str, capability: tuple[int, int] | None, why: str
+) -> None:
+    with pytest.raises(InputError, match=f"^engine_quantization=fp8: {why}"):
+        check_quantization(Settings.from_dict({**BASE, **keys}), kind, capability)
+    check_quantization(Settings.from_dict({**BASE, **keys, "engine_quantization": "none"}), kind, capability)
+
+
+def test_experts_are_not_and_dense_models_are() -> None:
+    settings = Settings.from_dict(BASE)
+    check_quantization(settings, "vllm", (9, 0))
+    check_dense(json.loads('{"model_type": "qwen3"}'), settings)
+    with pytest.raises(InputError, match=r"not for mixtures of experts \(mixtral\)"):
+        check_dense({"model_type": "mixtral", "num_local_experts": 8}, settings)
+    assert run_engine(settings, "", "vllm").vllm_args == {"quantization": "fp8_per_channel"}
+    assert run_engine(Settings.from_dict({}), "", "vllm").vllm_args == {}

@@ -1,0 +1,107 @@
+"""Scoring through the vocabulary head in pieces: equal to all at once, and never with all logits in memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from test_networks import build, needs_peft, policy, with_adapters
+from test_prefix_attention import outcome, plain_dir, saved, trie_batch
+from transformers import (
+    CohereConfig,
+    CohereForCausalLM,
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    GraniteConfig,
+    GraniteForCausalLM,
+)
+
+from rl_agents.learner import chunked_logprobs
+from rl_agents.learner.prefix_attention import pack_rows
+from rl_agents.learner.prefix_sharing import WIDE
+from rl_agents.learner.rl_modules import CausalLMModule
+
+__all__ = ["plain_dir"]
+PIECE = 7
+
+
+def check_equal(module: Any, packed: bool, tolerance: float) -> None:
+    assert module.piece is None
+    expected = outcome(module, trie_batch(), packed)
+    module.piece = PIECE
+    found = outcome(module, trie_batch(), packed)
+    assert (expected[1] - found[1]).norm() < tolerance * expected[1].norm()
+    for name, score in expected[0].items():
+        assert found[0][name].dtype == score.dtype and score.abs().sum() > 0
+        assert (found[0][name] - score).abs().max() <= tolerance * score.abs().max(), name
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 2e-6)])
+@pytest.mark.parametrize("packed", [False, True])
+def test_scores_and_gradients(plain_dir: Path, packed: bool, dtype: torch.dtype, tolerance: float) -> None:
+    check_equal(build(CausalLMModule, model_dir=plain_dir, shared_rows=512).to(dtype), packed, tolerance)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("adapters", [False, pytest.param(True, marks=needs_peft)])
+def test_with_adapters_and_recomputed_activations(tiny_model_dir: Path, adapters: bool, packed: bool) -> None:
+    keys = {"row_prefixes": "shared", "gradient_checkpointing": True}
+    check_equal(with_adapters(tiny_model_dir, **keys) if adapters else policy(tiny_model_dir, **keys), packed, 5e-6)
+
+
+def test_half_precision(tiny_model_dir: Path) -> None:
+    check_equal(policy(tiny_model_dir, row_prefixes="shared", dtype="bfloat16"), False, 2e-2)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_no_tensor_holds_more_logits_than_a_piece_has(plain_dir: Path, packed: bool) -> None:
+    module = build(CausalLMModule, model_dir=plain_dir, shared_rows=512)
+    ids, mask = trie_batch()
+    inputs: dict[str, Any] = {"input_ids": ids, "mask": mask, "temperature": 1.0, "entropy_gradient": True}
+    if packed:
+        inputs["packed"] = pack_rows(ids, mask, WIDE)
+
+    def most_kept(piece: int | None) -> int:
+        kept: list[int] = []
+
+        def keep(tensor: torch.Tensor) -> torch.Tensor:
+            kept.append(tensor.numel() if tensor.shape[-1] == module.lm.config.vocab_size else 0)
+            return tensor
+
+        module.piece = piece
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            module.forward_train(inputs)
+        return max(kept)
+
+    assert most_kept(None) > 10 * PIECE * module.lm.config.vocab_size
+    assert most_kept(PIECE) <= PIECE * module.lm.config.vocab_size
+
+
+def test_which_models_are_scored_in_pieces(plain_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = build(CausalLMModule, model_dir=plain_dir).lm
+    assert chunked_logprobs.piece_size(plain) is None, "200 words: all of a micro-batch fits"
+    monkeypatch.setattr(chunked_logprobs, "LOGITS_AT_ONCE", chunked_logprobs.LOGIT_BYTES * 200 * 40)
+    assert chunked_logprobs.piece_size(plain) == 40
+
+
+SMALL = {"vocab_size": 200, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
+HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
+SHAPED = {
+    "cap": (Gemma2ForCausalLM, Gemma2Config(**SMALL, **HEADS, head_dim=8, final_logit_softcapping=0.5)),
+    "scale": (CohereForCausalLM, CohereConfig(**SMALL, **HEADS, logit_scale=0.3)),
+    "division": (GraniteForCausalLM, GraniteConfig(**SMALL, **HEADS, logits_scaling=4.0)),
+}
+
+
+@pytest.mark.parametrize("name", list(SHAPED))
+def test_capped_and_scaled_logits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    kind, config = SHAPED[name]
+    module = build(CausalLMModule, model_dir=saved(tmp_path, kind(config)))
+    check_equal(module, False, 5e-6)
+    module.piece = None
+    monkeypatch.setattr(chunked_logprobs, "LOGITS_AT_ONCE", chunked_logprobs.LOGIT_BYTES * 200 * 40)
+    assert chunked_logprobs.piece_size(module.lm) == 40
+    monkeypatch.setattr(chunked_logprobs, "shaped_head", lambda lm: lm.get_output_embeddings())
+    assert chunked_logprobs.piece_size(module.lm) is None, "what a model does to its logits is not left out"

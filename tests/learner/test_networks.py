@@ -1,0 +1,171 @@
+"""The networks as they are built from a model's folder: precision, what trains, dropout, adapters, export."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors import safe_open
+from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, Qwen2Config, Qwen2ForCausalLM
+
+from rl_agents.algorithms import Settings
+from rl_agents.learner.rl_modules import CausalLMModule, Network, ValueModule, module_specs
+from rl_agents.rollout.env_runner import TEXT_SPACE
+
+IDS = torch.tensor([[5, 6, 7, 8, 9, 10]])
+MASK = torch.tensor([[0.0, 0.0, 1.0, 1.0, 0.0, 0.0]])
+BATCH = {"input_ids": IDS, "mask": MASK, "temperature": 1.0}
+OUTPUT = {CausalLMModule: "logprobs", ValueModule: "values"}
+needs_peft = pytest.mark.skipif(find_spec("peft") is None, reason="peft is not installed")
+
+
+def specs(model_dir: Path | str, **keys: Any) -> dict[str, dict[str, Any]]:
+    """What each network is built from."""
+    settings = Settings.from_dict({"algo": "grpo", "kl_coef": 0.0, **keys})
+    return {n: dict(s.model_config) for n, s in module_specs(settings, str(model_dir)).rl_module_specs.items()}
+
+
+def build(kind: type[Network], **config: Any) -> Any:
+    return kind(observation_space=TEXT_SPACE, action_space=TEXT_SPACE, model_config={"dtype": "float32", **config})
+
+
+def policy(model_dir: Path | str, **keys: Any) -> Any:
+    return build(CausalLMModule, **specs(model_dir, **keys)["default_policy"])
+
+
+def with_adapters(model_dir: Path, **keys: Any) -> Any:
+    """A policy whose adapters are not at zero."""
+    module, generator = policy(model_dir, lora_rank=2, lora_alpha=6, **keys), torch.Generator().manual_seed(0)
+    for name, parameter in module.lm.named_parameters():
+        if "lora_" in name:
+            parameter.data.normal_(0, 0.2, generator=generator)
+    return module
+
+
+def dtypes(module: torch.nn.Module) -> set[torch.dtype]:
+    return {parameter.dtype for parameter in module.parameters()}
+
+
+def gradients(module: Any) -> dict[str, torch.Tensor]:
+    module.train()
+    module.forward_train(BATCH)["logprobs"].sum().backward()
+    return {name: parameter.grad for name, parameter in module.lm.named_parameters() if parameter.requires_grad}
+
+
+@pytest.mark.parametrize(
+    ("keys", "networks"),
+    [
+        ({}, {"default_policy"}),
+        ({"kl_coef": 0.1}, {"default_policy", "reference"}),
+        ({"algo": "reinforce++", "kl_in_reward_coef": 0.1}, {"default_policy", "reference"}),
+        ({"algo": "ppo"}, {"default_policy", "critic"}),
+    ],
+)
+def test_only_the_networks_that_a_run_needs_are_held(keys: dict[str, Any], networks: set[str]) -> None:
+    assert set(specs("model", **keys)) == networks
+
+
+def test_the_reference_never_moves_and_is_kept_in_the_precision_of_activations(tiny_model_dir: Path) -> None:
+    config = specs(tiny_model_dir, kl_coef=0.1, dtype="bfloat16")
+    reference, trained = (build(CausalLMModule, **config[n]) for n in ("reference", "default_policy"))
+    assert not any(parameter.requires_grad for parameter in reference.parameters())
+    assert all(parameter.requires_grad for parameter in trained.parameters())
+    assert (dtypes(reference), dtypes(trained)) == ({torch.bfloat16}, {torch.float32})
+
+
+@pytest.mark.filterwarnings("ignore:CUDA is not available")
+@pytest.mark.parametrize("kind", [CausalLMModule, ValueModule])
+def test_bfloat16_is_the_precision_of_activations(kind: type[Network], tiny_model_dir: Path) -> None:
+    exact, cast = build(kind, model_dir=tiny_model_dir), build(kind, model_dir=tiny_model_dir, dtype="bfloat16")
+    for module in (exact, cast):
+        if kind is ValueModule:  # its head starts at zero
+            torch.nn.init.constant_(module.head.weight, 0.3)
+    expected, found = (module.forward_train(BATCH)[OUTPUT[kind]] for module in (exact, cast))
+    error = (expected - found)[MASK > 0].abs()
+    assert 1e-5 < error.max() < 0.2 and found.dtype == torch.float32
+    assert cast.precision(torch.device("cuda")).fast_dtype == torch.bfloat16, "torch's own default is float16 there"
+    cast.autocast = False  # FSDP2 gathers weights in bfloat16 already
+    assert torch.equal(cast.forward_train(BATCH)[OUTPUT[kind]], expected)
+
+
+def saved(folder: Path, model: Any) -> Path:
+    torch.manual_seed(0)
+    model.save_pretrained(folder)
+    return folder
+
+
+def test_no_network_drops_out(tmp_path: Path) -> None:
+    layers = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
+    attention = Qwen2ForCausalLM(Qwen2Config(vocab_size=40, num_key_value_heads=2, attention_dropout=0.5, **layers))
+    modules = GPT2LMHeadModel(GPT2Config(vocab_size=40, n_embd=32, n_layer=1, n_head=2, bos_token_id=1, eos_token_id=1))
+    for name, model in (("attention", attention), ("modules", modules)):
+        folder = saved(tmp_path / name, model)
+        plain = AutoModelForCausalLM.from_pretrained(folder).eval()
+        table = torch.log_softmax(plain(IDS).logits[0], -1).detach()
+        module = policy(folder).train()
+        found = module.forward_train(BATCH)["logprobs"][0]
+        assert found[2:4].tolist() == pytest.approx([float(table[1, 7]), float(table[2, 8])], abs=1e-5)
+        critic = build(ValueModule, model_dir=folder).train()
+        torch.nn.init.constant_(critic.head.weight, 0.3)
+        values = [critic.forward_train(BATCH)["values"] for _ in range(2)]
+        assert torch.equal(*values) and values[0][MASK > 0].all()
+
+
+def test_the_critic_reads_nothing_behind_the_last_scored_token(tiny_model_dir: Path) -> None:
+    critic, seen = build(ValueModule, model_dir=tiny_model_dir), []
+    critic.backbone.register_forward_pre_hook(
+        lambda _, args, kw: seen.append(kw["input_ids"].tolist()), with_kwargs=True
+    )
+    critic.forward_train(BATCH)
+    assert seen == [[[5, 6, 7]]], "the token before the last scored one is where that one's value is read"
+    nothing = critic.forward_train({**BATCH, "mask": MASK * 0})["values"]
+    assert nothing.shape == MASK.shape and not nothing.any()
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_what_engines_get_is_the_model_in_its_files_names(tiny_model_dir: Path, tmp_path: Path, tied: bool) -> None:
+    config = Qwen2Config.from_pretrained(tiny_model_dir, tie_word_embeddings=tied)
+    folder = saved(tmp_path / "model", Qwen2ForCausalLM(config))
+    exported = dict(policy(folder, dtype="bfloat16").merged_weights())
+    with safe_open(folder / "model.safetensors", "pt") as file:
+        assert set(exported) == set(file.keys()) and ("lm_head.weight" in exported) != tied
+        assert all(torch.equal(exported[name], file.get_tensor(name).bfloat16()) for name in exported)
+    assert {tensor.dtype for tensor in exported.values()} == {torch.bfloat16}
+
+
+@needs_peft
+def test_merged_adapters_are_the_policy_that_was_trained(tiny_model_dir: Path) -> None:
+    module, plain = with_adapters(tiny_model_dir), policy(tiny_model_dir)
+    before = plain.forward_train(BATCH)["logprobs"]
+    plain.lm.load_state_dict(dict(module.merged_weights()), strict=False)
+    found, expected = (each.forward_train(BATCH)["logprobs"] for each in (plain, module))
+    assert torch.allclose(found, expected, atol=1e-5) and (found - before).abs().max() > 0.1
+
+
+@needs_peft
+def test_adapters_sit_on_every_matrix_but_the_head_and_weigh_alpha_over_rank(tiny_model_dir: Path) -> None:
+    module = with_adapters(tiny_model_dir, dtype="bfloat16")
+    layers = {name: layer for name, layer in module.lm.named_modules() if hasattr(layer, "get_delta_weight")}
+    names = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+    assert sorted(name.rsplit(".", 1)[1] for name in layers) == sorted(names * 2)
+    for layer in layers.values():
+        first, second = layer.lora_A["default"].weight, layer.lora_B["default"].weight
+        assert first.shape[0] == second.shape[1] == 2
+        assert torch.allclose(layer.get_delta_weight("default").float(), 3 * (second @ first).float(), atol=1e-2)
+    trained = {n for n, p in module.lm.named_parameters() if p.requires_grad}
+    assert trained and all("lora_" in name for name in trained)
+    base = {p.dtype for n, p in module.lm.named_parameters() if n not in trained}
+    assert base == {torch.bfloat16} and {module.lm.get_parameter(n).dtype for n in trained} == {torch.float32}
+
+
+@pytest.mark.parametrize("adapters", [False, pytest.param(True, marks=needs_peft)])
+def test_gradient_checkpointing_changes_memory_and_nothing_else(tiny_model_dir: Path, adapters: bool) -> None:
+    make = with_adapters if adapters else policy
+    plain, frugal = make(tiny_model_dir), make(tiny_model_dir, gradient_checkpointing=True)
+    assert not plain.lm.is_gradient_checkpointing and frugal.lm.is_gradient_checkpointing
+    expected, found = gradients(plain), gradients(frugal)
+    assert set(expected) == set(found) and expected
+    assert all(torch.allclose(found[name], expected[name], atol=1e-6) for name in expected)

@@ -1,0 +1,69 @@
+"""Optimisers: schedule, non-finite gradients, and exact state."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from rl_agents.algorithms import Settings
+from rl_agents.learner.optimizers import OptimizerSet, learning_rate_factor
+from rl_agents.trainer.checkpoint import flatten, unflatten
+
+
+def test_learning_rate_warms_up_stays_and_falls() -> None:
+    settings = Settings.from_dict({"iterations": 10, "minibatches": 10, "lr_warmup": 20, "lr_decay": 0.5})
+    assert learning_rate_factor(0, settings) == pytest.approx(1 / 20)
+    assert learning_rate_factor(30, settings) == 1.0
+    assert learning_rate_factor(75, settings) == pytest.approx(0.52)
+    assert learning_rate_factor(99, settings) == pytest.approx(0.04)
+    assert learning_rate_factor(10**6, settings) == pytest.approx(0.02)
+    assert learning_rate_factor(5, Settings()) == 1.0
+
+
+def step(optimizers: OptimizerSet, module: nn.Module, scale: float = 1.0) -> dict[str, float]:
+    optimizers.zero_grad()
+    (module(torch.ones(2, 4)).square().sum() * scale).backward()
+    return optimizers.step(["default_policy"])
+
+
+def build(kind: str, **keys: object) -> tuple[OptimizerSet, nn.Module]:
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
+    return OptimizerSet({"default_policy": module}, Settings.from_dict({"optimizer": kind, "lr": 0.1, **keys})), module
+
+
+@pytest.mark.parametrize("kind", ["adamw", "muon"])
+def test_state_restores_the_next_step_exactly(kind: str) -> None:
+    optimizers, module = build(kind)
+    step(optimizers, module)
+    weights = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    state = copy.deepcopy(optimizers.state())
+    step(optimizers, module)
+    expected = [parameter.clone() for parameter in module.parameters()]
+    fresh, other = build(kind)
+    other.load_state_dict(weights)
+    fresh.load(state)
+    step(fresh, other)
+    assert all(torch.equal(a, b) for a, b in zip(expected, other.parameters(), strict=True))
+
+
+def test_a_state_before_the_first_step_comes_back_through_a_checkpoint() -> None:
+    """Files keep no empty dictionaries: a run that was interrupted before it learned anything has no moments."""
+    optimizers, module = build("adamw")
+    fresh, other = build("adamw")
+    fresh.load(unflatten(flatten(optimizers.state())))
+    step(optimizers, module)
+    step(fresh, other)
+    assert all(torch.equal(a, b) for a, b in zip(module.parameters(), other.parameters(), strict=True))
+
+
+def test_gradients_that_are_not_finite_change_nothing() -> None:
+    optimizers, module = build("adamw")
+    before = [parameter.clone() for parameter in module.parameters()]
+    assert not step(optimizers, module, scale=float("nan"))["default_policy"] < float("inf")
+    assert all(torch.equal(a, b) for a, b in zip(before, module.parameters(), strict=True))
+    assert step(optimizers, module)["default_policy"] > 0
+    assert not torch.equal(before[0], next(module.parameters()))

@@ -1,0 +1,263 @@
+"""Forwarding shared tokens once is exact: scores and gradients of every loss, and which models it is refused for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from test_learner_group import VARIANTS, Learners, build_group, family_rows, largest_difference
+from test_networks import build, needs_peft, policy, with_adapters
+from transformers import (
+    BloomConfig,
+    BloomForCausalLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    GPTNeoXConfig,
+    GPTNeoXForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MambaConfig,
+    MambaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+from rl_agents.algorithms import Settings
+from rl_agents.errors import InputError
+from rl_agents.learner.model_check import check_sharing
+from rl_agents.learner.prefix_attention import NAME, pack_rows
+from rl_agents.learner.prefix_sharing import WIDE
+from rl_agents.learner.rl_modules import CausalLMModule, ValueModule
+from rl_agents.learner.training_data import AgentTrainingData
+
+SMALL = {
+    "vocab_size": 200,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_attention_heads": 4,
+    "num_hidden_layers": 2,
+}
+GPT2 = {"vocab_size": 200, "n_embd": 32, "n_layer": 2, "n_head": 2, "bos_token_id": 1, "eos_token_id": 1}
+Batch = tuple[torch.Tensor, torch.Tensor]
+
+
+def saved(folder: Path, model: Any) -> Path:
+    torch.manual_seed(0)
+    for parameter in model.parameters():
+        if parameter.dim() > 1:
+            torch.nn.init.normal_(parameter, std=0.2)
+    model.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def plain_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that calculates in float64 throughout when it is asked to: Qwen's norms are in float32 always."""
+    return saved(tmp_path_factory.mktemp("neox"), GPTNeoXForCausalLM(GPTNeoXConfig(**SMALL)))
+
+
+def trie_batch(seed: int = 0) -> Batch:
+    """Rows of two tries with up to four levels, equal rows, rows within others, and a row that scores nothing."""
+    rng, rows = np.random.default_rng(seed), list[list[int]]()
+
+    def grow(path: list[int], left: int) -> None:
+        if not left:
+            rows.append(path)
+        for _ in range(left and int(rng.integers(1, 4))):
+            grow(path + rng.integers(0, 60, int(rng.integers(3, 12))).tolist(), left - 1)
+
+    for _ in range(2):
+        grow(rng.integers(0, 60, 20).tolist(), 3)
+    rows += [rows[0], rows[1][:14], rows[2][:25], [7, 8, 9]]
+    order = rng.permutation(len(rows))
+    ids, mask = (torch.zeros(len(rows), max(map(len, rows)), dtype=kind) for kind in (torch.long, torch.float32))
+    for line, number in enumerate(order):
+        row = rows[number]
+        ids[line, : len(row)] = torch.tensor(row)
+        mask[line, 1 : len(row)] = torch.from_numpy(rng.random(len(row) - 1) < 0.4).float()
+    mask[2] = 0
+    return ids, mask
+
+
+def outcome(
+    module: Any, batch: Batch, packed: bool, share: bool = True
+) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+    """Scores, and the gradient of a nonlinear function of all of them."""
+    ids, mask = batch
+    inputs: dict[str, Any] = {"input_ids": ids, "mask": mask, "temperature": 0.7, "entropy_gradient": True}
+    if packed:
+        inputs["packed"] = pack_rows(ids, mask, WIDE, share=share)
+    module.train()
+    module.zero_grad()
+    scores = module.forward_train(inputs)
+    weights = torch.linspace(-1, 1, ids.numel(), dtype=torch.float64).view(ids.shape)
+    sum(((0.5 * score).exp() * weights * mask).sum() for score in scores.values()).backward()  # type: ignore[union-attr]
+    gradients = [p.grad.flatten().double() for p in module.parameters() if p.grad is not None]
+    return scores, torch.cat(gradients)
+
+
+def check_equal(module: Any, batch: Batch, tolerance: float, share: bool = True) -> None:
+    expected, found = outcome(module, batch, packed=False), outcome(module, batch, packed=True, share=share)
+    assert (expected[1] - found[1]).norm() < tolerance * expected[1].norm()
+    for name, score in expected[0].items():
+        assert found[0][name].dtype == score.dtype and score.abs().sum() > 0
+        assert (found[0][name] - score).abs().max() <= tolerance * score.abs().max(), name
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 2e-6)])
+@pytest.mark.parametrize("kind", [CausalLMModule, ValueModule])
+@pytest.mark.parametrize("seed", range(3))
+def test_scores_and_gradients_are_those_of_flat_rows(
+    plain_dir: Path, kind: Any, dtype: torch.dtype, tolerance: float, seed: int
+) -> None:
+    module = build(kind, model_dir=plain_dir, shared_rows=512)
+    if kind is ValueModule:  # its head starts at zero
+        torch.nn.init.normal_(module.head.weight)
+    batch = trie_batch(seed)
+    assert pack_rows(*batch, WIDE).input_ids.shape[1] < 0.5 * batch[0].numel()
+    check_equal(module.to(dtype), batch, tolerance)
+
+
+ARCHITECTURES = {
+    "llama": (LlamaForCausalLM, LlamaConfig(**SMALL, num_key_value_heads=2)),
+    "qwen3": (Qwen3ForCausalLM, Qwen3Config(**SMALL, num_key_value_heads=1, head_dim=8)),
+    "gpt2": (GPT2LMHeadModel, GPT2Config(**GPT2)),
+    "mistral, short rows": (MistralForCausalLM, MistralConfig(**SMALL, num_key_value_heads=2, sliding_window=512)),
+}
+
+
+@pytest.mark.parametrize("name", list(ARCHITECTURES))
+def test_any_dense_attention_is_shared(tmp_path: Path, name: str) -> None:
+    kind, config = ARCHITECTURES[name]
+    check_equal(build(CausalLMModule, model_dir=saved(tmp_path, kind(config)), shared_rows=512), trie_batch(), 1e-5)
+
+
+@pytest.mark.parametrize("adapters", [False, pytest.param(True, marks=needs_peft)])
+def test_recomputed_activations_keep_the_shared_beginning(tiny_model_dir: Path, adapters: bool) -> None:
+    """Gradient checkpointing drops key-value caches without a word; there is none here."""
+    keys = {"row_prefixes": "shared", "gradient_checkpointing": True}
+    module = with_adapters(tiny_model_dir, **keys) if adapters else policy(tiny_model_dir, **keys)
+    assert module.lm.is_gradient_checkpointing
+    check_equal(module, trie_batch(), 5e-6)
+
+
+def test_half_precision_is_as_exact_as_flat_rows_are(tiny_model_dir: Path) -> None:
+    exact, half = (policy(tiny_model_dir, row_prefixes="shared", dtype=dtype) for dtype in ("float32", "bfloat16"))
+    truth = outcome(exact, trie_batch(), packed=False)[1]
+    errors = [(outcome(half, trie_batch(), packed=packed)[1] - truth).norm() / truth.norm() for packed in (False, True)]
+    assert 1e-4 < errors[1] < 1.5 * errors[0] < 0.1
+
+
+def test_a_batch_without_scored_tokens_scores_nothing(plain_dir: Path) -> None:
+    ids = torch.tensor([[5, 6, 7], [5, 6, 8]])
+    for kind in (CausalLMModule, ValueModule):
+        module = build(kind, model_dir=plain_dir, shared_rows=512)
+        inputs = {"input_ids": ids, "mask": torch.zeros(2, 3), "temperature": 1.0}
+        scores = module.forward_train({**inputs, "packed": pack_rows(ids, inputs["mask"], WIDE)})
+        assert all(score.shape == (2, 3) and not score.any() for score in scores.values())
+
+
+# --- the learner ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def single(plain_dir: Path) -> Learners:
+    return Learners(str(plain_dir), 0)
+
+
+@pytest.fixture(scope="module")
+def double(plain_dir: Path) -> Learners:
+    """A learner that calculates in float64."""
+    learners = Learners(str(plain_dir), 0)
+    for name in ("default_policy", "critic", "reference"):
+        learners.group._learner.module[name].double()  # type: ignore[union-attr]
+    return learners
+
+
+BONUS = {"entropy_coef": 0.02, "tokens_per_microbatch": 200}
+
+
+@pytest.mark.parametrize("variant", list(VARIANTS))
+def test_every_algorithm_makes_the_same_update(single: Learners, double: Learners, variant: str) -> None:
+    keys = {"families": True, **(BONUS if "sft" not in variant else {}), **VARIANTS[variant]}
+    for learners, tolerance, relative in ((double, 1e-10, 1e-5), (single, 2e-6, 1e-4)):
+        flat, shared = learners.updated(**keys), learners.updated(**keys, row_prefixes="shared")
+        packed = learners.updated(**keys, packed_rows=True)
+        assert 0.2 < shared[1].pop("actor/forwarded_share") < 0.7
+        assert 0.7 < packed[1].pop("actor/forwarded_share") <= 1.0
+        for found in (shared, packed):
+            assert largest_difference(flat[0], found[0]) < tolerance
+            assert set(flat[1]) == set(found[1])
+            for name, value in flat[1].items():
+                if not name.startswith("timing_s/"):
+                    assert found[1][name] == pytest.approx(value, rel=relative, abs=1e-6), name
+
+
+def test_every_network_scores_alike(single: Learners, tiny_model_dir: Path) -> None:
+    rows, learner = family_rows(), single.group._learner
+    for network in ("default_policy", "critic", "reference"):
+        found = []
+        for prefixes in ("flat", "shared"):
+            learner.settings.row_prefixes = prefixes  # type: ignore[union-attr]
+            found.append(single.group.score(rows, network))
+        for flat, shared in zip(*found, strict=True):
+            assert shared.dtype == np.float32 and shared == pytest.approx(flat, abs=1e-5), network
+
+
+def test_flat_rows_are_what_they_are_without_it(tiny_model_dir: Path) -> None:
+    """The attention function leaves rows that share nothing as they were, bit for bit."""
+    moments = []
+    for prefixes in ("flat", "shared"):
+        group, settings = build_group(str(tiny_model_dir), row_prefixes=prefixes)
+        rows = family_rows()[:3]
+        group.learn(AgentTrainingData.build(rows, settings, np.random.default_rng(0)))
+        moments.append(group.full_state()["optimizer"]["moments"])
+    assert all(torch.equal(moments[0][name], moments[1][name]) for name in moments[0])
+
+
+# --- what it is refused for ----------------------------------------------------------------------------------------
+
+
+REFUSED = {
+    "sees 64 tokens back": MistralForCausalLM(MistralConfig(**SMALL, num_key_value_heads=2, sliding_window=64)),
+    "layers with a state": MambaForCausalLM(MambaConfig(vocab_size=200, hidden_size=32, num_hidden_layers=2)),
+    "attention in its own way": BloomForCausalLM(BloomConfig(vocab_size=200, hidden_size=32, n_layer=2, n_head=2)),
+}
+
+
+@pytest.mark.parametrize("reason", list(REFUSED))
+def test_models_that_mix_tokens_otherwise_are_refused_in_one_line(tmp_path: Path, reason: str) -> None:
+    folder = saved(tmp_path, REFUSED[reason])
+    for refuse in (lambda: check_sharing(folder, 512), lambda: policy(folder, row_prefixes="shared")):
+        with pytest.raises(InputError, match=r"row_prefixes=shared with model=.*set row_prefixes=flat") as error:
+            refuse()
+        assert reason in str(error.value) and "\n" not in str(error.value)
+
+
+def test_layers_of_another_kind_are_refused(tiny_model_dir: Path) -> None:
+    from rl_agents.learner.prefix_attention import unshareable
+
+    module = policy(tiny_model_dir)
+    assert unshareable(module.lm, 512) == ""
+    module.lm.config.layer_types = ["linear_attention", "full_attention"]
+    assert "linear_attention" in unshareable(module.lm, 512)
+
+
+def test_a_model_that_drops_the_plan_is_noticed(tiny_model_dir: Path) -> None:
+    module, batch = policy(tiny_model_dir, row_prefixes="shared"), trie_batch()
+    assert module.lm.config._attn_implementation == NAME
+    layers = module.lm.model.layers
+    layers[1].register_forward_pre_hook(
+        lambda _, args, kwargs: (args, kwargs | {"shared_rows": None}), with_kwargs=True
+    )
+    with pytest.raises(RuntimeError, match="1 of 2 layers"):
+        outcome(module, batch, packed=True)
+
+
+def test_flat_is_the_default() -> None:
+    assert Settings().row_prefixes == "flat"

@@ -1,0 +1,100 @@
+"""`lag=k` in whole runs of one process: methods train, and a run resumed in mid-flight samples nothing again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from trainer.test_algorithm import build, policy_weights, train
+from trainer.test_run_store import count_generations
+
+from rl_agents.store.reader import PoolReader
+from rl_agents.trainer.algorithm import AgentAlgorithm
+from rl_agents.trainer.resolve import cautions
+
+EXACT: dict[str, Any] = {"old_logprobs": "learner", "mismatch": "none"}
+
+
+def versions(algo: AgentAlgorithm) -> set[int]:
+    return {step.policy_version for trajectory in algo.last_trajectories for step in trajectory.steps}
+
+
+@pytest.mark.parametrize("lag", [1, 2])
+def test_every_step_of_an_iteration_has_the_version_of_k_before(beginner_model_dir: Path, lag: int) -> None:
+    algo, after = build(beginner_model_dir, lag=lag, iterations=5), [0]
+    for iteration in range(5):
+        (metrics,) = train(algo, 1)
+        assert versions(algo) == {after[max(0, iteration - lag)]}
+        assert metrics["rollout/lag"] == min(lag, iteration)
+        after.append(algo.policy_version)
+        algo.evaluate_policy(episodes=4)  # engines have the newest weights in between
+        assert metrics["actor/grad_norm"] > 0
+    assert algo.place.position == 5 * 4
+    algo.stop()
+
+
+def test_lag_0_is_the_same_whatever_is_said_of_it(beginner_model_dir: Path) -> None:
+    keys = {"algo": "vspo", "iterations": 3}
+    first, second = build(beginner_model_dir, **keys), build(beginner_model_dir, **keys, lag=0)
+    assert train(first, 3) == train(second, 3)
+    lagging = build(beginner_model_dir, **keys, lag=1, **EXACT)
+    assert train(lagging, 3) != train(build(beginner_model_dir, **keys, **EXACT), 3)
+
+
+@pytest.mark.parametrize(
+    ("lag", "keys"),
+    [
+        (1, {"algo": "grpo"}),
+        (2, {"algo": "dapo", "max_generation_batches": 40, "lr": 1e-4}),
+        (2, {"algo": "vspo", "mismatch": "token_tis"}),
+    ],
+)
+def test_a_resumed_run_is_equal_bit_for_bit(
+    beginner_model_dir: Path, tmp_path: Path, lag: int, keys: dict[str, Any]
+) -> None:
+    keys = {**EXACT, **keys, "lag": lag, "iterations": 7}
+    whole = build(beginner_model_dir, **keys)
+    whole.open_pool(tmp_path / "pool.sqlite")
+    before = train(whole, 3)
+    whole.save_run_checkpoint(tmp_path / "000003")
+    straight = train(whole, 2)  # what a kill would take back
+    assert whole.pool is not None
+    whole.pool.close()
+    whole.pool = None
+    straight += train(whole, 2)
+
+    second = AgentAlgorithm.from_checkpoint(tmp_path / "000003")
+    second.open_pool(tmp_path / "pool.sqlite")
+    sampled = count_generations(second)
+    assert train(second, 2) == straight[:2] and sampled == [], "the pool has what was in flight, and what came after"
+    second.save_run_checkpoint(tmp_path / "000005")
+    assert second.pool is not None
+    second.pool.close()
+
+    third = AgentAlgorithm.from_checkpoint(tmp_path / "000005")
+    third.open_pool(tmp_path / "pool.sqlite")
+    assert train(third, 2) == straight[2:]
+    for name, tensor in policy_weights(whole).items():
+        assert torch.equal(tensor, policy_weights(third)[name]), name
+    assert whole.place == third.place and any(metrics["actor/grad_norm"] > 0 for metrics in [*before, *straight])
+    assert third.pool is not None
+    third.pool.close()
+    with PoolReader(tmp_path / "pool.sqlite") as pool:
+        learned = [session for batch in pool.batches() for session in [batch.session]]
+    assert len(learned) == len(set(learned))
+
+
+def test_without_a_pool_what_was_in_flight_is_sampled_again_by_newer_weights(
+    beginner_model_dir: Path, tmp_path: Path
+) -> None:
+    algo = build(beginner_model_dir, lag=2, iterations=6, save_pool=False)
+    assert any("save_pool=false" in line for line in cautions(algo.settings))
+    train(algo, 3)
+    algo.save_run_checkpoint(tmp_path / "000003")
+    second = AgentAlgorithm.from_checkpoint(tmp_path / "000003")
+    for expected in (0, 1, 2):
+        (metrics,) = train(second, 1)
+        assert metrics["rollout/lag"] == expected
+        assert expected or versions(second) == {3}

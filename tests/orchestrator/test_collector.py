@@ -1,0 +1,280 @@
+"""Who is blamed when env runners die: runners in this process that die where a task says so."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import ray
+from ray.rllib.utils.actor_manager import FaultAwareApply, FaultTolerantActorManager
+
+from rl_agents.data.trajectory import EpisodeSpec, Trajectory
+from rl_agents.errors import EpisodesFail, RolloutError
+from rl_agents.orchestrator.collector import Collector
+from rl_agents.orchestrator.env_runner_handles import RunnerLost, runners_of
+from rl_agents.orchestrator.fault_tolerance import COME_BACK_S, MAX_DEATHS
+from rl_agents.orchestrator.remote_batches import Lost
+from rl_agents.rollout.agent_loop import Rollouts
+from rl_agents.rollout.branching_check import BranchingCheck, Reached
+from rl_agents.rollout.env_runner import TextEnvRunner
+from rl_agents.rollout.recording import Recorder
+from rl_agents.rollout.request_queue import Batch
+from rl_agents.store.trajectory_store import PoolError
+
+
+class Runner:
+    """Plays tasks in order and dies in deadly ones; its successor knows in which."""
+
+    def __init__(self, deadly: set[str], tells: bool = True) -> None:
+        self.deadly, self.tells, self.died_in, self.deaths = deadly, tells, "", 0
+
+    def exchange(self, batches: list[Batch], *_: Any) -> dict[int, Any]:
+        return {batch.number: getattr(self, batch.method)(batch.jobs, **batch.options) for batch in batches}
+
+    @property
+    def in_progress(self) -> int:
+        return 0
+
+    def sample(
+        self, specs: list[EpisodeSpec], temperature: float | None = None, attempt: int | None = None
+    ) -> Rollouts:
+        for spec in specs:
+            if spec.task_id in self.deadly:
+                self.died_in, self.deaths = spec.task_id, self.deaths + 1
+                raise ConnectionError
+        return Rollouts([Trajectory(s.task_id, s.group_id, s.member, s.seed) for s in specs])
+
+    def lost_task(self) -> str:
+        task, self.died_in = self.died_in if self.tells else "", ""
+        return task
+
+
+class Group:
+    """Env runners in this process; what they are asked is done at once."""
+
+    def __init__(self, runners: list[Runner]) -> None:
+        self.runners, self.healthy = runners, set(range(len(runners)))
+        self.remote = len(runners)
+
+    def ids(self) -> list[int]:
+        return sorted(self.healthy)
+
+    def send(self, runner: int, call: Any) -> Any:
+        try:
+            return SimpleNamespace(value=call(self.runners[runner]))
+        except ConnectionError:
+            return SimpleNamespace(value=None)
+
+    def wait(self, sent: Any, timeout_s: float | None) -> list[Any]:
+        return list(sent)
+
+    def answer(self, sent: Any) -> Any:
+        if sent.value is None:
+            raise RunnerLost
+        return sent.value
+
+    def lose(self, runner: int, *, kill: bool) -> None:
+        self.healthy.discard(runner)
+
+    def tell(self, runners: Any, call: Any) -> None:
+        for number in runners:
+            call(self.runners[number])
+
+    def absent(self) -> list[int]:
+        return [number for number in range(len(self.runners)) if number not in self.healthy]
+
+    def come_back(self, wait_s: float, late: Any = ()) -> list[int]:
+        back, self.healthy = self.absent(), set(range(len(self.runners)))
+        return back
+
+
+def specs(count: int) -> list[EpisodeSpec]:
+    return [EpisodeSpec(f"t{i}", i, member, 7) for i in range(count) for member in range(2)]
+
+
+def test_tasks_in_which_runners_die_fail_and_the_others_are_played() -> None:
+    deadly = {f"t{i}" for i in range(0, 32, 4)}
+    runners = [Runner(deadly), Runner(deadly)]
+    collector = Collector(Group(runners), None, 10.0)
+    collected = collector.collect(specs(32))
+    assert [(t.task_id, t.member) for t in collected.answers] == [(s.task_id, s.member) for s in specs(32)]
+    assert {t.task_id for t in collected.answers if t.failed} == deadly
+    assert all(t.end_cause.startswith("env_died: ") for t in collected.answers if t.failed)
+    assert sum(runner.deaths for runner in runners) == MAX_DEATHS * len(deadly)
+    # From now on nobody dies for them any more, once a runner was lost.
+    assert not any(t.failed for t in collector.collect([s for s in specs(32) if s.task_id not in deadly]).answers)
+
+
+def test_a_collection_takes_one_exchange_with_every_runner() -> None:
+    collector = Collector(Group([Runner(set()) for _ in range(3)]), None, 10.0)
+    for number in range(1, 4):
+        assert len(collector.collect(specs(32)).answers) == 64
+        assert collector.exchanges.count == 3 * number
+
+
+class Passing(Runner):
+    """Reaches a state, and tells who has."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(set())
+        self.name = name
+
+    def check_branching(self, specs: list[EpisodeSpec]) -> BranchingCheck:
+        return BranchingCheck({spec: Reached(spec, self.name) for spec in specs})
+
+    def confirm_branching(self, reached: list[Reached]) -> BranchingCheck:
+        ways = {state.spec: f"{state.way}, then {self.name}" for state in reached}
+        return BranchingCheck({spec: Reached(spec, way) for spec, way in ways.items()})
+
+
+@pytest.mark.parametrize("runners", [2, 3, 5])
+def test_another_env_runner_confirms_what_one_has_reached(runners: int) -> None:
+    collector = Collector(Group([Passing(f"r{number}") for number in range(runners)]), None, 10.0)
+    states = collector.check_branching([EpisodeSpec(f"t{i}", i, 0, 7) for i in range(3)]).answers
+    for state in collector.confirm_branching(states).answers:
+        first, second = state.way.split(", then ")
+        assert first == f"r{state.group_id % runners}" and second == f"r{(state.group_id + 1) % runners}"
+
+
+def test_deaths_that_no_task_explains_end_the_run_as_before() -> None:
+    collector = Collector(Group([Runner({"t1"}, tells=False)]), None, 10.0)
+    with pytest.raises(RolloutError, match="missing after 6 rounds"):
+        collector.collect(specs(4))
+
+
+def test_an_environment_that_always_ends_its_process_ends_the_run() -> None:
+    runner = Runner({f"t{i}" for i in range(64)})
+    with pytest.raises(EpisodesFail, match=r"^no episode was completed; 3 tasks, such as t0: env_died: "):
+        Collector(Group([runner]), None, 10.0).collect(specs(64))
+    assert runner.deaths == 3 * MAX_DEATHS
+
+
+class Hanging(Group):
+    """The first exchange with runner 0 never ends; who is killed is back at once."""
+
+    def __init__(self) -> None:
+        super().__init__([Runner(set())])
+        self.killed, self.hangs = 0, True
+
+    def send(self, runner: int, call: Any) -> Any:
+        return "never" if self.hangs else super().send(runner, call)
+
+    def wait(self, sent: Any, timeout_s: float | None) -> list[Any]:
+        found = [one for one in sent if one != "never"]
+        if not found:
+            assert timeout_s is not None, "nobody waits for ever"
+            time.sleep(timeout_s)
+        return found
+
+    def lose(self, runner: int, *, kill: bool) -> None:
+        super().lose(runner, kill=kill)
+        self.killed, self.hangs = self.killed + kill, False
+
+
+def test_a_runner_that_hangs_in_what_was_dropped_is_replaced_when_others_need_it() -> None:
+    group = Hanging()
+    collector = Collector(group, None, 0.3)
+    first = collector.exchanges.submit(0, "sample", specs(1), {})
+    assert collector.exchanges.fetch([first], 0.01) == {}
+    collector.exchanges.drop([first])
+    collected = collector.collect(specs(4))
+    assert len(collected.answers) == 8 and group.killed == 1
+    assert collected.events == ["env runner 0 did not finish 8 jobs within 0.3 s (sample_timeout_s)"]
+
+
+def test_time_in_which_nobody_fetches_is_not_the_runners() -> None:
+    group = Hanging()
+    collector = Collector(group, None, 0.3)
+    number = collector.exchanges.submit(0, "sample", specs(1), {})
+    for _ in range(3):
+        assert collector.exchanges.fetch([number], 0.01) == {}
+        time.sleep(0.2)  # somebody gives engines weights
+    assert not group.killed
+    assert isinstance(collector.exchanges.fetch([number])[number], Lost) and group.killed == 1
+
+
+class Slow(Group):
+    """Runner 0 dies once, and takes long to come back."""
+
+    def __init__(self) -> None:
+        super().__init__([Runner({"t0"}), Runner(set())])
+        self.back, self.waits = False, list[float]()
+
+    def come_back(self, wait_s: float, late: Any = ()) -> list[int]:
+        self.waits.append(wait_s if set(self.absent()) - set(late) else 0.0)
+        if not self.back:
+            return []
+        self.runners[0].deadly = set()
+        return super().come_back(wait_s)
+
+
+def test_a_runner_that_takes_long_to_come_back_is_named_once_and_joins_later() -> None:
+    group = Slow()
+    collector = Collector(group, None, 10.0)
+    collected = collector.collect(specs(4))
+    assert len(collected.answers) == 8 and not any(t.failed for t in collected.answers)
+    assert collected.events[-1] == "env runner 0 is not back after 10 s; the others go on without it"
+    assert group.waits == [COME_BACK_S]
+    assert not collector.collect(specs(4)).events and group.ids() == [1]
+    assert sum(group.waits) == COME_BACK_S, "it is not waited for again"
+    group.back = True
+    collector.collect(specs(4))
+    assert group.ids() == [0, 1] and collector.losses.deaths == {"t0": 1}
+
+
+@pytest.mark.parametrize("error", [PoolError("the disk is full"), TimeoutError()])
+def test_a_pool_that_cannot_be_written_ends_no_env_runner(error: Exception) -> None:
+    """What its method raises would end the actor."""
+
+    class FullDisk:
+        def add(self, *records: Any) -> Any:
+            raise AssertionError("nothing was recorded")
+
+        def flush(self, timeout_s: float) -> None:
+            raise error
+
+    runner = SimpleNamespace(recorder=Recorder(FullDisk()))
+    assert TextEnvRunner.flush_recorder(runner, 1.0) is False  # type: ignore[arg-type]
+
+
+def test_a_runner_that_hangs_does_not_hold_up_what_waits_for_the_record(
+    ray_session: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A checkpoint does, and every iteration: the limit on work finds the runner, and nothing else waits for it."""
+
+    @ray.remote(num_cpus=0.1)
+    class Recording(FaultAwareApply):
+        def flush_recorder(self, timeout_s: float) -> bool:
+            return True
+
+    def hang(runner: Any) -> None:
+        while not (tmp_path / "released").exists():
+            time.sleep(0.05)
+
+    manager = FaultTolerantActorManager([Recording.remote() for _ in range(2)])
+    group = SimpleNamespace(
+        _worker_manager=manager,
+        num_remote_env_runners=manager.num_actors,
+        healthy_env_runner_ids=manager.healthy_actor_ids,
+    )
+    runners = runners_of(group)
+    collector = Collector(runners, None, 600.0)
+    assert all(ray.get([actor.ping.remote() for actor in manager.actors().values()])) and collector.recorded()
+    released = runners.send(runners.ids()[1], hang)
+    assert not collector.recorded()
+    assert f"env runner {runners.ids()[1]} does not say" in (shown := capsys.readouterr().out)
+    assert "(sample_timeout_s=600)" in shown
+    monkeypatch.setattr("rl_agents.orchestrator.collector.RECORDED_S", 600.0)
+    assert not collector.recorded() and not capsys.readouterr().out, "it is waited for, and named, once"
+    (tmp_path / "released").touch()
+    ray.get([released, *collector._silent.values()])
+    assert collector.recorded()
+    dead, end = runners.ids()[0], time.monotonic() + 30
+    ray.kill(manager.actors()[dead])
+    while (whole := collector.recorded()) and time.monotonic() < end:
+        time.sleep(0.1)
+    assert not whole and runners.absent() == [dead]
+    manager.clear()

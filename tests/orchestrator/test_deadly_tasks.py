@@ -1,0 +1,67 @@
+"""Real env runner actors, and an environment that ends them or looks different in each."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rl_agents.errors import InputError
+from rl_agents.interrupts import Interrupts
+from rl_agents.reporting.progress import PlainProgress
+from rl_agents.reporting.run_folder import RunFolder
+from rl_agents.trainer.algorithm import AgentAlgorithm, AgentConfig
+from rl_agents.trainer.train_loop import TrainLoop
+from tests.orchestrator.process_envs import DEADLY
+
+KEYS: dict[str, Any] = {
+    "env": "gymnasium:tests.orchestrator.process_envs:Odd", "env.train_tasks": 6, "env.test_tasks": 4, "engine":
+    "torch", "num_env_runners": 2, "tasks_per_iteration": 6, "group_size": 2, "iterations": 2, "eval_episodes": 4,
+    "eval_interval": 0, "max_turns": 2, "max_response_tokens": 6, "max_model_len": 128, "engine_timeout_s": 20.0,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def algo(ray_session: None, beginner_model_dir: Path) -> Any:
+    algo = AgentConfig().training(model=str(beginner_model_dir), **KEYS).build_algo()
+    yield algo
+    algo.stop()
+
+
+def test_a_state_that_depends_on_the_process_is_found_before_a_search(algo: AgentAlgorithm) -> None:
+    assert algo.rollout_workers is not None
+    with pytest.raises(InputError, match=r"cannot be branched by replay: on another env runner .* another observation"):
+        algo.rollout_workers.check_branching(algo.train_tasks)
+
+
+def test_a_task_that_ends_its_process_twice_is_left_out_and_the_run_goes_on(
+    algo: AgentAlgorithm, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, name = RunFolder.create(tmp_path / "run", algo.settings), f"seed-{DEADLY}"
+    assert TrainLoop(algo, folder, PlainProgress(io.StringIO()), Interrupts()).run()
+    assert (
+        f"1 tasks are left out from now on (env_died: the environment ends its process (os._exit, a crash in C) or "
+        f"hangs in C): {name}\n" in capsys.readouterr().out
+    )
+    before, first, second = folder.read_metrics()
+    assert before["eval/success_rate"] is not None and second["eval/success_rate"] is not None
+    assert (first["rollout/episodes"], first["rollout/failed_episodes"], first["end_cause/env_died"]) == (12, 2, 1 / 6)
+    assert (second["rollout/episodes"], second["rollout/failed_episodes"], second["fault/left_out_tasks"]) == (12, 0, 1)
+    assert first["rollout/resampled_episodes"] >= 2 + 2, "after each death"
+    assert name not in {t.task_id for t in algo.last_trajectories}
+    summary = folder.read_summary()
+    assert (summary["status"], summary["iterations"], summary["failed_episodes"]) == ("done", 2, 2)
+
+    checkpoint = folder.checkpoint(2)
+    counters = json.loads((checkpoint / "state.json").read_text())["counters"]
+    assert list(counters["left_out"]) == [name] and counters["deaths"] == {name: 2}
+    assert algo.rollout_workers is not None
+    algo.rollout_workers.collector.losses.deaths = Counter({"seed-1": 1})
+    algo.restore_run_checkpoint(checkpoint)
+    assert algo.rollout_workers.collector.losses.deaths == {name: 2, "seed-1": 1}, (
+        "what is known of now is not forgotten"
+    )

@@ -1,0 +1,44 @@
+"""How many updates ago the steps were sampled that an update learns from."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from algorithms.handmade import episode
+
+from rl_agents.data.samples import lower
+from rl_agents.orchestrator.rollout_metrics import staleness_metrics, updates_behind
+from rl_agents.reporting.tensorboard import TensorBoardLog
+
+
+@pytest.mark.parametrize("layout", ["merged", "per_step"])
+def test_every_learned_step_counts_once_from_the_version_of_its_first_token(layout: str) -> None:
+    episodes = [episode(0, [0.0, 1.0, 0.0], lengths=[2, 3, 1]), episode(0, [0.0], lengths=[4])]
+    for step, version in zip([*episodes[0].steps, *episodes[1].steps], [5, 6, 7, 3], strict=True):
+        step.policy_version = version
+    assert updates_behind(lower(episodes, layout), episodes, 7) == Counter({2: 1, 1: 1, 0: 1, 4: 1})
+    assert updates_behind(lower(episodes[1:], layout), episodes[1:], 7) == Counter({4: 1})
+
+
+def test_mean_percentile_and_maximum() -> None:
+    metrics = staleness_metrics(Counter({0: 90, 1: 4, 3: 6}))
+    assert metrics["rollout/staleness_mean"] == pytest.approx(0.22)
+    assert (metrics["rollout/staleness_p95"], metrics["rollout/staleness_max"]) == (3.0, 3.0)
+    assert staleness_metrics(Counter()) == {}
+
+
+def test_tensorboard_has_a_bin_per_number(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    log = TensorBoardLog(tmp_path)
+    log.histogram("rollout/staleness", {1: 2, 3: 5}, 4)
+    log.histogram("rollout/staleness", {}, 5)
+    log.close()
+    events = EventAccumulator(str(tmp_path), size_guidance={"histograms": 0})
+    events.Reload()
+    (found,) = events.Histograms("rollout/staleness")
+    value = found.histogram_value
+    assert (found.step, value.min, value.max, value.num, value.sum) == (4, 1.0, 3.0, 7.0, 17.0)
+    assert list(value.bucket) == [2.0, 0.0, 5.0] and list(value.bucket_limit) == [1.5, 2.5, 3.5]

@@ -1,0 +1,219 @@
+"""Siblings, checks and prompting baselines wherever environments are called; who is to blame for a death."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import psutil
+import pytest
+from chat_tokenizers import qwen
+from rollout.scripted import ScriptedEngine
+from rollout.test_env_hosts import CONTEXT, LIMITS, MODES, close, gone, play, pool_of, told
+from rollout.waiting import Slow
+
+from rl_agents.chat.template import Dialogue, make_context
+from rl_agents.data.trajectory import EpisodeSpec
+from rl_agents.rollout.agent_loop import collect_episodes
+from rl_agents.rollout.branching import BranchPoint, BranchSpec, Expansion, expand_all
+from rl_agents.rollout.branching_check import check_branching, confirm_branching
+from rl_agents.rollout.env_hosts import ThreadHost
+from rl_agents.rollout.env_pool import EnvPool
+from rl_agents.rollout.safe_env import EnvGuard
+from rl_agents.rollout.task_watch import CallNote, TaskWatch
+from rl_agents.rollout.turns import Limits, Player
+
+
+def answers(texts: list[str]) -> Any:
+    """An engine that says the k-th text to the k-th prompt."""
+    asked = iter(texts)
+    return ScriptedEngine(qwen(), lambda prompt: next(asked))
+
+
+def expanded(pool: EnvPool, branching: Any) -> list[Expansion]:
+    """Look at a start, go one step, and let five siblings of two requests be executed there."""
+
+    async def work() -> list[Expansion]:
+        start = BranchPoint("task-3", 7)
+        player = Player(answers([]), CONTEXT, LIMITS)
+        (look,) = (await expand_all([BranchSpec(0, start)], pool, player, branching)).expansions
+        assert look.answer is not None
+        dialogue = Dialogue.start(look.answer.observation)
+        root = dataclasses.replace(start, dialogue=dialogue, anchor=look.answer.anchor, snapshot=look.snapshot)
+        player = Player(answers(["first"]), CONTEXT, LIMITS)
+        (one,) = (await expand_all([BranchSpec(0, root, (1,))], pool, player, branching)).expansions
+        child = one.children[0]
+        after = dialogue.after(child.step.prompt_ids, child.step.response_ids, "first", child.answer.observation)
+        point = dataclasses.replace(
+            root, actions=("first",), dialogue=after, anchor=child.answer.anchor, snapshot=child.snapshot
+        )
+        player = Player(answers([*"abcab", *"abcab"]), CONTEXT, LIMITS)
+        specs = [BranchSpec(number, point, (1, 2, 3, 4, 5)) for number in range(2)]
+        return (await expand_all(specs, pool, player, branching)).expansions
+
+    expansions = asyncio.run(work())
+    for expansion in expansions:
+        expansion.snapshot = None
+        for each in expansion.children:
+            each.snapshot = None
+    return expansions
+
+
+@pytest.mark.parametrize("branching", ["snapshot", "replay"])
+def test_siblings_are_the_same_wherever_they_are_executed(branching: str) -> None:
+    seen = {}
+    for name, blocking, most in (
+        ("Waiting", "inline", 0), ("Waiting", "thread", 0), ("Waiting", "thread", 1), ("Awaiting", "inline", 0),
+        ("Drawing", "inline", 0), ("Drawing", "process", 2),
+    ):  # fmt: skip
+        pool = pool_of(name, blocking, env_concurrency=most)
+        seen[name, blocking, most] = expanded(pool, branching)
+        assert not most or pool.created <= most
+        close(pool)
+    first = seen["Waiting", "inline", 0]
+    assert [len(e.children) for e in first] == [5, 5] and [e.env_steps for e in first] == [3, 3]
+    assert {e.replayed_steps for e in first} == ({3} if branching == "replay" else {0})
+    for (name, _, _), expansions in seen.items():
+        assert expansions == seen[name.replace("Awaiting", "Waiting"), "inline", 0]
+
+
+def test_siblings_are_executed_side_by_side() -> None:
+    most = {}
+    for blocking, concurrency in (("inline", 0), ("thread", 0), ("thread", 2)):
+        Slow.most = 0
+        pool = pool_of("Slow", blocking, env_concurrency=concurrency)
+        expanded(pool, "snapshot")
+        close(pool)
+        most[blocking, concurrency] = Slow.most
+    assert (most["inline", 0], most["thread", 2]) == (1, 2)
+    assert 2 < most["thread", 0] <= 6, "two requests with three actions each"
+
+
+@pytest.mark.parametrize("blocking", MODES)
+def test_a_search_is_checked_wherever_it_runs(blocking: str) -> None:
+    specs = [EpisodeSpec("task-1", 0, 0, 5), EpisodeSpec("task-2", 1, 0, 6)]
+    pool = pool_of("Waiting" if blocking == "thread" else "Drawing", blocking, env_concurrency=2)
+    player = Player(ScriptedEngine(qwen(), lambda text: "go on"), CONTEXT, LIMITS)
+
+    async def checked(branching: Any) -> None:
+        check = await check_branching(specs[:1] if blocking == "process" else specs, pool, player, branching, "waiting")
+        assert not check.input_error and check.reached
+        assert all(reached.way == branching and reached.actions for reached in check.reached.values())
+        again = await confirm_branching(list(check.reached.values()), pool, 30.0, "waiting")
+        assert not again.input_error
+
+    for branching in ("snapshot",) if blocking == "process" else ("snapshot", "replay"):
+        asyncio.run(checked(branching))
+    close(pool)
+
+
+@pytest.mark.parametrize("prompting", ["react", "reflexion"])
+def test_prompting_baselines_wrap_coroutines_too(prompting: str) -> None:
+    limits = Limits(9, 6, 2000, env_timeout_s=20.0)
+    seen = []
+    for name, blocking in (("Waiting", "inline"), ("Awaiting", "inline"), ("Awaiting", "process")):
+        pool = pool_of(name, blocking, prompting=prompting, max_turns=2, env_concurrency=1)
+        seen.append(told(play(pool, range(2), limits=limits)))
+        close(pool)
+    assert seen[0] == seen[1] == seen[2]
+    assert "thought" in qwen().decode(seen[0][0][3][0][0])
+
+
+def test_a_window_is_written_where_the_environment_lives() -> None:
+    context = make_context("window(1)", qwen())
+    specs = [EpisodeSpec("task-1", 0, 0, 1)]
+
+    async def first_prompt(blocking: str) -> str:
+        pool = pool_of("Windowed", blocking)
+        engine = ScriptedEngine(qwen(), lambda text: "go on")
+        (episode,) = (await collect_episodes(specs, pool, engine, context, LIMITS)).trajectories
+        await pool.close()
+        assert episode.end_cause == "terminated"
+        return qwen().decode(episode.steps[1].prompt_ids)
+
+    shown = {blocking: asyncio.run(first_prompt(blocking)) for blocking in MODES}
+    assert "in the window: True" in shown["inline"] and len(set(shown.values())) == 1
+
+
+def test_of_several_calls_the_deadly_one_is_found(tmp_path) -> None:
+    """Two tasks are called when the process dies; the successors call one at a time, until it dies of one alone."""
+    code = """
+import asyncio, os, sys
+from pathlib import Path
+from rl_agents.rollout.safe_env import EnvGuard
+from rl_agents.rollout.task_watch import CallNote, TaskWatch
+from rl_agents.rollout.env_hosts import ThreadHost
+import time
+watch = TaskWatch(note=CallNote(Path(sys.argv[1])))
+def slow(): time.sleep(0.2)
+def die(): time.sleep(0.1); os._exit(3)
+def task(name, call): return EnvGuard(name, 1, 5.0, watch, ThreadHost()).call(call)
+async def main():
+    await asyncio.gather(task("slow", slow), task("other", slow), task("deadly", die))
+asyncio.run(main())
+"""
+    note = tmp_path / "note"
+    for left, suspects in (("", {"slow", "other", "deadly"}), ("deadly", set())):
+        ended = subprocess.run([sys.executable, "-c", code, str(note)])
+        assert ended.returncode == 3
+        found = CallNote(note)
+        assert (found.left, found.suspects) == (left, suspects)
+        found._map.close()
+        if left:
+            break
+        # What a successor does: it reads the note, and is called again.
+        note.write_bytes(b"")
+    found.close()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_death_of_a_process_is_not_the_runners(tmp_path) -> None:
+    watch = TaskWatch(note=CallNote(tmp_path / "note"))
+    pool = pool_of("Broken", "process")
+    pool.watch = watch
+    (episode,) = play(pool, [4])
+    close(pool)
+    assert episode.end_cause.startswith("env_died: step: ") and watch.note is not None
+    assert (tmp_path / "note").read_bytes().startswith(b"\0"), "it was not noted"
+    watch.note.close()
+
+
+def test_processes_that_hang_leave_nothing() -> None:
+    def handles() -> tuple[int, int]:
+        return psutil.Process().num_fds(), len(psutil.Process().children(recursive=True))
+
+    pool = pool_of("Broken", "process", env_concurrency=4)
+    before, threads = handles(), psutil.Process().num_threads()
+    limits = Limits(5, 6, 600, env_timeout_s=0.5)
+    play(pool, [0, *([2] * 8)], limits=limits)
+    close(pool)
+    assert gone(lambda: handles() <= (before[0] + 2, before[1])), (before, handles())
+    assert gone(lambda: psutil.Process().num_threads() <= threads + 1)
+
+
+def test_a_thread_keeps_to_its_environment() -> None:
+    """Made, called and closed in one thread, as libraries want that belong to one."""
+
+    async def work() -> None:
+        threads = []
+
+        class Bound:
+            def __init__(self) -> None:
+                threads.append(threading.get_ident())
+
+            def close(self) -> None:
+                threads.append(threading.get_ident())
+
+        host = ThreadHost()
+        env = await host.make(Bound)  # type: ignore[arg-type]
+        guard = EnvGuard("t", 1, 5.0, host=host)
+        threads.append(await guard.call(threading.get_ident))
+        await host.close()
+        assert env is not None and len(set(threads)) == 1 and len(threads) == 3
+        assert threads[0] != threading.get_ident()
+
+    asyncio.run(work())

@@ -1,0 +1,195 @@
+"""What an environment does to its process stays with its episode."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rl_agents.rollout.env_calls import EnvFailure
+from rl_agents.rollout.env_pool import EnvPool
+from rl_agents.rollout.process_state import ProcessState, _QuickSeed
+from rl_agents.rollout.safe_env import EnvGuard
+from rl_agents.rollout.task_watch import MAX_HANGS, CallNote, TaskWatch
+
+
+def called(guard: EnvGuard, call: Callable[..., Any], *args: Any) -> Any:
+    return asyncio.run(guard.call(call, *args))
+
+
+def draw() -> tuple[float, int, float]:
+    return random.random(), int(np.random.randint(1000)), float(np.random.normal())
+
+
+def draws(*seeds: int) -> dict[int, list[tuple[float, int, float]]]:
+    """Three draws of every episode, interleaved."""
+    guards = [EnvGuard("t", seed, 1.0) for seed in seeds]
+    shown: dict[int, list[tuple[float, int, float]]] = {seed: [] for seed in seeds}
+    for _ in range(3):
+        for guard in guards:
+            shown[guard.process.seed].append(called(guard, draw))
+    return shown
+
+
+def test_what_an_episode_draws_depends_on_its_seed_alone() -> None:
+    alone = {seed: draws(seed)[seed] for seed in (1, 2)}
+    assert draws(1, 2) == draws(2, 1) == alone
+    assert alone[1] != alone[2] and len(set(alone[1])) == 3
+
+
+def test_a_seed_that_the_environment_sets_is_kept_between_its_calls() -> None:
+    def reset() -> None:
+        random.seed(5)
+        np.random.seed(5)
+
+    first, second = EnvGuard("t", 1, 1.0), EnvGuard("t", 2, 1.0)
+    for guard in (first, second):
+        called(guard, reset)
+    assert called(first, draw) == called(second, draw)
+    assert called(first, draw) == called(second, draw)
+
+
+def test_the_process_keeps_its_own_generators() -> None:
+    def outside() -> tuple[float, float]:
+        return random.random(), np.random.random()
+
+    random.seed(3)
+    np.random.seed(3)
+    expected = outside(), outside()
+    random.seed(3)
+    np.random.seed(3)
+    first = outside()
+    called(EnvGuard("t", 1, 1.0), draw)
+    assert (first, outside()) == expected
+
+
+def test_a_copy_of_the_generators_goes_on_where_it_was_taken() -> None:
+    guard = EnvGuard("t", 1, 1.0)
+    assert guard.process.drawn() is None
+    called(guard, len, "nothing drawn")
+    assert guard.process.drawn() is None
+    called(guard, draw)
+    drawn, expected = guard.process.drawn(), called(guard, draw)
+    called(guard, draw)
+    guard.process.resume(drawn)
+    assert called(guard, draw) == expected
+    guard.process.reset()
+    assert called(guard, draw) == draws(1)[1][0]
+
+
+def test_the_working_directory_is_the_episodes_own(tmp_path) -> None:
+    here = os.getcwd()
+    guard = EnvGuard("t", 1, 1.0)
+    called(guard, os.chdir, tmp_path)
+    assert os.getcwd() == here
+    assert called(guard, os.getcwd) == str(tmp_path)
+    assert called(EnvGuard("t", 2, 1.0), os.getcwd) == here
+
+
+def test_an_environment_that_changes_the_directory_when_it_is_made_keeps_it(tmp_path) -> None:
+    class Mover:
+        def __init__(self) -> None:
+            os.chdir(tmp_path)
+
+    here, pool = os.getcwd(), EnvPool(Mover)
+    env = asyncio.run(pool.take())
+    assert os.getcwd() == here
+    assert called(pool.guard(env, "t", 0, 1.0), os.getcwd) == str(tmp_path)
+
+
+def test_a_task_that_hangs_is_not_waited_for_again() -> None:
+    def reset() -> None:
+        time.sleep(60)
+
+    watch = TaskWatch()
+    for _ in range(20):
+        with pytest.raises(EnvFailure, match=r"env_timeout: reset: no answer within 0\.2 s"):
+            called(EnvGuard("bad", 1, 0.2, watch), reset)
+    assert called(EnvGuard("good", 1, 0.2, watch), len, "abc") == 3
+    with watch.batch(["bad"]):
+        assert called(EnvGuard("bad", 1, 0.2, watch), len, "abc") == 3
+
+
+def test_a_batch_beside_others_tries_only_its_own_tasks_anew() -> None:
+    watch = TaskWatch()
+    with watch.batch(["a", "b"]):
+        for task in ("a", "b"):
+            watch.hung(task, f"{task} hangs", reset=True)
+        with watch.batch(["b"]):
+            watch.check("b")
+            with pytest.raises(EnvFailure, match="a hangs"):
+                watch.check("a")
+        with pytest.raises(EnvFailure, match="a hangs"):
+            watch.check("a")
+    with watch.batch(["c"]):
+        watch.check("a")
+
+
+def test_a_step_may_hang_a_few_times() -> None:
+    watch, calls = TaskWatch(), []
+
+    def step() -> None:
+        calls.append(1)
+        time.sleep(60)
+
+    called(EnvGuard("good", 1, 0.1, watch), len, "abc")
+    for _ in range(10):
+        with pytest.raises(EnvFailure):
+            called(EnvGuard("bad", 1, 0.1, watch), step)
+    assert len(calls) == MAX_HANGS
+
+
+def test_when_nothing_ever_answers_the_rest_is_given_up() -> None:
+    watch, calls = TaskWatch(), []
+
+    def reset() -> None:
+        calls.append(1)
+        time.sleep(60)
+
+    for number in range(50):
+        with pytest.raises(EnvFailure, match="env_timeout"):
+            called(EnvGuard(f"task-{number}", 1, 0.1, watch), reset)
+    assert len(calls) == 3
+
+
+def test_a_note_outlives_a_process_that_ends_in_a_call(tmp_path) -> None:
+    code = """
+import asyncio, os, sys
+from pathlib import Path
+from rl_agents.rollout.safe_env import EnvGuard
+from rl_agents.rollout.task_watch import CallNote, TaskWatch
+watch = TaskWatch(note=CallNote(Path(sys.argv[1])))
+asyncio.run(EnvGuard("good", 1, 1.0, watch).call(len, "abc"))
+if sys.argv[2] == "dies":
+    asyncio.run(EnvGuard("deadly", 1, 1.0, watch).call(os._exit, 3))
+os._exit(4)
+"""
+    for how, left, status in (("dies", "deadly", 3), ("between calls", "", 4)):
+        ended = subprocess.run([sys.executable, "-c", code, str(tmp_path / "note"), how])
+        assert ended.returncode == status
+        note = CallNote(tmp_path / "note")
+        assert note.left == left
+        note.close()
+        assert not (tmp_path / "note").exists()
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2**31, 2**63 - 1, *(1234567 * 3**n for n in range(20))])
+def test_an_episode_draws_what_numpy_draws_from_its_seed(seed: int) -> None:
+    """The generator is seeded by arithmetic of ours, which is quicker."""
+    own, expected = ProcessState(seed)._generator(), np.random.MT19937(seed)
+    state, right = own.state["state"], expected.state["state"]
+    assert state["pos"] == right["pos"] and np.array_equal(state["key"], right["key"])
+    words = _QuickSeed(seed), np.random.SeedSequence(seed)
+    assert all(np.array_equal(*(each.generate_state(n, kind) for each in words)) for n, kind in WORDS)
+    assert np.array_equal(*(each.spawn(2)[1].generate_state(3) for each in words))
+
+
+WORDS = ((4, np.uint32), (624, np.uint32), (624, np.uint64))

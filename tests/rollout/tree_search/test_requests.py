@@ -1,0 +1,182 @@
+"""What searches ask runners for, what they hand to the learner, and what is kept for the picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from rollout.tree_search.drawn import Copied, Drawn, World, explorer_of
+
+from rl_agents.algorithms.three_spo import StateStatistics
+from rl_agents.rollout.branching import BranchSpec, Expansion
+from rl_agents.rollout.tree_search.explorer import Explorer
+from rl_agents.rollout.tree_search.states import state_key
+
+TASKS = tuple("abcdef")
+
+
+class Listening(World):
+    """Remembers everything that runners were asked for."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.asked: list[BranchSpec] = []
+
+    def expand(self, specs: Sequence[BranchSpec]) -> list[Expansion]:
+        self.asked += specs
+        return super().expand(specs)
+
+
+def starts(explorer: Explorer, ticks: int = 9) -> list[tuple[str, int]]:
+    """(task, seed of its reset) of the searches that begin within some ticks."""
+    world = Listening()
+    for _ in range(ticks):
+        world.tick(explorer)
+    return [(spec.point.task_id, spec.point.seed) for spec in world.asked if not spec.seeds]
+
+
+def test_every_request_has_its_own_number_and_every_sample_its_own_seed() -> None:
+    explorer, world = explorer_of(TASKS, tasks_per_iteration=2, search_max_finished=5), Listening()
+    for _ in range(9):
+        world.tick(explorer)
+    numbers = [spec.group_id for spec in world.asked]
+    seeds = [seed for spec in world.asked for seed in spec.seeds]
+    assert sorted(numbers) == list(range(len(numbers))) and len(seeds) > 40
+    assert len(set(seeds)) == len(seeds), "two equal seeds at one state would sample the same action"
+
+
+def test_tasks_and_their_worlds_follow_from_the_runs_seed() -> None:
+    keys: dict[str, Any] = {"tasks_per_iteration": 2, "search_max_finished": 1}
+    first, again, other = (explorer_of(TASKS, **keys) for _ in range(3))
+    other.seed = 7
+    found = starts(first)
+    assert found == starts(again) and sorted(task for task, _ in found[: len(TASKS)]) == list(TASKS)
+    assert len({seed for _, seed in found}) == len(found), "no two searches play the same world"
+    assert not {seed for _, seed in found} & {seed for _, seed in starts(other)}
+
+
+def test_a_task_that_is_left_out_is_not_searched() -> None:
+    explorer = explorer_of(TASKS, tasks_per_iteration=2, search_max_finished=1)
+    explorer.left_out = {"a", "b", "c"}
+    assert {task for task, _ in starts(explorer)} == {"d", "e", "f"}
+
+
+def test_samples_are_one_step_episodes_of_their_task() -> None:
+    explorer, world = explorer_of(), World()
+    world.tick(explorer)
+    (request,), tick = world.tick(explorer)  # attic: door wins, jump loses, wait goes on
+    found = [(t.member, t.end_cause, t.success, len(t.steps)) for t in tick.samples]
+    assert found == [(0, "terminated", True, 1), (1, "terminated", False, 1), (2, "branched", False, 1)]
+    assert {(t.task_id, t.seed) for t in tick.samples} == {("house", request.search.seed)}
+
+
+def test_a_sample_that_is_left_alone_is_compared_with_nothing() -> None:
+    explorer, world = explorer_of(), World(says={"hall": ["left", "fall", "fall"], "attic": ["door"]})
+    _, tick = world.tick(explorer)
+    assert not tick.samples and len(tick.finished) == 2 and explorer.searches[0].current is not None
+
+
+class Flaky(Drawn):
+    """Its first reset fails, or the second one does."""
+
+    broken = 1
+
+    def reset(self, **keys: Any) -> tuple[str, dict[str, Any]]:
+        type(self).resets += 1
+        if self.resets == self.broken:
+            raise OSError("no such game file")
+        return super().reset(**keys)
+
+
+def test_a_task_that_cannot_be_opened_is_reported_and_another_one_taken() -> None:
+    class First(Flaky):
+        resets = 0
+
+    explorer = explorer_of(("house", "home"))
+    (request,), tick = World(First).tick(explorer)
+    broken, *_ = tick.finished
+    assert (broken.group_id, broken.member, broken.failed, len(broken.steps)) == (0, 0, True, 0)
+    assert "OSError: no such game file" in broken.end_cause and broken.seed != request.search.seed
+    assert {broken.task_id, request.search.task_id} == {"house", "home"} and request.search.number == 1
+
+
+def test_a_state_that_cannot_be_reached_again_is_reported_and_never_counted() -> None:
+    class Second(Flaky):
+        resets, broken = 0, 3
+
+    explorer, world = explorer_of(), World(Second, "replay")
+    ticks = [world.tick(explorer)[1] for _ in range(2)]
+    (failed,) = [t for tick in ticks for t in tick.finished if t.failed]
+    assert "OSError" in failed.end_cause and not failed.truncated and not failed.terminated
+    assert explorer.states.finished == sum(not t.failed for tick in ticks for t in tick.finished)
+
+
+def test_what_a_snapshot_saves() -> None:
+    class Counted(Copied):
+        resets = 0
+
+    snapshots, replay = World(Counted, "snapshot"), World(branching="replay")
+    explorer, walked = explorer_of(), 0
+    for _ in range(5):
+        snapshots.tick(explorer)
+    assert Counted.resets == 1 and explorer.counts.replayed_steps == 0, "one reset, to look at the start state"
+    explorer = explorer_of()
+    for _ in range(5):
+        (request,), tick = replay.tick(explorer)
+        walked += len(request.spec.point.actions) * len({t.steps[0].action for t in tick.samples})
+    assert explorer.counts.replayed_steps == walked == 13, "the way to the state, once for each action that differs"
+
+
+class Named(Drawn):
+    """Its states have names that differ from what is shown."""
+
+    def reset(self, **keys: Any) -> tuple[str, dict[str, Any]]:
+        observation, info = super().reset(**keys)
+        return observation, {**info, "anchor": "start"}
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        observation, reward, terminated, truncated, info = super().step(action)
+        return observation, reward, terminated, truncated, {**info, "anchor": f"after {action}"}
+
+
+@pytest.mark.parametrize(
+    ("keys", "task", "texts"),
+    [
+        ({"state_name": "anchor"}, "", ("start", "after left")),
+        ({"state_name": "observation"}, "", ("hall", "attic")),
+        ({"state_name": "anchor", "state_scope": "task"}, "house", ("start", "after left")),
+    ],
+)
+def test_states_are_known_by_their_name_or_by_what_is_shown(
+    keys: dict[str, str], task: str, texts: tuple[str, str]
+) -> None:
+    explorer, world = explorer_of(**keys), World(Named)
+    for _ in range(2):
+        world.tick(explorer)
+    known = explorer.states
+    assert isinstance(known, StateStatistics)
+    assert [known.count(state_key(task, text, explorer.settings)) for text in texts] == [(2, 1), (2, 1)]
+
+
+def test_keys_of_states_stay_what_they_are_in_saved_searches() -> None:
+    text = "You are in the hall."
+    assert state_key("house", text, explorer_of().settings) == "83d03cd79d7b38d76152f081"
+    assert state_key("house", text, explorer_of(state_scope="task").settings) == "5cba797d2da2aec58d43bb8a"
+
+
+def test_what_became_of_every_state_is_kept() -> None:
+    explorer, world = explorer_of(), World()
+    assert explorer.last_tree == ("", [])
+    for _ in range(4):
+        world.tick(explorer)
+    marks = explorer.searches[0].marks
+    assert [(m.parent, m.depth, m.outcome, m.rollouts) for m in marks] == [
+        (-1, 1, "open", 3),  # hall
+        *[(0, 2, "open", 3), (0, 2, "open", 3), (0, 2, "open", 0)],  # attic, barn, hall again
+        *[(1, 3, "success", 0), (1, 3, "failure", 0), (1, 3, "open", 2)],  # from the attic; the last one waits
+        *[(6, 4, "success", 0), (6, 4, "failure", 0)],
+        *[(2, 3, "open", 0), (2, 3, "skipped", 0), (2, 3, "failure", 0)],  # from the barn: left, left, jump
+    ]
+    assert [m.reward for m in marks[:7]] == [0.0, 0.5, 0.5, 0.0, 1.0, 0.5, 0.0]
+    assert [m.score for m in marks[:4]] == [1.0, 1.0, 1.0, None]

@@ -1,0 +1,145 @@
+"""Searches with a lag of 1: a tick is learned from while the next one is expanded; one thread has the same results."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rollout.tree_search.test_search_metrics import World, explorer_of
+from rollout.tree_search.test_search_training import searched, train, weights
+
+from rl_agents.data.trajectory import Step, Trajectory
+from rl_agents.rollout.branching import BranchSpec, Expansion
+from rl_agents.rollout.tree_search.iteration import Order, run_iteration
+from rl_agents.rollout.tree_search.persistence import explorer_to_json
+from rl_agents.rollout.tree_search.states import PATH
+from rl_agents.rollout.tree_search.versions import ScoreVersions
+from rl_agents.trainer.algorithm import AgentAlgorithm, AgentConfig
+
+KEYS: dict[str, Any] = {
+    "tasks_per_iteration": 4, "group_size": 4, "search_steps": 48, "lr": 1e-3, "iterations": 4, "lag": 1,
+    "old_logprobs": "learner", "mismatch": "none", "engine": "torch", "engine_timeout_s": 30.0,
+}  # fmt: skip
+
+
+def build(model_dir: Path, **keys: Any) -> AgentAlgorithm:
+    config = AgentConfig().training(**{**KEYS, "model": str(model_dir), **keys})
+    return (config if keys.get("num_env_runners") else config.local()).build_algo()
+
+
+def followed(order: Order) -> tuple[list[str], dict[str, float]]:
+    """What happens in an iteration, in order; with two threads as it is bound to."""
+    explorer, world, events = explorer_of(search_steps=9), World(), []
+    expanding, learning = threading.Event(), threading.Event()
+
+    def expand(specs: Sequence[BranchSpec]) -> Sequence[Expansion]:
+        if any(spec.seeds for spec in specs):
+            events.append("expand")
+            if order == "beside" and len(events) > 3:  # the first tick has nothing to learn from beside it
+                expanding.set()
+                assert learning.wait(10), "expanded, and nobody learns meanwhile"
+                learning.clear()
+        return world.expand(specs)
+
+    def learn(samples: Sequence[Trajectory], number: int) -> Mapping[str, float]:
+        if order == "beside" and explorer.has_budget():
+            assert expanding.wait(10), "learns, and nothing is expanded meanwhile"
+            expanding.clear()
+            learning.set()
+        events.append(f"learn {number} from {len(samples)}")
+        return {}
+
+    _, metrics = run_iteration(explorer, lambda: bool(events.append("sync")), expand, learn, order)
+    return events, metrics
+
+
+def test_a_tick_is_learned_from_while_the_next_one_is_expanded() -> None:
+    before, _ = followed("before")
+    assert before[:5] == ["sync", "expand", "learn 0 from 3", "sync", "expand"] and before[-1].startswith("learn")
+    after, _ = followed("after")
+    assert after[:6] == ["sync", "expand", "sync", "expand", "learn 0 from 3", "sync"]
+    assert after[-1].startswith("learn"), "the last tick is learned from within its iteration"
+    assert sorted(before) == sorted(after)
+    beside, metrics = followed("beside")
+    assert sorted(beside) == sorted(after) and metrics["timing_s/wait_rollout"] >= 0
+
+
+@pytest.mark.parametrize("fails", ["expand", "learn"])
+def test_errors_of_either_side_come_through_when_both_are_done(fails: str) -> None:
+    explorer, world, busy = explorer_of(search_steps=9), World(), threading.Lock()
+
+    def expand(specs: Sequence[BranchSpec]) -> Sequence[Expansion]:
+        with busy:
+            if fails == "expand" and explorer.counts.steps:
+                raise ValueError("expand")
+            threading.Event().wait(0.05)
+            return world.expand(specs)
+
+    def learn(samples: Sequence[Trajectory], number: int) -> Mapping[str, float]:
+        if fails == "learn":
+            raise ValueError("learn")
+        return {}
+
+    with pytest.raises(ValueError, match=fails):
+        run_iteration(explorer, lambda: True, expand, learn, "beside")
+    assert not busy.locked(), "nobody asks env runners any more"
+
+
+def test_scores_know_their_versions() -> None:
+    def steps(*versions: int) -> list[Step]:
+        return [Step([1], [2], [0.0], version, "stop", "", "", "") for version in versions]
+
+    known = ScoreVersions()
+    known.note(["a"], steps(3, 4))
+    known.note(["a", "b"], steps(2))
+    known.note(["c"], [])
+    assert [known.get(key) for key in "abc"] == [(2, 4), (2, 2), None]
+    again = ScoreVersions()
+    again.load_json(known.to_json())
+    assert again.to_json() == known.to_json()
+
+
+@pytest.mark.parametrize("reading", ["learned", "published"])
+def test_samples_come_from_the_update_before_and_a_resumed_run_is_equal(
+    beginner_model_dir: Path, tmp_path: Path, reading: str
+) -> None:
+    whole = build(beginner_model_dir, algo="3spo", reading=reading)
+    learned: list[tuple[int, set[int]]] = []
+    learn = whole._learn
+
+    def noted(samples: Sequence[Trajectory], *rest: Any) -> dict[str, float]:
+        siblings = [t for t in samples if t.end_cause != PATH]  # paths are as old as their first step
+        learned.append((whole.policy_version, {step.policy_version for t in siblings for step in t.steps}))
+        return learn(samples, *rest)
+
+    whole._learn = noted  # type: ignore[method-assign]
+    before = train(whole, 2)
+    assert all(versions <= {now, now - 1} for now, versions in learned)
+    assert any(versions == {now - 1} for now, versions in learned), "nothing was learned from beside"
+    whole.save_run_checkpoint(tmp_path / "000002")
+    straight = train(whole, 2)
+    aged = [m for m in (*before, *straight) if "search/score_staleness" in m]
+    ages = [(m["search/score_staleness_oldest"], m["search/score_staleness"]) for m in aged]
+    assert all(oldest >= newest >= 0 for oldest, newest in ages) and sum(oldest for oldest, _ in ages) > 0
+    second = AgentAlgorithm.from_checkpoint(tmp_path / "000002")
+    assert train(second, 2) == straight
+    assert explorer_to_json(searched(second)) == explorer_to_json(searched(whole))
+    assert all(torch.equal(tensor, weights(second)[name]) for name, tensor in weights(whole).items())
+
+
+def test_actors_learn_what_one_process_does(ray_session: None, beginner_model_dir: Path) -> None:
+    local = build(beginner_model_dir, algo="3spo")
+    actors = build(beginner_model_dir, algo="3spo", num_env_runners=2)
+    try:
+        for _ in range(3):
+            expected, metrics = train(local, 1)[0], train(actors, 1)[0]
+            assert metrics["search/score_mean"] == expected["search/score_mean"]
+        assert expected["actor/grad_norm"] > 0
+        assert all(torch.equal(tensor, weights(actors)[name]) for name, tensor in weights(local).items())
+    finally:
+        actors.stop()
+        local.stop()

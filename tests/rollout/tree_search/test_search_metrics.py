@@ -1,0 +1,105 @@
+"""What an iteration of searching reports, on hand-made counts, and the loop that makes it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+
+import pytest
+from rollout.tree_search.drawn import World, explorer_of
+
+from rl_agents.data.trajectory import Step, Trajectory
+from rl_agents.rollout.tree_search.iteration import run_iteration
+from rl_agents.rollout.tree_search.metrics import SearchCounts, merge_updates
+
+
+def step(length: int, finish: str = "stop", valid: bool = True) -> Step:
+    return Step([1], [2] * length, [-1.0] * length, 0, finish, "", "", "", 0.0, valid)
+
+
+def test_the_numbers_of_an_iteration() -> None:
+    counts = SearchCounts(
+        scores=[0.0, 0.25, 0.5, 1.0, 0.4],
+        rollouts=[0, 0, 1, 8, 2],
+        states={"a", "b", "c"},
+        steps=[step(2), step(4, "length"), step(6), step(8, valid=False)],
+        env_steps=3,
+        replayed_steps=5,
+        backtracks=6,
+        skipped=7,
+        paths=2,
+        tasks_ended=9,
+    )
+    assert counts.response_tokens == 20
+    assert counts.metrics(states_known=11, frontier=12) == {
+        "search/states_known": 11.0,
+        "search/frontier_size": 12.0,
+        "search/backtracks": 6.0,
+        "search/skipped_actions": 7.0,
+        "search/trained_paths": 2.0,
+        "search/tasks_ended": 9.0,
+        "search/sampled_steps": 4.0,
+        "search/env_steps": 3.0,
+        "search/replayed_steps": 5.0,
+        "search/score_mean": pytest.approx(0.43),
+        "search/high_score_share": 0.4,
+        "search/rollouts_0": 0.4,
+        "search/rollouts_1": 0.2,
+        "search/rollouts_more": 0.4,
+        "search/unique_states_per_rollout": 0.75,
+        "rollout/unique_states_per_step": 0.75,
+        "rollout/response_tokens": 20.0,
+        "rollout/response_length_mean": 5.0,
+        "rollout/length_limited_share": 0.25,
+        "rollout/invalid_action_share": 0.25,
+    }
+
+
+def test_without_steps_there_are_no_means() -> None:
+    assert set(SearchCounts().metrics(0, 0).values()) == {0.0} and len(SearchCounts().metrics(0, 0)) == 9
+
+
+def test_costs_of_updates_add_up_and_alarms_keep_the_largest() -> None:
+    first = {"timing_s/update": 1.0, "rows/tokens": 10.0, "actor/gap_max": 0.5, "actor/skipped_steps": 1.0}
+    second = {"timing_s/update": 2.0, "rows/tokens": 20.0, "actor/gap_max": 0.25, "actor/skipped_steps": 0.0}
+    merged = merge_updates([{**first, "actor/pg_loss": 1.0}, {**second, "actor/pg_loss": 4.0, "critic/lr": 3.0}])
+    assert merged == {
+        "timing_s/update": 3.0,
+        "rows/tokens": 30.0,
+        "actor/gap_max": 0.5,
+        "actor/skipped_steps": 1.0,
+        "actor/pg_loss": 2.5,
+        "critic/lr": 3.0,
+    }
+    assert merge_updates([]) == {}
+
+
+def test_an_iteration_learns_after_every_tick_that_has_samples_and_stops_at_its_budget() -> None:
+    explorer, world = explorer_of(search_steps=7), World()
+    learned: list[tuple[int, int]] = []
+
+    def learn(samples: Sequence[Trajectory], number: int) -> Mapping[str, float]:
+        learned.append((number, len(samples)))
+        return {"actor/pg_loss": float(number), **({"actor/skipped_iterations": 1.0} if number else {})}
+
+    def sync() -> bool:
+        time.sleep(0.0 if learned else 0.05)
+        return bool(learned)
+
+    began = time.perf_counter()
+    finished, metrics = run_iteration(explorer, sync, world.expand, learn)
+    assert learned == [(0, 3), (1, 3), (2, 2)], "the third tick took one action more than there were"
+    assert (explorer.iteration, explorer.overdraft) == (1, 1)
+    assert [t.success for t in finished] == [True, False, True, False]
+    assert metrics["search/syncs"] == 2.0 and metrics["actor/pg_loss"] == 1.0
+    assert metrics["search/optimiser_steps"] == 1.0, "two of three updates were skipped"
+    assert 0.05 <= metrics["timing_s/sync"] < metrics["timing_s/rollout"] < time.perf_counter() - began
+
+
+def test_an_iteration_without_an_update_says_so() -> None:
+    explorer, world = explorer_of(score_alpha=50.0, search_steps=2), World(says={"hall": ["left"], "attic": ["door"]})
+    explorer.most = 1
+    finished, metrics = run_iteration(explorer, lambda: False, world.expand, lambda samples, number: {"never": 1.0})
+    assert (metrics["actor/skipped_iterations"], metrics["search/optimiser_steps"]) == (1.0, 0.0)
+    assert metrics["search/syncs"] == 0.0 and "never" not in metrics
+    assert len(finished) == 1

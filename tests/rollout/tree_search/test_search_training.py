@@ -1,0 +1,207 @@
+"""3spo for real on guess_numbers: it learns, resumes exactly within searches, and refuses what it cannot do."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import pytest
+import torch
+
+from rl_agents.algorithms import Settings
+from rl_agents.errors import InputError
+from rl_agents.rollout.tree_search.explorer import Explorer
+from rl_agents.rollout.tree_search.persistence import explorer_to_json
+from rl_agents.rollout.tree_search.picture import draw_search, draw_tree, tree_columns
+from rl_agents.rollout.tree_search.tree import Mark
+from rl_agents.trainer.algorithm import AgentAlgorithm, AgentConfig
+from rl_agents.trainer.resolve import resolve
+
+KEYS: dict[str, Any] = {"algo": "3spo", "tasks_per_iteration": 4, "group_size": 4, "search_steps": 48, "lr": 1e-3}
+#: What a resumed run may differ in: time, and the ways back to states whose snapshots were not kept.
+EXCEPT = ("timing_s/", "perf/", "search/replayed_steps")
+
+
+def build(model_dir: Path, env: str = "guess_numbers", **keys: Any) -> AgentAlgorithm:
+    return AgentConfig().environment(env).training(model=str(model_dir), **{**KEYS, **keys}).local().build_algo()
+
+
+def train(algo: AgentAlgorithm, iterations: int) -> list[dict[str, float]]:
+    results = [algo.train()["agent"] for _ in range(iterations)]
+    return [{k: v for k, v in metrics.items() if not k.startswith(EXCEPT)} for metrics in results]
+
+
+def weights(algo: AgentAlgorithm) -> dict[str, torch.Tensor]:
+    state = algo.learner_group.full_state()["rl_module"]["default_policy"]
+    return {name: tensor.clone() for name, tensor in state.items()}
+
+
+def searched(algo: AgentAlgorithm) -> Explorer:
+    assert algo.explorer is not None
+    return algo.explorer
+
+
+def test_three_and_three_iterations_are_six(beginner_model_dir: Path, tmp_path: Path) -> None:
+    keys = {"score_alpha": 1.0}
+    whole = build(beginner_model_dir, **keys)
+    straight, finished = [], []
+    for _ in range(6):
+        straight += train(whole, 1)
+        finished += [(t.group_id, t.member) for t in whole.last_trajectories]
+    assert len(set(finished)) == len(finished) == searched(whole).states.finished, "none is counted twice"
+
+    first = build(beginner_model_dir, **keys)
+    before = train(first, 3)
+    assert any(search.frontier for search in searched(first).searches), "the stop was between searches, not within"
+    first.save_run_checkpoint(tmp_path / "000003")
+    first.stop()
+    assert not list(tmp_path.rglob("*.pkl"))
+    second = AgentAlgorithm.from_checkpoint(tmp_path / "000003")
+    assert before + train(second, 3) == straight
+    assert explorer_to_json(searched(second)) == explorer_to_json(searched(whole))
+    assert all(torch.equal(tensor, weights(second)[name]) for name, tensor in weights(whole).items())
+    assert second.place.position == whole.place.position and any(m["actor/grad_norm"] > 0 for m in straight[3:])
+
+
+def test_snapshots_and_replay_learn_the_same(beginner_model_dir: Path) -> None:
+    runs = []
+    for branching in ("snapshot", "replay"):
+        algo = build(beginner_model_dir, branching=branching)
+        metrics = algo.train()["agent"], algo.train()["agent"]
+        assert (metrics[1]["search/replayed_steps"] > 0) == (branching == "replay")
+        runs.append((weights(algo), explorer_to_json(searched(algo)), metrics[1]["search/env_steps"]))
+        algo.stop()
+    assert runs[0][1:] == runs[1][1:]
+    assert all(torch.equal(tensor, runs[1][0][name]) for name, tensor in runs[0][0].items())
+
+
+def test_every_update_has_its_own_version_and_sampling_says_which_it_used(beginner_model_dir: Path) -> None:
+    algo = build(beginner_model_dir, reading="published", tasks_per_iteration=1, search_steps=24)
+    metrics = algo.train()["agent"]
+    updates = int(metrics["search/optimiser_steps"])
+    assert updates >= 4 and algo.policy_version == updates and metrics["search/syncs"] == updates
+    versions = [step.policy_version for step in searched(algo).counts.steps]
+    assert versions == sorted(versions) and set(versions) == set(range(updates))
+    assert metrics["actor/engine_logprob_gap_max"] < 1e-4, "never an old policy's samples"
+    assert metrics["actor/clip_fraction"] == 0.0
+
+
+def test_when_every_state_is_walked_through_nothing_is_updated(
+    beginner_model_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    algo = build(beginner_model_dir, path_weight=0)
+    before = weights(algo)
+    monkeypatch.setattr(type(searched(algo).states), "allocation", lambda *_: (0.0, 1))
+    metrics = algo.train()["agent"]
+    assert metrics["search/rollouts_1"] == 1.0 and metrics["actor/skipped_iterations"] == 1.0
+    assert algo.policy_version == 0 and metrics["search/optimiser_steps"] == 0
+    assert all(torch.equal(tensor, before[name]) for name, tensor in weights(algo).items())
+
+
+def test_a_prompt_longer_than_the_context_is_the_users_error(beginner_model_dir: Path) -> None:
+    with pytest.raises(InputError, match="does not fit max_model_len=6"):
+        build(beginner_model_dir, max_model_len=6, max_response_tokens=4).train()
+
+
+class Noisy(gymnasium.Env[str, str]):
+    """No two episodes are alike."""
+
+    observation_space = action_space = gymnasium.spaces.Text(1 << 16)
+    visits = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        type(self).visits += 1
+        return f"3 of 4 : 123 1A2B {'12' * (self.visits % 7)}", {}
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        return "1A2B", 0.0, False, False, {}
+
+
+def test_an_environment_that_cannot_be_reached_again_is_refused_at_the_start(beginner_model_dir: Path) -> None:
+    gymnasium.register("tests/Noisy-v0", entry_point=lambda **_: Noisy())
+    with pytest.raises(InputError, match=r"gymnasium:tests/Noisy-v0 cannot be branched by replay: it shows another"):
+        build(beginner_model_dir, "gymnasium:tests/Noisy-v0")
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"truncation": "t3"}, "truncation=t3 does not go with algo 3spo"),
+        ({"reward": "prs"}, "reward=prs does not go with algo 3spo"),
+        ({"lr_decay": 0.5}, "3spo does not know its number of optimiser steps"),
+        ({"group_size": 1}, "needs at least 2"),
+        ({"novelty": "none", "novelty_decay": 0.2}, "'novelty_decay' has no effect without novelty other than none"),
+        ({"novelty_fixed": 0.7}, "novelty_fixed=0.7: must be at most 0.5"),
+        ({"state_decay": 0}, "state_decay=0.0: must be above 0"),
+        ({"score_xi": 5}, "'score_xi' has no effect without score_gate other than off"),
+        ({"search_steps": 0}, "search_steps=0: must be at least 1"),
+        ({"score_gate": "count", "score_zeta": 2}, "score_zeta=2.0: must be at most 1"),
+        ({"lam": 0.9}, "key 'lam' has no effect with algo 3spo"),
+    ],
+)
+def test_keys_that_do_not_go_together(keys: dict[str, Any], message: str) -> None:
+    settings = Settings.from_dict({"algo": "3spo", **keys})
+    with pytest.raises(InputError, match=message):
+        resolve(settings)
+
+
+def test_a_checkpoint_without_its_search_is_refused(beginner_model_dir: Path, tmp_path: Path) -> None:
+    algo = build(beginner_model_dir)
+    algo.train()
+    algo.save_run_checkpoint(tmp_path / "000001")
+    (tmp_path / "000001" / "search.json").write_text("{", encoding="utf-8")
+    with pytest.raises(InputError, match=r"damaged checkpoint: search\.json"):
+        algo.restore_run_checkpoint(tmp_path / "000001")
+    (tmp_path / "000001" / "search.json").unlink()
+    with pytest.raises(InputError, match=r"search\.json is missing"):
+        algo.restore_run_checkpoint(tmp_path / "000001")
+
+
+def test_a_picture_of_the_search_is_drawn(beginner_model_dir: Path, tmp_path: Path) -> None:
+    algo = build(beginner_model_dir)
+    assert not draw_search(searched(algo), tmp_path / "search_tree.png") and not list(tmp_path.iterdir())
+    algo.train()
+    algo.draw(tmp_path)
+    assert (tmp_path / "search_tree.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_the_picture_places_parents_above_the_middle_of_their_children(tmp_path: Path) -> None:
+    marks = [
+        Mark(-1, 1, score=1.0, rollouts=3),
+        Mark(0, 2, score=0.5, rollouts=2),
+        Mark(0, 2, outcome="skipped"),
+        Mark(0, 2, outcome="closed", score=0.0),
+        Mark(1, 3, outcome="success"),
+        Mark(1, 3, outcome="failure"),
+    ]
+    columns = tree_columns(marks)
+    assert columns == pytest.approx([1.8, 0.5, 2.1, 3.1, 0.0, 1.0])
+    assert (columns[0], columns[1]) == pytest.approx(((columns[1] + columns[3]) / 2, (columns[4] + columns[5]) / 2))
+    draw_tree(marks, tmp_path / "tree.png", "a tree")
+    assert (tmp_path / "tree.png").stat().st_size > 5000
+
+
+def test_the_picture_of_a_long_path_is_no_wider_than_its_depths() -> None:
+    """Each state of a path has five siblings: what hangs below it moves under them, instead of beside them."""
+    marks = [Mark(-1, 1, score=1.0, rollouts=6)]
+    for depth in range(2, 12):
+        parent = next(i for i in reversed(range(len(marks))) if marks[i].rollouts)
+        marks += [Mark(parent, depth, score=1.0, rollouts=6), *(Mark(parent, depth) for _ in range(5))]
+    columns = tree_columns(marks)
+    assert max(columns) < 45  # 51 leaves, and what each state takes
+    for depth in range(2, 12):
+        places = sorted(x for x, mark in zip(columns, marks, strict=True) if mark.depth == depth)
+        assert min(b - a for a, b in pairwise(places)) > 0.999
+
+
+def test_the_checkpoint_of_a_search_is_small_plain_data(beginner_model_dir: Path, tmp_path: Path) -> None:
+    algo = build(beginner_model_dir, reading="published")
+    train(algo, 2)
+    algo.save_run_checkpoint(tmp_path / "000002")
+    data = json.loads((tmp_path / "000002" / "search.json").read_text(encoding="utf-8"))
+    nodes = [node for search in data["searches"] for node in search["nodes"]]
+    assert nodes and not any("snapshot" in node or "dialogue" in node for node in nodes)
+    assert len(data["statistics"]["keys"]) == len(searched(algo).states) > 0

@@ -1,0 +1,172 @@
+"""The whole iteration in one process: it learns from rows, resumes exactly, and outlives broken environments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import pytest
+import torch
+
+from rl_agents.errors import InputError
+from rl_agents.trainer.algorithm import AgentAlgorithm, AgentConfig
+
+KEYS: dict[str, Any] = {"tasks_per_iteration": 4, "group_size": 4, "eval_episodes": 8}
+TIMES = ("timing_s/", "perf/")
+
+
+def build(model_dir: Path, env: str = "guess_numbers", **keys: Any) -> AgentAlgorithm:
+    config = AgentConfig().environment(env).training(model=str(model_dir), **{**KEYS, **keys}).local()
+    return config.build_algo()
+
+
+def train(algo: AgentAlgorithm, iterations: int) -> list[dict[str, float]]:
+    results = [algo.train()["agent"] for _ in range(iterations)]
+    return [{k: v for k, v in metrics.items() if not k.startswith(TIMES)} for metrics in results]
+
+
+def policy_weights(algo: AgentAlgorithm) -> dict[str, torch.Tensor]:
+    return {
+        name: tensor.clone() for name, tensor in algo.learner_group.full_state()["rl_module"]["default_policy"].items()
+    }
+
+
+@pytest.mark.parametrize("algorithm", ["grpo", "ppo", "chain-gae"])
+def test_resume_is_exact(beginner_model_dir: Path, tmp_path: Path, algorithm: str) -> None:
+    keys = {"algo": algorithm, "kl_coef": 0.01}
+    whole = build(beginner_model_dir, **keys)
+    straight = train(whole, 6)
+    first = build(beginner_model_dir, **keys)
+    before = train(first, 3)
+    first.save_run_checkpoint(tmp_path / "000003")
+    first.stop()
+    second = AgentAlgorithm.from_checkpoint(tmp_path / "000003")
+    after = train(second, 3)
+    assert before + after == straight
+    for name, tensor in policy_weights(whole).items():
+        assert torch.equal(tensor, policy_weights(second)[name]), name
+    assert second.iteration == 6
+    assert any(metrics["actor/grad_norm"] > 0 for metrics in after), "nothing was learned, so nothing was compared"
+
+
+@pytest.mark.parametrize("algorithm", ["3spo", "ppo"])
+def test_a_run_whose_rows_share_their_beginnings_is_the_same_run(beginner_model_dir: Path, algorithm: str) -> None:
+    keys = {"algo": algorithm, "rows": "per_step", "group_size": 8, "entropy_coef": 0.01}
+    flat, shared = (train(build(beginner_model_dir, **keys, row_prefixes=kind), 2) for kind in ("flat", "shared"))
+    shares = [metrics.pop("actor/forwarded_share") for metrics in shared if "actor/grad_norm" in metrics]
+    assert shares and max(shares) < 0.9 and any(metrics.get("actor/grad_norm") for metrics in flat)
+    for expected, found in zip(flat, shared, strict=True):
+        assert found == pytest.approx(expected, rel=1e-2, abs=1e-4)
+
+
+def test_another_seed_gives_another_run(beginner_model_dir: Path) -> None:
+    first, second = (train(build(beginner_model_dir, seed=seed), 1) for seed in (0, 1))
+    assert first != second
+
+
+def test_engine_and_learner_agree(beginner_model_dir: Path) -> None:
+    algo = build(beginner_model_dir, minibatches=1, lr=1e-2)
+    for metrics in train(algo, 4):
+        assert metrics["actor/engine_logprob_gap_max"] < 1e-4
+
+
+def test_a_checkpoint_is_a_hugging_face_folder(beginner_model_dir: Path, tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    algo = build(beginner_model_dir)
+    train(algo, 1)
+    algo.save_run_checkpoint(tmp_path / "000001")
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "000001" / "hf")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "000001" / "hf")
+    weights = policy_weights(algo)
+    assert all(torch.equal(tensor, weights[f"lm.{name}"]) for name, tensor in model.state_dict().items())
+    assert tokenizer.tokenize("<think> 251 </think> 1A2B") == ["<think>", "251", "</think>", "1A2B"]
+    assert not list(tmp_path.rglob("*.pkl")) and not list(tmp_path.rglob("*.bin"))
+
+
+def test_a_checkpoint_of_another_algorithm_is_refused(beginner_model_dir: Path, tmp_path: Path) -> None:
+    build(beginner_model_dir).save_run_checkpoint(tmp_path / "000000")
+    with pytest.raises(InputError, match="checkpoint of algo grpo, not ppo"):
+        build(beginner_model_dir, algo="ppo").restore_run_checkpoint(tmp_path / "000000")
+
+
+def test_a_checkpoint_before_the_first_update_can_be_restored(beginner_model_dir: Path, tmp_path: Path) -> None:
+    """A signal in the first iteration leaves one; there are no moments yet."""
+    first = build(beginner_model_dir)
+    first.save_run_checkpoint(tmp_path / "000000")
+    expected = train(first, 1)
+    again = build(beginner_model_dir)
+    again.restore_run_checkpoint(tmp_path / "000000")
+    assert train(again, 1) == expected
+
+
+class Troubled(gymnasium.Env[str, str]):
+    """Breaks in one of four ways, by task."""
+
+    observation_space = action_space = gymnasium.spaces.Text(1 << 16)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.kind = (seed or 0) % 4
+        return "3 of 4 : 123 1A2B", {}
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        if self.kind == 1:
+            raise RuntimeError("the world fell over")
+        if self.kind == 2:
+            while True:
+                pass
+        if self.kind == 3:
+            return None, float("nan"), False, False, {}  # type: ignore[return-value]
+        return "1A2B", float(len(action) % 2), True, False, {"success": len(action) % 2 == 1}
+
+
+def test_broken_environments_end_their_own_episodes(beginner_model_dir: Path) -> None:
+    gymnasium.register("tests/Troubled-v0", entry_point=lambda **_: Troubled())
+    algo = build(beginner_model_dir, "gymnasium:tests/Troubled-v0", env_timeout_s=0.3, **{"tasks_per_iteration": 8})
+    metrics = train(algo, 2)
+    for episodes in metrics:
+        assert episodes["rollout/episodes"] == 8 * 4
+        shares = [
+            episodes.get(f"end_cause/{cause}", 0.0)
+            for cause in ("terminated", "env_error", "env_timeout", "env_garbage")
+        ]
+        assert sum(shares) == pytest.approx(1.0)
+        assert episodes["rollout/failed_episodes"] == pytest.approx((1 - shares[0]) * 32)
+    causes = {t.end_cause.split(":")[0]: t.end_cause for t in algo.last_trajectories}
+    assert "the world fell over" in causes.get("env_error", "the world fell over")
+    assert all(not t.failed or t.end_cause.startswith("env_") for t in algo.last_trajectories)
+
+
+def test_a_prompt_longer_than_the_context_is_the_users_error(beginner_model_dir: Path) -> None:
+    algo = build(beginner_model_dir, max_model_len=6, max_response_tokens=4)
+    with pytest.raises(InputError, match="max_model_len"):
+        algo.train()
+
+
+def test_lora_learns_and_resumes(beginner_model_dir: Path, tmp_path: Path) -> None:
+    algo = build(beginner_model_dir, lora_rank=4, lr=1e-2)
+    train(algo, 2)
+    algo.save_run_checkpoint(tmp_path / "000002")
+    expected = train(algo, 1)
+    assert train(AgentAlgorithm.from_checkpoint(tmp_path / "000002"), 1) == expected
+
+
+def test_what_learners_raise_as_they_end_leaves_nothing_open(
+    beginner_model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fall() -> None:
+        raise RuntimeError("a learner does not let go")
+
+    algo = build(beginner_model_dir)
+    algo.open_pool(tmp_path / "pool.sqlite")
+    algo.train()
+    monkeypatch.setattr(algo.learner_group, "shutdown", fall)
+    with pytest.raises(RuntimeError, match="does not let go"):
+        algo.stop()
+    assert algo.rollout_workers is not None and algo.rollout_workers.engine is not None
+    assert algo.rollout_workers.engine.model is None, "the engine is closed"  # type: ignore[attr-defined]
+    again = build(beginner_model_dir)
+    again.open_pool(tmp_path / "pool.sqlite")  # which one process at a time may write to
+    again.stop()

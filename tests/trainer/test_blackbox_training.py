@@ -1,0 +1,105 @@
+"""Training on black-box agents: a linear agent trains the very weights of the built-in loop; searches over it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from trainer.test_algorithm import build, policy_weights, train
+from trainer.test_run_store import count_generations
+
+from rl_agents.errors import InputError
+from rl_agents.store.reader import PoolReader, Where
+from rl_agents.trainer.algorithm import AgentAlgorithm
+
+pytest.importorskip("openai")
+AGENTS = Path(__file__).parents[2] / "docs" / "examples" / "agents"
+#: Agents ask at other moments than the built-in loop, so that an engine's batches differ, and its logprobs with them.
+KEYS: dict[str, Any] = {"old_logprobs": "learner"}
+BLACK_BOX = {"env": "blackbox", "env.tasks": "guess_numbers", "env.agent": "coroutine:agent", **KEYS}
+
+
+@pytest.fixture(autouse=True)
+def example_agents(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(AGENTS))
+
+
+def test_a_linear_agent_trains_the_weights_of_the_built_in_loop(beginner_model_dir: Path, tmp_path: Path) -> None:
+    theirs = build(beginner_model_dir, **KEYS)
+    expected = [(train(theirs, 1), theirs.last_trajectories)[1] for _ in range(2)]
+    mine = build(beginner_model_dir, **BLACK_BOX)
+    mine.open_pool(tmp_path / "pool.sqlite")
+    for iteration, trajectories in enumerate(expected):
+        train(mine, 1)
+        assert [[s.response_ids for s in t.steps] for t in mine.last_trajectories] == [
+            [s.response_ids for s in t.steps] for t in trajectories
+        ]
+        assert [(t.end_cause, t.episode_return, t.metrics) for t in mine.last_trajectories] == [
+            (t.end_cause, t.episode_return, t.metrics) for t in trajectories
+        ]
+        mine.pool.flush()
+        with PoolReader(tmp_path / "pool.sqlite") as pool:
+            assert list(pool.trajectories(Where(iteration=iteration))) == mine.last_trajectories
+    for name, weights in policy_weights(theirs).items():
+        assert torch.equal(weights, policy_weights(mine)[name]), name
+
+
+def test_a_resumed_run_serves_agents_what_was_sampled(beginner_model_dir: Path, tmp_path: Path) -> None:
+    whole = build(beginner_model_dir, **BLACK_BOX)
+    whole.open_pool(tmp_path / "pool.sqlite")
+    train(whole, 1)
+    whole.save_run_checkpoint(tmp_path / "000001")
+    train(whole, 1)
+    assert whole.pool is not None
+    whole.pool.close()
+    second = AgentAlgorithm.from_checkpoint(tmp_path / "000001")
+    second.open_pool(tmp_path / "pool.sqlite")
+    sampled = count_generations(second)
+    train(second, 1)
+    assert sampled == []
+    for name, weights in policy_weights(whole).items():
+        assert torch.equal(weights, policy_weights(second)[name]), name
+
+
+def test_a_tree_search_over_a_black_box_is_that_of_the_environment_inside(beginner_model_dir: Path) -> None:
+    """The recorded answers lead fresh agents back to a state, where others are sampled: the search sees one world."""
+    # By their observations: the environment inside names its states otherwise, and the agent does not tell.
+    search = {**KEYS, "algo": "3spo", "search_steps": 60, "tasks_per_iteration": 2, "state_name": "observation"}
+    theirs = build(beginner_model_dir, **{**search, "branching": "replay"})
+    mine = build(beginner_model_dir, **{**search, **BLACK_BOX})
+    before = policy_weights(mine)
+    expected, found = train(theirs, 1)[0], train(mine, 1)[0]
+    assert [[(s.prompt_ids, s.response_ids, s.reward) for s in t.steps] for t in mine.last_trajectories] == [
+        [(s.prompt_ids, s.response_ids, s.reward) for s in t.steps] for t in theirs.last_trajectories
+    ]
+    assert found["search/replayed_steps"] == expected["search/replayed_steps"] > 0
+    after = policy_weights(mine)
+    for name, weights in policy_weights(theirs).items():
+        assert torch.allclose(weights, after[name], atol=1e-6), name
+    assert any(not torch.equal(before[name], weights) for name, weights in after.items())
+
+
+@pytest.mark.parametrize(
+    ("keys", "problem"),
+    [
+        ({"context": "window(2)"}, "context=window"),
+        ({"prompting": "react"}, "prompting=react has no effect with env=blackbox"),
+        ({"algo": "3spo", "branching": "snapshot"}, "branching=snapshot"),
+    ],
+)
+def test_keys_that_a_strangers_program_cannot_follow_are_refused(beginner_model_dir: Path, keys, problem) -> None:
+    with pytest.raises(InputError, match=problem):
+        train(build(beginner_model_dir, **{**BLACK_BOX, **keys}), 1)
+
+
+def test_a_runner_outlives_its_agents(beginner_model_dir: Path) -> None:
+    from rl_agents.algorithms import Settings
+    from rl_agents.trainer.resolve import cautions, resolve
+
+    keys = {"algo": "grpo", "model": str(beginner_model_dir), **BLACK_BOX, "tasks_per_iteration": 8, "group_size": 8}
+    with pytest.raises(InputError, match="a runner would be replaced before its agents' time is over"):
+        resolve(Settings.from_dict({**keys, "env.agent_timeout_s": 600}))
+    assert any("4 rounds of agents may take 1200 s" in line for line in cautions(resolve(Settings.from_dict(keys))))
+    assert not cautions(resolve(Settings.from_dict({**keys, "env.agent_concurrency": 32})))

@@ -1,0 +1,94 @@
+"""A checkpoint is whole or absent."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rl_agents.config import Settings
+from rl_agents.errors import InputError
+from rl_agents.trainer.checkpoint import _counters, flatten, load_state, save_state, unflatten, write_atomically
+
+Keys = dict[str, Any]
+
+KILLED_WHILE_WRITING = """
+import os, signal, sys
+from pathlib import Path
+from rl_agents.trainer.checkpoint import write_atomically
+
+def fill(folder):
+    (folder / "state.json").write_text("{")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+write_atomically(Path(sys.argv[1]) / "000001", lambda folder: (folder / "state.json").write_text("old"))
+write_atomically(Path(sys.argv[1]) / sys.argv[2], fill)
+"""
+
+
+@pytest.mark.parametrize("name", ["000002", "000001"])
+def test_a_kill_in_the_middle_of_a_write_leaves_the_last_checkpoint(tmp_path: Path, name: str) -> None:
+    result = subprocess.run([sys.executable, "-c", KILLED_WHILE_WRITING, str(tmp_path), name], check=False)
+    assert result.returncode == -signal.SIGKILL
+    visible = [path.name for path in tmp_path.iterdir() if not path.name.startswith(".")]
+    assert visible == ["000001"]
+    assert (tmp_path / "000001" / "state.json").read_text() == "old"
+
+
+def test_state_comes_back_as_it_was(tmp_path: Path) -> None:
+    state = {
+        "optimizer": {"steps": 3, "moments": {"a/b/exp_avg": torch.randn(2, 3)}},
+        "rl_module": {"p": {"w": torch.ones(2, dtype=torch.bfloat16)}},
+    }
+    save_state(tmp_path, state, {"iteration": 7}, {"algo": "grpo"})
+    loaded, counters = load_state(tmp_path)
+    assert counters == {"iteration": 7}
+    assert loaded["optimizer"]["steps"] == 3
+    assert torch.equal(loaded["optimizer"]["moments"]["a/b/exp_avg"], state["optimizer"]["moments"]["a/b/exp_avg"])
+    assert loaded["rl_module"]["p"]["w"].dtype == torch.bfloat16
+
+
+def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no checkpoint, state\.json is missing"):
+        load_state(tmp_path)
+    save_state(tmp_path, {"a": torch.ones(1)}, {}, {})
+    (tmp_path / "training_state.safetensors").write_bytes(os.urandom(64))
+    with pytest.raises(InputError, match="damaged checkpoint"):
+        load_state(tmp_path)
+
+
+def test_flatten_and_unflatten_are_inverse() -> None:
+    tree = {"a": {"b": 1, "c/d.e": {"f": 2.5}}, "g": "text"}
+    assert unflatten(flatten(tree)) == tree
+
+
+def test_a_failing_write_leaves_nothing_under_the_name(tmp_path: Path) -> None:
+    def fill(folder: Path) -> None:
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        write_atomically(tmp_path / "000001", fill)
+    assert not (tmp_path / "000001").exists()
+
+
+@pytest.mark.parametrize(
+    ("saved", "now", "kept"),
+    [
+        ({"lag": 3}, {"lag": 2}, True),
+        ({"lag": 3}, {"stream": True}, False),
+        ({"stream": True}, {"lag": 3}, False),
+        ({"stream": True}, {"stream": True, "staleness": 4}, True),
+        ({"stream": True, "staleness": 4}, {"stream": True}, False),
+        ({"stream": True}, {"stream": True, "tasks_per_iteration": 5}, False),
+    ],
+)
+def test_what_was_in_flight_counts_where_it_means_the_same(saved: Keys, now: Keys, kept: bool) -> None:
+    counters = {"iteration": 7, "policy_version": 7, "task_position": 28, "in_flight": [28, 6, 6]}
+    config = Settings.from_dict(saved).to_dict()
+    assert _counters(counters, config, Settings.from_dict(now)).in_flight == ([28, 6, 6] if kept else [])

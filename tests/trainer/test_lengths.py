@@ -1,0 +1,194 @@
+"""Lengths of models that are no starters: measured, bounded by the model, said, and never in a person's way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from chat_models import save_chat_model
+
+from rl_agents.algorithms import Settings
+from rl_agents.chat.template import load_tokenizer, make_context
+from rl_agents.cli import main
+from rl_agents.cli.evaluate import build_parser as eval_parser
+from rl_agents.cli.evaluate import evaluation_settings
+from rl_agents.cli.parser import main_parser
+from rl_agents.cli.train import plan_new
+from rl_agents.cli.tune import resolve_trials
+from rl_agents.data.trajectory import EpisodeSpec
+from rl_agents.envs.base import ENVIRONMENTS, starter_spec, task_ids
+from rl_agents.errors import InputError
+from rl_agents.inference.base import Completion, EngineSettings
+from rl_agents.inference.vllm_common import GIB, engine_args
+from rl_agents.rollout.agent_loop import play_episodes
+from rl_agents.rollout.env_pool import EnvPool
+from rl_agents.rollout.prompting import env_factory
+from rl_agents.rollout.turns import Limits
+from rl_agents.trainer import lengths, prompt_length_probe
+from rl_agents.trainer.resolve import resolve
+from rl_agents.tuning.sweep import load_sweep
+
+#: Those without `mcp`, which needs servers, and `pivot`, whose dialogues have one turn.
+GAMES = [name for name in ENVIRONMENTS if name not in ("mcp", "pivot", "blackbox")]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_chat_model(tmp_path_factory.mktemp("chat-model"))
+
+
+def resolved(model: Path | str, **keys: Any) -> Settings:
+    return resolve(Settings.from_dict({"engine": "torch", "model": str(model), **keys}))
+
+
+class Talkative:
+    """An engine that always writes as much as it may, and nothing that an environment understands."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self.words = tokenizer.encode(" go to the box", add_special_tokens=False)
+
+    async def generate(self, prompt_ids: list[int], sampling: Any) -> Completion:
+        ids = (self.words * sampling.max_tokens)[: sampling.max_tokens]
+        return Completion(ids, [-0.5] * len(ids), 0, "length")
+
+
+@pytest.mark.parametrize("context", ["append", "window(2)"])
+@pytest.mark.parametrize("env", GAMES)
+def test_no_episode_is_cut_by_the_context(model: Path, env: str, context: str) -> None:
+    settings = resolved(model, env=env, context=context)
+    tokenizer = load_tokenizer(model)
+    specs = [EpisodeSpec(task, i, 0, i) for i, task in enumerate(task_ids(env, "train", settings.env_options)[:3])]
+    policy = make_context(context, tokenizer)
+    limits = Limits.from_settings(settings)
+    rollouts = asyncio.run(play_episodes(specs, env_factory(settings), Talkative(tokenizer), policy, limits))  # type: ignore[arg-type]
+    causes = Counter(t.end_cause for t in rollouts.trajectories)
+    assert not causes["context_length"], settings.lengths
+    assert all(len(step.response_ids) == limits.max_response_tokens for t in rollouts.trajectories for step in t.steps)
+
+
+def test_the_defaults_would_have_cut_all_of_them(model: Path) -> None:
+    with pytest.raises(InputError, match=r"^max_model_len=512: the first prompt of alfworld has \d+ tokens"):
+        resolved(model, env="alfworld", max_model_len=512, max_response_tokens=32)
+
+
+@pytest.mark.parametrize("env", ENVIRONMENTS)
+def test_starters_keep_their_numbers(env: str) -> None:
+    try:
+        defaults = starter_spec(env).defaults
+    except InputError:
+        return
+    settings = resolve(Settings.from_dict({"env": env, "engine": "torch"}))
+    assert [getattr(settings, name) for name in lengths.KEYS] == [defaults[name] for name in lengths.KEYS]
+    assert settings.lengths == ""
+
+
+def test_what_somebody_sets_wins(model: Path) -> None:
+    assert resolved(model, max_response_tokens=100).max_response_tokens == 100
+    assert resolved(model, max_model_len=6000).max_model_len == 6000
+    assert resolved(model, max_model_len=6000).max_response_tokens <= 512
+    free = resolved(model)
+    assert resolved(model, max_response_tokens=100).max_model_len < free.max_model_len, "it follows from the other"
+    both = resolved(model, max_response_tokens=77, max_model_len=5000)
+    assert (both.max_response_tokens, both.max_model_len) == (77, 5000)
+    assert "measured" in free.lengths and "checked" in both.lengths
+
+
+def test_a_model_that_reads_too_little_is_refused_with_the_keys_to_set(tmp_path: Path) -> None:
+    short = save_chat_model(tmp_path, max_position_embeddings=2048)
+    with pytest.raises(InputError, match=r"reads 2048 tokens; 50 turns of alfworld take about .* context=window\(2\)"):
+        resolved(short, env="alfworld")
+    with pytest.raises(InputError, match=r"^max_model_len=4096: model=.* reads 2048 tokens at most"):
+        resolved(short, env="guess_numbers", max_model_len=4096, max_response_tokens=64)
+    assert resolved(short, env="alfworld", max_model_len=2048, max_response_tokens=512).max_model_len == 2048
+
+
+def test_lengths_shrink_to_what_the_model_reads(tmp_path: Path) -> None:
+    settings = resolved(save_chat_model(tmp_path, max_position_embeddings=4096), env="guess_numbers")
+    assert settings.max_model_len <= 4096 and 128 <= settings.max_response_tokens < 512
+
+
+def test_a_model_that_thinks_gets_longer_responses(tmp_path: Path) -> None:
+    folder = save_chat_model(tmp_path)
+    plain = resolved(folder, env="guess_numbers").max_response_tokens
+    template = folder / "chat_template.jinja"
+    template.write_text(template.read_text() + "{# reasoning ends with <think> #}")
+    assert resolved(folder, env="guess_numbers").max_response_tokens == 4 * plain
+    assert plain == (512 if torch.cuda.is_available() else 128)
+
+
+def test_they_are_measured_once_and_a_resumed_run_keeps_its_own(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = resolved(model)
+    monkeypatch.setattr(lengths, "measure", lambda *args, **keys: pytest.fail("measured again"))
+    again = resolve(settings)
+    assert again.to_dict() == settings.to_dict() and again.lengths == settings.lengths
+    old = Settings.restored({**settings.to_dict(), "max_model_len": 999, "max_response_tokens": 99})
+    assert (resolve(old).max_model_len, resolve(old).max_response_tokens) == (999, 99)
+
+
+def test_train_eval_and_tune_take_the_same(model: Path, tmp_path: Path) -> None:
+    wanted = resolved(model)
+    learned = resolved(model, algo="sft")
+    flags = ["--algo", "3spo", "--env", "guess_numbers", "--model", str(model), "--local"]
+    plan = plan_new(main_parser().parse([*flags, "--output", str(tmp_path / "out")]))
+    assert plan.settings.algo == "3spo"
+    args = eval_parser().parse(["--model", str(model), "--local"])
+    file = tmp_path / "sweep.yaml"
+    keys = f"{{env: guess_numbers, model: {model}, engine: torch}}"
+    file.write_text(f"set: {keys}\nspace: {{lr: [1.0e-4, 1.0e-5]}}\n")
+    trials = resolve_trials(load_sweep(file), str(file)).values()
+    for settings in (plan.settings, evaluation_settings(args, str(model), {}), learned, *trials):
+        assert [getattr(settings, n) for n in lengths.KEYS] == [getattr(wanted, n) for n in lengths.KEYS]
+
+
+def test_a_run_without_preset_says_what_it_runs(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for env, said in (("alfworld", "alfworld_3spo.yaml"), ("guess_numbers", "no preset in tune_configs/recipes")):
+        argv = ["--algo", "3spo", "--env", env, "--model", str(model), "--local", "--output", str(tmp_path / "out")]
+        plan_new(main_parser().parse(argv))
+        out = capsys.readouterr().out
+        assert out.startswith(f"--algo 3spo on {env} without --config: the defaults") and said in out
+
+
+def test_model_is_given_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--model", "here", "--set", "model=there"]) == 2
+    assert "model is given twice" in capsys.readouterr().err
+
+
+def test_a_broken_environment_cannot_be_measured(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken:
+        def reset(self, **keys: Any) -> None:
+            raise RuntimeError("no boiler")
+
+        def close(self) -> None: ...
+
+    monkeypatch.setattr(prompt_length_probe, "env_pool", lambda settings: EnvPool(Broken))  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"cannot be measured, guess_numbers fails: .*no boiler .*; set them$"):
+        resolved(model)
+
+
+def test_a_cpu_engine_has_room_for_one_context(model: Path) -> None:
+    def cache(length: int, **keys: Any) -> Any:
+        settings = EngineSettings(str(model), "vllm", max_model_len=length, **keys)
+        return engine_args(settings, is_cpu=True)["kv_cache_memory_bytes"]
+
+    assert cache(512) == GIB // 2
+    assert cache(10**7) > 10**7 * 2 * 2 * 32 * 4, "K and V, 2 layers, one head of 32, float32"
+    assert cache(512, kv_cache_gb=0.25) == GIB // 4
+    assert "kv_cache_memory_bytes" not in engine_args(EngineSettings(str(model), "vllm"), is_cpu=False)
+
+
+@pytest.mark.rllib
+def test_a_starter_is_not_asked_for_more_than_it_reads(tmp_path: Path) -> None:
+    from rl_agents.trainer.algorithm import AgentConfig
+
+    config = AgentConfig.from_settings(Settings.from_dict({"engine": "vllm", "max_model_len": 4096}))
+    config.model_dir = str(save_chat_model(tmp_path, max_position_embeddings=2048))
+    with pytest.raises(InputError, match=r"^max_model_len=4096: model=starter reads 2048 tokens at most"):
+        config.completed()
+    config.agent.max_model_len = 2048
+    assert config.completed().agent.max_model_len == 2048

@@ -1,0 +1,44 @@
+"""What a run looks at in its environment before it begins is called where the run would call it, within its limits."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chat_models import save_chat_model
+
+from rl_agents.algorithms import Settings
+from rl_agents.errors import InputError
+from rl_agents.trainer.resolve import resolve
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_chat_model(tmp_path_factory.mktemp("chat-model"))
+
+
+def resolved(model: Path, name: str, **keys: Any) -> Settings:
+    env = f"gymnasium:rollout.waiting:{name}"
+    return resolve(Settings.from_dict({"engine": "torch", "model": str(model), "env": env, **keys}))
+
+
+def test_an_environment_that_wants_a_process_has_one_before_the_run_too(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NOTED", str(tmp_path / "pids"))
+    settings = resolved(model, "Homed")
+    pids = set((tmp_path / "pids").read_text().split())
+    assert settings.lengths and len(pids) == 2, "for the first reset, and for the lengths"
+    assert str(os.getpid()) not in pids
+
+
+@pytest.mark.parametrize("blocking", ["auto", "thread", "process"])
+def test_an_environment_that_is_never_made_does_not_hold_up_the_command(model: Path, blocking: str) -> None:
+    begun = time.monotonic()
+    keys = {"env_blocking": blocking, "env_start_timeout_s": 1.0}
+    with pytest.raises(InputError, match=r"fails: env_timeout: start: no answer within 1 s \(env_start_timeout_s\)"):
+        resolved(model, "NeverMade", **keys)
+    assert time.monotonic() - begun < 60

@@ -1,0 +1,147 @@
+"""The pool of a training run holds what was sampled, learned from and worth what; a resumed run samples none again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from trainer.test_algorithm import build, policy_weights, train
+
+from rl_agents.data.trajectory import Trajectory
+from rl_agents.store.reader import PoolReader, Where
+from rl_agents.trainer.algorithm import AgentAlgorithm
+
+SEARCH: dict[str, Any] = {
+    "algo": "3spo", "search_steps": 60, "tasks_per_iteration": 4, "branching": "replay",
+    "guard_episodes": 0,  # they are no experience: a resumed run plays them again
+}  # fmt: skip
+RUNS: dict[str, dict[str, Any]] = {
+    "episodes": {"algo": "grpo"},
+    "chain": {"algo": "chain-gae", "solved_again": 0},  # nothing is learned twice on purpose
+    "search": SEARCH,
+}
+
+
+def recorded(algo: AgentAlgorithm, path: Path, iterations: int) -> list[list[Trajectory]]:
+    """Train with a pool; return the trajectories of every iteration."""
+    algo.open_pool(path)
+    played = []
+    for _ in range(iterations):
+        train(algo, 1)
+        played.append(algo.last_trajectories)
+    return played
+
+
+def count_generations(algo: AgentAlgorithm) -> list[int]:
+    """The seeds that the engine is asked to sample with from now on."""
+    assert algo.rollout_workers is not None and algo.rollout_workers.engine is not None
+    engine, seeds = algo.rollout_workers.engine, []
+    generate = engine.generate
+
+    async def counted(prompt_ids: Any, sampling: Any, *rest: Any) -> Any:
+        seeds.append(sampling.seed)
+        return await generate(prompt_ids, sampling, *rest)
+
+    engine.generate = counted  # type: ignore[method-assign]
+    return seeds
+
+
+def test_the_pool_holds_every_episode_as_it_was(beginner_model_dir: Path, tmp_path: Path) -> None:
+    algo = build(beginner_model_dir, algo="ppo")
+    played = recorded(algo, tmp_path / "pool.sqlite", 2)
+    algo.save_run_checkpoint(tmp_path / "000002")
+    with PoolReader(tmp_path / "pool.sqlite") as pool:
+        for iteration, trajectories in enumerate(played):
+            assert list(pool.trajectories(Where(iteration=iteration))) == trajectories
+        sessions = list(pool.stored())
+        assert {stored.state for stored in sessions} == {"trained"}
+        assert Counter(batch.session for batch in pool.batches()) == {stored.session.id: 1 for stored in sessions}
+        credit = [item for stored in sessions for item in pool.credit(stored.session.id)]
+    assert len(credit) == sum(len(t.steps) for t in [*played[0], *played[1]])
+    assert all(item.value is not None for item in credit) and len({item.advantage for item in credit}) > 10
+
+
+def test_credit_is_the_mean_of_a_step_s_tokens(beginner_model_dir: Path, tmp_path: Path) -> None:
+    """GRPO's advantages by hand: all steps of an episode share one, which its group's returns give."""
+    algo = build(beginner_model_dir)
+    (played,) = recorded(algo, tmp_path / "pool.sqlite", 1)
+    assert algo.pool is not None
+    algo.pool.close()
+    with PoolReader(tmp_path / "pool.sqlite") as pool:
+        for stored in pool.stored():
+            group = [t.episode_return for t in played if t.group_id == stored.session.group_id]
+            spread = np.std(group, ddof=1)
+            expected = (stored.total - np.mean(group)) / (spread + 1e-6) if spread else 0.0
+            assert [item.advantage for item in pool.credit(stored.session.id)] == pytest.approx(
+                [expected] * stored.steps, abs=1e-4
+            )
+
+
+@pytest.mark.parametrize("keys", RUNS.values(), ids=RUNS)
+def test_a_resumed_run_samples_nothing_again(beginner_model_dir: Path, tmp_path: Path, keys: dict[str, Any]) -> None:
+    whole = build(beginner_model_dir, **keys)
+    whole.open_pool(tmp_path / "pool.sqlite")
+    train(whole, 1)
+    whole.save_run_checkpoint(tmp_path / "000001")
+    straight = train(whole, 1)
+    weights = policy_weights(whole)
+    assert whole.pool is not None
+    whole.pool.close()  # what is killed instead leaves the same file (tests/store/test_kills.py)
+
+    second = AgentAlgorithm.from_checkpoint(tmp_path / "000001")
+    second.open_pool(tmp_path / "pool.sqlite")
+    sampled = count_generations(second)
+    assert train(second, 1) == straight and sampled == []
+    for name, tensor in weights.items():
+        assert torch.equal(tensor, policy_weights(second)[name]), name
+    train(second, 1)
+    assert sampled, "what had not been sampled is"
+    second.save_run_checkpoint(tmp_path / "000003")
+    with PoolReader(tmp_path / "pool.sqlite") as pool:
+        counted = Counter((batch.iteration, batch.update, batch.position) for batch in pool.batches())
+        learned_twice = [session for session, times in Counter(b.session for b in pool.batches()).items() if times > 1]
+        seeds = Counter(call.sampling_seed for call in pool.calls())
+        lost = pool.sessions(Where(lost=True))
+    assert set(counted.values()) == {1} and {place[0] for place in counted} == {0, 1, 2}
+    assert learned_twice == [] and set(seeds.values()) == {1}
+    assert lost and {session.iteration for session in lost} == {1}
+
+
+def test_an_environment_that_answers_differently_is_sampled_anew(beginner_model_dir: Path, tmp_path: Path) -> None:
+    """The prompt decides, not the seed alone: another window of the dialogue asks for other tokens."""
+    first = build(beginner_model_dir, context="window(1)")
+    first.open_pool(tmp_path / "pool.sqlite")
+    train(first, 1)
+    assert first.pool is not None
+    first.pool.close()
+    second = build(beginner_model_dir, context="append")
+    second.open_pool(tmp_path / "pool.sqlite")
+    sampled = count_generations(second)
+    train(second, 1)
+    episodes = len(second.last_trajectories)
+    steps = sum(len(t.steps) for t in second.last_trajectories)
+    assert 0 < len(sampled) < steps and len(sampled) <= steps - episodes, "only first prompts are the same"
+    assert second.pool is not None
+    second.pool.close()
+    with PoolReader(tmp_path / "pool.sqlite") as pool:
+        assert list(pool.trajectories()) == second.last_trajectories
+
+
+def test_a_runner_that_records_already_is_left_as_it_is(beginner_model_dir: Path, tmp_path: Path) -> None:
+    """Every loss connects all runners again: no second queue to the pool, nothing fetched once more."""
+    algo = build(beginner_model_dir)
+    algo.open_pool(tmp_path / "pool.sqlite")
+    train(algo, 1)
+    algo.save_run_checkpoint(tmp_path / "000001")
+    runner, collector = algo.env_runner_group.local_env_runner, algo.rollout_workers.collector
+    before = runner.recorder
+    collector.losses.connect()
+    assert runner.recorder is before
+    algo.restore_run_checkpoint(tmp_path / "000001")
+    resumed = runner.recorder
+    assert resumed is not before and resumed.resumes == 1 and resumed.sink is before.sink
+    algo.stop()

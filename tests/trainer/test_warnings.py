@@ -1,0 +1,138 @@
+"""What spoils a run without breaking it: refused, or said in its first lines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rl_agents.algorithms import ALGORITHMS, Settings
+from rl_agents.config import load_recipe
+from rl_agents.errors import InputError
+from rl_agents.inference.model_shape import ModelShape
+from rl_agents.trainer.resolve import cautions, resolve
+from rl_agents.trainer.warnings import quantised_cautions, rate_caution, usual_rates
+
+PRESETS = sorted((Path(__file__).parents[2] / "tune_configs" / "recipes").glob("*.yaml"))
+
+
+def resolved(**keys: Any) -> Settings:
+    return resolve(Settings.from_dict({"env": "guess_numbers", **keys}))
+
+
+def test_nucleus_logprobs_are_no_denominator() -> None:
+    with pytest.raises(InputError, match=r"^top_p=0.95 needs old_logprobs=learner"):
+        resolved(algo="grpo", top_p=0.95)
+    assert resolved(algo="grpo", top_p=0.95, old_logprobs="learner").top_p == 0.95
+
+
+def test_a_run_that_had_begun_with_them_can_go_on() -> None:
+    old = {**resolved(algo="grpo").to_dict(), "top_p": 0.95}
+    assert resolve(Settings.restored(old)).top_p == 0.95
+
+
+@pytest.mark.parametrize("algo", ["steppo", "gspo"])
+def test_narrow_clips_do_not_go_with_a_bfloat16_engine(algo: str) -> None:
+    keys = {"algo": algo, "dtype": "bfloat16", "clip_low": 3e-4, "clip_high": 4e-4}
+    assert any("old_logprobs=learner" in line for line in cautions(resolved(**keys)))
+    assert not cautions(resolved(**keys, old_logprobs="learner"))
+    assert not cautions(resolved(**{**keys, "dtype": "float32"}))
+
+
+def test_a_quantised_engines_samples_want_a_correction() -> None:
+    keys = {"algo": "grpo", "engine": "vllm", "dtype": "bfloat16", "engine_quantization": "fp8"}
+    (line,) = quantised_cautions(Settings.from_dict(keys), ALGORITHMS["grpo"])
+    assert "old_logprobs=learner mismatch=token_tis corrects" in line
+    corrected = {**keys, "old_logprobs": "learner", "mismatch": "token_tis"}
+    assert not quantised_cautions(Settings.from_dict(corrected), ALGORITHMS["grpo"])
+    assert not quantised_cautions(Settings.from_dict({**keys, "engine_quantization": "none"}), ALGORITHMS["grpo"])
+
+
+def test_a_critic_that_learns_a_thousand_times_faster_is_named() -> None:
+    assert cautions(resolved(algo="ppo", lr=1e-6))[0].startswith("critic_lr=0.001 is more than 100 times lr=1e-06")
+    assert not cautions(resolved(algo="ppo", lr=1e-6, critic_lr=1e-5))
+    assert not cautions(resolved(algo="grpo", lr=1e-6)), "it has no critic"
+
+
+@pytest.mark.parametrize(
+    ("algo", "keys", "correction"),
+    [
+        ("grpo", {}, "token_tis"),
+        ("ppo", {}, "token_tis"),
+        ("vspo", {}, "token_tis"),
+        ("gspo", {}, "step_tis"),
+        ("steppo", {}, "step_tis"),
+        ("steppo", {"ratio_level": "token"}, "token_tis"),
+        ("3spo", {}, "step_tis"),
+    ],
+)
+def test_stale_rollouts_are_corrected_on_the_level_of_the_ratio(
+    algo: str, keys: dict[str, Any], correction: str
+) -> None:
+    settings = resolved(algo=algo, lag=1, **keys)
+    assert (settings.old_logprobs, settings.mismatch) == ("learner", correction)
+    assert (resolved(algo=algo, **keys).old_logprobs, resolved(algo=algo, **keys).mismatch) == ("engine", "none")
+
+
+def test_stale_rollouts_without_a_correction_are_named() -> None:
+    (line,) = cautions(resolved(algo="grpo", lag=2, old_logprobs="engine"))
+    assert line.startswith("lag=2 with old_logprobs=engine: ratios are against the weights that sampled")
+    assert line.endswith("old_logprobs=learner mismatch=token_tis corrects instead")
+    (line,) = cautions(resolved(algo="grpo", stream=True, num_env_runners=1, mismatch="none"))
+    assert line.startswith("stream with staleness=2 with mismatch=none")
+    assert not cautions(resolved(algo="grpo", lag=2)) + cautions(resolved(algo="grpo", old_logprobs="engine"))
+
+
+def test_what_fails_for_very_old_rollouts_is_named_and_what_does_not_fail_is_not() -> None:
+    assert not cautions(resolved(algo="grpo", lag=4))
+    (line,) = cautions(resolved(algo="grpo", lag=5))
+    assert line.startswith("lag=5 with mismatch=token_tis: beyond 4, truncated weights lost")
+    assert "old_logprobs=engine mismatch=none" in line
+    assert not cautions(resolved(algo="grpo", lag=5, old_logprobs="engine"))
+    (line,) = cautions(resolved(algo="steppo", stream=True, staleness=8, num_env_runners=1))
+    assert line.startswith("stream with staleness=8 with mismatch=step_tis: beyond 4")
+
+
+@pytest.mark.parametrize("file", PRESETS, ids=lambda file: file.stem)
+def test_no_preset_needs_a_caution(file: Path) -> None:
+    settings = resolve(Settings.from_dict({**load_recipe(str(file)), "model": "starter"}))
+    assert not cautions(settings)
+
+
+@pytest.mark.parametrize("name", ["webshop_steppo", "webshop_ppo", "webshop_steppo_grpo", "alfworld_steppo"])
+def test_steppos_presets_rebuild_the_prompt_at_every_step(name: str) -> None:
+    keys = load_recipe(str(PRESETS[0].with_name(f"{name}.yaml")))
+    assert keys["context"] == f"window({keys['max_turns']})", "StepPO, appendix B.2"
+
+
+#: Of SmolLM2-135M, of Qwen2.5-1.5B, and of a starter.
+SMALL = ModelShape(30, 576, 1536, 9, 3, 64, 49152, 8192, True)
+LARGE = ModelShape(28, 1536, 8960, 12, 2, 128, 151936, 32768, True)
+STARTER = ModelShape(2, 64, 256, 2, 2, 32, 200, 1024, True)
+
+
+@pytest.mark.parametrize(
+    ("shape", "keys", "usual", "most"),
+    [(SMALL, {}, 2e-5, 5e-5), (LARGE, {}, 1e-6, 1e-5), (LARGE, {"lora_rank": 8}, 1e-4, 1e-3)],
+)
+def test_a_pretrained_models_learning_rate(shape: ModelShape, keys: dict[str, Any], usual: float, most: float) -> None:
+    assert usual_rates(Settings.from_dict(keys), shape)["lr"] == usual
+    assert not rate_caution(Settings.from_dict({**keys, "lr": most}), shape)
+    assert f"is beyond {most:g}" in rate_caution(Settings.from_dict({**keys, "lr": 1.1 * most}), shape)
+
+
+def test_a_starters_learning_rate_is_its_own() -> None:
+    assert not usual_rates(Settings(), STARTER) and not rate_caution(Settings.from_dict({"lr": 1e-2}), STARTER)
+
+
+def test_training_warns_as_doctor_does(smollm2_dir: Path) -> None:
+    keys = {"model": str(smollm2_dir), "engine": "torch", "max_response_tokens": 8, "max_model_len": 512}
+    assert resolved(**keys).lr == 2e-5 and not cautions(resolved(**keys))
+    assert any(line.startswith("lr=0.0003 is beyond 5e-05") for line in cautions(resolved(**keys, lr=3e-4)))
+
+
+def test_evaluations_sample_as_training_does_unless_somebody_chose() -> None:
+    assert resolved().eval_temperature == 1.0
+    assert resolved(temperature=0.8).eval_temperature == 0.8
+    assert resolved(temperature=0.8, eval_temperature=0).eval_temperature == 0

@@ -1,0 +1,74 @@
+"""What methods did with an episode, as the page says it; figures by hand."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow
+import pytest
+from pyarrow import parquet
+from viewer import made_run
+from viewer.made_run import write_run
+
+from rl_agents.store.records import Credit, Event
+from rl_agents.store.sessions import session_records
+from rl_agents.store.trajectory_store import PoolWriter
+from rl_agents.viewer.answers import answer
+from rl_agents.viewer.runs import find_runs
+
+
+def ask(folder, **values):
+    return json.loads(answer(find_runs([str(folder)]), "episode", {"run": folder.name, **values}))
+
+
+def test_vspo(tmp_path):
+    """Returns 0, 1, 1, 1 and four times 0: V = (1 - 3/4)·3/16; the other task agrees, and this one is drawn for it."""
+    keys = {"algo": "vspo", "vspo_alpha": 2.0, "vspo_temperature": 0.5, "tasks_per_iteration": 2}
+    folder = write_run(tmp_path / "run", iterations=1, factor=1.5, **keys)  # 2 - 1/N with N = 2
+    data = ask(folder, session="i0.g0.m1")
+    mark = data["marks"]["vspo"]
+    assert (mark["value"], mark["variance"], mark["probability"]) == pytest.approx((0.046875, 0.1875, 1.0))
+    assert (mark["tasks"], mark["agree"], mark["agrees"], mark["temperature"]) == (2, 1, False, 0.5)
+    why = data["steps"][0]["why"]
+    assert (why["times"], why["factor"]) == (2, 1.5) and why["result"] == pytest.approx(0.75, abs=1e-4)
+    assert data["steps"][0]["advantage"] == pytest.approx(0.75, abs=1e-4)
+    other = ask(folder, session="i0.g1.m1")
+    assert other["marks"]["vspo"]["agrees"] and other["marks"]["vspo"]["probability"] == 0
+    assert "times" not in other["steps"][0]["why"]  # 0 times anything is 0
+
+
+def test_a_pivot_with_its_profile(tmp_path):
+    profile = tmp_path / "profile.parquet"
+    columns = {
+        "turn_id": ["task/a", "x"],
+        "mean": [0.25, 0.5],
+        "variance": [0.1875, 0.25],
+        "scores": [[0, 0, 0, 1], []],
+    }
+    parquet.write_table(pyarrow.table(columns), profile)
+    folder = write_run(tmp_path / "run", iterations=1, env="pivot", **{"env.pivots": str(profile)})
+    assert ask(folder, session="i0.g0.m0")["marks"]["pivot"] == {
+        "mean": 0.75, "variance": 0.1875, "uniform": False, "rollouts": 4,
+        "profile": {"mean": 0.25, "variance": 0.1875, "rollouts": 4},
+    }  # fmt: skip
+    other = ask(folder, session="i0.g1.m0")["marks"]["pivot"]
+    assert other["uniform"] and other["profile"] is None
+    profile.write_bytes(b"no table")
+    assert ask(folder, session="i0.g0.m0")["marks"]["pivot"]["profile"] is None
+
+
+@pytest.mark.parametrize(
+    ("form", "needs"),
+    [("short", ["", "", "process ≥ 1"]), ("long", ["", "", "process ≥ 1", "judge ≥ 1"]),
+     ("general", ["", "", "process + format ≥ 1.1", "judge ≥ 0.5"])],
+)  # fmt: skip
+def test_the_stages_of_prs(tmp_path, form, needs):
+    folder = write_run(tmp_path / "run", iterations=0, prs_form=form, prs_thresholds=[1.1, 0.5])
+    played = made_run.episode(0, 0, 1)
+    played.facts = {"prs": {"process": 1.0, "format": 0.1, "judge": 0.0, "answer": None}, "environment_return": 0.5}
+    with PoolWriter(folder / "pool.sqlite") as pool:
+        pool.add(Event("run", 0), *session_records(played, "i0.g0.m1", iteration=0, env="made"))
+        pool.add(Credit(0, 0, "i0.g0.m1", 0, 1.0))
+    mark = ask(folder, session="i0.g0.m1")["marks"]["prs"]
+    assert [stage["needs"] for stage in mark["stages"]] == needs and (mark["form"], mark["paid"]) == (form, 0.5)
+    assert mark["stages"][0]["value"] == 1.0 and mark["stages"][-1]["value"] is None

@@ -1,0 +1,291 @@
+"""Every page in a real Chromium, from a server and from disk, with model output that tries to be more than text."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from viewer.made_run import gateway_records, group_records, search_records, write_run, write_sweep
+
+from rl_agents.store.token_scores import TOKENS_FILE, StepScores, TokenScores
+from rl_agents.store.trajectory_store import PoolWriter
+from rl_agents.viewer.export import export
+from rl_agents.viewer.runs import find_runs
+
+pytestmark = pytest.mark.servers
+ROOT = Path(__file__).parents[2]
+#: Address and a text that the page shows.
+PAGES = {
+    "#/": "rollout/success_rate",
+    "#/run/run": "Test success after 0 iterations",
+    "#/i/run/2": "Lowest advantages",
+    "#/g/run/1/0?kind=episode": "diverges here",
+    "#/e/run/i1.g0.m0?step=0": "(0 \u2212 0.750) / 0.500 = \u22121.50",
+    "#/e/run/i1.g1.m0": "988,000 more characters",
+    "#/t/run/i1.g0.m0/0": "was computed again by a replay: i1, update 2",
+    "#/t/run/i1.g0.m1/0": "run.py replay run --iterations 0:2 --tokens",
+    "#/searches/run": "task/a",
+    "#/tree/run/77": "tick 2 of 2: 6 states, 2 expanded",
+    "#/task/task%20b": "compare with",
+    "#/diff/run/i0.g0.m1/run/i2.g0.m1": "They are the same",
+    "#/diff/run/i0.g0.m0/run/i0.g0.m1": "The first step that differs is step 0: another action.",
+    "#/e/run/i0.g9.m0?step=0": "among its siblings",
+    "#/e/run/sub": "One lane for each conversation",
+    "#/sweep/sweep": "eval/success_rate by vspo_temperature and vspo_alpha",
+    "#/nothing": "There is no page",
+}
+
+
+#: Of three tokens: advantage, ratio, gap, entropy, correction, mask.
+LEARNED = [[-1.5, -1.5, -1.0], [1.0, 0.5, 1.25], [0.0, 1e-6, -0.25], [0.1, 2.0, 0.0], [1.0, 2.0, 1.0], [1, 1, 0]]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = write_run(tmp_path_factory.mktemp("pages") / "run", clip_low=0.2, clip_high=0.2)
+    with PoolWriter(folder / "pool.sqlite") as pool:
+        pool.add(*search_records(), *gateway_records())
+    tokens = TokenScores(folder / TOKENS_FILE)
+    tokens.write([StepScores("i1.g0.m0", 0, 1, 2, np.array(LEARNED, np.float32))])
+    tokens.close()
+    write_sweep(folder.with_name("sweep"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    api = pytest.importorskip("playwright.sync_api", reason="needs the package playwright")
+    executable = os.environ.get("RL_AGENTS_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    if executable is None:
+        pytest.skip("needs a Chromium (RL_AGENTS_CHROMIUM=PATH)")
+    with api.sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path) -> Iterator[str]:
+    command = [sys.executable, "run.py", "view", str(folder), str(folder.with_name("sweep")), "--edit"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        assert process.stdout is not None
+        address = re.fullmatch(r"5 runs at (http://\S+/#token=[\w-]+)\n", process.stdout.readline())
+        assert address is not None
+        yield address[1]
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+
+
+@pytest.fixture
+def page(browser: Any) -> Iterator[Any]:
+    """A page that must neither fail nor break its policy, nor ask anybody else for anything."""
+    page, wrong = browser.new_page(), list[str]()
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("console", lambda said: wrong.append(said.text) if said.type == "error" else None)
+    page.on("request", lambda asked: wrong.append(asked.url) if not re.match(LOCAL, asked.url) else None)
+    yield page
+    struck = page.evaluate("window.struck")
+    page.close()
+    assert (wrong, struck) == ([], None)
+
+
+LOCAL = r"http://127\.0\.0\.1:\d+/|file:///"
+
+
+#: What one can act on and nobody can name: links, buttons, fields and pictures without words.
+UNNAMED = """() => {
+  const labelled = (e) => [...(e.labels || [])].map((l) => l.innerText).join("");
+  const words = (e) => e.getAttribute("aria-label") || labelled(e) || e.title || e.textContent.trim();
+  const all = "a, button, input, select, summary, [role=button], [role=img], [role=region], [tabindex='0']";
+  return [...document.querySelectorAll(all)].filter((e) => !words(e)).map((e) => e.outerHTML.slice(0, 200));
+}"""
+
+
+def visit(page: Any, base: str) -> None:
+    for place, text in PAGES.items():
+        page.goto(base + place)
+        page.wait_for_function("text => document.querySelector('main').innerText.includes(text)", arg=text)
+        assert page.locator("main script, main img, main b script").count() == 0
+        assert page.evaluate(UNNAMED) == [], place
+        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, (
+            place
+        )  # only tables scroll sideways
+
+
+def test_every_page_from_the_server(page, server):
+    page.goto(server)
+    page.wait_for_selector("text=test success")
+    assert "token" not in page.url  # it is out of sight
+    visit(page, server.partition("#")[0])
+
+
+def test_what_a_model_wrote_is_text(page, server):
+    page.goto(server)
+    page.goto(server.partition("#")[0] + "#/e/run/i1.g0.m0")
+    said = page.locator("#step-0 pre.agent")
+    assert "<script>window.struck = 1</script><img src=x" in said.inner_text()
+    marks = said.locator(".hidden-char").all_inner_texts()
+    assert marks == ["U+202E", "U+202C", "U+001B", "U+D83D", "U+2028"]
+    page.goto(server.partition("#")[0] + "#/e/run/i1.g1.m0")
+    button = page.locator("#step-0 button", has_text="988,000 more characters")
+    button.click()
+    page.wait_for_selector("text=788,000 more characters")
+
+
+def test_the_worst_step_and_why_in_two_clicks(page, server):
+    page.goto(server)
+    page.click("tbody tr:first-child a.go")
+    page.click("section:has-text('Lowest advantages') li:first-child a")
+    page.wait_for_selector("li.card.marked details.why[open]")
+    assert "A = (R \u2212 mean of the group) / standard deviation" in page.locator(".card.marked").inner_text()
+
+
+def test_keys(page, server):
+    page.goto(server)
+    page.locator(".plot:has-text('rollout/success_rate') svg.chart").focus()
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("ArrowLeft")
+    assert "after 2 iterations" in page.locator(".plot:has-text('rollout/success_rate') output").inner_text()
+    page.goto(server.partition("#")[0] + "#/i/run/1")
+    page.wait_for_selector("[data-row][href='#/e/run/i1.g0.m1?step=0']")  # rows of the page before are gone
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    focused = page.evaluate("document.activeElement.getAttribute('href')")
+    assert focused == "#/e/run/i1.g0.m1?step=0"
+    page.keyboard.press("]")
+    page.wait_for_function("location.hash === '#/i/run/2'")
+    page.keyboard.press("u")
+    page.wait_for_function("location.hash === '#/run/run'")
+    page.keyboard.press("/")
+    page.keyboard.type("lamp")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".hits mark")
+
+
+def test_a_tree_without_a_mouse(page, server):
+    """One stop for the tree; arrows go through it, and what is chosen is told beside it and in the address."""
+    page.goto(server)
+    page.goto(server.partition("#")[0] + "#/tree/run/77")
+    page.wait_for_selector("svg.tree .node")
+    assert page.locator("svg.tree [tabindex='0']").count() == 1
+    page.get_by_label("Tick").focus()
+    page.keyboard.press("Tab")  # "all of it"
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.getAttribute('aria-label')").startswith("start, n 3, S 1.00")
+    for key in ("ArrowDown", "ArrowRight", "ArrowDown"):
+        page.keyboard.press(key)
+    assert "depth 3, success, advantage +0.71" in page.evaluate("document.activeElement.getAttribute('aria-label')")
+    assert "A state at depth 3" in page.get_by_label("The chosen state").inner_text()
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("ArrowUp")
+    page.wait_for_function("location.hash === '#/tree/run/77?state=0'")
+    page.get_by_label("Tick").fill("0")
+    assert page.locator(".tree-box .node").count() == 1
+
+
+def test_decisions_on_the_page(page, server):
+    page.goto(server)
+    page.goto(server.partition("#")[0] + "#/e/run/i0.g0.m2")
+    section = page.locator("section", has_text="Decisions")
+    section.get_by_label("Why").fill("<b>odd</b>")
+    section.get_by_role("button", name="exclude").click()
+    page.wait_for_selector("section li:has-text('exclude')")
+    assert "<b>odd</b>" in section.inner_text()
+    section.get_by_role("button", name="undo").click()
+    page.wait_for_selector("section li.undone")
+
+
+def test_what_the_learner_made_of_tokens(page, server):
+    """Colours by layer, numbers where one points or moves to, and all of them as a table."""
+    page.goto(server)
+    page.goto(server.partition("#")[0] + "#/t/run/i1.g0.m0/0?layer=ratio")
+    page.wait_for_selector(".tokens [data-kind=sampled]")
+    tokens = page.locator(".tokens [data-kind=sampled]")
+    shades = tokens.evaluate_all("all => all.map((one) => one.style.backgroundColor)")
+    assert shades[0] == "transparent" and "213, 94, 0" in shades[1] and "0, 114, 178" in shades[2]  # likelier: blue
+    assert tokens.evaluate_all("all => all.map((one) => one.classList.contains('beyond'))") == [False, True, True]
+    tokens.nth(0).focus()
+    page.keyboard.press("ArrowRight")
+    said = page.locator("output.token-info").inner_text()
+    for words in ("ratio 0.500", "advantage \u22121.500", "entropy 2", "correction 2", "mask in the loss"):
+        assert words in said, said
+    page.get_by_label("mask").check()
+    page.wait_for_selector(".scale:has-text('sampled, left out of the loss')")
+    page.click("summary:has-text('All numbers as a table')")
+    rows = page.locator("details[data-key=numbers] tbody tr")
+    rows.nth(2).wait_for()
+    assert rows.count() == 3 and rows.nth(2).locator("td").nth(4).inner_text() == "1.250"
+    page.goto(server.partition("#")[0] + "#/e/run/i1.g0.m0")
+    page.wait_for_selector("#step-1 .badge:has-text('cut here by t3')")
+    assert "no progress (2 of 2)" in page.locator("#step-1").inner_text()
+
+
+def test_a_decision_keeps_what_is_typed_elsewhere(page, server):
+    page.goto(server)
+    page.goto(server.partition("#")[0] + "#/e/run/i0.g0.m2")
+    page.locator("#step-0 summary", has_text="Decide about this step").click()
+    page.locator("#step-0").get_by_label("Why").fill("half a sen")
+    section = page.locator("section", has_text="Decisions")
+    section.get_by_label("Why").fill("a word")
+    section.get_by_role("button", name="note").click()
+    page.wait_for_selector("section li:has-text('note')")
+    assert page.locator("#step-0").get_by_label("Why").input_value() == "half a sen"
+    assert section.get_by_label("Why").input_value() == ""  # that form was sent
+
+
+def test_a_page_follows_a_run_that_is_written(page, server, folder):
+    page.goto(server)
+    page.goto(server.partition("#")[0] + "#/run/run")
+    page.wait_for_selector("tbody th:has-text('i2')")
+    page.focus("tbody tr:first-child a")
+    with PoolWriter(folder / "pool.sqlite") as pool:
+        pool.add(*group_records(3, 0))
+    page.wait_for_selector("tbody tr:first-child th:has-text('i3')", timeout=20_000)
+    assert page.evaluate("document.activeElement.textContent") == "i2"  # who reads stays where they are
+    assert page.locator("#news[aria-live=polite]").inner_text() == "run: now with i3"
+
+
+def test_every_page_from_disk(page, folder, tmp_path):
+    export(find_runs([str(folder), str(folder.with_name("sweep"))]), tmp_path / "out", 0)
+    page.set_viewport_size({"width": 390, "height": 800})  # a phone's
+    visit(page, (tmp_path / "out" / "index.html").as_uri())
+
+
+def test_success_at_phone_width_and_one_axis_for_each_environment(page, tmp_path):
+    for name, env in (("one", "taxi"), ("two", "lake")):
+        write_run(tmp_path / name, env=env)
+    export(find_runs([str(tmp_path / "one"), str(tmp_path / "two")]), tmp_path / "out", 1)
+    page.set_viewport_size({"width": 390, "height": 800})
+    page.goto((tmp_path / "out" / "index.html").as_uri())
+    cell = page.locator("tbody tr").first.locator("td").first
+    assert cell.inner_text() == "0.25" and cell.bounding_box()["x"] + cell.bounding_box()["width"] <= 390
+    charts = page.locator(".plot:has-text('rollout/success_rate')")
+    assert charts.count() == 2  # one for each environment, each with its own run
+    assert [label.split(". ")[1].split(":")[0] for label in charts.locator("svg").evaluate_all(LABELS)] == [
+        "one",
+        "two",
+    ]
+    assert page.locator("section h3").all_inner_texts() == ["TAXI", "LAKE"]
+
+
+LABELS = "all => all.map((one) => one.getAttribute('aria-label'))"
+
+
+def test_what_a_tree_and_a_heat_map_say_of_their_colors(page, server):
+    page.goto(server)
+    page.goto(server.partition("#")[0] + "#/tree/run/77")
+    page.wait_for_selector(".scale:has-text('1 worth exploring')")
+    page.goto(server.partition("#")[0] + "#/sweep/sweep")
+    page.wait_for_selector("td.heat")
+    shades = page.locator("td.heat").evaluate_all("all => all.map((one) => one.style.backgroundColor)")
+    # Means of 0 to 0.3 in intervals from 0 to 0.5: the best is at 0.6 of the colors, not at their end.
+    assert shades[0] == "rgb(0, 32, 77)" and shades[-1] == "rgb(148, 143, 117)"
