@@ -67,7 +67,7 @@ PARTS = {
     **{name.replace("3spo, ", "3spo against "): (OURS, name) for name in ABLATIONS},
 }
 #: Pages that have the short table, the name in its mark, and its methods, as their heads call them.
-WITH_OVERVIEW = (ROOT / "README.md", DOCS / "algorithms" / "3spo.md")
+WITH_OVERVIEW = (DOCS / "algorithms" / "3spo.md",)
 OVERVIEW = "equal steps"
 SHORT = {
     "grpo": "GRPO", "gigpo": "GiGPO", "hgpo": "HGPO", "ppo": "PPO", "steppo": "StepPO",

@@ -92,7 +92,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     env = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     caches = {"XDG_CACHE_HOME": str(Path.home() / ".cache"), "RAY_API_SERVER_ADDRESS": f"http://127.0.0.1:{dashboard}"}
     env |= {"HOME": str(home), "PWD": str(checkout), **caches}
-    lines = lines_after("README.md", "On a Ray\ncluster, from a new shell in this folder:")
+    lines = lines_after("README.md", "On a Ray cluster, from a new shell in this folder:")
     assert lines_after("docs/clusters.md", "On the first machine, in the checkout:") == [
         re.sub(r" +#.*", "", line) for line in lines
     ]
