@@ -14,12 +14,12 @@ import random
 from dataclasses import replace
 
 from rl_agents.envs import base
-from rl_agents.envs.guess_numbers.demonstrator import reading_order
 from rl_agents.envs.guess_numbers.env import GuessNumbersEnv
 from rl_agents.envs.guess_numbers.rules import codes
 from rl_agents.envs.guess_numbers.spec import SPEC as NUMBERS
 from rl_agents.envs.guess_numbers.spec import GuessNumbersOptions
 from rl_agents.envs.guess_numbers.starter import STARTER as NUMBERS_STARTER
+from rl_agents.envs.guess_numbers.starter import reading_order
 from rl_agents.envs.guess_numbers.tasks import find_task, task_ids
 from rl_agents.envs.stateful import Dialogue, play
 

@@ -16,10 +16,10 @@ from benchmarks.exact_worlds.critics import ChainCritic, ReturnCritic, Transitio
 from benchmarks.exact_worlds.walks import Budget, Sampler, Steps, episodes
 from benchmarks.exact_worlds.world import World
 from rl_agents.advantages.gae import discounted_returns, step_gae, whiten_steps
-from rl_agents.advantages.gigpo import anchor_clusters, gigpo
 from rl_agents.advantages.group import Std, grpo
-from rl_agents.advantages.hgpo import hgpo
 from rl_agents.advantages.statistics import FloatArray
+from rl_agents.algorithms.gigpo import anchor_clusters, gigpo
+from rl_agents.algorithms.hgpo import hgpo
 
 GROUP = 8
 

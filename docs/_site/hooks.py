@@ -26,14 +26,18 @@ CODE_LINK = re.compile(
 )
 #: Page -> title and modules, whose docstrings it shows.
 MODULES: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    "advantages": (
-        "Advantages",
-        ("gae", "group", "gigpo", "hgpo", "three_spo", "chain", "vspo", "pivot", "statistics"),
+    "advantages": ("Advantages", ("gae", "group", "chain", "statistics")),
+    "algorithms": (
+        "Algorithms: one file per method",
+        ("ppo", "grpo", "gigpo", "hgpo", "steppo", "vspo", "pivotrl", "three_spo", "chain_gae"),
     ),
     "losses": ("Losses", ("policy", "value", "kl", "mismatch", "aggregation", "likelihood", "masks")),
     "environments": ("Environments: what they are asked", ("spec",)),
 }
-PACKAGES = {"advantages": "rl_agents.advantages", "losses": "rl_agents.losses", "environments": "rl_agents.envs"}
+PACKAGES = {
+    "advantages": "rl_agents.advantages", "algorithms": "rl_agents.algorithms", "losses": "rl_agents.losses",
+    "environments": "rl_agents.envs",
+}  # fmt: skip
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

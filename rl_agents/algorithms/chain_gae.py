@@ -18,13 +18,64 @@ from rl_agents.config.search import ChainKeys, StateKeys
 from rl_agents.data.step_table import StepTable
 from rl_agents.data.success_replay import Remembered, SolvedEpisodes
 from rl_agents.data.trajectory import Trajectory
-from rl_agents.rollout.tree_search.chain import StateChain
-from rl_agents.rollout.tree_search.states import state_key
-from rl_agents.rollout.tree_search.transitions import TransitionMeans
+from rl_agents.rollout.tree_search.chain import LEAST_WEIGHT, StateChain
+from rl_agents.rollout.tree_search.states import MAX_STATES, state_key
 
 if TYPE_CHECKING:
     from rl_agents.config import Settings
     from rl_agents.data.samples import Row
+
+
+#: A transition of two named states.
+Pair = tuple[str, str]
+
+
+class TransitionMeans:
+    """Sums of A^1 - A^λ and numbers of visits, by the names of a state and of the next one.
+
+    Args:
+        prior: k.
+        most: pairs that are kept; beyond, those least recently visited are forgotten.
+    """
+
+    def __init__(self, prior: float, most: int = MAX_STATES) -> None:
+        self.prior, self.most = prior, most
+        #: Visits, and what returns said beyond; least recently visited first.
+        self._sums: dict[Pair, tuple[float, float]] = {}
+
+    def faded(self, factor: float) -> TransitionMeans:
+        """Return these with all sums multiplied, without what is nearly nothing; they stay as they are."""
+        found = TransitionMeans(self.prior, self.most)
+        found._sums = {
+            pair: (visits * factor, beyond * factor)
+            for pair, (visits, beyond) in self._sums.items()
+            if visits * factor > LEAST_WEIGHT
+        }
+        return found
+
+    def count(self, pairs: Sequence[Pair], beyond: Sequence[float]) -> None:
+        """Count one visit of each pair."""
+        for pair, value in zip(pairs, beyond, strict=True):
+            visits, total = self._sums.pop(pair, (0.0, 0.0))
+            self._sums[pair] = (visits + 1.0, total + value)
+        while len(self._sums) > self.most:
+            del self._sums[next(iter(self._sums))]
+
+    def corrections(self, pairs: Sequence[Pair]) -> FloatArray:
+        """b of each pair, float64; 0 of one that was never counted."""
+        sums = (self._sums.get(pair, (0.0, 0.0)) for pair in pairs)
+        return np.array([beyond / (visits + self.prior) for visits, beyond in sums], dtype=np.float64)
+
+    # --- checkpoints -------------------------------------------------------------------------------------------
+
+    def to_json(self) -> list[Any]:
+        """Plain data; `load_json` is its inverse."""
+        return [[*pair, *sums] for pair, sums in self._sums.items()]
+
+    def load_json(self, data: Sequence[Sequence[Any]]) -> None:
+        """Replace everything by what `to_json` returned."""
+        self._sums = {(str(here), str(there)): (float(n), float(d)) for here, there, n, d in data}
+
 
 #: Names the state behind a cut, at which nothing is ever sampled: the chain takes it for as good as the one before it.
 BEHIND_A_CUT = ""
@@ -75,7 +126,7 @@ class ChainCritic:
         Earlier counts fade by ``state_decay``, these steps are counted, and V is the chain's by the names of states. An
         episode that was cut ended with nothing, or with ``bootstrap_on_truncation`` goes on from the value of its last
         state that has a name, the one before the last action. In a tree of calls t+1 is the step that reads what came
-        of t. With ``transition_prior`` b(s_t, s_{t+1}) is added to A_t (`rl_agents.rollout.tree_search.transitions`).
+        of t. With ``transition_prior`` b(s_t, s_{t+1}) is added to A_t (`rl_agents.algorithms.chain_gae`).
 
         Solved episodes that are learned from again are not counted again, and only ever pull: what they earned beyond
         V, in the unit of the batch's own, A = w·max(0, G_t - V(s_t))/σ (`rl_agents.advantages.gae.gains`).

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from rl_agents.advantages.hgpo import hgpo
+import numpy as np
+from numpy.typing import ArrayLike
+
+from rl_agents.advantages.group import Std, grpo
+from rl_agents.advantages.statistics import FloatArray, IntArray
 from rl_agents.algorithms.base import Recipe
 from rl_agents.algorithms.gigpo import StepGroupKeys, episode_advantages, step_returns
 from rl_agents.algorithms.grpo import policy_loss
@@ -16,6 +20,83 @@ from rl_agents.data.step_table import StepTable
 if TYPE_CHECKING:
     from rl_agents.data.samples import Row
     from rl_agents.data.trajectory import Trajectory
+
+
+def context_clusters(anchors: Sequence[str], groups: ArrayLike, previous: ArrayLike, depth: int) -> IntArray:
+    """Number the steps of one task group that share their last ``depth``+1 states, C_k = (s_{t-k}, ..., s_t).
+
+    Depth 0 is GiGPO's anchor group; deeper clusters are nested in shallower ones.
+
+    Args:
+        previous: [steps], the step before in the same conversation, negative for its first.
+
+    Returns:
+        [steps], -1 where t < depth (no such context near the start).
+    """
+    group, back = np.asarray(groups).tolist(), np.asarray(previous, dtype=np.int64)
+    clusters = np.full(len(anchors), -1, dtype=np.int64)
+    known: dict[tuple[Any, ...], int] = {}
+    for step in range(len(anchors)):
+        context = [step]
+        while len(context) <= depth and back[context[-1]] >= 0:
+            context.append(int(back[context[-1]]))
+        if len(context) > depth:
+            states = (group[step], *(anchors[earlier] for earlier in context))
+            clusters[step] = known.setdefault(states, len(known))
+    return clusters
+
+
+def depth_advantages(step_returns: ArrayLike, clusters: IntArray, std: Std) -> FloatArray:
+    """A_k = (G - μ)/(σ + ε) among steps with the same context of k+1 states; 0 without company or context."""
+    returns = np.asarray(step_returns, dtype=np.float64)
+    advantages, known = np.zeros(returns.size), clusters >= 0
+    advantages[known] = grpo(returns[known], clusters[known], std=std)
+    return advantages
+
+
+def hgpo(
+    step_returns: ArrayLike,
+    anchors: Sequence[str],
+    groups: ArrayLike,
+    previous: ArrayLike,
+    *,
+    history: int,
+    alpha: float,
+    weight_offset: int,
+    std: Std,
+    base: FloatArray | None = None,
+) -> FloatArray:
+    """A = Σ_k w_k·A_k over the depths k = 0..K with A_k ≠ 0;  w_k ∝ (k + offset)^α, normalised over those depths.
+
+    With K = 0 this is GiGPO's step term. A return that is its cluster's mean up to rounding has A_k = 0 exactly
+    (`rl_agents.advantages.group`): whether a depth votes does not depend on the last digit of a mean.
+
+    Args:
+        step_returns: [steps], G_t as in GiGPO.
+        anchors, groups: [steps].
+        previous: [steps], see `context_clusters`.
+        history: K, number of earlier states in the prompt (2 or 4).
+        alpha: α; 0 weighs all depths alike.
+        weight_offset: 1 paper (1:2:3 for K=2), 2 released code (2:3:4).
+        std: ``population`` (ALFWorld) or ``none`` (WebShop), see `depth_advantages`.
+        base: [steps], an episode advantage that joins as one more item of weight 1.
+
+    Returns:
+        [steps]; 0 where no depth has company, or where every depth's advantage is 0.
+    """
+    items: list[FloatArray] = []
+    for depth in range(history + 1):
+        clusters = context_clusters(anchors, groups, previous, depth)
+        items.append(depth_advantages(step_returns, clusters, std))
+    weights = [float(depth + weight_offset) ** alpha for depth in range(history + 1)]
+    if base is not None:
+        items.append(base)
+        weights.append(1.0)
+    stacked = np.stack(items)
+    votes = np.where(stacked != 0.0, np.array(weights)[:, None], 0.0)
+    total = votes.sum(axis=0)
+    averaged: FloatArray = (votes * stacked).sum(axis=0) / np.where(total > 0, total, 1.0)
+    return averaged
 
 
 @dataclass

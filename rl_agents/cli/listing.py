@@ -25,7 +25,7 @@ from rl_agents.plugins import ORIGINS
 from rl_agents.rewards.base import REWARDS
 from rl_agents.rewards.judges import JUDGES
 from rl_agents.rewards.verifiers import VERIFIERS
-from rl_agents.rollout.truncation_rules import RULES
+from rl_agents.rollout.truncation import RULES
 
 Entry = dict[str, Any]
 PRESETS = ("recipes", "sweeps")
@@ -55,7 +55,7 @@ NO_TRUNCATION: list[Entry] = [
         "summary": "episodes end by the environment's rules, the turn limit or the context length",
         "reference": "-",
     }
-]  # and those of rl_agents.rollout.truncation_rules
+]  # and those of rl_agents.rollout.truncation
 ADAPTER: Entry = {
     "name": "gymnasium:<id>",
     "summary": "any environment of gymnasium's, or gymnasium:<module>:<class or id> of your own",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,14 +12,17 @@ import numpy as np
 import torch
 from ray.rllib.core import COMPONENT_RL_MODULE
 from ray.rllib.core.learner.torch.torch_learner import TorchLearner
+from safetensors.torch import save_file
 from torch import distributed as dist
+from torch import nn
 
 from rl_agents.algorithms import ALGORITHMS
 from rl_agents.algorithms.base import LossInputs, Recipe
 from rl_agents.config import Settings
 from rl_agents.data.samples import FloatArray, Row
+from rl_agents.inference.adapters import TENSORS
+from rl_agents.inference.hub import HUB_NAME
 from rl_agents.inference.weights import PackedWeights, pack
-from rl_agents.learner.adapters import ADAPTER, save_adapter
 from rl_agents.learner.batching import PADDED, SHARED, Layout, collate, laid_out, pad_weights
 from rl_agents.learner.fsdp import (
     full_state_dict,
@@ -40,6 +44,53 @@ from rl_agents.learner.training_data import AgentTrainingData, Minibatch
 from rl_agents.losses.aggregation import weighted_sum
 from rl_agents.losses.kl import kl_penalty
 from rl_agents.losses.value import clipped_value_loss
+
+#: Folder of a checkpoint, beside ``hf``.
+ADAPTER = "adapter"
+
+
+def save_adapter(folder: Path, model: Any, base: str, base_dir: str) -> None:
+    """Write the adapters of ``model`` as ``peft.PeftModel.from_pretrained`` and vLLM's ``LoRARequest`` read them.
+
+    Tensors are float32, as they are trained. Of sharded learners all must call this, and the first one writes.
+
+    Args:
+        folder: made where it is missing.
+        model: peft's.
+        base: the run's key ``model``; of a public model its name and commit are written down.
+        base_dir: folder that the base was loaded from, written down for all others.
+    """
+    from peft.utils.save_and_load import get_peft_model_state_dict
+
+    tensors = _trained(model)
+    if not is_rank_zero():
+        return
+    named = get_peft_model_state_dict(model, state_dict=tensors, save_embedding_layers=False)
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(dict(sorted(named.items())), folder / TENSORS, metadata={"format": "pt"})
+    _config(model, base, base_dir).save_pretrained(str(folder))
+
+
+def _trained(model: nn.Module) -> dict[str, torch.Tensor]:
+    """The adapters' tensors, whole and on the CPU; empty on all learners but the first."""
+    found = {}
+    for name, tensor in model.state_dict().items():
+        if "lora_" in name:
+            whole = full_tensor(tensor.detach())
+            if is_rank_zero():
+                found[name] = whole.cpu().contiguous()
+    return found
+
+
+def _config(model: Any, base: str, base_dir: str) -> Any:
+    """peft's configuration of the adapters; with names in order, so that equal runs write equal files."""
+    config = copy.copy(model.peft_config["default"])
+    public = None if Path(base).is_dir() else HUB_NAME.fullmatch(base)
+    config.base_model_name_or_path = public["name"] if public else str(Path(base_dir).resolve())
+    config.revision = public["revision"] if public else None
+    config.target_modules = sorted(config.target_modules)
+    config.inference_mode = True
+    return config
 
 
 class AgentLearner(TorchLearner):

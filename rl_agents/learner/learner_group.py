@@ -158,7 +158,7 @@ class AgentLearnerGroup(LearnerGroup):
     def save_hf(self, folder: Path) -> None:
         """Write the policy in Hugging Face layout (``folder`` on storage that learners share with the driver).
 
-        With ``lora_rank``, the adapters too, into its neighbour ``adapter`` (`rl_agents.learner.adapters`).
+        With ``lora_rank``, the adapters too, into its neighbour ``adapter`` (`rl_agents.learner.learner`).
         """
         if self.is_local:
             self._learner.save_hf(folder)

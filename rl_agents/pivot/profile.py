@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from rl_agents.advantages.pivot import exact_miss_rate, turn_profile
+from rl_agents.algorithms.pivotrl import exact_miss_rate, turn_profile
 from rl_agents.data.tasks import stream_seed
 from rl_agents.data.trajectory import EpisodeSpec, Trajectory
 from rl_agents.durable import replace_text

@@ -14,11 +14,59 @@ from typing import Any
 
 from rl_agents.cache import cache_dir
 from rl_agents.data.building import Report, new_database, only_one, paced, printed
-from rl_agents.data.tables import fingerprint, table_files
+from rl_agents.data.tables import fingerprint, open_table, table_files
 from rl_agents.errors import InputError
 from rl_agents.retrieval.bm25 import clean_text
-from rl_agents.retrieval.passage_files import Passage, read_passages
 from rl_agents.retrieval.text_index import TextIndex, TextIndexWriter
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A piece of text that a search finds as a whole."""
+
+    id: str
+    title: str
+    text: str
+
+
+def read_passages(name: str | Path) -> Iterator[tuple[Passage, float]]:
+    """Yield the passages of a table (`rl_agents.data.tables`) in order, each with the share that has been read.
+
+    Raises:
+        InputError: the table or a passage in it cannot be read; file, line and reason are named.
+    """
+    for count, row in enumerate(open_table(name), start=1):
+        try:
+            yield passage_from_record(row.record(), count), row.share
+        except ValueError as error:
+            raise InputError(f"{row.place}: {error}") from error
+
+
+def passage_from_record(record: Any, number: int) -> Passage:
+    """Read one passage.
+
+    Raises:
+        ValueError: what is wrong with it.
+    """
+    if not isinstance(record, dict):
+        raise ValueError(f"a passage is {type(record).__name__}, not an object")
+    name = record.get("id", record.get("_id", number))
+    if not isinstance(name, str | int) or isinstance(name, bool) or name == "":
+        raise ValueError(f"id is {name!a}, not a text or a number")
+    if "contents" in record and "text" not in record:
+        title, _, text = _text(record, "contents").partition("\n")
+        return Passage(str(name), title.strip().removeprefix('"').removesuffix('"'), text)
+    return Passage(str(name), _text(record, "title") if "title" in record else "", _text(record, "text"))
+
+
+def _text(record: dict[str, Any], key: str) -> str:
+    value = record.get(key)
+    if key not in record:
+        raise ValueError(f"no '{key}' in the passage; it has: {', '.join(map(str, list(record)[:8])) or 'nothing'}")
+    if not isinstance(value, str):
+        raise ValueError(f"{key} is {type(value).__name__}, not a text")
+    return value
+
 
 __all__ = ["Hit", "Passage", "PassageStore"]
 
@@ -76,7 +124,7 @@ class PassageStore:
 
     @classmethod
     def open(cls, name: str | Path) -> PassageStore:
-        """Open a table of passages (forms: `rl_agents.retrieval.passage_files`) through an index in the cache.
+        """Open a table of passages (forms: `rl_agents.retrieval.passages`) through an index in the cache.
 
         Raises:
             InputError: it is missing, or a line of it is wrong; the line is named.

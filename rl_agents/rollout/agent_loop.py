@@ -36,7 +36,7 @@ from rl_agents.rollout.env_hosts import EnvFactory
 from rl_agents.rollout.env_pool import EnvPool
 from rl_agents.rollout.recording import Recorder
 from rl_agents.rollout.safe_env import EnvGuard
-from rl_agents.rollout.truncation_rules import ANSWER_INSTRUCTION, TurnFacts, reasons
+from rl_agents.rollout.truncation import ANSWER_INSTRUCTION, TurnFacts, reasons
 from rl_agents.rollout.turns import Limits, Player, end_cause, is_success, next_dialogue
 
 #: Seconds between two lines about a batch of episodes that is under way.

@@ -36,7 +36,7 @@ from rl_agents.rollout.agent_loop import Rollouts, rollouts_of
 from rl_agents.rollout.blackbox_truncation import Steering, WatchedGateway
 from rl_agents.rollout.prompting import episode_turns
 from rl_agents.rollout.recording import CallsOnly, Recorder
-from rl_agents.rollout.truncation_rules import ANSWER_INSTRUCTION, reasons
+from rl_agents.rollout.truncation import ANSWER_INSTRUCTION, reasons
 from rl_agents.rollout.turns import Limits
 from rl_agents.store.records import Opening
 

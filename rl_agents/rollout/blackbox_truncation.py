@@ -17,7 +17,7 @@ from rl_agents.gateway.calls import ModelAnswer, ModelCall, Piece, Sent
 from rl_agents.gateway.gateway import Gateway, GatewayLimits, SessionTrace
 from rl_agents.gateway.process_supervisor import AgentEnd
 from rl_agents.inference.base import Engine
-from rl_agents.rollout.truncation_rules import Rule, Truncation, TurnFacts
+from rl_agents.rollout.truncation import Rule, Truncation, TurnFacts
 from rl_agents.store.trajectory_store import PoolSink
 from rl_agents.web.errors import ApiError
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+from collections import deque
+from collections.abc import Callable
 from typing import Literal, cast
 
 from rl_agents.config import Settings
@@ -18,7 +20,6 @@ from rl_agents.envs.spec import Blocking
 from rl_agents.errors import InputError
 from rl_agents.rollout.env_calls import EnvFailure, call_env
 from rl_agents.rollout.env_hosts import CLOSE_TIMEOUT_S, EnvFactory, ThreadHost
-from rl_agents.rollout.env_limit import Places
 from rl_agents.rollout.env_process import ProcessHost, Recipe
 from rl_agents.rollout.latency_probe import Gauge
 from rl_agents.rollout.process_state import enter_folder, working_folder
@@ -26,6 +27,63 @@ from rl_agents.rollout.prompting import env_factory
 from rl_agents.rollout.safe_env import EnvGuard
 from rl_agents.rollout.task_watch import TaskWatch
 from rl_agents.rollout.time_limits import CallTimeout, debugger_active
+
+
+class Places:
+    """Places of one event loop's environments.
+
+    Args:
+        limit: how many there are by now; 0: any number.
+    """
+
+    def __init__(self, limit: Callable[[], int]) -> None:
+        self._limit = limit
+        self._taken = 0
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    async def admitted(self, count: int) -> None:
+        """Wait for ``count`` places at once."""
+        if not self._waiting and self._fits(count):
+            self._taken += count
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((count, turn))
+        try:
+            await turn
+        except BaseException:
+            if turn.done() and not turn.cancelled():
+                self.release(count)
+            else:
+                with contextlib.suppress(ValueError):  # `wake` has passed over it
+                    self._waiting.remove((count, turn))
+                self.wake()
+            raise
+
+    def spare(self) -> bool:
+        """Take a place, if there is one that nobody waits for."""
+        if self._waiting or not self._fits(1):
+            return False
+        self._taken += 1
+        return True
+
+    def release(self, count: int) -> None:
+        """Give places back."""
+        self._taken -= count
+        self.wake()
+
+    def wake(self) -> None:
+        """Let those in who wait, as far as there are places."""
+        while self._waiting and self._fits(self._waiting[0][0]):
+            count, turn = self._waiting.popleft()
+            if not turn.done():
+                self._taken += count
+                turn.set_result(None)
+
+    def _fits(self, count: int) -> bool:
+        # Who needs more at once than may live gets them when nobody else has any.
+        limit = self._limit()
+        return not limit or not self._taken or self._taken + count <= limit
+
 
 Mode = Literal["inline", "thread", "process"]
 #: Environments that live at once where nobody says how many.

@@ -1,14 +1,26 @@
-"""T3: when to stop an episode whose belief no longer moves (Definition 2 of the paper), as pure rules.
+"""The truncation rules that a run can name, each with the state it keeps over one episode (T3, section 3 and table 3).
 
-What happens then (ask for the answer now, or end with reward 0) is the agent loop's business; truncation is for
-training only, never for evaluation.
+Stall windows are pure; rules feed them with what an environment reports. A turn that the environment could not parse
+never fires a rule and never counts as a stall or as progress, so that a malformed action has the same consequences with
+and without truncation.
 """
 
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
-from typing import Literal
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from rl_agents.config import Settings
+from rl_agents.envs.base import EnvSpec, env_spec
+from rl_agents.errors import InputError, unknown
+from rl_agents.plugins import claim
+from rl_agents.rollout.embedders import Embedder, Vector, make_embedder
+from rl_agents.tools.thoughts import read_thoughts
 
 StallMode = Literal["consecutive", "cumulative"]
 
@@ -66,3 +78,233 @@ def random_trigger(stream: random.Random, beta: float) -> bool:
     if not 0.0 <= beta <= 1.0:
         raise ValueError(f"beta must be in [0, 1], got {beta}")
     return stream.random() < beta
+
+
+#: How the agent is asked for its answer where the environment has no words of its own.
+ANSWER_INSTRUCTION = "You have no further turns to ask or act. Give your final answer now, in the form the task asks."
+
+
+@dataclass(frozen=True, slots=True)
+class TurnFacts:
+    """What a rule may look at.
+
+    Attributes:
+        number: 1 for the first turn.
+        valid: the environment could parse the action.
+        progress: ``info["progress"]``; None where the environment cannot say.
+        action: the whole response.
+        query: the question in it as the environment names it; empty when it does not.
+    """
+
+    number: int
+    valid: bool
+    progress: bool | None
+    action: str
+    query: str = ""
+
+
+class Rule(Protocol):
+    """One rule in one episode."""
+
+    def fires(self, turn: TurnFacts) -> bool:
+        """Take note of a turn and say whether the episode is to be truncated after it."""
+        ...
+
+
+@dataclass(slots=True)
+class StallRule:
+    """T3, definition 2: k steps without progress (`StallWindow`)."""
+
+    window: StallWindow
+    stalled: list[int] = field(default_factory=list)
+
+    def fires(self, turn: TurnFacts) -> bool:
+        """See `Rule.fires`; ``progress`` None is neither a stall nor progress."""
+        if not turn.valid or turn.progress is None:
+            self.window.skip()
+            return False
+        if not turn.progress:
+            self.stalled.append(turn.number)
+        elif self.window.mode == "consecutive":
+            self.stalled.clear()
+        return self.window.update(turn.progress)
+
+    def reasons(self) -> dict[str, Any]:
+        """The turns without progress that count, and k."""
+        return {"stalled_turns": list(self.stalled), "window": self.window.k}
+
+
+@dataclass(slots=True)
+class SimilarityRule:
+    """The question resembles an earlier one of the episode: max cosine > α (table 3, "α")."""
+
+    embedder: Embedder
+    threshold: float
+    minimum_turns: int = 0
+    asked: list[Vector] = field(default_factory=list)
+    turns: list[int] = field(default_factory=list)
+    nearest: float = -1.0
+    like: int = 0
+
+    def fires(self, turn: TurnFacts) -> bool:
+        """See `Rule.fires`."""
+        if not turn.valid:
+            return False
+        vector = self.embedder.embed(turn.query or question_of(turn.action))
+        cosines = [float(vector @ earlier) for earlier in self.asked]
+        self.nearest = max(cosines, default=-1.0)
+        self.like = self.turns[cosines.index(self.nearest)] if cosines else 0
+        self.asked.append(vector)
+        self.turns.append(turn.number)
+        return turn.number >= self.minimum_turns and similarity_trigger(self.nearest, self.threshold)
+
+    def reasons(self) -> dict[str, Any]:
+        """The cosine of the last question with the earlier one that it resembles most, and α."""
+        return {"cosine": round(self.nearest, 4), "like_turn": self.like, "threshold": self.threshold}
+
+
+@dataclass(slots=True)
+class RandomRule:
+    """With probability β at every step (table 3, "β"), from the episode's own stream."""
+
+    stream: random.Random
+    beta: float
+    minimum_turns: int = 0
+
+    def fires(self, turn: TurnFacts) -> bool:
+        """See `Rule.fires`."""
+        return turn.valid and random_trigger(self.stream, self.beta) and turn.number >= self.minimum_turns
+
+    def reasons(self) -> dict[str, Any]:
+        """β."""
+        return {"beta": self.beta}
+
+
+def reasons(rule: Rule | None) -> dict[str, Any]:
+    """Return the values that made a rule fire, as plain JSON; of a plugin's rule what its ``reasons()`` says."""
+    said = getattr(rule, "reasons", None)
+    return dict(said()) if said is not None else {}
+
+
+@dataclass(frozen=True, slots=True)
+class Truncation:
+    """How a run truncates its training episodes.
+
+    Attributes:
+        name: the rule.
+        after: ``force_answer``, ``zero`` or ``keep_prefix``, see `rl_agents.rollout.agent_loop`.
+        start: (the episode's seed) -> a fresh rule.
+    """
+
+    name: str
+    after: str
+    start: Callable[[int], Rule]
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> Truncation | None:
+        """Read the keys of a run; None for ``truncation=none``.
+
+        Raises:
+            InputError: the environment reports no progress, or the embedder cannot be loaded.
+        """
+        if settings.truncation == "none":
+            return None
+        return cls(settings.truncation, settings.truncation_after, RULES[settings.truncation].build(settings))
+
+
+def progress_window(settings: Settings, spec: EnvSpec) -> int:
+    """Return k: the key, or the environment's own.
+
+    Raises:
+        InputError: neither, because the environment reports no progress.
+    """
+    window = settings.truncation_window or spec.progress_window
+    if not window:
+        raise InputError(
+            f"truncation=t3: environment {spec.name} has no progress rule; where its info['progress'] says whether a "
+            f"step made progress, set truncation_window; else take truncation=similarity"
+        )
+    return window
+
+
+def question_of(action: str) -> str:
+    """Return an action without its thoughts and without tags."""
+    return " ".join(re.sub(r"</?[A-Za-z][\w-]*>", " ", read_thoughts(action).words).split())
+
+
+def _stall(settings: Settings) -> Callable[[int], Rule]:
+    window = progress_window(settings, env_spec(settings.env))
+    mode: StallMode = settings.truncation_stall
+    minimum = settings.truncation_min_turns
+    return lambda seed: StallRule(StallWindow(window, mode, minimum))
+
+
+def _similarity(settings: Settings) -> Callable[[int], Rule]:
+    embedder = make_embedder(settings.truncation_embedder)
+    threshold, minimum = settings.truncation_similarity, settings.truncation_min_turns
+    return lambda seed: SimilarityRule(embedder, threshold, minimum)
+
+
+def _random(settings: Settings) -> Callable[[int], Rule]:
+    beta, minimum = settings.truncation_beta, settings.truncation_min_turns
+    return lambda seed: RandomRule(random.Random(_rule_seed(seed)), beta, minimum)
+
+
+def _rule_seed(episode_seed: int) -> int:
+    """A stream of its own: no relation to the sampling seeds of the steps."""
+    return int(np.random.SeedSequence(episode_seed, spawn_key=(0, 1)).generate_state(1, np.uint64)[0])
+
+
+@dataclass(frozen=True)
+class RuleEntry:
+    """A rule as `run.py list` shows it."""
+
+    name: str
+    summary: str
+    reference: str
+    build: Callable[[Settings], Callable[[int], Rule]]
+
+
+RULES: dict[str, RuleEntry] = {
+    entry.name: entry
+    for entry in (
+        RuleEntry(
+            "t3",
+            "ask for the answer after k steps that narrow nothing down, by the environment's progress rule",
+            "T3 (arXiv 2510.12264), definition 2",
+            _stall,
+        ),
+        RuleEntry(
+            "similarity",
+            "ask for the answer when a question resembles an earlier one, cosine above alpha",
+            "T3 (arXiv 2510.12264), section 3.3.3 and table 3 (alpha)",
+            _similarity,
+        ),
+        RuleEntry(
+            "random",
+            "ask for the answer with probability beta at every step: the control for the other two",
+            "T3 (arXiv 2510.12264), section 3.3.3 and table 3 (beta)",
+            _random,
+        ),
+    )
+}
+
+
+def register(entry: RuleEntry) -> None:
+    """Add a truncation rule of a plugin.
+
+    Raises:
+        InputError: its name is taken.
+    """
+    claim("truncation rule", entry.name, {**RULES, "none": None})
+    RULES[entry.name] = entry
+
+
+def check_rule(settings: Settings) -> None:
+    """Refuse a rule that there is none of.
+
+    Raises:
+        InputError: the nearest is named.
+    """
+    if settings.truncation not in ("none", *RULES):
+        raise unknown("truncation", settings.truncation, ["none", *RULES])

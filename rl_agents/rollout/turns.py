@@ -14,7 +14,7 @@ from rl_agents.rollout.env_calls import EnvFailure, EnvReply, read_step
 from rl_agents.rollout.prompting import episode_turns
 from rl_agents.rollout.recording import Recorder
 from rl_agents.rollout.safe_env import EnvGuard
-from rl_agents.rollout.truncation_rules import Truncation
+from rl_agents.rollout.truncation import Truncation
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import psutil
+
+from rl_agents.config import Settings
 from rl_agents.errors import EpisodesFail, LearnerLost, PolicyFell, RolloutError
 from rl_agents.inference.base import EngineError
 from rl_agents.interrupts import Interrupts
 from rl_agents.reporting import collapse_monitor
-from rl_agents.reporting.checkpoint_retention import best_iteration, kept_iterations
-from rl_agents.reporting.cpu_time import cpu_seconds
 from rl_agents.reporting.episode_diagnostics import EpisodeWatch
 from rl_agents.reporting.evaluation import evaluation_metrics
 from rl_agents.reporting.plots import plot_success
@@ -21,6 +23,35 @@ from rl_agents.reporting.tensorboard import TensorBoardLog
 from rl_agents.reporting.tracker_libraries import Trackers
 from rl_agents.reporting.trainable import TrainableAgent
 from rl_agents.reporting.trajectory_log import TrajectoryLog, readable
+
+
+def cpu_seconds() -> float:
+    """CPU time of this process and its descendants so far, among them the actors of a Ray started here."""
+    total, me = 0.0, psutil.Process()
+    for process in [me, *me.children(recursive=True)]:
+        try:
+            times = process.cpu_times()
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+        total += times.user + times.system + times.children_user + times.children_system
+    return total
+
+
+def best_iteration(records: Sequence[Record], settings: Settings) -> int | None:
+    """Iteration of the best evaluation of trained weights, the first of equals; None with ``keep_best=false``."""
+    rates = {r["iteration"]: rate for r in records if (rate := r.get("eval/success_rate")) is not None}
+    rates.pop(0, None)
+    return max(rates, key=rates.__getitem__, default=None) if settings.keep_best else None
+
+
+def kept_iterations(records: Sequence[Record], settings: Settings, folder: RunFolder) -> set[int | None]:
+    """Iterations whose checkpoints outlive newer ones; while the guard may go back to them, the start, too."""
+    kept: set[int | None] = {best_iteration(records, settings)}
+    if settings.guard == "restore" and not collapse_monitor.restored_to(records):
+        there = [iteration for iteration, _ in folder.complete_checkpoints()]
+        kept |= {0, collapse_monitor.best_checkpoint(records, there)}
+    return kept
+
 
 #: What ends the playing for good while the learners are as they were: a checkpoint can be written first.
 NO_EPISODES = (EpisodesFail, RolloutError, EngineError)

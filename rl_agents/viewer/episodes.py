@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from rl_agents.advantages.vspo import smoothing_weight
+from rl_agents.algorithms.vspo import smoothing_weight
 from rl_agents.store.reader import PoolReader, Stored, Where
 from rl_agents.store.records import Outcome, Session
 from rl_agents.store.schema import load_text

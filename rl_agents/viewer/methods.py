@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rl_agents.advantages.vspo import MINIMUM_VARIANCE, softmax, value_scores
+from rl_agents.algorithms.vspo import MINIMUM_VARIANCE, softmax, value_scores
 from rl_agents.store.reader import TAKEN_BACK, PoolReader, Stored
 from rl_agents.store.records import Session
 

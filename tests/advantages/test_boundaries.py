@@ -10,10 +10,10 @@ import pytest
 
 from rl_agents.advantages.gae import discounted_returns, reward_to_go, step_gae, token_gae, whiten_steps
 from rl_agents.advantages.group import EPSILON, grpo, leave_one_out, rloo
-from rl_agents.advantages.hgpo import hgpo
 from rl_agents.advantages.statistics import masked_mean, masked_var, masked_whiten, whiten_by_length, whiten_rows
-from rl_agents.advantages.vspo import MINIMUM_VARIANCE, smoothing_weight, softmax, value_scores
+from rl_agents.algorithms.hgpo import hgpo
 from rl_agents.algorithms.three_spo import annealing, gate, novelty_weight, rollout_count, state_score, step_reward
+from rl_agents.algorithms.vspo import MINIMUM_VARIANCE, smoothing_weight, softmax, value_scores
 
 ONE, ZERO = np.zeros(6, dtype=int), np.zeros(1)
 STEPS = np.arange(6)

@@ -5,8 +5,8 @@ import pytest
 from advantages.chains import after
 
 from rl_agents.advantages.gae import discounted_returns
-from rl_agents.advantages.gigpo import anchor_clusters, gigpo
 from rl_agents.advantages.group import grpo
+from rl_agents.algorithms.gigpo import anchor_clusters, gigpo
 
 ANCHORS = ["s0", "s1", "s2", "s0", "s1", "s1", "s3"]
 TRAJECTORIES, STEPS = [0, 0, 0, 1, 1, 1, 1], [0, 1, 2, 0, 1, 2, 3]

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from advantages.chains import after, before
 
-from rl_agents.advantages import hgpo as module
 from rl_agents.advantages.gae import discounted_returns
-from rl_agents.advantages.gigpo import anchor_clusters
 from rl_agents.advantages.group import grpo
-from rl_agents.advantages.hgpo import context_clusters, depth_advantages
+from rl_agents.algorithms import hgpo as module
+from rl_agents.algorithms.gigpo import anchor_clusters
+from rl_agents.algorithms.hgpo import context_clusters, depth_advantages
 
 ANCHORS = ["s0", "s1", "s2", "s0", "s1", "s1", "s3", "s0", "s1", "s2"]
 TRAJECTORIES, STEPS = [0] * 3 + [1] * 4 + [2] * 3, [0, 1, 2, 0, 1, 2, 3, 0, 1, 2]

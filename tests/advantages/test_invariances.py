@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rl_agents.advantages.gigpo import anchor_clusters, gigpo
 from rl_agents.advantages.group import grpo, leave_one_out, rloo
-from rl_agents.advantages.hgpo import hgpo
 from rl_agents.advantages.statistics import whiten_by_length
-from rl_agents.advantages.vspo import vspo
+from rl_agents.algorithms.gigpo import anchor_clusters, gigpo
+from rl_agents.algorithms.hgpo import hgpo
+from rl_agents.algorithms.vspo import vspo
 
 
 def baseline_rows(rewards, groups):

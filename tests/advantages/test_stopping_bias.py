@@ -14,8 +14,8 @@ import pytest
 from advantages.chains import after
 
 from rl_agents.advantages.gae import discounted_returns, reward_to_go, step_gae
-from rl_agents.advantages.gigpo import anchor_clusters, gigpo
 from rl_agents.advantages.group import grpo, rloo
+from rl_agents.algorithms.gigpo import anchor_clusters, gigpo
 
 COST, PRIZE, MEMBERS = 0.1, 1.0, 3
 dr_grpo = partial(grpo, std="none")

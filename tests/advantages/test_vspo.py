@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from rl_agents.advantages import vspo as module
 from rl_agents.advantages.group import grpo
-from rl_agents.advantages.vspo import smoothing_weight, softmax, value_scores
+from rl_agents.algorithms import vspo as module
+from rl_agents.algorithms.vspo import smoothing_weight, softmax, value_scores
 
 
 def vspo(rewards, generator, *, mode="value", temperature=0.1, alpha=2.0, clip=True):

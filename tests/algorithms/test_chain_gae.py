@@ -15,12 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rl_agents.advantages.gae import whiten_steps
-from rl_agents.algorithms.chain_gae import ChainCritic, state_names
+from rl_agents.algorithms.chain_gae import ChainCritic, TransitionMeans, state_names
 from rl_agents.data.samples import Row, lower
 from rl_agents.data.step_table import StepTable
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.errors import InputError
-from rl_agents.rollout.tree_search.transitions import TransitionMeans
 from rl_agents.store.reader import PoolReader, Where
 from rl_agents.trainer.algorithm import AgentAlgorithm, AgentConfig
 

@@ -14,7 +14,7 @@ from rl_agents.cli import main
 from rl_agents.config.options import option_types
 from rl_agents.envs.multihop_qa.questions import read_questions
 from rl_agents.errors import InputError
-from rl_agents.retrieval.passage_files import read_passages
+from rl_agents.retrieval.passages import read_passages
 from rl_agents.tools.mcp_servers import read_servers
 from rl_agents.traces.files import read_traces
 

@@ -69,8 +69,8 @@ def adapted(tmp_path_factory: pytest.TempPathFactory, tiny_model_dir: Path) -> P
     from transformers import AutoModelForCausalLM
 
     from rl_agents.inference.weights import untied
-    from rl_agents.learner.adapters import save_adapter
     from rl_agents.learner.hf import save_hf_folder
+    from rl_agents.learner.learner import save_adapter
 
     peft = pytest.importorskip("peft")
     path = tmp_path_factory.mktemp("push-adapter")

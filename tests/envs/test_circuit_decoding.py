@@ -17,16 +17,15 @@ from rollout.stalls import fires_at
 
 from rl_agents.envs import base
 from rl_agents.envs.base import named_env
-from rl_agents.envs.circuit_decoding import demonstrator, expert, prompts, rules, tasks
-from rl_agents.envs.circuit_decoding.demonstrator import Habits
+from rl_agents.envs.circuit_decoding import prompts, rules, starter, tasks
 from rl_agents.envs.circuit_decoding.env import CircuitDecodingEnv
-from rl_agents.envs.circuit_decoding.starter import STARTER
+from rl_agents.envs.circuit_decoding.starter import STARTER, Habits
 from rl_agents.errors import InputError
 
 make = partial(named_env, "circuit_decoding")
 task_ids = with_keywords("circuit_decoding", tasks.task_ids)
-play = with_keywords("circuit_decoding", expert.play)
-demonstrate = with_keywords("circuit_decoding", demonstrator.demonstrate)
+play = with_keywords("circuit_decoding", starter.play)
+demonstrate = with_keywords("circuit_decoding", starter.demonstrate)
 starter_play = with_keywords("circuit_decoding", STARTER.demonstrate)
 
 TASK = "2-10/test/0000"

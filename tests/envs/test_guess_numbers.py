@@ -17,17 +17,16 @@ from hypothesis import strategies as st
 import rl_agents.envs  # noqa: F401  (registers)
 from rl_agents.envs import base
 from rl_agents.envs.base import named_env
-from rl_agents.envs.guess_numbers import demonstrator, rules, tasks
-from rl_agents.envs.guess_numbers.demonstrator import Habits, reading_order
+from rl_agents.envs.guess_numbers import rules, starter, tasks
 from rl_agents.envs.guess_numbers.env import GuessNumbersEnv
 from rl_agents.envs.guess_numbers.prompts import parse_action
-from rl_agents.envs.guess_numbers.starter import STARTER, build_tokenizer
+from rl_agents.envs.guess_numbers.starter import STARTER, Habits, build_tokenizer, reading_order
 from rl_agents.envs.panels import ids_digest
 from rl_agents.errors import InputError
 
 make = partial(named_env, "guess_numbers")
 task_ids = with_keywords("guess_numbers", tasks.task_ids)
-demonstrate = with_keywords("guess_numbers", demonstrator.demonstrate)
+demonstrate = with_keywords("guess_numbers", starter.demonstrate)
 starter_play = with_keywords("guess_numbers", STARTER.demonstrate)
 
 TASK = "3-4-0-3/123/312"

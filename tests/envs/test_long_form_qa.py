@@ -26,12 +26,11 @@ from rl_agents.algorithms import Settings
 from rl_agents.chat.template import make_context
 from rl_agents.data.trajectory import EpisodeSpec
 from rl_agents.envs.base import make_env, named_env
-from rl_agents.envs.long_form_qa import almanac, demonstrator, expert, tasks
+from rl_agents.envs.long_form_qa import almanac, starter, tasks
 from rl_agents.envs.long_form_qa.almanac import ARTICLES, ASPECTS, TOWNS, Wish, value_word
-from rl_agents.envs.long_form_qa.demonstrator import Habits
 from rl_agents.envs.long_form_qa.env import LongFormQAEnv
 from rl_agents.envs.long_form_qa.questions import load_questions
-from rl_agents.envs.long_form_qa.starter import STARTER
+from rl_agents.envs.long_form_qa.starter import STARTER, Habits
 from rl_agents.envs.stateful import play
 from rl_agents.errors import InputError
 from rl_agents.inference.base import Completion
@@ -42,8 +41,8 @@ from rl_agents.tools.calls import ToolCall, read_tools, write_response
 
 make = partial(named_env, "long_form_qa")
 task_ids = with_keywords("long_form_qa", tasks.task_ids)
-demonstrate = with_keywords("long_form_qa", demonstrator.demonstrate)
-expert_play = with_keywords("long_form_qa", expert.play)
+demonstrate = with_keywords("long_form_qa", starter.demonstrate)
+expert_play = with_keywords("long_form_qa", starter.play)
 
 ROOT = Path(__file__).parents[2]
 TASK = "almanac/test/0003"
@@ -458,7 +457,7 @@ def scored(actions: list[str], **keys: Any) -> tuple[float, dict[str, Any]]:
 
 def test_prs_long_form_by_stages() -> None:
     wishes = tasks.wishes_of(TASK)
-    searches = [expert.compact_search(wish) for wish in wishes]
+    searches = [starter.compact_search(wish) for wish in wishes]
     right = f"<answer> {almanac.compact_text(wishes)} </answer>"
     half = f"<answer> {almanac.compact_text(wishes[:1])} </answer>"
     wrong = f"<answer> {' '.join(wishes[0].words[:2])} tarn . </answer>"

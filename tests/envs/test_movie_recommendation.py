@@ -21,20 +21,25 @@ from hypothesis import strategies as st
 
 from rl_agents.envs import base
 from rl_agents.envs.base import named_env
-from rl_agents.envs.movie_recommendation import demonstrator, rules, tasks
-from rl_agents.envs.movie_recommendation.demonstrator import Habits
+from rl_agents.envs.movie_recommendation import rules, starter, tasks
 from rl_agents.envs.movie_recommendation.env import MovieRecommendationEnv
-from rl_agents.envs.movie_recommendation.expert import belief, best_question, expert_action, possible_weights
 from rl_agents.envs.movie_recommendation.prompts import parse_action, read_question
 from rl_agents.envs.movie_recommendation.rules import Comparison
-from rl_agents.envs.movie_recommendation.starter import STARTER
+from rl_agents.envs.movie_recommendation.starter import (
+    STARTER,
+    Habits,
+    belief,
+    best_question,
+    expert_action,
+    possible_weights,
+)
 from rl_agents.envs.panels import ids_digest
 from rl_agents.envs.preferences import Movie, best_movies, cosine, preference, read_vector
 from rl_agents.errors import InputError
 
 make = partial(named_env, "movie_recommendation")
 task_ids = with_keywords("movie_recommendation", tasks.task_ids)
-demonstrate = with_keywords("movie_recommendation", demonstrator.demonstrate)
+demonstrate = with_keywords("movie_recommendation", starter.demonstrate)
 starter_play = with_keywords("movie_recommendation", STARTER.demonstrate)
 
 TASK = "5-10-10-11-11-uniform/0042"

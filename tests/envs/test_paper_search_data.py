@@ -25,7 +25,7 @@ from rl_agents.envs.paper_search.selectors import PROMPT, ServerSelector, make_s
 from rl_agents.envs.paper_search.spec import PaperSearchOptions
 from rl_agents.envs.paper_search.topics import SMALL_JARGON, SMALL_METHODS, SMALL_SUBJECTS
 from rl_agents.errors import InputError
-from rl_agents.retrieval.fusion import reciprocal_rank_fusion
+from rl_agents.retrieval.retriever import reciprocal_rank_fusion
 from rl_agents.rewards.judge import JudgeError
 
 make = partial(named_env, "paper_search")

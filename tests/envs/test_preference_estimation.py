@@ -17,19 +17,23 @@ from random_episodes import check_memory
 
 from rl_agents.envs import base
 from rl_agents.envs.base import named_env
-from rl_agents.envs.preference_estimation import demonstrator, expert, prompts, rules, tasks
-from rl_agents.envs.preference_estimation.demonstrator import Habits
+from rl_agents.envs.preference_estimation import prompts, rules, starter, tasks
 from rl_agents.envs.preference_estimation.env import PreferenceEstimationEnv
-from rl_agents.envs.preference_estimation.expert import best_question, mean_direction, possible_weights
-from rl_agents.envs.preference_estimation.starter import STARTER
+from rl_agents.envs.preference_estimation.starter import (
+    STARTER,
+    Habits,
+    best_question,
+    mean_direction,
+    possible_weights,
+)
 from rl_agents.envs.preferences import Movie, cosine, preference, satisfaction
 from rl_agents.errors import InputError
 from rl_agents.rollout.truncation import StallWindow
 
 make = partial(named_env, "preference_estimation")
 task_ids = with_keywords("preference_estimation", tasks.task_ids)
-play = with_keywords("preference_estimation", expert.play)
-demonstrate = with_keywords("preference_estimation", demonstrator.demonstrate)
+play = with_keywords("preference_estimation", starter.play)
+demonstrate = with_keywords("preference_estimation", starter.demonstrate)
 starter_play = with_keywords("preference_estimation", STARTER.demonstrate)
 
 TASK = "5-10-11-uniform/test/0000"

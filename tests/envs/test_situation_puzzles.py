@@ -23,20 +23,18 @@ from rollout.stalls import fires_at
 from rl_agents.envs import base
 from rl_agents.envs.base import named_env
 from rl_agents.envs.panels import ids_digest
-from rl_agents.envs.situation_puzzles import demonstrator, rules, tasks
-from rl_agents.envs.situation_puzzles.demonstrator import Habits
+from rl_agents.envs.situation_puzzles import rules, starter, tasks
 from rl_agents.envs.situation_puzzles.env import SituationPuzzlesEnv
-from rl_agents.envs.situation_puzzles.expert import expert_action
 from rl_agents.envs.situation_puzzles.prompts import parse_action
 from rl_agents.envs.situation_puzzles.rules import NO, NOT_A_QUESTION, UNKNOWN, YES, Fact, Puzzle, Reply, rule_reply
-from rl_agents.envs.situation_puzzles.starter import STARTER
+from rl_agents.envs.situation_puzzles.starter import STARTER, Habits, expert_action
 from rl_agents.envs.situation_puzzles.themes import themes
 from rl_agents.errors import InputError
 from rl_agents.rewards.wording import FUNCTION_WORDS, stems
 
 make = partial(named_env, "situation_puzzles")
 task_ids = with_keywords("situation_puzzles", tasks.task_ids)
-demonstrate = with_keywords("situation_puzzles", demonstrator.demonstrate)
+demonstrate = with_keywords("situation_puzzles", starter.demonstrate)
 
 ROOT = Path(__file__).parents[2]
 TASK = "lighthouse/0/raiders.pigeon.oath.reef"

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from rl_agents.envs.webshop import records, reward
-from rl_agents.envs.webshop.nouns import nouns
 from rl_agents.envs.webshop.records import Goal, Product
+from rl_agents.envs.webshop.reward import nouns
 from rl_agents.envs.webshop.store import Store
 
 LAMP = Product(

@@ -12,8 +12,7 @@ from transformers import AutoModelForCausalLM
 
 from rl_agents.errors import InputError
 from rl_agents.inference import Completion, EngineError, Sampling, torch_forward, torch_kv_cache
-from rl_agents.inference.torch_engine import TorchEngine
-from rl_agents.inference.torch_sampling import draw, uniforms
+from rl_agents.inference.torch_engine import TorchEngine, draw, uniforms
 from rl_agents.inference.torch_scheduler import PASS_TOKENS, by_width
 
 

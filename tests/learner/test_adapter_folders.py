@@ -11,7 +11,7 @@ import pytest
 import torch
 from learner.test_learner_group import build_group, random_rows
 
-from rl_agents.learner.adapters import save_adapter
+from rl_agents.learner.learner import save_adapter
 from rl_agents.learner.training_data import AgentTrainingData
 
 pytestmark = pytest.mark.skipif(find_spec("peft") is None, reason="peft is an optional extra")

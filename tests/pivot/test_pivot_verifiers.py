@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pivot.expert_traces import nemo, real_file, rows
 
-from rl_agents.advantages.pivot import exact_miss_rate
+from rl_agents.algorithms.pivotrl import exact_miss_rate
 from rl_agents.chat.messages import assistant_message
 from rl_agents.errors import InputError
 from rl_agents.rewards.judge import JudgeError

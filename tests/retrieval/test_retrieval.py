@@ -17,10 +17,8 @@ from hypothesis import strategies as st
 
 from rl_agents.errors import InputError
 from rl_agents.retrieval.bm25 import K1, TOKENIZER, B
-from rl_agents.retrieval.fusion import reciprocal_rank_fusion
-from rl_agents.retrieval.passage_files import read_passages
-from rl_agents.retrieval.passages import Hit, Passage, PassageStore, open_index
-from rl_agents.retrieval.retriever import FusedRetriever, make_retriever
+from rl_agents.retrieval.passages import Hit, Passage, PassageStore, open_index, read_passages
+from rl_agents.retrieval.retriever import FusedRetriever, make_retriever, reciprocal_rank_fusion
 
 FOXES = [
     Passage("a", "Fox", "The fox runs through the wood."),

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rl_agents.rollout.truncation import StallMode, StallWindow
-from rl_agents.rollout.truncation_rules import StallRule, TurnFacts
+from rl_agents.rollout.truncation import StallMode, StallRule, StallWindow, TurnFacts
 
 
 def fires_at(

@@ -21,8 +21,7 @@ from rl_agents.inference.torch_engine import TorchEngine
 from rl_agents.orchestrator.rollout_metrics import rollout_metrics
 from rl_agents.rollout.agent_loop import play_episodes
 from rl_agents.rollout.recording import Recorder
-from rl_agents.rollout.truncation import StallWindow
-from rl_agents.rollout.truncation_rules import ANSWER_INSTRUCTION, Truncation
+from rl_agents.rollout.truncation import ANSWER_INSTRUCTION, StallWindow, Truncation
 from rl_agents.rollout.turns import Limits
 from rl_agents.store.reader import PoolReader
 from rl_agents.store.trajectory_store import PoolWriter

@@ -24,7 +24,7 @@ from inference.transfer.engine_host import HostedEngine, start_fork_server
 from rl_agents.errors import InputError
 from rl_agents.inference import Completion, EngineSettings, Sampling, select
 from rl_agents.inference.base import Extras
-from rl_agents.learner.adapters import save_adapter
+from rl_agents.learner.learner import save_adapter
 from rl_agents.serving.app import engine_settings
 from rl_agents.serving.options import ServingOptions
 from rl_agents.serving.source import find_adapters, find_checkpoint, served_settings

@@ -14,7 +14,7 @@ from rl_agents.envs.paper_search.selectors import _probability
 from rl_agents.envs.tags import NO_ACTION, read_tags
 from rl_agents.envs.tool_turns import read_turn
 from rl_agents.rewards.reading import tags_complete
-from rl_agents.rollout.truncation_rules import question_of
+from rl_agents.rollout.truncation import question_of
 from rl_agents.tools.calls import read_response
 from rl_agents.tools.thoughts import Spoken, read_thoughts
 

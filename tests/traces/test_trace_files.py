@@ -16,7 +16,7 @@ from rl_agents.data import table_files
 from rl_agents.errors import InputError
 from rl_agents.traces.files import read_traces
 from rl_agents.traces.formats import read_trace
-from rl_agents.traces.inferred_tools import infer_tools
+from rl_agents.traces.loading import infer_tools
 from rl_agents.traces.turns import Extraction, extract_turns
 
 USER = {"role": "user", "content": "x"}

@@ -9,14 +9,16 @@ Source: ALFWorld, section 2; StepPO, appendix B.2 (20 turns); 3SPO, appendix C.2
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 from rl_agents.chat.template import History
-from rl_agents.envs.alfworld.anchors import ANCHORS
 from rl_agents.envs.alfworld.backends import Position, make_backend
-from rl_agents.envs.alfworld.families import read_goal
+from rl_agents.envs.alfworld.compact import compact_text
+from rl_agents.envs.alfworld.expert import Expert, kind_of
+from rl_agents.envs.alfworld.families import CHANGES, read_goal
 from rl_agents.envs.alfworld.native import NOTHING_HAPPENS
 from rl_agents.envs.alfworld.prompts import BARE_STYLES, STYLES, View
 from rl_agents.envs.alfworld.responses import find_command, read_command
@@ -24,6 +26,62 @@ from rl_agents.envs.alfworld.spec import SPEC, AlfworldOptions
 from rl_agents.envs.alfworld.tasks import task_ids
 from rl_agents.envs.stateful import StatefulEnv, StepResult, observations
 from rl_agents.errors import InputError
+
+
+def observation(view: View) -> str:
+    """The text."""
+    return view.text
+
+
+def situation(view: View) -> str:
+    """The text and the admissible commands."""
+    return "\n".join([view.text, *view.admissible])
+
+
+def role(view: View) -> str:
+    """Family, what is held, known and done, and the text in roles; the text itself for tasks of other kinds."""
+    try:
+        agent = Expert(view.room)
+    except InputError:
+        return view.text
+    texts = [*(text for text, _ in view.history[1:]), view.text]
+    for (_, command), text in zip(view.history, texts if view.history else [], strict=True):
+        agent.observe(command, text)
+    goal = agent.goal
+    roles = {goal.object_type: "object", goal.target_type: "target"}
+    if goal.family.change:
+        roles[CHANGES[goal.family.change][1].lower()] = "appliance"
+    return " ".join([goal.family.short, *_progress(agent), ":", *_in_roles(view.text, roles)])
+
+
+def _progress(agent: Expert) -> list[str]:
+    """What is held, whether it is in its state, whether a free object and the target are known, and what is placed."""
+    goal, held = agent.goal, agent.holding
+    there = [(thing, place) for place, things in agent.contents.items() for thing in things]
+    objects = [place for thing, place in there if kind_of(thing) == goal.object_type]
+    placed = sum(kind_of(place) == goal.target_type for place in objects)
+    said = ["nothing" if held is None else "object" if kind_of(held) == goal.object_type else "other"]
+    if goal.family.change and any(state == goal.family.change for state in agent.state.values()):
+        said.append(goal.family.change)
+    if len(objects) > placed:
+        said.append("known")
+    if goal.family.in_light and any(kind_of(thing) == goal.target_type for thing, _ in there):
+        said.append("lamp")
+    return [*said, f"placed-{placed}"] if placed else said
+
+
+def _in_roles(text: str, roles: Mapping[str, str]) -> list[str]:
+    """The compact words of a text: the first thing by its role or as ``other``, further ones only if they have one."""
+    said: list[str] = []
+    for word in compact_text(text).split():
+        kind, dash, _ = word.partition("-")
+        name = roles.get(kind, "" if any(w in ("other", *roles.values()) for w in said) else "other") if dash else word
+        if name and name not in said:
+            said.append(name)
+    return said
+
+
+ANCHORS: Mapping[str, Callable[[View], str]] = {"observation": observation, "situation": situation, "role": role}
 
 
 @dataclass(frozen=True, slots=True)

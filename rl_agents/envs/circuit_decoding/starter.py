@@ -6,18 +6,115 @@ candidates, so each turn only has to thin out the last list.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from rl_agents.envs.circuit_decoding.demonstrator import demonstrate
-from rl_agents.envs.circuit_decoding.rules import INPUTS, LABELS, functions
+from rl_agents.envs.circuit_decoding.env import CircuitDecodingEnv, GameState
+from rl_agents.envs.circuit_decoding.prompts import answer_text, query_text
+from rl_agents.envs.circuit_decoding.rules import INPUTS, LABELS, best_input, best_query, functions, total
+from rl_agents.envs.circuit_decoding.spec import SPEC, CircuitDecodingOptions
 from rl_agents.envs.small_model import IMITATION, INIT_STD, small_qwen3, word_tokenizer
 from rl_agents.envs.spec import StarterSpec
+from rl_agents.envs.stateful import Dialogue, Played
+from rl_agents.envs.stateful import play as play_episode
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
+
+
+def expert_action(state: GameState, style: str = "paper", max_turns: int = SPEC.max_turns) -> str:
+    """Return the action: the best query while something is open and a turn is left to answer, else the answer."""
+    decided = total(state.survivors) == len(state.survivors)
+    if decided or state.turns + 1 >= max_turns:
+        chosen = [candidates[0] for candidates in state.survivors]
+        return f"<answer>{answer_text(state.task, chosen, style)}</answer>"
+    circuit, bits = best_query(state.task.tables, state.survivors)
+    return f"<interact>{query_text(state.task.labels[circuit], bits, style)}</interact>"
+
+
+def play(task_id: str, options: CircuitDecodingOptions, max_turns: int = 0) -> Played:
+    """Play ``task_id``; return the dialogue and the last ``info``.
+
+    Raises:
+        InputError: unknown task id.
+    """
+    env = CircuitDecodingEnv(options, max_turns)
+    act = partial(expert_action, style=options.prompt, max_turns=env.max_turns)
+    return play_episode(env, task_id, lambda shown: (shown, act(env.state)))
+
+
+@dataclass(frozen=True, slots=True)
+class Habits:
+    """Habits of the player; it wins about half of the games with these.
+
+    Attributes:
+        any_input: probability that a query's input is drawn at random instead of being the most informative.
+        settles_early: probability per turn of being content with the first of several candidates.
+        hurried: probability per turn, after the first, of being told to answer at once, in the words of T3's forced
+            answers, which the starter would not understand otherwise.
+    """
+
+    any_input: float = 0.4
+    settles_early: float = 0.15
+    hurried: float = 0.03
+
+
+HABITS = Habits()
+
+
+def demonstrate(
+    task_id: str, rng: random.Random, options: CircuitDecodingOptions, max_turns: int = 0, habits: Habits = HABITS
+) -> Dialogue:
+    """Play ``task_id`` in the compact style, whatever ``options`` say, and return the dialogue.
+
+    Raises:
+        InputError: unknown task id.
+    """
+    env = CircuitDecodingEnv(replace(options, prompt="compact"), max_turns)
+    settled = 0
+
+    def act(observation: str) -> tuple[str, str]:
+        nonlocal settled
+        if env.state.turns and rng.random() < habits.hurried:
+            observation, settled = f"{observation}\n{env.answer_instruction}", len(env.state.survivors)
+        settled = _settled(env.state, settled, rng, habits)
+        return observation, _action(env.state, settled, rng, habits)
+
+    return play_episode(env, task_id, act)[0]
+
+
+def _settled(state: GameState, settled: int, rng: random.Random, habits: Habits) -> int:
+    """Return how many circuits, in the order of their labels, need no further query."""
+    while settled < len(state.survivors):
+        asked = len(state.survivors[settled]) < len(state.task.tables)
+        if len(state.survivors[settled]) > 1 and not (asked and rng.random() < habits.settles_early):
+            break
+        settled += 1
+    return settled
+
+
+def _action(state: GameState, settled: int, rng: random.Random, habits: Habits) -> str:
+    """List the survivors of the circuits up to the one under study; ask about that one, or answer."""
+    task = state.task
+    thought = " ".join(_survivors(state, circuit) for circuit in range(min(settled + 1, len(state.survivors))))
+    if settled == len(state.survivors):
+        choice = " ".join(min(task.tables[c] for c in candidates) for candidates in state.survivors)
+        return f"<think> {thought} </think> <answer> {choice} </answer>"
+    random_input = rng.random() < habits.any_input
+    bits = rng.choice(INPUTS) if random_input else best_input(task.tables, state.survivors[settled])
+    return f"<think> {thought} </think> <interact> {query_text(task.labels[settled], bits, 'compact')} </interact>"
+
+
+def _survivors(state: GameState, circuit: int) -> str:
+    """Return the circuit's label and its survivors, in the prompt's order; only the label while all survive."""
+    tables = [state.task.tables[c] for c in state.survivors[circuit]]
+    return " ".join([state.task.labels[circuit], *(sorted(tables) if len(tables) < len(state.task.tables) else [])])
+
 
 MAX_TOKENS = 1024
 TAGS = ("think", "interact", "answer")

@@ -7,21 +7,182 @@ rewarded. What the tools do is their servers' matter: an episode is as reproduci
 from __future__ import annotations
 
 import hashlib
+import json
+import threading
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any
 
-from rl_agents.envs.mcp.connection import Connection, check_servers
-from rl_agents.envs.mcp.prompts import ANSWER_NOW, first_observation, malformed_observation, system_text
+from rl_agents.data.row_cache import KeptRows, keep
+from rl_agents.data.tables import Table, fingerprint
 from rl_agents.envs.mcp.spec import SPEC, McpOptions
-from rl_agents.envs.mcp.tasks import load_tasks
-from rl_agents.envs.multihop_qa.questions import Question
+from rl_agents.envs.multihop_qa.questions import Question, question_table
 from rl_agents.envs.multihop_qa.scores import exact_match, f1
+from rl_agents.envs.multihop_qa.sources import FORMAT, from_kept, kept_entries
+from rl_agents.envs.panels import check_split, held_out, unknown_task
 from rl_agents.envs.stateful import StatefulEnv, StepResult, observations
 from rl_agents.envs.tool_turns import ANSWER, CALLS, ToolResponse, read_turn
 from rl_agents.errors import InputError, unknown
-from rl_agents.tools.mcp_client import McpTool
-from rl_agents.tools.toolbox import BoundTool, Toolbox, render_results
+from rl_agents.tools.mcp_client import McpClient, McpTool
+from rl_agents.tools.mcp_servers import read_servers
+from rl_agents.tools.toolbox import BoundTool, Toolbox, feedback, render_results
+
+SPLIT_SEED = "mcp-2026"
+SPLITS = ("train", "test")
+
+
+@dataclass(frozen=True)
+class TaskSet:
+    """The tasks of one or two tables, and the two task sets."""
+
+    kept: tuple[KeptRows, ...]
+    splits: Mapping[str, tuple[str, ...]]
+
+    def find(self, task_id: str) -> Question:
+        """Return the task called ``task_id``.
+
+        Raises:
+            InputError: there is none; the message offers the nearest.
+        """
+        kept = next((kept for kept in self.kept if task_id in kept), None)
+        if kept is None:
+            ids = self.splits["train"]
+            raise unknown_task("mcp", task_id[:80], [*ids[:5000], *self.splits["test"][:5000]], ids[0])
+        return from_kept(kept.get(task_id))
+
+
+def task_ids(split: str, options: McpOptions) -> list[str]:
+    """Return the ids of ``train`` or ``test``.
+
+    Raises:
+        InputError: another split, or files that cannot be used.
+    """
+    found = load_tasks(options)
+    check_split(split, found.splits)
+    return list(found.splits[split])
+
+
+def load_tasks(options: McpOptions) -> TaskSet:
+    """Read the files of tasks, once per process, and again when they change.
+
+    Without ``test_tasks`` a tenth of ``tasks`` is for tests, by sha256 of the ids. A file of one task is both sets.
+
+    Raises:
+        InputError: no file, or a record that is wrong; its place is named.
+    """
+    if not options.tasks:
+        raise InputError("environment mcp needs env.tasks=FILE, a table of questions with answers")
+    names = (options.tasks, options.test_tasks) if options.test_tasks else (options.tasks,)
+    tables = tuple(question_table(name, options.columns) for name in names)
+    return _loaded(tables, tuple(table.version() for table in tables), options.max_bad_share)
+
+
+@lru_cache(maxsize=4)  # every environment asks
+def _loaded(tables: tuple[Table, ...], versions: tuple[str, ...], max_bad_share: float) -> TaskSet:
+    kept, seen = [], set[str]()
+    for table, version in zip(tables, versions, strict=True):
+        entries = partial(kept_entries, table, max_bad_share)
+        kept.append(keep(table.name, f"questions/{FORMAT}/{max_bad_share:g}/{version}", entries))
+        own = kept[-1].ids()
+        if not own:
+            raise InputError(f"{table.name}: no tasks in it")
+        if twice := seen & set(own):
+            raise InputError(f"{table.name}: the task id {min(twice)!a} occurs twice")
+        seen.update(own)
+    ids = [one.ids() for one in kept]
+    splits = held_out(ids[0], SPLIT_SEED) if len(ids) == 1 else dict(zip(SPLITS, ids, strict=True))
+    return TaskSet(tuple(kept), splits)
+
+
+_SYSTEM = """\
+You answer questions with the help of tools.
+
+Whenever you have learned something new, first reason about it inside <think> and </think>. Then either call tools, up \
+to {max_calls} calls in one turn, and read in the next turn what they return; or, once you know the answer, write it \
+inside <answer> and </answer>, as short as possible. You have {max_turns} turns, the answer included."""
+_FORM = """
+The tools, in JSON, one a line:
+{tools}
+Call a tool as <tool_call>{{"name": "NAME", "arguments": {{...}}}}</tool_call>.
+
+Question: {question}"""
+_MALFORMED = "Your last response was not valid: {problem}. Call tools, or answer inside <answer> and </answer>."
+ANSWER_NOW = "No further tool call is possible. Write your answer now, inside <answer> and </answer>."
+
+
+def system_text(max_calls: int, max_turns: int) -> str:
+    """Return the rules as the system message says them."""
+    return _SYSTEM.format(max_calls=max_calls, max_turns=max_turns)
+
+
+def first_observation(system: str, tools: Sequence[dict[str, Any]], question: str) -> str:
+    """Return rules, tools and question in one text, for agents that are not given them as a chat."""
+    lines = "\n".join(json.dumps(tool["function"], ensure_ascii=False) for tool in tools)
+    return f"{system}\n{_FORM.format(tools=lines, question=question)}"
+
+
+def malformed_observation(problem: str) -> str:
+    """Tell the agent that, and why, its response could not be read."""
+    return _MALFORMED.format(problem=feedback(problem))
+
+
+_Key = tuple[str, float, float, int]
+
+
+@dataclass(slots=True)
+class _Shared:
+    client: McpClient
+    users: int = 0
+
+
+_shared: dict[_Key, _Shared] = {}
+_lock = threading.Lock()
+
+
+class Connection:
+    """An environment's hold on the servers of a file; they end when the last one that shares them lets go.
+
+    They begin to start at once; await `client.opened()` for them.
+
+    Raises:
+        InputError: see `read_servers`; or the SDK is missing.
+    """
+
+    def __init__(self, options: McpOptions) -> None:
+        path = Path(options.servers).expanduser()
+        limits = options.call_timeout_s, options.start_timeout_s, options.call_concurrency
+        self._key: _Key | None = None
+        if options.share == "environment":
+            self.client = McpClient(read_servers(path), *limits)
+            return
+        self._key = (fingerprint([path]), *limits)
+        with _lock:
+            if self._key not in _shared:
+                _shared[self._key] = _Shared(McpClient(read_servers(path), *limits))
+            _shared[self._key].users += 1
+            self.client = _shared[self._key].client
+
+    def close(self) -> None:
+        """Let go."""
+        if self._key is None:
+            self.client.close()
+            return
+        with _lock:
+            shared, key, self._key = _shared[self._key], self._key, None
+            shared.users -= 1
+            if not shared.users:
+                del _shared[key]
+                shared.client.close()
+
+
+def check_servers(servers: str) -> None:
+    """Raise `InputError` for a file of servers that cannot be used; none of them is started."""
+    if not servers:
+        raise InputError('environment mcp needs env.servers=FILE, a JSON file {"mcpServers": {NAME: {...}}}')
+    read_servers(Path(servers).expanduser())
+
 
 ANSWER_NOTE = "answered"
 

@@ -9,18 +9,48 @@ Between ticks everything is here, in the driver: runners that die take nothing w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rl_agents.config.search import SearchKeys
 from rl_agents.data.tasks import SEARCH, stream_seed, task_at
-from rl_agents.data.trajectory import Trajectory
+from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.rollout.branching import BranchPoint, BranchSpec, Expansion
 from rl_agents.rollout.env_calls import EnvReply
 from rl_agents.rollout.tree_search.metrics import SearchCounts
-from rl_agents.rollout.tree_search.states import PATH, Outcomes, States, state_key
+from rl_agents.rollout.tree_search.states import MAX_STATES, PATH, Outcomes, States, state_key
 from rl_agents.rollout.tree_search.tree import Mark, Node, Ranked, Search
-from rl_agents.rollout.tree_search.versions import ScoreVersions
+
+
+class ScoreVersions:
+    """The oldest and the newest version of the steps that a state's score was estimated with."""
+
+    def __init__(self) -> None:
+        self._ranges: dict[str, tuple[int, int]] = {}  # least recently noted first
+
+    def get(self, key: str) -> tuple[int, int] | None:
+        """(oldest, newest); None: nothing was counted at the state."""
+        return self._ranges.get(key)
+
+    def note(self, keys: Iterable[str], steps: Sequence[Step]) -> None:
+        """These steps count in the scores of these states."""
+        if not steps:
+            return
+        versions = [step.policy_version for step in steps]
+        for key in keys:
+            oldest, newest = self._ranges.pop(key, (versions[0], versions[0]))
+            self._ranges[key] = (min(oldest, *versions), max(newest, *versions))
+        while len(self._ranges) > MAX_STATES:
+            del self._ranges[next(iter(self._ranges))]
+
+    def to_json(self) -> dict[str, Sequence[int]]:
+        """Plain data; `load_json` is its inverse."""
+        return dict(self._ranges)
+
+    def load_json(self, data: Mapping[str, Sequence[int]]) -> None:
+        """Replace everything by what `to_json` returned."""
+        self._ranges = {str(key): (int(oldest), int(newest)) for key, (oldest, newest) in data.items()}
+
 
 Expand = Callable[[Sequence[BranchSpec]], Sequence[Expansion]]
 
