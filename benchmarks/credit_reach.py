@@ -29,7 +29,7 @@ from benchmarks.grid import RESULTS, run_command
 from benchmarks.long_thoughts import ROOMS
 from benchmarks.steppo_rooms import KEYS
 from rl_agents.algorithms import ppo, register, steppo
-from rl_agents.algorithms.base import Recipe
+from rl_agents.algorithms.base import AlgorithmSpec
 from rl_agents.data.samples import Row
 from rl_agents.data.step_table import step_spans
 from rl_agents.data.trajectory import Trajectory
@@ -59,7 +59,7 @@ class Doors:
 SEEN: list[Doors] = []
 
 
-def watched(recipe: Recipe) -> Recipe:
+def watched(recipe: AlgorithmSpec) -> AlgorithmSpec:
     """The algorithm, whose credit is noted in `SEEN`."""
     assert recipe.credit is not None
     inner = recipe.credit
@@ -117,7 +117,7 @@ def measure(arm: str, seed: int) -> dict[str, list[float]]:
 
 def main() -> None:
     """Measure, write the file, print the table."""
-    for recipe in (ppo.RECIPE, steppo.RECIPE):
+    for recipe in (ppo.ALGORITHM, steppo.ALGORITHM):
         watched(recipe)
     figures = {arm: [measure(arm, seed) for seed in range(SEEDS)] for arm in ARMS}
     (RESULTS / "credit_reach.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from rl_agents.data.samples import Row, lower
+from rl_agents.data.samples import Row, build_samples
 from rl_agents.data.trajectory import Step, Trajectory
 
 VOCABULARY = 128
@@ -91,7 +91,7 @@ def measure(case: Case) -> dict[str, tuple[int, float, float]]:
     model = Qwen2ForCausalLM(config)
     trajectories, result = episodes(case, np.random.default_rng(0)), {}
     for mode in ("per_step", "merged"):
-        rows = lower(trajectories, mode)
+        rows = build_samples(trajectories, mode)
         runs = [train_step(model, rows) for _ in range(3)]
         result[mode] = (sum(map(len, rows)), min(seconds for seconds, _ in runs), runs[0][1])
     return result

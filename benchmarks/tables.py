@@ -15,8 +15,8 @@ import pyarrow
 import pyarrow.parquet as parquet
 
 from rl_agents.data.tables import open_table
-from rl_agents.envs.mcp.env import load_tasks
 from rl_agents.envs.mcp.spec import McpOptions
+from rl_agents.envs.mcp.tasks import load_tasks
 
 COLUMNS = {"id": "key", "question": "prompt", "answer": "extra.answer"}
 CHUNK = 100_000

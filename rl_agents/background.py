@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine, Hashable
 from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
 
-from rl_agents.queues import Standing
+from rl_agents.queues import QueueWait
 
 T = TypeVar("T")
 _lock = threading.Lock()
@@ -80,7 +80,7 @@ class Remembered(Generic[T]):
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._answers: dict[Hashable, tuple[Future[T], Standing]] = {}
+        self._answers: dict[Hashable, tuple[Future[T], QueueWait]] = {}
         self._lock = threading.Lock()
 
     async def get(self, key: Hashable, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -88,7 +88,7 @@ class Remembered(Generic[T]):
         with self._lock:
             known = self._answers.get(key)
             if known is None:
-                standing = Standing()
+                standing = QueueWait()
                 with standing.used():  # it is part of no asker's call: others wait for it, too
                     future = begin(ask())
                 self._answers[key] = future, standing

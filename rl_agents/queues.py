@@ -2,7 +2,7 @@
 
     time that counts = time since the call began - time in which any part of it stood in line
 
-Who makes a call under a limit gives it a `Standing`, which goes with it into its tasks and the background loop
+Who makes a call under a limit gives it a `QueueWait`, which goes with it into its tasks and the background loop
 (`contextvars`). Whatever lets calls go in turn wraps the wait for the turn in `in_line`.
 """
 
@@ -44,14 +44,14 @@ class Wait:
     longest_s: float
 
 
-class Standing:
+class QueueWait:
     """When the parts of one call stood in line; safe for threads, and for a signal's handler."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._waits: list[Wait] = []
         self._since = self._waited = 0.0
-        self._followers: list[Standing] = []
+        self._followers: list[QueueWait] = []
 
     @property
     def waited(self) -> float:
@@ -120,10 +120,10 @@ class Standing:
             _current.reset(token)
 
 
-_current: ContextVar[Standing | None] = ContextVar("standing", default=None)
+_current: ContextVar[QueueWait | None] = ContextVar("standing", default=None)
 
 
-def current() -> Standing | None:
+def current() -> QueueWait | None:
     """The call that the running code is part of; None where nobody asks."""
     return _current.get()
 

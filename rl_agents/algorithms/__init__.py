@@ -1,10 +1,10 @@
-"""Algorithms by the name that the command line uses. A new one is one file in this folder, with a ``RECIPE``."""
+"""Algorithms by the name that the command line uses. A new one is one file in this folder, with an ``ALGORITHM``."""
 
 import importlib
 import pkgutil
 from typing import TYPE_CHECKING
 
-from rl_agents.algorithms.base import Recipe
+from rl_agents.algorithms.base import AlgorithmSpec
 from rl_agents.algorithms.keys import compose, extend
 from rl_agents.errors import InputError
 from rl_agents.plugins import claim
@@ -16,16 +16,16 @@ ORDER = (
 )  # fmt: skip
 
 
-def discover() -> dict[str, Recipe]:
+def discover() -> dict[str, AlgorithmSpec]:
     """Import every module of this folder and return the recipes by name, in the order of listings."""
     found = [module.name for module in pkgutil.iter_modules(__path__)]
     ordered = sorted(found, key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
     modules = [importlib.import_module(f"{__name__}.{name}") for name in ordered]
-    recipes = [module.RECIPE for module in modules if hasattr(module, "RECIPE")]
+    recipes = [module.ALGORITHM for module in modules if hasattr(module, "ALGORITHM")]
     return {recipe.name: recipe for recipe in recipes}
 
 
-ALGORITHMS: dict[str, Recipe] = discover()
+ALGORITHMS: dict[str, AlgorithmSpec] = discover()
 
 if TYPE_CHECKING:
     # A checker knows the framework's keys; functions that read an algorithm's name the class that declares them.
@@ -35,7 +35,7 @@ else:
     Settings = compose(ALGORITHMS.values(), __name__)
 
 
-def register(recipe: Recipe) -> Recipe:
+def register(recipe: AlgorithmSpec) -> AlgorithmSpec:
     """Add an algorithm of a plugin, with its keys; returns it.
 
     Raises:

@@ -117,7 +117,7 @@ def always(settings: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class Recipe:
+class AlgorithmSpec:
     """An algorithm: one choice for each part, and the keys that mean something to it.
 
     Attributes:

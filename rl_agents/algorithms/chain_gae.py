@@ -10,7 +10,7 @@ import numpy as np
 
 from rl_agents.advantages.gae import Gae, gains, step_gae, whiten_steps
 from rl_agents.advantages.statistics import BoolArray, FloatArray, IntArray
-from rl_agents.algorithms.base import Recipe
+from rl_agents.algorithms.base import AlgorithmSpec
 from rl_agents.algorithms.ppo import LambdaKeys
 from rl_agents.algorithms.steppo import RatioLevelKeys, policy_loss
 from rl_agents.config.options import key
@@ -233,7 +233,7 @@ def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: Ch
     ChainCritic(settings).credit(rows, trajectories)
 
 
-RECIPE = Recipe(
+ALGORITHM = AlgorithmSpec(
     name="chain-gae",
     summary="step GAE whose critic is no network but the Markov chain of all sampled steps, by the names of states",
     reference="ours: docs/algorithms/chain-gae.md; step GAE is that of StepPO (arXiv 2604.18401), equation 6",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rl_agents.algorithms.base import LossInputs, PolicyGradientKeys, Recipe
+from rl_agents.algorithms.base import AlgorithmSpec, LossInputs, PolicyGradientKeys
 from rl_agents.algorithms.grpo import GroupAdvantageKeys, credit
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def policy_loss(inputs: LossInputs, settings: PolicyGradientKeys) -> tuple[torch
     )
 
 
-RECIPE = Recipe(
+ALGORITHM = AlgorithmSpec(
     name="cispo",
     summary="GRPO whose clip bounds the weight of a token instead of removing its gradient",
     reference="Chen et al. 2025, MiniMax-M1 (arXiv 2506.13585), equations 4-5",

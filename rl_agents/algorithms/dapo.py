@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rl_agents.algorithms.base import Recipe
+from rl_agents.algorithms.base import AlgorithmSpec
 from rl_agents.algorithms.grpo import GrpoKeys, credit, policy_loss
 from rl_agents.config.learning import DynamicSamplingKeys, OverlongKeys
 from rl_agents.data.selection import Selected, first_groups, informative_groups
@@ -54,7 +54,7 @@ def _metric(trajectory: Trajectory, settings: Settings) -> float:
     return trajectory.episode_return + penalty
 
 
-RECIPE = Recipe(
+ALGORITHM = AlgorithmSpec(
     name="dapo",
     summary="GRPO with clip-higher, token mean, dynamic sampling of tasks and a soft penalty on overlong responses",
     reference="Yu et al. 2025, DAPO (arXiv 2503.14476), section 3",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rl_agents.advantages.group import grpo
-from rl_agents.algorithms.base import Recipe
+from rl_agents.algorithms.base import AlgorithmSpec
 from rl_agents.algorithms.grpo import BaselineKeys, DualClipKeys, policy_loss
 from rl_agents.data.step_table import StepTable
 
@@ -29,7 +29,7 @@ def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: Ba
     table.spread(rows, advantages[of_step])
 
 
-RECIPE = Recipe(
+ALGORITHM = AlgorithmSpec(
     name="dr-grpo",
     summary="GRPO without the division by the group's deviation and by the response's length",
     reference="Liu et al. 2025, Understanding R1-Zero-like training (arXiv 2503.20783), section 3.2",

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from rl_agents.advantages.gae import discounted_returns
 from rl_agents.advantages.group import Std, grpo
 from rl_agents.advantages.statistics import FloatArray, IntArray
-from rl_agents.algorithms.base import Recipe
+from rl_agents.algorithms.base import AlgorithmSpec
 from rl_agents.algorithms.dapo import one_round, select
 from rl_agents.algorithms.grpo import DualClipKeys, GroupKeys, policy_loss
 from rl_agents.config.learning import DiscountKeys, DynamicSamplingKeys
@@ -133,7 +133,7 @@ def step_returns(table: StepTable, settings: StepGroupKeys) -> NDArray[np.float6
     return discounted_returns(table.rewards, table.following, table.penalties, gamma=settings.gamma)
 
 
-RECIPE = Recipe(
+ALGORITHM = AlgorithmSpec(
     name="gigpo",
     summary="GRPO plus, per step, a second GRPO among all actions that the group took at the same state",
     reference="Feng et al. 2025, GiGPO (arXiv 2505.10978), section 4",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from rl_agents.advantages.group import grpo, leave_one_out, rloo
-from rl_agents.algorithms.base import LossInputs, PolicyGradientKeys, Recipe
+from rl_agents.algorithms.base import AlgorithmSpec, LossInputs, PolicyGradientKeys
 from rl_agents.config.options import key
 from rl_agents.data.step_table import StepTable
 
@@ -89,7 +89,7 @@ def policy_loss(inputs: LossInputs, settings: DualClipKeys) -> tuple[torch.Tenso
     )
 
 
-RECIPE = Recipe(
+ALGORITHM = AlgorithmSpec(
     name="grpo",
     summary="PPO whose critic is the mean return of a group of rollouts of the same task",
     reference="Shao et al. 2024, DeepSeekMath (arXiv 2402.03300), section 4.1",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rl_agents.algorithms.base import LossInputs, Recipe
+from rl_agents.algorithms.base import AlgorithmSpec, LossInputs
 from rl_agents.algorithms.grpo import GroupAdvantageKeys, credit
 from rl_agents.config.options import key
 
@@ -39,7 +39,7 @@ def policy_loss(inputs: LossInputs, settings: GspoKeys) -> tuple[torch.Tensor, d
     )
 
 
-RECIPE = Recipe(
+ALGORITHM = AlgorithmSpec(
     name="gspo",
     summary="GRPO with one importance ratio per sequence, the geometric mean of its token ratios",
     reference="Zheng et al. 2025, GSPO (arXiv 2507.18071), equations 5-7; token form: equation 14",

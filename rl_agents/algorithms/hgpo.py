@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from rl_agents.advantages.group import Std, grpo
 from rl_agents.advantages.statistics import FloatArray, IntArray
-from rl_agents.algorithms.base import Recipe
+from rl_agents.algorithms.base import AlgorithmSpec
 from rl_agents.algorithms.gigpo import StepGroupKeys, episode_advantages, step_returns
 from rl_agents.algorithms.grpo import policy_loss
 from rl_agents.config.options import key
@@ -129,7 +129,7 @@ def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: Hg
     table.spread(rows, advantages)
 
 
-RECIPE = Recipe(
+ALGORITHM = AlgorithmSpec(
     name="hgpo",
     summary="GiGPO's step advantage averaged over contexts of several depths, long shared histories weighing more",
     reference="HGPO (arXiv 2602.22817); the step term is GiGPO (arXiv 2505.10978), equation 8",

@@ -7,14 +7,14 @@ import inspect
 from collections.abc import Iterable
 from typing import Any
 
-from rl_agents.algorithms.base import Recipe
+from rl_agents.algorithms.base import AlgorithmSpec
 from rl_agents.config import Settings
 from rl_agents.config.options import forget_types, option_types
 
 Field = dataclasses.Field[Any]
 
 
-def compose(recipes: Iterable[Recipe], module: str) -> type[Settings]:
+def compose(recipes: Iterable[AlgorithmSpec], module: str) -> type[Settings]:
     """Return the class of a run's settings: those of the framework and the keys of all recipes, flat.
 
     Args:
@@ -37,7 +37,7 @@ def compose(recipes: Iterable[Recipe], module: str) -> type[Settings]:
     return dataclasses.make_dataclass("Settings", added, bases=(Settings,), namespace={"__module__": module})
 
 
-def extend(settings: type[Settings], recipes: Iterable[Recipe]) -> None:
+def extend(settings: type[Settings], recipes: Iterable[AlgorithmSpec]) -> None:
     """Give the class of a run's settings, in place, the keys that ``recipes`` have and it lacks.
 
     In place, because everybody imports the class by name, and settings of another process are made of it.
@@ -66,7 +66,7 @@ def declared(keys: type) -> dict[str, Field]:
     return {field.name: field for field in dataclasses.fields(keys)}
 
 
-def sections(recipes: Iterable[Recipe]) -> dict[type, list[Field]]:
+def sections(recipes: Iterable[AlgorithmSpec]) -> dict[type, list[Field]]:
     """Return the data classes that declare keys, with the fields of each, in the order of listings."""
     found: dict[type, list[Field]] = {}
     for keys in (Settings, *(recipe.keys for recipe in recipes)):
@@ -79,6 +79,6 @@ def sections(recipes: Iterable[Recipe]) -> dict[type, list[Field]]:
     return found
 
 
-def readers(name: str, recipes: Iterable[Recipe]) -> list[str]:
+def readers(name: str, recipes: Iterable[AlgorithmSpec]) -> list[str]:
     """Return the algorithms that read a key; empty for a key that does not depend on the algorithm."""
     return [recipe.name for recipe in recipes if name in declared(recipe.keys)]

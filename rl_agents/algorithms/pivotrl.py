@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from rl_agents.advantages.statistics import FloatArray
-from rl_agents.algorithms.base import Recipe, always
+from rl_agents.algorithms.base import AlgorithmSpec, always
 from rl_agents.algorithms.grpo import GroupAdvantageKeys, credit
 from rl_agents.algorithms.steppo import RatioLevelKeys, policy_loss
 from rl_agents.config.learning import FilteringKeys
@@ -79,7 +79,7 @@ def select(trajectories: Sequence[Trajectory], settings: object, generator: np.r
     return Selected(np.ones(groups.size, dtype=bool), metrics=metrics)
 
 
-RECIPE = Recipe(
+ALGORITHM = AlgorithmSpec(
     name="pivotrl",
     summary="GRPO on single turns from states of expert traces, where the initial policy neither always nor never acts "
     "acceptably",

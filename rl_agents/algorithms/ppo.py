@@ -10,7 +10,7 @@ import numpy as np
 
 from rl_agents.advantages.gae import token_gae
 from rl_agents.advantages.statistics import whiten_rows
-from rl_agents.algorithms.base import PolicyGradientKeys, Recipe
+from rl_agents.algorithms.base import AlgorithmSpec, PolicyGradientKeys
 from rl_agents.algorithms.grpo import DualClipKeys, policy_loss
 from rl_agents.config.learning import CriticKeys, DiscountKeys
 from rl_agents.config.options import key
@@ -77,7 +77,7 @@ def _last(values: FloatArray, mask: FloatArray) -> float:
     return float(values[sampled[-1]]) if sampled.size else 0.0
 
 
-RECIPE = Recipe(
+ALGORITHM = AlgorithmSpec(
     name="ppo",
     summary="REINFORCE with a critic, advantages from GAE over tokens, and clipped importance ratios",
     reference="Schulman et al. 2017 (arXiv 1707.06347), equation 7; GAE: Schulman et al. 2016 (arXiv 1506.02438)",

@@ -10,7 +10,7 @@ import numpy as np
 
 from rl_agents.advantages.gae import reward_to_go
 from rl_agents.advantages.statistics import whiten_rows
-from rl_agents.algorithms.base import Recipe
+from rl_agents.algorithms.base import AlgorithmSpec
 from rl_agents.algorithms.grpo import DualClipKeys, policy_loss
 from rl_agents.config.learning import DiscountKeys
 from rl_agents.data.step_table import Pieces, penalised_rewards
@@ -42,7 +42,7 @@ def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: Re
         row.advantages = values.astype(np.float32)
 
 
-RECIPE = Recipe(
+ALGORITHM = AlgorithmSpec(
     name="reinforce++",
     summary="PPO with the mean return of the batch as critic, KL in the reward and one rollout per task enough",
     reference="Hu et al. 2025, REINFORCE++ (arXiv 2501.03262), section 3",

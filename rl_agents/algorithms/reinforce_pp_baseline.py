@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rl_agents.advantages.group import grpo
 from rl_agents.advantages.statistics import whiten_by_length
-from rl_agents.algorithms.base import Recipe
+from rl_agents.algorithms.base import AlgorithmSpec
 from rl_agents.algorithms.grpo import DualClipKeys, GroupKeys, policy_loss
 from rl_agents.data.step_table import StepTable
 
@@ -33,7 +33,7 @@ def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: Gr
     table.spread(rows, whiten_by_length(centred, table.lengths))
 
 
-RECIPE = Recipe(
+ALGORITHM = AlgorithmSpec(
     name="reinforce++-baseline",
     summary="Dr.GRPO whose advantages are divided by one deviation, that of all tokens of the batch",
     reference="Hu et al. 2025, REINFORCE++ (arXiv 2501.03262), section 3",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rl_agents.advantages.group import rloo
-from rl_agents.algorithms.base import Recipe
+from rl_agents.algorithms.base import AlgorithmSpec
 from rl_agents.algorithms.grpo import BaselineKeys, DualClipKeys, policy_loss
 from rl_agents.data.step_table import StepTable
 
@@ -31,7 +31,7 @@ def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: Ba
     table.spread(rows, rloo(returns, groups, singleton=settings.singleton)[of_step])
 
 
-RECIPE = Recipe(
+ALGORITHM = AlgorithmSpec(
     name="rloo",
     summary="Dr.GRPO with an unbiased baseline: the mean return of the other rollouts of the task",
     reference="Ahmadian et al. 2024, Back to Basics (arXiv 2402.14740), section 3.3",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rl_agents.algorithms.base import LossInputs, Recipe
+from rl_agents.algorithms.base import AlgorithmSpec, LossInputs
 from rl_agents.config.learning import DemonstrationKeys
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ def policy_loss(inputs: LossInputs, settings: object) -> tuple[torch.Tensor, dic
     return negative_log_likelihood(inputs.logprobs, inputs.mask), {}
 
 
-RECIPE = Recipe(
+ALGORITHM = AlgorithmSpec(
     name="sft",
     summary="maximum likelihood of a demonstrator's turns: policy gradient with advantage 1 on somebody else's actions",
     reference="the SFT baseline of PivotRL (arXiv 2603.21383), section 3",

@@ -10,7 +10,7 @@ import numpy as np
 
 from rl_agents.advantages.gae import step_gae, whiten_steps
 from rl_agents.algorithms import ppo
-from rl_agents.algorithms.base import LossInputs, Recipe
+from rl_agents.algorithms.base import AlgorithmSpec, LossInputs
 from rl_agents.algorithms.grpo import DualClipKeys
 from rl_agents.config.options import key
 from rl_agents.data.step_table import StepTable, step_starts
@@ -92,7 +92,7 @@ def policy_loss(inputs: LossInputs, settings: RatioLevelKeys) -> tuple[torch.Ten
     )
 
 
-RECIPE = Recipe(
+ALGORITHM = AlgorithmSpec(
     name="steppo",
     summary="PPO with the interaction step as time unit: one value, one advantage and one ratio per step",
     reference="StepPO (arXiv 2604.18401), equations 6-8",

@@ -28,7 +28,7 @@ from numpy.typing import ArrayLike
 
 from rl_agents.advantages.group import grpo
 from rl_agents.advantages.statistics import BoolArray, FloatArray, IntArray
-from rl_agents.algorithms.base import Recipe
+from rl_agents.algorithms.base import AlgorithmSpec
 from rl_agents.algorithms.grpo import DualClipKeys, policy_loss
 from rl_agents.config.options import key
 from rl_agents.config.search import ChainKeys, SearchKeys
@@ -422,7 +422,7 @@ def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: Th
     )
 
 
-RECIPE = Recipe(
+ALGORITHM = AlgorithmSpec(
     name="3spo",
     summary="tree search that branches at states by their score; GRPO among the actions sampled at one state",
     reference="3SPO: State-Score-Supervised Policy Optimization for LLM Agents, section 3 and algorithm 1",

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from rl_agents.advantages.statistics import BoolArray, FloatArray, IntArray
-from rl_agents.algorithms.base import Recipe, always
+from rl_agents.algorithms.base import AlgorithmSpec, always
 from rl_agents.algorithms.grpo import GrpoKeys, credit, policy_loss
 from rl_agents.config.options import key
 from rl_agents.data.selection import Selected
@@ -171,7 +171,7 @@ def select(trajectories: Sequence[Trajectory], settings: VspoKeys, generator: np
     return Selected(keep, weights=weights, metrics=metrics)
 
 
-RECIPE = Recipe(
+ALGORITHM = AlgorithmSpec(
     name="vspo",
     summary="GRPO that gives the weight of tasks whose rollouts agree to the most valuable other tasks of the batch",
     reference="PRS and VSPO (arXiv 2512.07478), equations 16-20",

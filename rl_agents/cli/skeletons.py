@@ -5,7 +5,7 @@ ALGORITHM = '''"""An algorithm: {name}."""
 from dataclasses import dataclass
 
 from rl_agents.algorithms import register
-from rl_agents.algorithms.base import Recipe
+from rl_agents.algorithms.base import AlgorithmSpec
 from rl_agents.algorithms.grpo import DualClipKeys, policy_loss
 from rl_agents.data.step_table import StepTable
 from rl_agents.config.options import key
@@ -26,7 +26,7 @@ def credit(rows, trajectories, settings):
 
 
 register(
-    Recipe(
+    AlgorithmSpec(
         name="{name}",
         summary="returns less a constant",
         reference="{name}.py",
@@ -37,7 +37,7 @@ register(
 )
 '''
 ALGORITHM_TEST = """from rl_agents.algorithms import ALGORITHMS, Settings
-from rl_agents.data.samples import lower
+from rl_agents.data.samples import build_samples
 from rl_agents.data.trajectory import Step, Trajectory
 
 
@@ -45,7 +45,7 @@ def test_returns_less_the_baseline():
     settings = Settings.from_dict({{"plugins": ["{name}"], "algo": "{name}", "{name}_baseline": 0.25}})
     step = Step([1, 2], [3], [-0.5], 0, "stop", "", "", "", reward=1.0)
     episodes = [Trajectory("task", 0, 0, 0, [step])]
-    rows = lower(episodes, "per_step")
+    rows = build_samples(episodes, "per_step")
     ALGORITHMS["{name}"].credit(rows, episodes, settings)
     assert rows[0].advantages.max() == 0.75
 """

@@ -14,7 +14,7 @@ from rl_agents.errors import unknown
 
 FloatArray = NDArray[np.float32]
 IntArray = NDArray[np.int32]
-#: Row layouts, see `lower`.
+#: Row layouts, see `build_samples`.
 MODES = ("merged", "per_step")
 
 
@@ -66,7 +66,7 @@ class Row:
         return len(self.input_ids)
 
 
-def lower(trajectories: Sequence[Trajectory], mode: str) -> list[Row]:
+def build_samples(trajectories: Sequence[Trajectory], mode: str) -> list[Row]:
     """Return the rows of all trajectories, in order.
 
     ``per_step``: one row per step, the prompt (mask 0) and the response (mask 1).

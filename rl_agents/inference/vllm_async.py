@@ -170,11 +170,11 @@ class VLLMAsyncEngine:
         results: list[Any] = await self._engine.collective_rpc(method, kwargs=kwargs)
         return results
 
-    async def nap(self, level: int) -> None:
+    async def sleep(self, level: int) -> None:
         """Free GPU memory; no call runs."""
         await self._engine.sleep(level)
 
-    async def rouse(self, tags: list[str]) -> None:
+    async def wake_up(self, tags: list[str]) -> None:
         """Take GPU memory again."""
         await self._engine.wake_up(tags)
 

@@ -184,11 +184,11 @@ class VLLMInProcessEngine:
         results: list[Any] = await self._on_thread(lambda: self._engine.collective_rpc(method, kwargs=kwargs))
         return results
 
-    async def nap(self, level: int) -> None:
+    async def sleep(self, level: int) -> None:
         """Free GPU memory; no call runs."""
         await self._on_thread(lambda: self._engine.sleep(level))
 
-    async def rouse(self, tags: list[str]) -> None:
+    async def wake_up(self, tags: list[str]) -> None:
         """Take GPU memory again."""
         await self._on_thread(lambda: self._engine.wake_up(tags))
 

@@ -17,7 +17,7 @@ from torch import distributed as dist
 from torch import nn
 
 from rl_agents.algorithms import ALGORITHMS
-from rl_agents.algorithms.base import LossInputs, Recipe
+from rl_agents.algorithms.base import AlgorithmSpec, LossInputs
 from rl_agents.config import Settings
 from rl_agents.data.samples import FloatArray, Row
 from rl_agents.inference.adapters import TENSORS
@@ -104,7 +104,7 @@ class AgentLearner(TorchLearner):
     """
 
     settings: Settings
-    recipe: Recipe
+    recipe: AlgorithmSpec
     forwarded = 0
 
     def build(self) -> None:

@@ -11,7 +11,7 @@ import ray
 from ray.exceptions import RayActorError
 from ray.rllib.core.learner.learner_group import LearnerGroup
 
-from rl_agents.algorithms.base import Recipe
+from rl_agents.algorithms.base import AlgorithmSpec
 from rl_agents.config import Settings
 from rl_agents.data.samples import FloatArray, Row
 from rl_agents.errors import LearnerLost
@@ -96,7 +96,7 @@ class AgentLearnerGroup(LearnerGroup):
             output.update(zip(shard, arrays, strict=True))
         return [output[i] for i in range(len(rows))]
 
-    def fill_scores(self, rows: Sequence[Row], recipe: Recipe) -> None:
+    def fill_scores(self, rows: Sequence[Row], recipe: AlgorithmSpec) -> None:
         """Fill what the networks say about the rows before the first optimiser step.
 
         The denominator of what is learned from again is always the policy that sampled it: the learner's own

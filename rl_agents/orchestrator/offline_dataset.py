@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rl_agents.algorithms.base import Recipe
+from rl_agents.algorithms.base import AlgorithmSpec
 from rl_agents.config import Settings
 from rl_agents.data.selection import Selected
 from rl_agents.data.tasks import RECORDED, SELECTION, item_at, stream_seed
@@ -44,13 +44,13 @@ class Recorded:
     """
 
     settings: Settings
-    recipe: Recipe
+    recipe: AlgorithmSpec
     vocabulary: int | None
     groups: list[list[str]]
     decisions: dict[str, Decision]
 
     @classmethod
-    def open(cls, settings: Settings, recipe: Recipe, vocabulary: int | None) -> Recorded:
+    def open(cls, settings: Settings, recipe: AlgorithmSpec, vocabulary: int | None) -> Recorded:
         """Read the pool's index, and say what is left out.
 
         Raises:
@@ -132,7 +132,7 @@ class Recorded:
             )
 
 
-def unusable(stored: Stored, settings: Settings, recipe: Recipe) -> str:
+def unusable(stored: Stored, settings: Settings, recipe: AlgorithmSpec) -> str:
     """Return why a session is not learned from, as it follows a number; empty: it is."""
     session = stored.session
     if session.kind not in KINDS:
@@ -158,7 +158,7 @@ def _light(stored: Stored) -> Stored:
     return dataclasses.replace(stored, session=dataclasses.replace(stored.session, facts={}, metrics={}))
 
 
-def _groups(usable: Sequence[Stored], recipe: Recipe, left_out: Counter[str]) -> list[list[str]]:
+def _groups(usable: Sequence[Stored], recipe: AlgorithmSpec, left_out: Counter[str]) -> list[list[str]]:
     """Return the recorded groups; those of one session teach nothing where sessions are compared."""
     found: dict[tuple[int, int, str], list[str]] = {}
     for session in (stored.session for stored in usable):

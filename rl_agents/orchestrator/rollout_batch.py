@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rl_agents.algorithms.base import Recipe
+from rl_agents.algorithms.base import AlgorithmSpec
 from rl_agents.config import Settings
 from rl_agents.data.failures import BadTasks, FailedEpisodes
 from rl_agents.data.selection import Selected, SelectionError
@@ -81,7 +81,7 @@ class Episodes:
     """Plays the tasks of the training stream, ``group_size`` times each."""
 
     settings: Settings
-    recipe: Recipe
+    recipe: AlgorithmSpec
     reward: Reward
     tasks: Sequence[str]
 

@@ -17,7 +17,7 @@ from rl_agents.store.trajectory_store import PoolSink
 
 
 class Exchange:
-    """Hands a runner batches and fetches answers; see `rl_agents.rollout.request_queue.Workbench.exchange`."""
+    """Hands a runner batches and fetches answers; see `rl_agents.rollout.request_queue.RequestQueue.exchange`."""
 
     def __init__(
         self, batches: Sequence[Batch], wait_s: float | None = None, enough: int | None = None,

@@ -19,7 +19,7 @@ from rl_agents.errors import InputError
 from rl_agents.gateway.process_supervisor_child import PR_SET_PDEATHSIG, on_linux
 from rl_agents.rollout.env_calls import EnvFailure
 from rl_agents.rollout.env_pool import EnvPool
-from rl_agents.rollout.env_process import METHODS, WORDS, Answer, Call, Recipe
+from rl_agents.rollout.env_process import METHODS, WORDS, Answer, Call, EnvRecipe
 from rl_agents.rollout.prompting import env_factory
 from rl_agents.rollout.safe_env import EnvGuard
 from rl_agents.rollout.serialization import MAX_BYTES, Sealed, opened
@@ -67,7 +67,7 @@ def _has(env: Any, name: str) -> bool:
 
 def main(pipe: Connection) -> None:
     """Make the environment and answer until the pipe ends, or the environment is closed."""
-    recipe: Recipe = pipe.recv()
+    recipe: EnvRecipe = pipe.recv()
     sys.path[:] = recipe.path
     with contextlib.suppress(OSError):
         os.chdir(recipe.folder)

@@ -25,7 +25,7 @@ import numpy as np
 
 from rl_agents.envs.base import TextEnv
 from rl_agents.envs.coroutines import over
-from rl_agents.queues import Deadline, Standing, current
+from rl_agents.queues import Deadline, QueueWait, current
 from rl_agents.rollout.env_calls import EnvFailure, call_env, timed_out
 from rl_agents.rollout.time_limits import CallTimeout
 
@@ -117,7 +117,7 @@ class Job:
     """A call on its way to a thread and back."""
 
     def __init__(self, call: Callable[[], Any]) -> None:
-        self.call, self.loop, self.standing = call, asyncio.get_running_loop(), current() or Standing()
+        self.call, self.loop, self.standing = call, asyncio.get_running_loop(), current() or QueueWait()
         self.answer: asyncio.Future[Any] = self.loop.create_future()
 
     def told(self, result: Any, error: BaseException | None) -> None:
@@ -284,9 +284,9 @@ class ThreadHost:
             self._runner.close()
 
 
-async def part_of(standing: Standing | None, answer: Awaitable[Any]) -> Any:
+async def part_of(standing: QueueWait | None, answer: Awaitable[Any]) -> Any:
     """Await a part of a call in a context that does not know of it."""
-    with (standing or Standing()).used():
+    with (standing or QueueWait()).used():
         return await answer
 
 

@@ -20,7 +20,7 @@ from rl_agents.envs.spec import Blocking
 from rl_agents.errors import InputError
 from rl_agents.rollout.env_calls import EnvFailure, call_env
 from rl_agents.rollout.env_hosts import CLOSE_TIMEOUT_S, EnvFactory, ThreadHost
-from rl_agents.rollout.env_process import ProcessHost, Recipe
+from rl_agents.rollout.env_process import EnvRecipe, ProcessHost
 from rl_agents.rollout.latency_probe import Gauge
 from rl_agents.rollout.process_state import enter_folder, working_folder
 from rl_agents.rollout.prompting import env_factory
@@ -113,8 +113,8 @@ class EnvPool:
     """
 
     def __init__(
-        self, make_env: EnvFactory, blocking: Blocking = "inline", concurrency: int = 0, recipe: Recipe | None = None,
-        name: str = "", start_timeout_s: float = 0.0,
+        self, make_env: EnvFactory, blocking: Blocking = "inline", concurrency: int = 0,
+        recipe: EnvRecipe | None = None, name: str = "", start_timeout_s: float = 0.0,
     ) -> None:  # fmt: skip
         if blocking == "process" and recipe is None:
             raise ValueError("a process needs a recipe to make its environment")
@@ -273,7 +273,7 @@ class EnvPool:
 
     async def _made_elsewhere(self) -> TextEnv:
         watches = self._measured and self._acquitted < MAX_ACQUITTED and self._recipe is not None
-        host = ThreadHost(watches) if self.mode == "thread" else ProcessHost(cast(Recipe, self._recipe))
+        host = ThreadHost(watches) if self.mode == "thread" else ProcessHost(cast(EnvRecipe, self._recipe))
         try:
             env = await host.make(self._make_env, 0 if debugger_active() else self._start_timeout_s)
         except BaseException as error:
@@ -287,7 +287,7 @@ class EnvPool:
     async def _made_witness(self) -> TextEnv | None:
         """Return the environment in a process that says what it changes there; None where it cannot be had."""
         self._suspected = False
-        host = ProcessHost(cast(Recipe, self._recipe), watches=True)
+        host = ProcessHost(cast(EnvRecipe, self._recipe), watches=True)
         try:
             env = await host.make(self._make_env, 0 if debugger_active() else self._start_timeout_s)
         except BaseException as error:
@@ -382,5 +382,5 @@ def env_pool(settings: Settings) -> EnvPool:
     blocking = spec.blocking if settings.env_blocking == "auto" else settings.env_blocking
     if blocking not in ("auto", *MOST):
         raise InputError(f"environment {spec.name}: blocking={blocking!a}: must be one of auto, {', '.join(MOST)}")
-    make, recipe = env_factory(settings), Recipe.of(settings)
+    make, recipe = env_factory(settings), EnvRecipe.of(settings)
     return EnvPool(make, blocking, settings.env_concurrency, recipe, settings.env, settings.env_start_timeout_s)

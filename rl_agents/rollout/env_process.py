@@ -33,7 +33,7 @@ END_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class EnvRecipe:
     """How a process makes its environment.
 
     Attributes:
@@ -47,7 +47,7 @@ class Recipe:
     folder: str
 
     @classmethod
-    def of(cls, settings: Settings) -> Recipe:
+    def of(cls, settings: Settings) -> EnvRecipe:
         """Return the recipe of a run's environments."""
         own = {f"env.{name}": value for name, value in settings.env_options.items()}
         keys = {name: getattr(settings, name) for name in KEYS}
@@ -122,7 +122,7 @@ class ProcessEnv:
         touched: what the environment has changed of its process, in words; seen where ``watches`` says so.
     """
 
-    def __init__(self, recipe: Recipe, watches: bool = False) -> None:
+    def __init__(self, recipe: EnvRecipe, watches: bool = False) -> None:
         self._recipe, self._watches = recipe, watches
         self.touched = ""
         self._has: frozenset[str] = frozenset()
@@ -179,7 +179,7 @@ class ProcessEnv:
         order, self.order = self.order, None
         return self._asked(Call(name, args, kwargs, order, self._watches))
 
-    def _asked(self, message: Call | Recipe) -> Any:
+    def _asked(self, message: Call | EnvRecipe) -> Any:
         name = message.name if isinstance(message, Call) else "start"
         try:
             self._pipe.send(message)
@@ -232,7 +232,7 @@ class ProcessHost(ThreadHost):
 
     may_die = True
 
-    def __init__(self, recipe: Recipe, watches: bool = False) -> None:
+    def __init__(self, recipe: EnvRecipe, watches: bool = False) -> None:
         super().__init__(watches)
         self._recipe = recipe
         self._process: ProcessEnv | None = None

@@ -39,7 +39,7 @@ from rl_agents.rollout.branching import BranchSpec, Expansions, expand_all
 from rl_agents.rollout.branching_check import BranchingCheck, Reached, check_branching, confirm_branching
 from rl_agents.rollout.env_pool import env_pool
 from rl_agents.rollout.recording import Recorder
-from rl_agents.rollout.request_queue import Batch, Workbench
+from rl_agents.rollout.request_queue import Batch, RequestQueue
 from rl_agents.rollout.task_watch import CallNote
 from rl_agents.rollout.turns import Limits, Player
 from rl_agents.store.trajectory_store import PoolError
@@ -81,7 +81,7 @@ class TextEnvRunner(EnvRunner, Checkpointable):
         self.recorder: Recorder | None = None
         # One loop for life: engine clients keep connections and locks that belong to it.
         self._loop = event_loop()
-        self._bench = Workbench(self._loop, lambda batch: METHODS[batch.method](self, batch.jobs, **batch.options))
+        self._bench = RequestQueue(self._loop, lambda batch: METHODS[batch.method](self, batch.jobs, **batch.options))
         # Batches of black-box agents that are played side by side share the places.
         self._places = None if self.black_box is None else asyncio.Semaphore(self.black_box.options.agent_concurrency)
 
@@ -135,7 +135,7 @@ class TextEnvRunner(EnvRunner, Checkpointable):
         self, batches: Sequence[Batch] = (), wait_s: float | None = None, enough: int | None = None,
         drop: Collection[int] = (),
     ) -> dict[int, Any]:  # fmt: skip
-        """Begin batches and return the answers of those that are done; see `Workbench.exchange`.
+        """Begin batches and return the answers of those that are done; see `RequestQueue.exchange`.
 
         The jobs and answers of a batch by its method: ``sample`` (`EpisodeSpec`, `Rollouts`), ``expand`` (`BranchSpec`,
         `Expansions`), ``check_branching`` (`EpisodeSpec`, `BranchingCheck`) and ``confirm_branching`` (`Reached`,

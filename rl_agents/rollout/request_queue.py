@@ -1,7 +1,7 @@
 """Work that is handed to an env runner and fetched when it is done: batches in progress on the runner's event loop.
 
 RLlib's env runner is a synchronous actor, and environments must be called in its main thread, where signals arrive.
-So its event loop runs only while a call of `Workbench.exchange` does: it takes new batches, lets all that are in
+So its event loop runs only while a call of `RequestQueue.exchange` does: it takes new batches, lets all that are in
 progress go on until enough are done, and returns those. Between two exchanges everything stands still.
 """
 
@@ -29,7 +29,7 @@ class Batch:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-class Workbench:
+class RequestQueue:
     """Batches in progress on one event loop."""
 
     def __init__(self, loop: asyncio.Runner, work: Callable[[Batch], Coroutine[Any, Any, Any]]) -> None:

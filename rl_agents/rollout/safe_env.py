@@ -12,7 +12,7 @@ from typing import Any
 
 from rl_agents.envs.coroutines import Pieces, within
 from rl_agents.errors import InputError
-from rl_agents.queues import Deadline, Standing
+from rl_agents.queues import Deadline, QueueWait
 from rl_agents.rollout.env_calls import EnvFailure, call_env, failure_of, timed_out
 from rl_agents.rollout.env_hosts import EpisodeState, Host
 from rl_agents.rollout.latency_probe import Gauge, Times
@@ -53,7 +53,7 @@ class EnvGuard:
         """
         self.watch.check(self.task_id)
         try:
-            with Standing().used():
+            with QueueWait().used():
                 answer = await self._answer(call, *args, **kwargs)
         except EnvFailure as failure:
             cause = failure.__cause__

@@ -83,7 +83,7 @@ class PolicyClient(Protocol):
         ...
 
 
-class Turnstile:
+class UpdateLock:
     """Answers pass together; new weights wait until nobody is inside, and keep everybody out meanwhile."""
 
     def __init__(self, tell: Callable[[int], None] | None = None) -> None:
@@ -151,7 +151,7 @@ class Policy:
         self._meter = meter
         if meter is not None:
             meter.serves(checkpoint.label)
-        self._turnstile = Turnstile(meter.running if meter is not None else None)
+        self._turnstile = UpdateLock(meter.running if meter is not None else None)
         self._loading = asyncio.Lock()
         self._failed: tuple[int, float] = (0, 0.0)
         self._broken = ""

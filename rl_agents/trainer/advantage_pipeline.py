@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rl_agents.algorithms.base import Memory, Recipe
+from rl_agents.algorithms.base import AlgorithmSpec, Memory
 from rl_agents.config import Settings
 from rl_agents.data.samples import FloatArray, Row
 from rl_agents.data.step_table import step_spans
@@ -22,7 +22,7 @@ from rl_agents.rewards.overlong import step_penalties
 
 
 def assign_credit(
-    recipe: Recipe,
+    recipe: AlgorithmSpec,
     rows: Sequence[Row],
     trajectories: Sequence[Trajectory],
     settings: Settings,

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from rl_agents.algorithms import Settings
-from rl_agents.data.samples import Row, lower
+from rl_agents.data.samples import Row, build_samples
 from rl_agents.data.selection import SelectionError
 from rl_agents.data.step_table import step_spans
 from rl_agents.data.trajectory import Trajectory
@@ -219,7 +219,7 @@ class Replay:
             return
         limit = GAP.get(settings.dtype, LOW_PRECISION_GAP)
         trajectories = self.record.trajectories(names)
-        rows = [row for row in lower(trajectories, settings.rows) if row.mask.any()]
+        rows = [row for row in build_samples(trajectories, settings.rows) if row.mask.any()]
         reported: set[int] = set()
         for row, own in zip(rows, self.algo.learner_group.score(rows, POLICY), strict=True):
             for step, start, length in _sampled_by(row, trajectories[row.trajectory], version):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from rl_agents.algorithms import ALGORITHMS
-from rl_agents.algorithms.base import PolicyGradientKeys, Recipe
+from rl_agents.algorithms.base import AlgorithmSpec, PolicyGradientKeys
 from rl_agents.algorithms.chain_gae import ChainGaeKeys
 from rl_agents.chat.template import ChatOptions, load_tokenizer, make_context
 from rl_agents.config import Settings, validate
@@ -119,7 +119,7 @@ def model_defaults(settings: Settings) -> Mapping[str, Any]:
     return made_for["settings"] if made_for["env"] == settings.env else borrowed(made_for["settings"])
 
 
-def check_recipe(settings: Settings, recipe: Recipe) -> None:
+def check_recipe(settings: Settings, recipe: AlgorithmSpec) -> None:
     """Refuse keys that have no effect, and keys that contradict each other.
 
     Raises:
@@ -143,7 +143,7 @@ def check_recipe(settings: Settings, recipe: Recipe) -> None:
     _check_contradictions(settings, recipe)
 
 
-def _check_contradictions(settings: Settings, recipe: Recipe) -> None:
+def _check_contradictions(settings: Settings, recipe: AlgorithmSpec) -> None:
     if recipe.source == "demonstrations":
         return
     if settings.kl_coef and settings.kl_in_reward_coef:
@@ -236,7 +236,7 @@ def _long_rounds(settings: Settings) -> list[str]:
     ]
 
 
-def _check_truncation(settings: Settings, recipe: Recipe, spec: EnvSpec) -> None:
+def _check_truncation(settings: Settings, recipe: AlgorithmSpec, spec: EnvSpec) -> None:
     """Fill in T3's window; refuse what demonstrations, which nobody plays, and searches cannot have."""
     for name, idle in (("truncation", "none"), ("reward", "environment")):
         if recipe.source == "demonstrations" and name in settings.explicit and getattr(settings, name) != idle:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rl_agents.data.samples import Row, lower
+from rl_agents.data.samples import Row, build_samples
 from rl_agents.data.success import policy_sample
 from rl_agents.data.tasks import MINIBATCHES, guard_specs, stream_seed
 from rl_agents.data.trajectory import Trajectory
@@ -113,7 +113,7 @@ class OneIteration(RunParts):
         warm = self.iteration >= settings.critic_warmup
         again = self.memory.again(self.iteration) if self.memory is not None else ()
         everything = [*trajectories, *(kept.trajectory for kept in again)]
-        rows = [row for row in lower(everything, settings.rows) if row.mask.any()]
+        rows = [row for row in build_samples(everything, settings.rows) if row.mask.any()]
         for row in rows:
             row.again = row.trajectory >= len(trajectories)
         own = [row for row in rows if not row.again]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-from rl_agents.algorithms import ALGORITHMS, Recipe, Settings
+from rl_agents.algorithms import ALGORITHMS, AlgorithmSpec, Settings
 from rl_agents.algorithms.keys import declared, readers
 from rl_agents.algorithms.steppo import RatioLevelKeys
 from rl_agents.config.asynchrony import AsyncKeys
@@ -22,7 +22,7 @@ PLAYING = {
 SAMPLING = {*option_types(AsyncKeys), "guard", "guard_z"}
 
 
-def apply_defaults(settings: Settings, recipe: Recipe) -> None:
+def apply_defaults(settings: Settings, recipe: AlgorithmSpec) -> None:
     """Slip the recipe's defaults under what was chosen; a chosen KL replaces a default one of the other kind.
 
     Recorded sessions were sampled by other weights, and so is what is sampled while the learner learns: its own
@@ -40,7 +40,7 @@ def apply_defaults(settings: Settings, recipe: Recipe) -> None:
             settings.set_defaults({"mismatch": "token_tis" if settings.pool else stale_correction(settings, recipe)})
 
 
-def stale_correction(settings: Settings, recipe: Recipe) -> str:
+def stale_correction(settings: Settings, recipe: AlgorithmSpec) -> str:
     """Return the correction of rollouts that older weights sampled, unless somebody chooses another one.
 
     A token's weight where ratios are of tokens; a step's where they are of steps or sequences, or where single actions

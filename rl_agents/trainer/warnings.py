@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rl_agents.algorithms.base import Recipe
+from rl_agents.algorithms.base import AlgorithmSpec
 from rl_agents.config import Settings
 from rl_agents.inference.model_shape import ModelShape
 from rl_agents.trainer.unused_keys import stale_correction
@@ -40,7 +40,7 @@ def rate_caution(settings: Settings, shape: ModelShape | None) -> str:
     )
 
 
-def pool_cautions(settings: Settings, recipe: Recipe) -> list[str]:
+def pool_cautions(settings: Settings, recipe: AlgorithmSpec) -> list[str]:
     """Return what recorded sessions are learned from without, where somebody chose so, one line each."""
     if not settings.pool or recipe.credit is None or settings.mismatch != "none":
         return []
@@ -52,7 +52,7 @@ def pool_cautions(settings: Settings, recipe: Recipe) -> list[str]:
     ]
 
 
-def stale_cautions(settings: Settings, recipe: Recipe) -> list[str]:
+def stale_cautions(settings: Settings, recipe: AlgorithmSpec) -> list[str]:
     """Return what learning from older weights' rollouts goes without, where somebody chose so, one line each."""
     if not (settings.lag or settings.stream) or recipe.credit is None:
         return []
@@ -86,7 +86,7 @@ def stale_cautions(settings: Settings, recipe: Recipe) -> list[str]:
     ]
 
 
-def quantised_cautions(settings: Settings, recipe: Recipe) -> list[str]:
+def quantised_cautions(settings: Settings, recipe: AlgorithmSpec) -> list[str]:
     """Return what learning from a quantised engine's samples goes without, where somebody chose so, one line each."""
     if settings.engine_quantization == "none" or recipe.credit is None or settings.mismatch != "none":
         return []

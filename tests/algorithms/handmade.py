@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rl_agents.algorithms import ALGORITHMS, Settings
-from rl_agents.data.samples import Row, lower
+from rl_agents.data.samples import Row, build_samples
 from rl_agents.data.trajectory import Step, Trajectory
 
 
@@ -57,7 +57,7 @@ def per_step(rows: Sequence[Row]) -> list[float]:
 
 def credited(algo: str, episodes: Sequence[Trajectory], layout: str = "merged", **keys: Any) -> list[Row]:
     settings = settings_of(algo, **keys)
-    rows = lower(episodes, layout)
+    rows = build_samples(episodes, layout)
     credit = ALGORITHMS[algo].credit
     assert credit is not None
     credit(rows, episodes, settings)

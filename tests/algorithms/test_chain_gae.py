@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from rl_agents.advantages.gae import whiten_steps
 from rl_agents.algorithms.chain_gae import ChainCritic, TransitionMeans, state_names
-from rl_agents.data.samples import Row, lower
+from rl_agents.data.samples import Row, build_samples
 from rl_agents.data.step_table import StepTable
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.errors import InputError
@@ -38,7 +38,7 @@ NEAR = 2e-4
 def learned(critic: ChainCritic, episodes: list[Trajectory], layout: str = "merged", iteration: int = 0) -> list[Row]:
     """Learn from these episodes, and again from those that the critic remembers."""
     everything = [*episodes, *(kept.trajectory for kept in critic.again(iteration))]
-    rows = lower(everything, layout)
+    rows = build_samples(everything, layout)
     for row in rows:
         row.again = row.trajectory >= len(episodes)
     critic.credit(rows, everything)
@@ -147,7 +147,7 @@ def test_sessions_of_a_pool_come_again_by_themselves() -> None:
 
 def test_what_is_not_kept_leaves_no_trace() -> None:
     critic = ChainCritic(settings_of("chain-gae", **{**KEYS, "transition_prior": 1e9}))
-    rows = lower([WON, LOST], "merged")
+    rows = build_samples([WON, LOST], "merged")
     for _ in range(3):
         critic.credit(rows, [WON, LOST])
         assert per_step(rows) == pytest.approx(ADVANTAGES, abs=NEAR) and len(critic.chain) == 0
@@ -191,7 +191,7 @@ def test_rewards_of_any_size_and_prices_enter_the_values() -> None:
 def test_names_of_states() -> None:
     one, two = episode(0, [0, 1], anchors="ab"), episode(1, [0], anchors="a", task_id="other")
     two.steps[0].observation = "seen"
-    rows = lower([one, two], "merged")
+    rows = build_samples([one, two], "merged")
     table = StepTable.build(rows, [one, two])
 
     def names(**keys: str) -> list[str]:

@@ -7,7 +7,7 @@ import pytest
 from algorithms.handmade import credited, episode, per_step, settings_of, with_values
 
 from rl_agents.algorithms import ALGORITHMS
-from rl_agents.data.samples import lower
+from rl_agents.data.samples import build_samples
 from rl_agents.data.step_table import StepTable
 from rl_agents.trainer.advantage_pipeline import assign_credit, shape_rewards
 
@@ -56,7 +56,7 @@ VALUES = [[0.2, 0.5, 0.4], [0.3, 0.1]]
 
 
 def steppo_rows(layout: str, **keys: object) -> list:
-    settings, rows = settings_of("steppo", **keys), lower(STEPPO, layout)
+    settings, rows = settings_of("steppo", **keys), build_samples(STEPPO, layout)
     with_values(rows, VALUES)
     assert ALGORITHMS["steppo"].credit is not None
     ALGORITHMS["steppo"].credit(rows, STEPPO, settings)
@@ -78,7 +78,7 @@ def test_steppo(layout: str) -> None:
 def test_steppo_reads_the_critic_where_actions_begin(layout: str) -> None:
     mask = ALGORITHMS["steppo"].value_mask
     assert mask is not None
-    for row in lower(STEPPO, layout):
+    for row in build_samples(STEPPO, layout):
         found = np.flatnonzero(mask(row, settings_of("steppo")))
         assert all(row.segments[j] >= 0 and row.segments[j - 1] == -1 for j in found)
         assert len(found) == np.unique(row.segments[row.mask > 0]).size
@@ -89,7 +89,7 @@ def test_steppo_reads_the_critic_where_actions_begin(layout: str) -> None:
 def test_steppo_bootstraps_where_it_is_told_to() -> None:
     cut = episode(0, [0, 0], terminated=False, truncated=True)
     settings = settings_of("steppo", whiten=False, bootstrap_on_truncation=True, gamma=1.0)
-    rows = lower([cut], "merged")
+    rows = build_samples([cut], "merged")
     with_values(rows, [[0.2, 0.5]])
     assert ALGORITHMS["steppo"].credit is not None
     ALGORITHMS["steppo"].credit(rows, [cut], settings)
@@ -106,7 +106,7 @@ def test_reinforce_pp_baseline(layout: str) -> None:
 
 def test_reinforce_pp_with_kl_in_the_reward() -> None:
     episodes = [episode(0, [1], lengths=[3]), episode(1, [-1], lengths=[2])]
-    settings, rows = settings_of("reinforce++"), lower(episodes, "merged")
+    settings, rows = settings_of("reinforce++"), build_samples(episodes, "merged")
     for row, kl in zip(rows, ([0.1, 0, 0.2], [0, 0.3]), strict=True):
         row.reference_logprobs = row.logprobs.copy()
         row.reference_logprobs[row.mask > 0] -= np.array(kl, np.float32)
@@ -168,7 +168,7 @@ def test_vspo_gives_the_weight_of_silent_tasks_to_the_only_other_one() -> None:
     selected = recipe.select(episodes, settings, np.random.default_rng(0))
     assert selected.keep.all() and selected.missing == 0, "denominators are those of the original batch"
     assert dict(selected.weights) == pytest.approx({0: 0.0, 1: 0.0, 2: 5 / 3})
-    rows = lower(episodes, "merged")
+    rows = build_samples(episodes, "merged")
     assign_credit(recipe, rows, episodes, settings, selected.weights, 0.0)
     assert per_step(rows) == pytest.approx([0] * 10 + [1.825738] * 2 + [-1.217158] * 3, abs=1e-5)
     raw = recipe.select(episodes, settings_of("vspo", vspo_clip=False), np.random.default_rng(0))
@@ -217,11 +217,11 @@ def test_overlong_penalty_and_filtering(layout: str) -> None:
     episodes = [episode(0, [0, 1], lengths=[18, 20]), episode(0, [0, 0], lengths=[15, 3])]
     episodes[0].steps[1].finish_reason = "length"
     keys = {"overlong_cache": 4, "max_response_tokens": 20, "overlong_filtering": True}
-    settings, rows = settings_of("dapo", **keys), lower(episodes, layout)
+    settings, rows = settings_of("dapo", **keys), build_samples(episodes, layout)
     metrics = shape_rewards(rows, episodes, settings, 0.0)
     assert StepTable.build(rows, episodes).rewards.tolist() == [-0.5, 0.0, 0.0, 0.0]
     assert metrics["rollout/overlong_penalty"] == pytest.approx(-1.5 / 4)
-    rows = lower(episodes, layout)
+    rows = build_samples(episodes, layout)
     metrics = assign_credit(ALGORITHMS["dapo"], rows, episodes, settings, {}, 0.0)
     assert sum(row.mask.sum() for row in rows) == 18 + 15 + 3
     assert metrics["rollout/overlong_filtered_share"] == pytest.approx(20 / 56)
@@ -241,7 +241,7 @@ def test_overlong_penalty_and_filtering(layout: str) -> None:
 )
 def test_mismatch_correction(kind: str, weights: list[float], kept: int) -> None:
     episodes = [episode(0, [1], lengths=[3]), episode(0, [0], lengths=[2])]
-    rows = lower(episodes, "merged")
+    rows = build_samples(episodes, "merged")
     for row, gap in zip(rows, ([0.2, 1.0, -0.3], [0.01, -0.02]), strict=True):
         row.old_logprobs = row.logprobs.copy()
         row.old_logprobs[row.mask > 0] += np.array(gap, np.float32)

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from rl_agents.algorithms import ALGORITHMS
 from rl_agents.algorithms.gigpo import step_returns
-from rl_agents.data.samples import Row, lower
+from rl_agents.data.samples import Row, build_samples
 from rl_agents.data.step_table import StepTable
 from rl_agents.data.trajectory import Trajectory
 
@@ -38,7 +38,7 @@ def give_values(rows: list[Row], values: list[list[list[float]]]) -> None:
 
 
 def learned(algo: str, trajectories: list[Trajectory], layout: str, values: object = None, **keys: object) -> list[Row]:
-    rows = lower(trajectories, layout)
+    rows = build_samples(trajectories, layout)
     give_values(rows, values or [random_values(t, n) for n, t in enumerate(trajectories)])  # type: ignore[arg-type]
     credit = ALGORITHMS[algo].credit
     assert credit is not None
@@ -60,7 +60,7 @@ def test_worked_example_with_step_gae(layout: str) -> None:
 def test_worked_example_with_other_credit(layout: str) -> None:
     won, lost = with_a_subagent(), with_a_subagent()
     lost.steps[1].reward, lost.steps[5].reward = 0.0, 0.0
-    table = StepTable.build(lower([won], layout), [won])
+    table = StepTable.build(build_samples([won], layout), [won])
     assert table.returns("trajectories").values.tolist() == pytest.approx([1.1])
     advantages = per_step(credited("grpo", [won, lost], layout))
     assert advantages == pytest.approx([0.707106] * 5 + [-0.707106] * 5, abs=1e-5), "every call shares the return"
@@ -141,7 +141,7 @@ def test_token_credit_over_random_trees(layout: str, trajectories: list[Trajecto
 @given(trees())
 def test_returns_over_random_trees(layout: str, trajectory: Trajectory) -> None:
     """G_t and the reward-to-go are the same recursions with V = 0 and λ = 1."""
-    rows = lower([trajectory], layout)
+    rows = build_samples([trajectory], layout)
     steps = [t for t in range(len(trajectory.steps)) if not abandoned(trajectory, t)]
     if sum(row.mask.sum() for row in rows) < 2:
         return
@@ -171,7 +171,7 @@ def test_hgpo_reads_the_history_of_the_conversation(layout: str) -> None:
     """Two sessions with the same states; in one a subagent's step stands in the list between the agent's two."""
     alone = session(call([1], [2], None), call([5, 1], [2], None, reward=1.0))
     helped = session(call([1], [2], 2), call([7], [3], 2), call([5, 1], [2], None))
-    table = StepTable.build(lower([alone, helped], layout), [alone, helped])
+    table = StepTable.build(build_samples([alone, helped], layout), [alone, helped])
     assert table.anchors == ["1", "5", "1", "7", "5"] and table.previous.tolist() == [-1, 0, -1, -1, 2]
     advantages = per_step(credited("hgpo", [alone, helped], layout, gamma=1.0, step_norm="mean", hgpo_history=1))
     assert advantages == pytest.approx([0.5, 0.5, -0.5, 0.0, -0.5])
@@ -197,7 +197,7 @@ def test_equal_states_of_any_conversation_are_compared() -> None:
     """GiGPO's anchors: the subagent's state in one session is the agent's in another."""
     one = session(call([7], [3], 1), call([1], [2], None, reward=1.0))
     other = session(call([7], [4], None))
-    table = StepTable.build(lower([one, other], "merged"), [one, other])
+    table = StepTable.build(build_samples([one, other], "merged"), [one, other])
     assert table.anchors == ["7", "1", "7"]
     keys = {"gamma": 1.0, "gigpo_omega": 1.0}
     advantages = per_step(credited("gigpo", [one, other], "merged", **keys))

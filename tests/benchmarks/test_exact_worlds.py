@@ -19,7 +19,7 @@ from benchmarks.exact_worlds.walks import Budget, Sampler, Steps, episodes
 from benchmarks.exact_worlds.world import World, exact_gradient, gradient, occupancy, policy, success, values
 from benchmarks.exact_worlds.worlds import WORLDS
 from rl_agents.algorithms.chain_gae import ChainCritic as Memory
-from rl_agents.data.samples import lower
+from rl_agents.data.samples import build_samples
 from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.rollout.tree_search.chain import StateChain
 from rl_agents.rollout.tree_search.states import Outcomes
@@ -189,7 +189,7 @@ def test_the_chain_as_critic_is_that_of_the_algorithm(
         own = len(episodes_) - (old := len(critic.again(iteration)))
         assert old == sum(solved[-4:])
         solved.append(sum(trajectory.success for trajectory in episodes_[:own]) if imitate else 0)
-        rows = lower([*episodes_[:own], *(kept.trajectory for kept in critic.again(iteration))], "merged")
+        rows = build_samples([*episodes_[:own], *(kept.trajectory for kept in critic.again(iteration))], "merged")
         for row in rows:
             row.again = row.trajectory >= own
         critic.credit(rows, [*episodes_[:own], *(kept.trajectory for kept in critic.again(iteration))])

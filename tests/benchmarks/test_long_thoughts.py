@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.credit_reach import doors, true_advantages
 from benchmarks.long_thoughts import DOORS, ROOMS, SIGNS, Rooms, right_door
-from rl_agents.data.samples import lower
+from rl_agents.data.samples import build_samples
 from rl_agents.data.trajectory import Step, Trajectory
 
 
@@ -58,7 +58,7 @@ def test_doors_are_read_at_the_last_token_of_a_step() -> None:
         ids = [*ids, 2, 3]
     metrics = {f"right_{room}": float(room == "hall") for room in ROOMS}
     trajectory = Trajectory("0", 0, 0, 0, steps, terminated=True, metrics=metrics)
-    rows = lower([trajectory], "merged")
+    rows = build_samples([trajectory], "merged")
     rows[0].advantages = np.arange(len(rows[0]), dtype=np.float32)
     seen = doors(rows, [trajectory])
     assert (seen.credit.tolist(), seen.after.tolist()) == ([[2, 5, 8]], [[4, 2, 0]])

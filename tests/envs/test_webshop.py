@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import rl_agents.envs  # noqa: F401  (registers)
 from rl_agents.envs import base
 from rl_agents.envs.base import named_env
-from rl_agents.envs.webshop import env, expert, generated, goals, pages, starter
+from rl_agents.envs.webshop import expert, generated, goals, pages, starter, tasks
 from rl_agents.envs.webshop.env import WebShopEnv
 from rl_agents.envs.webshop.expert import in_style
 from rl_agents.envs.webshop.pages import Move, State, act, split_command, view
@@ -150,7 +150,7 @@ def test_everything_that_is_offered_can_be_done(shop: LocalShop) -> None:
 
 
 def test_panel_is_frozen() -> None:
-    assert json.loads(env.PANEL_FILE.read_text(encoding="utf-8")) == env.frozen_panel()
+    assert json.loads(tasks.PANEL_FILE.read_text(encoding="utf-8")) == tasks.frozen_panel()
 
 
 def test_splits_of_generated_and_official_goals(shop: LocalShop) -> None:

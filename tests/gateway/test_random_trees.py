@@ -14,7 +14,7 @@ from gateway.models import ADD, Rig, reply, system, user
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rl_agents.data.samples import lower
+from rl_agents.data.samples import build_samples
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.gateway.gateway import Gateway
 from rl_agents.store.reader import PoolReader
@@ -140,7 +140,7 @@ def test_rows_read_back_from_the_pool_have_the_engines_logprobs(tmp_path):
         (trajectory,) = reader.trajectories()
     assert trajectory.steps == trace.steps and trace.rewrites > 1
     gaps = []
-    for row in lower([trajectory], "per_step"):
+    for row in build_samples([trajectory], "per_step"):
         ids = torch.tensor(row.input_ids.astype(np.int64))
         with torch.no_grad():
             logits = model(ids[None]).logits[0, :-1]

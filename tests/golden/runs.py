@@ -28,7 +28,7 @@ from algorithms.handmade import episode, settings_of, with_values
 
 from rl_agents.algorithms import ALGORITHMS
 from rl_agents.algorithms.base import LossInputs
-from rl_agents.data.samples import Row, lower
+from rl_agents.data.samples import Row, build_samples
 from rl_agents.trainer.algorithm import AgentAlgorithm, AgentConfig
 from rl_agents.trainer.warm_start import build_starter
 
@@ -162,7 +162,7 @@ def fixed(algo: str) -> dict[str, list[float]]:
     """Advantages, returns and the policy's loss of every sampled token of the fixed batch."""
     recipe, trajectories = ALGORITHMS[algo], batch()
     settings = settings_of(algo, invalid_action_penalty=0.1)
-    rows = lower(trajectories, settings.rows)
+    rows = build_samples(trajectories, settings.rows)
     rng = np.random.default_rng(0)
     with_values(rows, [rng.normal(size=len(each.steps)).round(3).tolist() for each in trajectories])
     for row in rows:

@@ -13,7 +13,7 @@ import torch
 
 from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.cli import main
-from rl_agents.data.samples import lower
+from rl_agents.data.samples import build_samples
 from rl_agents.data.trajectory import Trajectory
 from rl_agents.errors import InputError
 from rl_agents.learner.rl_modules import POLICY
@@ -96,7 +96,7 @@ def pool_of(tmp_path: Path) -> Callable[..., Path]:
 
 def likelihood(algo: AgentAlgorithm, trajectories: list[Trajectory]) -> float:
     """Mean log-probability per sampled token under the algorithm's policy."""
-    rows = lower(trajectories, "merged")
+    rows = build_samples(trajectories, "merged")
     for row, logprobs in zip(rows, algo.learner_group.score(rows, POLICY), strict=True):
         row.old_logprobs = logprobs
     return float(np.concatenate([row.old_logprobs[row.mask > 0] for row in rows]).mean())  # type: ignore[index]
@@ -228,13 +228,13 @@ def test_weights_multiply_the_advantage_or_the_loss(played: list[list[Trajectory
     chosen = [Trajectory.from_json(t.to_json()) for t in played[0][:2]]
     for layout in ("merged", "per_step"):
         chosen[0].steps[0].weight, chosen[0].steps[-1].weight = 0.0, 2.0
-        rows = lower(chosen, layout)
+        rows = build_samples(chosen, layout)
         for row in rows:
             row.advantages = row.mask * np.float32(0.5)
-        sft = lower(chosen, layout)
+        sft = build_samples(chosen, layout)
         weigh_steps(rows, chosen)
         weigh_steps(sft, chosen)
-        for row, plain, copy in zip(rows, lower(chosen, layout), sft, strict=True):
+        for row, plain, copy in zip(rows, build_samples(chosen, layout), sft, strict=True):
             assert row.advantages is not None and copy.correction is not None
             for step in np.unique(plain.segments[plain.mask > 0]).tolist():
                 weight, at = chosen[row.trajectory].steps[step].weight, plain.segments == step

@@ -28,7 +28,7 @@ from rl_agents.orchestrator.staleness_control import Admission
 from rl_agents.orchestrator.streaming_rollouts import Stream
 from rl_agents.rewards.base import make_reward
 from rl_agents.rollout.agent_loop import Rollouts
-from rl_agents.rollout.request_queue import Batch, Workbench
+from rl_agents.rollout.request_queue import Batch, RequestQueue
 
 TASKS = [f"t{number}" for number in range(12)]
 STEPS = 3
@@ -45,7 +45,7 @@ class Runner:
         self.world, self.died_in = world, ""
         self.thread = ThreadPoolExecutor(1)
         self.loop = asyncio.Runner()
-        self.bench = Workbench(self.loop, self._work)
+        self.bench = RequestQueue(self.loop, self._work)
 
     def exchange(self, *args: Any) -> dict[int, Any]:
         return self.bench.exchange(*args)

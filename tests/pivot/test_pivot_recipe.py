@@ -7,7 +7,7 @@ import pytest
 
 from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.algorithms.pivotrl import select
-from rl_agents.data.samples import lower
+from rl_agents.data.samples import build_samples
 from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.trainer.resolve import resolve
 
@@ -30,7 +30,7 @@ def advantages(scores: list[list[float]], **keys) -> list[float]:
     settings = Settings.from_dict({"algo": "pivotrl", **keys})
     settings.set_defaults(RECIPE.defaults)
     episodes = turns(scores)
-    rows = lower(episodes, "merged")
+    rows = build_samples(episodes, "merged")
     RECIPE.credit(rows, episodes, settings)
     for row in rows:
         trained = row.advantages[row.mask > 0]

@@ -17,7 +17,7 @@ from rollout.waiting import Waiting
 
 from rl_agents import background
 from rl_agents.background import Remembered
-from rl_agents.queues import Line, Standing, in_line
+from rl_agents.queues import Line, QueueWait, in_line
 from rl_agents.rollout.env_calls import EnvFailure
 from rl_agents.rollout.env_pool import EnvPool
 from rl_agents.rollout.safe_env import EnvGuard
@@ -172,7 +172,7 @@ def test_a_queue_that_moves_may_take_as_long_as_it_takes() -> None:
 
 
 def test_time_in_line_is_counted_once_and_only_while_there_is_any() -> None:
-    standing, line, begun = Standing(), Line("x"), time.monotonic()
+    standing, line, begun = QueueWait(), Line("x"), time.monotonic()
 
     def stand(seconds: float) -> None:
         with standing.used(), in_line(line, 1.0):

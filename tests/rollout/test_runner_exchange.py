@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rl_agents.rollout.request_queue import Batch, Workbench
+from rl_agents.rollout.request_queue import Batch, RequestQueue
 
 stopped: list[str] = []
 
@@ -26,34 +26,34 @@ async def work(batch: Batch) -> Any:
 
 
 @pytest.fixture
-def bench() -> Iterator[Workbench]:
+def bench() -> Iterator[RequestQueue]:
     stopped.clear()
     with asyncio.Runner() as loop:
-        yield Workbench(loop, work)
+        yield RequestQueue(loop, work)
 
 
 def batches(**seconds: float) -> list[Batch]:
     return [Batch(number, name, [length]) for number, (name, length) in enumerate(seconds.items())]
 
 
-def test_all_are_waited_for_by_default(bench: Workbench) -> None:
+def test_all_are_waited_for_by_default(bench: RequestQueue) -> None:
     assert bench.exchange(batches(slow=0.05, quick=0.0)) == {0: 0, 1: 10} and len(bench) == 0
     assert bench.exchange() == {}
 
 
-def test_what_is_done_comes_at_once_and_the_rest_goes_on(bench: Workbench) -> None:
+def test_what_is_done_comes_at_once_and_the_rest_goes_on(bench: RequestQueue) -> None:
     assert bench.exchange(batches(slow=1.0, quick=0.0), 60.0, 1) == {1: 10}
     assert len(bench) == 1
     assert bench.exchange([Batch(7, "another", [0.0])], 60.0, 1) == {7: 70}
     assert bench.exchange([], 60.0, 1) == {0: 0}
 
 
-def test_an_exchange_ends_when_its_time_is_over(bench: Workbench) -> None:
+def test_an_exchange_ends_when_its_time_is_over(bench: RequestQueue) -> None:
     assert bench.exchange(batches(slow=60.0), 0.05) == {}
     assert bench.exchange([], 0.01, drop=[0]) == {} and stopped == ["slow"] and len(bench) == 0
 
 
-def test_an_error_of_ours_ends_all_batches(bench: Workbench) -> None:
+def test_an_error_of_ours_ends_all_batches(bench: RequestQueue) -> None:
     with pytest.raises(ValueError, match="1"):
         bench.exchange([Batch(0, "slow", [60.0]), Batch(1, "break", [0.0])], 5.0, 1)
     assert bench.exchange([Batch(2, "quick", [0.0])]) == {2: 20} and stopped == ["slow"]

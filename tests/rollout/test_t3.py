@@ -12,7 +12,7 @@ from rollout.scripted import Countdown, ScriptedEngine
 
 from rl_agents.algorithms import Settings
 from rl_agents.chat.template import make_context
-from rl_agents.data.samples import lower
+from rl_agents.data.samples import build_samples
 from rl_agents.data.trajectory import EpisodeSpec, Step, Trajectory
 from rl_agents.envs.base import named_env
 from rl_agents.errors import InputError
@@ -119,7 +119,7 @@ def test_exactly_one_more_turn_and_no_answer_is_zero(forced):
     t = play([STALL, forced, WIN, WIN], truncation())
     assert (len(t.steps), outcome(t), t.episode_return, t.success) == (2, "no answer", 0.0, False)
     assert (t.terminated, t.truncated) == (True, False)
-    rows = lower([t], "merged")
+    rows = build_samples([t], "merged")
     assert rows[-1].terminated and sum(row.mask.sum() for row in rows) == t.response_tokens
 
 

@@ -15,7 +15,7 @@ from tiny_models import tiny_qwen
 
 from rl_agents.algorithms import Settings
 from rl_agents.chat.template import Dialogue, make_context
-from rl_agents.data.samples import lower
+from rl_agents.data.samples import build_samples
 from rl_agents.data.trajectory import EpisodeSpec
 from rl_agents.envs import base as envs
 from rl_agents.errors import InputError
@@ -60,9 +60,9 @@ def test_rows_replay_what_the_engine_saw(context, rows_of_an_episode):
     engine = Recording(tiny_model(), max_model_len=400)
     trajectories = rollouts(context, engine=engine).trajectories
     assert sum(len(t.steps) for t in trajectories) == len(engine.seen) == 18
-    per_step = lower(trajectories, "per_step")
+    per_step = build_samples(trajectories, "per_step")
     assert sorted(tuple(row.input_ids) for row in per_step) == sorted(p + r for p, r in engine.seen)
-    merged = lower(trajectories, "merged")
+    merged = build_samples(trajectories, "merged")
     assert len(merged) == 6 * rows_of_an_episode
     longest = {tuple(row.input_ids) for row in merged}
     assert all(any(row[: len(p + r)] == p + r for row in longest) for p, r in engine.seen)
@@ -70,7 +70,7 @@ def test_rows_replay_what_the_engine_saw(context, rows_of_an_episode):
 
 def test_engine_logprobs_are_those_of_the_rows():
     model = tiny_model()
-    for row in lower(rollouts(engine=TorchEngine(model, max_model_len=400)).trajectories, "merged"):
+    for row in build_samples(rollouts(engine=TorchEngine(model, max_model_len=400)).trajectories, "merged"):
         with torch.no_grad():
             logits = model(torch.tensor(row.input_ids[None].astype(np.int64))).logits[0, :-1]
         scored = logits.log_softmax(-1).gather(1, torch.tensor(row.input_ids[1:, None].astype(np.int64)))[:, 0].numpy()

@@ -14,7 +14,7 @@ from scripted_model import MAX_TOKENS, write_babbler, write_model
 from rl_agents.chat.template import ChatTemplate, load_tokenizer
 from rl_agents.errors import InputError
 from rl_agents.inference import EngineError, EngineSettings, Sampling
-from rl_agents.serving.policy import Piece, Policy, Target, Turnstile
+from rl_agents.serving.policy import Piece, Policy, Target, UpdateLock
 from rl_agents.serving.source import check_replaces, find_checkpoint
 
 
@@ -168,7 +168,7 @@ def test_the_newest_complete_checkpoint_of_a_run_is_found(models: dict[str, Path
 
 def test_the_turnstile_lets_impatient_weights_in() -> None:
     async def scenario() -> list[str]:
-        turnstile, events = Turnstile(), []
+        turnstile, events = UpdateLock(), []
 
         async def answer(name: str, seconds: float) -> None:
             async with turnstile.answer():

@@ -9,7 +9,7 @@ import pytest
 from algorithms.handmade import episode, settings_of
 
 from rl_agents.algorithms import ALGORITHMS
-from rl_agents.data.samples import Row, lower
+from rl_agents.data.samples import Row, build_samples
 from rl_agents.trainer.advantage_pipeline import (
     assign_credit,
     correct_mismatch,
@@ -24,7 +24,7 @@ GAPS = [[0.2, 1.0, -0.3], [0.01, -0.02]]
 def rows_with(name: str, gaps: list[list[float]], rewards: list[float]) -> list[Row]:
     """Rows of one step each; lp_old - lp_roll or lp_roll - lp_ref as in ``gaps``."""
     episodes = [episode(i, [r], lengths=[len(g)]) for i, (r, g) in enumerate(zip(rewards, gaps, strict=True))]
-    rows = lower(episodes, "merged")
+    rows = build_samples(episodes, "merged")
     sign = 1 if name == "old_logprobs" else -1
     for row, gap in zip(rows, gaps, strict=True):
         other = row.logprobs.copy()
@@ -53,7 +53,7 @@ def test_kl_in_the_reward_is_that_of_the_learners_own_probabilities_where_they_w
 @pytest.mark.parametrize("layout", ["merged", "per_step"])
 def test_the_length_penalty_falls_on_the_last_token_of_each_response(layout: str) -> None:
     episodes = [episode(0, [0.0, 1.0], lengths=[2, 4]), episode(0, [0.0], lengths=[3])]
-    rows = lower(episodes, layout)
+    rows = build_samples(episodes, layout)
     settings = settings_of("grpo", overlong_factor=1.0, max_response_tokens=4, overlong_cache=2)
     metrics = shape_rewards(rows, episodes, settings, 0.0)
     found = np.concatenate([row.rewards[row.mask > 0] for row in rows])
@@ -64,7 +64,7 @@ def test_the_length_penalty_falls_on_the_last_token_of_each_response(layout: str
 
 def advantaged(steps: list[list[float]]) -> list[Row]:
     """A trajectory per list, a row and two sampled tokens per step with this advantage."""
-    rows = lower([episode(0, [0.0] * len(s), lengths=[2] * len(s)) for s in steps], "per_step")
+    rows = build_samples([episode(0, [0.0] * len(s), lengths=[2] * len(s)) for s in steps], "per_step")
     flat = [value for trajectory in steps for value in trajectory]
     for row, value in zip(rows, flat, strict=True):
         row.advantages = np.where(row.mask > 0, value, 0.0).astype(np.float32)
@@ -98,7 +98,7 @@ def test_when_every_response_was_cut_nothing_is_left_and_nothing_is_divided() ->
     episodes = [episode(0, [r], lengths=[2]) for r in (1.0, 0.0)]
     for cut in episodes:
         cut.steps[0].finish_reason = "length"
-    rows = lower(episodes, "merged")
+    rows = build_samples(episodes, "merged")
     for row in rows:
         row.old_logprobs = row.logprobs.copy()
     keys = {"overlong_filtering": True, "old_logprobs": "learner", "mismatch": "seq_mis"}
@@ -162,7 +162,7 @@ def test_a_step_has_a_weight_of_its_own_whatever_the_layout() -> None:
     gaps = [0.2, 1.0, -0.3, 0.01, -0.02, 0.5]
     found = {}
     for layout in ("merged", "per_step"):
-        rows = lower(episodes, layout)
+        rows = build_samples(episodes, layout)
         sampled = [row.mask > 0 for row in rows]
         left = iter(gaps)
         for row in rows:

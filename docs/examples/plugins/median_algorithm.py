@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rl_agents.algorithms import register
-from rl_agents.algorithms.base import Recipe
+from rl_agents.algorithms.base import AlgorithmSpec
 from rl_agents.algorithms.grpo import DualClipKeys, policy_loss
 from rl_agents.config.options import key
 from rl_agents.data.step_table import StepTable
@@ -28,7 +28,7 @@ def credit(rows, trajectories, settings):
 
 
 register(
-    Recipe(
+    AlgorithmSpec(
         name="own-median",
         summary="returns against the median of the group",
         reference="docs/plugins.md",

@@ -9,92 +9,23 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rl_agents.data.row_cache import KeptRows, keep
-from rl_agents.data.tables import Table, fingerprint
+from rl_agents.data.tables import fingerprint
 from rl_agents.envs.mcp.spec import SPEC, McpOptions
-from rl_agents.envs.multihop_qa.questions import Question, question_table
+from rl_agents.envs.mcp.tasks import load_tasks
+from rl_agents.envs.multihop_qa.questions import Question
 from rl_agents.envs.multihop_qa.scores import exact_match, f1
-from rl_agents.envs.multihop_qa.sources import FORMAT, from_kept, kept_entries
-from rl_agents.envs.panels import check_split, held_out, unknown_task
 from rl_agents.envs.stateful import StatefulEnv, StepResult, observations
 from rl_agents.envs.tool_turns import ANSWER, CALLS, ToolResponse, read_turn
 from rl_agents.errors import InputError, unknown
 from rl_agents.tools.mcp_client import McpClient, McpTool
 from rl_agents.tools.mcp_servers import read_servers
 from rl_agents.tools.toolbox import BoundTool, Toolbox, feedback, render_results
-
-SPLIT_SEED = "mcp-2026"
-SPLITS = ("train", "test")
-
-
-@dataclass(frozen=True)
-class TaskSet:
-    """The tasks of one or two tables, and the two task sets."""
-
-    kept: tuple[KeptRows, ...]
-    splits: Mapping[str, tuple[str, ...]]
-
-    def find(self, task_id: str) -> Question:
-        """Return the task called ``task_id``.
-
-        Raises:
-            InputError: there is none; the message offers the nearest.
-        """
-        kept = next((kept for kept in self.kept if task_id in kept), None)
-        if kept is None:
-            ids = self.splits["train"]
-            raise unknown_task("mcp", task_id[:80], [*ids[:5000], *self.splits["test"][:5000]], ids[0])
-        return from_kept(kept.get(task_id))
-
-
-def task_ids(split: str, options: McpOptions) -> list[str]:
-    """Return the ids of ``train`` or ``test``.
-
-    Raises:
-        InputError: another split, or files that cannot be used.
-    """
-    found = load_tasks(options)
-    check_split(split, found.splits)
-    return list(found.splits[split])
-
-
-def load_tasks(options: McpOptions) -> TaskSet:
-    """Read the files of tasks, once per process, and again when they change.
-
-    Without ``test_tasks`` a tenth of ``tasks`` is for tests, by sha256 of the ids. A file of one task is both sets.
-
-    Raises:
-        InputError: no file, or a record that is wrong; its place is named.
-    """
-    if not options.tasks:
-        raise InputError("environment mcp needs env.tasks=FILE, a table of questions with answers")
-    names = (options.tasks, options.test_tasks) if options.test_tasks else (options.tasks,)
-    tables = tuple(question_table(name, options.columns) for name in names)
-    return _loaded(tables, tuple(table.version() for table in tables), options.max_bad_share)
-
-
-@lru_cache(maxsize=4)  # every environment asks
-def _loaded(tables: tuple[Table, ...], versions: tuple[str, ...], max_bad_share: float) -> TaskSet:
-    kept, seen = [], set[str]()
-    for table, version in zip(tables, versions, strict=True):
-        entries = partial(kept_entries, table, max_bad_share)
-        kept.append(keep(table.name, f"questions/{FORMAT}/{max_bad_share:g}/{version}", entries))
-        own = kept[-1].ids()
-        if not own:
-            raise InputError(f"{table.name}: no tasks in it")
-        if twice := seen & set(own):
-            raise InputError(f"{table.name}: the task id {min(twice)!a} occurs twice")
-        seen.update(own)
-    ids = [one.ids() for one in kept]
-    splits = held_out(ids[0], SPLIT_SEED) if len(ids) == 1 else dict(zip(SPLITS, ids, strict=True))
-    return TaskSet(tuple(kept), splits)
-
 
 _SYSTEM = """\
 You answer questions with the help of tools.

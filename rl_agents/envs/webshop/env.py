@@ -6,12 +6,9 @@ An episode is at most 15 steps and ends with Buy Now, which alone is rewarded.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
-from rl_agents.envs.panels import ids_digest, write_panel
 from rl_agents.envs.stateful import StatefulEnv, StepResult, observations
-from rl_agents.envs.webshop.goals import SPLIT_SEED, find_goal
 from rl_agents.envs.webshop.pages import MAX_ACTION
 from rl_agents.envs.webshop.prompts import (
     Read,
@@ -22,38 +19,9 @@ from rl_agents.envs.webshop.prompts import (
     read_command,
     window,
 )
-from rl_agents.envs.webshop.shop import LocalShop, ShopReply, local_shop
+from rl_agents.envs.webshop.shop import ShopReply, local_shop
 from rl_agents.envs.webshop.spec import SPEC, WebShopOptions
-
-PANEL_FILE = Path(__file__).with_name("panel.json")
-
-
-def task_ids(split: str, options: WebShopOptions) -> list[str]:
-    """Return the ids of a split (``train``, ``test`` or ``eval``)."""
-    if split == "train":
-        split = train_split(options)
-    return local_shop(options.catalogue).task_ids(split, options.goals)
-
-
-def train_split(options: WebShopOptions) -> str:
-    """What the goals to train on are called in `rl_agents.envs.webshop.goals`."""
-    return "train_after_eval" if options.hold_out_eval else "train"
-
-
-def frozen_panel() -> dict[str, Any]:
-    """Return sizes and hashes of the generated catalogues' tasks, instructions and answers included."""
-    digests, sizes = {}, {}
-    for name in ("generated", "small"):
-        shop = LocalShop(name)
-        for split in ("train", "test"):
-            ids = shop.task_ids(split, "human")
-            digests[f"{name}/{split}"] = ids_digest(f"{i}: {find_goal(shop.store, i)}" for i in ids)
-            sizes[f"{name}/{split}"] = len(ids)
-    return {"seed": SPLIT_SEED, "sizes": sizes, "sha256": digests}
-
-
-if __name__ == "__main__":
-    write_panel(PANEL_FILE, frozen_panel())
+from rl_agents.envs.webshop.tasks import train_split
 
 
 @dataclass(frozen=True, slots=True)

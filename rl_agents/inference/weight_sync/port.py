@@ -45,11 +45,11 @@ class Host(Protocol):
         """Call a method of all workers between two steps."""
         ...
 
-    async def nap(self, level: int) -> None:
+    async def sleep(self, level: int) -> None:
         """Free GPU memory: vLLM's sleep."""
         ...
 
-    async def rouse(self, tags: list[str]) -> None:
+    async def wake_up(self, tags: list[str]) -> None:
         """Take it again: vLLM's wake_up."""
         ...
 
@@ -114,7 +114,7 @@ class Port:
             self._machine.check(call)
             await self._host.hold(self._version)
             try:
-                await self._host.nap(level)
+                await self._host.sleep(level)
             except BaseException as error:
                 # What it freed is not known, so that an update must come: and calls must not be held until then.
                 self._machine.failed("start")
@@ -171,7 +171,7 @@ class Port:
 
     async def _rouse(self, *tags: str) -> None:
         for tag in [tag for tag in tags if tag in self._sleeping]:
-            await self._host.rouse([tag])
+            await self._host.wake_up([tag])
             self._sleeping.remove(tag)
 
     async def _fail(self, call: str, reason: str) -> None:

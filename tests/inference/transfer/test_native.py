@@ -160,10 +160,10 @@ class Recorder:
             raise RuntimeError("out of memory")
         return []
 
-    async def nap(self, level: int) -> None:
+    async def sleep(self, level: int) -> None:
         self.done.append(f"sleep {level}")
 
-    async def rouse(self, tags: list[str]) -> None:
+    async def wake_up(self, tags: list[str]) -> None:
         self.done.append(f"wake {' '.join(tags)}")
 
 
@@ -265,10 +265,10 @@ def test_an_engine_that_does_not_fall_asleep_holds_nobody() -> None:
         host = Recorder()
         port = Port(host, shared_file=False)
 
-        async def nap(level: int) -> None:
+        async def sleep(level: int) -> None:
             raise RuntimeError("sleep mode is not enabled")
 
-        host.nap = nap  # type: ignore[method-assign]
+        host.sleep = sleep  # type: ignore[method-assign]
         with pytest.raises(RuntimeError, match="sleep mode"):
             await port.sleep(1)
         assert host.done == ["hold", "give up"] and port.state is State.BROKEN

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from rl_agents.data.samples import lower
+from rl_agents.data.samples import build_samples
 from rl_agents.data.trajectory import Step, Trajectory
 from rl_agents.errors import InputError
 
@@ -23,7 +23,9 @@ def episode(*steps, **kwargs):
 
 
 def test_merged_by_hand():
-    (row,) = lower([episode(step([1, 2], [3, 4], 0.5), step([1, 2, 3, 4, 5], [6], 1.0), terminated=True)], "merged")
+    (row,) = build_samples(
+        [episode(step([1, 2], [3, 4], 0.5), step([1, 2, 3, 4, 5], [6], 1.0), terminated=True)], "merged"
+    )
     assert row.input_ids.tolist() == [1, 2, 3, 4, 5, 6]
     assert row.mask.tolist() == [0, 0, 1, 1, 0, 1]
     assert row.logprobs.tolist() == [0, 0, -3, -4, 0, -6]
@@ -35,7 +37,7 @@ def test_merged_by_hand():
 
 def test_per_step_by_hand():
     trajectory = episode(step([1, 2], [3, 4], 0.5), step([1, 2, 3, 4, 5], [6], 1.0), terminated=True)
-    first, second = lower([trajectory], "per_step")
+    first, second = build_samples([trajectory], "per_step")
     assert (first.input_ids.tolist(), second.input_ids.tolist()) == ([1, 2, 3, 4], [1, 2, 3, 4, 5, 6])
     assert (first.mask.tolist(), second.mask.tolist()) == ([0, 0, 1, 1], [0, 0, 0, 0, 0, 1])
     assert (first.rewards.tolist(), second.rewards.tolist()) == ([0, 0, 0, 0.5], [0, 0, 0, 0, 0, 1])
@@ -50,7 +52,7 @@ def test_a_prompt_that_does_not_extend_begins_a_new_row():
         step([1, 2, 9, 4, 5], [7]),  # does not contain the answer 6
         step([1, 2, 9, 4, 5, 7], [8]),  # extends with nothing in between
     )  # fmt: skip
-    rows = lower([changed, episode(step([1], [2]))], "merged")
+    rows = build_samples([changed, episode(step([1], [2]))], "merged")
     assert [row.input_ids.tolist() for row in rows] == [
         [1, 2, 3, 4, 5], [1, 2, 9, 4, 5, 6], [1, 2, 9, 4, 5, 7, 8], [1, 2],
     ]  # fmt: skip
@@ -62,14 +64,14 @@ def test_a_prompt_that_does_not_extend_begins_a_new_row():
 
 def test_what_has_no_rows():
     failed = episode(step([1], [2]), failed=True)
-    rows = lower([episode(), failed, episode(step([1], [2]))], "merged")
+    rows = build_samples([episode(), failed, episode(step([1], [2]))], "merged")
     assert [row.trajectory for row in rows] == [2]
-    assert lower([], "per_step") == []
+    assert build_samples([], "per_step") == []
     with pytest.raises(InputError, match="unknown row layout 'mergd': did you mean 'merged'"):
-        lower([], "mergd")
+        build_samples([], "mergd")
     broken = episode(Step([1], [2, 3], [-1.0], 0, "stop", "", "", ""))
     with pytest.raises(ValueError, match="2 sampled ids and 1 log-probabilities"):
-        lower([broken], "merged")
+        build_samples([broken], "merged")
 
 
 tokens = st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=5)
@@ -93,13 +95,13 @@ def test_both_layouts_say_the_same_of_every_sampled_token(trajectories):
     def sampled(mode):
         return sorted(
             (row.trajectory, int(row.segments[j]), tuple(row.input_ids[: j + 1]), row.logprobs[j], row.rewards[j])
-            for row in lower(trajectories, mode) for j in np.flatnonzero(row.mask)
+            for row in build_samples(trajectories, mode) for j in np.flatnonzero(row.mask)
         )  # fmt: skip
 
     assert sampled("merged") == sampled("per_step")
-    merged = lower(trajectories, "merged")
+    merged = build_samples(trajectories, "merged")
     assert sum(row.mask.sum() for row in merged) == sum(t.response_tokens for t in trajectories)
-    assert sum(map(len, merged)) <= sum(map(len, lower(trajectories, "per_step")))
+    assert sum(map(len, merged)) <= sum(map(len, build_samples(trajectories, "per_step")))
     for row in merged:
         assert not row.rewards[row.mask == 0].any() and ((row.segments >= 0) == (row.mask == 1)).all()
     for index in range(len(trajectories)):
@@ -109,7 +111,7 @@ def test_both_layouts_say_the_same_of_every_sampled_token(trajectories):
 def token_gradients(model, trajectories, mode):
     """Gradients of the summed token losses, each token weighted by something that only it knows."""
     model.zero_grad()
-    for row in lower(trajectories, mode):
+    for row in build_samples(trajectories, mode):
         ids = torch.tensor(row.input_ids.astype(np.int64))
         logprobs = model(ids[None]).logits[0, :-1].log_softmax(-1).gather(1, ids[1:, None])[:, 0]
         weights = torch.tensor(row.mask[1:] * (1.5 + np.sin(row.logprobs[1:] + row.segments[1:])))
