@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from rl_agents.config.aliases import canonical
 from rl_agents.errors import InputError
 
 
@@ -41,7 +42,7 @@ def parse_assignments(items: Iterable[str]) -> dict[str, Any]:
         except (yaml.YAMLError, ValueError, RecursionError) as error:  # `!!int x` is a ValueError
             problem = error.problem if isinstance(error, yaml.constructor.ConstructorError) else ""
             raise InputError(f"--set {item}: the value is not valid YAML{problem and f': {problem}'}") from None
-    return result
+    return canonical(result)
 
 
 def as_written(text: str, value: Any) -> Any:
@@ -95,4 +96,4 @@ def load_recipe(path: str) -> dict[str, Any]:
         return {}
     if not isinstance(data, dict):
         raise InputError(f"{path}: a mapping of keys to values is needed, found {type(data).__name__}")
-    return {str(name): value for name, value in data.items()}
+    return canonical({str(name): value for name, value in data.items()})

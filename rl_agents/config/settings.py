@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, Self
 
 from rl_agents import plugins
-from rl_agents.config.aliases import unknown_key
+from rl_agents.config.aliases import canonical, unknown_key
 from rl_agents.config.asynchrony import AsyncKeys
 from rl_agents.config.learning import (
     CriticKeys,
@@ -123,7 +123,7 @@ class Settings(
             data = {**data, "plugins": list(dict.fromkeys(map(plugins.located, named)))}
         plugins.load()
         types = option_types(type(self))
-        for name, value in data.items():
+        for name, value in canonical(data).items():
             if name.startswith("env."):
                 self.env_options[name.removeprefix("env.")] = value
             elif name not in types or name == "env_options":

@@ -13,7 +13,7 @@ import yaml
 
 from rl_agents.algorithms import Settings
 from rl_agents.config import load_recipe
-from rl_agents.config.aliases import unknown_key
+from rl_agents.config.aliases import canonical, unknown_key
 from rl_agents.config.options import key, option_types, read_options
 from rl_agents.config.presets import load_preset, preset_files
 from rl_agents.config.sections import EngineKeys, ModelKeys, RunKeys
@@ -161,8 +161,8 @@ def _sweep(data: dict[str, Any], folder: Path, assignments: Mapping[str, Any], l
         if name not in PLAIN_KEYS + NESTED_KEYS:
             hint = " (keys of the runs belong under `set` or `space`)" if name in option_types(Settings) else ""
             raise InputError(f"{unknown('key of a sweep', name, PLAIN_KEYS + NESTED_KEYS)}{hint}")
-    space = {str(name): parse_choice(str(name), value) for name, value in _mapping(data, "space").items()}
-    keys = {**_recipe(data, folder), **_mapping(data, "set"), **assignments}
+    space = {str(name): parse_choice(str(name), value) for name, value in canonical(_mapping(data, "space")).items()}
+    keys = {**_recipe(data, folder), **canonical(_mapping(data, "set")), **assignments}
     if plugins := Settings.from_dict({"plugins": keys.get("plugins", [])}).plugins:
         keys["plugins"] = plugins  # with those of --import, which trials are not told otherwise
     options = read_options(SweepOptions, {name: data[name] for name in PLAIN_KEYS if name in data})

@@ -177,9 +177,9 @@ ROWS = """
 --set sample_timeout_s=nan => sample_timeout_s='nan': a number is needed
 --set learner_timeout_s=0 => learner_timeout_s=0.0: must be above 0
 --set max_learner_restarts=-1 => max_learner_restarts=-1: must not be negative
---set batch_size=3 => unknown key 'batch_size': it is called tasks_per_iteration (tasks) and group_size (rollout
---set num_generations=4 => unknown key 'num_generations': it is called group_size here
---set max_new_tokens=5 => unknown key 'max_new_tokens': it is called max_response_tokens here
+--set batch_size=3 => unknown key 'batch_size': set tasks_per_iteration (tasks) and group_size (rollout
+--set micro_batch_size=4 => unknown key 'micro_batch_size': set tokens_per_microbatch instead
+--set lr=1 learning_rate=2 => 'lr' and 'learning_rate' are the same key: keep one of them
 --set Seed=2 => unknown key 'Seed': did you mean 'seed'?
 --local --set engine=vllm => --local means engine=torch, but engine=vllm is given
 --local --set num_learners=3 => --local means num_learners=0, but num_learners=3 is given

@@ -39,7 +39,7 @@ PRESETS: list[tuple[bytes, str]] = [
     (b"actor:\n  lr: 1.0e-6\n", "'actor' is a section; keys are flat here: write `lr: ...` at the left margin"),
     (b"env:\n  prompt: paper\n", "'env' is a section; keys are flat here: write `env.prompt: ...`"),
     (b"lr: {}\n", "'lr' is a section"),
-    (b"learning_rate: 1\n", "unknown key 'learning_rate': it is called lr here"),
+    (b"batch_size: 1\n", "unknown key 'batch_size': set tasks_per_iteration"),
     (b"gruop_size: 4\n", "unknown key 'gruop_size': did you mean 'group_size'?"),
     (b"algo: grop\n", "unknown algorithm 'grop': did you mean 'grpo'?"),
     (b"env: gues\n", "unknown environment 'gues'"),

@@ -34,7 +34,7 @@ CASES = [
     (["--resume", "nowhere"], "nowhere: no such folder"),
     (["--local", "--set", "engine=vllm"], "--local means engine=torch, but engine=vllm is given"),
     (["--local", "--set", "num_env_runners=2"], "--local means num_env_runners=0"),
-    (["--set", "learning_rate=1e-4"], "unknown key 'learning_rate': it is called lr here"),
+    (["--set", "batch_size=8"], "unknown key 'batch_size': set tasks_per_iteration"),
     (["--set", "seed=-1"], "seed=-1: must not be negative"),
     (["--set", "seed=1e23"], "must be at most 4294967295"),
     (["--set", "lr=nan"], "lr='nan': a number is needed"),
@@ -122,9 +122,9 @@ def test_broken_yaml_names_file_and_line(tmp_path, capsys) -> None:
 
 def test_unknown_key_in_a_recipe_names_the_recipe(tmp_path, capsys) -> None:
     recipe = tmp_path / "recipe.yaml"
-    recipe.write_text("learning_rate: 1e-3\n")
+    recipe.write_text("learning_ratio: 1e-3\n")
     assert main(["--config", str(recipe), "--output", str(tmp_path / "out")]) == 2
-    assert f"{recipe}: unknown key 'learning_rate'" in capsys.readouterr().err
+    assert f"{recipe}: unknown key 'learning_ratio'" in capsys.readouterr().err
 
 
 def test_output_that_is_in_use_is_left_alone(tmp_path, capsys) -> None:

@@ -12,7 +12,7 @@ import pytest
 from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.algorithms.keys import sections
 from rl_agents.config import load_recipe, parse_assignments
-from rl_agents.config.aliases import SYNONYMS
+from rl_agents.config.aliases import ALIASES, HINTS, canonical
 from rl_agents.config.options import option_types, range_text
 from rl_agents.errors import InputError
 from rl_agents.trainer.resolve import resolve
@@ -137,13 +137,25 @@ def test_an_old_config_may_hold_keys_that_are_gone() -> None:
         Settings.restored({**Settings().to_dict(), "kl_controller": "adaptive"})
 
 
-def test_other_libraries_words_lead_to_keys_that_exist() -> None:
+def test_other_libraries_words_are_accepted_or_lead_to_keys_that_exist() -> None:
     types = option_types(Settings)
-    for word, ours in SYNONYMS.items():
-        assert word not in types
+    assert not (ALIASES.keys() | HINTS.keys()) & types.keys() and not ALIASES.keys() & HINTS.keys()
+    assert set(ALIASES.values()) <= types.keys()
+    for word, ours in HINTS.items():
         assert any(name in types for name in re.findall(r"\w+", ours)), word
-    with pytest.raises(InputError, match="'num_generations': it is called group_size here"):
-        Settings.from_dict({"num_generations": 8})
+    settings = Settings.from_dict({"num_generations": 8, "gae_lambda": 0.9})
+    assert (settings.group_size, settings.lam) == (8, 0.9) and settings.explicit == {"group_size", "lam"}
+    with pytest.raises(InputError, match="'micro_batch_size': set tokens_per_microbatch instead"):
+        Settings.from_dict({"micro_batch_size": 8})
+
+
+def test_one_key_under_two_names_is_refused(tmp_path: Path) -> None:
+    for read in (canonical, Settings.from_dict):
+        with pytest.raises(InputError, match="'lr' and 'learning_rate' are the same key"):
+            read({"lr": 1e-4, "learning_rate": 1e-5})
+    assert parse_assignments(["learning_rate=0.5"]) == {"lr": 0.5}
+    (tmp_path / "recipe.yaml").write_text("async_level: 1\n")
+    assert load_recipe(str(tmp_path / "recipe.yaml")) == {"lag": 1}
 
 
 def test_a_flag_may_leave_a_recipes_key_without_effect_and_a_recipe_must_not() -> None:
