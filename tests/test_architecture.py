@@ -111,8 +111,9 @@ def reachable(start: str, arrows: dict[str, set[str]]) -> set[str]:
 
 #: Words that say nothing about what a module does.
 VAGUE = {
-    "again", "ahead", "beside", "cautions", "dialogues", "exchanges", "experience", "guard", "handout", "idle", "kept", "made",
-    "misc", "places", "recorded", "rewarding", "shaping", "shown", "steering", "structure", "upkeep", "utils", "watch", "wishes",
+    "again", "ahead", "beside", "cautions", "dialogues", "exchanges", "experience", "guard", "handout", "idle", "kept",
+    "made", "misc", "places", "recorded", "rewarding", "shaping", "shown", "steering", "structure", "upkeep", "utils",
+    "watch", "wishes",
 }  # fmt: skip
 
 
