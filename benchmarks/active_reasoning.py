@@ -75,10 +75,10 @@ def environment_arms(env: str, args: Namespace) -> list[Arm]:
     arms = [arm for algo in args.algos for arm in algorithm_arms(algo, chosen)]
     arms += [Arm(algo, flags(algo, env, True)) for algo in args.plain]
     chosen.windows = [default]
-    travelling = {arm.name for arm in algorithm_arms("grpo", chosen)}
+    traveling = {arm.name for arm in algorithm_arms("grpo", chosen)}
     local = ("--episodes", str(OTHER_EPISODES), *(("--local",) if args.local else ()))
     evaluations = {name: (*local, *keys) for name, keys in OUT_OF_DISTRIBUTION.get(env, {}).items()}
-    return [replace(arm, evaluations=evaluations) if arm.name in travelling else arm for arm in arms]
+    return [replace(arm, evaluations=evaluations) if arm.name in traveling else arm for arm in arms]
 
 
 def other_tasks(arms: Mapping[str, list[Run]]) -> str:

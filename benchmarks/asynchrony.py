@@ -1,9 +1,9 @@
-"""Asynchronous training against lag 0: wall time to as many optimiser steps, and the success that they bring.
+"""Asynchronous training against lag 0: wall time to as many optimizer steps, and the success that they bring.
 
     python -m benchmarks.asynchrony --seeds 3                 # tools that wait (benchmarks/slow_tools.py)
     python -m benchmarks.asynchrony --seeds 3 --quick-tools   # none: what overlap alone brings on this machine
 
-Every arm makes the same number of optimiser steps. Learner idle: the part of an iteration in which it waited for
+Every arm makes the same number of optimizer steps. Learner idle: the part of an iteration in which it waited for
 rollouts; engine idle: in which no response was being sampled. Writes results/asynchrony*.json.
 """
 

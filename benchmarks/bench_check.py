@@ -2,7 +2,7 @@
 
 A few small runs in local mode with fixed seeds, whose work is counted where it is done: calls of env runners and of
 environments, forward passes and tokens of engine and learner, weights and trajectories in bytes, writes to the pool,
-optimiser steps. A busy machine changes none of these numbers, so they are compared with a budget on file, and a count
+optimizer steps. A busy machine changes none of these numbers, so they are compared with a budget on file, and a count
 above its budget fails. ``--record`` accepts the counts of today; commit the file with the reason.
 
 Learning rate 0 and an untrained model: what is sampled hangs on seeds alone, not on how gradients are rounded.
@@ -126,7 +126,7 @@ def counting() -> Iterator[Counter[str]]:
         (TextEnvRunner, "sync_engine", synced),
         (Collector, "gather", gathered),
         (EnvGuard, "call", lambda *_, **__: counts.update(environment_calls=1)),
-        (OptimizerSet, "step", lambda *_, **__: counts.update(optimiser_steps=1)),
+        (OptimizerSet, "step", lambda *_, **__: counts.update(optimizer_steps=1)),
         (PoolWriter, "add", written),
     ]
     with contextlib.ExitStack() as stack:

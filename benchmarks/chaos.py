@@ -2,7 +2,7 @@
 
 A run on two hosts loses processes one after the other: env runner, engine, learner, and the whole node that the
 learner is on, each killed with SIGKILL at a random moment. Then it is compared with the same run left alone: every
-iteration there once, every task played as often, every optimiser step taken once, the same success.
+iteration there once, every task played as often, every optimizer step taken once, the same success.
 """
 
 from __future__ import annotations

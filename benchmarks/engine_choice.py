@@ -28,7 +28,7 @@ from typing import Any
 import ray
 from safetensors.torch import load_file
 
-from benchmarks.report import RESULTS, summarise, write_figures
+from benchmarks.report import RESULTS, summarize, write_figures
 from rl_agents.algorithms import Settings
 from rl_agents.data.tasks import training_specs
 from rl_agents.envs.base import starter_spec, task_ids
@@ -246,7 +246,7 @@ def main() -> None:
             size = parameters(folder) if case.size != "starter" else None
         ray.shutdown()
         rounds = [figures({arm: costs[arm][number] for arm in ARMS}) for number in range(args.rounds)]
-        found[str(case)] = {"parameters": size, **summarise(rounds)}
+        found[str(case)] = {"parameters": size, **summarize(rounds)}
         ratio = statistics.median(r["vllm over torch"] for r in rounds)
         cells = "  ".join(f"{arm} {statistics.median(c.cpu_us for c in costs[arm]):,.0f}" for arm in ARMS)
         print(f"{case}: {cells} us per token; vLLM costs {ratio:.2f} times what torch costs", flush=True)

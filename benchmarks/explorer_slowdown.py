@@ -5,7 +5,7 @@
 One local run (GRPO on guess_numbers with a learning rate of nearly 0, so that iterations stay alike) and one server.
 In every second block of iterations a reader asks for all that the start page, the run's page and that of the newest
 iteration show, twice a second (a page asks for as much once in ten seconds at most); in the others nobody does. So
-both kinds of blocks have the same process, machine and neighbours. Printed: CPU seconds of a thousand tokens of rows of
+both kinds of blocks have the same process, machine and neighbors. Printed: CPU seconds of a thousand tokens of rows of
 each kind (long iterations cost more), and their ratio with its standard error by bootstrap over pairs of blocks.
 """
 

@@ -160,7 +160,7 @@ def _write(path: Path, done: dict[str, Any]) -> None:
         for name, arm in done.items()
         if arm["runs"]
     }
-    table = {name: summarise(list(arm["runs"].values())) for name, arm in ordered.items()}
+    table = {name: summarize(list(arm["runs"].values())) for name, arm in ordered.items()}
     temporary = path.with_suffix(".tmp")
     temporary.write_text(json.dumps({"table": table, "arms": ordered}, indent=1) + "\n", encoding="utf-8")
     temporary.replace(path)
@@ -209,7 +209,7 @@ def read_run(path: Path) -> Run:
         "tokens": {record["iteration"]: total_until(trained, record["iteration"], "rollout/response_tokens")
                    for record in evaluated},
         "steps": [_steps(record) for record in trained],
-        "optimiser_steps": sum(_optimiser_steps(record, settings) for record in trained),
+        "optimizer_steps": sum(_optimizer_steps(record, settings) for record in trained),
         "syncs": sum(record.get("search/syncs", 1) for record in trained),
         "training_success": _every(trained, "rollout/success_rate"),
         "zero_advantage": _every(trained, "rollout/zero_advantage_share"),
@@ -240,12 +240,12 @@ def _steps(record: Run) -> int:
     return int(sampled or 0)
 
 
-def _optimiser_steps(record: Run, settings: Settings) -> int:
+def _optimizer_steps(record: Run, settings: Settings) -> int:
     planned = 0 if record.get("actor/skipped_iterations") else settings.epochs * settings.minibatches
-    return int(record.get("search/optimiser_steps", planned))
+    return int(record.get("search/optimizer_steps", planned))
 
 
-def summarise(runs: Sequence[Run]) -> dict[str, Any]:
+def summarize(runs: Sequence[Run]) -> dict[str, Any]:
     """Mean and 95 % Student interval of start, end and gain over the seeds, and mean costs."""
     curves = [list(run["success"].values()) for run in runs]
     rows = {
@@ -317,7 +317,7 @@ def plot(arms: dict[str, list[Run]], path: Path, title: str) -> None:
         mean = [fmean(values) for values in zip(*curves, strict=True)]
         tokens = fmean(run["sampled_tokens"] for run in runs) / 1000
         left.plot([tokens * (i + 1) / len(mean) for i in range(len(mean))], mean, style, color=f"C{number}")
-        row = summarise(runs)
+        row = summarize(runs)
         for key, marker in (("start", "|"), ("end", "o")):
             low, middle, high = (row[key][part] for part in ("low", "mean", "high"))
             spread = [[middle - low], [high - middle]] if key == "end" else None

@@ -77,7 +77,7 @@ def measure(folder: Path) -> dict[str, float]:
     searches = _searches(papers, ids, queries, written)
     measured = _paced("step of 5 searches", searches, STEPS)
     names = itertools.islice((str(name, "utf-8") for name in library.citations.ids[:: len(library) // 2000]), 2000)
-    expansions = (lambda name=name: library.neighbours(name, 30, 99) for name in names)
+    expansions = (lambda name=name: library.neighbors(name, 30, 99) for name in names)
     measured |= _paced("expansion", expansions, 2000)
     scores: list[float] = []
     episodes = (lambda task=task: scores.append(play(task, options)[1]["metrics"]["f1"]) for task in ids)

@@ -12,7 +12,7 @@ from typing import Any
 RESULTS = Path(__file__).parent / "results"
 
 
-def summarise(rounds: Sequence[Mapping[str, float]]) -> dict[str, dict[str, float]]:
+def summarize(rounds: Sequence[Mapping[str, float]]) -> dict[str, dict[str, float]]:
     """Return median, lowest and highest of every figure over the rounds."""
     columns = {name: [figures[name] for figures in rounds] for name in rounds[0]}
     return {
@@ -28,7 +28,7 @@ def summarise(rounds: Sequence[Mapping[str, float]]) -> dict[str, dict[str, floa
 def median_table(rounds: Sequence[Mapping[str, float]]) -> str:
     """Return one line per figure."""
     lines = [f"{'median of ' + str(len(rounds)):40} {'median':>10} {'min':>10} {'max':>10}"]
-    for name, row in summarise(rounds).items():
+    for name, row in summarize(rounds).items():
         lines.append(f"{name:40} {row['median']:10g} {row['min']:10g} {row['max']:10g}")
     return "\n".join(lines)
 
@@ -36,7 +36,7 @@ def median_table(rounds: Sequence[Mapping[str, float]]) -> str:
 def write_result(name: str, command: str, rounds: Sequence[Mapping[str, float]], **extra: Any) -> Path:
     """Write ``results/NAME.json``: the command, the date, the summary, and every round."""
     rounded = [{key: _rounded(value) for key, value in figures.items()} for figures in rounds]
-    return write_figures(name, command, {**extra, "summary": summarise(rounds), "rounds": rounded})
+    return write_figures(name, command, {**extra, "summary": summarize(rounds), "rounds": rounded})
 
 
 def write_figures(name: str, command: str, figures: Mapping[str, Any]) -> Path:

@@ -1,6 +1,6 @@
 """What forwarding shared tokens once saves the learner: ``python -m benchmarks.shared_rows``.
 
-The learner's own updates (GRPO's loss, one optimiser step, learning rate 0) and scoring passes over made-up rows, with
+The learner's own updates (GRPO's loss, one optimizer step, learning rate 0) and scoring passes over made-up rows, with
 ``row_prefixes=flat`` and ``shared`` in turn: process CPU time, tokens that went through the embedding, bytes kept
 for the backward pass at most, and the relative error of the gradient. One thread, float32, Qwen2-shaped models.
 """
@@ -132,7 +132,7 @@ class Side:
         self.forwarded += inputs[0].numel()
 
     def learn(self, rows: list[Row]) -> None:
-        """One optimiser step."""
+        """One optimizer step."""
         self.group.learn(AgentTrainingData.build(rows, self.settings, np.random.default_rng(0)))
 
     def score(self, rows: list[Row]) -> None:

@@ -18,7 +18,7 @@ HEAD = """# Speed in one table
 
 Written by `python -m benchmarks.speed_page` from benchmarks/results; [benchmarks](benchmarks.md) says how each line was
 measured, and [scale](scale.md) what the keys do. Process CPU of all threads, one thread each, two cores, no GPU;
-medians of rounds that took turns. A ratio above 1 is in our favour; the aim is what we set out for, met or not.
+medians of rounds that took turns. A ratio above 1 is in our favor; the aim is what we set out for, met or not.
 
 | what | compared with | ratio | aim | rounds: lowest to highest | command |
 |---|---|---|---|---|---|

@@ -20,7 +20,7 @@ import os
 from collections.abc import Mapping
 from statistics import fmean
 
-from benchmarks.grid import RESULTS, Arm, Run, grid_parser, plot, run_grid, summarise, text
+from benchmarks.grid import RESULTS, Arm, Run, grid_parser, plot, run_grid, summarize, text
 
 LAGS = (0, 1, 2, 4, 8)
 LEARNER = ("old_logprobs=learner",)
@@ -80,7 +80,7 @@ def table(method: str, lags: list[int], corrections: list[str], arms: Mapping[st
     for correction in corrections:
         found = [arms.get(named(method, lag, correction)) for lag in lags]
         lines.append(
-            f"| {correction} | {' | '.join(text(summarise(runs)['end']) if runs else '-' for runs in found)} |"
+            f"| {correction} | {' | '.join(text(summarize(runs)['end']) if runs else '-' for runs in found)} |"
         )
         if any(runs and "ess" in runs[0] for runs in found):
             lines.append(f"| effective sample size | {' | '.join(effective(runs) for runs in found)} |")

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import summarise, write_figures
+from benchmarks.report import summarize, write_figures
 
 ROOT = Path(__file__).resolve().parents[1]
 MARK = "torch_engine "
@@ -137,7 +137,7 @@ def main() -> None:
         costs = [statistics.median(r["us_per_step"] for r in rounds) for rounds in sides]
         words = "the same" if alike else "OTHER"
         print(f"{case}: {' -> '.join(f'{c:,.0f}' for c in costs)} us per step, {words} tokens", flush=True)
-        figures = [summarise([{k: v for k, v in r.items() if k != "sampled"} for r in rounds]) for rounds in sides]
+        figures = [summarize([{k: v for k, v in r.items() if k != "sampled"} for r in rounds]) for rounds in sides]
         found[case] = {"same_tokens": alike, **dict(zip(["before", "now"][-len(sides) :], figures, strict=True))}
     write_figures("torch_engine", "python -m benchmarks.torch_engine --against TREE", {"cases": found})
 

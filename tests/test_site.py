@@ -39,7 +39,7 @@ def test_the_reference_is_generated(site: Path) -> None:
 
     assert "max_response_tokens" in text("keys") and "tasks_per_iteration" in text("keys")
     assert "--resume" in text("commands") and "--checkpoint" in text("commands")
-    assert "Discounted returns and generalised advantage estimation" in text("advantages")
+    assert "Discounted returns and generalized advantage estimation" in text("advantages")
     assert "truncated" in text("losses").lower()
 
 

@@ -176,6 +176,6 @@ def picture(claim: Claim, judged: Sequence[Judged], path: Path) -> None:
     axis.set_yticks(range(len(told)), names, fontsize=7)
     axis.set_ylim(max(1, len(told)) - 0.5, -0.5)
     axis.set_title(f"claim {claim.number}: effect (dot, {CONFIDENCE:.1%} interval), the paper's (diamond)", fontsize=9)
-    axis.set_xlabel("in favour of the claim is to the right", fontsize=8)
+    axis.set_xlabel("in favor of the claim is to the right", fontsize=8)
     figure.savefig(path, dpi=100)
     pyplot.close(figure)

@@ -34,7 +34,7 @@ class Comparison:
         other: the arm that it is compared with.
         measure: what is compared.
         sign: 1 where more of it is better, -1 where less is.
-        paper: the paper's effect in the unit of ``measure``, in favour of the claim; None: it gives none in that unit.
+        paper: the paper's effect in the unit of ``measure``, in favor of the claim; None: it gives none in that unit.
         since: arms that ours and the other one are each compared with first: then the two changes are compared.
     """
 
@@ -52,7 +52,7 @@ class Comparison:
         return (self.ours, self.other, *(self.since or ()))
 
     def difference(self, runs: Sequence[Run]) -> float:
-        """In favour of the claim; ``runs`` of one seed, as `arms` orders them."""
+        """In favor of the claim; ``runs`` of one seed, as `arms` orders them."""
         change = self.measure.difference(runs[0], runs[1])
         return self.sign * (change - self.measure.difference(runs[2], runs[3]) if self.since else change)
 

@@ -33,7 +33,7 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=["main"], choices=[*SETS, *ARMS], metavar="METHOD")
     parser.add_argument("--seeds", type=int, default=100)
     parser.add_argument("--iterations", type=int, default=40)
-    parser.add_argument("--lr", type=float, help="length of an optimiser step, in place of the method's")
+    parser.add_argument("--lr", type=float, help="length of an optimizer step, in place of the method's")
     parser.add_argument("--name", default="exact_worlds")
     parser.add_argument("--add", action="store_true", help="keep what the results' file has, and measure what it lacks")
     parser.add_argument("--limit", type=float, default=float("inf"), help="seconds after which no row is begun")

@@ -11,7 +11,7 @@ from benchmarks.exact_worlds.searches import SearchMethod, learn_search
 from benchmarks.exact_worlds.trees import branch_of
 from benchmarks.exact_worlds.world import World
 
-#: Length of an optimiser step: one for all that learn from an iteration at once, and one for updates after each tick.
+#: Length of an optimizer step: one for all that learn from an iteration at once, and one for updates after each tick.
 LR, TICK_LR = 1.0, 0.3
 
 

@@ -22,7 +22,7 @@ def budget_of(world: World) -> int:
 
 
 @dataclass
-class Optimiser:
+class Optimizer:
     """Adam with one second moment for all weights of a run: its steps have a length, not a shape.
 
     A table of logits has no shared weights; Adam's moment per weight would move a state that is met once as far as one
@@ -70,14 +70,14 @@ class Curve:
 def learn(
     world: World, make: Maker, *, lr: float, seeds: int, iterations: int, seed: int = 0, trust: float = 0.0
 ) -> Curve:
-    """Learn with one optimiser step per iteration.
+    """Learn with one optimizer step per iteration.
 
     Args:
         trust: most KL(old, new) of the policy on the states that it met, in nats per step; 0: no limit.
     """
     generator = np.random.default_rng(seed)
     weights = np.repeat(world.weights[None], seeds, axis=0)
-    method, optimiser = make(world, seeds), Optimiser(lr)
+    method, optimizer = make(world, seeds), Optimizer(lr)
     budget = Budget(budget_of(world), np.zeros(seeds))
     chosen = policy(world, weights)
     reached = [success(world, chosen)]
@@ -86,7 +86,7 @@ def learn(
         batch = method(Sampler(world, chosen, generator), budget)
         steps = batch.steps
         ascent = gradient(world, chosen, steps.run, steps.state, steps.action, batch.advantages * steps.reach)
-        change = optimiser.step(ascent, np.abs(ascent).sum(axis=(1, 2)))
+        change = optimizer.step(ascent, np.abs(ascent).sum(axis=(1, 2)))
         if trust:
             change = change * _within(world, weights, change, batch.steps, trust)[:, None, None]
         weights = weights + change

@@ -26,7 +26,7 @@ GROUP = 8
 
 @dataclass
 class Batch:
-    """What an optimiser step learns from: steps and their advantages; ``steps.reach`` weighs them."""
+    """What an optimizer step learns from: steps and their advantages; ``steps.reach`` weighs them."""
 
     steps: Steps
     advantages: FloatArray

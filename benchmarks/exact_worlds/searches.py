@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.exact_worlds.learn import Curve, Optimiser, budget_of
+from benchmarks.exact_worlds.learn import Curve, Optimizer, budget_of
 from benchmarks.exact_worlds.world import World, gradient, policy, success
 from rl_agents.advantages.statistics import FloatArray, IntArray
 from rl_agents.algorithms import ALGORITHMS, Settings
@@ -133,21 +133,21 @@ def learn_search(world: World, method: SearchMethod, *, lr: float, seeds: int, i
 
 
 def _one(world: World, method: SearchMethod, lr: float, iterations: int, seed: int) -> tuple[list[float], bool]:
-    run, optimiser, weights = SearchRun(world, method, seed), Optimiser(lr), world.weights[None].copy()
+    run, optimizer, weights = SearchRun(world, method, seed), Optimizer(lr), world.weights[None].copy()
     run.chosen = policy(world, weights)
     reached = [float(success(world, run.chosen)[0])]
     for _ in range(iterations):
         for samples in run.iteration():
-            weights = weights + ascent_of(world, run, optimiser, samples)
+            weights = weights + ascent_of(world, run, optimizer, samples)
             run.chosen = policy(world, weights)
         reached.append(float(success(world, run.chosen)[0]))
     return reached, run.closed
 
 
-def ascent_of(world: World, run: SearchRun, optimiser: Optimiser, samples: Samples) -> FloatArray:
-    """One optimiser step on these samples; their advantages are those of the policy that sampled them."""
+def ascent_of(world: World, run: SearchRun, optimizer: Optimizer, samples: Samples) -> FloatArray:
+    """One optimizer step on these samples; their advantages are those of the policy that sampled them."""
     if not np.abs(samples.advantage).any():
         return np.zeros_like(world.weights)[None]
     first = np.zeros(samples.state.size, dtype=np.int64)
     ascent = gradient(world, run.chosen, first, samples.state, samples.action, samples.advantage)
-    return optimiser.step(ascent, np.abs(ascent).sum(axis=(1, 2)))
+    return optimizer.step(ascent, np.abs(ascent).sum(axis=(1, 2)))

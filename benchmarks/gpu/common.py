@@ -86,7 +86,7 @@ class Learner:
     forwarded: int = 0
 
     def update(self, rows: Sequence[Row]) -> None:
-        """Gradients of all micro-batches, added up; no optimiser step."""
+        """Gradients of all micro-batches, added up; no optimizer step."""
         self.lm.zero_grad(set_to_none=False)
         where = self.lm.device
         for part, layout in laid_out(rows, self.settings, self.lm.config.hidden_size):

@@ -59,7 +59,7 @@ python run.py doctor --config tune_configs/recipes/...   # says what is missing,
 - a run writes the commit that it found into its config.yaml (`model: NAME@COMMIT`), and goes on with that one
 - on several machines the cache must be at the same path everywhere, as folders must
 - code from a model's folder is never run (`trust_remote_code` is false); what transformers does not know is refused
-- quantised weights are refused: gradients need 16 or 32 bits
+- quantized weights are refused: gradients need 16 or 32 bits
 
 ## What is refused, and why
 
@@ -117,15 +117,15 @@ differ as bfloat16 does. `run.py push --adapter` publishes the adapter alone
 ([serving](serving.md#adapters)). peft's file names the base: a public model with its commit, or the folder it was
 loaded from.
 
-## Quantised rollouts
+## Quantized rollouts
 
 `engine_quantization=fp8` lets vLLM sample with weights and activations in FP8: one scale for each row of a matrix, one
 for each token (`quantization=fp8_per_channel`); embeddings, norms and head stay in `dtype`. The learner keeps its
 weights. It needs `dtype=bfloat16` or float16, vLLM 0.32, and a GPU of compute capability 8.9 or more.
 
-- **New weights are quantised anew.** After an update, by the object store or by gloo, every tensor that a vLLM engine
+- **New weights are quantized anew.** After an update, by the object store or by gloo, every tensor that a vLLM engine
   on a CPU holds, FP8 weights and scales among them, is bit for bit that of an engine that was started with them
-  (`tests/inference/transfer/test_quantised.py`). **It has never run on a GPU**, where vLLM multiplies with other
+  (`tests/inference/transfer/test_quantized.py`). **It has never run on a GPU**, where vLLM multiplies with other
   kernels that may arrange weights in their own way: watch `actor/engine_logprob_gap_mean` from the second iteration on.
   A reload that goes wrong would show there.
 - **The engine is further from the learner.** In three iterations of GRPO from guess_numbers' starter
@@ -135,7 +135,7 @@ weights. It needs `dtype=bfloat16` or float16, vLLM 0.32, and a GPU of compute c
   `old_logprobs=learner` and a `mismatch` ([which](algorithms/README.md#engine-learner-mismatch)); a run without says so
   in its first lines.
 - **Refused in one line:** the torch engine, float32, mixtures of experts (vLLM's online FP8 of experts is other
-  code, and its reload was not compared), `engine_sleep=2`, and serving adapters over a quantised base. vLLM's other
+  code, and its reload was not compared), `engine_sleep=2`, and serving adapters over a quantized base. vLLM's other
   schemes are not offered: its CPU build lacks the kernels to start with `fp8` (one scale for each matrix),
   `fp8_per_block` or `mxfp8`, so that nobody can look.
 """

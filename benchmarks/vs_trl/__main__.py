@@ -13,7 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks.report import RESULTS, median_table, summarise, write_result
+from benchmarks.report import RESULTS, median_table, summarize, write_result
 from benchmarks.vs_trl.common import MARK, Iteration
 from rl_agents.algorithms import Settings
 from rl_agents.trainer.algorithm import AgentAlgorithm
@@ -129,7 +129,7 @@ def main() -> None:
         for turn in range(iterations)
     ]
     print(f"\nCPU per sampled token, TRL over ours\n{median_table(ratios)}")
-    details = {name: summarise(figures) for name, figures in sides.items()}
+    details = {name: summarize(figures) for name, figures in sides.items()}
     write_result("vs_trl", f"python -m benchmarks.vs_trl --iterations {iterations}", ratios, sides=details)
 
 

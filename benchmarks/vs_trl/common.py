@@ -15,7 +15,7 @@ MARK = "vs_trl "
 
 @dataclass(frozen=True)
 class Iteration:
-    """One iteration of 128 episodes and one optimiser step; CPU seconds of all threads of all processes."""
+    """One iteration of 128 episodes and one optimizer step; CPU seconds of all threads of all processes."""
 
     tokens: int
     episodes: int

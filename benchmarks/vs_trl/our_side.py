@@ -44,7 +44,7 @@ class Run:
         self.algo._learn = self.timed_learn
 
     def timed_learn(self, *args: Any) -> Any:
-        """`AgentAlgorithm._learn` under a clock: rows, credit, loss and optimiser step."""
+        """`AgentAlgorithm._learn` under a clock: rows, credit, loss and optimizer step."""
         started = time.process_time()
         metrics = self._learn(*args)
         self.learner_s = time.process_time() - started

@@ -164,7 +164,7 @@ def _until(row: list[int], stop: tuple[int, ...]) -> list[int]:
 
 
 class TakeTurns(TrainerCallback):
-    """Measures from turn to turn: one optimiser step with its rollout, logging and data loading.
+    """Measures from turn to turn: one optimizer step with its rollout, logging and data loading.
 
     Raises:
         SystemExit: what vLLM sampled with is further from the learner's model than bfloat16 explains.

@@ -1,4 +1,4 @@
-"""Discounted returns and generalised advantage estimation, on tokens and on interaction steps.
+"""Discounted returns and generalized advantage estimation, on tokens and on interaction steps.
 
 All recursions run backwards and step over masked tokens: an action keeps the credit for what happens after the tool
 output that follows it, and observation tokens consume no discount. They run along *what follows what*: for plain

@@ -82,8 +82,8 @@ def leave_one_out(returns: ArrayLike, groups: ArrayLike) -> FloatArray:
     """
     rewards = np.asarray(returns, dtype=np.float64)
     size, mean, squares = group_statistics(rewards, groups)
-    others, centred = np.maximum(size - 1, 1), rewards - mean
-    variance = (squares - centred**2) / others - (centred / others) ** 2
+    others, centered = np.maximum(size - 1, 1), rewards - mean
+    variance = (squares - centered**2) / others - (centered / others) ** 2
     std = np.sqrt(np.maximum(variance * others / np.maximum(others - 1, 1), 0.0))
     divide = (size > 2) & (std > TOLERANCE * np.maximum(1.0, np.abs(rewards)))
     advantages: FloatArray = rloo(rewards, groups) / np.where(divide, std + EPSILON, 1.0)

@@ -30,8 +30,8 @@ def masked_var(x: ArrayLike, mask: ArrayLike) -> float:
     if count < 2:
         raise ValueError(f"the sample variance needs at least 2 valid values, got {count}")
     values = np.asarray(x, dtype=np.float64)
-    centred = np.where(flag, values, 0.0) - masked_mean(values, flag)
-    return masked_mean(centred**2, flag) * count / (count - 1)
+    centered = np.where(flag, values, 0.0) - masked_mean(values, flag)
+    return masked_mean(centered**2, flag) * count / (count - 1)
 
 
 def masked_whiten(x: ArrayLike, mask: ArrayLike) -> FloatArray:

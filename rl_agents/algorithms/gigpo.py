@@ -124,7 +124,7 @@ def step_std(settings: StepNormKeys) -> Std:
 def episode_advantages(table: StepTable, settings: StepGroupKeys) -> NDArray[np.float64]:
     """A^E of every step; an episode alone in its group keeps its return."""
     statistics = settings.group_statistics
-    returns, groups, of_step = table.returns(statistics, penalised=statistics == "step_rows")
+    returns, groups, of_step = table.returns(statistics, penalized=statistics == "step_rows")
     return grpo(returns, groups, std=step_std(settings), singleton="raw")[of_step]
 
 

@@ -66,7 +66,7 @@ def hgpo(
     std: Std,
     base: FloatArray | None = None,
 ) -> FloatArray:
-    """A = Σ_k w_k·A_k over the depths k = 0..K with A_k ≠ 0;  w_k ∝ (k + offset)^α, normalised over those depths.
+    """A = Σ_k w_k·A_k over the depths k = 0..K with A_k ≠ 0;  w_k ∝ (k + offset)^α, normalized over those depths.
 
     With K = 0 this is GiGPO's step term. A return that is its cluster's mean up to rounding has A_k = 0 exactly
     (`rl_agents.advantages.group`): whether a depth votes does not depend on the last digit of a mean.
@@ -104,7 +104,7 @@ class HgpoKeys(StepGroupKeys):
     """HGPO."""
 
     hgpo_history: int = key(2, "earlier states in the deepest context (K)", at_least=0)
-    hgpo_alpha: float = key(1.0, "exponent that favours deep contexts; 0 weighs all alike", at_least=0)
+    hgpo_alpha: float = key(1.0, "exponent that favors deep contexts; 0 weighs all alike", at_least=0)
     hgpo_weight_offset: int = key(1, "weights (k + offset)^alpha: 1 paper, 2 released code", at_least=0)
     hgpo_base: bool = key(False, "the episode advantage joins as one more item of weight 1")
 

@@ -1,4 +1,4 @@
-"""PPO: clipped ratios with a critic and generalised advantage estimation over tokens (Schulman et al. 2017, 2016)."""
+"""PPO: clipped ratios with a critic and generalized advantage estimation over tokens (Schulman et al. 2017, 2016)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rl_agents.algorithms.base import AlgorithmSpec, PolicyGradientKeys
 from rl_agents.algorithms.grpo import DualClipKeys, policy_loss
 from rl_agents.config.learning import CriticKeys, DiscountKeys
 from rl_agents.config.options import key
-from rl_agents.data.step_table import Pieces, penalised_rewards
+from rl_agents.data.step_table import Pieces, penalized_rewards
 
 if TYPE_CHECKING:
     from rl_agents.data.samples import FloatArray, Row
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
 @dataclass
 class LambdaKeys(DiscountKeys, PolicyGradientKeys):
-    """Generalised advantage estimation, whatever the values come from."""
+    """Generalized advantage estimation, whatever the values come from."""
 
-    lam: float = key(1.0, "lambda of generalised advantage estimation", at_least=0, at_most=1)
+    lam: float = key(1.0, "lambda of generalized advantage estimation", at_least=0, at_most=1)
     bootstrap_on_truncation: bool = key(False, "bootstrap the value of an episode cut by a limit (else 0)")
     whiten: bool = key(True, "whiten advantages over the batch: ppo over tokens, steppo and chain-gae over steps")
 
 
 @dataclass
 class GaeKeys(CriticKeys, LambdaKeys):
-    """Generalised advantage estimation with a critic."""
+    """Generalized advantage estimation with a critic."""
 
 
 @dataclass
@@ -51,7 +51,7 @@ def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: Ga
     values, masks = pieces.cut([_values(row) for row in rows]), pieces.cut([row.mask for row in rows])
     cut = [settings.bootstrap_on_truncation and not ended for ended in pieces.terminated]
     gae = token_gae(
-        pieces.cut(penalised_rewards(rows, trajectories, settings.invalid_action_penalty)),
+        pieces.cut(penalized_rewards(rows, trajectories, settings.invalid_action_penalty)),
         values,
         masks,
         pieces.following,

@@ -13,7 +13,7 @@ from rl_agents.advantages.statistics import whiten_rows
 from rl_agents.algorithms.base import AlgorithmSpec
 from rl_agents.algorithms.grpo import DualClipKeys, policy_loss
 from rl_agents.config.learning import DiscountKeys
-from rl_agents.data.step_table import Pieces, penalised_rewards
+from rl_agents.data.step_table import Pieces, penalized_rewards
 
 if TYPE_CHECKING:
     from rl_agents.data.samples import Row
@@ -32,7 +32,7 @@ def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: Re
     """
     pieces = Pieces.of(rows, trajectories)
     parts = reward_to_go(
-        pieces.cut(penalised_rewards(rows, trajectories, settings.invalid_action_penalty)),
+        pieces.cut(penalized_rewards(rows, trajectories, settings.invalid_action_penalty)),
         pieces.cut([row.mask for row in rows]),
         pieces.following,
         gamma=settings.gamma,

@@ -29,8 +29,8 @@ def credit(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: Gr
     """
     table = StepTable.build(rows, trajectories, settings.invalid_action_penalty)
     returns, groups, of_step = table.returns(settings.group_statistics)
-    centred = grpo(returns, groups, std="none", singleton="raw")[of_step]
-    table.spread(rows, whiten_by_length(centred, table.lengths))
+    centered = grpo(returns, groups, std="none", singleton="raw")[of_step]
+    table.spread(rows, whiten_by_length(centered, table.lengths))
 
 
 ALGORITHM = AlgorithmSpec(

@@ -184,7 +184,7 @@ def evaluate(settings: Settings, args: argparse.Namespace, label: str = "") -> d
 
 
 def evaluation_report(by_seed: Sequence[Sequence[Trajectory]]) -> dict[str, Any]:
-    """Summarise the episodes of every seed.
+    """Summarize the episodes of every seed.
 
     ``success`` is the mean over the seeds' means with its Student-t interval (how much a repetition would
     differ); ``success_wilson`` pools all episodes.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rl_agents.algorithms import ALGORITHMS, Settings
 from rl_agents.cli.parser import Parser, show_start
 from rl_agents.cli.train import resolve_settings
-from rl_agents.config.learning import CriticKeys, LossKeys, OptimiserKeys, RatioKeys
+from rl_agents.config.learning import CriticKeys, LossKeys, OptimizerKeys, RatioKeys
 from rl_agents.config.options import option_types
 from rl_agents.config.sections import ModelKeys
 from rl_agents.errors import InputError
@@ -130,7 +130,7 @@ def settings_of(folder: RunFolder, start: int, end: int, kept: Mapping[int, Path
 
 def learner_keys(settings: Settings) -> set[str]:
     """Return the keys that decide about updates."""
-    sections = (ALGORITHMS[settings.algo].keys, ModelKeys, LossKeys, RatioKeys, CriticKeys, OptimiserKeys)
+    sections = (ALGORITHMS[settings.algo].keys, ModelKeys, LossKeys, RatioKeys, CriticKeys, OptimizerKeys)
     found = {name for section in sections for name in option_types(section)} | {"temperature", "seed"}
     schedule = {"iterations"} if settings.lr_decay else set()
     return (found | schedule) - {"learner_nodes", "learner_timeout_s", "max_learner_restarts"}

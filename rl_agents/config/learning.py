@@ -1,4 +1,4 @@
-"""The keys of learning: losses, what they learn from, critics and optimisers; section by section.
+"""The keys of learning: losses, what they learn from, critics and optimizers; section by section.
 
 An algorithm takes those of its own kind by inheriting a section (`rl_agents.algorithms`).
 """
@@ -139,8 +139,8 @@ class DemonstrationKeys:
 
 
 @dataclass
-class OptimiserKeys:
-    """Optimisers and learners."""
+class OptimizerKeys:
+    """Optimizers and learners."""
 
     lr: float = key(3e-4, "learning rate of the policy", at_least=0)
     optimizer: Literal["adamw", "muon"] = key("adamw", "`muon`: torch.optim.Muon on hidden matrices, AdamW elsewhere")
@@ -148,15 +148,15 @@ class OptimiserKeys:
     betas: list[float] = key([0.9, 0.95], "AdamW's two decay rates", at_least=0, below=1)
     weight_decay: float = key(0.0, "decoupled weight decay", at_least=0)
     grad_clip: float = key(1.0, "global gradient norm; 0 is off", at_least=0)
-    lr_warmup: int = key(0, "optimiser steps of linear warm-up", at_least=0)
+    lr_warmup: int = key(0, "optimizer steps of linear warm-up", at_least=0)
     lr_decay: float = key(
         0.0,
-        "share of the run's optimiser steps, at its end, over which the rate falls linearly",
+        "share of the run's optimizer steps, at its end, over which the rate falls linearly",
         at_least=0,
         at_most=1,
     )
     epochs: int = key(1, "passes over the rows of an iteration", at_least=1)
-    minibatches: int = key(2, "optimiser steps per pass", at_least=1)
+    minibatches: int = key(2, "optimizer steps per pass", at_least=1)
     tokens_per_microbatch: int = key(
         16384, "padded tokens per forward pass; gradients accumulate over micro-batches", at_least=1
     )
@@ -170,7 +170,7 @@ class OptimiserKeys:
     gpus_per_learner: float = key(0.0, "GPUs of one learner", at_least=0)
     learner_sharding: Literal["none", "fsdp"] = key(
         "none",
-        "`fsdp`: learners share weights, gradients and optimiser state (FSDP2); `none`: each has all of them",
+        "`fsdp`: learners share weights, gradients and optimizer state (FSDP2); `none`: each has all of them",
         needs="num_learners",
     )
     learner_nodes: str = key("", "Ray resource of the nodes where learners go; empty: anywhere", needs="num_learners")

@@ -201,7 +201,7 @@ class RewardKeys:
         2, "further attempts after a timeout, a lost connection, or HTTP 429 or 5xx", at_least=0, needs=JUDGE_SERVER
     )
     judge_concurrency: int = key(
-        16, "requests at the same time; the server's rate limits are honoured besides", at_least=1, at_most=4096,
+        16, "requests at the same time; the server's rate limits are honored besides", at_least=1, at_most=4096,
         needs=JUDGE_SERVER,
     )  # fmt: skip
 
@@ -217,7 +217,7 @@ class EngineKeys:
         "inprocess", "vLLM in its actor's process, or AsyncLLM (GPUs)", needs="engine!=torch"
     )
     engine_quantization: Literal["none", "fp8"] = key(
-        "none", "vLLM samples with weights and activations in FP8, quantised anew at each change of weights",
+        "none", "vLLM samples with weights and activations in FP8, quantized anew at each change of weights",
         needs="engine!=torch",
     )  # fmt: skip
     placement: Literal["apart", "together"] = key(

@@ -20,7 +20,7 @@ from rl_agents.config.learning import (
     DiscountKeys,
     DynamicSamplingKeys,
     LossKeys,
-    OptimiserKeys,
+    OptimizerKeys,
     OverlongKeys,
     RatioKeys,
 )
@@ -47,7 +47,7 @@ LOCAL_KEYS: Mapping[str, Any] = {"num_env_runners": 0, "num_learners": 0, "engin
 @dataclass
 class Settings(
     ReportKeys,
-    OptimiserKeys,
+    OptimizerKeys,
     DemonstrationKeys,
     CriticKeys,
     RatioKeys,

@@ -88,20 +88,20 @@ class StepTable:
     def __len__(self) -> int:
         return len(self.anchors)
 
-    def returns(self, statistics: Literal["trajectories", "step_rows"], *, penalised: bool = True) -> Returns:
+    def returns(self, statistics: Literal["trajectories", "step_rows"], *, penalized: bool = True) -> Returns:
         """Episode returns less penalties for unparsable actions, once per unit that a group statistic counts.
 
         Args:
             statistics: ``trajectories``: every trajectory once, less all its penalties (papers);  ``step_rows``: every
                 step, less its own penalty, so that long trajectories weigh more (verl-agent).
-            penalised: False leaves the penalties out.
+            penalized: False leaves the penalties out.
         """
         _, first, number = np.unique(self.trajectories, return_index=True, return_inverse=True)
         total = np.bincount(number, weights=self.rewards).astype(np.float64)
         if statistics == "step_rows":
-            own = self.penalties if penalised else 0.0
+            own = self.penalties if penalized else 0.0
             return Returns(total[number] - own, self.groups, np.arange(len(self)))
-        if penalised:
+        if penalized:
             total = total - np.bincount(number, weights=self.penalties)
         return Returns(total, self.groups[first], number)
 
@@ -184,7 +184,7 @@ class Pieces:
         return joined
 
 
-def penalised_rewards(rows: Sequence[Row], trajectories: Sequence[Trajectory], penalty: float) -> list[FloatArray]:
+def penalized_rewards(rows: Sequence[Row], trajectories: Sequence[Trajectory], penalty: float) -> list[FloatArray]:
     """Token rewards less ``penalty`` at the last token of every action that could not be parsed."""
     rewards = [row.rewards.copy() for row in rows]
     if penalty:

@@ -124,7 +124,7 @@ class Host:
 
 
 def load(file: str, name: str) -> Any:
-    """Import the agent; its neighbours can be imported, as in a script."""
+    """Import the agent; its neighbors can be imported, as in a script."""
     sys.path.insert(0, os.path.dirname(os.path.abspath(file)))
     spec = importlib.util.spec_from_file_location(os.path.basename(file)[: -len(".py")], file)
     assert spec is not None and spec.loader is not None

@@ -1,6 +1,6 @@
 """The tree of a session's calls, and the exact prompt of the next one.
 
-What was sampled is never tokenised again: the prompt of a call that goes on from another is that call's prompt, its
+What was sampled is never tokenized again: the prompt of a call that goes on from another is that call's prompt, its
 response, the end of turn that the response lacks if its budget cut it, and the new messages, rendered once. The call
 to go on from is the deepest one whose history and answer the request begins with (`rl_agents.gateway.canonical` says
 when two messages are the same). Where there is none the whole prompt is rendered:

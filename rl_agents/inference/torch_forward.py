@@ -55,7 +55,7 @@ class Step(torch.nn.Module):
 
 
 class Passes:
-    """Forward passes over neighbouring slots of a cache.
+    """Forward passes over neighboring slots of a cache.
 
     Attributes:
         cache: the keys and values.

@@ -1,6 +1,6 @@
 """vLLM in this process, stepped by one thread: light and quick to start, for CPUs.
 
-vLLM changes its process (it initialises torch.distributed, disables ``torch.set_num_threads``, freezes the
+vLLM changes its process (it initializes torch.distributed, disables ``torch.set_num_threads``, freezes the
 garbage collector), so build this engine in an actor of its own, never in a learner or a driver.
 """
 

@@ -1,4 +1,4 @@
-"""FSDP2: every learner keeps a part of each network, of its gradients and of its optimiser's state.
+"""FSDP2: every learner keeps a part of each network, of its gradients and of its optimizer's state.
 
 Parameters become DTensors. Whatever gathers them (`full_tensor`, a forward pass) is a collective: all learners must
 take part, in the same order and equally often.

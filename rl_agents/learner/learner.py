@@ -1,4 +1,4 @@
-"""The learner: turns weighted token rows into optimiser steps."""
+"""The learner: turns weighted token rows into optimizer steps."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class AgentLearner(TorchLearner):
     """RLlib's torch learner with our data path: no episodes, connectors or padded sample batches.
 
     Gradients are sums of globally weighted token losses. With several learners they are added up once per
-    optimiser step, so neither the number of learners nor the micro-batch size changes an update.
+    optimizer step, so neither the number of learners nor the micro-batch size changes an update.
 
     Attributes:
         forwarded: tokens that went through networks so far, padding included.
@@ -156,7 +156,7 @@ class AgentLearner(TorchLearner):
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Restore weights and optimiser exactly, older states included."""
+        """Restore weights and optimizer exactly, older states included."""
         for name, tensors in state.get(COMPONENT_RL_MODULE, {}).items():
             load_full_state_dict(self.module[name], tensors)
         if "optimizer" in state:
@@ -165,7 +165,7 @@ class AgentLearner(TorchLearner):
     def update(
         self, training_data: AgentTrainingData, *, timesteps: Any = None, return_state: bool = False, **kwargs: Any
     ) -> dict[str, tuple[str, float, float]]:
-        """Run all optimiser steps of the schedule and return the metrics as plain data.
+        """Run all optimizer steps of the schedule and return the metrics as plain data.
 
         Keyword ``train_policy=False`` trains the critic only (warm-up).
         """
@@ -184,7 +184,7 @@ class AgentLearner(TorchLearner):
         """Weighted loss of one network on one micro-batch; ``batch`` holds the rows' arrays and weights."""
         return (self._policy_loss if module_id == POLICY else self._value_loss)(batch, fwd_out)
 
-    # --- one optimiser step ------------------------------------------------------------------------------------
+    # --- one optimizer step ------------------------------------------------------------------------------------
 
     def _optimizer_step(self, rows: list[Row], minibatch: Minibatch, networks: list[str]) -> None:
         self.optimizers.zero_grad()

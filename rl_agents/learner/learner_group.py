@@ -68,7 +68,7 @@ class AgentLearnerGroup(LearnerGroup):
     _is_shut_down: bool
 
     def learn(self, data: AgentTrainingData, *, train_policy: bool = True) -> dict[str, float]:
-        """Run the schedule of optimiser steps and return metrics averaged over tokens, steps and learners.
+        """Run the schedule of optimizer steps and return metrics averaged over tokens, steps and learners.
 
         Raises:
             LearnerLost: a learner died, or did not answer within ``learner_timeout_s``.
@@ -97,7 +97,7 @@ class AgentLearnerGroup(LearnerGroup):
         return [output[i] for i in range(len(rows))]
 
     def fill_scores(self, rows: Sequence[Row], recipe: AlgorithmSpec) -> None:
-        """Fill what the networks say about the rows before the first optimiser step.
+        """Fill what the networks say about the rows before the first optimizer step.
 
         The denominator of what is learned from again is always the policy that sampled it: the learner's own
         log-probabilities would say that it is new.
@@ -143,13 +143,13 @@ class AgentLearnerGroup(LearnerGroup):
         return call(self._learner) if self.is_local else self._ask_first(call, "sending weights")  # type: ignore
 
     def full_state(self) -> dict[str, Any]:
-        """Weights and optimiser of the whole network."""
+        """Weights and optimizer of the whole network."""
         if self.is_local:
             return self._learner.get_state()  # type: ignore[no-any-return]
         return self._ask_first(_get_state, "reading the training state")  # type: ignore[no-any-return]
 
     def load_full_state(self, state: dict[str, Any]) -> None:
-        """Set weights and optimiser of every learner."""
+        """Set weights and optimizer of every learner."""
         if self.is_local:
             self._learner.set_state(state)
         else:
@@ -158,7 +158,7 @@ class AgentLearnerGroup(LearnerGroup):
     def save_hf(self, folder: Path) -> None:
         """Write the policy in Hugging Face layout (``folder`` on storage that learners share with the driver).
 
-        With ``lora_rank``, the adapters too, into its neighbour ``adapter`` (`rl_agents.learner.learner`).
+        With ``lora_rank``, the adapters too, into its neighbor ``adapter`` (`rl_agents.learner.learner`).
         """
         if self.is_local:
             self._learner.save_hf(folder)

@@ -1,4 +1,4 @@
-"""Metrics of learners as plain sums, so that they add up over micro-batches, optimiser steps and learners."""
+"""Metrics of learners as plain sums, so that they add up over micro-batches, optimizer steps and learners."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class LearnerMetrics:
 
 
 def reduce_metrics(parts: Iterable[dict[str, tuple[str, float, float]]], steps: int) -> dict[str, float]:
-    """Merge learners' metrics to numbers; a ``sum`` (a loss) is averaged over the optimiser steps."""
+    """Merge learners' metrics to numbers; a ``sum`` (a loss) is averaged over the optimizer steps."""
     merged: dict[str, tuple[str, float, float]] = {}
     for part in parts:
         for name, (how, value, weight) in part.items():

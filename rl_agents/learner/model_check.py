@@ -152,7 +152,7 @@ def _read(folder: Path) -> Any:
     """Return a folder's configuration as transformers understands it.
 
     Raises:
-        InputError: it does not, or the model reads more than text, or its weights are quantised.
+        InputError: it does not, or the model reads more than text, or its weights are quantized.
     """
     leave_out_sklearn()
     from transformers import AutoConfig
@@ -168,7 +168,7 @@ def _read(folder: Path) -> Any:
         )
     if getattr(config, "quantization_config", None):
         raise InputError(
-            f"model={folder}: its weights are quantised, and gradients need weights of 16 or 32 bits: take the "
+            f"model={folder}: its weights are quantized, and gradients need weights of 16 or 32 bits: take the "
             "folder that it was made from"
         )
     return config

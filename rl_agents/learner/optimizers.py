@@ -1,4 +1,4 @@
-"""Optimisers of policy and critic: AdamW, or Muon on hidden matrices, with one schedule and one norm check."""
+"""Optimizers of policy and critic: AdamW, or Muon on hidden matrices, with one schedule and one norm check."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rl_agents.learner.rl_modules import POLICY
 
 
 class OptimizerSet:
-    """All optimisers of a learner.
+    """All optimizers of a learner.
 
     Args:
         networks: name -> module; the policy's learning rate is ``lr``, every other's ``critic_lr``.

@@ -17,7 +17,7 @@ from rl_agents.losses.aggregation import aggregation_weights
 
 @dataclass(slots=True)
 class Minibatch:
-    """One optimiser step: which rows, and the global loss weight of each of their tokens.
+    """One optimizer step: which rows, and the global loss weight of each of their tokens.
 
     Attributes:
         weights: of the policy's loss.
@@ -31,7 +31,7 @@ class Minibatch:
 
 @dataclass
 class AgentTrainingData(TrainingData):
-    """Rows and the schedule of optimiser steps over them.
+    """Rows and the schedule of optimizer steps over them.
 
     Of RLlib's methods only `validate` and `shard` are used. Loss weights come from global counts, so any split over
     learners and micro-batches gives the same gradient.
@@ -68,7 +68,7 @@ class AgentTrainingData(TrainingData):
     def build(
         cls, rows: Sequence[Row], settings: Settings, rng: np.random.Generator, *, fold: bool = False
     ) -> AgentTrainingData:
-        """Schedule ``epochs`` x ``minibatches`` optimiser steps; whole trajectories stay together.
+        """Schedule ``epochs`` x ``minibatches`` optimizer steps; whole trajectories stay together.
 
         Rows that have no token left to learn from are left out.
 
@@ -114,7 +114,7 @@ def folded(
     before.
 
     Args:
-        chosen: indices in ``rows`` of one optimiser step.
+        chosen: indices in ``rows`` of one optimizer step.
         weights: of their tokens.
         keep_silent: rows without advantage matter, too (KL, entropy).
     """

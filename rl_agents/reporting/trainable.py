@@ -13,7 +13,7 @@ class TrainableAgent(Protocol):
     """What the loop needs of an algorithm.
 
     An optional attribute ``learning`` is false only while `train` can be left without a trace: from its start to
-    the first optimiser step. There a signal ends the rollouts at once; otherwise, and where the attribute is
+    the first optimizer step. There a signal ends the rollouts at once; otherwise, and where the attribute is
     missing, it waits for the iteration under way. An optional method ``draw(folder)`` writes pictures of the
     algorithm's own; it is called with every checkpoint. An optional method ``open_pool(file)`` is called once, before
     the first iteration. An optional attribute ``staleness`` counts the last iteration's steps by their staleness.
@@ -50,7 +50,7 @@ class TrainableAgent(Protocol):
     def restore_run_checkpoint(self, folder: Path) -> None: ...
 
     def go_back(self, folder: Path) -> None:
-        """Take up the weights, optimisers and states of a checkpoint; iterations, tasks and seeds go on."""
+        """Take up the weights, optimizers and states of a checkpoint; iterations, tasks and seeds go on."""
         ...
 
     def restart_learners(self, checkpoint: Path | None) -> None:

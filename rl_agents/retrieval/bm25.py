@@ -7,7 +7,7 @@ f counts t in D, |D| is D's number of tokens, N the number of documents, n those
 the query says twice counts twice, as in Lucene and FTS5.
 
 FTS5's own ``bm25()`` visits every row of every term through callbacks, twice per query. With the posting lists as
-arrays the same numbers take one vectorised pass. FTS5 still reads the texts: it tokenizes, folds case and accents and
+arrays the same numbers take one vectorized pass. FTS5 still reads the texts: it tokenizes, folds case and accents and
 stems (``porter unicode61``), for documents and queries alike. Query text is data to it, never its query language.
 
 Source: SQLite, "FTS5", section 5.1.1; Robertson and Zaragoza (2009), section 3.4.

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, Self
 
 from rl_agents.rewards.grounding import conciseness, grounded_share, stated_share
-from rl_agents.rewards.prs import normalise_answer
+from rl_agents.rewards.prs import normalize_answer
 from rl_agents.rewards.reading import Reading
 from rl_agents.tools.thoughts import read_thoughts
 from rl_agents.web.model_server import SHOWN, ModelServer, ServerError
@@ -175,8 +175,8 @@ class RuleJudge:
         """See `Judge.verdict`."""
         if reading.points:
             return float(grounded_share(reading.answer, reading.evidence) == 1.0)
-        answer = normalise_answer(reading.answer)
-        references = map(normalise_answer, reading.references)
+        answer = normalize_answer(reading.answer)
+        references = map(normalize_answer, reading.references)
         return float(any(len(answer) <= len(r) + SURPLUS_WORDS and _contains(answer, r) for r in references))
 
     async def complete(self, reading: Reading) -> float:

@@ -89,7 +89,7 @@ def _logistic(x: float) -> float:
     return 1.0 / (1.0 + math.exp(-x)) if x >= 0 else math.exp(x) / (1.0 + math.exp(x))
 
 
-def normalise_answer(text: str) -> list[str]:
+def normalize_answer(text: str) -> list[str]:
     """Words of an answer: lower case, punctuation and English articles removed, split at whitespace."""
     letters = text.lower().translate(str.maketrans("", "", string.punctuation))
     return [word for word in letters.split() if word not in ARTICLES]
@@ -102,7 +102,7 @@ def short_form_bleu(prediction: str, references: str | Sequence[str], *, smoothi
     p_n is the clipped n-gram precision, BP = 1 if c > r, else exp(1 - r/c).
 
     Args:
-        prediction: the answer, normalised by `normalise_answer`.
+        prediction: the answer, normalized by `normalize_answer`.
         references: one accepted answer or several.
         smoothing: 0 as in the text: one order without overlap gives 0. A positive number is added to the numerator and
             denominator of every order above the first.
@@ -116,8 +116,8 @@ def short_form_bleu(prediction: str, references: str | Sequence[str], *, smoothi
     if smoothing < 0:
         raise ValueError(f"smoothing must not be negative, got {smoothing}")
     answers = [references] if isinstance(references, str) else references
-    words = normalise_answer(prediction)
-    return max((_bleu(words, normalise_answer(answer), smoothing) for answer in answers), default=0.0)
+    words = normalize_answer(prediction)
+    return max((_bleu(words, normalize_answer(answer), smoothing) for answer in answers), default=0.0)
 
 
 def _bleu(candidate: list[str], reference: list[str], smoothing: float) -> float:

@@ -43,7 +43,7 @@ class HashedNgrams:
             for start in range(len(padded) - size + 1):
                 # crc32, because Python's own hash differs from process to process
                 vector[zlib.crc32(padded[start : start + size].encode()) % self.dimensions] += 1.0
-        return normalised(vector)
+        return normalized(vector)
 
 
 class SentenceTransformerEmbedder:
@@ -61,10 +61,10 @@ class SentenceTransformerEmbedder:
 
     def embed(self, text: str) -> Vector:
         """See `Embedder.embed`."""
-        return normalised(np.asarray(self.model.encode(text, show_progress_bar=False), dtype=np.float32))
+        return normalized(np.asarray(self.model.encode(text, show_progress_bar=False), dtype=np.float32))
 
 
-def normalised(vector: Vector) -> Vector:
+def normalized(vector: Vector) -> Vector:
     """Scale to length 1; a zero vector stays."""
     length = float(np.linalg.norm(vector))
     return vector / length if length else vector

@@ -183,7 +183,7 @@ def engine_settings(options: ServingOptions, settings: Settings, checkpoint: Che
     if options.adapters and kind != "vllm":
         raise InputError(f"adapters={options.adapters}: the {kind} engine holds one policy; they need engine=vllm")
     if options.adapters and settings.engine_quantization != "none":
-        raise InputError("adapters over a quantised base were not tried: set engine_quantization=none")
+        raise InputError("adapters over a quantized base were not tried: set engine_quantization=none")
     adapters = find_adapters(options.named_adapters(), checkpoint)
     engine = run_engine(settings, str(checkpoint.hf_dir), kind)
     # `Policy.load` lets running answers end itself, for a time of its own, and then loads beside those that go on.

@@ -43,7 +43,7 @@ def write_turns(path: Path, turns: Sequence[Turn], further: Mapping[str, Sequenc
 
 
 def write_table(path: Path, table: pyarrow.Table) -> None:
-    """Write a table through a hidden neighbour that is renamed."""
+    """Write a table through a hidden neighbor that is renamed."""
     import pyarrow.parquet as parquet
 
     path.parent.mkdir(parents=True, exist_ok=True)

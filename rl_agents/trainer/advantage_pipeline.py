@@ -79,13 +79,13 @@ def shape_rewards(
     """Add the overlong penalty and subtract ``kl_coef`` x KL from the token rewards; return metrics."""
     metrics: dict[str, float] = {}
     if settings.overlong_factor:
-        metrics.update(_penalise_overlong(rows, trajectories, settings))
+        metrics.update(_penalize_overlong(rows, trajectories, settings))
     if kl_coef:
         metrics.update(_subtract_kl(rows, settings, kl_coef))
     return metrics
 
 
-def _penalise_overlong(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: Settings) -> dict[str, float]:
+def _penalize_overlong(rows: Sequence[Row], trajectories: Sequence[Trajectory], settings: Settings) -> dict[str, float]:
     penalties = [step_penalties(trajectory, settings) for trajectory in trajectories]
     for row in rows:
         for step, *_ in step_spans(row):

@@ -1,7 +1,7 @@
 """Checkpoints: a Hugging Face folder, and beside it everything needed to go on exactly.
 
     hf/                         the policy, loadable by transformers and vLLM
-    training_state.safetensors  critic, adapters, optimiser moments
+    training_state.safetensors  critic, adapters, optimizer moments
     state.json                  counters and what is not a tensor
     config.yaml                 the resolved configuration
     search.json                 searches under way and counts of states
@@ -44,7 +44,7 @@ class Counters:
     """How far a run is.
 
     Attributes:
-        iteration: completed iterations. policy_version: optimiser schedules done; engines carry it with their weights.
+        iteration: completed iterations. policy_version: optimizer schedules done; engines carry it with their weights.
         task_position: tasks taken from the training stream; iterations may take more than ``tasks_per_iteration``.
         left_out: tasks that are drawn no more, with their causes. strikes: how often a task has failed of itself
         (`BadTasks`). deaths: how often env runners have died in a task. pool: id of the run's pool; empty: it has none,
@@ -114,7 +114,7 @@ def restore_run(
 def restore_policy(
     folder: Path, learners: Learners, settings: Settings, search: Explorer | None, memory: Memory | None = None
 ) -> None:
-    """Take back what was learned since `save_run`, and nothing else: weights, optimisers, what is known of states.
+    """Take back what was learned since `save_run`, and nothing else: weights, optimizers, what is known of states.
 
     Searches under way are given up: they would go on where they stood, and find out the same again.
 
@@ -152,7 +152,7 @@ def _in_flight(saved: Mapping[str, Any], config: Mapping[str, Any], settings: Se
 
 
 def write_atomically(folder: Path, fill: Callable[[Path], None]) -> None:
-    """Create ``folder`` by filling a temporary neighbour, flushing it to disk and renaming it."""
+    """Create ``folder`` by filling a temporary neighbor, flushing it to disk and renaming it."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = folder.parent / f".tmp-{folder.name}"
     shutil.rmtree(temporary, ignore_errors=True)

@@ -89,7 +89,7 @@ def _batch(settings: Settings) -> list[Finding]:
         return []
     tasks, size, parts = settings.tasks_per_iteration, settings.group_size, settings.minibatches
     episodes = tasks * size
-    text = f"{tasks} tasks x {size} rollouts = {episodes} episodes, {parts} optimiser steps of {episodes / parts:g}"
+    text = f"{tasks} tasks x {size} rollouts = {episodes} episodes, {parts} optimizer steps of {episodes / parts:g}"
     if episodes < parts or episodes < settings.num_learners:
         return [Finding("fails", "batch", f"{text}: minibatches and num_learners must not exceed the episodes")]
     if episodes % parts:

@@ -53,7 +53,7 @@ from rl_agents.store.files import pool_file
 from rl_agents.trainer.engine_choice import settle_engine
 from rl_agents.trainer.lengths import KEYS, fill_lengths
 from rl_agents.trainer.unused_keys import apply_defaults, refuse_idle
-from rl_agents.trainer.warnings import pool_cautions, quantised_cautions, rate_caution, stale_cautions, usual_rates
+from rl_agents.trainer.warnings import pool_cautions, quantized_cautions, rate_caution, stale_cautions, usual_rates
 
 #: Beside a model that grew out of a starter: which environment and which settings it understands.
 MODEL_NOTE = "rl_agents.json"
@@ -167,7 +167,7 @@ def _check_contradictions(settings: Settings, recipe: AlgorithmSpec) -> None:
             "the engine's logprobs, which are those of the nucleus then; leave top_p=1 or solved_again=0"
         )
     if recipe.source == "search" and settings.lr_decay:
-        raise InputError(f"lr_decay={settings.lr_decay}: {recipe.name} does not know its number of optimiser steps")
+        raise InputError(f"lr_decay={settings.lr_decay}: {recipe.name} does not know its number of optimizer steps")
 
 
 def _check_overlong(settings: Settings) -> None:
@@ -197,7 +197,7 @@ def cautions(settings: Settings) -> list[str]:
         settings: resolved.
     """
     recipe, found = ALGORITHMS[settings.algo], evaluation_cautions(settings)
-    found += pool_cautions(settings, recipe) + stale_cautions(settings, recipe) + quantised_cautions(settings, recipe)
+    found += pool_cautions(settings, recipe) + stale_cautions(settings, recipe) + quantized_cautions(settings, recipe)
     folder = None if settings.model == "starter" else find_folder(settings.model)
     if folder and (line := rate_caution(settings, model_shape(read_config(folder)))):
         found.append(line)

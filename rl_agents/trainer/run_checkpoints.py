@@ -38,7 +38,7 @@ class RunCheckpoints(OneIteration):
         self._resume_pool()
 
     def go_back(self, folder: Path) -> None:
-        """Take up the weights, optimisers and states of a checkpoint; iterations, tasks and seeds go on.
+        """Take up the weights, optimizers and states of a checkpoint; iterations, tasks and seeds go on.
 
         With the old counters the run would sample what it sampled before, and fall again. Episodes that the present
         weights have played ahead are given up.

@@ -120,7 +120,7 @@ class RunParts(Algorithm):
         self.last_trajectories: list[Trajectory] = []
         #: Steps that the last iteration learned from, by how many updates ago they were sampled.
         self.staleness: Counter[int] = Counter()
-        #: False only while a training step can be left without a trace, that is, before its first optimiser step.
+        #: False only while a training step can be left without a trace, that is, before its first optimizer step.
         self.learning = True
         join_session(settings)
         self.callbacks = [callback() for callback in force_list(self.config.callbacks_class)]

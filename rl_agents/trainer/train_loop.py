@@ -203,7 +203,7 @@ class TrainLoop:
         return record
 
     def save(self) -> None:
-        """Write a checkpoint of the last whole iteration, unless it was left in the middle of an optimiser step."""
+        """Write a checkpoint of the last whole iteration, unless it was left in the middle of an optimizer step."""
         if self._clean:
             self._save_checkpoint()
 
@@ -231,7 +231,7 @@ class TrainLoop:
         started = time.monotonic()
         try:
             with self.interrupts.abortable(self._can_leave):
-                self._clean = False  # a second signal can strike in the middle of an optimiser step
+                self._clean = False  # a second signal can strike in the middle of an optimizer step
                 result = self.algo.train()
         except (KeyboardInterrupt, *NO_EPISODES):
             self._clean = self._clean or self._can_leave()

@@ -31,7 +31,7 @@ class OneIteration(RunParts):
         return {"agent": self.training_step()}
 
     def training_step(self) -> dict[str, float]:
-        """tasks -> rollouts -> rows -> credit -> optimiser steps -> engines; returns this iteration's metrics."""
+        """tasks -> rollouts -> rows -> credit -> optimizer steps -> engines; returns this iteration's metrics."""
         started, busy = time.perf_counter(), self._engines_busy()
         self.learning = False
         self.staleness.clear()
@@ -79,7 +79,7 @@ class OneIteration(RunParts):
 
         finished, metrics = run_iteration(explorer, self._sync_engines, expand, learn, order)
         metrics["search/syncs"] += bool(guarded)  # made before
-        metrics["search/optimiser_steps"] *= self.settings.epochs * self.settings.minibatches
+        metrics["search/optimizer_steps"] *= self.settings.epochs * self.settings.minibatches
         self.last_trajectories = finished
         self._keep(finished)
         if self.pool is not None:
@@ -108,7 +108,7 @@ class OneIteration(RunParts):
     def _learn(
         self, trajectories: Sequence[Trajectory], weights: Mapping[int, float], *update: int
     ) -> dict[str, float]:
-        """Rows, credit, optimiser steps: the ``update``-th of an iteration; none when no episode teaches anything."""
+        """Rows, credit, optimizer steps: the ``update``-th of an iteration; none when no episode teaches anything."""
         started, settings, skipped = time.perf_counter(), self.settings, {"actor/skipped_iterations": 1.0}
         warm = self.iteration >= settings.critic_warmup
         again = self.memory.again(self.iteration) if self.memory is not None else ()

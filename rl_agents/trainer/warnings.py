@@ -82,12 +82,12 @@ def stale_cautions(settings: Settings, recipe: AlgorithmSpec) -> list[str]:
     return [
         *found,
         f"{mode} with old_logprobs=engine: ratios are against the weights that sampled, which uses up clip ranges "
-        f"before the first optimiser step; old_logprobs=learner {instead} corrects instead",
+        f"before the first optimizer step; old_logprobs=learner {instead} corrects instead",
     ]
 
 
-def quantised_cautions(settings: Settings, recipe: AlgorithmSpec) -> list[str]:
-    """Return what learning from a quantised engine's samples goes without, where somebody chose so, one line each."""
+def quantized_cautions(settings: Settings, recipe: AlgorithmSpec) -> list[str]:
+    """Return what learning from a quantized engine's samples goes without, where somebody chose so, one line each."""
     if settings.engine_quantization == "none" or recipe.credit is None or settings.mismatch != "none":
         return []
     return [

@@ -32,10 +32,10 @@ class Unit(NamedTuple):
 Formula = Callable[[Sequence[float]], FloatArray]
 #: Name, formula in words, and what it computes from the returns of a group.
 GROUP_FORMULAS: tuple[tuple[str, str, Formula], ...] = (
-    ("standardised", "(R − mean of the group) / standard deviation", lambda r: grpo(r, [0] * len(r))),
-    ("standardised", "(R − mean of the group) / population deviation",
+    ("standardized", "(R − mean of the group) / standard deviation", lambda r: grpo(r, [0] * len(r))),
+    ("standardized", "(R − mean of the group) / population deviation",
      lambda r: grpo(r, [0] * len(r), std="population")),
-    ("centred", "R − mean of the group", lambda r: grpo(r, [0] * len(r), std="none")),
+    ("centered", "R − mean of the group", lambda r: grpo(r, [0] * len(r), std="none")),
     ("leave one out", "R − mean of the others", lambda r: rloo(r, [0] * len(r))),
     ("leave one out", "(R − mean of the others) / their deviation", lambda r: leave_one_out(r, [0] * len(r))),
 )  # fmt: skip

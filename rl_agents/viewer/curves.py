@@ -148,7 +148,7 @@ def bands(found: Sequence[Run]) -> list[list[str]]:
 
 
 def thinned(points: Sequence[tuple[int, float]], most: int = POINTS) -> list[list[float]]:
-    """Return at most ``most`` points: means of neighbours, the first and the last one as they are."""
+    """Return at most ``most`` points: means of neighbors, the first and the last one as they are."""
     finite = [(at, value) for at, value in points if math.isfinite(value)]
     if len(finite) <= most:
         return [[at, _short(value)] for at, value in finite]

@@ -178,7 +178,7 @@ def find_runs(places: Sequence[str], edit: bool = False) -> Catalog:
             continue
         path = Path(place)
         if not path.exists():
-            raise InputError(f"{place}: no such folder{_neighbours(path)}")
+            raise InputError(f"{place}: no such folder{_neighbors(path)}")
         sweep = _sweep_name(catalog, path)
         for folder in _trials(path) if sweep else [path]:
             if (whole := folder.resolve()) not in seen:
@@ -187,7 +187,7 @@ def find_runs(places: Sequence[str], edit: bool = False) -> Catalog:
     return catalog
 
 
-def _neighbours(path: Path) -> str:
+def _neighbors(path: Path) -> str:
     """Say which folder beside a missing one may be meant."""
     if not path.parent.is_dir():
         return ""

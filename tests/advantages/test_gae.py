@@ -138,5 +138,5 @@ def test_credit_of_a_truncated_episode():
 def test_discounted_returns_and_penalties_that_do_not_propagate():
     returns = discounted_returns([0, 0, 10, 0], [1, 2, -1, -1], [0.0] * 4, gamma=0.95)
     assert returns == pytest.approx([9.025, 9.5, 10.0, 0.0])
-    penalised = discounted_returns([0, 0, 10, 0], [1, 2, -1, -1], [0, 0.1, 0, 0.1], gamma=0.95)
-    assert penalised == pytest.approx([9.025, 9.4, 10.0, -0.1])
+    penalized = discounted_returns([0, 0, 10, 0], [1, 2, -1, -1], [0, 0.1, 0, 0.1], gamma=0.95)
+    assert penalized == pytest.approx([9.025, 9.4, 10.0, -0.1])

@@ -65,8 +65,8 @@ def test_cluster_of_one_gets_zero():
 def test_failed_group_is_zero_unless_penalties_differ():
     zeros = [0.0] * 7
     assert step_term(zeros, CLUSTERS, "sample").tolist() == zeros
-    penalised = [-0.1, 0, 0, 0, 0, 0, 0]
-    assert step_term(penalised, CLUSTERS) == pytest.approx([-0.05, 0, 0, 0.05, 0, 0, 0])
+    penalized = [-0.1, 0, 0, 0, 0, 0, 0]
+    assert step_term(penalized, CLUSTERS) == pytest.approx([-0.05, 0, 0, 0.05, 0, 0, 0])
 
 
 def test_row_order_does_not_matter():

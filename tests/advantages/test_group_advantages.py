@@ -67,7 +67,7 @@ def test_leave_one_out_against_its_definition():
     assert rloo(rewards, [0] * 5) == pytest.approx(baselines)
 
 
-def test_leave_one_out_does_not_normalise_a_group_of_two():
+def test_leave_one_out_does_not_normalize_a_group_of_two():
     assert leave_one_out([1.0, 0.5], [0, 0]).tolist() == [0.5, -0.5]
 
 

@@ -86,7 +86,7 @@ def test_scale_of_rewards(name, batch, scale):
     rewards, groups = batch
     estimate = ESTIMATORS[name]
     factor = scale if name in UNSCALED else 1.0
-    if name == "leave_one_out":  # un-normalised where the others are equal, so only the sign is invariant
+    if name == "leave_one_out":  # un-normalized where the others are equal, so only the sign is invariant
         scaled, plain = (np.sign(estimate(r, groups).round(9)) for r in (rewards * scale, rewards))
         assert scaled.tolist() == plain.tolist()
         return

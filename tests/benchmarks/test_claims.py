@@ -42,7 +42,7 @@ def test_power_by_hand() -> None:
 
 
 def test_two_changes_are_compared() -> None:
-    """StepPO falls from 0.9 to 0.8, PPO from 0.8 to 0.5: 0.2 in favour of the one that falls less."""
+    """StepPO falls from 0.9 to 0.8, PPO from 0.8 to 0.5: 0.2 in favor of the one that falls less."""
     runs = [{"success": {"0": 0.1, "14": value}} for value in (0.8, 0.5, 0.9, 0.8)]
     compared = Comparison("steppo", "a", "b", since=("c", "d"))
     assert compared.arms == ("a", "b", "c", "d") and compared.difference(runs) == pytest.approx(0.2)

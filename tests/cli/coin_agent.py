@@ -16,7 +16,7 @@ from rl_agents.data.trajectory import Step, Trajectory
 class CoinAgent:
     """Implements `rl_agents.reporting.trainable.TrainableAgent`.
 
-    ``signal_at`` sends this process a SIGTERM in that iteration: in its rollouts, or in its optimiser step
+    ``signal_at`` sends this process a SIGTERM in that iteration: in its rollouts, or in its optimizer step
     when ``signal_while_learning`` (``signals`` times). ``fail_at`` raises ``failure`` in that iteration.
     """
 

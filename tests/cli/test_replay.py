@@ -23,7 +23,7 @@ from rl_agents.viewer.runs import find_runs
 KEYS = ["eval_episodes=0", "tasks_per_iteration=4", "group_size=4", "checkpoint_interval=1", "keep_checkpoints=0"]
 #: What decides about an update beside its rows, each in a run of its own.
 RUNS: dict[str, list[str]] = {
-    "grpo, several optimiser steps": ["algo=grpo", "minibatches=3", "epochs=2", "old_logprobs=learner", "kl_coef=0.01"],
+    "grpo, several optimizer steps": ["algo=grpo", "minibatches=3", "epochs=2", "old_logprobs=learner", "kl_coef=0.01"],
     "ppo": ["algo=ppo", "critic_warmup=1"],
     "reinforce++, KL in the reward": ["algo=reinforce++", "kl_in_reward_coef=0.1"],
     "chain-gae, solved again": ["algo=chain-gae", "solved_again=2", "kl_coef=0.01", "minibatches=2"],
@@ -93,7 +93,7 @@ def test_from_checkpoint_to_checkpoint(run: Path, capsys: pytest.CaptureFixture[
 
 
 def test_what_the_learner_made_of_every_token_is_written(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """One optimiser step: what has a positive advantage became more likely, and engine and learner agree."""
+    """One optimizer step: what has a positive advantage became more likely, and engine and learner agree."""
     assert main(["replay", str(run), "--iterations", "1:2", "--tokens"]) == 0
     out = capsys.readouterr().out
     assert out.splitlines()[-1] == "replay of 1:2: equal bit for bit, credit and weights"

@@ -124,7 +124,7 @@ def test_a_signal_saves_the_last_completed_iteration(agents, tmp_path, monkeypat
     assert [r["iteration"] for r in lines(out)] == list(range(7))
 
 
-def test_a_second_signal_does_not_save_half_an_optimiser_step(agents, tmp_path, monkeypatch) -> None:
+def test_a_second_signal_does_not_save_half_an_optimizer_step(agents, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(CoinAgent, "signal_at", 4)
     monkeypatch.setattr(CoinAgent, "signal_while_learning", True)
     monkeypatch.setattr(CoinAgent, "signals", 2)

@@ -19,7 +19,7 @@ def test_returns_by_trajectory_and_by_step(layout: str) -> None:
     values, groups, of_step = table.returns("trajectories")
     assert values.tolist() == [2.0, 1.0, 4.0] and groups.tolist() == [4, 7, 4]
     assert of_step.tolist() == [0, 0, 1, 2, 2, 2]
-    assert table.returns("trajectories", penalised=False).values.tolist() == [2.0, 1.0, 5.0]
+    assert table.returns("trajectories", penalized=False).values.tolist() == [2.0, 1.0, 5.0]
 
     values, groups, of_step = table.returns("step_rows")
     assert values.tolist() == [2.0, 2.0, 1.0, 4.5, 4.5, 5.0] and groups.tolist() == [4, 4, 7, 4, 4, 4]

@@ -21,7 +21,7 @@ from rl_agents.envs import base
 from rl_agents.envs.base import named_env
 from rl_agents.envs.multihop_qa import demonstrator, expert, names, tasks
 from rl_agents.envs.multihop_qa.prompts import SEARCH
-from rl_agents.envs.multihop_qa.scores import exact_match, f1, normalise
+from rl_agents.envs.multihop_qa.scores import exact_match, f1, normalize
 from rl_agents.envs.multihop_qa.sources import find_source, open_world
 from rl_agents.envs.multihop_qa.spec import MultihopQAOptions
 from rl_agents.envs.multihop_qa.starter import STARTER
@@ -70,7 +70,7 @@ def searches(*queries: str) -> str:
         ("Rome", ["Paris", "rome"], 1.0, 1.0),
         ("", ["x"], 0.0, 0.0),
         ("the", ["x"], 0.0, 0.0),
-        ("", ["A"], 0.0, 0.0),  # a gold that normalises to nothing
+        ("", ["A"], 0.0, 0.0),  # a gold that normalizes to nothing
         ("!", ["The The"], 0.0, 0.0),
         ("an", ["A"], 0.0, 0.0),
         ("the  the", ["The The"], 1.0, 0.0),
@@ -83,7 +83,7 @@ def test_scores_by_hand(answer: str, references: list[str], exact: float, overla
 
 
 def test_articles_are_whole_words() -> None:
-    assert normalise("Theatre an-other, A. The") == "theatre another"
+    assert normalize("Theatre an-other, A. The") == "theatre another"
 
 
 # --- worlds

@@ -70,7 +70,7 @@ def test_a_linear_agent_has_the_built_in_loops_prompts_tokens_and_seeds():
     trace = asyncio.run(play())
     assert trace.steps == [replace(step, call=step_seed(7, n)) for n, step in enumerate(expected)]
     assert [step.finish_reason for step in trace.steps].count("length") > 0  # an end of turn had to be added
-    assert all(step.next_step is None for step in trace.steps) and trace.retokenised == 0
+    assert all(step.next_step is None for step in trace.steps) and trace.retokenized == 0
 
 
 def test_tool_results_are_rendered_together_after_the_exact_ids_of_the_calls():
@@ -282,7 +282,7 @@ def test_a_full_context_ends_the_session_and_cuts_nothing():
     assert len(rig.engine.seen) == 1 and trace.end == "context_length" and len(trace.steps) == 1
 
 
-def test_a_smaller_budget_is_honoured_and_a_larger_one_is_not():
+def test_a_smaller_budget_is_honored_and_a_larger_one_is_not():
     async def play():
         rig = Rig()
         answers = [await rig.ask(user(f"task {n}"), max_tokens=n) for n in (3, 1000)]

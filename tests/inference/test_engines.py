@@ -96,7 +96,7 @@ def test_logprobs_are_of_the_distribution_sampled_from(rig: Rig, temperature: fl
     assert rig.worst_logprob(prompt, completion, 1.0) > 0.01
 
 
-def test_top_p_renormalises_over_the_nucleus(rig: Rig) -> None:
+def test_top_p_renormalizes_over_the_nucleus(rig: Rig) -> None:
     prompt = prompts(1, seed=2)[0]
     (completion,) = rig.run((prompt, Sampling(max_tokens=32, top_p=0.5, seed=1)))
     gain = torch.tensor(completion.logprobs) - teacher(rig.reference, prompt, completion.token_ids)

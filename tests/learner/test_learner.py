@@ -123,7 +123,7 @@ def test_a_learner_without_rows_adds_zeros_to_the_sum_of_gradients() -> None:
         dist.destroy_process_group()
     expected = [[[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]], [0.0] * 4, [[7.0, 8.0]]]
     assert [parameter.grad.tolist() for parameter in parameters] == expected  # type: ignore[union-attr]
-    assert parameters[0].grad is before, "in place: optimisers hold on to it"
+    assert parameters[0].grad is before, "in place: optimizers hold on to it"
 
 
 @pytest.mark.parametrize("tokens", [1, 10_000])
@@ -140,7 +140,7 @@ def test_scores_come_back_in_the_order_of_the_rows(tiny_model_dir: Path, tokens:
     assert group.score([], "default_policy") == []
 
 
-def test_a_loss_is_its_mean_over_optimiser_steps(tiny_model_dir: Path) -> None:
+def test_a_loss_is_its_mean_over_optimizer_steps(tiny_model_dir: Path) -> None:
     found = []
     for epochs in (1, 3):
         keys = {"lr": 1e-9, "critic_lr": 1e-9, "minibatches": 1, "epochs": epochs}

@@ -118,7 +118,7 @@ class Learners:
         self.start = copy.deepcopy(self.group.full_state())  # a local group's state shares memory with its weights
 
     def updated(self, algo: str = "ppo", families: bool = False, **keys: object) -> Update:
-        """First moments after one optimiser step (a tenth of the clipped gradient) and the metrics of the step.
+        """First moments after one optimizer step (a tenth of the clipped gradient) and the metrics of the step.
 
         Weights would not do: Adam divides by the gradient's size, which blows the noise of tiny gradients up.
         """

@@ -135,13 +135,13 @@ def test_windows_and_scaled_positions_have_limits(tmp_path: Path) -> None:
     assert rope_limit({"rope_scaling": {"type": "dynamic", "factor": 2.0}, "max_position_embeddings": 64}) == 64
 
 
-def test_quantised_weights_are_refused(tmp_path: Path) -> None:
+def test_quantized_weights_are_refused(tmp_path: Path) -> None:
     import json
 
     folder = made("qwen3", tmp_path).folder
     config = read_config(folder) | {"quantization_config": {"quant_method": "fp8", "activation_scheme": "dynamic"}}
     (folder / "config.json").write_text(json.dumps(config))
-    with pytest.raises(InputError, match="its weights are quantised, and gradients need"):
+    with pytest.raises(InputError, match="its weights are quantized, and gradients need"):
         check_model(folder)
 
 

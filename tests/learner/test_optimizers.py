@@ -1,4 +1,4 @@
-"""Optimisers: schedule, non-finite gradients, and exact state."""
+"""Optimizers: schedule, non-finite gradients, and exact state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One whole optimiser step, every term on, against a reference written token by token without the package's losses.
+"""One whole optimizer step, every term on, against a reference written token by token without the package's losses.
 
 What is compared is Adam's first moment after the first step, a tenth of the clipped gradient: it holds the policy
 loss, its correction, the KL, the entropy and the critic loss with their signs and weights, the temperature, the

@@ -9,7 +9,7 @@ from rl_agents.losses.mismatch import icepop, token_tis
 from rl_agents.losses.policy import ppo_loss
 
 GENERATOR = torch.Generator().manual_seed(3)
-BEHAVIOUR, PROXIMAL = (-3 * torch.rand(4, 6, generator=GENERATOR, dtype=torch.float64) for _ in range(2))
+BEHAVIOR, PROXIMAL = (-3 * torch.rand(4, 6, generator=GENERATOR, dtype=torch.float64) for _ in range(2))
 ADVANTAGES = torch.randn(4, 6, generator=GENERATOR, dtype=torch.float64)
 MASK = (torch.rand(4, 6, generator=GENERATOR) > 0.2).double()
 CLIP = 0.2
@@ -20,7 +20,7 @@ def areal(logprobs: torch.Tensor, cap: float | None) -> torch.Tensor:
     losses = torch.zeros_like(logprobs)
     for i, j in MASK.nonzero().tolist():
         ratio = (logprobs[i, j] - PROXIMAL[i, j]).exp()
-        weight = (PROXIMAL[i, j] - BEHAVIOUR[i, j]).exp()
+        weight = (PROXIMAL[i, j] - BEHAVIOR[i, j]).exp()
         if cap is None or weight <= cap:
             advantage = ADVANTAGES[i, j]
             losses[i, j] = -weight * torch.minimum(ratio * advantage, ratio.clamp(1 - CLIP, 1 + CLIP) * advantage)
@@ -36,8 +36,8 @@ def ours(logprobs: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
 def test_it_is_the_published_objective_in_value_and_gradient(moved: float) -> None:
     logprobs = PROXIMAL + moved * torch.randn(4, 6, generator=GENERATOR, dtype=torch.float64)
     for cap, weights in (
-        (None, token_tis(PROXIMAL, BEHAVIOUR, MASK, cap=1e12).weights),
-        (5.0, icepop(PROXIMAL, BEHAVIOUR, MASK, bounds=(0.0, 5.0)).weights),  # the released code drops beyond its cap
+        (None, token_tis(PROXIMAL, BEHAVIOR, MASK, cap=1e12).weights),
+        (5.0, icepop(PROXIMAL, BEHAVIOR, MASK, bounds=(0.0, 5.0)).weights),  # the released code drops beyond its cap
     ):
         found = []
         for objective in (lambda lp, cap=cap: areal(lp, cap), lambda lp, weights=weights: ours(lp, weights)):
@@ -51,12 +51,12 @@ def test_it_is_the_published_objective_in_value_and_gradient(moved: float) -> No
 def test_with_one_minibatch_the_ratio_is_one_and_no_clip_fires() -> None:
     leaf = PROXIMAL.clone().requires_grad_()
     loss, metrics = ppo_loss(leaf, PROXIMAL, ADVANTAGES, MASK, clip_low=CLIP, clip_high=CLIP)
-    weights = token_tis(PROXIMAL, BEHAVIOUR, MASK).weights
+    weights = token_tis(PROXIMAL, BEHAVIOR, MASK).weights
     (loss * weights).sum().backward()
     assert metrics["clip_fraction"] == 0
     assert torch.allclose(leaf.grad, -weights * ADVANTAGES * MASK), "a truncated policy gradient"
 
 
-def test_naive_ratios_against_the_behaviour_policy_clip_before_anything_moved() -> None:
-    _, metrics = ppo_loss(PROXIMAL, BEHAVIOUR, ADVANTAGES, MASK, clip_low=CLIP, clip_high=CLIP)
+def test_naive_ratios_against_the_behavior_policy_clip_before_anything_moved() -> None:
+    _, metrics = ppo_loss(PROXIMAL, BEHAVIOR, ADVANTAGES, MASK, clip_low=CLIP, clip_high=CLIP)
     assert metrics["clip_fraction"] > 0.2

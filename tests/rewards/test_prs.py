@@ -12,7 +12,7 @@ from rl_agents.rewards.prs import (
     format_reward,
     judge_needed,
     long_form_reward,
-    normalise_answer,
+    normalize_answer,
     process_reward,
     progressive_reward,
     short_form_bleu,
@@ -57,10 +57,10 @@ def test_smoothing_rescues_a_missing_order_but_not_a_wrong_answer():
         short_form_bleu("x", "x", smoothing=-1.0)
 
 
-def test_best_of_several_references_and_normalisation():
+def test_best_of_several_references_and_normalization():
     assert short_form_bleu("The Beatles!", ["stones", "beatles"]) == 1.0
     assert short_form_bleu("x", []) == 0.0
-    assert normalise_answer("  An Apple, a day. ") == ["apple", "day"]
+    assert normalize_answer("  An Apple, a day. ") == ["apple", "day"]
 
 
 @pytest.mark.parametrize(

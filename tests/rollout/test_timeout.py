@@ -43,8 +43,8 @@ def deaf_twice(seconds):
 
 
 @pytest.fixture
-def no_finalisers():
-    """An interruption that strikes in a finaliser of another test's garbage is only printed, and counts there."""
+def no_finalizers():
+    """An interruption that strikes in a finalizer of another test's garbage is only printed, and counts there."""
     gc.collect()
     gc.disable()
     yield
@@ -52,7 +52,7 @@ def no_finalisers():
 
 
 @pytest.mark.parametrize("hang", [time.sleep, spin, stubborn, deaf, deaf_twice])
-def test_a_hang_is_interrupted(hang, no_finalisers):
+def test_a_hang_is_interrupted(hang, no_finalizers):
     started = time.monotonic()
     with pytest.raises(CallTimeout, match=r"no answer within 0\.1 s"):
         call_with_timeout(0.1, hang, 60)

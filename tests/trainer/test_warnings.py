@@ -12,7 +12,7 @@ from rl_agents.config import load_recipe
 from rl_agents.errors import InputError
 from rl_agents.inference.model_shape import ModelShape
 from rl_agents.trainer.resolve import cautions, resolve
-from rl_agents.trainer.warnings import quantised_cautions, rate_caution, usual_rates
+from rl_agents.trainer.warnings import quantized_cautions, rate_caution, usual_rates
 
 PRESETS = sorted((Path(__file__).parents[2] / "tune_configs" / "recipes").glob("*.yaml"))
 
@@ -40,13 +40,13 @@ def test_narrow_clips_do_not_go_with_a_bfloat16_engine(algo: str) -> None:
     assert not cautions(resolved(**{**keys, "dtype": "float32"}))
 
 
-def test_a_quantised_engines_samples_want_a_correction() -> None:
+def test_a_quantized_engines_samples_want_a_correction() -> None:
     keys = {"algo": "grpo", "engine": "vllm", "dtype": "bfloat16", "engine_quantization": "fp8"}
-    (line,) = quantised_cautions(Settings.from_dict(keys), ALGORITHMS["grpo"])
+    (line,) = quantized_cautions(Settings.from_dict(keys), ALGORITHMS["grpo"])
     assert "old_logprobs=learner mismatch=token_tis corrects" in line
     corrected = {**keys, "old_logprobs": "learner", "mismatch": "token_tis"}
-    assert not quantised_cautions(Settings.from_dict(corrected), ALGORITHMS["grpo"])
-    assert not quantised_cautions(Settings.from_dict({**keys, "engine_quantization": "none"}), ALGORITHMS["grpo"])
+    assert not quantized_cautions(Settings.from_dict(corrected), ALGORITHMS["grpo"])
+    assert not quantized_cautions(Settings.from_dict({**keys, "engine_quantization": "none"}), ALGORITHMS["grpo"])
 
 
 def test_a_critic_that_learns_a_thousand_times_faster_is_named() -> None:

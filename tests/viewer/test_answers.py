@@ -99,7 +99,7 @@ def test_an_episode_and_why_its_steps_are_worth_that(catalog):
     assert (first["action"], first["prompt_tokens"], first["tokens"]) == (HOSTILE, 5, 3)
     assert first["logprob"] == pytest.approx(-1.25)
     why = first["why"]
-    assert (why["kind"], why["members"], why["mean"]) == ("standardised", 4, 0.75)
+    assert (why["kind"], why["members"], why["mean"]) == ("standardized", 4, 0.75)
     assert why["result"] == pytest.approx(first["advantage"], abs=1e-6)
 
 

@@ -103,8 +103,8 @@ LOCAL = r"http://127\.0\.0\.1:\d+/|file:///"
 
 #: What one can act on and nobody can name: links, buttons, fields and pictures without words.
 UNNAMED = """() => {
-  const labelled = (e) => [...(e.labels || [])].map((l) => l.innerText).join("");
-  const words = (e) => e.getAttribute("aria-label") || labelled(e) || e.title || e.textContent.trim();
+  const labeled = (e) => [...(e.labels || [])].map((l) => l.innerText).join("");
+  const words = (e) => e.getAttribute("aria-label") || labeled(e) || e.title || e.textContent.trim();
   const all = "a, button, input, select, summary, [role=button], [role=img], [role=region], [tabindex='0']";
   return [...document.querySelectorAll(all)].filter((e) => !words(e)).map((e) => e.outerHTML.slice(0, 200));
 }"""

@@ -1,7 +1,7 @@
 """Multi-hop question answering with a search tool, as a `gymnasium.Env` over text (StepPO, appendix B).
 
 An episode is at most 5 turns. A turn holds up to 4 parallel searches, or the answer, which ends the episode and alone
-is rewarded: by normalised exact match (0 or 1), or by F1.
+is rewarded: by normalized exact match (0 or 1), or by F1.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from functools import partial
 
 from rl_agents.envs.multihop_qa.env import EpisodeState, MultihopQAEnv
 from rl_agents.envs.multihop_qa.prompts import MAX_QUERY_CHARACTERS, SEARCH
-from rl_agents.envs.multihop_qa.scores import normalise
+from rl_agents.envs.multihop_qa.scores import normalize
 from rl_agents.envs.multihop_qa.spec import SPEC, MultihopQAOptions
 from rl_agents.envs.stateful import Played
 from rl_agents.envs.stateful import play as play_episode
@@ -36,8 +36,8 @@ def _found(state: EpisodeState) -> bool:
     if question.supporting:
         return not state.missing
     read = (state.task.store.get(name) for name in state.seen)
-    texts = [normalise(f"{passage.title} {passage.text}") for passage in read]
-    return any(normalise(answer) in text for answer in question.answers for text in texts)
+    texts = [normalize(f"{passage.title} {passage.text}") for passage in read]
+    return any(normalize(answer) in text for answer in question.answers for text in texts)
 
 
 def _next_queries(state: EpisodeState) -> list[str]:

@@ -20,7 +20,7 @@ class MultihopQAOptions(MalformedKey, PromptKey, ThoughtsKey, RetrieverKeys, Que
     hits: int = key(3, "passages that a search returns", at_least=1, at_most=20)
     max_calls: int = key(4, "searches of one turn that are run", at_least=1, at_most=16)
     passage_characters: int = key(1500, "length at which a passage's text is cut", at_least=100, at_most=10_000)
-    reward: Literal["em", "f1"] = key("em", "normalised exact match of the answer, 0 or 1, or F1 over words")
+    reward: Literal["em", "f1"] = key("em", "normalized exact match of the answer, 0 or 1, or F1 over words")
 
 
 SPEC = EnvSpec(

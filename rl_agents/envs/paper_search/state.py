@@ -85,7 +85,7 @@ class SearchState:
 
 
 class Refused(ToolError):
-    """A call that parses but is penalised; ``reason`` is one of the words above."""
+    """A call that parses but is penalized; ``reason`` is one of the words above."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)

@@ -85,7 +85,7 @@ class Machine:
             TransferError: which call, in which state, and why not.
         """
         if (self.state, call) not in _NEXT:
-            why = "the transfer is not initialised" if self.state is State.CLOSED else _WHY[call]
+            why = "the transfer is not initialized" if self.state is State.CLOSED else _WHY[call]
             raise TransferError(f"{call} while the weight transfer is {self.state}: {why}")
 
     def done(self, call: str) -> None:

@@ -76,7 +76,7 @@ class TerminalVerifier:
     (codex and others): the same tools in the same order, their shell text similar, other arguments equivalent.
 
     Attributes:
-        similarity: 2·LCS/(len_a + len_b) of the keystrokes from which they count as the same (rapidfuzz's normalised
+        similarity: 2·LCS/(len_a + len_b) of the keystrokes from which they count as the same (rapidfuzz's normalized
             Indel similarity; NeMo-Gym's difflib ratio is never larger). 0.95; 0.9 where there is no judge.
         judge: asked below that; None for no judge.
     """

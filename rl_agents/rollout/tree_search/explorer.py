@@ -1,7 +1,7 @@
 """Many searches side by side: which states are expanded next, and what their samples change.
 
 A tick expands the current state of every active task at once; the engine sees all samples as one batch, and the
-learner makes one optimiser step of all groups. No task waits for another one's end: a tick waits for one response of
+learner makes one optimizer step of all groups. No task waits for another one's end: a tick waits for one response of
 each and one environment step, and when a task is done the next one of the stream takes its place.
 
 Between ticks everything is here, in the driver: runners that die take nothing with them.

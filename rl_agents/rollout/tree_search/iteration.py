@@ -37,11 +37,11 @@ def run_iteration(
     Args:
         sync: gives the engines the newest weights; false when they have them.
         expand: asks env runners; in a thread of its own with ``order="beside"``.
-        learn: makes the optimiser steps of one update.
+        learn: makes the optimizer steps of one update.
         order: ``after`` and ``beside`` are a lag of 1, with the same results.
 
     Returns:
-        The trajectories that ended, and metrics of updates and costs. ``search/optimiser_steps`` counts updates that
+        The trajectories that ended, and metrics of updates and costs. ``search/optimizer_steps`` counts updates that
         were not skipped.
     """
     finished: list[Trajectory] = []
@@ -80,7 +80,7 @@ def run_iteration(
     learn_from_last_tick()
     explorer.end_iteration()
     costs["timing_s/rollout"] += costs["timing_s/sync"]
-    costs["search/optimiser_steps"] = float(sum(not update.get("actor/skipped_iterations") for update in updates))
+    costs["search/optimizer_steps"] = float(sum(not update.get("actor/skipped_iterations") for update in updates))
     return finished, {**(merge_updates(updates) or {"actor/skipped_iterations": 1.0}), **costs}
 
 

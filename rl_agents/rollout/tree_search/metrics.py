@@ -91,7 +91,7 @@ def _step_metrics(steps: Sequence[Step]) -> dict[str, float]:
 
 
 def merge_updates(updates: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Join the metrics of an iteration's optimiser steps: costs add up, extremes and flags keep the largest, the rest
+    """Join the metrics of an iteration's optimizer steps: costs add up, extremes and flags keep the largest, the rest
     are means."""
     merged: dict[str, float] = {}
     for name in dict.fromkeys(name for update in updates for name in update):

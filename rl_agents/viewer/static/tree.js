@@ -57,7 +57,7 @@
     const ticks = Math.max(0, ...data.nodes.map((n) => n.tick || 0));
     const picture = el("div", { class: "wide tree-box", tabindex: "-1", role: "region", "aria-label": "The tree" });
     picture.addEventListener("keydown", (event) => {
-      const next = neighbour(event.key, nodes.get(chosen), nodes);
+      const next = neighbor(event.key, nodes.get(chosen), nodes);
       if (!next || !visible(next, nodes, shown)) return;
       event.preventDefault();
       choose(next);
@@ -174,7 +174,7 @@
   }
 
   // Up to the state before, down to the first one after it, left and right among siblings.
-  function neighbour(key, n, nodes) {
+  function neighbor(key, n, nodes) {
     const parent = nodes.get(n.parent);
     if (key === "ArrowUp") return parent;
     if (key === "ArrowDown") return n.children[0];

@@ -179,7 +179,7 @@ class _Host:
         return {n.rpartition(":")[2]: d for n, d in digests.items() if n.rpartition(":")[2] in names}
 
     async def digests(self) -> dict[str, str]:
-        """Of all tensors that vLLM holds, quantised ones and their scales too."""
+        """Of all tensors that vLLM holds, quantized ones and their scales too."""
         (digests,) = await self.engine.worker("compute_weight_checksums")
         return {name.rpartition(":")[2]: digest for name, digest in digests.items()}
 

@@ -212,7 +212,7 @@ def test_without_a_group_nothing_is_received(rig: Rig) -> None:
     assert rig.update("gloo") == {}
     rig.session("gloo").close()
     rig.engines[0].call("transfer", [("close", {})], rig.version, None)
-    with pytest.raises(RuntimeError, match=r"start while the weight transfer is closed: .*not initialised"):
+    with pytest.raises(RuntimeError, match=r"start while the weight transfer is closed: .*not initialized"):
         rig.engines[0].call("transfer", [("start", {})], rig.version, None)
     rig.changed()
     assert rig.update("gloo") == {}

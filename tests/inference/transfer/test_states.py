@@ -20,8 +20,8 @@ def after(*calls: str, state: State = State.CLOSED) -> Machine:
 @pytest.mark.parametrize(
     ("before", "call", "why"),
     [
-        ([], "start", "not initialised"),
-        ([], "update", "not initialised"),
+        ([], "start", "not initialized"),
+        ([], "update", "not initialized"),
         (["init"], "update", "no update was started"),
         (["init"], "finish", "nothing was sent"),
         (["init", "start"], "start", "under way already"),

@@ -92,7 +92,7 @@ def test_an_iteration_learns_after_every_tick_that_has_samples_and_stops_at_its_
     assert (explorer.iteration, explorer.overdraft) == (1, 1)
     assert [t.success for t in finished] == [True, False, True, False]
     assert metrics["search/syncs"] == 2.0 and metrics["actor/pg_loss"] == 1.0
-    assert metrics["search/optimiser_steps"] == 1.0, "two of three updates were skipped"
+    assert metrics["search/optimizer_steps"] == 1.0, "two of three updates were skipped"
     assert 0.05 <= metrics["timing_s/sync"] < metrics["timing_s/rollout"] < time.perf_counter() - began
 
 
@@ -100,6 +100,6 @@ def test_an_iteration_without_an_update_says_so() -> None:
     explorer, world = explorer_of(score_alpha=50.0, search_steps=2), World(says={"hall": ["left"], "attic": ["door"]})
     explorer.most = 1
     finished, metrics = run_iteration(explorer, lambda: False, world.expand, lambda samples, number: {"never": 1.0})
-    assert (metrics["actor/skipped_iterations"], metrics["search/optimiser_steps"]) == (1.0, 0.0)
+    assert (metrics["actor/skipped_iterations"], metrics["search/optimizer_steps"]) == (1.0, 0.0)
     assert metrics["search/syncs"] == 0.0 and "never" not in metrics
     assert len(finished) == 1

@@ -81,7 +81,7 @@ def test_snapshots_and_replay_learn_the_same(beginner_model_dir: Path) -> None:
 def test_every_update_has_its_own_version_and_sampling_says_which_it_used(beginner_model_dir: Path) -> None:
     algo = build(beginner_model_dir, reading="published", tasks_per_iteration=1, search_steps=24)
     metrics = algo.train()["agent"]
-    updates = int(metrics["search/optimiser_steps"])
+    updates = int(metrics["search/optimizer_steps"])
     assert updates >= 4 and algo.policy_version == updates and metrics["search/syncs"] == updates
     versions = [step.policy_version for step in searched(algo).counts.steps]
     assert versions == sorted(versions) and set(versions) == set(range(updates))
@@ -97,7 +97,7 @@ def test_when_every_state_is_walked_through_nothing_is_updated(
     monkeypatch.setattr(type(searched(algo).states), "allocation", lambda *_: (0.0, 1))
     metrics = algo.train()["agent"]
     assert metrics["search/rollouts_1"] == 1.0 and metrics["actor/skipped_iterations"] == 1.0
-    assert algo.policy_version == 0 and metrics["search/optimiser_steps"] == 0
+    assert algo.policy_version == 0 and metrics["search/optimizer_steps"] == 0
     assert all(torch.equal(tensor, before[name]) for name, tensor in weights(algo).items())
 
 
@@ -131,7 +131,7 @@ def test_an_environment_that_cannot_be_reached_again_is_refused_at_the_start(beg
     [
         ({"truncation": "t3"}, "truncation=t3 does not go with algo 3spo"),
         ({"reward": "prs"}, "reward=prs does not go with algo 3spo"),
-        ({"lr_decay": 0.5}, "3spo does not know its number of optimiser steps"),
+        ({"lr_decay": 0.5}, "3spo does not know its number of optimizer steps"),
         ({"group_size": 1}, "needs at least 2"),
         ({"novelty": "none", "novelty_decay": 0.2}, "'novelty_decay' has no effect without novelty other than none"),
         ({"novelty_fixed": 0.7}, "novelty_fixed=0.7: must be at most 0.5"),

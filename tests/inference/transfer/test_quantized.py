@@ -1,4 +1,4 @@
-"""Quantised engines: what they hold after new weights came is what a new engine makes of these weights."""
+"""Quantized engines: what they hold after new weights came is what a new engine makes of these weights."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def models(tiny_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> di
     """Two models of different weights, in folders of their names."""
     from transformers import AutoModelForCausalLM
 
-    folder, found = tmp_path_factory.mktemp("quantised"), {}
+    folder, found = tmp_path_factory.mktemp("quantized"), {}
     for number, name in enumerate(("old", "new")):
         model = AutoModelForCausalLM.from_pretrained(tiny_model_dir, dtype=torch.bfloat16).eval()
         generator = torch.Generator().manual_seed(number)
@@ -53,7 +53,7 @@ def engines(models: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 @pytest.mark.ray
-def test_new_weights_are_quantised_anew_on_both_ways(engines: dict[str, Any], models: dict[str, Any]) -> None:
+def test_new_weights_are_quantized_anew_on_both_ways(engines: dict[str, Any], models: dict[str, Any]) -> None:
     """Each engine gets the weights that the other one was started with, in several buckets, and then its own again."""
     from inference.transfer.engine_host import PipePeers
 
@@ -66,7 +66,7 @@ def test_new_weights_are_quantised_anew_on_both_ways(engines: dict[str, Any], mo
         return engines[name].call("digests"), (completion.token_ids, completion.logprobs)
 
     fresh = {name: state(name) for name in ("old", "new")}
-    assert any(name.endswith("weight_scale") for name in fresh["old"][0]), "quantised at all"
+    assert any(name.endswith("weight_scale") for name in fresh["old"][0]), "quantized at all"
     same = {name for name, digest in fresh["old"][0].items() if digest == fresh["new"][0][name]}
     assert not {name for name in same if name.endswith("weight_scale") or name.endswith("proj.weight")}
     version = 0
@@ -80,7 +80,7 @@ def test_new_weights_are_quantised_anew_on_both_ways(engines: dict[str, Any], mo
 
 @pytest.mark.ray
 @torch.no_grad()
-def test_a_quantised_engine_is_near_the_learner_and_not_at_it(engines: dict[str, Any], models: dict[str, Any]) -> None:
+def test_a_quantized_engine_is_near_the_learner_and_not_at_it(engines: dict[str, Any], models: dict[str, Any]) -> None:
     completion = engines["old"].generate(PROMPT, max_tokens=12)
     logits = models["old"].float()(torch.tensor([PROMPT + completion.token_ids])).logits[0, len(PROMPT) - 1 : -1]
     expected = torch.log_softmax(logits, -1).gather(1, torch.tensor(completion.token_ids)[:, None])[:, 0]
@@ -92,12 +92,12 @@ def test_a_quantised_engine_is_near_the_learner_and_not_at_it(engines: dict[str,
     ("keys", "kind", "capability", "why"),
     [
         ({}, "torch", None, "the torch engine calculates in dtype; it needs engine=vllm"),
-        ({"dtype": "float32"}, "vllm", None, "vLLM quantises bfloat16 and float16 models; set dtype=bfloat16"),
+        ({"dtype": "float32"}, "vllm", None, "vLLM quantizes bfloat16 and float16 models; set dtype=bfloat16"),
         ({}, "vllm", (8, 0), "this GPU does not calculate in FP8 .compute capability 8.0, 8.9 is needed"),
-        ({"engine_sleep": 2}, "vllm", (9, 0), "nobody has tried engines that drop quantised weights"),
+        ({"engine_sleep": 2}, "vllm", (9, 0), "nobody has tried engines that drop quantized weights"),
     ],
 )
-def test_what_cannot_be_quantised_is_one_line(
+def test_what_cannot_be_quantized_is_one_line(
     keys: dict[str, Any], kind: str, capability: tuple[int, int] | None, why: str
 ) -> None:
     with pytest.raises(InputError, match=f"^engine_quantization=fp8: {why}"):
