@@ -95,6 +95,7 @@ check: .venv/.ready
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
+	$(PY) -m codespell_lib README.md CONTRIBUTING.md docs rl_agents
 
 bench: .venv/.ready
 	$(PY) -m benchmarks.row_layout

@@ -23,8 +23,8 @@ DOCS = ROOT / "docs"
 BASELINE = "grpo"
 #: Those that get solid lines.
 FIRST = ("grpo", "hgpo", "gigpo", "ppo", "steppo", "3spo", "chain-gae (ours)", "3spo, published")
-#: Safe for the colour-blind (Okabe and Ito); methods beyond the eighth begin anew, dashed and then dotted.
-COLOURS = ("#000000", "#E69F00", "#56B4E9", "#009E73", "#CC79A7", "#0072B2", "#D55E00", "#999999")
+#: Safe for the color-blind (Okabe and Ito); methods beyond the eighth begin anew, dashed and then dotted.
+COLORS = ("#000000", "#E69F00", "#56B4E9", "#009E73", "#CC79A7", "#0072B2", "#D55E00", "#999999")
 STYLES = ("-", "--", ":")
 HEAD = """# Every method at equal environment steps
 
@@ -241,8 +241,8 @@ def picture(arms: Mapping[str, Runs], world: World, path: Path, name: str) -> No
         curves = [curve(run) for run in runs.values()]
         grid = np.linspace(0, min(world.budget, *(steps[-1] for steps, _ in curves)), 60)
         mean = np.mean([np.interp(grid, steps, success) for steps, success in curves], axis=0)
-        style = STYLES[number // len(COLOURS) % len(STYLES)]
-        (line,) = axis.plot(grid / 1000, mean, style, color=COLOURS[number % len(COLOURS)], linewidth=1.8)
+        style = STYLES[number // len(COLORS) % len(STYLES)]
+        (line,) = axis.plot(grid / 1000, mean, style, color=COLORS[number % len(COLORS)], linewidth=1.8)
         ends[f"{arm} ({len(runs)})"] = (mean[-1], line)
     labels = sorted(ends, key=lambda label: -ends[label][0])
     axis.legend([ends[label][1] for label in labels], labels, title="method (seeds)", fontsize=8, loc="upper left",

@@ -88,7 +88,7 @@ def statistics_text(figures: Row) -> str:
 
 
 def printable(text: str) -> str:
-    """Return text without what moves a terminal's cursor or changes its colours."""
+    """Return text without what moves a terminal's cursor or changes its colors."""
     return "".join(c if c.isprintable() or c in "\n\t" else f"\\x{ord(c):02x}" for c in text)
 
 

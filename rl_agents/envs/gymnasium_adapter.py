@@ -37,8 +37,8 @@ DEFAULT_MAX_TURNS = 50
 TEXT_SPACE = spaces.Text(max_length=1 << 20)
 #: What an environment may have, and the agent loop looks for.
 FORWARDED = ("render_window", "answer_instruction")
-# A coloured cell of an ANSI picture; a language model reads brackets more easily than escape codes.
-COLOURED = re.compile(r"(?:\x1b\[[0-9;]*m)+([^\x1b]*)\x1b\[0m")
+# A colored cell of an ANSI picture; a language model reads brackets more easily than escape codes.
+COLORED = re.compile(r"(?:\x1b\[[0-9;]*m)+([^\x1b]*)\x1b\[0m")
 BRACKETED = r"[\1]"
 
 
@@ -272,7 +272,7 @@ class TextAdapter(gymnasium.Env[str, str]):
         picture = self.inner.render() if self.inner.render_mode == "ansi" else None
         with np.printoptions(threshold=sys.maxsize):
             text = f"Observation: {observation}"
-        return f"{text}\n{COLOURED.sub(BRACKETED, picture).strip()}" if isinstance(picture, str) else text
+        return f"{text}\n{COLORED.sub(BRACKETED, picture).strip()}" if isinstance(picture, str) else text
 
     def _info(self, info: Mapping[str, Any], valid: bool = True, **more: Any) -> dict[str, Any]:
         """Return the environment's info with what it leaves out, under ``more``."""

@@ -54,10 +54,10 @@ def wilson_interval(successes: int, trials: int, confidence: float = 0.95) -> In
         raise ValueError(f"{successes} successes of {trials} trials")
     z, rate = NormalDist().inv_cdf(0.5 + confidence / 2), successes / trials
     scale = 1 + z * z / trials
-    centre = (rate + z * z / (2 * trials)) / scale
+    center = (rate + z * z / (2 * trials)) / scale
     half = z / scale * math.sqrt(rate * (1 - rate) / trials + z * z / (4 * trials * trials))
-    low = 0.0 if successes == 0 else centre - half
-    high = 1.0 if successes == trials else centre + half
+    low = 0.0 if successes == 0 else center - half
+    high = 1.0 if successes == trials else center + half
     return Interval(rate, low, high, trials)
 
 

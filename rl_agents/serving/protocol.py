@@ -1,6 +1,6 @@
 """Requests as data classes that check themselves: agent sessions, the exchange of checkpoints.
 
-Fields that the server does not know, or knows and cannot honour, are errors: an answer never pretends.
+Fields that the server does not know, or knows and cannot honor, are errors: an answer never pretends.
 """
 
 from __future__ import annotations

@@ -13,10 +13,10 @@ from rl_agents.tuning.results import PointResult
 from rl_agents.tuning.space import Grid, short
 from rl_agents.tuning.sweep import Sweep
 
-#: Okabe and Ito's colours, which everybody tells apart; dashes where there are more lines than colours.
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8c6d00", "#56b4e9", "#5b6770")
+#: Okabe and Ito's colors, which everybody tells apart; dashes where there are more lines than colors.
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8c6d00", "#56b4e9", "#5b6770")
 DASHES = ("-", "--", ":", "-.")
-BLUE = COLOURS[0]
+BLUE = COLORS[0]
 LEGEND_ROWS = 12
 
 
@@ -63,14 +63,14 @@ def _heat_map(figure: Any, sweep: Sweep, points: Sequence[PointResult]) -> None:
             bounds = "" if math.isnan(interval.low) else f"\n[{interval.low:.2f}, {interval.high:.2f}]"
             notes[row][column] = f"{interval.mean:.3f}{bounds}" + ("" if point.status == "done" else "\nnot done")
     axes = figure.add_subplot()
-    low, high = _colour_range(points)
+    low, high = _color_range(points)
     image = axes.imshow(means, cmap="viridis", aspect="auto", vmin=low, vmax=high)
     middle = (image.norm.vmin + image.norm.vmax) / 2
     for row, line in enumerate(notes):
         for column, text in enumerate(line):
             dark = means[row][column] <= middle
-            colour = "black" if math.isnan(means[row][column]) or not dark else "white"
-            axes.text(column, row, text, ha="center", va="center", fontsize=13, color=colour)
+            color = "black" if math.isnan(means[row][column]) or not dark else "white"
+            axes.text(column, row, text, ha="center", va="center", fontsize=13, color=color)
     axes.set_xticks(range(len(columns)), [short(value) for value in columns])
     axes.set_yticks(range(len(rows)), [short(value) for value in rows])
     axes.tick_params(labelsize=13)
@@ -82,7 +82,7 @@ def _heat_map(figure: Any, sweep: Sweep, points: Sequence[PointResult]) -> None:
     bar.ax.tick_params(labelsize=12)
 
 
-def _colour_range(points: Sequence[PointResult]) -> tuple[float, float]:
+def _color_range(points: Sequence[PointResult]) -> tuple[float, float]:
     """Widen the range of the means by the median half interval: what is within the noise looks alike."""
     intervals = [point.interval for point in points if point.interval is not None]
     halves = [(i.high - i.low) / 2 for i in intervals if not math.isnan(i.low)]
@@ -135,12 +135,12 @@ def _population(figure: Any, sweep: Sweep, points: Sequence[PointResult], folder
             if not curve:
                 continue
             label = ", ".join(f"{name} {short(value)}" for name, value in point.keys.items())
-            colour, dash = COLOURS[drawn % len(COLOURS)], DASHES[drawn // len(COLOURS) % len(DASHES)]
-            axes.plot(*zip(*curve, strict=True), dash, color=colour, linewidth=1.7, label=label)
+            color, dash = COLORS[drawn % len(COLORS)], DASHES[drawn // len(COLORS) % len(DASHES)]
+            axes.plot(*zip(*curve, strict=True), dash, color=color, linewidth=1.7, label=label)
             drawn += 1
             for event in trial.lineage:
                 after = [value for iteration, value in curve if iteration >= event["iteration"]]
-                axes.plot([event["iteration"]], after[:1] or [curve[-1][1]], "o", color=colour, fillstyle="none")
+                axes.plot([event["iteration"]], after[:1] or [curve[-1][1]], "o", color=color, fillstyle="none")
     _style(axes, "completed iterations")
     axes.set_ylabel(sweep.metric, fontsize=13)
     axes.set_title(f"{sweep.name} (circles: took over a better member)", fontsize=14)

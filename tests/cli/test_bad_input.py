@@ -22,7 +22,7 @@ CASES = [
     (["--set", "groupsize=4"], "unknown key 'groupsize': did you mean 'group_size'?"),
     (["--set", "lr"], "--set lr: write it as key=value"),
     (["--set", "lr=fast"], "lr='fast': a number is needed"),
-    (["--set", "env.colour=red"], "env.colour"),
+    (["--set", "env.color=red"], "env.color"),
     (["--iterations", "0"], "iterations=0: must be at least 1"),
     (["--iterations", "many"], "invalid int value: 'many'"),
     (["--iteration", "3"], "unknown flag '--iteration': did you mean '--iterations'?"),

@@ -84,7 +84,7 @@ INPUTS = {
     "no such model": "--output new/out --set model=nowhere",
     "model without weights": "--output new/out --set model=../given/no_weights",
     "no such preset": "--config nowhere.yaml --output new/out",
-    "unknown environment key": "--output new/out --set env.colour=red",
+    "unknown environment key": "--output new/out --set env.color=red",
     "environment's data is missing": "--env webshop --output new/out --set env.products=nowhere",
     "no such module": "--env gymnasium:nowhere:Env --output new/out",
     "judge without server": f"{TRAIN} reward=prs",

@@ -357,12 +357,12 @@ def test_info_and_anchors() -> None:
     assert other.step("<action>search[kettle]</action>")[4]["anchor"] == first["anchor"]
     asin = env.snapshot().turn.page.items[0].asin
     item = env.step(f"<action>click[{asin}]</action>")[4]
-    colour = next(
+    color = next(
         a
         for a in item["admissible_actions"]
         if a[6:-1] in ("red", "blue", "green", "black", "white", "grey", "pink", "orange")
     )
-    chosen = env.step(f"<action>{colour}</action>")[4]
+    chosen = env.step(f"<action>{color}</action>")[4]
     assert chosen["anchor"] != item["anchor"], "the page looks the same, the state is another"
 
 

@@ -56,7 +56,7 @@ PURCHASES = [
     ("everything right", LAMP, RIGHT, GOAL, 1.0),
     ("one option missing", LAMP, {"color": "black"}, GOAL, 4 / 5),
     ("no option", LAMP, {}, GOAL, 3 / 5),
-    ("wrong colour", LAMP, {**RIGHT, "color": "light blue"}, GOAL, 4 / 5),
+    ("wrong color", LAMP, {**RIGHT, "color": "light blue"}, GOAL, 4 / 5),
     ("too dear", like(price=50.01), RIGHT, GOAL, 4 / 5),
     ("price just kept", like(price=50.0), RIGHT, GOAL, 1.0),
     ("one attribute of two", like(attributes=("living room",), bullets=("",)), RIGHT, GOAL, 4 / 5),
@@ -66,7 +66,7 @@ PURCHASES = [
     ("attribute in the bullets, whatever its case there", LAMP, RIGHT, wanting(attributes=("warm light",)), 1.0),
     ("a goal's own capitals are not found in texts", LAMP, RIGHT, wanting(attributes=("Warm Light",)), 3 / 4),
     (
-        "a colour is the first colour word of the list",
+        "a color is the first color word of the list",
         LAMP,
         {"color": "light blue"},
         wanting(options=("dark blue",)),
@@ -158,10 +158,10 @@ def test_attributes_and_options_of_the_published_cases() -> None:
 
 
 def test_the_quirk_of_pairs() -> None:
-    # A pair is a colour only when its name or value is one: 'darkgreen' stays, while the chosen value becomes 'dark'.
+    # A pair is a color only when its name or value is one: 'darkgreen' stays, while the chosen value becomes 'dark'.
     assert reward.option_hits(("darkgreen",), (("color", "darkgreen"),)) == 0
     assert reward.option_hits(("darkgreen",), ("darkgreen",)) == 1
-    assert reward.reduce_colour(("color", "red")) == "red"
+    assert reward.reduce_color(("color", "red")) == "red"
 
 
 def test_nouns() -> None:
@@ -274,7 +274,7 @@ def test_real_products_and_goals(real_store: Store) -> None:
         other.append(reward.score_purchase(stranger, {}, goal).reward)
     assert set(values_only) == {1.0}
     assert {(s.type, s.attributes, s.price) for s in oracle} == {(1.0, 1.0, True)}
-    # The published code compares pairs of synthetic goals, and so misses some colours of the right product.
+    # The published code compares pairs of synthetic goals, and so misses some colors of the right product.
     assert 0.98 < sum(s.reward for s in oracle) / len(oracle) < 1.0
     assert sum(bare) / len(bare) == pytest.approx(0.689, abs=0.01)
     assert sum(other) / len(other) == pytest.approx(0.013, abs=0.012)

@@ -158,7 +158,7 @@ async def session(seed: int, template: ChatTemplate) -> tuple[int, int]:
     history: list[Any] = [{"role": "user", "content": "task"}]
     for _ in range(TURNS):
         field = "input" if kind == "responses" else "messages"
-        body = {"model": "m", field: history, "max_tokens": 60, "tools": TOOLS[kind], "colour": 1}
+        body = {"model": "m", field: history, "max_tokens": 60, "tools": TOOLS[kind], "color": 1}
         asked: ModelCall = dialect.read(json_object(json.dumps(body).encode()))
         try:
             answers = await gateway.answer("s", asked, sent_of(asked))

@@ -1,4 +1,4 @@
-"""What people see in pictures that runs leave: titles, axes with units, colours for everybody, no legend over data."""
+"""What people see in pictures that runs leave: titles, axes with units, colors for everybody, no legend over data."""
 
 from __future__ import annotations
 
@@ -67,14 +67,14 @@ def test_a_picture_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     main = figure.axes[0]
     assert main.get_title() or figure.get_suptitle()
     assert main.get_ylabel() and (main.get_xlabel() or not main.get_xticks().size)
-    assert all(axes.get_ylabel() for axes in figure.axes)  # colour bars have one, too
+    assert all(axes.get_ylabel() for axes in figure.axes)  # color bars have one, too
     fonts = [text.get_fontsize() for text in texts(figure)]
     assert min(fonts) >= SMALLEST, [(t.get_text(), t.get_fontsize()) for t in texts(figure)]
     assert not [axes for axes in figure.axes if axes.get_legend() is not None]
     for legend in figure.legends:  # beside the axes, not over them
         box = legend.get_window_extent()
         assert not any(box.overlaps(axes.get_window_extent()) for axes in figure.axes)
-    assert all(safe(colour) for colour in colours(main)), [to_hex(c) for c in colours(main)]
+    assert all(safe(color) for color in colors(main)), [to_hex(c) for c in colors(main)]
     pixels = figure.get_size_inches() * figure.dpi
     for text in (text for text in texts(figure) if text not in ticks(figure)):
         box = text.get_window_extent()
@@ -95,14 +95,14 @@ def ticks(figure: Figure) -> list[Any]:
     return [label for axes in figure.axes for label in (*axes.get_xticklabels(), *axes.get_yticklabels())]
 
 
-def colours(axes: Any) -> list[Any]:
-    """Colours of lines and discs; a colour map says the same as the numbers in its cells and beside it."""
+def colors(axes: Any) -> list[Any]:
+    """Colors of lines and discs; a color map says the same as the numbers in its cells and beside it."""
     lines = [line.get_color() for line in axes.lines]
     return lines + [c for discs in axes.collections if discs.get_array() is None for c in discs.get_facecolor()]
 
 
-def safe(colour: Any) -> bool:
+def safe(color: Any) -> bool:
     """Whether it is one of `SAFE`, or a grey."""
-    name = to_hex(colour)
+    name = to_hex(color)
     parts = [int(name[i : i + 2], 16) for i in (1, 3, 5)]
     return name in SAFE or max(parts) - min(parts) < 45

@@ -301,7 +301,7 @@ def test_retries_are_bounded_and_only_for_what_may_pass(server):
         wait(make_judge(openai(server, judge_url=nobody, judge_retries=0)).verdict(READING))
 
 
-def test_a_failed_judgement_is_a_failure_and_not_a_zero(server):
+def test_a_failed_judgment_is_a_failure_and_not_a_zero(server):
     server.reply = lambda text: "perhaps" if "Rome" in text else "yes"
     good, lost = episode(CALL, ANSWER), episode(CALL, ANSWER.replace("Paris", "Rome"))
     reward = make_reward(openai(server))

@@ -22,7 +22,7 @@ CASES = [
     (["--checkpoint", ".", "--set", "max_replica=2"], "unknown key 'max_replica': did you mean 'max_replicas'?"),
     (["--checkpoint", ".", "--set", "engine=torch", "--engine", "vllm"], "engine is given twice"),
     (["--checkpoint", ".", "--prot", "1"], "unknown flag '--prot': did you mean '--port'?"),
-    (["--checkpoint", "model", "--set", "env.colour=red"], "env.colour"),
+    (["--checkpoint", "model", "--set", "env.color=red"], "env.color"),
     (["--checkpoint", "model", "--set", "context=windw"], "context='windw': valid: append, window(n)"),
 ]
 

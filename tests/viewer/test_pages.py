@@ -205,7 +205,7 @@ def test_decisions_on_the_page(page, server):
 
 
 def test_what_the_learner_made_of_tokens(page, server):
-    """Colours by layer, numbers where one points or moves to, and all of them as a table."""
+    """Colors by layer, numbers where one points or moves to, and all of them as a table."""
     page.goto(server)
     page.goto(server.partition("#")[0] + "#/t/run/i1.g0.m0/0?layer=ratio")
     page.wait_for_selector(".tokens [data-kind=sampled]")

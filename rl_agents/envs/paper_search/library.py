@@ -74,7 +74,7 @@ class Library:
         """Return the ids of the best ``count`` papers for a query, best first; its text is data, never syntax."""
         return [hit.passage.id for hit in self.retriever.search(query, count)]
 
-    def neighbours(self, paper_id: str, citing: int, references: int) -> list[str]:
+    def neighbors(self, paper_id: str, citing: int, references: int) -> list[str]:
         """Return up to ``citing`` papers that cite a paper, then up to ``references`` that it cites."""
         found = [*self.citations.citing_papers(paper_id, citing), *self.citations.cited_by(paper_id, references)]
         return list(dict.fromkeys(found))

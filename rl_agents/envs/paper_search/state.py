@@ -132,7 +132,7 @@ class CallRunner:
             raise self._refuse(UNKNOWN_PAPER, "no paper of this id is in the paper list")
         if paper_id in self.state.expanded:
             raise self._refuse(REPEATED_EXPANSION, "this paper has been expanded before")
-        ids = self._library.neighbours(paper_id, self._options.citing, self._options.references)
+        ids = self._library.neighbors(paper_id, self._options.citing, self._options.references)
         return await self._discover(Action(EXPAND, paper_id, 0), ids, self._options.expand_cost)
 
     async def _discover(self, action: Action, ids: Sequence[str], cost: float) -> tuple[Found, ...]:

@@ -1,7 +1,7 @@
 """Puzzles from a folder in AR-Bench's format: ``train.json`` and ``test.json`` (or other tables), each of records.
 
 A record has ``surface`` and ``bottom`` (text) and a ``story_tree`` of nodes with ``children`` and, below the root,
-``key_question``. We ship no such data: AR-Bench has no licence.
+``key_question``. We ship no such data: AR-Bench has no license.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ SMALL_PROPERTIES = (
     "compact", "durable", "elegant", "foldable", "handmade", "lightweight", "modern", "portable", "rustic", "simple",
     "sturdy", "washable",
 )  # fmt: skip
-SMALL_COLOURS = ("black", "blue", "green", "grey", "orange", "pink", "red", "white")
+SMALL_COLORS = ("black", "blue", "green", "grey", "orange", "pink", "red", "white")
 SMALL_SIZES = ("small", "medium", "large")
 SMALL_PRICES = (5, 60)
 
@@ -159,7 +159,7 @@ KINDS = tuple(
     for name in names.split(",")
 )
 
-COLOURS = _words(
+COLORS = _words(
     "black, white, navy blue, light blue, forest green, sage green, burgundy, red, charcoal grey, beige, ivory, "
     "mustard yellow, coral pink, lavender, chocolate brown, teal"
 )
@@ -217,7 +217,7 @@ def shop_entry(number: int) -> Entry:
     material, brand = rng.choice(department.materials), rng.choice(BRANDS)
     options: dict[str, Sequence[str]] = {}
     if rng.random() < 0.8:
-        options["color"] = rng.sample(COLOURS, rng.randint(2, 7))
+        options["color"] = rng.sample(COLORS, rng.randint(2, 7))
     if rng.random() < 0.7:
         options["size"] = _in_order(department.sizes, rng, 2)
     title = f"{brand} {rng.choice(_STYLES)} {material} {kind.name} {properties[0]}, {properties[1]}".title()
@@ -250,7 +250,7 @@ def small_entry(number: int) -> Entry:
     rng = seeded(f"webshop/small/{number}")
     properties = list(pairs[place])
     rng.shuffle(properties)
-    options: dict[str, Sequence[str]] = {"color": rng.sample(SMALL_COLOURS, 3)}
+    options: dict[str, Sequence[str]] = {"color": rng.sample(SMALL_COLORS, 3)}
     if rng.random() < 0.5:
         options["size"] = SMALL_SIZES
     record = {

@@ -89,7 +89,7 @@ FUZZY_THRESHOLD = 85
 CATEGORY_SEPARATOR = "›"
 
 #: An option value is reduced to the first of these words, in this order, that it contains.
-COLOURS = tuple(
+COLORS = tuple(
     """
     alabaster apricot aqua ash asphalt azure banana beige black blue blush bordeaux bronze brown burgundy camel
     camo caramel champagne charcoal cheetah chestnut chocolate christmas coffee cognac copper coral cranberry
@@ -182,18 +182,18 @@ def attribute_hits(product: Product, wanted: Sequence[str]) -> int:
 
 
 def option_hits(chosen: Sequence[str], wanted: Sequence[str | tuple[str, str]]) -> int:
-    """Count the wanted options that some chosen value is similar to, colours reduced to their first colour word."""
-    bought = [reduce_colour(value) for value in chosen]
-    return sum(any(similar(value, reduce_colour(option)) for value in bought) for option in wanted)
+    """Count the wanted options that some chosen value is similar to, colors reduced to their first color word."""
+    bought = [reduce_color(value) for value in chosen]
+    return sum(any(similar(value, reduce_color(option)) for value in bought) for option in wanted)
 
 
-def reduce_colour(option: str | tuple[str, str]) -> str | tuple[str, str]:
-    """Return the first colour word that is in ``option``, else ``option``.
+def reduce_color(option: str | tuple[str, str]) -> str | tuple[str, str]:
+    """Return the first color word that is in ``option``, else ``option``.
 
-    The (name, value) pair of a synthetic goal contains a colour word only if it equals its name or its value: the
+    The (name, value) pair of a synthetic goal contains a color word only if it equals its name or its value: the
     published code looks for words in a text and in a pair alike.
     """
-    return next((colour for colour in COLOURS if colour in option), option)
+    return next((color for color in COLORS if color in option), option)
 
 
 def similar(one: str | tuple[str, str], other: str | tuple[str, str]) -> bool:

@@ -1,6 +1,6 @@
 """The small starter model of WebShop: its words, its weights before training, and what it is taught.
 
-It imitates the `demonstrator` in the small catalogue, where every property, colour and sort of product is one word, and
+It imitates the `demonstrator` in the small catalogue, where every property, color and sort of product is one word, and
 so one token. Most of what it writes is copied from the request: two layers are enough for that.
 """
 
@@ -18,7 +18,7 @@ from rl_agents.envs.webshop import expert
 from rl_agents.envs.webshop.env import EpisodeState, WebShopEnv
 from rl_agents.envs.webshop.expert import wanted_options
 from rl_agents.envs.webshop.generated import (
-    SMALL_COLOURS,
+    SMALL_COLORS,
     SMALL_KINDS,
     SMALL_PRICES,
     SMALL_PROPERTIES,
@@ -127,7 +127,7 @@ def words() -> list[str]:
     requests = ["buy", "under", "invalid", *COMPACT_PROBLEMS, "bought", "right", "wrong"]
     commands = ["search[", "click[", "]", "now", "back", "to", "next", "prev", "<", ">"]
     numbers = [str(number) for number in range(max(SMALL_PRICES[1], 100) + 1)]
-    language = [*SMALL_KINDS, *SMALL_PROPERTIES, *SMALL_COLOURS, *SMALL_SIZES]
+    language = [*SMALL_KINDS, *SMALL_PROPERTIES, *SMALL_COLORS, *SMALL_SIZES]
     return list(dict.fromkeys([*pages, *requests, *commands, *numbers, *language]))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from rl_agents.rollout.tree_search.explorer import Explorer
 from rl_agents.rollout.tree_search.tree import Mark
 
-#: (outcome, marker, colour, legend) of states that were not expanded; colours of Okabe and Ito, shapes besides.
+#: (outcome, marker, color, legend) of states that were not expanded; colors of Okabe and Ito, shapes besides.
 ENDS = (
     ("success", "*", "#009e73", "solved"),
     ("failure", "X", "#d55e00", "not solved"),
@@ -68,8 +68,8 @@ def draw_tree(marks: Sequence[Mark], path: Path, title: str) -> None:
     bar = figure.colorbar(_draw_expanded(axes, marks, columns, size), ax=axes, shrink=0.8, pad=0.01, aspect=30)
     bar.set_label("score S(s)", fontsize=13 * larger)
     bar.ax.tick_params(labelsize=12 * larger)
-    what = "number: siblings n(s) sampled in a state; colour: its score S(s)"
-    axes.set_title(f"{title}\n{what if size >= WRITTEN else 'colour of a state: its score S(s)'}", fontsize=14 * larger)
+    what = "number: siblings n(s) sampled in a state; color: its score S(s)"
+    axes.set_title(f"{title}\n{what if size >= WRITTEN else 'color of a state: its score S(s)'}", fontsize=14 * larger)
     axes.set_ylabel("depth t (1: the start)", fontsize=13 * larger)
     axes.set_yticks(range(1, depth + 1))
     axes.tick_params(labelsize=12 * larger)
@@ -130,11 +130,11 @@ def _side_by_side(
 
 
 def _draw_ends(axes: Any, marks: Sequence[Mark], columns: Sequence[float], size: float) -> None:
-    for outcome, marker, colour, label in ENDS:
+    for outcome, marker, color, label in ENDS:
         found = [i for i, mark in enumerate(marks) if mark.outcome == outcome and not mark.rollouts]
         if found:
             places = [columns[i] for i in found], [marks[i].depth for i in found]
-            axes.scatter(*places, marker=marker, color=colour, s=size**2, zorder=2, label=f"{label} ({len(found)})")
+            axes.scatter(*places, marker=marker, color=color, s=size**2, zorder=2, label=f"{label} ({len(found)})")
 
 
 def _draw_expanded(axes: Any, marks: Sequence[Mark], columns: Sequence[float], size: float) -> Any:

@@ -9,12 +9,12 @@
     RIGHT = 10,
     TOP = 10,
     BOTTOM = 22;
-  // Okabe and Ito's colours; dashes tell apart what has the same colour.
-  V.colours = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8c6d00", "#56b4e9", "#7b5ea7", "#5b6770"];
+  // Okabe and Ito's colors; dashes tell apart what has the same color.
+  V.colors = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8c6d00", "#56b4e9", "#7b5ea7", "#5b6770"];
   const DASHES = ["", "6 3", "2 2", "8 3 2 3"];
   V.stroke = (index) => ({
-    stroke: V.colours[index % V.colours.length],
-    "stroke-dasharray": DASHES[Math.floor(index / V.colours.length) % DASHES.length] || null,
+    stroke: V.colors[index % V.colors.length],
+    "stroke-dasharray": DASHES[Math.floor(index / V.colors.length) % DASHES.length] || null,
   });
 
   // [[at, low, mean, high]...] of several curves, at the places that any of them has.

@@ -1,5 +1,5 @@
 "use strict";
-// What a token can be coloured by: numbers, colours (told apart by everybody; numbers stand beside) and legends.
+// What a token can be colored by: numbers, colors (told apart by everybody; numbers stand beside) and legends.
 (() => {
   const V = window.view;
   const { el } = V;
@@ -9,13 +9,13 @@
   const steps = (v) => V.num(v, 3);
   const small = (v) => (Math.abs(v) < 1e-3 && v ? V.num(v) : V.signed(v, 3));
 
-  // The largest |value| of a layer, at least `floor`: what has the full colour.
+  // The largest |value| of a layer, at least `floor`: what has the full color.
   const reach = (values, floor) => Math.max(floor, V.largest(values));
 
   // --- from zero upwards -----------------------------------------------------------------------------------------
 
   const rising = (values, most, unit, say = steps) => ({
-    colour: (i) => PURPLE(values[i] / most),
+    color: (i) => PURPLE(values[i] / most),
     legend: () => [0, 0.25, 0.5, 1].map((s) => [PURPLE(s), `${s === 1 ? "\u2265 " : ""}${unit(most * s)}`]),
     tell: (i) => say(values[i]),
   });
@@ -23,7 +23,7 @@
   // --- around a middle: blue above, orange below -------------------------------------------------------------------
 
   const around = (values, limit, written, tell) => ({
-    colour: (i) => V.diverging(values[i], limit),
+    color: (i) => V.diverging(values[i], limit),
     legend: () => [-1, -0.5, 0, 0.5, 1].map((s) => [V.diverging(s * limit, limit), written(s * limit)]),
     tell: (i) => tell(i),
   });
@@ -41,7 +41,7 @@
     const known = [...new Set(data.versions)];
     const tint = (v) => (known.indexOf(v) % 2 ? "rgb(213 94 0 / 0.3)" : "rgb(0 114 178 / 0.3)");
     return {
-      colour: (i) => tint(data.versions[i]),
+      color: (i) => tint(data.versions[i]),
       legend: () => known.map((v) => [tint(v), `version ${v}`]),
       tell: (i) => String(data.versions[i]),
     };
@@ -51,7 +51,7 @@
     const kept = (i) => (values ? values[i] > 0 : data.weight > 0);
     const out = data.response.ids.some((_, i) => !kept(i));
     return {
-      colour: (i) => (kept(i) ? GREEN : GREY),
+      color: (i) => (kept(i) ? GREEN : GREY),
       legend: () => [
         [GREEN, "sampled: in the loss"],
         ["transparent", "read: not in the loss"],
@@ -61,7 +61,7 @@
     };
   };
 
-  // Name -> { title, about, colour(i), legend(), tell(i) }; those of the learner are there after a replay.
+  // Name -> { title, about, color(i), legend(), tell(i) }; those of the learner are there after a replay.
   V.layersOf = (data) => {
     const surprise = data.logprobs.map((v) => -v);
     const found = {

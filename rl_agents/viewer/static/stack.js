@@ -11,21 +11,21 @@
     BOTTOM = 20,
     WIDEST = 34;
   const AXES = "share of episodes, against completed iterations";
-  // What most runs have keeps its colour from run to run.
+  // What most runs have keeps its color from run to run.
   const KNOWN = { terminated: 2, max_turns: 1, truncated_by_rule: 3, context_length: 4, branched: 5, other: 7 };
   const FREE = [0, 6, 5, 4, 3];
 
   const tints = (causes) => {
     const taken = new Set(causes.map((cause) => KNOWN[cause]).filter((n) => n !== undefined));
     const free = FREE.filter((n) => !taken.has(n));
-    return causes.map((cause) => V.colours[KNOWN[cause] ?? free.shift() ?? 7]);
+    return causes.map((cause) => V.colors[KNOWN[cause] ?? free.shift() ?? 7]);
   };
 
   // `ends`: { causes, points: [[iteration, share of each cause...]...] }; `open(iteration)` leads there.
   V.ends = (name, ends, open = null) => {
     if (!ends || !ends.points.length) return null;
     const { causes, points } = ends;
-    const colours = tints(causes);
+    const colors = tints(causes);
     const size = Math.min(WIDEST, (WIDTH - LEFT - RIGHT) / points.length);
     const y = (share) => HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM);
     const bar = ([, ...shares], place) => {
@@ -40,7 +40,7 @@
               width: (size - gap).toFixed(2),
               y: y(below).toFixed(2),
               height: Math.max(0.4, y(low) - y(below) - (y(low) - y(below) > 3 ? 0.8 : 0)).toFixed(2),
-              fill: colours[i],
+              fill: colors[i],
             })
           : null;
       });
@@ -75,7 +75,7 @@
     picture.addEventListener("pointermove", (event) => said.lastChild.replaceChildren(`${at(event)[0]}: ${told(at(event))}`));
     picture.addEventListener("pointerleave", () => said.lastChild.replaceChildren());
     if (open) picture.addEventListener("click", (event) => open(at(event)[0]));
-    return el("figure", { class: "plot ends-plot" }, said, picture, legend(causes, colours), el("p", { class: "quiet axis" }, AXES));
+    return el("figure", { class: "plot ends-plot" }, said, picture, legend(causes, colors), el("p", { class: "quiet axis" }, AXES));
   };
 
   // As many iterations as there is room for, the first and the last among them.
@@ -88,12 +88,12 @@
     );
   }
 
-  const legend = (causes, colours) =>
+  const legend = (causes, colors) =>
     el(
       "ul",
       { class: "legend" },
       causes.map((cause, i) =>
-        el("li", {}, el("span", { class: "key", style: { "background-color": colours[i] } }), cause || "unknown"),
+        el("li", {}, el("span", { class: "key", style: { "background-color": colors[i] } }), cause || "unknown"),
       ),
     );
 })();

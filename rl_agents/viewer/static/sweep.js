@@ -43,10 +43,10 @@
     return [Math.min(...known), Math.max(...known)];
   }
 
-  // Two keys: one map. Three: one for each value of the key that has the fewest, all with the same colours.
+  // Two keys: one map. Three: one for each value of the key that has the fewest, all with the same colors.
   function heats(points, keys, r) {
     const scale = span(points);
-    const colours = Number.isFinite(scale[0])
+    const colors = Number.isFinite(scale[0])
       ? el(
           "p",
           { class: "quiet" },
@@ -56,7 +56,7 @@
           `${V.num(scale[1], 3)}. The colors span all 95 % intervals (in brackets), so cells that differ by noise look alike.`,
         )
       : null;
-    if (keys.length === 2) return [heat(points, keys, r.metric, scale), colours];
+    if (keys.length === 2) return [heat(points, keys, r.metric, scale), colors];
     if (keys.length !== 3) return null;
     const parts = [...keys].sort((a, b) => valuesOf(points, a).length - valuesOf(points, b).length)[0];
     const others = keys.filter((key) => key !== parts);
@@ -68,7 +68,7 @@
         scale,
       ),
     );
-    return [el("div", { class: "two" }, maps), colours];
+    return [el("div", { class: "two" }, maps), colors];
   }
 
   function heat(points, [rowKey, columnKey], metric, [low, high]) {

@@ -111,7 +111,7 @@
     const before = prompt.ids.map((id, i) => span(text(prompt, i, id), "read", i, null));
     const after = response.ids.map((id, i) => {
       const kind = layer.beyond && layer.beyond(i) ? "sampled beyond" : "sampled";
-      return span(text(response, i, id), kind, i, layer.colour(i));
+      return span(text(response, i, id), kind, i, layer.color(i));
     });
     const all = prompt.left_out
       ? V.link(

@@ -56,7 +56,7 @@ CHAT: dict[str, Any] = {
     "stop": "END",
     "temperature": 0.2,
     "seed": 4,
-    "colour": "red",
+    "color": "red",
 }
 RESPONSES: dict[str, Any] = {
     "model": "m",
@@ -85,7 +85,7 @@ RESPONSES: dict[str, Any] = {
     "store": False,
     "metadata": {"who": "me"},
     "prompt_cache_key": "k",
-    "colour": "red",
+    "color": "red",
 }
 MESSAGES: dict[str, Any] = {
     "model": "m",
@@ -124,7 +124,7 @@ MESSAGES: dict[str, Any] = {
     "top_k": 3,
     "metadata": {"user_id": "u"},
     "thinking": {"type": "enabled", "budget_tokens": 5},
-    "colour": "red",
+    "color": "red",
 }
 FULL = [(chat_completions, CHAT), (responses, RESPONSES), (messages, MESSAGES)]
 
@@ -148,15 +148,15 @@ def test_three_dialects_tell_the_same_history(dialect: ModuleType, body: dict[st
 def test_what_training_overrides_is_kept_as_wishes_and_the_unknown_is_named() -> None:
     chat, response, message = (dialect.read(body) for dialect, body in FULL)
     assert chat.wishes == {"temperature": 0.2, "seed": 4} and chat.options == {"include_usage": False}
-    assert chat.ignored == {"colour": 1, "messages.name": 1} and chat.stop == ("END",)
+    assert chat.ignored == {"color": 1, "messages.name": 1} and chat.stop == ("END",)
     wishes = {"text.format": {"type": "json_object"}, "text.verbosity": "low", "tools.strict": True}
     assert response.wishes == {"temperature": 0.2, **wishes}
     notes = {"store": False, "metadata": {"who": "me"}, "prompt_cache_key": "k"}
     assert response.options == {**notes, "instructions": BRIEF}
-    assert response.ignored == {"colour": 1, "input.phase": 1} and response.stop == ()
+    assert response.ignored == {"color": 1, "input.phase": 1} and response.stop == ()
     assert message.wishes == {"temperature": 0.2, "top_k": 3, "thinking": {"type": "enabled", "budget_tokens": 5}}
     assert message.options == {"metadata": {"user_id": "u"}}
-    assert message.ignored == {"colour": 1, "content.redacted_thinking": 1} and message.stop == ("END",)
+    assert message.ignored == {"color": 1, "content.redacted_thinking": 1} and message.stop == ("END",)
 
 
 @pytest.mark.parametrize(("dialect", "body"), FULL)
