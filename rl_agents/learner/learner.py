@@ -257,7 +257,7 @@ class AgentLearner(TorchLearner):
         for name, value in details.items():
             self.sums.add(f"{tag}/{name}", float(value), weight=float(mask.sum()))
         # Before the first step the weights are those that sampled fresh rows, so any difference is the engine's.
-        fresh = mask * batch["fresh"]
+        fresh = mask * batch.get("fresh", 1.0)
         if self._before_first_step and tag == "actor" and self.recipe.credit is not None and fresh.any():
             gap = (logprobs.detach() - batch["logprobs"]).abs() * fresh
             self.sums.add_tokens("actor/engine_logprob_gap_mean", gap, fresh)
